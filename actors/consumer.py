@@ -1,6 +1,6 @@
 """A consumer: one scanner with its housekeeping, its managers, and their workers; usually one per machine.
 
-`Consumer` puts the actors together in threads of this process. `ray_host` builds the same tree of Ray actors.
+`Consumer` runs the actors in threads of this process. `ray_host` builds the same tree of Ray actors.
 """
 
 import logging
@@ -48,7 +48,7 @@ class Resources:
     shards: Mapping[str, Shard]
     settings: ConsumerSettings
     periods: Sequence[Period]
-    submitted: SubmittedHandlers  # and with them the application's own, in its registry
+    submitted: SubmittedHandlers  # its registry also holds the application's own handlers
     clock: Clock
     random: Random
     exports: Exports = field(default_factory=Exports)
@@ -63,7 +63,7 @@ def assign_workers(workers: int, managers: int) -> list[list[int]]:
 
 
 class ClockedCoordinator:
-    """A coordinator with a clock: what a host wraps as an actor."""
+    """A coordinator with a clock, which a host wraps as an actor."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -77,7 +77,7 @@ class ClockedCoordinator:
 
 
 class ScannerLoops:
-    """A scanner and its housekeeping, running: what a host wraps as an actor."""
+    """A scanner and its housekeeping, running, which a host wraps as an actor."""
 
     def __init__(self, host: Host, scanner: Scanner, housekeeping: Housekeeping) -> None:
         self._scanner = scanner
@@ -89,7 +89,7 @@ class ScannerLoops:
         return self._scanner.counts()
 
     def begin_stop(self) -> None:
-        """End both loops, and wait for nothing."""
+        """Ask both loops to end; do not wait for them."""
         self._scanner.stop()
         self._housekeeping.stop()
 
@@ -170,20 +170,21 @@ class Consumer:
         return dict(total)
 
     def readings(self) -> dict[str, Reading]:
-        """Return what the actors count for telemetry, by their names."""
+        """Return the telemetry counts of the actors, by their names."""
         return {actor: each.read() for actor, each in self._telemetry.items()}
 
     def check(self) -> None:
-        """Say nothing if every loop goes on.
+        """Return if every loop makes progress.
 
         Raises:
-          ActorFailed: one died, or stood still. The consumer takes nothing any more and has given back what it held.
+          ActorFailed: a loop died, or made no progress. The consumer takes no more items and has returned those that it
+            held.
         """
         if self._supervisor.failure is not None:
             raise ActorFailed(reason=self._supervisor.failure)
 
     def _await_failure(self) -> None:
-        """Once a loop has failed: take no more work, show no more heartbeat, and give back what is held.
+        """Once a loop has failed: take no more work, send no more heartbeats, and return the leased items.
 
         This process may be a user's own program: it goes on.
         """
@@ -197,15 +198,15 @@ class Consumer:
             worker.abandon()
 
     def begin_drain(self) -> None:
-        """See `Worker.begin_drain`: nothing new starts once this has returned."""
+        """See `Worker.begin_drain`: no item starts after this has returned."""
         for worker in self._workers:
             worker.begin_drain()
 
     def stop(self, drain_ms: int | None = None) -> dict[str, int]:
-        """Drain: nothing new starts, what runs gets `drain_ms` to finish, the rest is given back at once.
+        """Drain: no item starts, running handlers get `drain_ms` to finish, the other items are returned at once.
 
-        A manager may be leasing items at that moment. It still hands them over, and the workers, all of which drain at
-        the same time, give back what still comes; this waits for it, up to `HAND_OVER_S_MAX`.
+        A manager may be leasing items at that moment. It still hands them over, and the workers, which all drain at the
+        same time, return them; this waits for it, up to `HAND_OVER_S_MAX`.
         """
         self.begin_drain()  # First: the scanner's loops may be waiting for a store.
         self._loops.stop()
@@ -216,7 +217,7 @@ class Consumer:
         for drain in drains:
             drain.join()
         if not self._pending_calls.wait_for("serve", "place", timeout_s=HAND_OVER_S_MAX):
-            log.warning("a manager is still leasing items; those that it hands over now will lapse")
+            log.warning("a manager is still leasing items; those that it hands over now wait for their lease expiry")
         for remote in self._remotes:
             remote.close()
         self._supervisor.stop()

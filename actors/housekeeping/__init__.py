@@ -1,7 +1,6 @@
 """What a consumer does once a second on each shard, besides finding work.
 
-housekeeping    heartbeats, clocks, periodic items, and what must be tidied
-chore_schedule  which chores are due, and which rest
-late_pointers   where it looks for pointers that sleep longer than they may
-unknown_kinds   telling of kinds that nobody handles
+housekeeping    heartbeats, clocks, periodic items, and clearing what has expired chore_schedule  which chores are due,
+and which rest late_pointers   where it looks for pointers that sleep longer than they may unknown_kinds   warnings
+about kinds that no consumer handles
 """

@@ -1,10 +1,11 @@
 """What a consumer does once a second on each shard, besides finding work.
 
-It judges its clock against the shard's time (one that is off takes no leases), shows that it is alive, sees who else
-is and what part of the queue is its own, clears what has expired; enqueues the periodic items that are due, wakes what
-was paused and goes on, forgets what was kept for a time, packs what has ended, and sums up what was done. Beside it, it
-loads handlers that were submitted. Six small transactions per shard and second, and one per period, of which one writes
-unless there is more to do. On FoundationDB, where reads cost, chores that find nothing to do rest (`schedule`).
+It compares its clock with the shard's time (a consumer whose clock is off takes no leases) and writes its heartbeat. It
+reads the other consumers' sessions and derives its own parts of the queue. It clears expired keys, enqueues periodic
+items that are due, and wakes pointers whose pause has ended. It packs the completion log, and sums up rollups. Another
+loop loads submitted handlers. This takes six small transactions per shard and second, and one per period; only one of
+them writes unless there is more to do. On FoundationDB, where reads are expensive, chores that find nothing to do rest
+(`chore_schedule`).
 """
 
 import logging
@@ -47,23 +48,24 @@ log = logging.getLogger("fairlead.housekeeping")
 
 
 HEARTBEAT_S = 1.0
-LOADING_END_S = 1.0  # The end of a consumer waits so long for submitted handlers that are being imported.
-RETRIES_MAX = 5  # Half a second of delays: the other shards wait meanwhile, and the next beat tries again.
-WATCH_US = 3_000_000  # Three beats of anybody else.
-CLOCK_STEP_US_MAX = 2_000_000  # A clock that is set right by less, or a busy machine, is not worth a line.
-NEWCOMER_HEARTBEATS = 5  # For so long one that has started reads it at each beat: a session's life.
-CLEAR_MAX = 2_000  # Keys of each sort cleared per beat, which takes some 20 ms: housekeeping never is a load.
+LOADING_END_S = 1.0  # A consumer that ends waits so long for submitted handlers that are being imported.
+RETRIES_MAX = 5  # Half a second of delays: the other shards wait meanwhile, and the next heartbeat tries again.
+WATCH_US = 3_000_000  # Three heartbeats of any other consumer.
+CLOCK_STEP_US_MAX = 2_000_000  # A smaller correction of the clock, or a busy machine, is not worth a line.
+# A consumer that has started reads the list at each of its first heartbeats: a session's lifetime.
+NEWCOMER_HEARTBEATS = 5
+CLEAR_MAX = 2_000  # Keys of each sort cleared per heartbeat, which takes some 20 ms: housekeeping is never a load.
 
 
 class ScannerHandle(Protocol):
-    """Who finds the work: a `Scanner`, as its housekeeping sees it."""
+    """A `Scanner`, as its housekeeping sees it."""
 
     def set_session(self, shard_name: str, session: Session | None) -> None:
-        """Hear what the consumer's session on a shard is; None: no leases may be taken there."""
+        """Set the consumer's session on a shard; None: no leases may be taken there."""
         ...
 
     def was_full(self) -> bool:
-        """Say whether it had no room for most of the time since this was asked last."""
+        """Say whether it had no capacity for most of the time since the last call."""
         ...
 
 
@@ -88,10 +90,10 @@ class Housekeeping:
         self._submitted = submitted
         self._scanner = scanner
         self._slots = slots
-        self._logged_off: set[str] = set()  # shards that it was said of since this clock was good there
+        self._logged_off: set[str] = set()  # shards for which this was logged since the clock was last good there
         self._breaker = CircuitBreaker(host.clock)
         self._unknown = UnknownKinds()
-        self._failing: set[tuple[str, str]] = set()  # shards, and which chore broke off there the last time
+        self._failing: set[tuple[str, str]] = set()  # shards, and which chore failed there the last time
         self._clocks = {
             name: ShardClock(max_skew_us=shard.layout.settings.max_skew_ms * 1000, watch_us=WATCH_US)
             for name, shard in shards.items()
@@ -100,25 +102,23 @@ class Housekeeping:
         self._others: dict[str, list[ListedSession]] = {name: [] for name in shards}  # as last read
         self._live: dict[str, list[ListedSession]] = {name: [] for name in shards}
         self._schedules = {name: ChoreSchedule(backs_off=shard.layout.is_watched) for name, shard in shards.items()}
-        # Of a kind of a shard: when its next tick is, and when that was read.
+        # Of a kind of a shard: when its next tick is, and when its record was read.
         self._ticks: dict[tuple[str, str], tuple[int, int]] = {}
-        self._heartbeats = (
-            0  # How often all shards had their turn: lists in many parts have theirs one after the other.
-        )
+        self._heartbeats = 0  # How often all shards were done: lists in many parts are done part by part.
         self._late_scans = {name: LatePointerScan() for name in shards}
         self._lock = host.lock()
         self._stopped = host.condition(self._lock)
         self._stopping = False
 
     def run(self) -> None:
-        """Beat once a second until `stop`, then take the consumer off the list."""
+        """Write a heartbeat every second until `stop`, then end the consumer's sessions."""
         looked_us = self._host.clock.now_us()
-        # What is imported then is other people's code: no sign of life waits for that. Without a key nothing is.
+        # Loading imports users' code, and no heartbeat may wait for that. Without a key nothing is loaded.
         loading = self._host.spawn("loading", self._keep_loading) if self._submitted.key else None
         while self._host.supervisor.failure is None:
             full = self._scanner.was_full()
             for name, shard in self._answering():
-                self._run_chore(name, "beat", partial(self._heartbeat, name, shard, full=full))
+                self._run_chore(name, "heartbeat", partial(self._heartbeat, name, shard, full=full))
             self._heartbeats += 1
             if loading is None:
                 self._load()
@@ -138,7 +138,7 @@ class Housekeeping:
                     shard, lambda attempt: sessions.end_session(attempt.tr, self._identity.consumer_id)
                 )
             except shard.db.errors as error:
-                log.info("shard %s keeps this consumer on its list for a while: %s", name, error)
+                log.info("shard %s lists this consumer until its session expires: %s", name, error)
 
     def _keep_loading(self) -> None:
         while self._host.supervisor.failure is None:
@@ -150,7 +150,7 @@ class Housekeeping:
         load_submitted(self._submitted, {name: shard for name, shard in self._answering() if self._loads(name)})
 
     def _awaits_stop(self) -> bool:
-        """Wait for a beat's length; True if the loops are to end."""
+        """Wait until the next heartbeat; True if the loops are to end."""
         with self._lock:
             return self._stopping or self._stopped.wait(HEARTBEAT_S)
 
@@ -161,15 +161,15 @@ class Housekeeping:
             self._stopped.notify_all()
 
     def _answering(self) -> Iterator[tuple[str, Shard]]:
-        """Yield the shards, but those that do not answer: they are left alone for a while."""
+        """Yield the shards whose circuit breaker is closed."""
         for name, shard in self._shards.items():
             if not self._breaker.is_open(name):
                 yield name, shard
 
     def _run_chore(self, name: str, chore: str, work: Callable[[], object]) -> bool:
-        """Do a chore on a shard, unless the store refuses, or the tenant's ownership record cannot be read; say if.
+        """Run a chore on a shard; False if the store refuses, or an ownership record cannot be read.
 
-        Said once, until it is done again: a disk is full for hours, and a chore is tried each second.
+        A failure is logged once until the chore succeeds: a disk is full for hours, and a chore is tried each second.
         """
         is_new = (name, chore) not in self._failing
         self._failing.add((name, chore))
@@ -187,7 +187,7 @@ class Housekeeping:
         return False
 
     def _log_clock_step(self, stepped_us: int) -> None:
-        """Say that the clock went on by something else than a beat, if that is worth saying."""
+        """Log if the clock advanced by much more or less than a heartbeat."""
         if abs(stepped_us) > CLOCK_STEP_US_MAX:
             log.warning(
                 "this machine's clock has stepped by %+.1f s%s; leases that ended by it run again, and what was"
@@ -197,7 +197,7 @@ class Housekeeping:
             )
 
     def _wake_late_pointers(self, name: str, shard: Shard, session: Session, checked_us: int) -> None:
-        """Look at some parts that are this consumer's own, and soon at all if it hurries; see `late_pointers`."""
+        """Search some of the consumer's own parts, or all of them if urgent; see `late_pointers`."""
         late, own = self._late_scans[name], session.partition.parts
         was_urgent, woken, entries, did = late.is_urgent, 0, 0, False
         for part in late.next_parts(own):
@@ -218,17 +218,17 @@ class Housekeeping:
                 break
         if woken:
             if not was_urgent:
-                late.make_urgent()  # Where one is, there are more.
+                late.make_urgent()  # There may be more of them.
             log.warning(
-                "shard %s: %d queues were to be looked at later than they may, by a clock that was ahead; they are"
-                " looked at now",
+                "shard %s: a clock that was ahead had put %d queues to sleep for longer than allowed; they are"
+                " served now",
                 name,
                 woken,
             )
         self._schedules[name].note(LATE_POINTERS, self._heartbeats, did=did)
 
     def _loads(self, name: str) -> bool:
-        """Say whether to ask a shard for submitted handlers, and note it."""
+        """Say whether to read a shard's submitted handlers now, and note it."""
         schedule = self._schedules[name]
         if not schedule.is_due(LOADING, self._heartbeats):
             return False
@@ -281,7 +281,7 @@ class Housekeeping:
         fit = clock_status in (ClockStatus.GOOD, ClockStatus.TAKEN_OVER)
         if lists:
             live = self._seen[name].live(others, now_us=now_us)
-            # One that has just come, or fallen silent, is not the last: then the list is read at each beat.
+            # A consumer that has just started or stopped may not be the last: then the list is read at each heartbeat.
             unsettled = _partition_inputs(live) != _partition_inputs(self._live[name]) or self._seen[name].stands_still
             is_new = schedule.times_done(LISTING) < NEWCOMER_HEARTBEATS
             schedule.note(LISTING, self._heartbeats, did=unsettled or is_new)
@@ -305,14 +305,14 @@ class Housekeeping:
             )
 
     def _run_chores(self, name: str, shard: Shard, own: range, *, checked_us: int) -> None:
-        """Enqueue what is due, wake what goes on where whoever ended a pause has not, forget, pack, and sum up.
+        """Enqueue due items, wake pointers whose pause has ended, expire ids, pack the completion log, and sum up.
 
-        Each apart, and after the session is known: what cannot be done keeps no other work waiting.
+        Each chore has a transaction of its own, after the session is known: a failing chore delays no other work.
 
         Args:
           own: the parts that are this consumer's.
-          checked_us: when the beat before this has found the clock good. What is done here cannot be undone, so it is
-            done as of then: the clock may have stepped since, ahead or back.
+          checked_us: when this heartbeat found the clock good. The chores cannot be undone, so they use this time: the
+            clock may have stepped since.
         """
         schedule = self._schedules[name]
 
@@ -320,7 +320,7 @@ class Housekeeping:
             return wake_paused_pointers(attempt.tr, shard.layout, now_us=checked_us) > 0
 
         def expire_ids(attempt: Attempt) -> bool:
-            part = own[schedule.times_done("forgetting") % len(own)] if own else None
+            part = own[schedule.times_done("expiring ids") % len(own)] if own else None
             return part is not None and expire(attempt.tr, part, now_us=checked_us, keys_max=CLEAR_MAX) > 0
 
         def pack(attempt: Attempt) -> bool:
@@ -330,11 +330,11 @@ class Housekeeping:
             is_first = rollups.sum_up(attempt.tr, shard.layout, now_us=checked_us)
             if is_first:
                 worker_status.clear_old(attempt.tr, now_us=checked_us, keys_max=CLEAR_MAX)
-            return False  # There is nothing more to do before the next slot is over.
+            return False  # There is nothing more to do before the next interval is over.
 
         chores: dict[str, Callable[[Attempt], bool]] = {
             WAKING: wake,
-            "forgetting": expire_ids,
+            "expiring ids": expire_ids,
             "packing": pack,
             "summing up": sum_up,
         }
@@ -354,7 +354,7 @@ class Housekeeping:
         self._schedules[name].note(chore, self._heartbeats, did=did)
 
     def _tick(self, name: str, shard: Shard, checked_us: int) -> None:
-        """Enqueue the periodic items that are due. Where reads cost, a record is read when its next tick is due."""
+        """Enqueue the periodic items that are due. Where reads are expensive, a record is read when its tick is due."""
         for period in periods_of(self._periods, name, list(self._shards)):
             if self._breaker.is_open(name):
                 break
@@ -368,7 +368,7 @@ class Housekeeping:
                 self._ticks[name, period.kind] = last_tick_us(period, checked_us) + period.every_us, checked_us
 
     def _log_unknown_kinds(self, name: str, shard: Shard) -> None:
-        """Log the kinds that wait for a handler that nobody has."""
+        """Log the kinds that have items and no handler."""
 
         def look(attempt: Attempt) -> list[str]:
             return unserved_kinds(attempt.tr, shard.layout, now_us=attempt.now_us)
@@ -377,14 +377,14 @@ class Housekeeping:
         self._unknown.note(name, kinds, self._kinds())
 
     def _session(self, name: str, shard: Shard, now_us: int, *, full: bool) -> Session:
-        """Return this consumer's session, which has just beaten: the live ones divide the queue among them.
+        """Return this consumer's session, after its heartbeat: the live consumers divide the queue among them.
 
-        One that is full itself need not know who else is.
+        A consumer that is full itself need not know which others are.
         """
         mine, part_count = self._identity.consumer_id, shard.layout.part_count
         live = self._live[name]
         if len(live) < len(self._others[name]):
-            probe("a session is over, and the others divide its parts among them")
+            probe("a session has expired, and the other consumers divide its parts")
         kinds = {each.consumer_id: each.record.kinds for each in live}
         kinds[mine] = self._kinds()
         own = divide(kinds, part_count)
@@ -393,7 +393,7 @@ class Housekeeping:
 
 
 def _partition_inputs(live: Sequence[ListedSession]) -> list[tuple[bytes, bool, list[str]]]:
-    """Return what of the other consumers decides which part of a shard is whose."""
+    """Return the facts about the other consumers that decide how a shard is divided."""
     return [(each.consumer_id, each.record.full, each.record.kinds) for each in live]
 
 

@@ -1,44 +1,44 @@
-"""Which parts of a shard a consumer looks at for pointers that sleep longer than they may, and how far, at each beat.
+"""Which parts of a shard a consumer searches for pointers that sleep longer than they may, and how far, per heartbeat.
 
-It looks at a little of some parts at each beat, one part after the other. Once it has reason to believe that a clock
-was ahead, it hurries: it goes on, beat after beat, until each of its parts has been read from its end to where no
-pointer can oversleep. Pointers that may sleep for long lie in between, and there may be many.
+Normally it reads a few entries of some parts at each heartbeat, one part after the other. Once there is evidence that a
+clock was ahead, the search is urgent: at each heartbeat it continues, until each part has been read from its end to
+where no pointer can oversleep. Between the two lie pointers that may sleep for long, possibly many.
 """
 
 from dataclasses import dataclass, field
 from typing import Final
 
-LATE_HEARTBEATS: Final = 16  # Beats in which a consumer looks at all of its parts.
-LATE_MAX: Final = 64  # Index entries that it looks at in a part at a time, the latest of all.
-URGENT_MAX: Final = 2_000  # The same, in a hurry: they are read, and if need be woken, in one transaction.
-HEARTBEAT_ENTRIES_MAX: Final = 8_000  # Entries in a beat, if it hurries: some 50 ms.
+LATE_HEARTBEATS: Final = 16  # Heartbeats in which a consumer searches all of its parts.
+LATE_MAX: Final = 64  # Index entries that it reads in a part at a time, the latest ones.
+URGENT_MAX: Final = 2_000  # The same, if urgent: they are read, and if needed woken, in one transaction.
+HEARTBEAT_ENTRIES_MAX: Final = 8_000  # Entries per heartbeat, if urgent: some 50 ms.
 
 
 @dataclass(slots=True)
 class LatePointerScan:
-    """How far the look for pointers that oversleep has come on one shard.
+    """How far the search for pointers that oversleep has come on one shard.
 
-    `is_urgent`: until all parts have been read to their end. `ends`: of each part where it goes on.
+    `is_urgent`: until all parts have been read to their end. `ends`: where the search continues in each part.
     """
 
     ends: dict[int, bytes] = field(default_factory=dict)
     is_urgent: bool = False
-    _read: set[int] = field(default_factory=set)  # parts that this hurried look is done with
+    _read: set[int] = field(default_factory=set)  # parts that this urgent search has finished
     _next: int = 0
 
     @property
     def entries_max(self) -> int:
-        """How many entries of a part to look at in a transaction."""
+        """How many entries of a part to read in a transaction."""
         return URGENT_MAX if self.is_urgent else LATE_MAX
 
     def make_urgent(self) -> None:
-        """Look at all parts as soon as may be, from their ends: pointers were put there by a clock that was ahead."""
+        """Search all parts as soon as possible, from their ends: a clock that was ahead has put pointers there."""
         self.is_urgent = True
         self.ends.clear()
         self._read.clear()
 
     def next_parts(self, own: range) -> list[int]:
-        """Return which of the own parts to look at now."""
+        """Return which of the consumer's own parts to search now."""
         if self.is_urgent:
             return [part for part in own if part not in self._read]
         count = -(-len(own) // LATE_HEARTBEATS)
@@ -46,7 +46,7 @@ class LatePointerScan:
         return [own[(first + number) % len(own)] for number in range(count)]
 
     def note(self, part: int, end: bytes, own: range) -> None:
-        """Note where the look at a part goes on; empty: it has been read."""
+        """Note where the search of a part continues; empty: the part is finished."""
         self.ends[part] = end
         if self.is_urgent and not end:
             self._read.add(part)

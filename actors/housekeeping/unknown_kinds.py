@@ -1,4 +1,4 @@
-"""Telling of kinds that wait and that no live consumer knows: once for each, by the consumer's housekeeping."""
+"""Warnings about kinds with items that no live consumer handles: one for each kind, by the consumer's housekeeping."""
 
 import logging
 from collections.abc import Iterable, Sequence
@@ -11,27 +11,28 @@ from fairlead.zones.top_level.depth import depth
 
 log = logging.getLogger("fairlead.housekeeping")
 
-LOOK_US = 10_000_000  # Between two looks at a shard: consumers that start together must have shown themselves.
-WATCHED_LOOK_US = 60_000_000  # Where reads cost.
-KINDS_MAX = 1_000  # So many are told of; a store with more has been told of often enough.
+# Between two checks of a shard: consumers that start together need time for their first heartbeats.
+LOOK_US = 10_000_000
+WATCHED_LOOK_US = 60_000_000  # Where reads are expensive.
+KINDS_MAX = 1_000  # So many kinds are logged; more warnings would help nobody.
 
 
 def unserved_kinds(tr: Reader, layout: ShardLayout, *, now_us: int) -> list[str]:
-    """Return the kinds that have items and that no live consumer knows. Snapshot reads."""
+    """Return the kinds that have items and that no live consumer handles. Snapshot reads."""
     live = [each for each in sessions.listing(tr, now_us=now_us) if each.live]
     known = {kind for each in live for kind in each.record.kinds}
     return [kind for kind in depth(tr, layout).kinds if kind not in known]
 
 
 class UnknownKinds:
-    """What a consumer has told of, and when it looked last at each shard."""
+    """Which kinds a consumer has logged, and when it checked each shard last."""
 
     def __init__(self) -> None:
         self._logged: set[tuple[str, str]] = set()
         self._looked_us: dict[str, int] = {}
 
     def is_due(self, shard_name: str, now_us: int, *, look_us: int = LOOK_US) -> bool:
-        """Say whether a shard is to be looked at now; the first time a while after the first question."""
+        """Say whether to check a shard now; the first check comes a while after the first call."""
         last_us = self._looked_us.setdefault(shard_name, now_us)
         if 0 <= now_us - last_us < look_us:
             return False
@@ -39,13 +40,13 @@ class UnknownKinds:
         return True
 
     def note(self, shard_name: str, kinds: Iterable[str], known: Sequence[str]) -> None:
-        """Log the kinds that were not told of yet, each with the one of `known` that is spelt most alike."""
+        """Log the kinds that were not logged yet, each with the most similar one of `known`."""
         for kind in kinds:
             if (shard_name, kind) in self._logged or len(self._logged) >= KINDS_MAX:
                 continue
             self._logged.add((shard_name, kind))
             near = get_close_matches(kind, known, 1)
             log.warning(
-                "shard %s: items of kind %s wait, and no live consumer has a handler of it%s",
+                "shard %s: items of kind %s wait, and no live consumer has a handler for it%s",
                 shard_name, kind, f"; nearest: {near[0]}" if near else "",
             )  # fmt: skip

@@ -1,8 +1,8 @@
-"""One actor's counts: plain numbers in plain lists, added to batch by batch, and read out when somebody asks.
+"""One actor's counts: plain numbers in plain lists, added to batch by batch, and read on demand.
 
-OpenTelemetry's own instruments cost microseconds per recording, of some ninety that an item costs in all; here one is a
-search in a tuple and two additions. Called with the actor's lock held; what is read out is plain data, which crosses
-processes.
+OpenTelemetry's own instruments cost microseconds per recording, and an item costs some ninety in total. Here a
+recording is a search in a tuple and two additions. Called with the actor's lock held. A reading is plain data, which
+crosses processes.
 """
 
 from bisect import bisect_left
@@ -16,16 +16,16 @@ Series = tuple[str, tuple[str, ...]]  # A metric's name, and the values of its l
 
 @dataclass(slots=True)
 class Reading:
-    """What an actor counts, as it stands.
+    """What an actor counts, at one moment.
 
-    `numbers`: counters and gauges. `histograms`: how many fell into each bucket, and the sum of all in seconds.
+    `numbers`: counters and gauges. `histograms`: the number in each bucket, and the sum in seconds.
     """
 
     numbers: dict[Series, float] = field(default_factory=dict)
     histograms: dict[Series, tuple[list[int], float]] = field(default_factory=dict)
 
     def __or__(self, other: "Reading") -> "Reading":
-        """Return this with what another has, of which nothing is the same."""
+        """Return the union of two readings that have no series in common."""
         return Reading(self.numbers | other.numbers, self.histograms | other.histograms)
 
 
@@ -40,7 +40,7 @@ class Histogram:
         self.sum_us = 0
 
     def record(self, duration_us: int) -> None:
-        """Count a duration; one below zero, by clocks apart, is none."""
+        """Count a duration; a negative one, from clocks that differ, counts as 0."""
         if duration_us < 0:  # `max` costs as much as all the rest.
             duration_us = 0
         self.counts[bisect_left(self._bounds_us, duration_us)] += 1
@@ -52,7 +52,7 @@ class Histogram:
 
 
 class Counters:
-    """The counts of one actor since it began."""
+    """The counts of one actor since it started."""
 
     def __init__(self) -> None:
         self._counts: Counter[Series] = Counter()
@@ -70,5 +70,5 @@ class Counters:
         return made
 
     def read(self) -> Reading:
-        """Return a copy of all that was counted."""
+        """Return a copy of all counts."""
         return Reading(dict(self._counts), {series: each.read() for series, each in self._histograms.items()})

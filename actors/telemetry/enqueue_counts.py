@@ -1,7 +1,7 @@
-"""What a process has enqueued, call by call: counted here, by OpenTelemetry's meter, or where it is told.
+"""What a process has enqueued, call by call: counted here, by OpenTelemetry's meter, or by a worker.
 
-The process of a Ray task is read by nobody, and ends when Ray likes: what it enqueues is told to the worker that has
-started the task, and counted there.
+The process of a Ray task is not read, and ends when Ray decides. So it reports its enqueues to the worker that started
+the task, which counts them.
 """
 
 from collections import Counter
@@ -18,8 +18,8 @@ from fairlead.actors.telemetry.metrics import ATTRIBUTES, OPERATION, SENT, SYSTE
 from fairlead.actors.telemetry.spans import span_attributes
 from fairlead.zones.process_lock import ProcessLock
 
-BUFFERED_MAX = 500  # Calls of a task that are told at once.
-SERIES_MAX = 1_000  # Whose attributes are not made anew for each call.
+BUFFERED_MAX = 500  # Calls of a task that are reported together.
+SERIES_MAX = 1_000  # Cached sets of attributes.
 
 _meter = metrics.get_meter(SYSTEM)
 _counter = _meter.create_counter(SENT.name, SENT.unit, SENT.help)
@@ -32,10 +32,10 @@ class EnqueueCall(NamedTuple):
     """What one call has enqueued, or tried to.
 
     Attributes:
-      entered: items by kind that have been committed.
-      refused: items by kind that were to be committed when the call failed.
+      committed: items by kind that have been committed.
+      refused: items by kind whose commit failed.
       kind, shard: of all of them; "": of several.
-      error_type: of what the call failed with; "": it did not.
+      error_type: the error of the call; "": none.
       took_us: from the first item to the end of the call.
     """
 
@@ -51,7 +51,7 @@ ReportEnqueues = Callable[[Sequence[EnqueueCall]], None]
 
 
 class EnqueueCounts:
-    """What a process has enqueued since it began."""
+    """What a process has enqueued since it started."""
 
     def __init__(self) -> None:
         self._lock = ProcessLock()
@@ -63,7 +63,7 @@ class EnqueueCounts:
 
     @contextmanager
     def reporting_to(self, report: ReportEnqueues) -> Iterator[None]:
-        """Count nothing for the length of a `with`, and tell of it by `report`, at the latest when it ends."""
+        """Report calls through `report` instead of counting them; the last ones when the `with` block ends."""
         self._report = report
         try:
             yield
@@ -72,7 +72,7 @@ class EnqueueCounts:
             self._report = None
 
     def add(self, sent: EnqueueCall) -> None:
-        """Count a call, or keep it to be told."""
+        """Count a call, or buffer it for the report."""
         report = self._report
         if report is None:
             self._count(sent)
@@ -84,7 +84,7 @@ class EnqueueCounts:
             self._flush(report)
 
     def read(self) -> Reading:
-        """Return a copy of all that was counted."""
+        """Return a copy of all counts."""
         with self._lock:
             return Reading(
                 {(SENT.name, labels): count for labels, count in self._counts.items()},

@@ -1,9 +1,9 @@
 """What one call enqueues: a producer span around its transaction, and a count of its items.
 
 A transaction's body may run twice, and may fail. So the span begins with the first item that any attempt enqueues, is
-the same in every attempt, and ends with the call; items are counted once the transaction has committed, and as refused
-if the store has not let it. Those of a body that fails by itself were never sent. Where no span is current, all of this
-is a look at a context variable, one at the clock, and some additions.
+the same in every attempt, and ends with the call. Items are counted once the transaction has committed, and as refused
+if the store has not committed it. Items of a body that fails by itself are not counted. Without a current span this
+costs a read of a context variable, one of the clock, and some additions.
 """
 
 from types import TracebackType
@@ -30,7 +30,7 @@ class Enqueueing:
     """One call that may enqueue, in one transaction or in several; see `zones.tenant_transaction.EnqueueObserver`.
 
     Args:
-      tenant: for whom; None: for several.
+      tenant: the tenant of its items; None: several.
     """
 
     __slots__ = (
@@ -55,8 +55,8 @@ class Enqueueing:
         self._began_us: int | None = None  # with the first item
         self._span: Span | None = None
         self._kinds: dict[str, int] = {}  # items of this attempt
-        self._ended = False  # the body of this attempt; what it has enqueued is being committed
-        self._committed: dict[str, int] = {}  # of those that have committed
+        self._ended = False  # whether the body of this attempt has ended, so that its items are being committed
+        self._committed: dict[str, int] = {}  # items of committed attempts
         self._last: Enqueued | None = None
         current = trace.get_current_span().get_span_context()
         self._trace: Trace | None = None
@@ -91,7 +91,7 @@ class Enqueueing:
             self._end(self._span, error)
 
     def begin_attempt(self, shard: Shard) -> "Enqueueing":
-        """Forget what an attempt before this one enqueued."""
+        """Discard the items of an earlier attempt."""
         if self._shard is None:
             self._shard_name = shard.name
         elif shard is not self._shard:
@@ -102,7 +102,7 @@ class Enqueueing:
         return self
 
     def end_attempt(self) -> None:
-        """Note that the body has ended, and that what it has enqueued is being committed."""
+        """Note that the body has ended, and that its items are being committed."""
         self._ended = True
 
     def commit(self) -> None:

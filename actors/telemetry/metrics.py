@@ -1,7 +1,7 @@
 """Every metric: its name in OpenTelemetry's conventions, its unit, its labels.
 
-Those that OpenTelemetry names for messaging have its names and its buckets. In Prometheus dots are underscores, the
-unit `s` is a suffix `_seconds`, and a counter ends in `_total`.
+Metrics that OpenTelemetry defines for messaging have its names and its buckets. In Prometheus dots become underscores,
+the unit `s` becomes the suffix `_seconds`, and the name of a counter ends in `_total`.
 """
 
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class Metric:
 
     Attributes:
       bounds_s: the upper bounds of a histogram's buckets, in seconds; the last bucket has none.
-      operation: what is counted, where that is the same for all of it: a key of `OPERATION_TYPES`.
+      operation: the operation that is counted, if it is the same for all of it: a key of `OPERATION_TYPES`.
     """
 
     name: str
@@ -36,10 +36,10 @@ class Metric:
     operation: str = ""
 
 
-# What we do with items, as `messaging.operation.name` has it; and OpenTelemetry's word for it, if there is one.
+# Operations on items, as `messaging.operation.name`; and OpenTelemetry's type of the operation, if there is one.
 OPERATION_TYPES = {"enqueue": "send", "scan": "", "serve": "receive", "run": "process"}
 
-# What OpenTelemetry calls the labels. One that is empty is left out.
+# OpenTelemetry's names of the labels. An empty label is omitted.
 ATTRIBUTES = {
     "operation": "messaging.operation.name",
     "kind": "messaging.destination.name",
@@ -56,7 +56,7 @@ _BY_KIND_AND_ERROR = ("kind", "error_type")
 
 SENT = Metric(
     "messaging.client.sent.messages", MetricType.COUNTER, "{message}",
-    "Items enqueued, by a fleet's handlers; with an error type: those that the store refused.",
+    "Items enqueued by a fleet's handlers; with an error type: items that the store refused.",
     _BY_KIND_AND_ERROR, operation="enqueue",
 )  # fmt: skip
 CONSUMED = Metric(
@@ -65,7 +65,7 @@ CONSUMED = Metric(
 )  # fmt: skip
 OPERATION = Metric(
     "messaging.client.operation.duration", MetricType.HISTOGRAM, "s",
-    "How long a call takes that enqueues, from its first item to its end, and a batch of queues that is served.",
+    "Duration of a call that enqueues, from its first item to its end, and of serving a batch of queues.",
     ("operation", "kind", "shard", "error_type"), _MESSAGING_S,
 )  # fmt: skip
 COMPLETED = Metric("fairlead.items.completed", MetricType.COUNTER, "{item}", "Items completed.", _BY_KIND)
@@ -81,19 +81,19 @@ DEAD_LETTERED = Metric(
     "fairlead.items.buried", MetricType.COUNTER, "{item}", "Items that failed for good and are kept.", _BY_KIND
 )
 DROPPED = Metric(
-    "fairlead.items.dropped", MetricType.COUNTER, "{item}", "Items that failed for good and are gone.", _BY_KIND
+    "fairlead.items.dropped", MetricType.COUNTER, "{item}", "Items that failed for good and were deleted.", _BY_KIND
 )
 LOST = Metric(
-    "fairlead.attempts.lost", MetricType.COUNTER, "{attempt}", "Attempts whose item somebody else had when they ended.",
+    "fairlead.attempts.lost", MetricType.COUNTER, "{attempt}", "Attempts that ended after their lease was lost.",
     _BY_KIND,
 )  # fmt: skip
 EXPIRED = Metric(
     "fairlead.items.lapsed", MetricType.COUNTER, "{item}",
-    "Items leased anew because their worker died or stalled.", _BY_KIND,
+    "Items leased again because their worker died or stalled.", _BY_KIND,
 )  # fmt: skip
 CONFLICTS = Metric(
     "fairlead.lease.conflicts", MetricType.COUNTER, "{conflict}",
-    "Pointers that another consumer had leased (step read), and visits that lost at their commit (step commit).",
+    "Pointers that another consumer had leased (step read), and dequeues that conflicted (step commit).",
     ("shard", "step"),
 )  # fmt: skip
 CONFLICT_STEPS = ("read", "commit")
@@ -113,19 +113,19 @@ SLOTS = Metric("fairlead.slots", MetricType.GAUGE, "{slot}", "Handlers that a wo
 SLOTS_IN_USE = Metric("fairlead.slots.in_use", MetricType.GAUGE, "{slot}", "Handlers that a worker runs now.", ())
 DEPTH = Metric(
     "fairlead.queue.depth", MetricType.GAUGE, "{item}",
-    "Items in all queues of a shard: waiting, delayed and leased ones, not buried ones.", ("shard", "kind"),
+    "Items in all queues of a shard: waiting, delayed and leased ones, not dead letters.", ("shard", "kind"),
 )  # fmt: skip
 OLDEST_AGE = Metric(
     "fairlead.queue.oldest_age", MetricType.GAUGE, "s",
-    "For how long the oldest item of a shard that has vested has waited, held back or not.", ("shard",),
+    "Age of the oldest vested item of a shard, held back or not.", ("shard",),
 )  # fmt: skip
 HELD_BACK = Metric(
     "fairlead.queue.held_back", MetricType.GAUGE, "{item}",
-    "Items of a shard that a limit, a pause, or an unknown kind holds back; counted in up to 200 queues.", ("shard",),
+    "Items of a shard held back by a limit, a pause, or an unknown kind; counted in up to 200 queues.", ("shard",),
 )  # fmt: skip
 HELD_BACK_AGE = Metric(
     "fairlead.queue.held_back.oldest_age", MetricType.GAUGE, "s",
-    "For how long the oldest item of a shard that is held back has waited.", ("shard",),
+    "Age of the oldest item of a shard that is held back.", ("shard",),
 )  # fmt: skip
 
 METRICS = (
@@ -134,7 +134,7 @@ METRICS = (
 )  # fmt: skip
 METRICS_BY_NAME = {metric.name: metric for metric in METRICS}
 
-# What a settled item's end is called in `fairlead.actors.execution.acknowledgement`.
+# The outcomes of `fairlead.actors.execution.acknowledgement`.
 OUTCOME_METRICS = {
     "completed": COMPLETED,
     "retried": RETRIED,

@@ -1,7 +1,7 @@
-"""What a worker counts of its attempts, by kind: the one thing that telemetry does for each item by itself.
+"""What a worker counts of its attempts, by kind: the only telemetry that runs once per item.
 
-So it is one look-up and a few additions, about two microseconds an item (`bench.telemetry`): what a metric is called,
-and what it sums up to, is found out when somebody asks.
+So it is one look-up and a few additions, about two microseconds an item (`bench.telemetry`). Names and sums of metrics
+are computed when a reading is taken.
 """
 
 from fairlead.actors.messages import ItemRef
@@ -33,7 +33,7 @@ class OutcomeCounts(dict[str, _KindCounts]):
         return made
 
     def end(self, ref: ItemRef, *, began_us: int, ended_us: int, error: BaseException | None = None) -> None:
-        """Count an attempt whose handler has ended, with an `error` or without."""
+        """Count an attempt whose handler has ended, with or without an `error`."""
         of_kind = self[ref.kind]
         durations = of_kind.durations
         if error is not None:
@@ -44,7 +44,7 @@ class OutcomeCounts(dict[str, _KindCounts]):
             of_kind.latencies.record(began_us - ref.vested_us)
 
     def settle(self, kind: str, outcome: str, count: int) -> None:
-        """Count what became of items, in the words of `fairlead.actors.execution.acknowledgement`."""
+        """Count the outcomes of items, as `fairlead.actors.execution.acknowledgement` names them."""
         self[kind].ends[outcome] += count
 
     def fail(self, kind: str) -> None:
@@ -52,7 +52,7 @@ class OutcomeCounts(dict[str, _KindCounts]):
         self[kind].failed += 1
 
     def read(self) -> Reading:
-        """Return a copy of all that was counted."""
+        """Return a copy of all counts."""
         reading = Reading()
         for kind, counted in self.items():
             labels = (kind,)

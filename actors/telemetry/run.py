@@ -1,8 +1,8 @@
-"""One attempt while its handler runs: what is current then, and what log records say of it.
+"""One attempt while its handler runs: what is current then, and the fields of its log records.
 
-Current are the job, so that log records can name it, and the attempt's span, so that what the handler enqueues, or asks
-of another service, goes on from there. Both are context variables: a coroutine has them from the thread that hands it
-to the loop, a Ray task from the message that starts it.
+Current are the job, which log records name, and the attempt's span, so that enqueues and calls of other services in the
+handler continue the trace. Both are context variables: a coroutine gets them from the thread that hands it to the loop,
+a Ray task from the message that starts it.
 """
 
 import logging
@@ -19,7 +19,7 @@ from fairlead.zones.layout import Tenant
 
 
 class RunningJob(NamedTuple):
-    """Whose log records they are. `recorded`: False if its enqueuer's trace is not, nor what follows from it."""
+    """The job that log records name. `recorded`: False if the trace of its enqueuer is not recorded."""
 
     item_id: bytes
     tenant: Tenant
@@ -32,13 +32,13 @@ _running: ContextVar[RunningJob | None] = ContextVar("fairlead_job", default=Non
 
 
 def is_recorded() -> bool:
-    """Say whether what begins here may begin a trace: False in a job whose enqueuer's is not recorded."""
+    """Say whether an operation here may begin a trace: False in a job whose enqueuer's trace is not recorded."""
     job = _running.get()
     return job is None or job.recorded
 
 
 class Run:
-    """Makes a job, and its span if there is one, current for the length of a `with`, and ends the span."""
+    """Makes a job, and its span if there is one, current inside a `with` block, and ends the span."""
 
     __slots__ = ("_job", "_span", "_token", "_was")
 
@@ -65,10 +65,10 @@ _NONE = dict.fromkeys((*LOG_FIELDS, "job_ids"), "")
 
 
 def log_fields() -> dict[str, Any]:
-    """Return what a log record says of the job that runs here: `LOG_FIELDS`, and all as text (`job_ids`).
+    """Return the fields of a log record about the job that runs here: `LOG_FIELDS`, and all as text (`job_ids`).
 
     Every field is empty outside of a handler. They begin with `job_`: logging refuses a record whose `extra` has a
-    field of the same name as one that is there.
+    field of the same name.
     """
     job = _running.get()
     if job is None:
@@ -90,7 +90,7 @@ def log_fields() -> dict[str, Any]:
 
 
 def add_jobs_to_log_records() -> None:
-    """Let every log record of this process carry the ids of the job that runs where it is made. Twice is once."""
+    """Add the ids of the running job to every log record of this process. May be called twice."""
     make = logging.getLogRecordFactory()
     if isinstance(make, _JobLogFactory):
         return

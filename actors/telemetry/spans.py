@@ -1,8 +1,7 @@
 """The spans of actors: scan, serve and run, under OpenTelemetry's messaging conventions.
 
-A batch has a span of its own, linked to what it is about: whose child it is would be a question without an answer. A
-run belongs to the request that enqueued its item as long as that is one way: the first attempt is its child, a later
-one begins a trace of its own, with a link.
+A batch has a span of its own, linked to its items: it has no single parent. The first attempt at an item is a child of
+the request that enqueued it. A later attempt begins a trace of its own, with a link.
 """
 
 from collections.abc import Sequence
@@ -28,7 +27,7 @@ from fairlead.actors.telemetry.tenants import tenant_hash
 from fairlead.actors.telemetry.traces import context_of, is_sampled, trace_of
 from fairlead.zones.records import Trace
 
-LINKS_MAX = 128  # What OpenTelemetry keeps of a span by default.
+LINKS_MAX = 128  # OpenTelemetry's default limit per span.
 NEVER_BEGIN = ("AlwaysOffSampler", "TraceIdRatioBased{0.0}")  # Samplers, as they describe themselves.
 _NS = 1_000
 
@@ -38,8 +37,8 @@ class Spans:
 
     Args:
       tracer: what records them.
-      begins: False if the sampler never begins a trace: then it is not asked.
-      heeds: True if the sampler does as the enqueuer's did: then it is not asked where that one said no.
+      starts_traces: False if the sampler never begins a trace: then it is not called.
+      parent_based: True if the sampler follows the enqueuer's decision: then it is not called where that was no.
     """
 
     def __init__(self, tracer: Tracer, *, starts_traces: bool = True, parent_based: bool = False) -> None:
@@ -48,7 +47,7 @@ class Spans:
         self._parent_based = parent_based
 
     def scan(self, shard: str, *, pointers: int, began_us: int, ended_us: int) -> Trace | None:
-        """Tell of a scan that found pointers; return its context, for whoever serves them."""
+        """Record a scan that found pointers; return its context, for the managers that serve them."""
         if not self._starts_traces:
             return None
         span = self._tracer.start_span(
@@ -71,11 +70,11 @@ class Spans:
         scan: Trace | None,
         failed_by: str = "",
     ) -> None:
-        """Tell of a visit that leased items, of which those with `traces` were enqueued in traces that are recorded."""
+        """Record a batch that leased items; `traces` are those of enqueuers whose traces are recorded."""
         if not self._starts_traces and not traces:
             return
-        told = [each for each in (scan, *traces) if each is not None][:LINKS_MAX]
-        links = [Link(context) for context in map(context_of, told) if context is not None]
+        linked = [each for each in (scan, *traces) if each is not None][:LINKS_MAX]
+        links = [Link(context) for context in map(context_of, linked) if context is not None]
         span = self._tracer.start_span(
             f"serve {shard}",
             Context(),
@@ -121,20 +120,20 @@ def end_run(span: Span, error: BaseException | None) -> None:
 
 
 def record_error(span: Span, error: BaseException) -> None:
-    """Note in a span what its operation failed with: the error's class, and not its words."""
+    """Note in a span the class of the error, and not its text."""
     _set_error_type(span, error_type(error))
 
 
 def passed_on(stored: Trace | None) -> Span | None:
-    """Return the span of another process, for what begins below it here; None if there is none."""
+    """Return the span of another process, as parent of spans here; None if there is none."""
     context = context_of(stored)
     return None if context is None else NonRecordingSpan(context)
 
 
 def spans_of_process() -> Spans | None:
-    """Return the spans of this process by its global tracer provider; None if it has none that records anything.
+    """Return the spans of this process by its global tracer provider; None if it records nothing.
 
-    What its sampler does with roots, and with what its enqueuer has decided, is read from the sampler's description.
+    The sampler's description says what it does with roots, and whether it follows the enqueuer's decision.
     """
     provider = trace.get_tracer_provider()
     if isinstance(provider, ProxyTracerProvider | NoOpTracerProvider):
@@ -150,15 +149,15 @@ def spans_of_process() -> Spans | None:
 
 
 def span_attributes(operation: str, shard: str | None = None, kind: str | None = None) -> dict[str, str | int]:
-    """Return what every span of an operation says, under the conventions, of where and of what it is."""
-    told = {
+    """Return the attributes that every span of an operation has, under the conventions."""
+    attributes = {
         "messaging.system": SYSTEM,
         ATTRIBUTES["operation"]: operation,
         "messaging.operation.type": OPERATION_TYPES[operation],
         ATTRIBUTES["shard"]: shard,
         ATTRIBUTES["kind"]: kind,
     }
-    return {name: value for name, value in told.items() if value}
+    return {name: value for name, value in attributes.items() if value}
 
 
 def _set_error_type(span: Span, failed_by: str) -> None:

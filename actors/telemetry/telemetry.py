@@ -1,4 +1,4 @@
-"""What an actor gets of telemetry, through its host: counts of its own, and the process's spans if there are any."""
+"""What an actor gets of telemetry, through its host: its own counts, and the spans of its process if there are any."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,7 @@ from fairlead.actors.telemetry.spans import Spans
 
 
 class Telemetry:
-    """One actor's. `spans`: None where nobody records any, as in a simulated world."""
+    """One actor's telemetry. `spans`: None where nothing records spans, as in a simulated world."""
 
     __slots__ = ("_read", "counters", "spans")
 
@@ -17,7 +17,7 @@ class Telemetry:
         self._read: Callable[[], Reading] = self.counters.read
 
     def read_by(self, read: Callable[[], Reading]) -> None:
-        """Say how the actor is read: under its lock, with what it has to add."""
+        """Set how the actor is read: under its lock, with additional numbers."""
         self._read = read
 
     def read(self) -> Reading:
@@ -28,25 +28,25 @@ class Telemetry:
 Fail = Callable[[str, BaseException], None]  # Takes the reason and the error; see `Supervisor.fail`.
 ProcessSetup = Callable[
     [], Callable[[], None]
-]  # Crosses to other processes by pickle. What it returns sends what waits.
+]  # Crosses to other processes by pickle. It returns a function that sends buffered telemetry.
 
 
 class Exports:
-    """Where a process's telemetry goes: nowhere. `fairlead.telemetry` knows of better places."""
+    """Where a process's telemetry goes: nowhere. `fairlead.telemetry` has subclasses that export."""
 
     def telemetry(self, actor: str, fail: Fail) -> Telemetry:
         """Return the telemetry of an actor of this process; `actor` is its name in the fleet, such as "worker-0".
 
-        `fail`: called once if what exports the telemetry dies of an error, from its thread.
+        `fail`: called once if the exporter dies of an error, from its thread.
         """
         return Telemetry()
 
     def process_setup(self) -> ProcessSetup:
-        """Return what lets the telemetry of another process, such as a Ray task's, go to the same places."""
+        """Return a function that sets up the same exports in another process, such as that of a Ray task."""
         return _no_setup
 
     def close(self) -> None:
-        """Send what waits to be sent, for the last time. Takes two seconds at most, and raises nothing."""
+        """Send buffered telemetry for the last time. Takes two seconds at most, and raises nothing."""
 
 
 def _no_setup() -> Callable[[], None]:

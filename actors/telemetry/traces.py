@@ -1,8 +1,8 @@
 """A span's context as it is stored in an item: W3C Trace Context, which any tool understands.
 
-Baggage is not stored: a record is rewritten with every lease, and baggage is what an application likes to keep to
-itself. Of a trace that nobody records only that is stored: most are so, and seventy bytes more in each record would
-cost more than all the rest of telemetry.
+Baggage is not stored: a record is rewritten with every lease, and baggage is often private to an application. Of a
+trace that is not recorded only that fact is stored: most traces are not, and seventy more bytes in each record would
+cost more than the rest of telemetry.
 """
 
 from opentelemetry import trace
@@ -11,11 +11,11 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from fairlead.zones.records import Trace
 
-STATE_CHARACTERS_MAX = 512  # Of a tracestate: what the standard asks everybody to carry.
+STATE_CHARACTERS_MAX = 512  # Length of a tracestate that the standard asks every system to carry.
 _PARENT, _STATE = "traceparent", "tracestate"
 _SAMPLED = frozenset("13579bdf")  # The last digit of a traceparent, if its trace is recorded.
 
-NOT_RECORDED: Trace = {}  # Stored where the enqueuer's trace is not recorded: whoever runs the item begins none either.
+NOT_RECORDED: Trace = {}  # Stored if the enqueuer's trace is not recorded: no run of the item begins one either.
 
 _propagator = TraceContextTextMapPropagator()
 
@@ -38,7 +38,7 @@ def is_sampled(stored: Trace | None) -> bool:
 
 
 def context_of(stored: Trace | None) -> SpanContext | None:
-    """Return a stored context; None if there is none, or nothing that could be one."""
+    """Return a stored context; None if there is none, or an invalid one."""
     if not stored:
         return None
     context = trace.get_current_span(_propagator.extract(stored)).get_span_context()

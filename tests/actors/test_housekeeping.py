@@ -341,7 +341,7 @@ def test_a_kind_that_nobody_knows_is_told_of_once(stage: Stage, caplog: pytest.L
     stage.enqueue("mail")
     stage.pass_ms(within_ms(stage, 40_000, rounds=6))
     told = [(each.levelname, each.getMessage()) for each in caplog.records if "no live consumer" in each.getMessage()]
-    said = "shard main: items of kind mial wait, and no live consumer has a handler of it; nearest: mail"
+    said = "shard main: items of kind mial wait, and no live consumer has a handler for it; nearest: mail"
     assert told == [("WARNING", said)]
 
 
@@ -441,7 +441,7 @@ def test_beside_many_that_may_sleep_for_long_those_that_oversleep_are_woken_in_s
     assert stage.pointers() == []
     stage.pass_ms(15_000)
     assert len(stage.pointers()) == 20
-    told = [each.getMessage() for each in caplog.records if "queues were to be looked at" in each.getMessage()]
+    told = [each.getMessage() for each in caplog.records if "queues to sleep for longer" in each.getMessage()]
     assert 1 <= len(told) <= 12
 
 
