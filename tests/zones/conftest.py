@@ -1,4 +1,4 @@
-"""Every story of this folder is told over every engine."""
+"""Every test of this folder runs over every engine."""
 
 from __future__ import annotations
 

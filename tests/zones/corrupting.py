@@ -1,4 +1,4 @@
-"""A live store with some of every record and key in it, ways to damage it, and everything that anybody does to a store.
+"""A live store with some of every record and key in it, ways to damage it, and every action on a store.
 
 What is damaged is drawn from a seed, and what has been done to the store can be printed, so a failure can be repeated.
 """
@@ -56,7 +56,7 @@ def populate(world: World) -> None:
     world.enqueue("index", zone=world.zone_of(BOB, "other"), given_id="a name", unique_ms=60_000)
     world.enqueue("index", zone=world.zone_of(local_tenant("index")))
     for payload in (None, bytes(100_000)):
-        bury(world, world.enqueue("mail", payload))
+        make_dead_letter(world, world.enqueue("mail", payload))
     world.run(lambda tr: policies.change_kind_policy(tr, "fax", now_us=world.now_us, paused=True))
     world.run(
         lambda tr: policies.change_kind_policy(tr, "mail", now_us=world.now_us, max_running=50, per_s=50.0, burst=9)
@@ -72,7 +72,7 @@ def _own(world: World, tenant: Tenant, attempt: Any) -> None:
     TenantTransaction(world.shard, tenant, attempt).set(("own",), b"data")
 
 
-def bury(world: World, item_id: bytes) -> None:
+def make_dead_letter(world: World, item_id: bytes) -> None:
     record = world.record(item_id)
     assert record is not None
     world.run(
@@ -83,8 +83,8 @@ def bury(world: World, item_id: bytes) -> None:
 
 
 def use_some(world: World) -> None:
-    """Leave behind what a fleet leaves: leases, completions, marks, grants, receipts, periods, signs of life."""
-    world.visit({"mail": 3, "index": 2})
+    """Leave behind what a fleet leaves: leases, completions, in-flight markers, grants, receipts, periods, sessions."""
+    world.process({"mail": 3, "index": 2})
     for how in ({"given_id": "done", "unique_ms": 60_000}, {}):
         done = world.enqueue("mail", **how)  # type: ignore[arg-type]
         world.complete(done)
@@ -205,10 +205,10 @@ def world_of(damages: list[Damage]) -> World:
     return world
 
 
-# --- What anybody does to a store ---
+# --- Every action on a store ---
 
 
-def deeds(world: World) -> Iterator[tuple[str, Callable[[], Any]]]:
+def actions(world: World) -> Iterator[tuple[str, Callable[[], Any]]]:
     """Yield everything that producers, consumers and operators do to a shard, each in a transaction of its own.
 
     Each is to be done before the next is drawn.
@@ -216,7 +216,7 @@ def deeds(world: World) -> Iterator[tuple[str, Callable[[], Any]]]:
     run, layout = world.run, world.layout
     yield from _of_producers(world)
     for round in range(3):
-        yield f"visit {round}", world.visit
+        yield f"process {round}", world.process
         yield f"housekeeping {round}", lambda: _housekeeping(world)
         yield "pass", lambda: world.pass_us(20 * SECOND)
     yield from _of_workers(world)
@@ -236,7 +236,7 @@ def deeds(world: World) -> Iterator[tuple[str, Callable[[], Any]]]:
             ),
         )
     yield "submit", lambda: submit(world)
-    yield "last visit", world.visit
+    yield "process at last", world.process
 
 
 def _of_producers(world: World) -> Iterator[tuple[str, Callable[[], Any]]]:
@@ -292,17 +292,17 @@ def _of_readers(world: World) -> Iterator[tuple[str, Callable[[], Any]]]:
         yield "count", lambda: run(zone.count)
         yield "min vesting", lambda: run(zone.min_vesting_us)
         for item_id in ids_of(zone.location)[:2]:
-            yield "inquire", lambda: run(
+            yield "diagnose", lambda: run(
                 lambda tr: diagnosis.diagnose(tr, zone.location, item_id, now_us=world.now_us))  # fmt: skip
             yield "whereabouts", lambda: run(lambda tr: diagnosis.whereabouts(tr, layout, item_id))
     yield (
-        "rules",
+        "policies",
         lambda: run(lambda tr: (policies.read_policies(tr), policies.tenants_with_policies(tr, tenants_max=100))),
     )
-    yield "buried", lambda: _raise_the_dead(world)
+    yield "dead letters", lambda: _retry_dead_letters(world)
     yield "result", lambda: run(lambda tr: results.ending(tr, world.zone.location, bytes(16)))
-    yield "series", lambda: run(lambda tr: rollups.busiest(rollups.read(tr, now_us=world.now_us)))
-    yield "sheets", lambda: run(
+    yield "rollups", lambda: run(lambda tr: rollups.busiest(rollups.read(tr, now_us=world.now_us)))
+    yield "worker status", lambda: run(
         lambda tr: worker_status.longest_running(worker_status.read(tr, now_us=world.now_us), items_max=9))  # fmt: skip
     yield "handlers", lambda: run(handlers.listing)
     yield "consumers", lambda: run(lambda tr: sessions.listing(tr, now_us=world.now_us))
@@ -313,16 +313,16 @@ def _of_readers(world: World) -> Iterator[tuple[str, Callable[[], Any]]]:
     )  # fmt: skip
 
 
-def _raise_the_dead(world: World) -> None:
+def _retry_dead_letters(world: World) -> None:
     for each in world.run(lambda tr: list(dead_letters.listing(tr, world.layout, items_max=100))):
         location = world.layout.location(each.tenant, each.zone)
 
-        def revive(tr: Any, location: ZoneLocation = location, each: Any = each) -> None:
+        def retry(tr: Any, location: ZoneLocation = location, each: Any = each) -> None:
             record = dead_letters.read(tr, location, each.id)
             if record is not None:
                 dead_letters.retry_dead_letter(tr, location, each.id, record, now_us=world.now_us)
 
-        world.run(revive)
+        world.run(retry)
 
 
 def _housekeeping(world: World) -> None:

@@ -1,4 +1,4 @@
-"""A transaction that counts what it is asked for: store calls are what an operation costs."""
+"""A transaction that counts the calls to it: store calls are what an operation costs."""
 
 from __future__ import annotations
 

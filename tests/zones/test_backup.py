@@ -38,7 +38,7 @@ from fairlead.zones.transaction_runner import Attempt
 from tests.clocks import ManualClock
 from tests.zones.conftest import ENGINES, open_empty
 from tests.zones.faults import Fault, FaultyDatabase
-from tests.zones.test_audit import bury_item, populate
+from tests.zones.test_integrity import make_dead_letter, populate
 from tests.zones.world import ALICE, BOB, LEASE_US, SECOND, World
 
 
@@ -90,8 +90,8 @@ def test_a_shard_without_leases_is_restored_byte_for_byte(world: World, memory: 
     for zone in (world.zone_of(ALICE), world.zone_of(BOB, "other"), world.zone_of(local_tenant("index"))):
         world.enqueue(zone=zone, delay_ms=500)
         world.enqueue(zone=zone, given_id="a", unique_ms=1_000)
-    buried, done = world.enqueue("fax", bytes(100_000)), world.enqueue(given_id="b", unique_ms=1_000)
-    bury_item(world, buried)
+    dead_letter, done = world.enqueue("fax", bytes(100_000)), world.enqueue(given_id="b", unique_ms=1_000)
+    make_dead_letter(world, dead_letter)
     world.complete(done)
     copy = restored(world, memory, taken(world))
     watched = {part.change_counter for part in world.layout.parts}  # Soft state: they wake scanners.
@@ -104,17 +104,17 @@ def test_every_item_of_a_restored_shard_runs(world: World, memory: Database) -> 
     waiting = world.enqueue(payload={"order": 7})
     delayed = world.enqueue(delay_ms=5_000)
     copy = restored(world, memory, taken(world))
-    (visit,) = copy.visit()
-    assert [item.id for item in visit.items] == [waiting]
-    assert unpack_payload(visit.items[0].record.payload) == {"order": 7}
+    (result,) = copy.process()
+    assert [item.id for item in result.items] == [waiting]
+    assert unpack_payload(result.items[0].record.payload) == {"order": 7}
     assert copy.pointer_delay_us() == 5 * SECOND
     copy.pass_us(5 * SECOND)
-    (visit,) = copy.visit()
-    assert [item.id for item in visit.items] == [delayed]
+    (result,) = copy.process()
+    assert [item.id for item in result.items] == [delayed]
 
 
-def test_leases_are_released_and_do_not_count_as_lapses(world: World, memory: Database) -> None:
-    """Who held them is gone: nobody should wait for their end, and no item be buried for it."""
+def test_leases_are_released_and_do_not_count_as_expired(world: World, memory: Database) -> None:
+    """Their holders are gone: nothing should wait for their expiry, and no item fail because of it."""
     item_id = world.enqueue()
     lease_id = world.lease(item_id)
     held_alone = [(item_id, lease_id)]
@@ -124,15 +124,15 @@ def test_leases_are_released_and_do_not_count_as_lapses(world: World, memory: Da
         )
     )
     copy = restored(world, memory, taken(world))
-    (visit,) = copy.visit()
-    (held,) = visit.items
+    (result,) = copy.process()
+    (held,) = result.items
     assert (held.id, held.record.expiry_count, held.record.ran_isolated) == (item_id, 0, False)
     assert held.record.lease_id != lease_id
 
 
-def test_long_payloads_graves_and_taken_ids_are_restored(world: World, memory: Database) -> None:
+def test_long_payloads_dead_letters_and_retained_ids_are_restored(world: World, memory: Database) -> None:
     long = world.enqueue(payload=bytes(300_000))
-    bury_item(world, world.enqueue("fax"))
+    make_dead_letter(world, world.enqueue("fax"))
     done = world.enqueue(given_id="done", unique_ms=60_000)
     world.complete(done)
     copy = restored(world, memory, taken(world))
@@ -345,7 +345,7 @@ def test_a_shard_with_records_of_a_newer_version_is_not_backed_up(world: World) 
 
 
 def refused(target: Database, packed: bytes, world: World) -> str:
-    """Return the reason for which a file is refused, and see that nothing was written."""
+    """Return why a file is refused, and check that nothing was written."""
     before = transact(target, _all_pairs)
     with pytest.raises(BackupRefused) as raised:
         restore(target, io.BytesIO(packed), clock=world.clock, random=world.random)
@@ -430,7 +430,7 @@ def test_a_value_beyond_the_limit_is_refused(world: World, memory: Database, mon
 def test_a_restore_survives_a_commit_of_unknown_result(
     world: World, memory: Database, monkeypatch: pytest.MonkeyPatch, commits_before: int, applied: bool
 ) -> None:
-    """Before, a restore found its own mark after its first commit, and said that the store is not empty."""
+    """Before, a restore found its own claim after its first commit, and reported that the store is not empty."""
     populate(world)
     packed = taken(world)
     monkeypatch.setattr("fairlead.zones.maintenance.backup.restoring.BATCH_PAIRS", 50)
@@ -454,7 +454,7 @@ def test_a_claim_of_unknown_result_is_not_taken_for_that_of_another_restore(worl
 # --- Broken off ---
 
 
-def test_a_restore_that_broke_off_leaves_a_store_that_nobody_opens(
+def test_an_interrupted_restore_leaves_a_store_that_cannot_be_opened(
     world: World, memory: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     populate(world)
@@ -472,7 +472,7 @@ def test_a_restore_that_broke_off_leaves_a_store_that_nobody_opens(
     assert refused(memory, packed, world) == NOT_EMPTY
 
 
-def test_nobody_opens_a_shard_while_it_is_being_restored(world: World, memory: Database) -> None:
+def test_a_shard_cannot_be_opened_while_it_is_being_restored(world: World, memory: Database) -> None:
     world.enqueue()
     seen: list[Any] = []
 

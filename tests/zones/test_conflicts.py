@@ -1,4 +1,4 @@
-"""Who conflicts with whom: the heart of the design, row by row.
+"""Which transactions conflict: the core of the design, row by row.
 
 Each story runs two transactions on the same version of the store; `collides(world.db, winner, loser)` commits the
 winner first and says whether the loser lost.
@@ -46,14 +46,14 @@ def dequeues(world: World, items_max: int = 10) -> Body:
     )
 
 
-def visits(
+def processes(
     world: World, found: PointerOutcome = PointerOutcome.SERVED, *, items_max: int = 10, ref: PointerRef | None = None
 ) -> Body:
     ref, terms = ref or world.ref(), world.terms(items_max=items_max)
 
     def body(tr: Any) -> None:
-        visit = process_all(tr, world.layout, [ref], Capacity(100, ANY), terms)[0][0]
-        assert visit.outcome is found
+        result = process_all(tr, world.layout, [ref], Capacity(100, ANY), terms)[0][0]
+        assert result.outcome is found
 
     return body
 
@@ -80,7 +80,7 @@ def requeues(world: World, item_id: bytes, lease_id: bytes, delay_us: int = 2 * 
     return lambda tr: world.zone.requeue(tr, item_id, lease_id, delay_us=delay_us, now_us=world.now_us)
 
 
-def buries(world: World, item_id: bytes) -> Body:
+def fails_for_good(world: World, item_id: bytes) -> Body:
     def body(tr: Any) -> None:
         record = world.record(item_id)
         assert record is not None
@@ -97,7 +97,7 @@ def moves_away(world: World) -> Body:
 
 
 def either_way(story: Callable[[World], tuple[Body, Body]], make_world: Callable[[], World]) -> list[bool]:
-    """Tell a story on two fresh worlds; say who loses: the second body, the first body."""
+    """Run a story on two fresh worlds; return who loses: the second body, the first body."""
     world = make_world()
     first, second = story(world)
     lost = [collides(world.db, first, second)]
@@ -188,7 +188,7 @@ def test_enqueue_and_dequeue_never_conflict(make_world: Make) -> None:
 
 
 def test_enqueue_and_the_end_of_another_item_never_conflict(make_world: Make) -> None:
-    for end in (completes, buries):
+    for end in (completes, fails_for_good):
 
         def story(world: World, end: Callable[[World, bytes], Body] = end) -> tuple[Body, Body]:
             return end(world, world.enqueue()), enqueues(world)
@@ -196,10 +196,10 @@ def test_enqueue_and_the_end_of_another_item_never_conflict(make_world: Make) ->
         assert either_way(story, make_world) == NEITHER
 
 
-def test_enqueue_and_a_visit_that_requeues_its_pointer_to_now_never_conflict(make_world: Make) -> None:
+def test_enqueue_and_a_dequeue_that_requeues_its_pointer_to_now_never_conflict(make_world: Make) -> None:
     def story(world: World) -> tuple[Body, Body]:
         world.enqueue_all([new_item("mail")] * 3)
-        return enqueues(world, new_item("mail", priority=0)), visits(world, items_max=1)
+        return enqueues(world, new_item("mail", priority=0)), processes(world, items_max=1)
 
     assert either_way(story, make_world) == NEITHER
 
@@ -226,7 +226,7 @@ def test_what_an_enqueue_answers_about_an_id_is_still_true_when_it_commits(make_
 
     def discarded(world: World) -> Body:
         item_id = world.enqueue(given_id="a")
-        world.run(buries(world, item_id))
+        world.run(fails_for_good(world, item_id))
         dead_letter = world.run(lambda tr: read(tr, world.zone.location, item_id))
         assert dead_letter is not None
         return lambda tr: discard(tr, world.zone.location, item_id, dead_letter)
@@ -244,7 +244,7 @@ def test_what_an_enqueue_answers_about_an_id_is_still_true_when_it_commits(make_
 
         def loser(tr: Any, enqueue_again: Body = enqueue_again, status: EnqueueStatus = status) -> None:
             assert enqueue_again(tr) == (item_id_of("a"), status)
-            tr.set(NOBODYS, b"told that it was enqueued before")
+            tr.set(NOBODYS, b"enqueued before, it answered")
 
         assert collides(world.db, winner, loser)
 
@@ -257,7 +257,7 @@ def test_an_enqueue_that_saw_the_pointer_awake_conflicts_with_its_falling_asleep
     for priority in (0, 100, 255):
         world = make_world()
         world.enqueue()
-        assert collides(world.db, visits(world), enqueues(world, new_item("mail", priority=priority)))
+        assert collides(world.db, processes(world), enqueues(world, new_item("mail", priority=priority)))
 
 
 def test_the_conflict_that_an_enqueue_only_declares_counts_from_its_first_read_on(make_world: Make) -> None:
@@ -267,7 +267,7 @@ def test_the_conflict_that_an_enqueue_only_declares_counts_from_its_first_read_o
     inserter = world.db.create_transaction()
     read_for_insert(inserter, world.zone.location)
     inserter.set(NOBODYS, b"")
-    world.run(visits(world))
+    world.run(processes(world))
     assert not commits(world.db, inserter)
 
 
@@ -277,26 +277,26 @@ def test_a_sleep_conflicts_with_an_enqueue_that_would_be_first_in_any_priority(m
     world = make_world()
     world.enqueue(priority=100)
     world.enqueue(priority=200, delay_ms=1_000)
-    assert collides(world.db, enqueues(world, new_item("mail", priority=priority)), visits(world))
+    assert collides(world.db, enqueues(world, new_item("mail", priority=priority)), processes(world))
 
 
 def test_a_sleep_does_not_conflict_with_an_enqueue_behind_the_first_of_its_priority(make_world: Make) -> None:
     world = make_world()
     world.enqueue()
     world.enqueue(delay_ms=1_000)
-    assert not collides(world.db, enqueues(world, new_item("mail", delay_ms=2_000)), visits(world))
+    assert not collides(world.db, enqueues(world, new_item("mail", delay_ms=2_000)), processes(world))
     assert world.pointer_delay_us() == SECOND
 
 
 def test_a_sleep_does_not_conflict_with_the_completion_of_what_it_sleeps_until(make_world: Make) -> None:
-    """It happens all the time: a worker completes the zone's oldest leased item while a manager visits the zone."""
+    """It is frequent: a worker completes the zone's oldest leased item while a manager dequeues from the zone."""
 
     def story(world: World) -> tuple[Body, Body]:
         item_id = world.enqueue()
         world.lease(item_id)
         world.pass_us(1)
         world.enqueue()
-        return completes(world, item_id), visits(world)
+        return completes(world, item_id), processes(world)
 
     assert either_way(story, make_world) == NEITHER
 
@@ -305,47 +305,47 @@ def test_a_sleep_conflicts_with_a_give_back_that_vests_earlier_than_anything_els
     world = make_world()
     item_id = world.enqueue()
     lease_id = world.lease(item_id)
-    assert collides(world.db, requeues(world, item_id, lease_id, delay_us=SECOND), visits(world))
+    assert collides(world.db, requeues(world, item_id, lease_id, delay_us=SECOND), processes(world))
 
 
 def test_a_give_back_that_saw_the_pointer_awake_conflicts_with_its_falling_asleep(make_world: Make) -> None:
     world = make_world()
     item_id = world.enqueue()
     lease_id = world.lease(item_id)
-    assert collides(world.db, visits(world), requeues(world, item_id, lease_id, delay_us=SECOND))
+    assert collides(world.db, processes(world), requeues(world, item_id, lease_id, delay_us=SECOND))
 
 
 def test_a_sleep_until_the_recheck_conflicts_with_anything_enqueued_behind_what_is_paused(make_world: Make) -> None:
-    """Else it would wait for the recheck, though nothing stands in its way."""
+    """Otherwise it would wait for the recheck without a reason."""
     world = make_world()
     fax = world.enqueue("fax")
     world.pass_us(1)
-    sleeps = visits(world)
+    sleeps = processes(world)
     assert collides(world.db, enqueues(world), sleeps)
     world.run(sleeps)
     assert world.vested_ids() == [fax], "the second attempt found what was enqueued"
 
 
 @pytest.mark.parametrize("enqueued_first", [True, False])
-def test_leaving_a_pointer_to_others_conflicts_with_anything_enqueued_behind_what_they_can_run(
+def test_deferring_a_pointer_conflicts_with_an_enqueue_behind_the_items_that_others_can_run(
     make_world: Make, enqueued_first: bool
 ) -> None:
-    """Else whoever leaves it would pass it over until the recheck, though it could run what was enqueued."""
+    """Otherwise the deferring consumer would skip it until the recheck, though it could run the new item."""
     world = make_world()
     world.present("faxer", "fax")
     world.enqueue("fax")
     world.pass_us(1)
-    leaves, arrives = visits(world), enqueues(world)
+    leaves, arrives = processes(world), enqueues(world)
     first, second = (arrives, leaves) if enqueued_first else (leaves, arrives)
     assert collides(world.db, first, second)
 
 
 def test_the_race_of_a_sleep_and_an_enqueue_of_another_priority_never_leaves_an_item_behind(make_world: Make) -> None:
-    """Whoever loses tries again, and then either the pointer is awake or the item was seen."""
+    """The loser is retried, and then either the pointer is awake or the item was seen."""
     for sleeper_first in (True, False):
         world = make_world()
         world.enqueue(priority=100)
-        sleeps, arrives = visits(world), enqueues(world, new_item("mail", priority=0))
+        sleeps, arrives = processes(world), enqueues(world, new_item("mail", priority=0))
         winner, loser = (sleeps, arrives) if sleeper_first else (arrives, sleeps)
         assert collides(world.db, winner, loser)
         world.run(loser)
@@ -361,10 +361,10 @@ def leave_an_old_pointer(world: World) -> None:
     world.pass_us(MIN_INACTIVE_US)
 
 
-def test_deleting_a_pointer_and_an_enqueue_that_saw_it_conflict_whoever_comes_first(make_world: Make) -> None:
+def test_deleting_a_pointer_and_an_enqueue_that_saw_it_conflict_in_either_order(make_world: Make) -> None:
     def story(world: World) -> tuple[Body, Body]:
         leave_an_old_pointer(world)
-        return enqueues(world), visits(world, PointerOutcome.DELETED)
+        return enqueues(world), processes(world, PointerOutcome.DELETED)
 
     assert either_way(story, make_world) == BOTH
 
@@ -373,13 +373,13 @@ def test_deleting_a_pointer_conflicts_with_an_item_that_appears_however_far_in_t
     world = make_world()
     leave_an_old_pointer(world)
     delayed = enqueues(world, new_item("mail", delay_ms=10**9))
-    assert collides(world.db, delayed, visits(world, PointerOutcome.DELETED))
+    assert collides(world.db, delayed, processes(world, PointerOutcome.DELETED))
 
 
 def test_two_consumers_that_delete_the_same_pointer_conflict(make_world: Make) -> None:
     def story(world: World) -> tuple[Body, Body]:
         leave_an_old_pointer(world)
-        return visits(world, PointerOutcome.DELETED), visits(world, PointerOutcome.DELETED)
+        return processes(world, PointerOutcome.DELETED), processes(world, PointerOutcome.DELETED)
 
     assert either_way(story, make_world) == BOTH
 
@@ -387,16 +387,16 @@ def test_two_consumers_that_delete_the_same_pointer_conflict(make_world: Make) -
 # --- Consumers among each other ---
 
 
-def test_of_two_consumers_that_visit_one_pointer_one_conflicts(make_world: Make) -> None:
+def test_two_consumers_that_process_one_pointer_conflict(make_world: Make) -> None:
     def story(world: World) -> tuple[Body, Body]:
         world.enqueue_all([new_item("mail")] * 5)
-        return visits(world, items_max=1), visits(world)
+        return processes(world, items_max=1), processes(world)
 
     assert either_way(story, make_world) == BOTH
 
 
-def test_of_two_that_lease_one_pointer_and_of_a_lease_and_a_visit_one_conflicts(make_world: Make) -> None:
-    for other in (leases_pointer, visits):
+def test_leasing_a_pointer_conflicts_with_another_lease_or_dequeue_of_it(make_world: Make) -> None:
+    for other in (leases_pointer, processes):
 
         def story(world: World, other: Callable[[World], Body] = other) -> tuple[Body, Body]:
             world.enqueue()
@@ -405,7 +405,7 @@ def test_of_two_that_lease_one_pointer_and_of_a_lease_and_a_visit_one_conflicts(
         assert either_way(story, make_world) == BOTH
 
 
-def test_of_a_waker_and_a_visit_of_the_same_pointer_one_conflicts(make_world: Make) -> None:
+def test_waking_and_processing_one_pointer_conflict(make_world: Make) -> None:
     """The pointer vests at its old time in this very moment, and is woken for an earlier one by a slower clock."""
 
     def story(world: World) -> tuple[Body, Body]:
@@ -414,7 +414,7 @@ def test_of_a_waker_and_a_visit_of_the_same_pointer_one_conflicts(make_world: Ma
         world.pass_us(SECOND)
         ref = world.ref()
         world.pass_us(-SECOND)
-        body = visits(world, PointerOutcome.LEASED, ref=ref)
+        body = processes(world, PointerOutcome.LEASED, ref=ref)
 
         def late_visit(tr: Any) -> None:
             body(tr)
@@ -427,16 +427,16 @@ def test_of_a_waker_and_a_visit_of_the_same_pointer_one_conflicts(make_world: Ma
     assert collides(world.db, wakes, reads)
 
 
-def test_two_visits_of_different_pointers_never_conflict(make_world: Make) -> None:
+def test_processing_different_pointers_never_conflicts(make_world: Make) -> None:
     def story(world: World) -> tuple[Body, Body]:
         world.enqueue()
         world.enqueue(zone=world.zone_of(BOB))
-        return visits(world), visits(world, ref=world.ref(world.zone_of(BOB)))
+        return processes(world), processes(world, ref=world.ref(world.zone_of(BOB)))
 
     assert either_way(story, make_world) == NEITHER
 
 
-def test_dequeues_conflict_over_the_items_they_take_and_over_nothing_else(make_world: Make) -> None:
+def test_dequeues_conflict_only_over_the_items_that_they_take(make_world: Make) -> None:
     def same(world: World) -> tuple[Body, Body]:
         world.enqueue_all([new_item("mail")] * 3)
         return dequeues(world, 2), dequeues(world, 2)
@@ -458,7 +458,7 @@ def test_a_scan_conflicts_with_nothing(make_world: Make) -> None:
             run_one(scan(tr, part, now_us=world.now_us, ids_max=100))
         tr.add_write_conflict_key(NOBODYS)  # so that it is no read-only transaction
 
-    assert not collides(world.db, visits(world), scans)
+    assert not collides(world.db, processes(world), scans)
 
 
 def test_peek_and_count_conflict_with_nothing(make_world: Make) -> None:
@@ -492,7 +492,7 @@ def test_two_operations_on_one_item_conflict_and_on_two_items_do_not(
     assert not collides(world.db, one(world, *first), other(world, *second))
 
 
-def test_a_completion_conflicts_with_who_takes_the_item_over(make_world: Make) -> None:
+def test_a_completion_conflicts_with_a_new_lease_of_the_item(make_world: Make) -> None:
     """The fence: effects that commit together with a late completion do not happen."""
     world = make_world()
     item_id = world.enqueue()
@@ -512,15 +512,19 @@ def test_a_completion_conflicts_with_a_move_of_its_tenant(make_world: Make) -> N
 # --- Cleaning ---
 
 
-def test_cleaning_a_dangling_entry_of_a_pointer_conflicts_with_whoever_makes_it_valid(make_world: Make) -> None:
+def test_cleaning_a_dangling_entry_of_a_pointer_conflicts_with_a_transaction_that_makes_it_valid(
+    make_world: Make,
+) -> None:
     world = make_world()
     location = world.zone.location
     dangling = PointerRef(location.part.part, location.pointer_id, world.now_us, 100)
     world.set(location.part.vest(100, world.now_us, location.pointer_id), b"")
-    assert collides(world.db, enqueues(world), visits(world, PointerOutcome.GONE, ref=dangling))
+    assert collides(world.db, enqueues(world), processes(world, PointerOutcome.GONE, ref=dangling))
 
 
-def test_cleaning_a_dangling_entry_of_an_item_conflicts_with_whoever_makes_it_valid(make_world: Make) -> None:
+def test_cleaning_a_dangling_entry_of_an_item_conflicts_with_a_transaction_that_makes_it_valid(
+    make_world: Make,
+) -> None:
     world = make_world()
     item_id = item_id_of("a")
     world.enqueue()

@@ -57,7 +57,7 @@ from fairlead.zones.reporting import completion_log, rollups, worker_status
 from fairlead.zones.top_level import sessions
 from tests.clocks import ManualClock
 from tests.zones import corrupting
-from tests.zones.corrupting import WAYS, damaged_world, deeds, memory, populate
+from tests.zones.corrupting import WAYS, actions, damaged_world, memory, populate
 from tests.zones.world import World
 
 SEED = int(os.environ.get("FAIRLEAD_FUZZ_SEED", "0"))
@@ -135,7 +135,7 @@ SOFT: list[tuple[Any, Any]] = [
 
 @cases(100)
 @pytest.mark.parametrize("number", range(len(SOFT)), ids=[type(value).__name__ for _, value in SOFT])
-def test_damaged_soft_state_is_none_or_what_it_should_be(number: int, count: int) -> None:
+def test_damaged_soft_state_is_decoded_as_none_or_as_its_type(number: int, count: int) -> None:
     decoder, value = SOFT[number]
     packed = b"\x01" + msgspec.msgpack.encode(value)
     assert unpacked(decoder, packed) == value
@@ -143,7 +143,7 @@ def test_damaged_soft_state_is_none_or_what_it_should_be(number: int, count: int
 
 
 @cases(1_000)
-def test_a_damaged_payload_is_data_or_said_to_be_damaged(count: int) -> None:
+def test_a_damaged_payload_is_data_or_reported_as_damaged(count: int) -> None:
     packed = [pack_payload(payload) for payload in PAYLOADS]
 
     def case(random: Random) -> None:
@@ -170,7 +170,7 @@ def sealed(body: bytes) -> bytes:
 
 @cases(300)
 def test_a_damaged_backup_is_refused_or_restored(count: int) -> None:
-    """Also one whose checksum is right: whoever made it, it is refused, or it is a store that an audit can mend."""
+    """Also one whose checksum is right: it is refused, or restored as a store that a check can repair."""
     whole = backed_up()
     header_end = len(MAGIC) + 4 + int.from_bytes(whole[len(MAGIC) :][:4], "big")
     header, pairs = whole[:header_end], zlib.decompress(whole[header_end:-DIGEST_BYTES])
@@ -201,7 +201,7 @@ def test_a_damaged_backup_is_refused_or_restored(count: int) -> None:
 
 
 @cases(100)
-def test_a_backup_of_a_damaged_store_can_be_restored_and_mended_there(count: int) -> None:
+def test_a_backup_of_a_damaged_store_can_be_restored_and_repaired_there(count: int) -> None:
     """It copies what it cannot read as it is, and derives nothing from it."""
 
     def case(random: Random) -> None:
@@ -244,13 +244,13 @@ def test_a_damaged_letter_is_unreadable_or_a_list_of_commits(count: int) -> None
 
 @cases(150)
 def test_whatever_was_damaged_in_a_store_nothing_raises_but_what_is_documented(count: int) -> None:
-    """Producers, workers, housekeeping, operators and whoever only looks; then it is checked, mended and set aside."""
+    """Producers, workers, housekeeping, operators, readers; then it is checked, repaired and set aside."""
 
     def case(random: Random) -> None:
         world, damages = damaged_world(random)
-        for name, audit_entry in deeds(world):
+        for name, action in actions(world):
             try:
-                audit_entry()
+                action()
             except (QueueError, StoreError):
                 continue
             except Exception as error:

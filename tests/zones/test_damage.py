@@ -47,8 +47,8 @@ NEWER = bytes([FORMAT + 1]) + b"what it means only they know"
 
 
 def ran(world: World) -> int:
-    """Visit all that has vested, and return how many items were leased."""
-    return sum(len(visit.items) for visit in world.visit())
+    """Process all vested pointers, and return how many items were leased."""
+    return sum(len(result.items) for result in world.process())
 
 
 def test_a_damaged_item_holds_up_neither_its_own_tenant_nor_another(world: World) -> None:
@@ -56,14 +56,14 @@ def test_a_damaged_item_holds_up_neither_its_own_tenant_nor_another(world: World
     world.enqueue_all([new_item("mail")] * 3)
     world.enqueue(zone=world.zone_of(BOB))
     world.set(world.zone.location.keys.item(damaged), DAMAGED)
-    visits = world.visit()
-    assert sorted(len(visit.items) for visit in visits) == [1, 3]
-    assert sum(visit.unreadable for visit in visits) == 1
+    results = world.process()
+    assert sorted(len(result.items) for result in results) == [1, 3]
+    assert sum(result.unreadable for result in results) == 1
 
 
 @pytest.mark.parametrize("kind", [b"\xff\xfe", b"index", b""])
 def test_an_index_entry_of_another_kind_than_its_item_is_passed_over(world: World, kind: bytes) -> None:
-    """One of the two is damaged, and nobody can say which: an item must not be given to another kind's handler."""
+    """Either of the two may be damaged, and an item must not run in the handler of another kind."""
     item_id = world.enqueue("mail")
     record = world.record(item_id)
     assert record is not None
@@ -82,7 +82,7 @@ def test_a_place_to_go_on_from_that_is_damaged_leads_into_no_other_queue(world: 
         assert found.items == []
 
 
-def test_a_damaged_pointer_is_made_anew_by_the_next_visit(world: World) -> None:
+def test_a_damaged_pointer_is_replaced_when_it_is_processed(world: World) -> None:
     world.enqueue()
     world.set(world.zone.location.keys.pointer, DAMAGED)
     assert ran(world) == 1
@@ -91,8 +91,8 @@ def test_a_damaged_pointer_is_made_anew_by_the_next_visit(world: World) -> None:
     assert ran(world) == 1
 
 
-def test_a_damaged_pointer_is_made_anew_by_the_next_enqueue_too(world: World) -> None:
-    """The entry that led to it may be damaged as well; then no visit comes to it."""
+def test_a_damaged_pointer_is_replaced_by_the_next_enqueue_too(world: World) -> None:
+    """The entry that led to it may be damaged as well; then no scan finds it."""
     world.enqueue()
     pointer = world.pointer()
     assert pointer is not None
@@ -103,12 +103,12 @@ def test_a_damaged_pointer_is_made_anew_by_the_next_enqueue_too(world: World) ->
     assert ran(world) == 2
 
 
-def test_a_pointer_that_a_newer_version_wrote_is_left_alone(world: World) -> None:
+def test_a_pointer_that_a_newer_version_wrote_is_not_changed(world: World) -> None:
     world.enqueue()
     world.set(world.zone.location.keys.pointer, NEWER)
     world.enqueue()
-    (visit,) = world.visit()
-    assert visit.outcome is PointerOutcome.UNREADABLE
+    (result,) = world.process()
+    assert result.outcome is PointerOutcome.UNREADABLE
     assert dict(world.stored(world.zone.location.keys.pointer, world.zone.location.keys.pointer + b"\0")) == {
         world.zone.location.keys.pointer: NEWER
     }
@@ -137,29 +137,29 @@ ALICES = TenantKeys("shop", "alice")
             PACKED,
             lambda world: world.run(lambda tr: completion_log.compact(tr, range(PART_COUNT), now_us=world.now_us)),
         ),
-        (ALICES.in_flight_prefix, World.visit),
+        (ALICES.in_flight_prefix, World.process),
         (ALICES.zones, lambda world: world.run(lambda tr: list(zone_names(tr, ALICES)))),
         (ZoneKeys(ALICES, "queue").count_prefix(), World.count),
     ],
     ids=[
-        "parked",
+        "paused pointers",
         "kinds",
         "tenants",
-        "graves",
+        "dead letters",
         "whereabouts",
-        "forget",
+        "retention",
         "handlers",
         "fresh",
         "packed",
-        "marks",
+        "in-flight markers",
         "zones",
         "counts",
     ],
 )
-def test_a_damaged_key_of_a_list_is_passed_over(
+def test_a_damaged_key_of_a_list_is_skipped(
     world: World, prefix: bytes, read: Callable[[World], Any], rest: bytes
 ) -> None:
-    """It raised in whoever read the list: a visit, the housekeeping of the fleet, or a command."""
+    """It raised in every reader of the list: a dequeue, the housekeeping of the fleet, or a command."""
     world.enqueue()
     world.run(lambda tr: set_tenant_policy(tr, world.layout, ALICE, TenantPolicy(max_running=3), now_us=world.now_us))
     if prefix + rest != ROOT:
@@ -168,7 +168,7 @@ def test_a_damaged_key_of_a_list_is_passed_over(
     read(world)
 
 
-def test_what_is_to_be_forgotten_is_an_id_that_stays_taken_and_nothing_else(world: World) -> None:
+def test_a_retention_entry_names_a_retained_id_and_no_other_key(world: World) -> None:
     """A damaged key may name any other: a pointer's place in the queue has no value, which is no time in the future."""
     world.enqueue()
     before = world.everything()
@@ -180,7 +180,7 @@ def test_what_is_to_be_forgotten_is_an_id_that_stays_taken_and_nothing_else(worl
 
 @pytest.mark.parametrize("total", [b"\xff" * 40, b"\x01", b""])
 def test_a_damaged_total_of_completions_stops_no_housekeeping(world: World, total: bytes) -> None:
-    """One that was too small made a negative number of bytes, which ended the thread that shows signs of life."""
+    """One that was too small made a negative number of bytes, which ended the housekeeping thread."""
     for _ in range(2):
         world.run(lambda tr: world.zone.complete(tr, world.enqueue(), now_us=world.now_us))
         world.pass_us(9_000_000)
@@ -191,7 +191,7 @@ def test_a_damaged_total_of_completions_stops_no_housekeeping(world: World, tota
 
 
 @pytest.mark.parametrize("value", [b"\xff" * 12, b"", b"\x05", b"\xe1", bytes(7) + b"\x80", b"\xff" * 7 + b"\x7f"])
-def test_a_damaged_count_is_mended(world: World, value: bytes) -> None:
+def test_a_damaged_count_is_repaired(world: World, value: bytes) -> None:
     world.enqueue()
     for key in (world.zone.location.keys.count("mail"), world.zone.location.part.depth("mail")):
         world.set(key, value)
@@ -202,7 +202,7 @@ def test_a_damaged_count_is_mended(world: World, value: bytes) -> None:
 
 
 def test_a_bucket_that_is_of_the_far_future_is_full(world: World) -> None:
-    """One bit of its time, and a kind would not have started anything for thousands of years."""
+    """With one bit of its time flipped, a kind would have started no item for thousands of years."""
     policy = KindPolicy(per_s=1.0, burst=3)
     terms = {"wanted": 3, "returned": 0, "clocks_apart_us": SECOND}
     later = world.now_us + 2**60
@@ -211,7 +211,7 @@ def test_a_bucket_that_is_of_the_far_future_is_full(world: World) -> None:
 
 
 @pytest.mark.parametrize("number", [WORKER_STATUS, ROLLUP])
-def test_a_damaged_row_of_what_workers_tell_stops_no_housekeeping(number: int) -> None:
+def test_a_damaged_worker_status_stops_no_housekeeping(number: int) -> None:
     """A text that is none raised UnicodeDecodeError in every consumer, once a second."""
     prefix = ROOT + pack_int(number)
     rows = [pair for pair in populated() if pair[0].startswith(prefix)]
@@ -226,7 +226,7 @@ def test_a_damaged_row_of_what_workers_tell_stops_no_housekeeping(number: int) -
         world.run(lambda tr: rollups.sum_up(tr, world.layout, now_us=world.now_us))
 
 
-def test_results_that_are_forgotten_are_read_a_megabyte_at_a_time(world: World) -> None:
+def test_expiring_results_are_read_a_megabyte_at_a_time(world: World) -> None:
     """A fleet that was away for an hour would read a hundred megabytes in each of its first seconds."""
     stale = world.now_us - 1
     for number in range(200):

@@ -17,11 +17,11 @@ def waits(world: World, *, paused: bool = False) -> Backlog:
 
 
 def hold_back(world: World, user: str, count: int = 1) -> Tenant:
-    """Enqueue items that nobody can run, and let a consumer find that."""
+    """Enqueue items that no consumer can run, and let a consumer find that."""
     tenant = Tenant("shop", user)
     for _ in range(count):
         world.enqueue("slow", zone=world.zone_of(tenant))
-    world.visit({"mail": 10})
+    world.process({"mail": 10})
     return tenant
 
 
@@ -69,7 +69,7 @@ def test_on_a_paused_shard_all_that_has_vested_is_held_back(world: World) -> Non
     assert waits(world, paused=True).blocked_items == 1
 
 
-def test_more_than_is_counted_is_said_to_be_at_least_that_much(world: World) -> None:
+def test_a_count_beyond_the_limit_is_reported_as_a_lower_bound(world: World) -> None:
     hold_back(world, "alice", BLOCKED_ITEMS_MAX + 1)
     found = waits(world)
     assert (found.blocked_items, found.blocked_whole) == (BLOCKED_ITEMS_MAX, False)
@@ -86,6 +86,6 @@ def test_of_too_many_held_queues_the_same_ones_are_looked_at_each_time(
     first = waits(world)
     for _ in range(5):
         world.pass_us(SECOND // 2)
-        world.visit({"mail": 10})
+        world.process({"mail": 10})
         found = waits(world)
         assert (found.blocked_queues, found.blocked_whole, found.oldest_us) == (2, False, first.oldest_us)

@@ -1,4 +1,4 @@
-"""Enqueue: what is there afterwards, in which order, and what an id that is taken answers."""
+"""Enqueue: which keys it writes, in which order, and what it returns for an id that is taken."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def cancel(world: World, item_id: bytes) -> None:
     world.run(lambda tr: world.zone.complete(tr, item_id, now_us=world.now_us))
 
 
-def bury_item(world: World, item_id: bytes) -> None:
+def make_dead_letter(world: World, item_id: bytes) -> None:
     record = world.record(item_id)
     assert record is not None
     world.run(
@@ -37,7 +37,7 @@ def bury_item(world: World, item_id: bytes) -> None:
     )
 
 
-def test_an_enqueued_item_is_seen_by_peek_with_all_that_its_enqueuer_said(world: World) -> None:
+def test_peek_shows_an_enqueued_item_with_all_its_fields(world: World) -> None:
     item_id = world.enqueue("mail", {"to": "bob"}, priority=7, trace={"traceparent": "00-1-2-01"})
     ((found_id, record),) = peeked(world)
     assert found_id == item_id
@@ -122,7 +122,7 @@ def test_tenants_and_zones_do_not_see_each_others_items(world: World) -> None:
 # --- Ids ---
 
 
-def test_a_second_enqueue_of_an_id_that_is_present_changes_nothing_and_says_so(world: World) -> None:
+def test_a_second_enqueue_of_a_present_id_changes_nothing_and_reports_it(world: World) -> None:
     first = world.try_enqueue(payload="first", given_id="invoice-7")
     assert first == (item_id_of("invoice-7"), ENQUEUED)
     assert world.try_enqueue(payload="second", given_id="invoice-7", priority=0) == (first.item_id, PRESENT)
@@ -140,9 +140,9 @@ def test_an_id_that_is_leased_or_delayed_is_present(world: World) -> None:
     assert world.try_enqueue(given_id="delayed").status is PRESENT
 
 
-def test_an_id_that_is_buried_stays_taken_until_it_is_discarded(world: World) -> None:
+def test_the_id_of_a_dead_letter_stays_taken_until_it_is_discarded(world: World) -> None:
     item_id = world.enqueue(given_id="invoice-7")
-    bury_item(world, item_id)
+    make_dead_letter(world, item_id)
     assert world.try_enqueue(given_id="invoice-7").status is DEAD_LETTER
     dead_letter = world.run(lambda tr: read(tr, world.zone.location, item_id))
     assert dead_letter is not None
@@ -152,7 +152,7 @@ def test_an_id_that_is_buried_stays_taken_until_it_is_discarded(world: World) ->
 
 def test_a_revived_id_is_present(world: World) -> None:
     item_id = world.enqueue(given_id="invoice-7")
-    bury_item(world, item_id)
+    make_dead_letter(world, item_id)
     dead_letter = world.run(lambda tr: read(tr, world.zone.location, item_id))
     assert dead_letter is not None
     world.run(lambda tr: retry_dead_letter(tr, world.zone.location, item_id, dead_letter, now_us=world.now_us))
@@ -164,7 +164,7 @@ def test_a_completed_id_is_free_again(world: World) -> None:
     assert world.try_enqueue(given_id="invoice-7").status is ENQUEUED
 
 
-def test_a_completed_id_stays_taken_for_as_long_as_its_enqueuer_asked(world: World) -> None:
+def test_a_completed_id_is_retained_for_as_long_as_its_enqueuer_asked(world: World) -> None:
     item_id = world.enqueue(given_id="invoice-7", unique_ms=60_000)
     world.pass_us(3 * SECOND)
     world.complete(item_id)
@@ -176,7 +176,7 @@ def test_a_completed_id_stays_taken_for_as_long_as_its_enqueuer_asked(world: Wor
 
 
 def test_the_id_of_an_item_that_was_cancelled_is_free_at_once(world: World) -> None:
-    """Cancel it and enqueue it anew: so an item's time is moved."""
+    """Cancel it and enqueue it again: this is how an item is rescheduled."""
     item_id = world.enqueue(given_id="remind-9", unique_ms=60_000, delay_ms=3_600_000)
     cancel(world, item_id)
     assert world.of_items() == []
@@ -191,7 +191,7 @@ def test_the_id_of_an_item_that_was_cancelled_while_it_ran_is_free_at_once(world
 
 
 def test_the_id_of_an_item_that_was_dropped_is_free_at_once(world: World) -> None:
-    """It has failed for good, and its kind does not bury."""
+    """It has failed for good, and its kind keeps no dead letters."""
     item_id = world.enqueue(given_id="remind-9", unique_ms=60_000)
     held = [(item_id, world.lease(item_id))]
     world.run(
@@ -202,7 +202,7 @@ def test_the_id_of_an_item_that_was_dropped_is_free_at_once(world: World) -> Non
     assert world.try_enqueue(given_id="remind-9").status is ENQUEUED
 
 
-def test_taken_ids_are_forgotten_once_their_time_has_passed_and_leave_nothing_behind(world: World) -> None:
+def test_retained_ids_expire_and_leave_nothing_behind(world: World) -> None:
     for number in range(3):
         world.complete(world.enqueue(given_id=f"invoice-{number}", unique_ms=1_000))
     world.pass_us(SECOND)
@@ -213,7 +213,7 @@ def test_taken_ids_are_forgotten_once_their_time_has_passed_and_leave_nothing_be
     assert world.of_items() == []
 
 
-def test_an_id_that_was_completed_again_is_not_forgotten_early(world: World) -> None:
+def test_an_id_that_was_completed_again_does_not_expire_early(world: World) -> None:
     world.complete(world.enqueue(given_id="invoice-7", unique_ms=1_000))
     world.pass_us(2 * SECOND)
     world.complete(world.enqueue(given_id="invoice-7", unique_ms=60_000))
@@ -224,10 +224,10 @@ def test_an_id_that_was_completed_again_is_not_forgotten_early(world: World) -> 
 # --- Batches ---
 
 
-def test_a_batch_says_of_each_item_how_it_went(world: World) -> None:
-    present, dead_letter = world.enqueue(given_id="present"), world.enqueue(given_id="buried")
-    bury_item(world, dead_letter)
-    items = [new_item("mail", given_id=name) for name in ("present", "new", "buried")]
+def test_a_batch_returns_a_result_for_each_item(world: World) -> None:
+    present, dead_letter = world.enqueue(given_id="present"), world.enqueue(given_id="dead letter")
+    make_dead_letter(world, dead_letter)
+    items = [new_item("mail", given_id=name) for name in ("present", "new", "dead letter")]
     batch = [(item_id_of(item.given_id or ""), item) for item in items]
     results = world.run(lambda tr: run_one(world.zone.enqueue_op(tr, batch, now_us=world.now_us)))
     assert [status for _, status in results] == [PRESENT, ENQUEUED, DEAD_LETTER]

@@ -1,4 +1,4 @@
-"""Errors cross actor borders by pickle, and tell what varies in fields."""
+"""Errors cross actor borders by pickle, and have their variables in fields."""
 
 from __future__ import annotations
 

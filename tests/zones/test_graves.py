@@ -74,7 +74,7 @@ def test_many_are_revived_at_once_and_run(world: World) -> None:
     items = search(world, DeadLetterFilter()).items
     revived = world.run(lambda tr: dead_letter_search.retry_dead_letters(tr, world.layout, items, now_us=world.now_us))
     assert {item.id for item in revived} == ids
-    assert {item.id for visit in world.visit() for item in visit.items} == ids
+    assert {item.id for visit in world.process() for item in visit.items} == ids
     assert found(world, DeadLetterFilter()) == []
 
 

@@ -127,6 +127,6 @@ def test_sixteen_bytes_are_their_own_id_and_all_else_is_hashed_to_sixteen() -> N
     assert {len(item_id) for item_id in ids} == {16}
 
 
-def test_a_time_for_which_an_id_stays_taken_is_refused_without_an_id() -> None:
+def test_a_retention_time_is_refused_without_an_id() -> None:
     with pytest.raises(BadArgument, match="unique_ms"):
         new_item("mail", unique_ms=1_000)

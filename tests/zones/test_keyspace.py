@@ -198,12 +198,12 @@ def test_the_longest_key_that_names_allow_fits_the_embedded_engine() -> None:
         "vest": keys.vest(255, LATEST_US, WORST_ID),
         "end of vest": keys.vest_end(),
         "count": keys.count(LONGEST_NAME),
-        "buried": keys.dead_letter(WORST_ID),
+        "dead letter": keys.dead_letter(WORST_ID),
         "piece": keys.piece(WORST_ID, 65_535),
         "done": keys.retained_id(WORST_ID),
         "traceback": keys.traceback(WORST_ID),
         "forget": retention_key(location, keys.retained_id(WORST_ID), LATEST_US),
-        "grave": dead_letter_index_key(location, WORST_ID, LATEST_US),
+        "list of dead letters": dead_letter_index_key(location, WORST_ID, LATEST_US),
         "pointer": keys.pointer_guard,
         "end of the top-level queue": PartKeys(1023).vest(255, LATEST_US, keys.packed) + b"\x00",
         "depth": PartKeys(1023).depth(LONGEST_NAME),
@@ -211,7 +211,7 @@ def test_the_longest_key_that_names_allow_fits_the_embedded_engine() -> None:
     assert max(map(len, longest.values())) < LMDB_KEY_BYTES_MAX, {name: len(key) for name, key in longest.items()}
 
 
-def test_a_damaged_key_of_a_vesting_index_is_none_and_never_another() -> None:
+def test_a_damaged_key_of_a_vesting_index_is_parsed_as_none_and_never_as_another() -> None:
     """Whatever is turned over, cut off or added: what can be taken apart is what the key says."""
     keys = ZoneKeys(TenantKeys("shop", "alice"), "queue")
     random = Random(5)

@@ -93,14 +93,14 @@ def test_every_process_agrees_where_a_tenant_lives_and_which_part_holds_its_poin
         "    location = layout.location(Tenant('shop', user), 'queue')\n"
         "    print(home(location.tenant, ['blue', 'green', 'red']), location.part.part, location.pointer_id)\n"
     )
-    said = {
+    by_name = {
         subprocess.run(
             [sys.executable, "-c", program], env={"PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True
         ).stdout
         for seed in ("0", "1", "2")
     }
     # What is stored depends on these: they must never change.
-    assert said == {
+    assert by_name == {
         "red 6 b'\\x02shop\\x00\\x02alice\\x00\\x02queue\\x00'\n"
         "blue 2 b'\\x02shop\\x00\\x02bob\\x00\\x02queue\\x00'\n"
         "green 5 b'\\x02shop\\x00\\x02zo\\xc3\\xab\\x00\\x02queue\\x00'\n"

@@ -197,7 +197,7 @@ def test_an_expired_lease_can_be_extended_while_nobody_took_the_item(world: Worl
 
 def test_a_shorter_extend_shows_the_item_sooner_and_its_pointer_too(world: World) -> None:
     item_id = world.enqueue()
-    world.visit()
+    world.process()
     (record,) = [world.record(item_id)]
     assert record is not None
     assert world.pointer_delay_us() == LEASE_US
@@ -288,7 +288,7 @@ def test_any_error_text_can_be_stored(world: World, error: str) -> None:
 
 def test_requeueing_wakes_the_pointer_that_sleeps_until_the_end_of_the_lease(world: World) -> None:
     item_id = world.enqueue()
-    world.visit()
+    world.process()
     record = world.record(item_id)
     assert record is not None
     assert world.pointer_delay_us() == LEASE_US
@@ -308,7 +308,7 @@ def test_requeueing_wakes_the_pointer_that_sleeps_until_the_end_of_the_lease(wor
         lambda world, held: complete(world, *held),
         lambda world, held: extend(world, *held),
         lambda world, held: requeue(world, *held),
-        lambda world, held: world.visit(),
+        lambda world, held: world.process(),
     ],
     ids=["enqueue", "dequeue", "obtain_lease", "complete", "extend", "requeue", "visit"],
 )

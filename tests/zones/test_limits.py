@@ -1,4 +1,4 @@
-"""No more run, and no more start, than a fleet-wide limit says, whoever has died meanwhile."""
+"""No more items run or start than a fleet-wide limit allows, even if holders of grants die."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_holder_that_wants_nothing_leaves_nothing_behind(world: World) -> None
     assert world.everything() == before
 
 
-def test_the_slots_of_a_dead_holder_come_back_when_its_grant_ends(world: World) -> None:
+def test_the_slots_of_a_dead_holder_are_free_again_when_its_grant_expires(world: World) -> None:
     slots(world, b"a", 5)
     world.pass_us(LEASE_US - 1)
     assert slots(world, b"b", 5) == 0
@@ -126,7 +126,7 @@ def test_a_long_grant_by_a_good_clock_counts_for_a_holder_whose_own_are_short(wo
     assert slots(world, b"b", 5) == 0
 
 
-def test_of_two_that_take_the_last_slot_at_one_moment_one_conflicts(world: World) -> None:
+def test_two_holders_that_take_the_last_slot_conflict(world: World) -> None:
     def take(holder: bytes) -> Any:
         return lambda tr: take_slots(tr, holder, 1, 1, now_us=world.now_us)
 
@@ -136,7 +136,7 @@ def test_of_two_that_take_the_last_slot_at_one_moment_one_conflicts(world: World
 # --- Tokens ---
 
 
-def test_a_bucket_that_was_left_alone_is_full_and_fills_at_its_rate(world: World) -> None:
+def test_an_unused_bucket_is_full_and_fills_at_its_rate(world: World) -> None:
     assert [tokens(world, 25), tokens(world, 5)] == [10, 0]
     world.pass_us(SECOND // 2)
     assert tokens(world, 25) == 5
@@ -198,10 +198,10 @@ def test_a_clock_that_is_behind_neither_fills_nor_empties_a_bucket(world: World)
     assert tokens(world, 10) == 0
 
 
-# --- The rule ---
+# --- The policy ---
 
 
-def test_a_limit_that_is_taken_back_leaves_nothing_behind_but_that_it_was(world: World) -> None:
+def test_a_removed_limit_leaves_only_a_tombstone(world: World) -> None:
     world.run(
         lambda tr: policies.change_kind_policy(tr, "mail", now_us=world.now_us, max_running=3, per_s=5.0, burst=5)
     )
@@ -211,4 +211,4 @@ def test_a_limit_that_is_taken_back_leaves_nothing_behind_but_that_it_was(world:
         lambda tr: policies.change_kind_policy(tr, "mail", now_us=world.now_us, max_running=None, per_s=None, burst=1)
     )
     assert not world.run(policies.read_policies).kinds["mail"].restricts_anything
-    assert len(world.everything()) == 3, "what makes the shard, the version of its rules, and when it was taken back"
+    assert len(world.everything()) == 3, "the shard's record, the version of its policies, and the tombstone"

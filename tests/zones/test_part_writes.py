@@ -57,7 +57,7 @@ def test_a_count_that_reaches_zero_goes(db: Database) -> None:
     assert number(db, KEY) is None
 
 
-def test_a_key_is_told_once(db: Database) -> None:
+def test_a_key_is_reported_once(db: Database) -> None:
     parts = PartWrites()
     for _ in range(3):
         parts.wake_watchers(KEY)

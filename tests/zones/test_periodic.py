@@ -1,4 +1,4 @@
-"""Each tick of a period happens once, whoever looks; those that nobody saw are collapsed."""
+"""Each tick of a period happens once; ticks that no consumer saw are collapsed."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_clocks_a_little_apart_do_not_repeat_a_tick(world: World) -> None:
     assert len(payloads(world)) == 1
 
 
-def test_a_record_of_a_newer_format_is_left_alone(world: World) -> None:
+def test_a_record_of_a_newer_format_is_not_changed(world: World) -> None:
     key = ROOT + pack_int(PERIODIC) + pack_text("sweep")
     world.set(key, b"\x02new")
     assert tick(world) is None
@@ -135,8 +135,8 @@ def test_a_period_out_of_range_is_refused(kind: str, every_ms: int, phase_ms: in
 
 
 @pytest.mark.parametrize("damaged", [b"", b"\x01", b"\x01\xc1", b"\x63\x92", b"\x01\x92\x00\x00"])
-def test_a_damaged_record_is_made_anew_and_the_period_goes_on_with_its_next_tick(world: World, damaged: bytes) -> None:
-    """It was taken for a newer version's, and the period stopped without a word."""
+def test_a_damaged_record_is_replaced_and_the_period_continues_with_its_next_tick(world: World, damaged: bytes) -> None:
+    """It was taken for a newer version's, and the period stopped without a log line."""
     tick(world)
     world.set(ROOT + pack_int(PERIODIC) + pack_text("sweep"), damaged)
     assert tick(world) is None

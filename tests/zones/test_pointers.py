@@ -168,7 +168,7 @@ def test_reviving_an_item_wakes_the_pointer(world: World) -> None:
             tr, world.zone.location, item_id, record, reason="error", error="", traceback="", now_us=world.now_us
         )
     )
-    world.visit()
+    world.process()
     assert world.pointer_delay_us() == MIN_INACTIVE_US
     dead_letter = world.run(lambda tr: read(tr, world.zone.location, item_id))
     assert dead_letter is not None
@@ -192,7 +192,7 @@ def test_waking_a_zone_that_has_no_pointer_makes_one(world: World) -> None:
 def test_a_visit_leases_items_and_puts_the_pointer_to_sleep_until_the_lease_ends(world: World) -> None:
     item_id = world.enqueue()
     world.pass_us(7)
-    (visit,) = world.visit()
+    (visit,) = world.process()
     assert visit.outcome is PointerOutcome.SERVED
     assert visit.location is not None
     assert visit.location.tenant == ALICE
@@ -204,7 +204,7 @@ def test_a_visit_leases_items_and_puts_the_pointer_to_sleep_until_the_lease_ends
 def test_a_pointer_whose_zone_holds_more_goes_behind_every_other_vested_pointer(world: World) -> None:
     world.enqueue_all([new_item("mail")] * 5)
     world.pass_us(SECOND)
-    world.visit(items_max=2)
+    world.process(items_max=2)
     assert world.pointer_delay_us() == 0
 
 
@@ -212,31 +212,31 @@ def test_a_pointer_sleeps_until_the_first_delayed_item_of_any_priority_vests(wor
     world.enqueue(priority=0, delay_ms=9_000)
     world.enqueue(priority=200, delay_ms=3_000)
     world.enqueue(priority=100)
-    world.visit()
+    world.process()
     assert world.pointer_delay_us() == 3 * SECOND
 
 
 def test_no_pointer_sleeps_longer_than_the_cap(world: World) -> None:
     world.enqueue(delay_ms=3_600_000)
     world.enqueue()
-    world.visit()
+    world.process()
     (held,) = world.run(lambda tr: world.zone.peek(tr, items_max=1, now_us=world.now_us + LEASE_US))
     world.run(lambda tr: world.zone.complete(tr, held.id, now_us=world.now_us))
     world.pass_us(LEASE_US)
-    world.visit()
+    world.process()
     assert world.pointer_delay_us() == MAX_SLEEP_US
 
 
 def test_a_zone_whose_kinds_are_at_their_limits_waits_for_the_throttle_delay(world: World) -> None:
     world.enqueue()
-    (visit,) = world.visit({"mail": 0})
+    (visit,) = world.process({"mail": 0})
     assert visit.outcome is PointerOutcome.SERVED
     assert world.pointer_delay_us() == THROTTLE_US
 
 
 def test_a_zone_of_kinds_that_nobody_here_knows_waits_for_the_recheck(world: World) -> None:
     world.enqueue("fax")
-    world.visit()
+    world.process()
     assert world.pointer_delay_us() == PAUSE_US
 
 
@@ -246,7 +246,7 @@ def test_a_zone_of_kinds_that_another_consumer_knows_stays_vested_for_it(world: 
     world.present("new", "mail", "fax")
     world.enqueue("fax")
     before = world.pointer_delay_us()
-    (visit,) = world.visit()
+    (visit,) = world.process()
     assert world.pointer_delay_us() == before
     assert visit.deferred is not None
     assert visit.deferred.until_us == world.now_us + PAUSE_US
@@ -259,7 +259,7 @@ def test_a_zone_of_which_something_was_taken_vests_anew_for_another_consumer(wor
     world.enqueue("fax")
     world.enqueue("mail")
     world.pass_us(SECOND)
-    (visit,) = world.visit({"mail": 10})
+    (visit,) = world.process({"mail": 10})
     assert world.pointer_delay_us() == 0
     assert visit.deferred is not None
     assert visit.deferred.vesting_us == world.now_us
@@ -268,11 +268,11 @@ def test_a_zone_of_which_something_was_taken_vests_anew_for_another_consumer(wor
 def test_a_zone_whose_kinds_are_at_their_limits_stays_vested_for_a_consumer_that_may_have_room(world: World) -> None:
     world.present("full", "mail")
     world.enqueue()
-    world.visit({"mail": 0})
+    world.process({"mail": 0})
     assert world.pointer_delay_us() == THROTTLE_US, "nobody else could run it"
     world.pass_us(THROTTLE_US)
     world.present("other", "mail")
-    (visit,) = world.visit({"mail": 0})
+    (visit,) = world.process({"mail": 0})
     assert world.pointer_delay_us() == 0
     assert visit.deferred is not None
     assert visit.deferred.until_us == world.now_us + THROTTLE_US
@@ -283,7 +283,7 @@ def test_a_zone_of_more_than_a_visit_looks_at_stays_vested_for_a_consumer_that_k
     world.present("old", "mail")
     world.present("new", "fax")
     world.enqueue_all([new_item("fax") for _ in range(2 * WINDOW_KEYS + 1)])
-    (visit,) = world.visit({"mail": 10})
+    (visit,) = world.process({"mail": 10})
     assert world.pointer_delay_us() == 0
     assert visit.deferred is not None
 
@@ -293,7 +293,7 @@ def test_an_item_wakes_a_pointer_that_a_consumer_has_left_to_others(world: World
     world.present("mailer", "mail")
     world.present("faxer", "fax")
     world.enqueue("fax")
-    (visit,) = world.visit({"mail": 10})
+    (visit,) = world.process({"mail": 10})
     assert visit.deferred is not None
     world.pass_us(MS)
     world.enqueue("mail")
@@ -316,7 +316,7 @@ def test_a_consumer_that_is_dead_is_left_nothing(world: World) -> None:
     world.present("new", "fax")
     world.pass_us(LIVE_US + 1)
     world.enqueue("fax")
-    world.visit()
+    world.process()
     assert world.pointer_delay_us() == PAUSE_US
 
 
@@ -324,7 +324,7 @@ def test_a_zone_of_records_that_nobody_here_can_read_waits_for_the_recheck(world
     """Going on at once would turn an old consumer into a busy loop for as long as the upgrade takes."""
     item_id = world.enqueue()
     world.set(world.zone.location.keys.item(item_id), bytes([FORMAT + 1]))
-    (visit,) = world.visit()
+    (visit,) = world.process()
     assert visit.unreadable == 1
     assert world.pointer_delay_us() == PAUSE_US
 
@@ -332,26 +332,26 @@ def test_a_zone_of_records_that_nobody_here_can_read_waits_for_the_recheck(world
 def test_paused_items_do_not_hold_up_a_delayed_item_of_another_kind(world: World) -> None:
     world.enqueue("fax")
     delayed = world.enqueue("mail", delay_ms=400)
-    world.visit()
+    world.process()
     assert world.pointer_delay_us() == 400 * MS
     world.pass_us(400 * MS)
-    (visit,) = world.visit()
+    (visit,) = world.process()
     assert [item.id for item in visit.items] == [delayed]
 
 
 def test_delayed_items_that_vest_all_the_time_do_not_make_a_paused_zone_a_busy_loop(world: World) -> None:
     world.enqueue_all([new_item("fax", delay_ms=number) for number in range(100)])
-    world.visit()
+    world.process()
     assert world.pointer_delay_us() == THROTTLE_US
 
 
 def test_a_dead_workers_item_is_found_though_paused_ones_share_its_zone(world: World) -> None:
     world.enqueue("fax")
     item_id = world.enqueue("mail")
-    world.visit(lease_us=SECOND)
+    world.process(lease_us=SECOND)
     assert world.pointer_delay_us() == SECOND
     world.pass_us(SECOND)
-    (visit,) = world.visit()
+    (visit,) = world.process()
     assert [item.id for item in visit.items] == [item_id]
 
 
@@ -361,7 +361,7 @@ def test_visits_go_on_where_the_last_one_stopped_until_they_find_what_can_run(wo
     wanted = world.enqueue("mail")
     visits = 0
     while True:
-        (visit,) = world.visit()
+        (visit,) = world.process()
         visits += 1
         if visit.items:
             break
@@ -379,12 +379,12 @@ def test_items_at_their_limit_are_asked_for_again_soon_wherever_in_a_long_queue_
     world.pass_us(1)
     world.enqueue_all([new_item("fax")] * 800)
     at_limit = {"mail": 0}
-    world.visit(at_limit)
+    world.process(at_limit)
     pointer = world.pointer()
     assert pointer is not None
     assert (pointer.cursor != b"", Admission(pointer.best_skipped)) == (True, Admission.FULL)
     world.pass_us(THROTTLE_US)
-    world.visit(at_limit)
+    world.process(at_limit)
     assert world.pointer_delay_us() == THROTTLE_US
     pointer = world.pointer()
     assert pointer is not None
@@ -395,7 +395,7 @@ def test_a_long_queue_of_paused_items_rests_once_it_was_looked_through(world: Wo
     world.enqueue_all([new_item("fax")] * 1_700)
     delays = []
     for _ in range(6):
-        world.visit()
+        world.process()
         delays.append(world.pointer_delay_us())
         world.pass_us(delays[-1])
     assert delays == [THROTTLE_US, THROTTLE_US, PAUSE_US] * 2
@@ -407,18 +407,18 @@ def test_a_long_queue_of_paused_items_rests_once_it_was_looked_through(world: Wo
 def drained(world: World) -> None:
     """Leave a zone without items whose pointer has vested."""
     item_id = world.enqueue()
-    world.visit()
+    world.process()
     world.run(lambda tr: world.zone.complete(tr, item_id, now_us=world.now_us))
     world.pass_us(LEASE_US)
 
 
 def test_a_pointer_outlives_its_last_item_by_the_time_of_grace_and_is_then_deleted(world: World) -> None:
     drained(world)
-    (visit,) = world.visit()
+    (visit,) = world.process()
     assert visit.outcome is PointerOutcome.SERVED
     assert world.pointer_delay_us() == MIN_INACTIVE_US - LEASE_US
     world.pass_us(MIN_INACTIVE_US - LEASE_US)
-    (visit,) = world.visit()
+    (visit,) = world.process()
     assert visit.outcome is PointerOutcome.DELETED
     assert world.pointer() is None
     watched = {part.change_counter for part in world.layout.parts}
@@ -428,20 +428,20 @@ def test_a_pointer_outlives_its_last_item_by_the_time_of_grace_and_is_then_delet
 def test_the_time_of_grace_begins_when_items_were_last_seen(world: World) -> None:
     item_id = world.enqueue()
     world.pass_us(MIN_INACTIVE_US)
-    world.visit()
+    world.process()
     world.run(lambda tr: world.zone.complete(tr, item_id, now_us=world.now_us))
     world.pass_us(LEASE_US)
-    (visit,) = world.visit()
+    (visit,) = world.process()
     assert visit.outcome is PointerOutcome.SERVED
     assert world.pointer_delay_us() == MIN_INACTIVE_US - LEASE_US
 
 
 def test_a_tenant_that_comes_back_within_the_time_of_grace_finds_its_pointer(world: World) -> None:
     drained(world)
-    world.visit()
+    world.process()
     item_id = world.enqueue()
     assert world.pointer_delay_us() == 0
-    (visit,) = world.visit()
+    (visit,) = world.process()
     assert [item.id for item in visit.items] == [item_id]
 
 
@@ -449,23 +449,23 @@ def test_a_zone_with_a_delayed_item_keeps_its_pointer(world: World) -> None:
     drained(world)
     world.enqueue(delay_ms=10 * MIN_INACTIVE_US // MS)
     for _ in range(20):
-        world.visit()
+        world.process()
         pointer = world.pointer()
         assert pointer is not None
         world.clock.advance_us(max(0, pointer.vesting_us - world.now_us))
         if world.vested_ids():
             break
-    (visit,) = world.visit()
+    (visit,) = world.process()
     assert len(visit.items) == 1
 
 
 def test_a_zone_that_was_deleted_starts_anew(world: World) -> None:
     drained(world)
     world.pass_us(MIN_INACTIVE_US)
-    (visit,) = world.visit()
+    (visit,) = world.process()
     assert visit.outcome is PointerOutcome.DELETED
     world.enqueue()
-    (visit,) = world.visit()
+    (visit,) = world.process()
     assert len(visit.items) == 1
 
 
@@ -474,7 +474,7 @@ def test_items_that_lost_their_index_entries_keep_their_pointer(world: World) ->
     item_id = world.enqueue()
     world.clear(world.zone.location.keys.vest(100, world.now_us, item_id))
     world.pass_us(MIN_INACTIVE_US)
-    (visit,) = world.visit()
+    (visit,) = world.process()
     assert visit.outcome is PointerOutcome.SERVED
     assert world.pointer_delay_us() == PAUSE_US
 
@@ -517,7 +517,7 @@ def test_the_lease_of_a_pointer_whose_holder_died_runs_out(world: World) -> None
     world.run(lambda tr: lease(tr, world.layout, ref, lease_id=b"m" * 16, lease_us=SECOND, now_us=world.now_us))
     assert world.scan() == []
     world.pass_us(SECOND)
-    (visit,) = world.visit()
+    (visit,) = world.process()
     assert len(visit.items) == 1
 
 
@@ -630,7 +630,7 @@ def test_a_dangling_entry_that_leads_to_no_pointer_is_cleared(
 ) -> None:
     part, pointer_id = entry(world.zone.location)
     world.set(part.vest(100, world.now_us, pointer_id), b"")
-    (visit,) = world.visit()
+    (visit,) = world.process()
     assert visit.outcome is PointerOutcome.GONE
     assert world.scan() == []
 
@@ -641,7 +641,7 @@ def test_an_entry_in_another_part_than_its_pointer_is_cleared_and_not_visited(wo
     location = world.zone.location
     (other,) = [part for part in world.layout.parts if part is not location.part]
     world.set(other.vest(100, world.now_us, location.pointer_id), b"")
-    visits = world.visit()
+    visits = world.process()
     assert {visit.outcome for visit in visits} == {PointerOutcome.SERVED, PointerOutcome.GONE}
     assert [item.id for visit in visits for item in visit.items] == [item_id]
     world.pass_us(LEASE_US)
@@ -654,9 +654,9 @@ def test_a_second_entry_of_a_pointer_is_not_visited_beside_the_first_and_is_clea
     location = world.zone.location
     world.set(location.part.vest(100, world.now_us - 5, location.pointer_id), b"")
     assert len(world.scan()) == 1
-    (visit,) = world.visit()
+    (visit,) = world.process()
     assert [item.id for item in visit.items] == [item_id]
-    (visit,) = world.visit()
+    (visit,) = world.process()
     assert (visit.outcome, list(visit.items)) == (PointerOutcome.LEASED, [])
     assert world.scan() == []
     assert world.pointer_delay_us() == LEASE_US
@@ -682,5 +682,5 @@ def test_a_pointer_record_without_the_fields_of_this_version_is_read(world: Worl
     fields = msgspec.msgpack.decode(encode(pointer)[1:])[:2]
     world.set(location.keys.pointer, bytes([FORMAT]) + msgspec.msgpack.encode(fields))
     assert isinstance(world.pointer(), PointerRecord)
-    (visit,) = world.visit()
+    (visit,) = world.process()
     assert len(visit.items) == 1

@@ -1,4 +1,4 @@
-"""Quarantine: what is damaged is set aside as it is, on purpose, and what is left is whole."""
+"""Quarantine: damaged records are set aside unchanged, on demand, and the rest of the store is whole."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_name_whose_item_was_set_aside_can_be_given_again(world: World) -> Non
     assert world.try_enqueue("mail", given_id="order-7").status is EnqueueStatus.ENQUEUED
 
 
-def test_an_item_without_its_payload_is_set_aside_with_what_there_is_of_it(world: World) -> None:
+def test_an_item_with_an_incomplete_payload_is_set_aside_with_all_pieces(world: World) -> None:
     item_id = world.enqueue("mail", bytes(200_000))
     world.clear(world.zone.location.keys.piece(item_id, 1))
     assert check_integrity(world.shard, quarantine=True).healthy
@@ -66,7 +66,7 @@ def test_an_item_that_failed_is_set_aside_with_its_traceback(world: World) -> No
     assert world.of_items() == []
 
 
-def test_a_damaged_buried_item_leaves_the_list_of_the_buried(world: World) -> None:
+def test_a_damaged_dead_letter_leaves_the_list_of_dead_letters(world: World) -> None:
     item_id = world.enqueue()
     record = world.record(item_id)
     assert record is not None
@@ -92,7 +92,7 @@ def test_a_tenant_whose_ownership_cannot_be_read_is_refused_until_it_is_set_asid
         world.enqueue()
     assert check_integrity(world.shard, quarantine=True).findings[0].what == records.DAMAGED_RECORD
     world.enqueue()
-    assert len(world.visit()[0].items) == 1, "its rules are gone with it"
+    assert len(world.process()[0].items) == 1, "its policy is gone with it"
 
 
 def test_what_a_newer_version_wrote_is_not_damaged_and_stays(world: World) -> None:
@@ -106,7 +106,7 @@ def test_what_a_newer_version_wrote_is_not_damaged_and_stays(world: World) -> No
     assert [dict(world.stored(key, key + b"\0")) for key in newer] == [{key: NEWER} for key in newer]
 
 
-def test_a_key_that_nobody_can_have_written_is_set_aside_and_one_that_a_later_version_may_have_is_not(
+def test_an_impossible_key_is_set_aside_and_a_key_of_a_later_version_is_not(
     world: World,
 ) -> None:
     prefix = world.zone.location.keys.prefix
@@ -122,7 +122,7 @@ def test_a_key_that_nobody_can_have_written_is_set_aside_and_one_that_a_later_ve
         assert world.stored(key, key + b"\0") == [(key, b"something")]
 
 
-def test_what_was_set_aside_is_kept_until_it_is_thrown_away(world: World) -> None:
+def test_a_pair_that_was_set_aside_is_kept_until_it_is_discarded(world: World) -> None:
     for _ in range(3):
         world.set(world.zone.location.keys.item(world.enqueue()), DAMAGED)
     check_integrity(world.shard, quarantine=True)

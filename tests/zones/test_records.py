@@ -45,7 +45,7 @@ def test_a_record_is_read_as_it_was_written(record: Record) -> None:
 
 
 @EVERY_RECORD
-def test_a_newer_format_is_left_alone(record: Record) -> None:
+def test_a_newer_format_is_not_decoded(record: Record) -> None:
     assert decode(type(record), bytes([FORMAT + 1]) + encode(record)[1:]) is None
 
 
@@ -57,7 +57,7 @@ def test_a_field_that_a_newer_program_appended_is_ignored(record: Record) -> Non
 
 
 @EVERY_RECORD
-def test_a_value_cut_short_is_left_alone(record: Record) -> None:
+def test_a_truncated_value_is_not_decoded(record: Record) -> None:
     value = encode(record)
     assert decode(type(record), value[:-1]) is None
     assert decode(type(record), b"") is None
@@ -121,12 +121,12 @@ def test_nesting_without_end_makes_a_record_damaged_and_raises_nothing() -> None
     ],
 )
 def test_a_field_outside_its_range_makes_a_record_damaged(record: Record, field: str, value: Any) -> None:
-    """Nobody writes it, and whoever read it would divide by it, or look for a key that cannot be."""
+    """No writer writes it, and a reader would divide by it, or look for an impossible key."""
     assert decode(type(record), encode(msgspec.structs.replace(record, **{field: value}))) is None
 
 
-def test_the_fields_of_a_rule_stay_where_they_are() -> None:
-    """What is appended to the rule of a kind must not move the weight of tenants."""
+def test_the_fields_of_a_policy_stay_in_place() -> None:
+    """A field appended to the policy of a kind must not move the weight of tenants."""
     assert Policy.__struct_fields__ == ("paused", "max_running", "per_s", "burst")
     assert not issubclass(TenantPolicy, KindPolicy)
     assert decode(TenantPolicy, b"\x01" + msgspec.msgpack.encode([True, 5, 0.5, 3, 2.0])) == TenantPolicy(

@@ -1,4 +1,4 @@
-"""A kept result has a time to go, is checked, and is there after a restore."""
+"""A kept result expires, is checked, and survives a restore."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def forgotten(world: World) -> int:
     return world.forget()
 
 
-def test_a_result_is_forgotten_when_its_time_has_come(world: World) -> None:
+def test_a_result_expires(world: World) -> None:
     keep(world, [1, "two"])
     assert found(world) == Returned([1, "two"])
     world.pass_us(60 * SECOND)
@@ -38,7 +38,7 @@ def test_a_result_is_forgotten_when_its_time_has_come(world: World) -> None:
     assert found(world) == NotKept(None)
 
 
-def test_a_result_that_was_kept_anew_stays_until_its_later_time(world: World) -> None:
+def test_a_result_that_was_kept_again_stays_until_its_later_expiry(world: World) -> None:
     keep(world, 1)
     world.pass_us(30 * SECOND)
     keep(world, 2)
@@ -54,13 +54,13 @@ def test_a_result_that_cannot_be_read_is_none(world: World) -> None:
         assert found(world) == NotKept(None)
 
 
-def test_an_end_that_a_newer_version_tells_of_is_no_result(world: World) -> None:
+def test_an_end_reason_of_a_newer_version_is_no_result(world: World) -> None:
     newer = [EndedOfZone(*world.zone.location.tenant, world.zone.location.name, [EndedItem(ITEM, "mail", 9, 1, 5)])]
     world.run(lambda tr: completion_log.append(tr, world.layout, newer, now_us=world.now_us))
     assert found(world) == NotKept(None)
 
 
-def test_a_result_of_which_nothing_says_when_it_goes_is_found_and_mended(world: World) -> None:
+def test_a_result_without_a_retention_entry_is_found_and_repaired(world: World) -> None:
     keep(world, 1)
     assert check_integrity(world.shard).findings == []
     world.run(lambda tr: tr.clear_range(*retention_range()))

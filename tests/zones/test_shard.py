@@ -1,4 +1,4 @@
-"""A shard is made once, with what its users can never change afterwards."""
+"""A shard is made once, with constants that its users can never change."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_a_shard_keeps_its_id_and_its_number_of_parts(db: Database, clock: Manua
     assert (opened.layout.part_count, len(opened.layout.parts)) == (5, 5)
 
 
-def test_a_body_in_turn_takes_the_time_when_its_turn_has_come(db: Database, clock: ManualClock) -> None:
+def test_a_body_in_the_exclusive_section_takes_the_time_after_it_has_entered(db: Database, clock: ManualClock) -> None:
     """Before, a lease could have ended by the time it was written."""
 
     class Slow(FaultyDatabase):
@@ -76,7 +76,7 @@ def test_a_shard_that_a_newer_version_made_is_refused_and_left_as_it_is(db: Data
 def test_a_shard_whose_keys_lie_elsewhere_is_refused_and_left_as_it_is(
     db: Database, clock: ManualClock, key_format: int, remedy: str
 ) -> None:
-    """Its pointers would not be found, and its work neither."""
+    """Neither its pointers nor its items would be found."""
     world = World(db, clock)
     world.set(META_KEY, encode(ShardRecord(b"s" * 16, 4, clock.now_us(), key_format)))
     before = world.everything()

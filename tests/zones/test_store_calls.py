@@ -1,4 +1,4 @@
-"""What each operation asks of the store, exactly: a call more on these paths is a decision, not an accident."""
+"""The exact store calls of each operation: one more call on these paths is a decision, not an accident."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_enqueue_with_an_awake_pointer(world: World) -> None:
     }
 
 
-def test_enqueue_of_a_given_id_looks_in_the_grave_and_in_the_history_too_and_forgets_an_old_result(
+def test_enqueue_of_a_given_id_reads_dead_letters_and_retained_ids_too_and_clears_an_old_result(
     world: World,
 ) -> None:
     world.enqueue()
@@ -139,10 +139,10 @@ VISIT_READS = {
 POINTER_MOVED = {"set": 2, "clear": 1}  # record, new index entry; old index entry
 
 
-def visit(
+def process(
     world: World, *, items_max: int = 10, found: PointerOutcome = PointerOutcome.SERVED, ref: Any = None
 ) -> dict[str, int]:
-    """Count what a visit calls, besides what a batch of them calls once: it reads the version of the rules."""
+    """Count the calls for one pointer, without the calls per batch, which read the version of the policies."""
     ref, terms = ref or world.ref(), world.terms(items_max=items_max)
 
     def body(tr: Any) -> None:
@@ -154,9 +154,9 @@ def visit(
 
 
 @pytest.mark.parametrize("items", [1, 3])
-def test_a_visit_that_takes_all_and_puts_the_pointer_to_sleep(world: World, items: int) -> None:
+def test_a_dequeue_that_takes_all_items_and_puts_the_pointer_to_sleep(world: World, items: int) -> None:
     world.enqueue_all([new_item("mail")] * items)
-    assert visit(world) == {
+    assert process(world) == {
         "get": 2 + items,
         "snapshot_get_range": 1,
         "set": 2 * items + 2,  # per item record and index entry; the pointer's 2
@@ -165,9 +165,9 @@ def test_a_visit_that_takes_all_and_puts_the_pointer_to_sleep(world: World, item
     }
 
 
-def test_a_visit_that_leaves_items_does_not_read_how_long_to_sleep(world: World) -> None:
+def test_a_dequeue_that_leaves_items_does_not_read_how_long_to_sleep(world: World) -> None:
     world.enqueue_all([new_item("mail")] * 5)
-    assert visit(world, items_max=2) == {
+    assert process(world, items_max=2) == {
         "get": 4,
         "snapshot_get_range": 1,
         "set": 6,
@@ -183,24 +183,24 @@ def test_a_small_zone_is_read_at_once_however_many_priorities_it_has(
     ref = world.ref()
     world.run(lambda tr: tr.set(world.zone.location.part.vest(100, world.now_us, ref.id), b""))
     world.enqueue()
-    assert visit(world)["snapshot_get_range"] == ranges
+    assert process(world)["snapshot_get_range"] == ranges
 
 
-def test_a_visit_of_an_empty_zone_that_waits_for_its_deletion(world: World) -> None:
+def test_processing_the_pointer_of_an_empty_zone_that_waits_for_its_deletion(world: World) -> None:
     item_id = world.enqueue()
     world.run(lambda tr: world.zone.complete(tr, item_id, now_us=world.now_us))
-    assert visit(world) == {
+    assert process(world) == {
         **VISIT_READS,
         **POINTER_MOVED,
         "conflict": 2,  # the whole index; the declared write on the guard
     }
 
 
-def test_a_visit_that_deletes_the_pointer(world: World) -> None:
+def test_processing_that_deletes_the_pointer(world: World) -> None:
     item_id = world.enqueue()
     world.run(lambda tr: world.zone.complete(tr, item_id, now_us=world.now_us))
     world.pass_us(ZoneSettings().min_inactive_ms * MS)
-    assert visit(world, found=PointerOutcome.DELETED) == {
+    assert process(world, found=PointerOutcome.DELETED) == {
         **VISIT_READS,
         "get_range": 1,  # the whole item range
         "clear": 2,  # record, index entry
@@ -208,11 +208,11 @@ def test_a_visit_that_deletes_the_pointer(world: World) -> None:
     }
 
 
-def test_a_visit_of_what_another_leased_reads_no_more_than_the_first_round(world: World) -> None:
+def test_processing_a_leased_pointer_reads_no_more_than_the_first_round(world: World) -> None:
     world.enqueue()
     ref = world.ref()
-    visit(world)
-    assert visit(world, ref=ref, found=PointerOutcome.LEASED) == {
+    process(world)
+    assert process(world, ref=ref, found=PointerOutcome.LEASED) == {
         "get": 3,  # pointer record, ownership; whether the scan's entry still stands
         "snapshot_get_range": 1,
     }
@@ -275,7 +275,7 @@ def test_completing_many_items_of_a_zone_counts_once(world: World) -> None:
     }
 
 
-def test_completing_an_id_that_stays_taken_writes_two_keys_more(world: World) -> None:
+def test_completing_a_retained_id_writes_two_keys_more(world: World) -> None:
     item_id = world.enqueue(given_id="a", unique_ms=1_000)
     lease_id = world.lease(item_id)
     completed = calls(world, lambda tr: world.zone.complete(tr, item_id, lease_id=lease_id, now_us=world.now_us))
@@ -332,7 +332,7 @@ def test_obtain_lease(world: World) -> None:
     ) == {"get": 2, "set": 2, "clear": 1}
 
 
-# --- Looking, and the grave ---
+# --- Reading, and dead letters ---
 
 
 def test_peek_and_count(world: World) -> None:
@@ -348,7 +348,7 @@ def test_peek_and_count(world: World) -> None:
     assert calls(world, world.zone.is_empty) == {"get_range": 1}
 
 
-def test_bury_and_revive(world: World) -> None:
+def test_dead_letter_and_retry(world: World) -> None:
     item_id = world.enqueue()
     location = world.zone.location
 
@@ -357,7 +357,7 @@ def test_bury_and_revive(world: World) -> None:
         assert record is not None
         move_to_dead_letters(tr, location, item_id, record, reason="error", error="", traceback="", now_us=world.now_us)
 
-    def revive_it(tr: Any) -> None:
+    def retry_it(tr: Any) -> None:
         dead_letter = read(tr, location, item_id)
         assert dead_letter is not None
         retry_dead_letter(tr, location, item_id, dead_letter, now_us=world.now_us)
@@ -367,11 +367,11 @@ def test_bury_and_revive(world: World) -> None:
         "clear": 2,  # record, index entry
         "add": 2,
         "compare_and_clear": 2,
-        "set": 2,  # buried record, the shard's list
+        "set": 2,  # dead letter record, the shard's list
     }
-    assert calls(world, revive_it) == {
-        "get": 2,  # ownership, the buried record
-        "clear": 2,  # buried record, the shard's list
+    assert calls(world, retry_it) == {
+        "get": 2,  # ownership, the dead letter
+        "clear": 2,  # dead letter record, the shard's list
         "set": 2,  # record, index entry
         "add": 2,
     }

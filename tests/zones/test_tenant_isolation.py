@@ -1,4 +1,4 @@
-"""A handler of one tenant against the keys of another: whatever it does with its transaction, it stays at home."""
+"""A handler of one tenant against the keys of another: no use of its transaction reaches them."""
 
 from __future__ import annotations
 
@@ -80,9 +80,9 @@ def world() -> World:
     return made
 
 
-def do(tr: TenantTransaction, deed: str, key: Any, value: bytes) -> Any:
+def do(tr: TenantTransaction, action: str, key: Any, value: bytes) -> Any:
     """Do one thing that a handler can do with its transaction, and return what it sees."""
-    match deed:
+    match action:
         case "get":
             return tr.get(key)
         case "snapshot":
@@ -131,14 +131,14 @@ BEFORE = of_others()
 @example([("prefix", (), b""), ("range", (), b"")])
 @example([("set", ("\0",), b""), ("clear", (b"\xff",), b""), ("add", ((),), b"")])
 @example([("enqueue", ("queue\0",), b"")])
-def test_no_key_that_a_handler_can_name_reaches_another_tenants(deeds: list[tuple[str, Any, bytes]]) -> None:
+def test_no_key_that_a_handler_can_name_reaches_another_tenants(actions: list[tuple[str, Any, bytes]]) -> None:
     seen: list[Any] = []
 
     def body(attempt: Any) -> None:
         tr = TenantTransaction(WORLD.shard, MINE, attempt)
-        for deed in deeds:
+        for action in actions:
             try:
-                seen.append(do(tr, *deed))
+                seen.append(do(tr, *action))
             except QueueError:
                 continue
 
@@ -150,7 +150,7 @@ def test_no_key_that_a_handler_can_name_reaches_another_tenants(deeds: list[tupl
     WORLD.run(lambda tr: tr.clear_range(PREFIX, PREFIX + b"\xff"))
 
 
-def test_only_an_applications_own_transaction_has_a_way_out_which_says_so() -> None:
+def test_only_an_applications_own_transaction_has_raw() -> None:
     with pytest.raises(AttributeError):
         WORLD.shard.transact(lambda attempt: TenantTransaction(WORLD.shard, MINE, attempt).raw)  # type: ignore[attr-defined]
     seen = WORLD.shard.transact(
@@ -159,7 +159,7 @@ def test_only_an_applications_own_transaction_has_a_way_out_which_says_so() -> N
         ]
     )
     assert b"not yours" in seen
-    assert "within reach" in (ApplicationTransaction.raw.__doc__ or "")
+    assert "reaches all keys of the shard" in (ApplicationTransaction.raw.__doc__ or "")
 
 
 def test_a_handler_is_given_nothing_that_is_not_attacked_here() -> None:

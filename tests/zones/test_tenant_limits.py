@@ -1,4 +1,4 @@
-"""No more of a tenant's items run, and no more start, than its limit says; what ended, or died, counts no more."""
+"""No more of a tenant's items run or start than its limit allows; items that ended or died do not count."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def limit(world: World, tenant: Tenant = ALICE, **changes: object) -> None:
     world.run(lambda tr: policies.change_tenant_policy(tr, world.layout, tenant, now_us=world.now_us, **changes))
 
 
-def taken(visits: list[PointerResult]) -> list[bytes]:
-    return [item.id for visit in visits for item in visit.items]
+def taken(results: list[PointerResult]) -> list[bytes]:
+    return [item.id for result in results for item in result.items]
 
 
 def flood(world: World, count: int = 20, *, name: str = "queue") -> None:
@@ -37,94 +37,94 @@ def complete(world: World, item_id: bytes) -> None:
     world.run(lambda tr: world.zone.complete(tr, item_id, now_us=world.now_us))
 
 
-def visit_again(world: World, after_us: int = THROTTLE_US) -> list[bytes]:
+def dequeue_again(world: World, after_us: int = THROTTLE_US) -> list[bytes]:
     world.pass_us(after_us)
-    return taken(world.visit())
+    return taken(world.process())
 
 
 def test_no_more_run_at_once_than_the_limit_and_the_rest_is_looked_at_soon(world: World) -> None:
     limit(world, max_running=3)
     flood(world)
-    assert len(taken(world.visit())) == 3
+    assert len(taken(world.process())) == 3
     assert world.pointer_delay_us() == THROTTLE_US
-    assert visit_again(world) == []
+    assert dequeue_again(world) == []
 
 
 def test_another_may_run_when_one_has_ended(world: World) -> None:
     limit(world, max_running=3)
     flood(world)
-    first, *_ = taken(world.visit())
+    first, *_ = taken(world.process())
     complete(world, first)
-    assert len(visit_again(world)) == 1
+    assert len(dequeue_again(world)) == 1
 
 
 def test_an_item_whose_lease_has_ended_runs_no_more(world: World) -> None:
     limit(world, max_running=3)
     flood(world, 3)
-    lapsed = taken(world.visit())
-    assert sorted(visit_again(world, LEASE_US)) == sorted(lapsed)
+    expired = taken(world.process())
+    assert sorted(dequeue_again(world, LEASE_US)) == sorted(expired)
 
 
 def test_the_limit_counts_all_zones_of_the_tenant_also_in_one_batch(world: World) -> None:
     limit(world, max_running=3)
     flood(world)
     flood(world, name="mails")
-    total = len(taken(world.visit()))
+    total = len(taken(world.process()))
     for _ in range(5):
-        total += len(visit_again(world))
+        total += len(dequeue_again(world))
     assert total == 3
 
 
-def test_a_limit_that_is_lowered_below_what_runs_lets_nothing_start_before_it_is_kept(world: World) -> None:
+def test_a_limit_lowered_below_the_running_items_lets_no_item_start_until_it_is_met(world: World) -> None:
     limit(world, max_running=200)
     flood(world, 200)
-    running = [item_id for _ in range(30) for item_id in visit_again(world)]
+    running = [item_id for _ in range(30) for item_id in dequeue_again(world)]
     for item_id in sorted(running)[:150]:
         complete(world, item_id)
     limit(world, max_running=2)
     flood(world, 5)
-    assert [visit_again(world) for _ in range(5)] == [[]] * 5
+    assert [dequeue_again(world) for _ in range(5)] == [[]] * 5
 
 
 def test_others_are_not_limited(world: World) -> None:
     limit(world, max_running=1)
     flood(world)
     world.enqueue_all([new_item("mail")] * 5, zone=world.zone_of(BOB))
-    assert len(taken(world.visit())) == 1 + 5
+    assert len(taken(world.process())) == 1 + 5
 
 
 def test_no_more_start_than_the_rate_allows_for(world: World) -> None:
     limit(world, per_s=10.0, burst=4)
     flood(world, 50)
-    assert len(taken(world.visit())) == 4
-    assert sum(len(visit_again(world)) for _ in range(int(2 * SECOND / THROTTLE_US))) == 20
+    assert len(taken(world.process())) == 4
+    assert sum(len(dequeue_again(world)) for _ in range(int(2 * SECOND / THROTTLE_US))) == 20
 
 
 def test_a_limit_that_is_gone_leaves_nothing_behind(world: World) -> None:
     limit(world, max_running=3, per_s=10.0, burst=4)
     flood(world)
-    world.visit()
+    world.process()
     limit(world, max_running=None, per_s=None, burst=1)
     keys = world.zone.location.keys.tenant
     assert world.stored(range_begin(keys.in_flight_prefix), range_end(keys.in_flight_prefix)) == []
     assert world.run(lambda tr: tr.get(keys.bucket).value) is None
-    assert len(visit_again(world)) == 10
+    assert len(dequeue_again(world)) == 10
 
 
 def test_a_paused_tenant_with_a_limit_keeps_the_limit(world: World) -> None:
     limit(world, max_running=2)
     limit(world, paused=True)
     flood(world)
-    assert taken(world.visit()) == []
+    assert taken(world.process()) == []
     limit(world, paused=False)
-    assert len(taken(world.visit())) == 2
+    assert len(taken(world.process())) == 2
 
 
 # --- Who conflicts with whom ---
 
 
-def a_visit(world: World) -> Callable[[Any], object]:
-    """Return a visit of all that has vested."""
+def a_dequeue(world: World) -> Callable[[Any], object]:
+    """Return a dequeue from all vested zones."""
     refs, terms = world.scan(), world.terms()
     return lambda tr: process_all(tr, world.layout, refs, Capacity(1_000, {"mail": 1_000}), terms)
 
@@ -137,56 +137,56 @@ def extend(world: World, item_id: bytes) -> Callable[[Any], object]:
 
 
 @pytest.mark.parametrize("what", ["ends", "is extended"])
-def test_what_becomes_of_a_running_item_is_in_no_visits_way(world: World, what: str) -> None:
+def test_changes_of_a_running_item_do_not_conflict_with_dequeues(world: World, what: str) -> None:
     limit(world, max_running=5)
     flood(world, 2)
-    one, _ = taken(world.visit())
+    one, _ = taken(world.process())
     flood(world, 10)
     world.pass_us(THROTTLE_US)
-    deeds = {
+    actions = {
         "ends": lambda tr: world.zone.complete(tr, one, now_us=world.now_us),
         "is extended": extend(world, one),
     }
-    assert not collides(world.db, deeds[what], a_visit(world))
+    assert not collides(world.db, actions[what], a_dequeue(world))
 
 
 def test_a_lease_that_has_ended_and_is_extended_after_all_counts(world: World) -> None:
     limit(world, max_running=1)
     flood(world, 1)
-    (one,) = taken(world.visit())
+    (one,) = taken(world.process())
     flood(world, 1, name="mails")
     world.pass_us(LEASE_US)
     refs = [ref for ref in world.scan() if ref != world.ref()]
     terms = world.terms()
-    visit = lambda tr: process_all(tr, world.layout, refs, Capacity(1_000, {"mail": 1_000}), terms)  # noqa: E731
-    assert collides(world.db, extend(world, one), visit)
+    dequeue = lambda tr: process_all(tr, world.layout, refs, Capacity(1_000, {"mail": 1_000}), terms)  # noqa: E731
+    assert collides(world.db, extend(world, one), dequeue)
 
 
-def test_a_lease_that_is_extended_after_a_visit_found_it_ended_counts_in_the_next(world: World) -> None:
+def test_an_expired_lease_that_is_extended_after_a_dequeue_counts_in_the_next_one(world: World) -> None:
     limit(world, max_running=1)
     flood(world, 1)
-    (one,) = taken(world.visit())
+    (one,) = taken(world.process())
     world.pass_us(LEASE_US)
     world.run(lambda tr: run_one(allowed_op(tr, world.zone.location, TenantPolicy(max_running=1), now_us=world.now_us)))
     world.run(extend(world, one))
     flood(world, 1, name="mails")
-    assert visit_again(world) == []
+    assert dequeue_again(world) == []
 
 
-def test_of_two_visits_of_two_zones_that_take_the_last_place_one_conflicts(world: World) -> None:
+def test_two_dequeues_of_two_zones_that_take_the_last_slot_conflict(world: World) -> None:
     limit(world, max_running=1)
     flood(world, 1)
     flood(world, 1, name="mails")
     one, other = world.scan()
 
-    def visit(ref: Any) -> Callable[[Any], object]:
+    def dequeue(ref: Any) -> Callable[[Any], object]:
         terms = world.terms()
         return lambda tr: process_all(tr, world.layout, [ref], Capacity(1_000, {"mail": 1_000}), terms)
 
-    assert collides(world.db, visit(one), visit(other))
+    assert collides(world.db, dequeue(one), dequeue(other))
 
 
-def test_a_zone_without_work_leaves_what_the_tenant_may_take_to_those_with_work(world: World) -> None:
+def test_a_zone_without_work_leaves_the_tenants_allowance_to_zones_with_work(world: World) -> None:
     limit(world, max_running=3)
     idle = world.zone_of(ALICE, "idle")
     item_id = world.enqueue(zone=idle)
@@ -194,5 +194,5 @@ def test_a_zone_without_work_leaves_what_the_tenant_may_take_to_those_with_work(
     world.run(lambda tr: idle.complete(tr, item_id, now_us=world.now_us))
     refs = sorted(world.scan(), key=lambda ref: ref != world.ref(idle))
     terms = world.terms()
-    visits, _ = world.run(lambda tr: process_all(tr, world.layout, refs, Capacity(1_000, {"mail": 1_000}), terms))
-    assert [len(visit.items) for visit in visits] == [0, 3]
+    results, _ = world.run(lambda tr: process_all(tr, world.layout, refs, Capacity(1_000, {"mail": 1_000}), terms))
+    assert [len(result.items) for result in results] == [0, 3]

@@ -1,4 +1,4 @@
-"""What a user's function gets: the tenant's own keys and queue, and no way out of them by accident."""
+"""What a user's function gets: the tenant's own keys and queue, and no accidental access to others."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_data_and_work_are_both_there_or_neither(world: World) -> None:
 
 
 class Tracing:
-    """Who stores a trace context with every item, and notes what became of it."""
+    """An observer that stores a trace context with every item, and notes the results."""
 
     def __init__(self) -> None:
         self.noted: list[tuple[str, EnqueueStatus]] = []
@@ -192,7 +192,7 @@ class Tracing:
         self.noted.append((item.kind, enqueued.status))
 
 
-def test_whoever_asks_is_told_what_is_enqueued_and_stores_a_trace_context_with_it(world: World) -> None:
+def test_an_observer_sees_what_is_enqueued_and_stores_a_trace_context_with_it(world: World) -> None:
     tracing = Tracing()
 
     def twice(tr: ApplicationTransaction) -> Enqueued:

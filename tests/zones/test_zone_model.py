@@ -1,4 +1,4 @@
-"""A queue zone behaves like a dictionary of items: whatever is done to it, in whatever order."""
+"""A queue zone behaves like a dictionary of items, after any sequence of operations."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ KINDS = st.sampled_from(["mail", "index", "fax"])
 PRIORITIES = st.sampled_from([0, 100, 255])
 DELAYS_MS = st.sampled_from([0, 0, 0, 3, 40, 2_000, 20_000])
 WHICH = st.integers(0, 10**6)
-ROOMS = st.sampled_from([ANY, {"mail": 1, "index": 0}, {"mail": 100}, {}])
-MARKS = st.sampled_from([(False, False), (True, False), (True, True)])  # started, and ran alone
-LAPSES_MAX = ZoneSettings().lapses_before_alone
+CAPACITIES = st.sampled_from([ANY, {"mail": 1, "index": 0}, {"mail": 100}, {}])
+FLAGS = st.sampled_from([(False, False), (True, False), (True, True)])  # started, and ran isolated
+EXPIRIES_MAX = ZoneSettings().lapses_before_alone
 SLACK_US = ZoneSettings().wake_slack_ms * MS
 
 
@@ -44,14 +44,14 @@ class Modelled:
     vesting_us: int
     unique_us: int = 0
     lease_id: bytes = b""
-    lapses: int = 0
+    expiries: int = 0
     errors: int = 0
     ran_isolated: bool = False
     started: bool = False
 
 
 class QueueZoneMachine(RuleBasedStateMachine):
-    """One zone beside its model: present items, buried items, ids that are kept taken."""
+    """One zone beside its model: present items, dead letters, retained ids."""
 
     engine = "memory"
 
@@ -61,7 +61,7 @@ class QueueZoneMachine(RuleBasedStateMachine):
         clock = ManualClock()
         self.world = World(open_empty(self.engine, clock, self.directory), clock)
         self.items: dict[bytes, Modelled] = {}
-        self.buried: dict[bytes, Modelled] = {}
+        self.dead_letters: dict[bytes, Modelled] = {}
         self.taken_until_us: dict[bytes, int] = {}
         self.leases: list[bytes] = [b"nobody's lease. "]
 
@@ -93,7 +93,7 @@ class QueueZoneMachine(RuleBasedStateMachine):
     def enqueue_in_model(self, item_id: bytes, item: Any) -> EnqueueStatus:
         if item_id in self.items:
             return EnqueueStatus.PRESENT
-        if item_id in self.buried:
+        if item_id in self.dead_letters:
             return EnqueueStatus.DEAD_LETTER
         if self.taken_until_us.get(item_id, 0) > self.now_us:
             return EnqueueStatus.COMPLETED
@@ -109,7 +109,7 @@ class QueueZoneMachine(RuleBasedStateMachine):
 
     # --- Taking items ---
 
-    @rule(items_max=st.integers(1, 5), kinds=ROOMS)
+    @rule(items_max=st.integers(1, 5), kinds=CAPACITIES)
     def dequeue(self, items_max: int, kinds: dict[str, int]) -> None:
         expected = self.dequeue_in_model(items_max, dict(kinds))
         held = self.world.dequeue(items_max, kinds)
@@ -117,7 +117,7 @@ class QueueZoneMachine(RuleBasedStateMachine):
         self.hold(held)
 
     def dequeue_in_model(self, items_max: int, left: dict[str, int]) -> list[tuple[bytes, bool]]:
-        """Choose candidates by room first, then take, bury or pass over each; and again if one was passed over."""
+        """Choose candidates by capacity, then lease, dead-letter or skip each; repeat if one was skipped."""
         queue = deque(self.vested())
         taken: list[tuple[bytes, bool]] = []
         passed = True
@@ -125,20 +125,20 @@ class QueueZoneMachine(RuleBasedStateMachine):
             passed = False
             for item_id in self.candidates(queue, items_max - len(taken), left):
                 item = self.items[item_id]
-                lapses = item.lapses + item.started
-                if (item.lease_id and item.ran_isolated) or lapses >= LAPSES_MAX + SHARED_EXPIRIES:
-                    self.buried[item_id] = self.items.pop(item_id)
+                expiries = item.expiries + item.started
+                if (item.lease_id and item.ran_isolated) or expiries >= EXPIRIES_MAX + SHARED_EXPIRIES:
+                    self.dead_letters[item_id] = self.items.pop(item_id)
                     left[item.kind] += 1
-                elif lapses >= LAPSES_MAX and any(run_one for _, run_one in taken):
+                elif expiries >= EXPIRIES_MAX and any(run_one for _, run_one in taken):
                     left[item.kind] += 1
                     passed = True
                 else:
-                    item.lapses, item.started = lapses, False
-                    taken.append((item_id, lapses >= LAPSES_MAX))
+                    item.expiries, item.started = expiries, False
+                    taken.append((item_id, expiries >= EXPIRIES_MAX))
         return taken
 
     def candidates(self, queue: deque[bytes], count: int, left: dict[str, int]) -> list[bytes]:
-        """Take the next items that there is room for out of the queue, and those before them."""
+        """Take the next items that fit the capacity out of the queue, and those before them."""
         found: list[bytes] = []
         while queue and len(found) < count:
             item_id = queue.popleft()
@@ -159,19 +159,19 @@ class QueueZoneMachine(RuleBasedStateMachine):
     def obtain_lease(self, which: int) -> None:
         item_id = self.vested()[which % len(self.vested())]
         item = self.items[item_id]
-        item.lapses += item.started
+        item.expiries += item.started
         item.started = False
         item.lease_id, item.vesting_us = self.world.lease(item_id), self.now_us + LEASE_US
         self.leases.append(item.lease_id)
 
     @rule(items_max=st.integers(1, 5))
-    def visit(self, items_max: int) -> None:
-        """What a manager does; in the model a visit of the zone's pointer is a dequeue, if it has vested."""
+    def process(self, items_max: int) -> None:
+        """What a manager does; in the model, processing a vested pointer is a dequeue."""
         due = bool(self.world.scan())
         expected = self.dequeue_in_model(items_max, dict(ANY)) if due else []
-        visits = self.world.visit(items_max=items_max)
-        assert all(visit.outcome in (PointerOutcome.SERVED, PointerOutcome.DELETED) for visit in visits)
-        held = [item for visit in visits for item in visit.items]
+        results = self.world.process(items_max=items_max)
+        assert all(result.outcome in (PointerOutcome.SERVED, PointerOutcome.DELETED) for result in results)
+        held = [item for result in results for item in result.items]
         assert [(item.id, item.isolated) for item in held] == expected
         self.hold(held)
 
@@ -198,9 +198,9 @@ class QueueZoneMachine(RuleBasedStateMachine):
         del self.items[item_id]
 
     @precondition(lambda self: self.items)
-    @rule(which=WHICH, lease=WHICH, own=st.booleans(), lease_us=st.sampled_from([SECOND, LEASE_US]), mark=MARKS)
-    def extend(self, which: int, lease: int, own: bool, lease_us: int, mark: tuple[bool, bool]) -> None:
-        started, ran_isolated = mark
+    @rule(which=WHICH, lease=WHICH, own=st.booleans(), lease_us=st.sampled_from([SECOND, LEASE_US]), flags=FLAGS)
+    def extend(self, which: int, lease: int, own: bool, lease_us: int, flags: tuple[bool, bool]) -> None:
+        started, ran_isolated = flags
         item_id, lease_id, expected = self.someone(which, lease, own)
         outcomes = self.world.run(
             lambda tr: run_one(
@@ -235,7 +235,7 @@ class QueueZoneMachine(RuleBasedStateMachine):
         assert outcome is expected
         if expected is Outcome.DONE:
             item = self.items[item_id]
-            item.lapses = 0 if failed or item.started else item.lapses
+            item.expiries = 0 if failed or item.started else item.expiries
             item.lease_id, item.started, item.ran_isolated = b"", False, False
             item.vesting_us = self.now_us + delay_ms * MS
             item.errors = item.errors if errors is None else errors
@@ -247,11 +247,11 @@ class QueueZoneMachine(RuleBasedStateMachine):
         lease_id = held_under if own and held_under else self.leases[lease % len(self.leases)]
         return item_id, lease_id, Outcome.DONE if lease_id == held_under else Outcome.LEASE_LOST
 
-    # --- The grave ---
+    # --- Dead letters ---
 
     @precondition(lambda self: self.items)
     @rule(which=WHICH)
-    def bury(self, which: int) -> None:
+    def dead_letter(self, which: int) -> None:
         item_id = sorted(self.items)[which % len(self.items)]
         record = self.world.record(item_id)
         assert record is not None
@@ -267,22 +267,22 @@ class QueueZoneMachine(RuleBasedStateMachine):
                 now_us=self.now_us,
             )
         )
-        self.buried[item_id] = self.items.pop(item_id)
+        self.dead_letters[item_id] = self.items.pop(item_id)
 
-    @precondition(lambda self: self.buried)
+    @precondition(lambda self: self.dead_letters)
     @rule(which=WHICH, keep=st.booleans())
     def decide_what_becomes_of_a_buried_item(self, which: int, keep: bool) -> None:
-        item_id = sorted(self.buried)[which % len(self.buried)]
-        item = self.buried.pop(item_id)
+        item_id = sorted(self.dead_letters)[which % len(self.dead_letters)]
+        item = self.dead_letters.pop(item_id)
 
         def decide(tr: Any) -> None:
             location = self.world.zone.location
-            buried = read(tr, location, item_id)
-            assert buried is not None
+            dead_letter = read(tr, location, item_id)
+            assert dead_letter is not None
             if not keep:
-                discard(tr, location, item_id, buried)
+                discard(tr, location, item_id, dead_letter)
                 return
-            retry_dead_letter(tr, location, item_id, buried, now_us=self.now_us)
+            retry_dead_letter(tr, location, item_id, dead_letter, now_us=self.now_us)
             run_one(self.world.zone.wake_op(tr, earliest_us=self.now_us, now_us=self.now_us))
 
         self.world.run(decide)
@@ -334,7 +334,7 @@ class QueueZoneMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_pointer_vests_in_time(self) -> None:
-        """Unless a kind that nobody here runs is among what is there: then it may rest until the recheck."""
+        """Except if the zone has items of a kind that is unknown here: then the pointer may rest until the recheck."""
         if not self.items:
             return
         pointer = self.world.pointer()
@@ -347,13 +347,13 @@ class QueueZoneMachine(RuleBasedStateMachine):
     @invariant()
     def the_grave_holds_what_was_buried(self) -> None:
         shown = self.world.run(lambda tr: list(listing(tr, self.world.layout, items_max=1_000)))
-        assert {item.id for item in shown} == set(self.buried)
+        assert {item.id for item in shown} == set(self.dead_letters)
 
     @invariant()
     def nothing_else_is_stored_in_the_zone(self) -> None:
         keys = self.world.zone.location.keys
         stored = [key for key, _ in self.world.of_items() if not key.startswith(keys.retained_id(b"")[:-2])]
-        assert len(stored) == 2 * len(self.items) + len(self.buried) + len(self.world.count())
+        assert len(stored) == 2 * len(self.items) + len(self.dead_letters) + len(self.world.count())
 
 
 class EmbeddedQueueZoneMachine(QueueZoneMachine):

@@ -1,4 +1,4 @@
-"""A shard to tell stories about: one database, a clock that stands still, ids that repeat."""
+"""A shard for tests: one database, a clock that stands still, ids that repeat."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class World:
         cursor: bytes = b"",
         best_skipped: Admission = Admission.PAUSED,
     ) -> Dequeued:
-        """Lease what has vested, and return all that the dequeue says."""
+        """Lease what has vested, and return the whole result of the dequeue."""
         lease_id = self.new_id()
 
         location = (zone or self.zone).location
@@ -172,7 +172,7 @@ class World:
         return self.run(lambda tr: self.zone.peek_ids(tr, items_max=1_000, now_us=self.now_us))
 
     def forget(self, keys_max: int = 10, *, after_us: int = 0) -> int:
-        """Forget in each part, as housekeeping does in one after the other, what was kept until now."""
+        """Expire retained ids and results of all parts, as housekeeping does part by part."""
 
         def body(tr: Any) -> int:
             now_us = self.now_us + after_us
@@ -183,7 +183,7 @@ class World:
     # --- Pointers ---
 
     def present(self, name: str, *kinds: str) -> None:
-        """Let a consumer show that it lives, and which kinds it knows."""
+        """Write a heartbeat of a consumer that handles these kinds."""
         sign = SessionRecord("there", 1, sorted(kinds), self.now_us, self.now_us)
         self.run(lambda tr: heartbeat(tr, name.encode(), sign))
 
@@ -209,13 +209,13 @@ class World:
         return self.run(body)
 
     def terms(self, *, lease_id: bytes | None = None, items_max: int = 10, lease_us: int = LEASE_US) -> DequeueParams:
-        """Return what a manager passes to its visits now."""
+        """Return what a manager passes to a dequeue now."""
         return DequeueParams(self.now_us, lease_id or self.new_id(), lease_us, items_max, THROTTLE_US, PAUSE_US)
 
-    def visit(
+    def process(
         self, kinds: Mapping[str, int] = ANY, *, items_max: int = 10, lease_us: int = LEASE_US
     ) -> list[PointerResult]:
-        """Visit every vested pointer in one transaction."""
+        """Process every vested pointer in one transaction."""
         refs = self.scan()
         terms = self.terms(items_max=items_max, lease_us=lease_us)
 
@@ -242,7 +242,7 @@ class World:
         return [pair for pair in self.stored(keys.prefix, range_end(keys.prefix)) if pair[0] != keys.pointer]
 
     def everything(self) -> list[tuple[bytes, bytes]]:
-        """Return all pairs of the shard, but for what it tells for a while of what has ended."""
+        """Return all pairs of the shard except the completion log."""
         return [pair for pair in self.stored(*ROOT_RANGE) if not pair[0].startswith(ROOT + pack_int(COMPLETION_LOG))]
 
     def get(self, key: bytes) -> bytes | None:

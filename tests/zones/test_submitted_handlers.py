@@ -63,7 +63,7 @@ def test_a_kind_must_be_a_name(world: World) -> None:
         submit(world, "", b"x")
 
 
-def test_a_record_of_a_newer_format_is_passed_over_and_not_reused(world: World) -> None:
+def test_a_record_of_a_newer_format_is_skipped_and_not_reused(world: World) -> None:
     world.set(ROOT + pack_int(HANDLER) + pack_text("mail") + pack_int(5), b"\x02new")
     assert in_force(world) == {}
     assert submit(world, "mail", b"x") == 6

@@ -1,4 +1,4 @@
-"""What runs is told by those who run it, as long as they live."""
+"""Workers report their running items as long as they live."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def read(world: World) -> list[WorkerStatus]:
     return world.run(lambda tr: worker_status.read(tr, now_us=world.now_us))
 
 
-def test_a_sheet_tells_what_runs_and_how_far_it_is(world: World) -> None:
+def test_a_status_shows_the_running_items_and_their_progress(world: World) -> None:
     item = running(1, since_us=5, progress=Progress(3, 10, "resizing", 6))
     write(world, WORKER, item)
     (status,) = read(world)
@@ -42,14 +42,14 @@ def test_of_all_workers_the_items_that_have_run_longest_come_first(world: World)
     assert [each.item.since_us for each in found] == [5, 7]
 
 
-def test_what_a_dead_worker_ran_is_not_told(world: World) -> None:
+def test_items_of_a_dead_worker_are_not_listed(world: World) -> None:
     write(world, WORKER, running(1, since_us=5))
     write(world, OTHER)
     world.pass_us(LIVE_US + 1)
     assert [status.running for status in read(world)] == [[]], "one that does nothing need not write"
 
 
-def test_old_sheets_are_cleared(world: World) -> None:
+def test_old_statuses_are_cleared(world: World) -> None:
     write(world, WORKER, running(1, since_us=5))
     world.pass_us(RETENTION_US + 1)
     write(world, OTHER)
@@ -58,7 +58,7 @@ def test_old_sheets_are_cleared(world: World) -> None:
     assert len(read(world)) == 1
 
 
-def test_a_sheet_that_cannot_be_read_is_passed_over(world: World) -> None:
+def test_an_unreadable_status_is_skipped(world: World) -> None:
     key = ROOT + pack_int(WORKER_STATUS) + pack_bytes(WORKER)
 
     def write_raw(tr: Any, value: bytes) -> None:

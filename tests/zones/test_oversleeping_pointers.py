@@ -1,4 +1,4 @@
-"""Pointers and leases that a clock made which was ahead for a moment: they end when a right clock finds them."""
+"""Pointers and leases of a clock that was ahead for a moment: they end when a good clock finds them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SETTINGS = ZoneSettings()
 
 
 def look(world: World, *, entries_max: int = 64) -> int:
-    """Look at every part from its end to its beginning; return how many pointers were woken."""
+    """Search every part from its end to its beginning; return how many pointers were woken."""
     return sum(look_at(world, part, entries_max) for part in world.layout.parts)
 
 
@@ -34,33 +34,33 @@ def look_at(world: World, part: PartKeys, entries_max: int) -> int:
             return woken
 
 
-def visited_by_a_clock_that_is_ahead(world: World, ahead_us: int) -> None:
+def served_by_a_clock_that_is_ahead(world: World, ahead_us: int) -> None:
     world.pass_us(ahead_us)
-    world.visit(items_max=1)
+    world.process(items_max=1)
     world.pass_us(-ahead_us)
 
 
 @pytest.mark.parametrize("ahead_us", [HOUR_US, 365 * 24 * HOUR_US])
-def test_a_backlog_that_was_visited_by_a_clock_that_was_ahead_is_found_and_runs(world: World, ahead_us: int) -> None:
-    """Before, what was enqueued by a right clock, and never touched, waited until that time came."""
+def test_a_backlog_that_was_served_by_a_clock_that_was_ahead_is_found_and_runs(world: World, ahead_us: int) -> None:
+    """Before, items that were enqueued by a good clock waited until that time came."""
     world.enqueue()
     world.enqueue()
-    visited_by_a_clock_that_is_ahead(world, ahead_us)
-    assert world.scan() == [], "nobody would look for as long as that"
+    served_by_a_clock_that_is_ahead(world, ahead_us)
+    assert world.scan() == [], "no scan would find it for as long as that"
     assert look(world) == 1
-    (visit,) = world.visit()
-    assert len(visit.items) == 1
+    (result,) = world.process()
+    assert len(result.items) == 1
 
 
-def test_an_item_that_such_a_clock_leased_is_leased_again_though_nothing_else_is_there(world: World) -> None:
+def test_an_item_that_such_a_clock_leased_is_leased_again_even_if_it_is_the_only_one(world: World) -> None:
     world.enqueue()
-    visited_by_a_clock_that_is_ahead(world, HOUR_US)
+    served_by_a_clock_that_is_ahead(world, HOUR_US)
     look(world)
-    (visit,) = world.visit()
-    assert visit.items == [], "its lease has not ended, by the index"
-    (visit,) = world.visit()
-    assert len(visit.items) == 1
-    assert visit.items[0].had_expired
+    (result,) = world.process()
+    assert result.items == [], "its lease has not ended, by the index"
+    (result,) = world.process()
+    assert len(result.items) == 1
+    assert result.items[0].had_expired
 
 
 def test_a_pointer_that_such_a_clock_leased_is_found(world: World) -> None:
@@ -70,7 +70,7 @@ def test_a_pointer_that_such_a_clock_leased_is_found(world: World) -> None:
     world.run(lambda tr: lease(tr, world.layout, ref, lease_id=b"l" * 16, lease_us=SECOND, now_us=world.now_us))
     world.pass_us(-HOUR_US)
     assert look(world) == 1
-    assert len(world.visit()[0].items) == 1
+    assert len(world.process()[0].items) == 1
 
 
 def test_a_pointer_to_an_item_delayed_by_a_year_may_sleep_for_a_year(world: World) -> None:
@@ -85,12 +85,12 @@ def test_a_pointer_that_sleeps_as_long_as_any_may_is_left_asleep(world: World) -
     world.pass_us(HOUR_US - 1)
     world.enqueue(delay_ms=10 * 3_600_000)
     world.pass_us(1)
-    world.visit()
+    world.process()
     assert world.pointer_delay_us() <= SETTINGS.max_sleep_ms * MS
     assert look(world) == 0
 
 
-def test_a_clock_that_is_off_by_less_than_is_allowed_for_wakes_nobody(world: World) -> None:
+def test_a_clock_that_is_off_by_less_than_is_allowed_wakes_no_pointer(world: World) -> None:
     world.enqueue(delay_ms=3_600_000)
     pointer = world.pointer()
     assert pointer is not None
@@ -102,20 +102,20 @@ def test_a_clock_that_is_off_by_less_than_is_allowed_for_wakes_nobody(world: Wor
 def test_many_that_sleep_rightly_do_not_hide_one_that_oversleeps(world: World) -> None:
     world.enqueue()
     world.enqueue()
-    visited_by_a_clock_that_is_ahead(world, HOUR_US)
+    served_by_a_clock_that_is_ahead(world, HOUR_US)
     for number in range(50):
         world.enqueue(delay_ms=10 * 3_600_000, zone=world.zone_of(world.zone.location.tenant, f"z{number}"))
     assert look(world, entries_max=7) == 1
 
 
-def test_the_pointer_of_a_queue_that_is_empty_goes_although_such_a_clock_looked_last(world: World) -> None:
-    """Before, it was looked at again and again, until that time had come."""
+def test_the_pointer_of_an_empty_queue_is_deleted_even_if_such_a_clock_processed_it_last(world: World) -> None:
+    """Before, it was processed again and again, until that time had come."""
     world.enqueue()
     world.pass_us(HOUR_US)
-    (visit,) = world.visit()
-    (item,) = visit.items
+    (result,) = world.process()
+    (item,) = result.items
     world.run(lambda tr: world.zone.complete(tr, item.id, lease_id=item.record.lease_id, now_us=world.now_us))
     world.pass_us(-HOUR_US)
     look(world)
-    world.visit()
+    world.process()
     assert world.pointer() is None

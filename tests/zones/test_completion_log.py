@@ -1,4 +1,4 @@
-"""What has ended is told for an hour, in few long values, and never becomes much."""
+"""The completion log covers an hour, in few long values, and is bounded."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def complete(world: World, item_id: bytes, lease_id: bytes | None = None) -> Non
     world.run(lambda tr: world.zone.complete(tr, item_id, now_us=world.now_us, lease_id=lease_id))
 
 
-def tidy(world: World) -> None:
+def compact(world: World) -> None:
     world.run(lambda tr: completion_log.compact(tr, range(PART_COUNT), now_us=world.now_us))
 
 
 def kept(world: World) -> list[tuple[bytes, bytes]]:
-    """What is kept of what has ended, without how much it is."""
+    """The pairs of the log, without its size."""
     return world.stored(range_begin(TOTAL), range_end(TOTAL))
 
 
@@ -44,7 +44,7 @@ def note(world: World, *item_ids: bytes, kind: str = "mail") -> None:
     )
 
 
-def test_a_completed_item_is_told_with_when_where_and_in_which_attempt(world: World) -> None:
+def test_the_log_says_when_where_and_in_which_attempt_an_item_was_completed(world: World) -> None:
     item_id = world.enqueue()
     world.dequeue()
     world.pass_us(LEASE_US)
@@ -55,13 +55,13 @@ def test_a_completed_item_is_told_with_when_where_and_in_which_attempt(world: Wo
     assert found == (ALICE, "queue", world.now_us, (item_id, "mail", EndReason.COMPLETED, 2, 3))
 
 
-def test_a_cancelled_item_is_told_as_such(world: World) -> None:
+def test_the_log_says_that_an_item_was_cancelled(world: World) -> None:
     item_id = world.enqueue()
     complete(world, item_id)
     assert [each.item.end_reason for each in ended(world, item_id)] == [EndReason.CANCELLED]
 
 
-def test_an_item_that_was_not_there_is_not_told(world: World) -> None:
+def test_an_item_that_did_not_exist_is_not_logged(world: World) -> None:
     with pytest.raises(ItemGone):
         complete(world, b"nobody's item id")
     assert kept(world) == []
@@ -90,12 +90,12 @@ def test_more_than_a_value_holds_is_split(world: World) -> None:
     assert all(len(ended(world, item_id)) == 1 for item_id in (item_ids[0], item_ids[500], item_ids[-1]))
 
 
-def test_an_id_that_ended_twice_is_told_twice_the_last_time_first(world: World) -> None:
+def test_an_id_that_ended_twice_is_found_twice_the_latest_first(world: World) -> None:
     for _ in range(2):
         item_id = world.enqueue(given_id="order")
         complete(world, item_id)
         world.pass_us(2 * SECOND)
-        tidy(world)
+        compact(world)
     first, second = ended(world, item_id)
     assert first.ended_us > second.ended_us
 
@@ -103,15 +103,15 @@ def test_an_id_that_ended_twice_is_told_twice_the_last_time_first(world: World) 
 # --- Packing ---
 
 
-def test_what_has_ended_is_packed_after_a_moment_and_still_told(world: World) -> None:
+def test_ends_are_packed_after_a_moment_and_still_found(world: World) -> None:
     item_ids = [world.new_id() for _ in range(50)]
     for item_id in item_ids:
         note(world, item_id)
         world.pass_us(1_000)
-    tidy(world)
+    compact(world)
     assert len(kept(world)) == 50, "commits of these times may still come"
     world.pass_us(SECOND)
-    tidy(world)
+    compact(world)
     assert len(kept(world)) == 1
     assert [len(ended(world, item_id)) for item_id in item_ids] == [1] * 50
 
@@ -127,7 +127,7 @@ def test_packing_does_not_conflict_with_what_ends_meanwhile(world: World) -> Non
     assert not collides(world.db, end, lambda tr: completion_log.compact(tr, range(PART_COUNT), now_us=world.now_us))
 
 
-def test_of_two_who_pack_the_same_one_conflicts(world: World) -> None:
+def test_concurrent_packing_of_one_part_conflicts(world: World) -> None:
     note(world, world.new_id())
     world.pass_us(2 * SECOND)
 
@@ -158,7 +158,7 @@ def test_what_ends_in_two_parts_at_one_moment_is_not_written_side_by_side(world:
     assert max(keys[0]) < min(keys[1])
 
 
-def test_consumers_pack_their_own_parts_without_a_conflict_and_all_is_found_by_time(world: World) -> None:
+def test_consumers_pack_their_own_parts_without_conflict_and_all_ends_are_found_by_time(world: World) -> None:
     item_id, tenants = world.new_id(), [in_part(world, part) for part in (0, 1)]
     for tenant in (*tenants, *tenants):  # One that ended is named anew elsewhere.
         note_of(world, tenant, item_id)
@@ -167,7 +167,7 @@ def test_consumers_pack_their_own_parts_without_a_conflict_and_all_is_found_by_t
     assert in_order == sorted(in_order, reverse=True)
     note_of(world, in_part(world, 0), world.new_id())
     world.pass_us(2 * SECOND)
-    tidy(world)
+    compact(world)
     for tenant in tenants:
         note_of(world, tenant, item_id)
     world.pass_us(2 * SECOND)
@@ -184,19 +184,21 @@ def test_consumers_pack_their_own_parts_without_a_conflict_and_all_is_found_by_t
     assert int.from_bytes(total, "little") == sum(len(value) for _, value in packed)
 
 
-def test_what_ended_an_hour_ago_is_forgotten(world: World) -> None:
+def test_ends_of_an_hour_ago_are_cleared(world: World) -> None:
     first, second = world.new_id(), world.new_id()
     note(world, first)
     world.pass_us(2 * SECOND)
-    tidy(world)
+    compact(world)
     world.pass_us(KEPT_US - 2 * SECOND)
     note(world, second)
     world.pass_us(2 * SECOND)
-    tidy(world)
+    compact(world)
     assert (ended(world, first), len(ended(world, second))) == ([], 1)
 
 
-def test_no_more_is_kept_than_a_bound_and_the_oldest_goes_first(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_log_is_bounded_and_the_oldest_ends_are_cleared_first(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(completion_log, "PACKED_BYTES_MAX", 100_000)
     first = world.new_id()
     note(world, first)
@@ -205,12 +207,12 @@ def test_no_more_is_kept_than_a_bound_and_the_oldest_goes_first(world: World, mo
         last = world.new_id()
         note(world, last, *(world.new_id() for _ in range(1_000)))
         world.pass_us(2 * SECOND)
-        tidy(world)
+        compact(world)
     assert sum(len(value) for _, value in kept(world)) < 200_000
     assert (ended(world, first), len(ended(world, last))) == ([], 1)
 
 
-def test_values_of_a_newer_version_are_passed_over(world: World) -> None:
+def test_values_of_a_newer_version_are_skipped(world: World) -> None:
     item_id = world.new_id()
     note(world, item_id)
     ((key, value),) = kept(world)

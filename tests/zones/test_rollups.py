@@ -1,4 +1,4 @@
-"""What workers have done is told for an hour, by slots, whatever the number of workers."""
+"""Rollups show what workers have done in the last hour, by intervals, whatever the number of workers."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def counted(intervals: list[Interval]) -> list[tuple[int, int]]:
 
 
 @pytest.fixture(autouse=True)
-def slot_by_slot(world: World) -> None:
-    """Sum up as where reads cost nothing, also on a cluster."""
+def interval_by_interval(world: World) -> None:
+    """Sum up each interval by itself, also on a cluster."""
     world.layout.is_watched = False
 
 
-def test_where_reads_cost_a_minute_is_summed_up_at_once(world: World) -> None:
+def test_where_reads_are_expensive_a_minute_is_summed_up_at_once(world: World) -> None:
     world.layout.is_watched = True
     summed = []
     for _ in range(2 * rollups.WATCHED_INTERVALS):
@@ -68,13 +68,13 @@ def test_where_reads_cost_a_minute_is_summed_up_at_once(world: World) -> None:
     assert sum(count for _, count in counted(read(world))) == 2 * rollups.WATCHED_INTERVALS
 
 
-def test_what_a_worker_writes_again_replaces_what_it_wrote_in_the_slot(world: World) -> None:
+def test_a_worker_overwrites_its_row_of_the_interval(world: World) -> None:
     write(world, WORKER, completed(3))
     write(world, WORKER, completed(5))
     assert counted(read(world)) == [(interval_of(world.now_us), 5)]
 
 
-def test_a_slot_tells_of_all_workers_before_and_after_it_is_summed_up(world: World) -> None:
+def test_an_interval_includes_all_workers_before_and_after_it_is_summed_up(world: World) -> None:
     first = interval_of(world.now_us)
     write(world, WORKER, completed(3, run_us=10))
     write(world, OTHER, completed(4, run_us=5))
@@ -88,19 +88,19 @@ def test_a_slot_tells_of_all_workers_before_and_after_it_is_summed_up(world: Wor
 
 
 def enqueue_kinds(world: World, count: int) -> None:
-    """Enqueue items of many kinds for two tenants, as whoever puts a user's name into the kind does."""
+    """Enqueue items of many kinds for two tenants, as an application with user names in kinds does."""
     for tenant in (ALICE, BOB):
         world.enqueue_all([new_item(f"mail-{number:04}") for number in range(count)], zone=world.zone_of(tenant))
 
 
 @pytest.fixture
 def few_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a look read 600 counts."""
+    """Let a reading of the depth read 600 counts."""
     monkeypatch.setattr(depth, "KEYS_MAX", 600)
 
 
 @pytest.mark.usefixtures("few_keys")
-def test_of_very_many_kinds_the_depth_tells_the_first_by_name_and_exactly(world: World) -> None:
+def test_the_depth_names_the_first_of_very_many_kinds_exactly(world: World) -> None:
     enqueue_kinds(world, 350)
     found = world.run(lambda tr: depth.depth(tr, world.layout))
     assert not found.whole
@@ -108,7 +108,7 @@ def test_of_very_many_kinds_the_depth_tells_the_first_by_name_and_exactly(world:
     assert len(found.kinds) == 300
 
 
-def test_of_a_few_kinds_the_depth_tells_all(world: World) -> None:
+def test_the_depth_names_all_of_a_few_kinds(world: World) -> None:
     enqueue_kinds(world, 3)
     assert world.run(lambda tr: depth.depth(tr, world.layout)) == (
         {f"mail-000{number}": 2 for number in range(3)},
@@ -118,7 +118,7 @@ def test_of_a_few_kinds_the_depth_tells_all(world: World) -> None:
 
 @pytest.mark.usefixtures("few_keys")
 def test_however_many_kinds_there_are_summing_up_reads_a_bounded_number_of_counts(world: World) -> None:
-    """It read a count per kind and part: with 200,000 kinds it held up the sign of life for seconds, then for ever."""
+    """It read a count per kind and part: with 200,000 kinds it delayed heartbeats for seconds, then for ever."""
     enqueue_kinds(world, 1_000)
     world.pass_us(2 * INTERVAL_US)
     rows = 0
@@ -147,7 +147,7 @@ def test_however_many_kinds_there_are_summing_up_reads_a_bounded_number_of_count
     assert len(interval.waiting) <= KINDS_MAX + 1
 
 
-def test_a_slot_that_is_summed_up_says_what_waited(world: World) -> None:
+def test_a_summed_interval_has_the_waiting_items(world: World) -> None:
     world.enqueue("mail")
     world.pass_us(2 * INTERVAL_US)
     sum_up(world)
@@ -156,21 +156,21 @@ def test_a_slot_that_is_summed_up_says_what_waited(world: World) -> None:
     assert interval.oldest_us == world.now_us - 2 * INTERVAL_US
 
 
-def test_a_slot_is_summed_up_once(world: World) -> None:
+def test_an_interval_is_summed_up_once(world: World) -> None:
     write(world, WORKER, completed(3))
     world.pass_us(2 * INTERVAL_US)
     assert [sum_up(world), sum_up(world)] == [True, False]
     assert counted(read(world)) == [(interval_of(world.now_us) - 2, 3)]
 
 
-def test_of_two_that_sum_up_one_slot_one_does(world: World) -> None:
+def test_concurrent_sums_of_one_interval_conflict(world: World) -> None:
     write(world, WORKER, completed(3))
     world.pass_us(2 * INTERVAL_US)
     body = lambda tr: rollups.sum_up(tr, world.layout, now_us=world.now_us)  # noqa: E731
     assert collides(world.db, body, body)
 
 
-def test_a_row_that_comes_late_is_added_to_its_slot(world: World) -> None:
+def test_a_late_row_is_added_to_its_interval(world: World) -> None:
     interval = interval_of(world.now_us)
     world.pass_us(2 * INTERVAL_US)
     sum_up(world)
@@ -180,14 +180,14 @@ def test_a_row_that_comes_late_is_added_to_its_slot(world: World) -> None:
     assert counted(read(world)) == [(interval, 3)]
 
 
-def test_what_is_older_than_an_hour_is_forgotten(world: World) -> None:
+def test_intervals_older_than_an_hour_are_cleared(world: World) -> None:
     for _ in range(KEPT_INTERVALS + 50):
         world.pass_us(INTERVAL_US)
         sum_up(world)
     assert len(world.stored(range_begin(ALL), range_end(ALL))) <= KEPT_INTERVALS + 1
 
 
-def test_of_many_tenants_a_row_names_those_that_took_most_time(world: World) -> None:
+def test_a_row_names_the_tenants_with_most_handler_time(world: World) -> None:
     users = {f"user{number}": number for number in range(100)}
     write(world, WORKER, Rollup({}, {"shop": users}))
     (interval,) = read(world)
@@ -195,7 +195,7 @@ def test_of_many_tenants_a_row_names_those_that_took_most_time(world: World) -> 
     assert rollups.busiest([interval, interval])[0] == (198, "shop", "user99")
 
 
-def test_a_row_that_cannot_be_read_is_passed_over(world: World) -> None:
+def test_an_unreadable_row_is_skipped(world: World) -> None:
     write(world, WORKER, completed(3))
     write(world, OTHER, completed(4))
     (first, _), (second, _) = world.stored(range_begin(ALL), range_end(ALL))
@@ -206,14 +206,14 @@ def test_a_row_that_cannot_be_read_is_passed_over(world: World) -> None:
     assert sum_up(world)
 
 
-def test_each_slot_tells_of_its_own(world: World) -> None:
+def test_each_interval_has_its_own_counts(world: World) -> None:
     write(world, WORKER, completed(1))
     world.pass_us(INTERVAL_US)
     write(world, WORKER, completed(2))
     assert [count for _, count in counted(read(world))] == [1, 2]
 
 
-def test_kinds_without_end_that_wait_fit_into_a_slot_and_are_counted(world: World) -> None:
+def test_an_unbounded_number_of_kinds_fits_into_an_interval_and_is_counted(world: World) -> None:
     """As `kind=f"report-{id}"` makes them: each second the value was refused, and nothing was summed up any more."""
     keys = [world.zone.location.part.depth(f"a kind that nobody has a handler for {number}") for number in range(4_000)]
     world.run(lambda tr: [tr.set(key, ONE) for key in keys])
@@ -225,7 +225,7 @@ def test_kinds_without_end_that_wait_fit_into_a_slot_and_are_counted(world: Worl
     assert len(interval.waiting) == KINDS_MAX + 1
 
 
-def test_whoever_enqueues_does_not_make_the_summing_up_fail(world: World) -> None:
+def test_a_concurrent_enqueue_does_not_make_the_summing_up_fail(world: World) -> None:
     world.enqueue("mail", priority=3)
     world.pass_us(2 * INTERVAL_US)
     urgent = new_item("mail", priority=0)

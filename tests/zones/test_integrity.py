@@ -1,4 +1,4 @@
-"""The audit: each invariant broken by hand is found, alone, and mended; a healthy store is left in peace."""
+"""The integrity check: each violation is found, alone, and repaired; a healthy store is not changed."""
 
 from __future__ import annotations
 
@@ -43,19 +43,19 @@ NEWER = bytes([FORMAT + 1]) + b"what it means only they know"
 DAMAGED = bytes([FORMAT]) + b"\xc1"
 
 
-def look(world: World, **how: Any) -> Report:
+def check(world: World, **how: Any) -> Report:
     return check_integrity(world.shard, **how)
 
 
 def populate(world: World) -> None:
-    """Some of everything, in several zones: waiting, delayed, leased, long, failed, buried, and kept taken."""
+    """Some of everything, in several zones: waiting, delayed, leased, long, failed, a dead letter, and retained."""
     for zone in (world.zone_of(ALICE), world.zone_of(BOB, "other"), world.zone_of(local_tenant("index"))):
         world.enqueue("mail", zone=zone, priority=3)
         world.enqueue("index", zone=zone, delay_ms=60_000)
         world.enqueue("fax", zone=zone, given_id="a", unique_ms=60_000)
     fail(world, world.enqueue("mail", bytes(200_000)))
     for kind, payload in (("mail", None), ("index", bytes(100_000))):
-        bury_item(world, world.enqueue(kind, payload))
+        make_dead_letter(world, world.enqueue(kind, payload))
     done = world.enqueue("mail", given_id="done", unique_ms=60_000)
     world.complete(done)
     world.dequeue(2)
@@ -76,7 +76,7 @@ def set_own(world: World, tenant: Tenant, number: int) -> None:
     world.shard.transact(lambda attempt: TenantTransaction(world.shard, tenant, attempt).set(("own", number), b"data"))
 
 
-def bury_item(world: World, item_id: bytes) -> None:
+def make_dead_letter(world: World, item_id: bytes) -> None:
     record = world.record(item_id)
     assert record is not None
     world.run(
@@ -96,27 +96,27 @@ def some_item(world: World, kind: str = "mail", **how: Any) -> tuple[ZoneLocatio
 
 
 def test_an_empty_shard_is_healthy(world: World) -> None:
-    assert look(world) == Report()
+    assert check(world) == Report()
 
 
 def test_a_shard_with_some_of_everything_is_healthy_and_the_report_says_how_much_there_is(world: World) -> None:
     populate(world)
-    report = look(world)
+    report = check(world)
     assert report == Report(zones=3, items=10, dead_letters=2, pointers=3)
     assert report.healthy
 
 
-def test_an_audit_writes_nothing_and_a_repair_of_a_healthy_store_neither(world: World) -> None:
+def test_a_check_writes_nothing_and_neither_does_a_repair_of_a_healthy_store(world: World) -> None:
     populate(world)
     before = world.everything()
-    assert look(world, repair=True) == look(world)
+    assert check(world, repair=True) == check(world)
     assert world.everything() == before
 
 
 def test_the_walk_reports_its_progress(world: World) -> None:
     populate(world)
     seen: list[int] = []
-    look(world, progress=seen.append)
+    check(world, progress=seen.append)
     assert seen == sorted(seen)
     assert seen[-1] > 40
 
@@ -130,7 +130,7 @@ def test_however_small_the_chunks_a_healthy_store_is_healthy(
     for number in range(20):
         set_own(world, BOB, number)
     monkeypatch.setattr(walk.read_chunk, "__kwdefaults__", {"keys_max": chunk_keys, "bytes_max": 10**6})
-    assert look(world) == Report(zones=3, items=10, dead_letters=2, pointers=3)
+    assert check(world) == Report(zones=3, items=10, dead_letters=2, pointers=3)
 
 
 def test_counts_too_large_for_one_transaction_are_added_up_over_several(
@@ -139,40 +139,40 @@ def test_counts_too_large_for_one_transaction_are_added_up_over_several(
     populate(world)
     world.enqueue_all([new_item("mail")] * 100)
     monkeypatch.setattr(counts, "EXACT_KEYS_MAX", 30)
-    assert look(world) == Report(zones=3, items=110, dead_letters=2, pointers=3)
+    assert check(world) == Report(zones=3, items=110, dead_letters=2, pointers=3)
     world.run(lambda tr: tr.add(world.zone.location.keys.count("mail"), (5).to_bytes(8, "little")))
-    assert [finding.what for finding in look(world, repair=True).findings] == [counts.WRONG_COUNT]
-    assert look(world).healthy
+    assert [finding.what for finding in check(world, repair=True).findings] == [counts.WRONG_COUNT]
+    assert check(world).healthy
 
 
 @pytest.mark.parametrize("applied", [True, False], ids=["applied", "not applied"])
 @pytest.mark.parametrize("exact_keys_max", [30, 20_000], ids=["over several transactions", "in one"])
-def test_a_count_that_is_mended_with_unknown_result_is_mended_once_and_reported(
+def test_a_count_that_is_repaired_with_unknown_result_is_repaired_once_and_reported(
     db: Database, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, exact_keys_max: int, applied: bool
 ) -> None:
-    """Before, the difference was added again, or nothing was said of it."""
+    """Before, the difference was added again, or not reported."""
     faulty = FaultyDatabase(db)
     world = World(faulty, clock)
     world.enqueue_all([new_item("mail")] * 100)
     world.run(lambda tr: tr.add(world.zone.location.keys.count("mail"), (5).to_bytes(8, "little")))
     monkeypatch.setattr(counts, "EXACT_KEYS_MAX", exact_keys_max)
     faulty.faults.append(Fault(applied=applied))
-    assert [(each.what, each.repaired) for each in look(world, repair=True).findings] == [(counts.WRONG_COUNT, True)]
+    assert [(each.what, each.repaired) for each in check(world, repair=True).findings] == [(counts.WRONG_COUNT, True)]
     assert not faulty.faults
     assert world.count() == {"mail": 100}
 
 
 @pytest.mark.parametrize("applied", [True, False], ids=["applied", "not applied"])
-def test_what_is_mended_with_unknown_result_is_reported(db: Database, clock: ManualClock, applied: bool) -> None:
-    """Before, the second look found it mended, and said nothing."""
+def test_a_repair_with_unknown_result_is_reported(db: Database, clock: ManualClock, applied: bool) -> None:
+    """Before, the repeated transaction found it repaired, and reported nothing."""
     faulty = FaultyDatabase(db)
     world = World(faulty, clock)
     world.enqueue()
     lose_an_index_entry(world)
     faulty.faults.append(Fault(applied=applied))
-    (found,) = look(world, repair=True).findings
+    (found,) = check(world, repair=True).findings
     assert found.repaired
-    assert look(world).findings == []
+    assert check(world).findings == []
 
 
 # --- One invariant broken at a time ---
@@ -292,30 +292,30 @@ def count_a_depth_too_low(world: World) -> None:
 
 
 @breaks(dead_letters.NOT_LISTED)
-def take_a_buried_item_off_the_list(world: World) -> bytes:
+def take_a_dead_letter_off_the_list(world: World) -> bytes:
     location, item_id, _ = some_item(world)
-    bury_item(world, item_id)
+    make_dead_letter(world, item_id)
     world.clear(dead_letter_index_key(location, item_id, world.now_us))
     return item_id
 
 
 @breaks(dead_letters.DANGLING_DEAD_LETTER_ENTRY)
-def list_an_item_that_is_not_buried(world: World) -> bytes:
+def list_an_item_that_is_not_a_dead_letter(world: World) -> bytes:
     location, item_id, _ = some_item(world)
     world.set(dead_letter_index_key(location, item_id, world.now_us), b"mail")
     return item_id
 
 
 @breaks(dead_letters.DANGLING_DEAD_LETTER_ENTRY)
-def list_a_buried_item_twice(world: World) -> bytes:
+def list_a_dead_letter_twice(world: World) -> bytes:
     location, item_id, _ = some_item(world)
-    bury_item(world, item_id)
+    make_dead_letter(world, item_id)
     world.set(dead_letter_index_key(location, item_id, world.now_us + 7), b"mail")
     return item_id
 
 
 @breaks(dead_letters.NEVER_EXPIRES)
-def lose_the_entry_that_makes_an_id_be_forgotten(world: World) -> bytes:
+def lose_a_retention_entry(world: World) -> bytes:
     location, item_id, _ = some_item(world, given_id="a", unique_ms=1_000)
     world.complete(item_id)
     world.clear(retention_key(location, location.keys.retained_id(item_id), world.now_us + SECOND))
@@ -323,20 +323,20 @@ def lose_the_entry_that_makes_an_id_be_forgotten(world: World) -> bytes:
 
 
 @breaks(dead_letters.DAMAGED_RETAINED_ID)
-def damage_until_when_an_id_stays_taken(world: World) -> bytes:
+def damage_the_expiry_of_a_retained_id(world: World) -> bytes:
     item_id = world.new_id()
     world.set(world.zone.location.keys.retained_id(item_id), b"damaged")
     return item_id
 
 
 @breaks(dead_letters.DANGLING_RETENTION_ENTRY)
-def make_the_housekeeping_forget_something_else(world: World) -> None:
+def put_an_impossible_retention_entry(world: World) -> None:
     location, item_id, _ = some_item(world)
     world.set(retention_key(location, location.keys.item(item_id), world.now_us), b"")
 
 
 @breaks(pointers.NO_POINTER)
-def lose_a_pointer_altogether(world: World) -> None:
+def lose_a_pointer(world: World) -> None:
     location, _, _ = some_item(world)
     pointer = world.pointer()
     assert pointer is not None
@@ -401,66 +401,66 @@ EVERY_BREAK = pytest.mark.parametrize("what, break_it", REPAIRABLE, ids=[b.__nam
 
 
 @EVERY_BREAK
-def test_what_is_broken_is_found_alone_and_mended_for_good(world: World, what: str, break_it: Break) -> None:
+def test_a_violation_is_the_only_finding_and_is_repaired_for_good(world: World, what: str, break_it: Break) -> None:
     world.enqueue(zone=world.zone_of(BOB))
     item_id = break_it(world)
     before = world.everything()
-    (found,) = look(world).findings
+    (found,) = check(world).findings
     assert (found.what, found.repairable, found.repaired) == (what, True, False)
     assert item_id is None or found.item_id == item_id
     assert found.tenant is None or found.tenant == ALICE
     assert world.everything() == before
-    repaired = look(world, repair=True)
+    repaired = check(world, repair=True)
     assert any(finding.what == what and finding.repaired for finding in repaired.findings)
     assert repaired.healthy
-    assert look(world) == look(world, repair=True)
-    assert look(world).findings == []
+    assert check(world) == check(world, repair=True)
+    assert check(world).findings == []
 
 
 @EVERY_BREAK
 def test_after_a_repair_every_item_runs_once(world: World, what: str, break_it: Break) -> None:
     break_it(world)
     stored = {key for key, _ in world.stored(*world.zone.location.keys.item_range())}
-    look(world, repair=True)
+    check(world, repair=True)
     world.pass_us(9 * SECOND)
-    ran = [item.id for visit in world.visit() for item in visit.items]
+    ran = [item.id for result in world.process() for item in result.items]
     assert {world.zone.location.keys.item(item_id) for item_id in ran} == stored
     assert len(set(ran)) == len(ran)
 
 
-def test_a_hundred_things_broken_at_once_are_all_mended(world: World) -> None:
+def test_a_hundred_violations_at_once_are_all_repaired(world: World) -> None:
     for number in range(40):
         populate_one = world.zone_of(ALICE, f"zone {number}")
         world.enqueue(zone=populate_one)
     for _, break_it in REPAIRABLE:
         break_it(world)
     for _ in range(2):
-        look(world, repair=True)
-    assert look(world).findings == []
+        check(world, repair=True)
+    assert check(world).findings == []
 
 
 # --- What only a person can decide about ---
 
 
 def find_one(world: World) -> Finding:
-    (finding,) = look(world, repair=True).findings
+    (finding,) = check(world, repair=True).findings
     assert not finding.repairable
     assert not finding.repaired
-    assert look(world).findings == [finding], "it was left as it is"
+    assert check(world).findings == [finding], "it was left as it is"
     return finding
 
 
-def test_a_damaged_item_is_reported_and_left_alone(world: World) -> None:
+def test_a_damaged_item_is_reported_and_not_changed(world: World) -> None:
     location, item_id, _ = some_item(world)
     world.set(location.keys.item(item_id), DAMAGED)
     found = find_one(world)
     assert (found.what, found.tenant, found.zone, found.item_id) == (items.DAMAGED_ITEM, ALICE, "queue", item_id)
-    assert look(world).unverified == 1, "nobody can say what it counts for"
+    assert check(world).unverified == 1, "nobody can say what it counts for"
 
 
-def test_a_damaged_buried_item_is_reported_and_left_alone(world: World) -> None:
+def test_a_damaged_dead_letter_is_reported_and_not_changed(world: World) -> None:
     location, item_id, _ = some_item(world)
-    bury_item(world, item_id)
+    make_dead_letter(world, item_id)
     world.set(location.keys.dead_letter(item_id), DAMAGED)
     assert find_one(world).what == dead_letters.DAMAGED_DEAD_LETTER
 
@@ -486,9 +486,9 @@ def test_a_payload_that_is_gone_is_reported(world: World) -> None:
     assert find_one(world).what == items.INCOMPLETE_PAYLOAD
 
 
-def test_an_id_that_is_both_present_and_buried_is_reported(world: World) -> None:
+def test_an_id_that_is_both_present_and_a_dead_letter_is_reported(world: World) -> None:
     location, item_id, record = some_item(world)
-    bury_item(world, item_id)
+    make_dead_letter(world, item_id)
     world.run(lambda tr: insert(tr, location, item_id, record))
     world.run(lambda tr: change_count(tr, location, "mail", 1))
     assert find_one(world).what == dead_letters.QUEUED_AND_DEAD_LETTER
@@ -505,10 +505,10 @@ def test_a_damaged_ownership_record_or_handler_is_reported(world: World) -> None
 # --- What a newer version wrote ---
 
 
-def test_newer_records_are_counted_and_left_alone(world: World) -> None:
+def test_newer_records_are_counted_and_not_changed(world: World) -> None:
     location, item_id, _ = some_item(world)
     other = world.enqueue()
-    bury_item(world, other)
+    make_dead_letter(world, other)
     keys = [
         location.keys.item(item_id),
         location.keys.dead_letter(other),
@@ -519,26 +519,26 @@ def test_newer_records_are_counted_and_left_alone(world: World) -> None:
     for key in keys:
         world.set(key, NEWER)
     before = world.everything()
-    report = look(world, repair=True)
+    report = check(world, repair=True)
     assert (report.findings, report.newer) == ([], 5)
     assert report.healthy
     assert world.everything() == before
 
 
-def test_subspaces_of_a_newer_version_are_counted_and_left_alone(world: World) -> None:
+def test_subspaces_of_a_newer_version_are_counted_and_not_changed(world: World) -> None:
     some_item(world)
     keys = [ROOT + pack_int(19) + pack_text("x"), world.zone.location.keys.prefix + pack_int(77) + pack_text("x")]
     keys.append(world.zone.location.keys.tenant.prefix + pack_int(9))
     for key in keys:
         world.set(key, NEWER)
-    report = look(world, repair=True)
+    report = check(world, repair=True)
     assert (report.findings, report.unknown) == ([], 3)
 
 
 def test_tenants_of_another_shard_are_counted(world: World) -> None:
     some_item(world)
     world.set(world.zone.location.keys.tenant.owner, encode(OwnerRecord(2, b"another shard's.")))
-    assert look(world).foreign == 1
+    assert check(world).foreign == 1
 
 
 # --- No false alarms ---
@@ -546,28 +546,30 @@ def test_tenants_of_another_shard_are_counted(world: World) -> None:
 
 def test_a_pointer_that_rests_because_its_work_is_paused_is_not_late(world: World) -> None:
     world.enqueue("fax")
-    world.visit()
+    world.process()
     assert world.pointer_delay_us() == 5 * SECOND
-    assert look(world).findings == []
-    assert look(world, rest_ms=5_000).findings == []
+    assert check(world).findings == []
+    assert check(world, rest_ms=5_000).findings == []
 
 
-def test_a_pointer_that_sleeps_because_of_a_rule_is_not_late_before_the_rule_is_gone(world: World) -> None:
+def test_a_pointer_that_sleeps_because_of_a_policy_is_late_only_after_the_policy_is_removed(world: World) -> None:
     world.enqueue("mail")
     world.enqueue("mail", zone=world.zone_of(BOB))
     world.run(
         lambda tr: policies.set_tenant_policy(tr, world.layout, BOB, TenantPolicy(paused=True), now_us=world.now_us)
     )
     world.run(lambda tr: policies.change_kind_policy(tr, "mail", now_us=world.now_us, paused=True))
-    world.visit()
+    world.process()
     world.pass_us(SECOND)
-    report = look(world, rest_ms=1_000)
+    report = check(world, rest_ms=1_000)
     assert (report.findings, report.unknown, report.newer) == ([], 0, 0)
     world.run(lambda tr: policies.change_kind_policy(tr, "mail", now_us=world.now_us, paused=False))
-    assert [finding.what for finding in look(world, rest_ms=1_000).findings] == [pointers.LATE_POINTER], "not woken yet"
+    assert [finding.what for finding in check(world, rest_ms=1_000).findings] == [pointers.LATE_POINTER], (
+        "not woken yet"
+    )
 
 
-def test_what_limits_have_counted_is_known(world: World) -> None:
+def test_the_keys_of_limits_are_known(world: World) -> None:
     world.enqueue("mail")
     limit: dict[str, Any] = {"max_running": 3, "per_s": 5.0, "burst": 5}
     world.run(lambda tr: policies.change_kind_policy(tr, "fax", now_us=world.now_us, **limit))
@@ -577,32 +579,32 @@ def test_what_limits_have_counted_is_known(world: World) -> None:
         )
     )
     world.run(lambda tr: policies.change_tenant_policy(tr, world.layout, ALICE, now_us=world.now_us, **limit))
-    world.visit()
-    report = look(world)
+    world.process()
+    report = check(world)
     assert (report.findings, report.unknown, report.newer, report.foreign) == ([], 0, 0, 0)
 
 
-def test_a_damaged_rule_is_found(world: World) -> None:
+def test_a_damaged_policy_is_found(world: World) -> None:
     world.run(lambda tr: policies.change_kind_policy(tr, "mail", now_us=world.now_us, paused=True))
     key = ROOT + pack_int(POLICY) + pack_int(2) + pack_text("mail")
     world.set(key, b"\x01rubbish")
-    assert [(finding.what, finding.key) for finding in look(world).findings] == [(DAMAGED_RECORD, key)]
+    assert [(finding.what, finding.key) for finding in check(world).findings] == [(DAMAGED_RECORD, key)]
 
 
-def test_how_long_a_pointer_may_rest_is_for_the_caller_to_say(world: World) -> None:
+def test_the_caller_says_how_long_a_pointer_may_rest(world: World) -> None:
     settings = ZoneSettings()
     location, _, _ = some_item(world)
     pointer = world.pointer()
     assert pointer is not None
     allowed_us = (1_000 + settings.wake_slack_ms + settings.max_skew_ms) * MS
     world.run(lambda tr: move(tr, location, pointer, world.now_us + allowed_us, now_us=world.now_us))
-    assert look(world, rest_ms=1_000).findings == []
+    assert check(world, rest_ms=1_000).findings == []
     world.pass_us(-1)
-    assert [finding.what for finding in look(world, rest_ms=1_000).findings] == [pointers.LATE_POINTER]
+    assert [finding.what for finding in check(world, rest_ms=1_000).findings] == [pointers.LATE_POINTER]
 
 
 def test_a_healthy_store_under_load_has_no_findings(world: World) -> None:
-    """Producers and consumers go on while the audit runs, repairs included; what it says must be true all the same."""
+    """Producers and consumers go on while the check runs, repairs included; its report must still be true."""
     errors: list[BaseException] = []
     looked_enough = threading.Event()
 
@@ -617,19 +619,19 @@ def test_a_healthy_store_under_load_has_no_findings(world: World) -> None:
     threads = [threading.Thread(target=work, args=(seed,)) for seed in range(2)]
     for thread in threads:
         thread.start()
-    reports = [look(world)]
+    reports = [check(world)]
     while len(reports) < 3 or (reports[-1].items < 50 and not errors):
-        reports.append(look(world, repair=len(reports) % 2 == 1))
+        reports.append(check(world, repair=len(reports) % 2 == 1))
     looked_enough.set()
     for thread in threads:
         thread.join()
     assert errors == []
     assert [finding for report in reports for finding in report.findings] == []
-    assert look(world).findings == []
+    assert check(world).findings == []
 
 
 def produce_and_consume(world: World, zone: QueueZone, random: Random) -> None:
-    """Enqueue an item, visit what has vested, and complete or bury up to three items."""
+    """Enqueue an item, process vested pointers, and complete or dead-letter up to three items."""
     item = new_item(random.choice(["mail", "fax"]), bytes(random.choice([1, 20_000])))
     item_id, lease_id = random.randbytes(16), random.randbytes(16)
     world.run(lambda tr: zone.enqueue(tr, item, item_id=item_id, now_us=world.now_us))
@@ -638,7 +640,7 @@ def produce_and_consume(world: World, zone: QueueZone, random: Random) -> None:
         capacity = Capacity(3, {"mail": 3, "fax": 1})
         return zone.dequeue(tr, capacity=capacity, lease_id=lease_id, lease_us=LEASE_US, now_us=world.now_us)
 
-    world.visit()
+    world.process()
     held = world.run(dequeue)
     doomed = [leased for leased in held if random.random() < 0.1]
 

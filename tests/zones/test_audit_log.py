@@ -1,4 +1,4 @@
-"""What operators have done is told, each deed once, and never becomes much."""
+"""The audit log has each action of an operator once, and is bounded."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tests.zones.world import World
 
 
 def audit_entry(number: int, **how: Any) -> AuditEntry:
-    said: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "by": "eve@db1",
         "through": "command line",
         "what": "pause",
         "to": {"kind": "mail"},
         "done_us": 7,
     } | how
-    return AuditEntry(number.to_bytes(16, "big"), **said)
+    return AuditEntry(number.to_bytes(16, "big"), **fields)
 
 
 def note(world: World, *noted: AuditEntry) -> None:
@@ -37,7 +37,7 @@ def numbers(world: World, entries_max: int = 100, before: int | None = None) -> 
     return [int.from_bytes(each.audit_entry.id, "big") for each in found]
 
 
-def test_deeds_are_told_the_latest_first_and_page_by_page(world: World) -> None:
+def test_entries_are_listed_the_latest_first_and_page_by_page(world: World) -> None:
     note(world, *(audit_entry(number) for number in range(5)))
     assert numbers(world) == [4, 3, 2, 1, 0]
     assert numbers(world, 2) == [4, 3]
@@ -45,7 +45,7 @@ def test_deeds_are_told_the_latest_first_and_page_by_page(world: World) -> None:
     assert numbers(world, 2, before=last) == [2, 1]
 
 
-def test_a_deed_that_is_written_again_stays_one_and_says_how_far_it_came(world: World) -> None:
+def test_an_entry_that_is_written_again_stays_one_and_has_the_latest_count(world: World) -> None:
     """After a commit of unknown result, or with each transaction of a bulk."""
     note(world, audit_entry(1, count=200, ended=False), audit_entry(2), audit_entry(1, count=350))
     found = world.run(lambda tr: audit_log.latest(tr, entries_max=9))
@@ -53,25 +53,25 @@ def test_a_deed_that_is_written_again_stays_one_and_says_how_far_it_came(world: 
         (2, 1, True),
         (1, 350, True),
     ]
-    told = world.run(lambda tr: audit_log.find(tr, audit_entry(1).id))
-    assert told is not None
-    assert told.count == 350
+    found = world.run(lambda tr: audit_log.find(tr, audit_entry(1).id))
+    assert found is not None
+    assert found.count == 350
     assert world.run(lambda tr: audit_log.find(tr, bytes(16))) is None
 
 
-def test_the_oldest_deeds_are_forgotten(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oldest_entries_are_cleared(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit_log, "ENTRIES_MAX", 3)
     note(world, *(audit_entry(number) for number in range(8)))
     assert numbers(world) == [7, 6, 5]
 
 
-def test_of_two_operators_at_the_same_moment_one_tries_again_and_both_are_told(world: World) -> None:
+def test_concurrent_entries_of_two_operators_are_both_written(world: World) -> None:
     assert collides(
         world.db, lambda tr: audit_log.write(tr, audit_entry(1)), lambda tr: audit_log.write(tr, audit_entry(2))
     )
 
 
-def test_a_deed_that_a_newer_version_wrote_is_passed_over_and_keeps_its_number(world: World) -> None:
+def test_an_entry_of_a_newer_version_is_skipped_and_keeps_its_number(world: World) -> None:
     note(world, audit_entry(1))
     world.set(ROOT + pack_int(AUDIT_LOG) + pack_int(1), bytes([FORMAT + 1]))
     note(world, audit_entry(2))
@@ -79,7 +79,7 @@ def test_a_deed_that_a_newer_version_wrote_is_passed_over_and_keeps_its_number(w
 
 
 @pytest.mark.parametrize("rest", [b"", b"\x02text\x00", b"\x1c" + b"\xff" * 40])
-def test_a_damaged_key_among_deeds_is_passed_over_and_found_by_the_audit(world: World, rest: bytes) -> None:
+def test_a_damaged_key_of_an_entry_is_skipped_and_found_by_the_integrity_check(world: World, rest: bytes) -> None:
     note(world, audit_entry(1))
     world.set(ROOT + pack_int(AUDIT_LOG) + rest + b"\x00", b"")
     note(world, audit_entry(2), audit_entry(2, count=9))
@@ -87,7 +87,7 @@ def test_a_damaged_key_among_deeds_is_passed_over_and_found_by_the_audit(world: 
     assert [finding.what for finding in check_integrity(world.shard).findings] == [DAMAGED_KEY]
 
 
-def test_a_damaged_deed_is_found_by_the_audit(world: World) -> None:
+def test_a_damaged_entry_is_found_by_the_integrity_check(world: World) -> None:
     note(world, audit_entry(1))
     assert check_integrity(world.shard).findings == []
     world.set(ROOT + pack_int(AUDIT_LOG) + pack_int(0), bytes([FORMAT]) + b"nonsense")

@@ -1,4 +1,4 @@
-"""Commits whose result is unknown: what was written or enqueued is applied once, whatever happened in between."""
+"""Commits of unknown result: what was written or enqueued is applied once."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_an_enqueue_of_unknown_result_is_there_once(world: World, faulty: Faulty
 def test_an_item_that_ran_and_was_completed_before_the_retry_does_not_come_again(
     world: World, faulty: FaultyDatabase, applied: bool
 ) -> None:
-    """It would run twice: its id is free again, and only the receipt remembers it."""
+    """It would run twice: its id is free again, and only the receipt proves that it was enqueued."""
     ran: list[bytes] = []
 
     def run_all() -> None:
@@ -158,7 +158,7 @@ def test_without_the_receipt_it_would_come_again(world: World, faulty: FaultyDat
 
 @APPLIED
 @pytest.mark.parametrize("code", [TRANSACTION_TIMED_OUT, TRANSACTION_CANCELLED, CLUSTER_VERSION_CHANGED])
-def test_a_write_whose_commit_timed_out_succeeds_if_it_was_applied_and_else_says_so(
+def test_a_write_whose_commit_timed_out_succeeds_if_it_was_applied_and_fails_otherwise(
     world: World, faulty: FaultyDatabase, code: int, applied: bool
 ) -> None:
     faulty.faults += [Fault(applied=applied, code=code)]
@@ -173,7 +173,7 @@ def test_a_write_whose_commit_timed_out_succeeds_if_it_was_applied_and_else_says
 
 @APPLIED
 @pytest.mark.parametrize("code", [TRANSACTION_TIMED_OUT, TRANSACTION_CANCELLED, CLUSTER_VERSION_CHANGED])
-def test_a_commit_that_timed_out_succeeds_if_it_was_applied_and_else_says_so(
+def test_a_commit_that_timed_out_succeeds_if_it_was_applied_and_fails_otherwise(
     world: World, faulty: FaultyDatabase, code: int, applied: bool
 ) -> None:
     """It may still be on its way, so it is not tried again."""
@@ -220,7 +220,7 @@ def test_a_result_that_stays_unknown_is_reported_when_the_retries_are_used_up(
     assert raised.value.code == COMMIT_UNKNOWN_RESULT  # type: ignore[attr-defined]
 
 
-def test_a_body_that_can_tell_by_itself_is_asked(world: World, faulty: FaultyDatabase) -> None:
+def test_a_body_that_can_check_whether_it_was_applied_is_asked(world: World, faulty: FaultyDatabase) -> None:
     """A manager that dequeued finds its lease id on the items."""
     item_id = world.enqueue()
     lease_id = world.new_id()
@@ -275,20 +275,18 @@ def version_requests(world: World, monkeypatch: pytest.MonkeyPatch, body: Callab
     return asked
 
 
-def test_who_only_writes_asks_for_a_read_version(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_transaction_that_only_writes_asks_for_a_read_version(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without one a late commit would not conflict with the receipt of the attempt after it."""
     assert version_requests(world, monkeypatch, lambda tr: tr.add(("key",), 1)) == 1
 
 
-def test_who_enqueues_has_read_and_does_not_ask_for_a_read_version_again(
+def test_an_enqueue_has_read_and_does_not_ask_for_a_read_version_again(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert version_requests(world, monkeypatch, lambda tr: tr.enqueue("mail")) == 0
 
 
-def test_who_may_have_written_what_an_enqueue_reads_asks_for_a_read_version(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_enqueue_after_raw_writes_asks_for_a_read_version(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A read of what the transaction has cleared itself is answered without the store, and without a version."""
 
     def clear_all_and_enqueue(tr: ApplicationTransaction) -> None:
