@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,10 +19,13 @@ from fairlead import App, config
 from fairlead.cli import main
 from fairlead.loading import load_app, load_attribute
 from fairlead.testing import drain
+from tests.documents.transcripts import alike, commands
 from tests.fairlead.shell import ROOT, run
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-PYTHON, TOML = (re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL) for language in ("python", "toml"))
+PYTHON, TOML, CONSOLE = (
+    re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL) for language in ("python", "toml", "console")
+)
 PATIENCE_S = 60.0
 
 
@@ -35,21 +39,21 @@ def shop(empty_directory: Path) -> Path:
 
 
 def test_the_first_sample_runs_as_printed(shop: Path) -> None:
-    """An order is placed from one process, and the command that stands below the sample runs its receipt in others."""
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = re.search(r"^fairlead run shop:app", README, re.MULTILINE)
-    assert command is not None
-    place = [sys.executable, "-c", "import shop; shop.place_order('alice', 7)"]
-    subprocess.run(place, env={**env, "PYTHONPATH": f"{ROOT}:{shop}"}, check=True, timeout=PATIENCE_S)
-    typed = [sys.executable, "-m", *shlex.split(command[0])]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(typed, cwd=shop, env=env, stdout=pipe, stderr=pipe, text=True) as process:
+    """An order is placed from one process, and its receipt runs in others; both print what stands below the sample."""
+    env = {**os.environ, "PYTHONPATH": f"{ROOT}:{shop}"}
+    place, serve = commands(CONSOLE[0])
+    pipes: dict[str, Any] = {"cwd": shop, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    typed = [sys.executable, *shlex.split(place.typed)[1:]]
+    placed = subprocess.run(typed, env=env, check=True, timeout=PATIENCE_S, **pipes)
+    assert alike(place.printed, placed.stdout)
+    with subprocess.Popen([sys.executable, "-m", *shlex.split(serve.typed)], env=env, **pipes) as process:
         assert process.stdout is not None
         try:
-            printed = next(line for line in process.stdout if "alice" in line)
+            for expected in serve.printed.splitlines():
+                assert any(alike(expected, line) for line in process.stdout), f"the fleet did not print: {expected}"
         finally:
             process.send_signal(signal.SIGTERM)
-        assert printed.rstrip().endswith("Tenant(app='shop', user='alice') 7")
+            process.stdout.read()
         assert process.wait(PATIENCE_S) == 0
 
 
@@ -58,7 +62,7 @@ def test_the_first_sample_can_be_tested_as_the_readme_says(shop: Path, capsys: p
     load_attribute("shop:place_order")("alice", 7)
     assert app.tenant("shop", "alice").transact(lambda tr: tr.get(("order", 7))) == b"paid"
     assert drain(app).completed == {"receipt": 1}
-    assert capsys.readouterr().out == "Tenant(app='shop', user='alice') 7\n"
+    assert capsys.readouterr().out == "receipt of order 7 to alice\n"
     app.close()
     del sys.modules["shop"]
 
