@@ -53,9 +53,9 @@ def test_an_entry_that_is_written_again_stays_one_and_has_the_latest_count(world
         (2, 1, True),
         (1, 350, True),
     ]
-    found = world.run(lambda tr: audit_log.find(tr, audit_entry(1).id))
-    assert found is not None
-    assert found.count == 350
+    entry = world.run(lambda tr: audit_log.find(tr, audit_entry(1).id))
+    assert entry is not None
+    assert entry.count == 350
     assert world.run(lambda tr: audit_log.find(tr, bytes(16))) is None
 
 
