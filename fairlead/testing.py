@@ -15,10 +15,11 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from fairlead.actors.execution.acknowledgement import decide_retry, settle
+from fairlead.actors.execution.acknowledgement import settle
 from fairlead.actors.execution.failed_attempt import Failure, failure_of
 from fairlead.actors.execution.in_flight import HeldItem
 from fairlead.actors.execution.job import Job
+from fairlead.actors.execution.retry_decision import decide_retry
 from fairlead.actors.execution.runner import run_handler
 from fairlead.actors.execution.submitted_handlers import SubmittedHandlers
 from fairlead.actors.handlers import Registry, plain_function

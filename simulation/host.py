@@ -23,7 +23,18 @@ from fairlead.zones.engines.api.progress import report_loop_progress
 # The loops of the product, by the names under which they are spawned. Slots are not among them: what befalls a slot is
 # its handler's to see, and is drawn apart.
 LOOPS = frozenset(
-    ("scanner", "listening", "housekeeping", "keeping", "settling", "renewing", "freeing", "hearing", "quotas")
+    (
+        "scanner",
+        "listening",
+        "housekeeping",
+        "deadlines",
+        "completer",
+        "lease keeper",
+        "worker status",
+        "freeing",
+        "hearing",
+        "quotas",
+    )
 )
 YIELD_US_MAX = 300  # How long a thread that lets others go first may wait for its next turn.
 

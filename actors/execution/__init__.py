@@ -1,15 +1,60 @@
-"""What a worker does with the items that it holds: runs them, keeps their leases, and settles them (Algorithm 3).
+"""What a worker does with the items that it holds (QuiCK section 6, Algorithm 3).
+
+An item's way through a worker. An arrow from one part to another is a hand-over:
+
+    place(refs)         the manager's call. `arrivals` double-checks the leases
+        |
+        v
+    Slots       WAITING      until a slot is free, `WAITING_US_MAX` at most
+        |          |
+        |          +----> returned: Slots -> LeaseKeeper, which lets the item vest now
+        v
+    worker      RUNNING      first `LeaseKeeper.mark_started`, if the item needs a lease for its start; then the handler
+        |          |
+        |          +----> timed out: Slots cancels the handler -> LeaseKeeper -> `Completer.time_out`, which requeues
+        |          +----> lost (another worker has leased it, or its lease expired): Slots cancels the handler
+        |          +----> GIVEN_UP: the handler ignores the cancellation, and another slot replaces its slot
+        v
+    Slots       FINISHED     from here on only the completer has the item: nothing extends, cancels or times it out
+        |
+        v
+    Completer   commits the end together with others: completed, requeued, dead letter, dropped, or lost
+        |
+        v
+    Slots       forgets the item
+
+Which part owns what, each under a lock of its own:
+
+    Slots            all held items: phase, cancellation, failure, end of the lease. Each transition is one of its
+                     methods, so the first of two that exclude each other decides
+    LeaseKeeper      per shard: what is to be extended, requeued after a timeout, or returned, and is not begun
+    Completer        per shard: what has finished, and is in no transaction yet
+    StatusReporter   per shard: what is not written yet of the worker status and the rollups
+    WorkerCounts     counts, telemetry's counts, and the failure log
+    ShardAccess      per shard: when a refusal was logged last
+    Worker           which shards have loops
+
+No part calls another one while it holds its lock, so there is no order of locks. A part hands an item over after the
+transition that makes the receiver responsible. A loop that dies in between fails the worker, which then returns or
+settles all its items on another thread (`Worker.abandon`).
+
+Loops: one per slot ("slot"), one per worker ("deadlines"), and three per shard ("completer", "lease keeper",
+"worker status"). "deadlines" waits for no store: it decides whether handlers may go on.
 
 Read in this order:
-    in_flight          every accepted item, from its arrival to its settlement
+    in_flight          the items that a worker holds, and how many more it wants
+    slots              every transition of an item
+    deadlines          what is due for held items: pure decisions
+    arrivals           the check of items that arrive
+    lease_keeper       extensions, starts and returns
+    completer          ends
+    shard_loops        both, and the worker status, for one shard; shard_access: how they use it
+    acknowledgement    the transactions that end or return items; zone_by_zone: one operation on items of many zones
     runner             running one handler, whatever its form; event_loop: where coroutines run
-    job                what a handler is given, and tells
-    retry              when a failed item runs again
-    failed_attempt     why an attempt failed; failure_log: what the log says of it
-    deadlines          what must be done for held items, besides running them
-    acknowledgement    what becomes of leased items, many in one transaction
-    zone_by_zone       one operation on held items of many queue zones
-    completer          what a worker owes one shard
-    status_reporting   what a worker writes about itself, for people who look
-    submitted_handlers handlers that came while the fleet ran
+    job                what a handler gets
+    failed_attempt     why an attempt failed
+    retry              the retry policy of a kind; retry_decision: when a failed item runs again
+    worker_counts      what became of attempts; failure_log: what the log shows of failures
+    status_reporting   what a worker writes about itself; pending_rollups: what it has not stored yet
+    submitted_handlers handlers that are submitted while the fleet runs
 """

@@ -1,17 +1,14 @@
-"""Settling items: what becomes of leased items, many in one transaction.
+"""The transactions that end or return leased items, many at once (QuiCK section 6, Algorithm 3, lines 5 and 7).
 
-Completed items go; failed ones are requeued with backoff, buried, or dropped, as their kind says (QuiCK section 6,
-Algorithm 3); those that nobody is to run now go back. One lost item never fails the rest: each is checked against its
-own lease.
+A completed item is deleted. A failed item is requeued with a backoff, becomes a dead letter, or is dropped, as its kind
+says. An item that did not run here is returned. Each item is checked against its own lease, so one lost item does not
+fail the others.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from random import Random
 
-from fairlead.actors.execution import retry
-from fairlead.actors.execution.failed_attempt import Cause, Failure
 from fairlead.actors.execution.in_flight import HeldItem
+from fairlead.actors.execution.retry_decision import RetryDecision
 from fairlead.actors.execution.zone_by_zone import lost_if_moved, zone_by_zone
 from fairlead.actors.handlers import Form
 from fairlead.actors.messages import ItemRef
@@ -30,46 +27,7 @@ from fairlead.zones.shard import Shard
 from fairlead.zones.top_level.part_writes import PartWrites
 from fairlead.zones.transaction_runner import Attempt
 
-STORE_PAUSE_US = 1_000_000  # Before an item is tried again whose attempt the store refused.
-
-Settled = list[tuple[HeldItem, str]]  # what became of each: completed, retried, buried, dropped, lost
-
-
-@dataclass(frozen=True, slots=True)
-class RetryDecision:
-    """What becomes of a failed item: `delay_us` until its next attempt, or None: it failed for good.
-
-    `counted`: whether this was a failure of the item's; if not, it was the store's, or another coroutine's.
-    `raised`: the error itself, if a log may ask it for its words again.
-    """
-
-    held: HeldItem
-    delay_us: int | None
-    error: str
-    traceback: str
-    counted: bool = True
-    raised: BaseException | None = None
-
-
-def decide_retry(held: HeldItem, failure: Failure, *, now_us: int, random: Random) -> RetryDecision:
-    """Decide what becomes of an item whose attempt failed. Runs no code of the user's."""
-    counted = failure.cause not in (Cause.STORE, Cause.EVENT_LOOP)
-    if failure.cause is Cause.EVENT_LOOP:
-        delay_us: int | None = 0
-    elif failure.cause is Cause.STORE:
-        delay_us = STORE_PAUSE_US
-    elif failure.cause is Cause.PERMANENT:
-        delay_us = None
-    else:
-        record = held.record
-        delay_us = retry.delay_us(
-            held.handler.retry,
-            error_count=record.error_count + 1,
-            age_us=now_us - record.runnable_us,
-            random=random,
-        )
-    raised = failure.error if failure.safe_to_log else None
-    return RetryDecision(held, delay_us, failure.text, failure.lines, counted=counted, raised=raised)
+Settled = list[tuple[HeldItem, str]]  # What became of each: completed, retried, buried, dropped, lost.
 
 
 def settle(
@@ -77,18 +35,18 @@ def settle(
 ) -> Settled:
     """Commit the ends of items of one shard in one transaction.
 
-    Reads with conflict: per item its record, per tenant its ownership. An item that is gone counts as completed after
-    a commit of unknown result, because this call took it away, and if its handler may have completed it itself. After
-    a conflict it does not: somebody has cancelled it.
-    `maybe_committed`: such a commit was made by an earlier call.
+    Reads with conflict: per item its record, per tenant its ownership. An item that is gone counts as completed in two
+    cases: a commit of unknown result came before, which has deleted it; or its handler may have completed it. After a
+    conflict it does not count as completed: somebody has cancelled it.
+    `maybe_committed`: an earlier call made a commit of unknown result.
     """
     may_be_applied = maybe_committed
 
     def body(attempt: Attempt) -> Settled:
-        return _settle_once(shard, attempt, completed, failed, gone_is_mine=may_be_applied)
+        return _settle_once(shard, attempt, completed, failed, gone_is_completed=may_be_applied)
 
     def applied(tr: Reader) -> bool:
-        """Nobody can tell yet; but an item that is gone from now on may have been taken away by this call."""
+        """Return False: it is not known yet. From now on this call may have deleted an item that is gone."""
         nonlocal may_be_applied
         may_be_applied = True
         return False
@@ -102,7 +60,7 @@ def _settle_once(
     completed: Sequence[HeldItem],
     failed: Sequence[RetryDecision],
     *,
-    gone_is_mine: bool,
+    gone_is_completed: bool,
 ) -> Settled:
     settled: Settled = []
     tr, now_us = attempt.tr, attempt.now_us
@@ -115,7 +73,7 @@ def _settle_once(
     )
     parts.write(tr)
     for held, outcome in zip(completed, outcomes, strict=True):
-        done = outcome is Outcome.DONE or (outcome is Outcome.GONE and (gone_is_mine or may_be_completed(held)))
+        done = outcome is Outcome.DONE or (outcome is Outcome.GONE and (gone_is_completed or may_be_completed(held)))
         if outcome is Outcome.DONE and held.result is not None:
             location = shard.layout.location(held.ref.tenant, held.ref.zone)
             results.keep_result(
@@ -131,7 +89,7 @@ def _settle_once(
 
 
 def return_items(shard: Shard, refs: Sequence[ItemRef]) -> None:
-    """Requeue items at once in one transaction, neither as errors nor as lapses; what is not held is left alone.
+    """Let items vest now, in one transaction, neither as errors nor as lease expiries. Items that are not held stay.
 
     Reads with conflict: per item its record, per tenant its ownership.
     """
@@ -146,14 +104,14 @@ def return_items(shard: Shard, refs: Sequence[ItemRef]) -> None:
 
 
 def may_be_completed(held: HeldItem) -> bool:
-    """Whether its handler may have completed an item: of one that ran in another process nobody here knows."""
+    """Say whether the handler of an item may have completed it. A Ray task may have, without its worker's knowledge."""
     return held.job.may_be_completed or held.handler.form is Form.REMOTE
 
 
 def _settle_failed(
     shard: Shard, tr: Transaction, decision: RetryDecision, now_us: int, ended: list[EndedOfZone]
 ) -> str:
-    """Requeue, bury or drop one item; say what became of it. Adds to `ended` what is gone for good."""
+    """Requeue one item, make it a dead letter, or drop it; return what became of it. Adds to `ended` if it is gone."""
     held = decision.held
     zone = shard.zone(held.ref.tenant, held.ref.zone)
     if decision.delay_us is not None:

@@ -1,15 +1,15 @@
-"""Logging of handlers that fail: the first failure of each class of error at once, and then a line now and then.
+"""The log of failed attempts: the first failure of each class of error at once, and then a line every ten seconds.
 
-A kind that fails may fail a thousand times a second, and a line for each would bury the one that helps. Attempts that
-are tried again are warnings, those that are given up are errors, and the two are counted apart.
+A kind may fail a thousand times a second, and then a line for each failure would hide the line that helps. A failure
+that is retried is a warning, a failure for good is an error; the two are counted separately.
 """
 
 import logging
 from dataclasses import dataclass
 from types import TracebackType
 
-from fairlead.actors.execution.acknowledgement import RetryDecision
 from fairlead.actors.execution.failed_attempt import handlers_frames
+from fairlead.actors.execution.retry_decision import RetryDecision
 from fairlead.actors.runtime.safe_text import escaped
 from fairlead.actors.telemetry.errors import USERS_ERROR
 from fairlead.zones.engines import Clock, StoreUnavailable
@@ -18,56 +18,55 @@ log = logging.getLogger("fairlead.worker")
 
 ExceptionInfo = tuple[type[BaseException], BaseException, TracebackType | None]
 
-QUIET_US = 10_000_000  # Between two lines about failures that are alike.
-ALIKE_MAX = 1_000  # Classes of failures that are remembered; a class of errors may be made by a program.
+QUIET_US = 10_000_000  # Between two lines about similar failures.
+SIMILAR_MAX = 1_000  # Classes of failures that are remembered. A program may create classes of errors without end.
 
 
 @dataclass(slots=True)
-class _Count:
-    """What has not been logged yet of failures that are alike. `logged_us`: when something was logged last."""
+class _Unlogged:
+    """Similar failures. `logged_us`: when one was logged last; `attempts`: how many there were since then."""
 
     logged_us: int
     attempts: int = 0
 
 
 class FailureLog:
-    """The failures of one worker's handlers. Called with the worker's lock held."""
+    """The failures of one worker's handlers. Not thread-safe: `WorkerCounts` calls it under its lock."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._alike: dict[tuple[str, str, bool], _Count] = {}
+        self._similar: dict[tuple[str, str, bool], _Unlogged] = {}
 
     def note(self, decision: RetryDecision) -> None:
         """Log a failed attempt, unless one of the same kind and class of error was logged a moment ago.
 
-        The first of each class comes with its traceback, and so does what is given up: as an error, which collectors
-        of errors take.
+        The line has the traceback if it is the first of its class, or if the failure is for good.
         """
-        ref, gone = decision.held.ref, decision.delay_us is None
+        ref, for_good = decision.held.ref, decision.delay_us is None
         now_us = self._clock.now_us()
-        alike = ref.kind, decision.error.partition(":")[0], gone
-        count = self._alike.get(alike)
-        if count is not None and 0 <= now_us - count.logged_us < QUIET_US:
-            count.attempts += 1
+        similar = ref.kind, decision.error.partition(":")[0], for_good
+        unlogged = self._similar.get(similar)
+        if unlogged is not None and 0 <= now_us - unlogged.logged_us < QUIET_US:
+            unlogged.attempts += 1
             return
-        if len(self._alike) >= ALIKE_MAX:
-            self._alike.clear()
-        self._alike[alike] = _Count(logged_us=now_us)
+        if len(self._similar) >= SIMILAR_MAX:
+            self._similar.clear()
+        self._similar[similar] = _Unlogged(logged_us=now_us)
         name = decision.held.record.given_id
-        level = logging.ERROR if gone else logging.WARNING
+        level = logging.ERROR if for_good else logging.WARNING
         if not log.isEnabledFor(level):
             return
         words = (
             *map(escaped, (ref.kind, decision.error, ref.item_id.hex())), "" if name is None else f" ({name!r})",
-            escaped(ref.tenant.app) or "-", escaped(ref.tenant.user), _becomes(decision),
-            "" if count is None or not count.attempts else
-            f"; {count.attempts + 1} attempts failed so since the last such line",
+            escaped(ref.tenant.app) or "-", escaped(ref.tenant.user), _next_step(decision),
+            "" if unlogged is None or not unlogged.attempts else
+            f"; {unlogged.attempts + 1} attempts failed so since the last such line",
         )  # fmt: skip
-        _write(level, words, decision, with_traceback=count is None or gone)
+        _write(level, words, decision, with_traceback=unlogged is None or for_good)
 
 
 def _write(level: int, words: tuple[str, ...], decision: RetryDecision, *, with_traceback: bool) -> None:
-    """Write a line, and the traceback as it was worded: else each formatter would ask the error again."""
+    """Write a line, with the traceback as it was rendered before: a formatter would call the error's code again."""
     path, line, function, _ = log.findCaller()
     message = "handler of %s failed: %s; item %s%s of %s/%s %s%s"
     frames = _frames_of(decision) if with_traceback else None
@@ -78,17 +77,17 @@ def _write(level: int, words: tuple[str, ...], decision: RetryDecision, *, with_
 
 
 def _frames_of(decision: RetryDecision) -> ExceptionInfo | None:
-    """Return an error as collectors of errors take it, from the handler's own frame on; None: it goes without."""
+    """Return an error in the form of `exc_info`, from the handler's own frame on; None: the line has none."""
     error = decision.raised
     return None if error is None or _is_store_away(decision) else (type(error), error, handlers_frames(error))
 
 
 def _is_store_away(decision: RetryDecision) -> bool:
-    """Say whether a store refused: its traceback tells nothing of the handler, and would come for each kind at once."""
+    """Say whether a store refused: then the traceback does not help, and each kind would log one."""
     return isinstance(decision.raised, StoreUnavailable)
 
 
-def _becomes(decision: RetryDecision) -> str:
+def _next_step(decision: RetryDecision) -> str:
     if decision.delay_us is not None:
         return f"is tried again in {decision.delay_us / 1e6:.1f} s"
     return "is given up, and dropped" if decision.held.handler.drop else "is given up: see fairlead buried"

@@ -1,7 +1,6 @@
-"""What a worker holds: every accepted item from its arrival to its settlement, and how much more it wants.
+"""The items in flight: every item that a worker holds, and how many more items the worker wants.
 
-Plain bookkeeping, without threads or a store: the worker calls it under its lock. An item waits for a slot, runs,
-is finished, and leaves when its completion or requeue has been committed.
+Plain bookkeeping without threads, locks or a store. `Slots` owns it and calls it under its lock.
 """
 
 from collections import deque
@@ -18,25 +17,37 @@ from fairlead.zones.engines.api.committing import CommitTracker
 from fairlead.zones.probes import probe
 from fairlead.zones.records import ItemRecord
 
-# A worker holds as much in reserve as its slots work off in this time: more than passes, through Ray, from the end of
-# an item to the start of the one that takes its place (commit, report, scan, visit, commit, call). Behind more, a light
-# tenant's item waits longer; with less, slots stand empty: a flood used 0.81 of them in threads with 30, with 45 0.90.
+# A worker prefetches as many items as its slots process in this time. Through Ray, the way from the end of an item to
+# the start of the next takes less (commit, report, scan, dequeue, commit, call). With more, an item of a quiet tenant
+# waits longer. With less, slots stand empty: a flood used 81 % of them in threads with 30 ms, and 90 % with 45 ms.
 PREFETCH_MS = 45
-PREFETCH_MAX = 1_000  # Bounds what is lost with a worker. Three batches of items that do nothing, to two workers.
-_WEIGHT = 0.05  # Of the newest handler time in the running mean.
+PREFETCH_MAX = 1_000  # Bounds what is lost with a worker: three batches of items without work, for two workers.
+_WEIGHT = 0.05  # Weight of the newest handler time in the moving average.
 
 
 class Phase(Enum):
-    """Where a held item is on its way through the worker."""
+    """Where a held item is on its way through the worker. The package's docstring shows the transitions."""
 
     WAITING = "waiting for a slot"
     RUNNING = "running"
     FINISHED = "its end is being committed"
-    GIVEN_UP = "its handler does not listen; its slot was replaced"
+    GIVEN_UP = "its handler ignores the cancellation, and its slot was replaced"
 
 
 class HeldItem:
-    """One item that a worker holds."""
+    """One item that a worker holds.
+
+    Attributes:
+      since_us: when its phase began.
+      running_for, cancelled_for: how long its handler has run, and has been cancelled; None: not yet.
+      committing: the commits of the thread that runs its handler.
+      began_us, ended_us: when its handler began and ended; 0: not yet, or never.
+      result: what its handler returned, packed, if its kind keeps results.
+      timed_out: it was cancelled because it ran past its timeout.
+      error: what its handler raised.
+      failure: what that error means, unless the item was cancelled before.
+      concluded: whether that was decided. If not, the code around the handler has failed.
+    """
 
     __slots__ = (
         "_waited",
@@ -65,30 +76,29 @@ class HeldItem:
         self.handler = handler
         self.job = job
         self.phase = Phase.WAITING
-        self.since_us = now_us  # of the phase
+        self.since_us = now_us
         self.lease_until_us = record.vesting_us
-        # How long it has waited, its handler has run, and been told to stop; None: not yet. Keeping counts.
-        self._waited: Elapsed | None = None
+        self._waited: Elapsed | None = None  # Made at the first question. Most items start before.
         self.running_for: Elapsed | None = None
         self.cancelled_for: Elapsed | None = None
-        self.committing = CommitTracker()  # the thread that runs its handler
+        self.committing = CommitTracker()
         job.keeps_result_us = handler.result_ms * 1000
-        self.began_us = 0  # when its handler did; 0: not yet, or never
+        self.began_us = 0
         self.ended_us = 0
-        self.result: bytes | None = None  # what its handler returned, packed, if its kind keeps it
-        self.timed_out = False  # it was cancelled since it ran past its timeout
-        self.error: BaseException | None = None  # what its handler raised
-        self.failure: Failure | None = None  # what that comes to, unless the item was cancelled before
-        self.concluded = False  # whether that has been asked; else what is around its handler has failed
+        self.result: bytes | None = None
+        self.timed_out = False
+        self.error: BaseException | None = None
+        self.failure: Failure | None = None
+        self.concluded = False
 
     def waited_us(self, now_us: int) -> int:
-        """Return how long it has waited for its slot, as far as that was asked. Most items start before it is."""
+        """Return how long it has waited for its slot, as far as this was called meanwhile."""
         if self._waited is None:
             self._waited = Elapsed(self.since_us)
         return self._waited.by(now_us)
 
     def begin(self, now_us: int) -> None:
-        """Note that its handler begins: its time runs from now, not from when the store was asked for the lease."""
+        """Note that its handler begins. Its timeout counts from here: the start's own transaction does not count."""
         self.running_for = Elapsed(now_us)
         if not self.job.cancelled:
             self.began_us = now_us
@@ -105,7 +115,7 @@ class HeldItem:
         return self.phase is Phase.FINISHED
 
     def cancel(self, now_us: int) -> None:
-        """Tell the handler that its item is lost; interrupt it if its form has a way."""
+        """Show its handler that the item is lost. Interrupt the handler if its form allows that."""
         if not self.job.cancelled:
             self.cancelled_for = Elapsed(now_us)
             self.job.cancel()
@@ -115,21 +125,21 @@ class InFlight:
     """The items of one worker.
 
     Args:
-      slots: how many run at once.
-      incarnation: tells this life of the worker from an earlier one.
-      isolates: whether an item starts only when the end of the one before it has been committed. Such a worker wants
-        one item at a time, and nothing in reserve.
+      slots: how many handlers run at once.
+      incarnation: tells this incarnation of the worker from an earlier one.
+      isolates: whether an item starts only when the end of the item before it has been committed. Such a worker wants
+        one item at a time and prefetches none.
     """
 
     def __init__(self, *, slots: int, incarnation: bytes, isolates: bool = False) -> None:
         self.waiting: deque[HeldItem] = deque()
-        self._held: dict[ItemRef, HeldItem] = {}  # by the whole: two tenants may give their items the same name
+        self._held: dict[ItemRef, HeldItem] = {}  # By the whole reference: two tenants may use the same item id.
         self._slots = slots
         self._incarnation = incarnation
         self._isolates = isolates
         self._progress = 0
         self._kinds: dict[str, int] = {}
-        self._returning: set[HeldItem] = set()
+        self._returning: dict[HeldItem, None] = {}
         self._mean_us = PREFETCH_MS * 1000.0
         self.accepting = True
 
@@ -140,7 +150,7 @@ class InFlight:
         return len(self._held)
 
     def accept(self, held: HeldItem) -> bool:
-        """Take an item in; False if it is held already (a message that came twice)."""
+        """Accept an item. False: it is held already, because a message came twice."""
         if held.ref in self._held:
             probe("a worker is sent an item twice")
             return False
@@ -150,10 +160,10 @@ class InFlight:
         return True
 
     def next_to_run(self, now_us: int) -> HeldItem | None:
-        """Return the next item to start, or None if none may start now. Items start in the order they came.
+        """Return the next item to start, or None if none may start now. Items start in the order of their arrival.
 
-        In isolation one starts when all that started before it has left: if it takes the worker down, the ends of the
-        others are committed, and nobody takes another for what killed the worker.
+        In isolation an item starts when every item that started before it has left. So when an item ends the process,
+        the ends of the items before it are committed, and none of them is taken for the cause.
         """
         if not self.waiting:
             return None
@@ -165,39 +175,39 @@ class InFlight:
         return held
 
     def finish(self, held: HeldItem, now_us: int) -> None:
-        """Note that a running item's handler has ended."""
+        """Note that the handler of a running item has ended."""
         self._mean_us += (max(0, now_us - held.since_us) - self._mean_us) * _WEIGHT
         held.phase = Phase.FINISHED
         held.ended_us = now_us
 
     def begin_return(self, held: HeldItem, now_us: int) -> None:
-        """Forget an item that found no slot and goes back.
+        """Forget an item that found no slot and is returned.
 
-        Its lease stands until that is committed, so it counts in its kind until `note_returned`. As long as it waited,
-        at least, the handlers take that fill the slots.
+        Its lease lasts until the return is committed, so it counts in its kind until `note_returned`. The handlers that
+        occupy the slots take at least as long as it has waited: the worker prefetches less from now on.
         """
         self._mean_us = max(self._mean_us, float(now_us - held.since_us))
-        self._returning.add(held)
+        self._returning[held] = None
         self.drop(held)
 
     def note_returned(self, items: Iterable[HeldItem]) -> None:
-        """Note that items have gone back, or were left to lapse."""
+        """Note that the return of items was committed, or was refused: then their leases expire."""
         for held in items:
             if held in self._returning:
-                self._returning.remove(held)
+                del self._returning[held]
                 self._kinds[held.ref.kind] -= 1
                 self._progress += 1
 
     def give_up(self, held: HeldItem) -> None:
-        """Stop counting on a running handler that does not listen."""
+        """Forget a running item whose handler ignores its cancellation."""
         held.phase = Phase.GIVEN_UP
         self.drop(held)
 
     def drop(self, held: HeldItem) -> None:
-        """Forget an item: settled, given back, or lost."""
+        """Forget an item whose end is committed, or that is returned or lost."""
         if self._held.pop(held.ref, None) is None:
             return
-        # A traceback leads back to the item: a circle, in which payloads would stay for long.
+        # A traceback refers to the item: this cycle would keep payloads in memory for long.
         held.error = held.failure = None
         if held.phase is Phase.WAITING:
             self.waiting.remove(held)
@@ -206,8 +216,13 @@ class InFlight:
         self._progress += 1
 
     @property
+    def returning(self) -> list[HeldItem]:
+        """The items that found no slot, and whose return has not ended."""
+        return list(self._returning)
+
+    @property
     def in_flight_limit(self) -> int:
-        """How many items the worker wants to hold: one per slot, and what it works off in a moment."""
+        """How many items the worker wants to hold: one per slot, and the prefetch."""
         if not self.accepting:
             return 0
         if self._isolates:
@@ -217,11 +232,11 @@ class InFlight:
 
     @property
     def progress(self) -> int:
-        """Counts the items that have left, and those that have gone back."""
+        """Counts the items that have left, and the returns that have ended."""
         return self._progress
 
     def report(self) -> Report:
-        """Return what the manager is told."""
+        """Return what the manager gets in each reply."""
         return Report(self._incarnation, self.in_flight_limit, len(self._held), self._progress, dict(self._kinds))
 
 

@@ -1,102 +1,41 @@
-"""What a worker writes about itself on one shard, a second after anything happens: its timesheet and its series.
+"""Status reporting: what a worker writes about itself on one shard, a second after anything happens there.
 
-Plain bookkeeping until `write`, which is one transaction; who calls it is `custody`. Writing is also when a worker
-looks whether what has run there for a second is still its own: an item that somebody cancelled is interrupted so.
+It writes the worker status (what runs now), rollups (what ended), and the progress that handlers report. In the same
+transaction it checks whether each item that has run for a second still belongs to this worker: so an item that was
+cancelled by its enqueuer is interrupted.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from heapq import nlargest
-from typing import NamedTuple
-
-from msgspec.structs import replace
+from functools import partial
 
 from fairlead.actors.execution.in_flight import HeldItem, Phase
+from fairlead.actors.execution.pending_rollups import PendingRollups, Row, Runs
+from fairlead.actors.execution.slots import Slots
 from fairlead.actors.execution.zone_by_zone import zone_by_zone
 from fairlead.actors.handlers import Form
-from fairlead.actors.messages import ItemRef
 from fairlead.actors.runtime.actor_identity import Identity
-from fairlead.zones.layout import Tenant
+from fairlead.actors.runtime.host import Host
 from fairlead.zones.probes import probe
 from fairlead.zones.queue.progress import progress_op
 from fairlead.zones.records import ItemRecord, Progress, decode
 from fairlead.zones.reporting import rollups, worker_status
 from fairlead.zones.reporting.completion_log import EndReason, end_reason_of
-from fairlead.zones.reporting.rollups import SUM_AFTER_INTERVALS, KindRollup, Rollup, interval_of
 from fairlead.zones.reporting.worker_status import RUNNING_MAX, STATUS_US, RunningItem, WorkerStatus
 from fairlead.zones.shard import Shard
 from fairlead.zones.transaction_runner import Attempt
 
-# Of how many tenants a worker keeps the handlers' time before it forgets those with least: of many small ones no sum is
-# right, of those that take much it is.
-TENANTS_MAX = 2_000
-TENANTS_KEPT = 200
-PENDING_ROLLUPS_MAX = 30  # Slots that a worker keeps for a store that does not take them: five minutes.
+log = logging.getLogger("fairlead.worker")
 
-
-class PendingRollup:
-    """What ends in one slot of the series. `noted`: how often something was; `written`: of that, what is stored."""
-
-    __slots__ = ("_kinds", "_tenants", "noted", "slot", "written")
-
-    def __init__(self, slot: int) -> None:
-        self.slot = slot
-        self.noted = 0
-        self.written = 0
-        self._kinds: dict[str, KindRollup] = {}
-        self._tenants: dict[Tenant, int] = {}
-
-    def note(self, kind: str, outcome: str, count: int) -> None:
-        """Count what became of attempts: a field of `KindRollup`."""
-        rollup = self._of(kind)
-        setattr(rollup, outcome, getattr(rollup, outcome) + count)
-
-    def note_times(self, runs: Iterable[tuple[ItemRef, int]]) -> None:
-        """Count how long handlers have run, whatever became of their items."""
-        kinds: Counter[str] = Counter()
-        tenants = self._tenants
-        for ref, took_us in runs:
-            run_us = max(0, took_us)
-            kinds[ref.kind] += run_us
-            tenants[ref.tenant] = tenants.get(ref.tenant, 0) + run_us
-        for kind, run_us in kinds.items():
-            self._of(kind).run_us += run_us
-        if len(tenants) > TENANTS_MAX:
-            self._tenants = dict(nlargest(TENANTS_KEPT, tenants.items(), key=lambda each: (each[1], each[0])))
-
-    def _of(self, kind: str) -> KindRollup:
-        self.noted += 1
-        rollup = self._kinds.get(kind)
-        if rollup is None:
-            rollup = self._kinds[kind] = KindRollup()
-        return rollup
-
-    def may_be_summed(self, now_us: int) -> bool:
-        """Whether a row of it is stored that may have gone into the sum of its slot: another would be added to it."""
-        return self.written > 0 and self.slot <= interval_of(now_us) - SUM_AFTER_INTERVALS
-
-    def stored(self) -> Rollup:
-        """Return it as it is stored."""
-        tenants: dict[str, dict[str, int]] = {}
-        for (app, user), run_us in self._tenants.items():
-            tenants.setdefault(app, {})[user] = run_us
-        return Rollup({kind: replace(rollup) for kind, rollup in self._kinds.items()}, tenants).shortened()
-
-
-class Row(NamedTuple):
-    """A tally as it is about to be stored, and how much it had noted then."""
-
-    rollup: PendingRollup
-    noted: int
-    stored: Rollup
+PROGRESS_WRITES_MAX = 256  # Items in one transaction that writes progress.
 
 
 @dataclass(frozen=True, slots=True)
 class StatusUpdate:
     """What a worker is about to write.
 
-    `checked`: the items of which it asks whether they are still its own. `progress`: what their handlers have told.
+    `checked`: the items whose leases are checked. `progress`: what their handlers have reported.
     """
 
     status: WorkerStatus
@@ -106,119 +45,185 @@ class StatusUpdate:
 
 
 class StatusReporter:
-    """Keeps a worker's timesheet on one shard. All but what writes is called with the worker's lock held."""
+    """The status of one worker on one shard. Its loop ends soon after `stop`, with a last write.
 
-    def __init__(self, shard: Shard, identity: Identity, *, incarnation: bytes, slots: int) -> None:
+    `on_lost`: called with items that the check has found lost, once they are cancelled.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        shard: Shard,
+        slots: Slots,
+        identity: Identity,
+        *,
+        slot_count: int,
+        on_lost: Callable[[Sequence[HeldItem]], object],
+    ) -> None:
+        self._host = host
         self._shard = shard
-        self._identity = identity
-        self._incarnation = incarnation
         self._slots = slots
-        self._pending_rollups: dict[int, PendingRollup] = {}  # by slot; those of which not all is stored, and the last
-        self._due_us: int | None = None  # when to write; None: what was written last is still so
+        self._identity = identity
+        self._slot_count = slot_count
+        self._on_lost = on_lost
+        self._lock = host.lock()
+        self._changed = host.condition(self._lock)
+        self._ended = host.condition(self._lock)
+        self._pending_rollups = PendingRollups()
+        self._due_us: int | None = None  # When to write; None: what was written last is still true.
+        self._stopping = self._has_ended = False
 
-    def note(self, kind: str, outcome: str, count: int, *, now_us: int) -> None:
-        """Count what became of attempts."""
-        self._rollup(now_us).note(kind, outcome, count)
+    def start(self) -> None:
+        """Start the loop."""
+        self._host.spawn("worker status", self._run)
 
-    def note_times(self, runs: Iterable[tuple[ItemRef, int]], *, now_us: int) -> None:
-        """Count how long handlers have run, microseconds: once, when they have ended or are given up."""
-        self._rollup(now_us).note_times(runs)
+    def stop(self) -> None:
+        """Let the loop end once it has written what it has."""
+        with self._lock:
+            self._stopping = True
+            self._changed.notify_all()
 
-    def _rollup(self, now_us: int) -> PendingRollup:
-        slot = interval_of(now_us)
-        if slot not in self._pending_rollups:
-            self._discard_stored(now_us)
-            self._pending_rollups[slot] = PendingRollup(slot)
-        self.begin(now_us)
-        return self._pending_rollups[slot]
+    def await_end(self, timeout_us: int) -> None:
+        """Wait until the loop has ended, `timeout_us` at most."""
+        with self._lock:
+            if not self._has_ended:
+                self._ended.wait(timeout_us / 1e6)
 
-    @property
-    def unwritten(self) -> bool:
-        """Whether something has happened since it wrote."""
-        return self._due_us is not None
+    def note(self, counted: Mapping[tuple[str, str], int], runs: Runs) -> None:
+        """Count what became of attempts, by kind and outcome, and how long handlers have run; see `PendingRollups`."""
+        if counted or runs:
+            with self._lock:
+                now_us = self._host.clock.now_us()
+                self._pending_rollups.note(counted, runs, now_us=now_us)
+                self._begin(now_us)
 
-    def begin(self, now_us: int) -> None:
-        """Note that the worker holds something, or has done something: it is written a second later."""
+    def begin(self) -> None:
+        """Note that the worker holds an item of the shard: that is written a second later."""
+        with self._lock:
+            self._begin(self._host.clock.now_us())
+
+    def _begin(self, now_us: int) -> None:
         if self._due_us is None:
             self._due_us = now_us + STATUS_US
+            self._changed.notify_all()
 
-    def is_due(self, now_us: int) -> bool:
-        """Say whether it is time to write. A clock that was set back does not put it off."""
-        return self._due_us is not None and not 0 < self._due_us - now_us <= STATUS_US
+    def _run(self) -> None:
+        is_last = False
+        while not is_last:
+            with self._lock:
+                while (wait_s := self._wait_s()) is None or wait_s > 0:
+                    if self._stopping:
+                        break
+                    self._changed.wait(wait_s)
+                is_last = self._stopping
+                is_due, self._due_us = self._due_us is not None, None
+            if is_due:
+                self._write_all()
+        with self._lock:
+            self._has_ended = True
+            self._ended.notify_all()
 
-    def status_update(self, held_items: Iterable[HeldItem], *, now_us: int) -> StatusUpdate:
-        """Return what is to be written now, of all that the worker holds."""
+    def _wait_s(self) -> float | None:
+        """Return how long to wait for the next write; None: nothing is to be written. The lock is held.
+
+        A clock that was set back does not put it off.
+        """
+        if self._due_us is None:
+            return None
+        wait_us = self._due_us - self._host.clock.now_us()
+        return wait_us / 1e6 if 0 < wait_us <= STATUS_US else 0
+
+    def _write_all(self) -> None:
+        held_items = self._slots.items()
+        with self._lock:
+            now_us = self._host.clock.now_us()
+            update = self._status_update(held_items, now_us)
+            if any(held.ref.shard == self._shard.name for held in held_items):
+                self._begin(now_us)
+        lost: list[HeldItem] = []
+        written = self._succeeds(lambda: lost.extend(self._write(update)))
+        with self._lock:
+            if written:
+                self._pending_rollups.note_written(update.rows)
+            else:
+                self._begin(self._host.clock.now_us())
+        lost = self._slots.lose([held for held in lost if not (held.job.may_be_completed or held.is_ending)])
+        if lost:
+            probe("a worker sees that an item which runs is not its own any more")
+            self._on_lost(lost)
+        for begin in range(0, len(update.progress), PROGRESS_WRITES_MAX):
+            reported = update.progress[begin : begin + PROGRESS_WRITES_MAX]
+            self._succeeds(partial(self._write_progress, reported))
+
+    def _status_update(self, held_items: Sequence[HeldItem], now_us: int) -> StatusUpdate:
+        """Return what is to be written now."""
         running = [held for held in held_items if held.phase is Phase.RUNNING and not held.job.cancelled]
         mine = sorted((held for held in running if held.ref.shard == self._shard.name), key=lambda each: each.since_us)
         reported = [(held, held.job.reported) for held in mine if held.handler.form is not Form.TRANSACTIONAL]
-        progress = [(held, new) for held, new in reported if new is not None and new is not held.record.progress]
         identity = self._identity
         status = WorkerStatus(
             consumer_id=identity.consumer_id,
             host=identity.host,
             pid=identity.pid,
-            slots=self._slots,
+            slots=self._slot_count,
             busy=len(running),
             written_us=now_us,
             running=[_as_stored(held) for held in mine[:RUNNING_MAX]],
         )
-        self._discard_stored(now_us)
-        changed = [rollup for rollup in self._pending_rollups.values() if rollup.noted > rollup.written]
-        rows = [Row(rollup, rollup.noted, rollup.stored()) for rollup in changed]
-        self._due_us = now_us + STATUS_US if mine else None
-        checked = [held for held in mine if now_us - held.since_us >= STATUS_US and not held.job.may_be_completed]
-        return StatusUpdate(status, rows, checked, progress)
+        return StatusUpdate(
+            status,
+            self._pending_rollups.rows(now_us),
+            [held for held in mine if now_us - held.since_us >= STATUS_US and not held.job.may_be_completed],
+            [(held, new) for held, new in reported if new is not None and new is not held.record.progress],
+        )
 
-    def _discard_stored(self, now_us: int) -> None:
-        """Forget the tallies of slots that are over, once they are stored, and what a store does not take for long."""
-        slot = interval_of(now_us)
-        for rollup in list(self._pending_rollups.values()):
-            if (rollup.slot != slot and rollup.noted == rollup.written) or rollup.may_be_summed(now_us):
-                del self._pending_rollups[rollup.slot]
-        while len(self._pending_rollups) > PENDING_ROLLUPS_MAX:
-            del self._pending_rollups[min(self._pending_rollups)]
+    def _succeeds(self, work: Callable[[], object]) -> bool:
+        """Do `work`, which writes about the worker; say whether the store committed it."""
+        try:
+            work()
+        except self._shard.db.errors as error:
+            # No warning: a disk that is nearly full may refuse a status, and still commit ends and extensions.
+            log.debug("shard %s does not store this worker's status: %s", self._shard.name, error)
+            return False
+        return True
 
-    def note_written(self, status_update: StatusUpdate) -> None:
-        """Note that an account is stored. What was noted since is told by the next."""
-        for row in status_update.rows:
-            row.rollup.written = row.noted
+    def _write(self, update: StatusUpdate) -> list[HeldItem]:
+        """Write the status and the rollups; return those of the `checked` items that are not this worker's any more.
 
-    def write(self, status_update: StatusUpdate) -> list[HeldItem]:
-        """Write the sheet and the rows; return those of the `checked` items that are not this worker's any more.
-
-        Blind writes and snapshot reads: it conflicts with nothing, and may run twice.
+        Blind writes and snapshot reads: conflicts with nothing, and may run twice.
         """
 
         def body(attempt: Attempt) -> list[tuple[HeldItem, bool]]:
             tr = attempt.tr
-            for row in status_update.rows:
-                rollups.write(tr, self._incarnation, row.rollup.slot, row.stored)
-            worker_status.write(tr, self._incarnation, status_update.status)
-            locations = [self._shard.layout.location(held.ref.tenant, held.ref.zone) for held in status_update.checked]
+            for row in update.rows:
+                rollups.write(tr, self._host.incarnation, row.rollup.interval, row.stored)
+            worker_status.write(tr, self._host.incarnation, update.status)
+            locations = [self._shard.layout.location(held.ref.tenant, held.ref.zone) for held in update.checked]
             reads = [
                 tr.snapshot.get(location.keys.item(held.ref.item_id))
-                for location, held in zip(locations, status_update.checked, strict=True)
+                for location, held in zip(locations, update.checked, strict=True)
             ]
-            checks = zip(status_update.checked, reads, strict=True)
+            checks = zip(update.checked, reads, strict=True)
             return [(held, read.value is None) for held, read in checks if not _is_held(held, read.value)]
 
         found = self._shard.transact(body)
         return [held for held, gone in found if not (gone and self._has_completed(held))]
 
     def _has_completed(self, held: HeldItem) -> bool:
-        """Say whether the handler of an item that is gone may have completed it, and not somebody cancelled it.
+        """Say whether the handler of an item that is gone has completed it, rather than somebody cancelled it.
 
-        A Ray task that does may go on, and nobody here hears of it. So the item's end is looked up, once.
+        A Ray task that completes its item may go on, and its worker does not notice the completion. So the item's end
+        is looked up, once.
         """
         if held.handler.form is not Form.REMOTE:
             return False
         location = self._shard.layout.location(held.ref.tenant, held.ref.zone)
-        how = self._shard.transact(lambda attempt: end_reason_of(attempt.tr, location, held.ref.item_id))
-        held.job.completing = how is not EndReason.CANCELLED
+        reason = self._shard.transact(lambda attempt: end_reason_of(attempt.tr, location, held.ref.item_id))
+        held.job.completing = reason is not EndReason.CANCELLED
         return held.job.completing
 
-    def write_progress(self, reported: Sequence[tuple[HeldItem, Progress]]) -> None:
-        """Write what handlers have told into their items' records, which it reads with conflict. May run twice."""
+    def _write_progress(self, reported: Sequence[tuple[HeldItem, Progress]]) -> None:
+        """Write reported progress into the items' records, which it reads with conflict. May run twice."""
         new = {(held.ref.tenant, held.ref.zone, held.ref.item_id): progress for held, progress in reported}
 
         def body(attempt: Attempt) -> None:
@@ -239,10 +244,7 @@ class StatusReporter:
 
 def _is_held(held: HeldItem, stored: bytes | None) -> bool:
     record = None if stored is None else decode(ItemRecord, stored)
-    if record is not None and record.lease_id == held.ref.lease_id:
-        return True
-    probe("a worker sees that an item which runs is not its own any more")
-    return False
+    return record is not None and record.lease_id == held.ref.lease_id
 
 
 def _as_stored(held: HeldItem) -> RunningItem:

@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import fairlead.actors.execution.completer
+import fairlead.actors.execution.slots
 import fairlead.actors.scanner
-import fairlead.actors.worker
 from tests.acceptance.shop import app
 
 __all__ = ["app"]
 
 PLACES: dict[str, tuple[Any, str]] = {
     "scanner": (fairlead.actors.scanner.Scanner, "_scan_shard"),
-    "keeping": (fairlead.actors.worker, "chores"),
-    "settling": (fairlead.actors.execution.completer.Custody, "settle"),
+    "deadlines": (fairlead.actors.execution.slots, "due_work"),
+    "completer": (fairlead.actors.execution.completer.Completer, "_settle"),
 }
 
 

@@ -12,7 +12,7 @@ from tests.acceptance.fleets import config, consumer, eventually, is_whole, open
 from tests.acceptance.loads import Load, assert_all_done, assert_nothing_left
 
 DYING = "tests.acceptance.dying_shop:app"
-ROLE_OF = {"scanner": "scanner", "keeping": "worker", "settling": "worker"}
+ROLE_OF = {"scanner": "scanner", "deadlines": "worker", "completer": "worker"}
 
 
 @pytest.mark.usefixtures("cluster")

@@ -75,7 +75,7 @@ def enqueue(shard: Shard, count: int) -> None:
         )
 
 
-@pytest.mark.parametrize("loop", ["scanner", "housekeeping", "keeping"])
+@pytest.mark.parametrize("loop", ["scanner", "housekeeping", "deadlines"])
 def test_a_consumer_of_which_a_loop_dies_says_so_takes_nothing_and_gives_back_what_it_holds(
     monkeypatch: pytest.MonkeyPatch, loop: str
 ) -> None:
@@ -98,7 +98,7 @@ def test_a_consumer_of_which_a_loop_dies_says_so_takes_nothing_and_gives_back_wh
     places = {
         "scanner": "scanner.Scanner._takes_calls",
         "housekeeping": "housekeeping.housekeeping.Housekeeping._heartbeat",
-        "keeping": "worker.chores",
+        "deadlines": "execution.slots.due_work",
     }
     monkeypatch.setattr(f"fairlead.actors.{places[loop]}", dies)
     eventually(lambda: failure_of(running) is not None)
@@ -192,7 +192,7 @@ class SlowForSheets(FaultyDatabase):
         self.written = threading.Event()
 
     def commit(self, tr: Any) -> None:
-        if threading.current_thread().name != "renewing":
+        if threading.current_thread().name != "worker status":
             super().commit(tr)
             return
         self.never.wait(0.3)

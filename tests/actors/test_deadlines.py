@@ -10,8 +10,8 @@ from fairlead.actors.execution.deadlines import (
     TICK_US,
     TRANSACTION_LEASE_US,
     WAITING_US_MAX,
-    Chores,
-    chores,
+    DueWork,
+    due_work,
     lease_at_start,
 )
 from fairlead.actors.execution.in_flight import HeldItem, Phase
@@ -53,11 +53,11 @@ def extended(held: HeldItem, until_us: int) -> HeldItem:
     return held
 
 
-def chores_by(items: list[HeldItem], now_us: int, *, since_us: int = 0) -> Chores:
+def due_by(items: list[HeldItem], now_us: int, *, since_us: int = 0) -> DueWork:
     """Look at each tick; return what there is to do now."""
     for looked_us in range(since_us, now_us, TICK_US):
-        chores(items, now_us=looked_us, lease_us=LEASE_US)
-    return chores(items, now_us=now_us, lease_us=LEASE_US)
+        due_work(items, now_us=looked_us, lease_us=LEASE_US)
+    return due_work(items, now_us=now_us, lease_us=LEASE_US)
 
 
 @pytest.mark.parametrize(
@@ -84,9 +84,9 @@ def chores_by(items: list[HeldItem], now_us: int, *, since_us: int = 0) -> Chore
         (running(transactional=True), 5 * SECOND, None),
         # What found no slot goes back.
         (waiting(), WAITING_US_MAX - 1, None),
-        (waiting(), WAITING_US_MAX, "give_back"),
-        (waiting(alone=True), WAITING_US_MAX, "give_back"),
-        (waiting(transactional=True), WAITING_US_MAX, "give_back"),
+        (waiting(), WAITING_US_MAX, "return_now"),
+        (waiting(alone=True), WAITING_US_MAX, "return_now"),
+        (waiting(transactional=True), WAITING_US_MAX, "return_now"),
         # The end of a finished item is being committed: nothing may collide with that.
         (finished(), 3 * SECOND, None),
         (finished(), 9 * SECOND, None),
@@ -105,22 +105,22 @@ def chores_by(items: list[HeldItem], now_us: int, *, since_us: int = 0) -> Chore
     ],
 )  # fmt: skip
 def test_each_item_has_at_most_one_chore(held: HeldItem, now_us: int, expected: str | None) -> None:
-    work = chores_by([held], now_us)
-    found = [field.name for field in fields(Chores) for each in getattr(work, field.name) if each is held]
+    work = due_by([held], now_us)
+    found = [field.name for field in fields(DueWork) for each in getattr(work, field.name) if each is held]
     assert found == ([expected] if expected else [])
 
 
 def test_every_item_is_looked_at() -> None:
     items = [running(), running(timeout=2), finished(), waiting()]
-    work = chores_by(items, 4 * SECOND)
-    assert (work.extend, work.time_out, work.give_back) == ([items[0]], [items[1]], [items[3]])
+    work = due_by(items, 4 * SECOND)
+    assert (work.extend, work.time_out, work.return_now) == ([items[0]], [items[1]], [items[3]])
 
 
 @pytest.mark.parametrize(
     "item, limit_us, chore",
     [
         (running(timeout=2), 2 * SECOND, "time_out"),
-        (waiting(), WAITING_US_MAX, "give_back"),
+        (waiting(), WAITING_US_MAX, "return_now"),
         (cancelled(running(), 0), STUCK_US, "stuck"),
     ],
 )
@@ -129,21 +129,21 @@ def test_a_clock_that_is_set_back_puts_off_no_chore_until_it_has_caught_up(
 ) -> None:
     """Before, a handler was not interrupted for as long as the clock had been ahead."""
     back_us = -600 * SECOND
-    assert not getattr(chores_by([item], limit_us // 2), chore)
-    assert not getattr(chores_by([item], back_us + limit_us // 2 - 1, since_us=back_us), chore)
-    assert getattr(chores_by([item], back_us + limit_us // 2, since_us=back_us + limit_us // 2), chore) == [item]
+    assert not getattr(due_by([item], limit_us // 2), chore)
+    assert not getattr(due_by([item], back_us + limit_us // 2 - 1, since_us=back_us), chore)
+    assert getattr(due_by([item], back_us + limit_us // 2, since_us=back_us + limit_us // 2), chore) == [item]
 
 
 def test_a_clock_that_is_set_ahead_ends_no_timeout_by_its_step() -> None:
     held = extended(running(timeout=5), 60 * SECOND)
-    assert not chores_by([held], SECOND).time_out
-    assert not chores_by([held], 31 * SECOND, since_us=31 * SECOND).time_out
-    assert chores_by([held], 34 * SECOND, since_us=31 * SECOND).time_out == [held]
+    assert not due_by([held], SECOND).time_out
+    assert not due_by([held], 31 * SECOND, since_us=31 * SECOND).time_out
+    assert due_by([held], 34 * SECOND, since_us=31 * SECOND).time_out == [held]
 
 
 def test_two_extensions_may_fail_before_a_lease_runs_out() -> None:
     held = running()
-    due = [now_us for now_us in range(0, LEASE_US, SECOND) if chores([held], now_us=now_us, lease_us=LEASE_US).extend]
+    due = [now_us for now_us in range(0, LEASE_US, SECOND) if due_work([held], now_us=now_us, lease_us=LEASE_US).extend]
     assert due[0] == LEASE_US // 3
     assert LEASE_US - due[0] == 2 * LEASE_US // 3
 

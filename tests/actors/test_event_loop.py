@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from fairlead.actors.execution.acknowledgement import RetryDecision, decide_retry
 from fairlead.actors.execution.event_loop import EventLoopBlocked, EventLoopEnded, EventLoopLost, EventLoopLostAgain
 from fairlead.actors.execution.failed_attempt import failure_of, render_error
 from fairlead.actors.execution.in_flight import HeldItem
 from fairlead.actors.execution.job import Job
+from fairlead.actors.execution.retry_decision import RetryDecision, decide_retry
 from fairlead.actors.runtime.supervisor import STALL_US, Supervisor
 from fairlead.actors.runtime.thread_host import BLOCKED_LOOPS_MAX, ThreadHost, ThreadRunners
 from fairlead.clock import SystemClock

@@ -165,7 +165,7 @@ def test_what_has_ended_in_a_worker_that_is_abandoned_is_settled_as_what_it_is(
 ) -> None:
     """Before, an item that had failed went back as if it had not run, and failed the next fleet, for ever."""
     monkeypatch.setattr(
-        "fairlead.actors.execution.completer.Custody._run_settling", lambda custody: None
+        "fairlead.actors.execution.completer.Completer._run", lambda completer: None
     )  # The loop that has failed.
     worker = stalled_worker(stage)
     stage.pass_ms(100)
@@ -203,3 +203,18 @@ def test_an_error_whose_class_cannot_be_asked_what_it_is_has_failed_its_attempt(
     handler = handler_of("mail", lambda job: None, permanent=(Permanent,))
     failure = failure_of(ValueError("gone"), handler, b"0" * 16, stage.clock)
     assert (failure.cause, failure.text) == (Cause.HANDLER, "ValueError: gone")
+
+
+def test_an_item_that_was_to_be_returned_by_the_loop_that_failed_is_returned_by_abandon(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before, its lease had to expire: the worker held it no more, and the loop was to return it."""
+    monkeypatch.setattr("fairlead.actors.execution.lease_keeper.LeaseKeeper._run", lambda lease_keeper: None)
+    worker = stage.worker([stage.handler("mail", lambda job: stage.sleep_ms(60_000))], slots=1)
+    ids = [stage.enqueue("mail") for _ in range(2)]
+    stage.place(worker, stage.lease(["mail"]))
+    stage.pass_ms(800)  # The second item has waited too long for a slot.
+    stage.do(worker.abandon)
+    record = stage.record(ids[1])
+    assert record is not None
+    assert (record.lease_id, record.expiry_count) == (b"", 0)

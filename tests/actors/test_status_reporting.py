@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from fairlead.actors.execution.job import Job
-from fairlead.actors.execution.status_reporting import PENDING_ROLLUPS_MAX, TENANTS_MAX, PendingRollup, StatusReporter
+from fairlead.actors.execution.pending_rollups import PENDING_ROLLUPS_MAX, TENANTS_MAX, PendingRollup, PendingRollups
 from fairlead.actors.handlers import Form, Handler
 from fairlead.zones.engines.api.errors import NOT_COMMITTED, TRANSACTION_TOO_LARGE
 from fairlead.zones.errors import BadArgument
@@ -20,7 +20,7 @@ from fairlead.zones.reporting.rollups import INTERVAL_US, Interval
 from fairlead.zones.reporting.worker_status import WorkerStatus
 from fairlead.zones.shard import Shard
 from fairlead.zones.tenant_transaction import TenantTransaction
-from tests.actors.stage import ALICE, IDENTITY, MS, Stage, item_ref
+from tests.actors.stage import ALICE, MS, Stage, item_ref
 from tests.zones.faults import Fault
 
 
@@ -168,13 +168,11 @@ def test_what_ends_just_before_a_store_refuses_for_long_is_not_added_to_what_was
 
 
 def test_a_store_that_is_away_for_hours_does_not_fill_the_workers_memory(stage: Stage) -> None:
-    reporter = StatusReporter(stage.shard, IDENTITY, incarnation=b"life", slots=1)
-    for slot in range(3 * PENDING_ROLLUPS_MAX):
-        reporter.note("mail", "completed", 1, now_us=slot * INTERVAL_US)
-    status_update = reporter.status_update([], now_us=3 * PENDING_ROLLUPS_MAX * INTERVAL_US)
-    assert [row.rollup.slot for row in status_update.rows] == list(
-        range(2 * PENDING_ROLLUPS_MAX, 3 * PENDING_ROLLUPS_MAX)
-    )
+    pending = PendingRollups()
+    for interval in range(3 * PENDING_ROLLUPS_MAX):
+        pending.note({("mail", "completed"): 1}, [], now_us=interval * INTERVAL_US)
+    rows = pending.rows(3 * PENDING_ROLLUPS_MAX * INTERVAL_US)
+    assert [row.rollup.interval for row in rows] == list(range(2 * PENDING_ROLLUPS_MAX, 3 * PENDING_ROLLUPS_MAX))
 
 
 def test_a_worker_tells_a_shard_nothing_of_which_it_holds_nothing(stage: Stage) -> None:

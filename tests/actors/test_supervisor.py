@@ -94,7 +94,7 @@ def looks_within(supervisor: Supervisor, body: Callable[[], Any], seconds: int) 
         for _ in range(seconds):
             supervisor.check_loops(SECOND)
 
-    supervisor.supervised("keeping", loop)()
+    supervisor.supervised("deadlines", loop)()
 
 
 def test_a_loop_that_says_nothing_for_ten_seconds_stands_still(
@@ -144,14 +144,14 @@ def test_a_store_that_does_not_answer_for_two_minutes_fails_nobody(stage: Stage)
             with pytest.raises(StoreError, match=str(TRANSACTION_TIMED_OUT)):
                 stage.shard.transact(lambda attempt: attempt.tr.get(b"key").value)
 
-    stage.host.spawn("renewing", loop)
+    stage.host.spawn("lease keeper", loop)
     stage.pass_ms(150_000)
     assert stage.failed == []
 
 
 def test_a_store_whose_commits_wait_for_two_minutes_fails_nobody(stage: Stage) -> None:
     stage.store.on_commit(1, lambda: stage.world.sleep_us(120 * SECOND))
-    stage.host.spawn("renewing", lambda: stage.shard.transact(lambda attempt: attempt.tr.set(b"key", b"value")))
+    stage.host.spawn("lease keeper", lambda: stage.shard.transact(lambda attempt: attempt.tr.set(b"key", b"value")))
     stage.pass_ms(150_000)
     assert stage.failed == []
 

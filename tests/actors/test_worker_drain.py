@@ -57,7 +57,7 @@ def test_what_runs_may_finish_and_what_waits_goes_back_at_once(stage: Stage) -> 
     stage.wait_for(lambda: draining.over_us is not None)
     assert draining.over_us is not None
     assert draining.over_us - begun_us < 3_100 * MS
-    assert (draining.result["completed"], draining.result["given_back"], draining.result["held"]) == (2, 3, 0)
+    assert (draining.result["completed"], draining.result["returned"], draining.result["held"]) == (2, 3, 0)
     assert stage.count() == {"mail": 3}
 
 
@@ -77,7 +77,7 @@ def test_many_items_that_wait_go_back_in_one_commit(stage: Stage) -> None:
     before = stage.store.commits
     draining = stage.begin(lambda: worker.drain(0))
     stage.wait_for(lambda: draining.over_us is not None)
-    assert draining.result["given_back"] == 100
+    assert draining.result["returned"] == 100
     assert stage.store.commits - before <= 3
 
 
@@ -91,14 +91,14 @@ def test_what_runs_longer_than_the_grace_is_given_back_and_told(stage: Stage, ca
     record = stage.record(ids[0])
     assert record is not None
     assert (record.lease_id, record.error_count, record.expiry_count) == (b"", 0, 0)
-    assert outcome.result["given_back"] == 1
+    assert outcome.result["returned"] == 1
     assert f"1 items still ran 2 s after the drain began, such as {ids[0].hex()} of kind mail" in caplog.text
 
 
 def test_with_no_grace_everything_goes_back(stage: Stage) -> None:
     worker, _ = working(stage, takes_ms=60_000, payloads=4, slots=2)
     stage.pass_ms(100)
-    assert drained(stage, worker, 0).result["given_back"] == 4
+    assert drained(stage, worker, 0).result["returned"] == 4
     assert stage.count() == {"mail": 4}
 
 

@@ -180,7 +180,7 @@ def test_items_that_are_finished_wait_for_a_store_that_refuses(stage: Stage, cap
     assert stage.settled(worker) == {"completed": 2}
     assert stage.count() == {}
     assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
-        "shard main refuses; what it is not told in time will lapse"
+        "shard main refuses; leases that it does not extend in time will expire"
     ]
 
 
@@ -306,7 +306,7 @@ def test_an_item_that_finds_no_slot_goes_back_for_others_to_take(stage: Stage) -
     assert record is not None
     assert (record.lease_id, record.error_count, record.expiry_count) == (b"", 0, 0)
     assert record.vesting_us <= stage.now_us
-    assert stage.settled(worker) == {"completed": 2, "given_back": 1}
+    assert stage.settled(worker) == {"completed": 2, "returned": 1}
     assert noting.begun == [0, 1]
 
 

@@ -40,7 +40,7 @@ def test_an_item_that_starts_though_its_lease_ended_while_it_waited_is_found() -
         "a worker starts an item whose lease ended while it waited",
         (deadlines.lease_at_start, "if now_us >= held.lease_until_us:", "if False:"),
         (
-            Worker._lease_for_start,
+            Worker._has_lease_for_start,
             "if (refused or now_us >= held.lease_until_us) and not held.job.cancelled:",
             "if refused and not held.job.cancelled:",
         ),
@@ -53,7 +53,7 @@ def test_an_item_that_starts_though_its_lease_ended_while_it_waited_is_found() -
 def test_items_that_a_draining_worker_took_in_and_dropped_are_found() -> None:
     bug = mutation(
         "what reaches a worker that drains is dropped",
-        (Worker.place, "self._custodies[name].give_back(some)", "pass"),
+        (Worker.place, "self._loops[name].lease_keeper.return_items(some)", "pass"),
         found_by=[NoLeaseExpiresWithoutCause.promise],
     )
     consumer = ConsumerSettings(lease_ms=2_000, poll_interval_ms=100, slots=4, managers=2, linger_ms=50)

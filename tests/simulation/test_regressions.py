@@ -231,7 +231,7 @@ def test_a_worker_that_was_stopped_rests_although_a_handler_of_it_goes_on() -> N
 
     stage.play(lease_run_and_stop)
     stage.pass_us(10 * SECOND)  # A loop that never waits ends the run by a violation.
-    assert worker.counts()["given_back"] == 1
+    assert worker.counts()["returned"] == 1
 
 
 class NotingWorker:

@@ -21,7 +21,7 @@ ALLOWED: dict[str, str] = {
     "actors/execution/event_loop.py:EventLoop._start": "whatever a handler raises is its item's failure",
     "actors/execution/failed_attempt.py:render_error": "an error's class words it, and may fail at that",
     "actors/execution/failed_attempt.py:cause_of": "an error's class is asked what it is, and may fail at that",
-    "actors/worker.py:Worker._run": "a slot survives whatever a handler raises; the item is settled by it",
+    "actors/worker.py:Worker._process": "a slot survives whatever a handler raises; the item is settled by it",
     "zones/engines/embedded/group_commit.py:GroupCommit.await_answer": "others need this thread; it is raised again",
     "zones/engines/embedded/group_commit.py:GroupCommit.lead_if_free": "as await_answer",
     "zones/engines/embedded/group_commit.py:GroupCommit._finish_duty": "as await_answer",

@@ -5,7 +5,7 @@ from fairlead.actors.dispatch import worker_pool
 from fairlead.actors.dispatch.batch_sizing import BatchSizer
 from fairlead.actors.dispatch.worker_pool import Member
 from fairlead.actors.execution import deadlines
-from fairlead.actors.execution.completer import Custody
+from fairlead.actors.execution.completer import Completer
 from fairlead.actors.execution.job import Job
 from fairlead.actors.manager import Manager
 from fairlead.actors.runtime.supervisor import Supervisor
@@ -116,16 +116,16 @@ CONSUMERS = (
     mutation(
         "what finishes while a commit is under way is forgotten",
         (
-            Custody._run_settling,
-            "batch, self._finished = self._finished[:SETTLE_MAX], self._finished[SETTLE_MAX:]",
+            Completer._run,
+            "batch, self._finished = self._finished[:COMPLETE_MAX], self._finished[COMPLETE_MAX:]",
             "batch = list(self._finished)",
         ),
-        (Custody._run_settling, "state.note_left()", "state.note_left(); self._finished = []"),
+        (Completer._run, "self._slots.drop(ended)", "self._slots.drop(ended); self._finished = []"),
         found_by=[NO_LAPSE],
     ),
     mutation(
         "leases are extended in their last hundredth",
-        (deadlines.chores, "<= lease_us * 2 // 3", "<= lease_us // 100"),
+        (deadlines.due_work, "<= lease_us * 2 // 3", "<= lease_us // 100"),
         found_by=[NO_LAPSE],
     ),
     mutation(

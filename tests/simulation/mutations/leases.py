@@ -109,7 +109,7 @@ LEASES = (
     ),
     mutation(
         "an item that starts beside others is marked as one that runs alone",
-        (Worker._lease_for_start, "self._isolation is Isolation.PROCESS", "True"),
+        (Worker._has_lease_for_start, "self._isolation is Isolation.PROCESS", "True"),
         found_by=[TRIED],
     ),
     mutation(

@@ -218,7 +218,7 @@ def registry_of(kinds: Sequence[str]) -> Registry:
 
 
 class WorkerRole(Role[Report]):
-    """A worker with its loops, whose commits go by the names `slot`, `settling` and `renewing`."""
+    """A worker with its loops, whose commits go by the names `slot`, `completer` and `lease keeper`."""
 
     def __init__(
         self,

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from fairlead.actors.execution import completer, deadlines, status_reporting
+from fairlead.actors.execution import deadlines, slots, status_reporting
 from fairlead.actors.execution.in_flight import Phase
 from fairlead.actors.execution.job import Job
 from fairlead.actors.handlers import handler_of
@@ -22,8 +22,8 @@ ATTEMPT_US = 4_500_000  # Longer than a third of a lease, shorter than a transac
 
 
 @pytest.fixture(autouse=True)
-def _no_timesheets(monkeypatch: Patch) -> None:
-    """The loop that extends writes timesheets too, which a story would take for extensions."""
+def _no_worker_status(monkeypatch: Patch) -> None:
+    """A worker also finds lost items when it writes its status. Here only extensions find them."""
     monkeypatch.setattr(status_reporting, "STATUS_US", 3600 * SECOND)
 
 
@@ -78,7 +78,7 @@ def an_item_ends_while_it_is_extended(scene: Scene) -> WorkerRole:
 
     scene.has(lambda alice: alice.enqueue("mail"))
     worker = scene.worker([handler_of("mail", mail)], scene.leased())
-    worker.runs_until_commit(of="renewing")
+    worker.runs_until_commit(of="lease keeper")
     ended = True
     scene.pass_us(SECOND // 10)
     assert scene.zone.items == {}, "it is completed while its extension is on its way"
@@ -93,8 +93,8 @@ def test_an_item_that_ends_while_it_is_extended_is_completed_and_not_lost() -> N
 
 
 def test_without_a_look_at_whether_it_has_ended_it_is_called_lost(monkeypatch: Patch) -> None:
-    never = SimpleNamespace(FINISHED=None, WAITING=Phase.WAITING)
-    monkeypatch.setattr(completer, "Phase", never)
+    phases = {phase.name: phase for phase in Phase}
+    monkeypatch.setattr(slots, "Phase", SimpleNamespace(**{**phases, "FINISHED": None}))
     assert an_item_ends_while_it_is_extended(Scene()).counts == {"completed": 1, "lost": 1}
 
 
@@ -109,7 +109,7 @@ def an_item_is_cancelled_while_it_is_extended(scene: Scene) -> tuple[WorkerRole,
 
     item_id = scene.has(lambda alice: alice.enqueue("mail")).item_id
     worker = scene.worker([handler_of("mail", mail)], scene.leased())
-    worker.runs_until_commit(of="renewing")
+    worker.runs_until_commit(of="lease keeper")
     scene.has(lambda alice: alice.cancel(item_id))
     worker.runs_until(lambda: told)
     scene.pass_us(SECOND // 10)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fairlead.actors.execution import acknowledgement
-from fairlead.actors.execution.acknowledgement import RetryDecision
+from fairlead.actors.execution.retry_decision import RetryDecision
 from fairlead.zones.engines.api.errors import NOT_COMMITTED
 from fairlead.zones.errors import ItemGone, LeaseLost
 from fairlead.zones.queue.items import LeasedItem

@@ -5,7 +5,8 @@ Who says that an id is free, taken or buried has read with conflict why; so it i
 
 import pytest
 
-from fairlead.actors.execution.acknowledgement import RetryDecision, settle
+from fairlead.actors.execution.acknowledgement import settle
+from fairlead.actors.execution.retry_decision import RetryDecision
 from fairlead.handle import EnqueuedHandle
 from fairlead.tenant_database import NotADeadLetter
 from fairlead.zones.engines.api.errors import NOT_COMMITTED

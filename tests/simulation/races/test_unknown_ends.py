@@ -12,8 +12,8 @@ import pytest
 
 from fairlead import tenant_database
 from fairlead.actors.execution import acknowledgement
-from fairlead.actors.execution.acknowledgement import RetryDecision
 from fairlead.actors.execution.job import Job
+from fairlead.actors.execution.retry_decision import RetryDecision
 from fairlead.actors.handlers import handler_of
 from fairlead.zones.engines.api.errors import (
     COMMIT_UNKNOWN_RESULT,
@@ -72,7 +72,7 @@ def test_without_the_comparison_of_leases_a_give_back_is_done_twice(monkeypatch:
 def completed_with_unknown_result(scene: Scene) -> WorkerRole:
     scene.has(lambda alice: alice.enqueue("mail"))
     worker = scene.worker([MAIL], scene.leased())
-    commit = worker.runs_until_commit(of="settling")
+    commit = worker.runs_until_commit(of="completer")
     commit.arrives()
     commit.answer_arrives(COMMIT_UNKNOWN_RESULT)
     worker.runs_until_idle()
@@ -89,8 +89,8 @@ def test_an_item_that_is_gone_after_an_unknown_completion_is_completed() -> None
 def test_without_taking_what_is_gone_for_its_own_a_worker_calls_it_lost(monkeypatch: Patch) -> None:
     settle_once = acknowledgement._settle_once
 
-    def doubting(*args: Any, gone_is_mine: bool) -> acknowledgement.Settled:
-        return settle_once(*args, gone_is_mine=False)
+    def doubting(*args: Any, gone_is_completed: bool) -> acknowledgement.Settled:
+        return settle_once(*args, gone_is_completed=False)
 
     monkeypatch.setattr(acknowledgement, "_settle_once", doubting)
     assert completed_with_unknown_result(Scene()).counts == {"lost": 1}
@@ -157,7 +157,7 @@ def completed_again_before_it_lands(scene: Scene, after_us: int) -> SentCommit:
     """The worker was told that its commit took too long, and tries again while the lease stands."""
     scene.has(lambda alice: alice.enqueue("mail"))
     worker = scene.worker([MAIL], scene.leased())
-    commit = worker.runs_until_commit(of="settling")
+    commit = worker.runs_until_commit(of="completer")
     commit.answer_arrives(TRANSACTION_TIMED_OUT)
     worker.runs_until_idle()
     assert (worker.counts, scene.zone.items) == ({"completed": 1}, {})

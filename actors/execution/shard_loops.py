@@ -1,0 +1,60 @@
+"""The loops that a worker runs for one shard: completer, lease keeper, worker status.
+
+Each shard has its own, so a shard that refuses delays no other. They start when the first item of the shard arrives.
+"""
+
+from collections.abc import Sequence
+
+from fairlead.actors.execution.completer import Completer
+from fairlead.actors.execution.in_flight import HeldItem
+from fairlead.actors.execution.lease_keeper import LeaseKeeper
+from fairlead.actors.execution.shard_access import ShardAccess
+from fairlead.actors.execution.slots import Slots
+from fairlead.actors.execution.status_reporting import StatusReporter
+from fairlead.actors.execution.worker_counts import WorkerCounts
+from fairlead.actors.runtime.actor_identity import Identity
+from fairlead.actors.runtime.host import Host
+from fairlead.actors.settings import ConsumerSettings
+from fairlead.zones.shard import Shard
+
+
+class ShardLoops:
+    """One worker's loops for one shard."""
+
+    def __init__(
+        self,
+        host: Host,
+        shard: Shard,
+        settings: ConsumerSettings,
+        slots: Slots,
+        counts: WorkerCounts,
+        identity: Identity,
+    ) -> None:
+        self.access = ShardAccess(host, shard)
+        self.status_reporter = StatusReporter(
+            host,
+            shard,
+            slots,
+            identity,
+            slot_count=settings.slots,
+            on_lost=self._note_lost,
+        )
+        self.completer = Completer(
+            host, self.access, slots, counts, self.status_reporter, linger_s=settings.linger_ms / 1000
+        )
+        self.lease_keeper = LeaseKeeper(host, self.access, slots, self.completer, lease_us=settings.lease_ms * 1000)
+
+    def start(self) -> None:
+        """Start the loops."""
+        self.completer.start()
+        self.lease_keeper.start()
+        self.status_reporter.start()
+
+    def stop(self) -> None:
+        """Let the loops end once they have done what they were handed."""
+        self.completer.stop()
+        self.lease_keeper.stop()
+        self.status_reporter.stop()
+
+    def _note_lost(self, items: Sequence[HeldItem]) -> None:
+        self.completer.note_lost(items)
