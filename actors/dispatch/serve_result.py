@@ -21,7 +21,7 @@ from fairlead.actors.telemetry.metrics import (
 )
 from fairlead.actors.telemetry.traces import is_sampled
 from fairlead.zones.layout import Tenant
-from fairlead.zones.queue.dequeue_plan import Capacity
+from fairlead.zones.queue.dequeue_plan import Capacity, Reservation
 from fairlead.zones.records import ItemRecord, Trace
 from fairlead.zones.top_level.process_pointers import Deferred, PointerOutcome, PointerResult
 
@@ -61,16 +61,15 @@ class ServeResult:
     ) -> list[ItemRef]:
         """Note visits that have been committed; return their items as they are sent. They use up `capacity`."""
         refs = [ref for result in results for ref in self._item_refs(shard_name, result)]
-        poison_candidates = Counter([ref.kind for ref in refs if ref.alone])
-        for kind, count in Counter([ref.kind for ref in refs]).items():
-            capacity.take(kind, count, poison_candidates=poison_candidates[kind])
+        poison_candidates = sum(ref.alone for ref in refs)
+        capacity.take(Reservation(Counter(ref.kind for ref in refs), poison_candidates))
         found = Counter(result.outcome for result in results)
         buried = [self._log_dead_letter(result, *each) for result in results for each in result.dead_letters]
         self.counts.update({each.value: count for each, count in found.items()})
         self.counts["missed_at_read"] += found[PointerOutcome.LEASED]
         self.counts["unreadable"] += sum(result.unreadable for result in results)
         self.counts["buried"] += len(buried)
-        self.counts["suspects"] += poison_candidates.total() + sum(result.poison_candidates for result in results)
+        self.counts["suspects"] += poison_candidates + sum(result.poison_candidates for result in results)
         self.counts["items"] += len(refs)
         self.dead_letters.update(buried)
         self.waited_us += [now_us - result.ref.vesting_us for result in results if result.outcome in LEASED_HERE]

@@ -1,7 +1,7 @@
 """What clients of a queue zone are told has an order, and a planted bug leaves it without one."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from dataclasses import replace
 from enum import Enum
 from typing import Any
 
@@ -11,9 +11,10 @@ from fairlead.simulation.campaign import run_seed
 from fairlead.simulation.linearizability import client
 from fairlead.simulation.linearizability.clients import PROMISE, Clients, check_clients
 from fairlead.simulation.linearizability.history import Operation
-from fairlead.zones.queue import dequeue_plan, queue_zone, stored_item
-from fairlead.zones.queue.dequeue_plan import plan_op
-from fairlead.zones.queue.index_scan import Vested, read_first_of_each_priority, read_vested
+from fairlead.zones.queue import dequeue, queue_zone, stored_item
+from fairlead.zones.queue.dequeue import plan_op
+from fairlead.zones.queue.dequeue_plan import DequeuePlan, Entries, UnfinishedPlan, plan
+from fairlead.zones.queue.index_scan import read_first_of_each_priority
 from fairlead.zones.queue.items import EnqueueStatus
 from fairlead.zones.queue.queue_zone import QueueZone
 from tests.simulation.races.missing_guards import leave_no_receipts
@@ -148,14 +149,10 @@ def test_a_dequeue_that_does_not_conflict_over_its_items_is_found(monkeypatch: P
 
 
 def test_a_dequeue_that_passes_over_what_it_should_take_is_found(monkeypatch: Patch) -> None:
-    def passing_over_one(tr: Any, keys: Any, *, enough: Callable[[Sequence[Vested]], int | None], **how: Any) -> Any:
-        def but_for_the_first(piece: Sequence[Vested]) -> int | None:
-            stop = enough(piece[1:])
-            return None if stop is None else stop + 1
+    def passing_over_one(entries: Entries, *args: Any, **how: Any) -> DequeuePlan | UnfinishedPlan:
+        return plan(replace(entries, vested=entries.vested[1:]), *args, **how)
 
-        return read_vested(tr, keys, enough=but_for_the_first, **how)
-
-    monkeypatch.setattr(dequeue_plan, "read_vested", passing_over_one)
+    monkeypatch.setattr(dequeue, "plan", passing_over_one)
     assert_found()
 
 

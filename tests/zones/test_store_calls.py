@@ -13,7 +13,8 @@ from fairlead.zones.layout import item_id_of
 from fairlead.zones.pipelining import run_one
 from fairlead.zones.policy.fair_share import FairShare
 from fairlead.zones.queue.dead_letters import move_to_dead_letters, read, retry_dead_letter
-from fairlead.zones.queue.dequeue_plan import Capacity, IndexScan, plan_op
+from fairlead.zones.queue.dequeue import IndexScan, plan_op
+from fairlead.zones.queue.dequeue_plan import Capacity
 from fairlead.zones.queue.items import new_item
 from fairlead.zones.records import ItemRecord, decode
 from fairlead.zones.settings import ZoneSettings
@@ -384,10 +385,11 @@ def test_a_dequeue_past_a_thousand_items_that_cannot_run_reads_a_window_at_a_tim
     capacity = Capacity(1, {"mail": 1, "index": 0})
 
     def body(tr: Any) -> None:
-        index_scan = IndexScan(world.zone.location, capacity, now_us=world.now_us)
+        index_scan = IndexScan(world.zone.location, items_max=1, now_us=world.now_us)
+        index_scan.send(tr)
         quantum = FairShare(world.layout, 1).join(
             world.zone.location.tenant, tr.get(world.zone.location.keys.tenant.owner)
         )
-        run_one(plan_op(tr, index_scan, quantum, lease_us=LEASE_US))
+        run_one(plan_op(tr, index_scan, capacity, quantum, lease_us=LEASE_US))
 
     assert calls(world, body)["snapshot_get_range"] <= 5

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from random import Random
 from typing import Any, cast
 
@@ -14,14 +13,7 @@ from fairlead.zones import engines
 from fairlead.zones.engines import Database, Reader, transact
 from fairlead.zones.keyspace import IndexEntry, QueueKeys
 from fairlead.zones.pipelining import run_one
-from fairlead.zones.queue.index_scan import (
-    FIRST_LOOK,
-    Reading,
-    Vested,
-    collect_vested,
-    read_first_of_each_priority,
-    read_vested,
-)
+from fairlead.zones.queue.index_scan import FIRST_LOOK, VestedReader, collect_vested, read_first_of_each_priority
 from tests.clocks import ManualClock
 
 NOW_US = 1_000
@@ -52,24 +44,19 @@ def test_a_reading_shows_what_has_vested_in_order_and_what_comes_first_of_the_re
     entries: set[IndexEntry], first_read: int, then_read: int, keys_max: int
 ) -> None:
     """However it is cut into reads."""
-    shown: list[IndexEntry] = []
 
-    def enough(piece: Sequence[Vested]) -> None:
-        shown.extend(entry for entry, _ in piece)
-
-    def body(tr: Any) -> Reading:
-        shown.clear()
-        operation = read_vested(
-            tr, KEYS, now_us=NOW_US, keys_max=keys_max, first_read=first_read, then_read=then_read, enough=enough
-        )
-        return run_one(operation)
+    def body(tr: Any) -> VestedReader:
+        reader = VestedReader(KEYS, now_us=NOW_US, keys_max=keys_max, first_read=first_read, then_read=then_read)
+        while not reader.is_done:
+            run_one(reader.read_op(tr))
+        return reader
 
     reading = transact(stored(entries), body)
     vested = sorted(entry for entry in entries if entry.vesting_us <= NOW_US)
     rest = sorted(entry for entry in entries if entry.vesting_us > NOW_US)
-    assert shown == vested[:keys_max]
-    assert len(vested) <= keys_max or reading.stopped_at is not None
-    if reading.stopped_at is None:
+    assert [entry for entry, _ in reading.entries] == vested[:keys_max]
+    assert len(vested) <= keys_max or reading.next_key is not None
+    if reading.next_key is None:
         firsts = [min(entry for entry in rest if entry.priority == each) for each in {entry.priority for entry in rest}]
         assert reading.unvested == sorted(firsts)
 

@@ -12,7 +12,8 @@ from fairlead.zones.layout import Tenant, item_id_of
 from fairlead.zones.pipelining import run_one, run_together
 from fairlead.zones.policy.fair_share import FairShare
 from fairlead.zones.queue import id_retention
-from fairlead.zones.queue.dequeue_plan import Admission, Capacity, IndexScan, lease_all, plan_op
+from fairlead.zones.queue.dequeue import IndexScan, apply_plan, plan_op
+from fairlead.zones.queue.dequeue_plan import Admission, Capacity, Cursor
 from fairlead.zones.queue.items import Enqueued, LeasedItem, NewItem, new_item
 from fairlead.zones.queue.queue_zone import QueueZone
 from fairlead.zones.records import ItemRecord, PointerRecord, decode
@@ -130,17 +131,21 @@ class World:
         location = (zone or self.zone).location
 
         def body(tr: Any) -> Dequeued:
-            index_scan = IndexScan(location, Capacity(items_max, kinds), now_us=self.now_us)
-            index_scan.set_cursor(cursor, best_skipped)
+            index_scan = IndexScan(location, items_max=items_max, now_us=self.now_us)
+            index_scan.send(tr)
             quantum = FairShare(self.layout, items_max).join(location.tenant, tr.get(location.keys.tenant.owner))
-            plan = run_one(plan_op(tr, index_scan, quantum, lease_us=lease_us))
-            items = lease_all(tr, location, plan, lease_id=lease_id, lease_us=lease_us, now_us=self.now_us)
+            capacity = Capacity(items_max, kinds)
+            operation = plan_op(tr, index_scan, capacity, quantum, Cursor(cursor, best_skipped), lease_us=lease_us)
+            plan = run_one(operation)
+            items = apply_plan(
+                tr, location, plan, quantum.policy, lease_id=lease_id, lease_us=lease_us, now_us=self.now_us
+            )
             return Dequeued(
                 items,
                 remaining=plan.remaining,
-                cursor=plan.cursor,
-                best_skipped=plan.best_skipped,
-                dead_letters=[record.kind for _, record in plan.dead_letters],
+                cursor=plan.cursor.key,
+                best_skipped=plan.cursor.best_skipped,
+                dead_letters=[record.kind for _, record, _ in plan.dead_letters],
                 unreadable=plan.unreadable,
             )
 

@@ -11,6 +11,7 @@ from fairlead.zones.layout import ZoneLocation
 from fairlead.zones.probes import probe
 from fairlead.zones.queue.dead_letters import move_to_dead_letters
 from fairlead.zones.records import ItemRecord
+from fairlead.zones.settings import ZoneSettings
 
 EXPIRED_ISOLATED = "its worker died or stalled while it ran this item alone"
 # Where a suspect has no process of its own (in threads), its death may be another item's doing. So three more in a row
@@ -18,17 +19,17 @@ EXPIRED_ISOLATED = "its worker died or stalled while it ran this item alone"
 SHARED_EXPIRIES = 3
 
 
-def is_poison_candidate(location: ZoneLocation, record: ItemRecord) -> bool:
+def is_poison_candidate(record: ItemRecord, settings: ZoneSettings) -> bool:
     """Say whether an item that has vested must run isolated when it is leased next: too many deaths in a row."""
-    return record.expiry_count + record.started >= location.layout.settings.lapses_before_alone
+    return record.expiry_count + record.started >= settings.lapses_before_alone
 
 
-def poison_error(location: ZoneLocation, record: ItemRecord) -> str | None:
+def poison_error(record: ItemRecord, settings: ZoneSettings) -> str | None:
     """Return the error with which an item is buried because its worker has died or stalled again; None: it is not."""
     if record.lease_id and record.ran_isolated:
         return EXPIRED_ISOLATED
     deaths = record.expiry_count + record.started
-    if deaths >= location.layout.settings.lapses_before_alone + SHARED_EXPIRIES:
+    if deaths >= settings.lapses_before_alone + SHARED_EXPIRIES:
         return f"its process died or stalled {deaths} times in a row while it ran"
     return None
 

@@ -19,7 +19,8 @@ from fairlead.zones.pipelining import Operation, run_one
 from fairlead.zones.policy.fair_share import FairShare
 from fairlead.zones.probes import probe
 from fairlead.zones.queue import stored_item
-from fairlead.zones.queue.dequeue_plan import Capacity, IndexScan, lease, lease_all, plan_op
+from fairlead.zones.queue.dequeue import IndexScan, apply_plan, lease, plan_op
+from fairlead.zones.queue.dequeue_plan import Capacity
 from fairlead.zones.queue.id_retention import IdState, read_id_state, retain_id, status_of_id
 from fairlead.zones.queue.index_scan import WANT_ALL, collect_vested, read_first_of_each_priority
 from fairlead.zones.queue.items import (
@@ -177,12 +178,12 @@ class QueueZone:
         QuiCK section 5: "a transactional combination of peek and obtain lease".
         """
         self._check_lease(lease_us)
-        index_scan = IndexScan(self.location, capacity, now_us=now_us)
-        quantum = FairShare(self.layout, capacity.items).join(
-            self.location.tenant, tr.get(self.location.keys.tenant.owner)
-        )
-        operation = plan_op(tr, index_scan, quantum, lease_us=lease_us)
-        return lease_all(tr, self.location, run_one(operation), lease_id=lease_id, lease_us=lease_us, now_us=now_us)
+        index_scan = IndexScan(self.location, items_max=capacity.items, now_us=now_us)
+        owner = tr.get(self.location.keys.tenant.owner)
+        index_scan.send(tr)
+        quantum = FairShare(self.layout, capacity.items).join(self.location.tenant, owner)
+        plan = run_one(plan_op(tr, index_scan, capacity, quantum, lease_us=lease_us))
+        return apply_plan(tr, self.location, plan, quantum.policy, lease_id=lease_id, lease_us=lease_us, now_us=now_us)
 
     def complete(self, tr: Transaction, item_id: bytes, *, now_us: int, lease_id: bytes | None = None) -> None:
         """Delete an item: with its lease because it is done, without because it is cancelled.

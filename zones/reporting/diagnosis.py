@@ -115,7 +115,7 @@ def diagnose(tr: Transaction, location: ZoneLocation, item_id: bytes, *, now_us:
         pointers_before=0 if pointer is None else _pointers_before(tr, location, pointer, now_us),
         tenant_full=is_tenant_full(tr, location, policy, now_us=now_us),
         kind_full=item is not None and _kind_full(tr, item.kind, policies, location.layout, now_us),
-        poison_candidate=item is not None and is_poison_candidate(location, item),
+        poison_candidate=item is not None and is_poison_candidate(item, location.layout.settings),
     )
 
 

@@ -32,14 +32,8 @@ from fairlead.zones.policy.fair_share import ONE_ITEM, FairShare
 from fairlead.zones.policy.policies import NO_POLICIES, Policies, read_policies_op
 from fairlead.zones.probes import probe
 from fairlead.zones.queue import stored_item
-from fairlead.zones.queue.dequeue_plan import (
-    Admission,
-    Capacity,
-    DequeuePlan,
-    IndexScan,
-    lease_all,
-    plan_op,
-)
+from fairlead.zones.queue.dequeue import IndexScan, apply_plan, plan_op
+from fairlead.zones.queue.dequeue_plan import Admission, Capacity, Cursor, DequeuePlan
 from fairlead.zones.queue.index_scan import conflict_before_first
 from fairlead.zones.queue.items import LeasedItem
 from fairlead.zones.records import ItemRecord, PointerRecord, decode, is_newer
@@ -153,9 +147,9 @@ def process_op(
         probe("an index entry of a pointer names no zone of its part")
         return (yield from _clear_dangling(tr, layout, ref))
     stored = tr.get(location.keys.pointer)
-    index_scan = IndexScan(location, capacity, now_us=params.now_us)
     quantum = fair_share.join(location.tenant, tr.get(location.keys.tenant.owner))
-    planning = start_op(plan_op(tr, index_scan, quantum, lease_us=params.lease_us))
+    index_scan = IndexScan(location, items_max=params.items_max, now_us=params.now_us)
+    index_scan.send(tr)
     yield
     if stored.value is None:
         probe("a pointer was deleted between the scan and the visit")
@@ -172,22 +166,22 @@ def process_op(
             probe("a pointer was moved between the scan and the visit")
             yield from _clear_dangling(tr, layout, ref)
         return PointerResult(ref, PointerOutcome.LEASED)
-    index_scan.set_cursor(pointer.cursor, Admission(pointer.best_skipped))
+    cursor = Cursor(pointer.cursor, Admission(pointer.best_skipped))
     quantum.deficit = pointer.deficit
-    plan = yield from planning
+    plan = yield from plan_op(tr, index_scan, capacity, quantum, cursor, lease_us=params.lease_us)
     pointer.deficit = quantum.deficit_after(taken=len(plan.items), more=plan.remaining is Admission.RUNS)
     if pointer.lease_id == params.lease_id:
         outcome, deferred = PointerOutcome.SERVED, None
         _requeue_awake(tr, location, pointer, plan, params)
     else:
         outcome, deferred = yield from _requeue_op(tr, location, pointer, plan, capacity, params)
-    items = lease_all(
-        tr, location, plan, lease_id=params.lease_id, lease_us=params.lease_us, now_us=params.now_us,
+    items = apply_plan(
+        tr, location, plan, quantum.policy, lease_id=params.lease_id, lease_us=params.lease_us, now_us=params.now_us,
         holder=params.holder,
     )  # fmt: skip
     return PointerResult(
-        ref, outcome, location, items, plan.dead_letters, plan.unreadable + damaged, deferred, plan.skipped_kinds,
-        plan.poison_candidates,
+        ref, outcome, location, items, [(item_id, record) for item_id, record, _ in plan.dead_letters],
+        plan.unreadable + damaged, deferred, plan.skipped_kinds, plan.poison_candidates,
     )  # fmt: skip
 
 
@@ -256,7 +250,7 @@ def _update_pointer(pointer: PointerRecord, plan: DequeuePlan, params: DequeuePa
     if plan.remaining is not None or plan.first:
         pointer.last_active_us = params.now_us
     pointer.lease_id, pointer.lease_us = b"", 0
-    pointer.cursor, pointer.best_skipped = plan.cursor, int(plan.best_skipped)
+    pointer.cursor, pointer.best_skipped = plan.cursor.key, int(plan.cursor.best_skipped)
     pointer.deferred = deferred
     pointer.outcome = plan.remaining
 
@@ -288,9 +282,10 @@ def _requeue_op(
         tr.add_read_conflict_range(location.keys.vest_priority(0), location.keys.vest_end())
     if delay_us is None:
         begin, end = location.keys.item_range()
-        rows = tr.get_range(begin, end, limit=1)
+        dead_letters = {location.keys.item(item_id) for item_id, _, _ in plan.dead_letters}
+        rows = tr.get_range(begin, end, limit=1 + len(dead_letters))
         yield
-        if next(iter(rows), None) is None:
+        if all(row.key in dead_letters for row in rows):
             probe("a pointer is deleted")
             pointers.delete(tr, location, pointer)
             return PointerOutcome.DELETED, None

@@ -21,7 +21,7 @@ from fairlead.simulation.oracles.lease_expiries import PoisonCandidatesGoOneByOn
 from fairlead.simulation.oracles.leases import LeasesAreRespected
 from fairlead.simulation.oracles.limits import DequeuesTakeTheirShare, KindsKeepToTheirLimits
 from fairlead.simulation.oracles.work_conservation import NothingWaitsBesideFreeSlots
-from fairlead.zones.queue.dequeue_plan import Capacity
+from fairlead.zones.queue import dequeue_plan
 from fairlead.zones.top_level import process_pointers
 from tests.simulation.mutations.mutation import mutation
 
@@ -154,7 +154,7 @@ CONSUMERS = (
     ),
     mutation(
         "a visit takes all items that must run alone at once",
-        (Capacity.reserve_isolated, "self.poison_candidates -= 1", "pass"),
+        (dequeue_plan._Draft._can_isolate, "self._isolated += 1", "pass"),
         found_by=[PoisonCandidatesGoOneByOne.promise],
     ),
 )

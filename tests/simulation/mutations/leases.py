@@ -11,7 +11,7 @@ from fairlead.simulation.oracles.item_lifecycle import (
 )
 from fairlead.simulation.oracles.lease_expiries import FailuresAreCounted, LeaseExpiriesAreCounted
 from fairlead.simulation.oracles.leases import LeasesAreRespected, LeasesRunOnce
-from fairlead.zones.queue import dequeue_plan, poison_candidates
+from fairlead.zones.queue import dequeue, poison_candidates
 from fairlead.zones.queue.queue_zone import QueueZone
 from tests.simulation.mutations.mutation import mutation
 
@@ -52,15 +52,15 @@ LEASES = (
     mutation(
         "an item is leased by what a snapshot showed of it",
         (
-            dequeue_plan.plan_op,
-            "reads = [tr.get(location.keys.item(entry.id))",
-            "reads = [tr.snapshot.get(location.keys.item(entry.id))",
+            dequeue.IndexScan.read_records_op,
+            "tr.get(item_key(item_id))",
+            "tr.snapshot.get(item_key(item_id))",
         ),
         found_by=[HELD_BY_ONE, CountsEqualItems.promise, IndexNamesEveryItem.promise],
     ),
     mutation(
         "a dequeue takes over leases two seconds before they end",
-        (dequeue_plan.IndexScan.pick_op, "now_us=self.now_us,", "now_us=self.now_us + 2_000_000,"),
+        (dequeue.IndexScan._reader, "now_us=self.now_us,", "now_us=self.now_us + 2_000_000,"),
         found_by=[HELD_BY_ONE],
     ),
     mutation(
@@ -84,12 +84,12 @@ LEASES = (
     ),
     mutation(
         "a lapse is not counted, and so a poisonous item never runs alone",
-        (dequeue_plan.lease, "record.expiry_count += record.started", "pass"),
+        (dequeue.lease, "record.expiry_count += record.started", "pass"),
         found_by=[LAPSES],
     ),
     mutation(
         "a lapse counts although its item had not started",
-        (dequeue_plan.lease, "record.expiry_count += record.started", "record.expiry_count += 1"),
+        (dequeue.lease, "record.expiry_count += record.started", "record.expiry_count += 1"),
         found_by=[LAPSES],
     ),
     mutation(
@@ -99,12 +99,12 @@ LEASES = (
     ),
     mutation(
         "an item runs alone one lapse too late",
-        (poison_candidates.is_poison_candidate, ">= location.layout", "> location.layout"),
+        (poison_candidates.is_poison_candidate, ">= settings", "> settings"),
         found_by=[LAPSES],
     ),
     mutation(
         "an item that has started counts as started under its next lease, too",
-        (dequeue_plan.lease, "record.started = False", "pass"),
+        (dequeue.lease, "record.started = False", "pass"),
         found_by=[LAPSES],
     ),
     mutation(
@@ -131,7 +131,7 @@ LEASES = (
         (
             poison_candidates.poison_error,
             "if record.lease_id and record.ran_isolated:",
-            "if record.lease_id and is_poison_candidate(location, record):",
+            "if record.lease_id and is_poison_candidate(record, settings):",
         ),
         found_by=[TRIED],
     ),

@@ -65,8 +65,8 @@ POINTERS = (
         "a pointer is deleted because a snapshot showed its zone empty",
         (
             process_pointers._requeue_op,
-            "rows = tr.get_range(begin, end, limit=1)",
-            "rows = tr.snapshot.get_range(begin, end, limit=1)",
+            "rows = tr.get_range(begin, end, limit=1 + len(dead_letters))",
+            "rows = tr.snapshot.get_range(begin, end, limit=1 + len(dead_letters))",
         ),
         (
             process_pointers._requeue_op,
@@ -112,7 +112,7 @@ POINTERS = (
     ),
     mutation(
         "an index is read no further than what has vested of one priority",
-        (index_scan.read_vested, "if whole and bound == end:", "if whole:"),
+        (index_scan.VestedReader._seek_behind_bound, "None if at_end else self._bound", "None"),
         found_by=[IN_TIME],
     ),
     mutation(

@@ -3,15 +3,14 @@
 A visit looks through a bounded window at the front and a second one from where the last visit stopped.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from fairlead.zones.keyspace import IndexEntry
 from fairlead.zones.pipelining import Operation
-from fairlead.zones.queue import dequeue_plan
-from fairlead.zones.queue.dequeue_plan import IndexScan
+from fairlead.zones.queue import dequeue
+from fairlead.zones.queue.dequeue import IndexScan, plan_op
+from fairlead.zones.queue.dequeue_plan import FRONT, Capacity, Cursor, DequeuePlan
 from fairlead.zones.top_level import process_pointers
 from tests.simulation.races.missing_guards import Patch
 from tests.simulation.races.scene import Scene
@@ -25,7 +24,7 @@ VISITS_MAX = 10
 @pytest.fixture(autouse=True)
 def small_windows(monkeypatch: Patch) -> None:
     """Let a few items fill a window."""
-    monkeypatch.setattr(dequeue_plan, "WINDOW_KEYS", WINDOW_KEYS)
+    monkeypatch.setattr(dequeue, "WINDOW_KEYS", WINDOW_KEYS)
 
 
 def zone_full_of_faxes() -> Scene:
@@ -53,7 +52,12 @@ def test_what_can_run_is_found_behind_a_window_full_of_what_cannot() -> None:
 
 
 def test_without_going_on_from_where_the_last_visit_stopped_it_is_never_found(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(IndexScan, "set_cursor", lambda *_: None)
+    def without_cursor(
+        tr: Any, index_scan: IndexScan, capacity: Capacity, quantum: Any, _: Cursor, *, lease_us: int
+    ) -> Operation[DequeuePlan]:
+        return plan_op(tr, index_scan, capacity, quantum, FRONT, lease_us=lease_us)
+
+    monkeypatch.setattr(process_pointers, "plan_op", without_cursor)
     scene = zone_full_of_faxes()
     scene.has(lambda alice: alice.enqueue("mail"))
     assert visits_until_a_mail(scene) == VISITS_MAX
@@ -78,12 +82,11 @@ def test_what_is_enqueued_in_front_of_a_search_that_has_gone_far_is_found_at_onc
 
 def test_without_a_look_at_the_front_it_waits_until_the_search_comes_round(monkeypatch: Patch) -> None:
     class OnwardOnly(IndexScan):
-        def pick_op(
-            self, tr: Any, count_max: int, wanted: Callable[[], int]
-        ) -> Operation[list[tuple[IndexEntry, str]]]:
-            yield  # until it has been told
-            self._begin, self._second = self.cursor, True
-            return (yield from super().pick_op(tr, count_max, wanted))
+        def read_entries_op(self, tr: Any, cursor: Cursor) -> Operation[None]:
+            if self.entries.second_begin is None:
+                self._window = self._reader(cursor.key)
+                self.entries.second_begin = 0
+            return super().read_entries_op(tr, cursor)
 
     monkeypatch.setattr(process_pointers, "IndexScan", OnwardOnly)
     assert a_mail_comes_in_front_of_a_search(zone_full_of_faxes()) > 1
