@@ -172,22 +172,22 @@ class Files(LmdbFiles):
 
 
 class StagedMailbox(Mailbox):
-    """Letterboxes whose locks and words are the stage's: processes cannot be told apart by those of the system."""
+    """A mailbox with the stage's locks and wake-ups: the system's belong to one process, and cannot tell two apart."""
 
     stage: Stage
     locks: dict[int, StagedMailbox]
-    words: set[int]
+    wakeups: set[int]
 
     def acquire_slot(self) -> bool:
         self.stage.switch()
         return super().acquire_slot()
 
     def await_wakeup(self, wait_s: float) -> None:
-        self.stage.wait(lambda: self._number in self.words, timed=True)
-        self.words.discard(self.number)
+        self.stage.wait(lambda: self._slot in self.wakeups, timed=True)
+        self.wakeups.discard(self.slot)
 
-    def wake(self, number: int) -> None:
-        self.words.add(number)
+    def wake(self, slot: int) -> None:
+        self.wakeups.add(slot)
 
     def _try_lock(self, byte: int) -> bool:
         return self.locks.setdefault(byte, self) is self
@@ -243,7 +243,7 @@ class Shop:
             patch.setattr(engine, "CommitNotifier", lambda _: SimpleNamespace(notify=lambda: None))
             files = {"stage": stage, "env": self.env, "write_locks": self.write_locks}
             patch.setattr(engine, "LmdbFiles", type("_", (Files,), files))
-            staged_mailbox = type("_", (StagedMailbox,), {"stage": stage, "locks": {}, "words": set()})
+            staged_mailbox = type("_", (StagedMailbox,), {"stage": stage, "locks": {}, "wakeups": set()})
             patch.setattr(flat_combining, "Mailbox", staged_mailbox)
             patch.setattr(flat_combining, "WAKEUP_WAITS_MAX", 6)
             processes = [Process(stage, self.path) for _ in range(2)]
@@ -358,14 +358,14 @@ GUARDS = {
     "nor one that another process may have made": Guard(
         LmdbCommits._make, "any(request.commit_id for request in group)", "False", "_await_answer", True
     ),
-    "a log that was left in the middle of a commit is read anew": Guard(
+    "a log that was left in the middle of a commit is read again": Guard(
         StoredLog.begin, "if self._in_transaction:", "if False:", "_try_group", True
     ),
-    "LMDB's lock is let go of": Guard(group_commit._clear_frames, "error is not None", "False", WAITS, True),
-    "the lead among processes is given up": Guard(
-        CrossProcessCommit._lead, "self._is_leader = True  # Before", "pass  # Before", "try_become_leader", True
+    "LMDB's lock is released": Guard(group_commit._clear_frames, "error is not None", "False", WAITS, True),
+    "leadership among processes is given up": Guard(
+        CrossProcessCommit._try_to_lead, "self._is_leader = True  # Set", "pass  # Set", "try_become_leader", True
     ),
-    "a turn is given back": Guard(
+    "the exclusive section is released": Guard(
         EmbeddedStore._commit_all, "_release_if_held(self._section_lock)", "pass", "_release_if_held", True
     ),
 }

@@ -37,7 +37,7 @@ KEPT: list[Mailbox] = []
 def acquire_slot(_: Database, store: Path) -> int:
     KEPT.append(Mailbox(store))
     assert KEPT[-1].acquire_slot()
-    return KEPT[-1].number
+    return KEPT[-1].slot
 
 
 def post(db: Database, store: Path, name: bytes, batch: bytes) -> int:
@@ -140,9 +140,9 @@ def test_a_slot_whose_lock_was_lost_is_kept_by_whoever_uses_it_again(
 ) -> None:
     assert mailbox.acquire_slot()
     close_another_descriptor(store)
-    number = mailbox.number
+    number = mailbox.slot
     assert mailbox.acquire_slot()
-    assert mailbox.number == number
+    assert mailbox.slot == number
     assert other.ask(acquire_slot, store) != number
 
 
@@ -152,7 +152,7 @@ def test_a_slot_whose_lock_another_process_has_taken_is_left_to_it(
     assert mailbox.acquire_slot()
     close_another_descriptor(store)
     theirs = other.ask(post, store, b"letter-1", b"please")
-    assert theirs == mailbox.number
+    assert theirs == mailbox.slot
     assert mailbox.acquire_slot()
-    assert mailbox.number != theirs
+    assert mailbox.slot != theirs
     assert list(mailbox.batches()) == [(theirs, b"letter-1", b"please")]

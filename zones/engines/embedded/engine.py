@@ -1,8 +1,8 @@
 """The embedded engine: a shard in a directory, shared by any number of processes on one machine (LMDB).
 
-A transaction reads from an LMDB snapshot. A commit takes LMDB's write lock, looks through the commit log for changes to
-what it read, applies its writes in key order, appends what it conflicts on to the log, and is durable when LMDB's fsync
-returns. The log in the store is the truth; its newest entries are kept decoded, so that nothing is decoded twice.
+A transaction reads from an LMDB snapshot. A commit takes LMDB's write lock and checks the commit log for changes to
+what the transaction read. It applies its writes in key order, and appends the keys it conflicts on to the log. It is
+durable when LMDB's fsync returns. The log in the store decides; this process caches its newest entries decoded.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fairlead.zones.engines.api.clock import Clock
 from fairlead.zones.engines.api.database import Limits
 from fairlead.zones.engines.api.errors import FUTURE_VERSION, TRANSACTION_TOO_OLD, StoreError
 from fairlead.zones.engines.embedded.commit_notifier import CommitNotifier, Listener
-from fairlead.zones.engines.embedded.cross_process.flat_combining import CrossProcessCommit
+from fairlead.zones.engines.embedded.cross_process import CrossProcessCommit
 from fairlead.zones.engines.embedded.group_commit import GroupCommit, QueuedCommit
 from fairlead.zones.engines.embedded.lmdb_commit import SECTION_WAIT_S, LmdbCommits
 from fairlead.zones.engines.embedded.lmdb_files import LmdbFiles
@@ -38,13 +38,13 @@ from fairlead.zones.engines.optimistic.watches import Watches
 
 LIMITS: Final = Limits(key_bytes_max=511, value_bytes_max=100_000, transaction_bytes_max=TRANSACTION_BYTES_MAX)
 
-# A snapshot that its transaction neither uses nor ends is ended so long after its window has closed: a read that began
-# within the window may then finish.
+# A snapshot that its transaction neither uses nor ends is ended this long after its window has closed, so that a read
+# that began within the window can finish.
 GRACE_US: Final = 1_000_000
 
 
 class EmbeddedDatabase:
-    """A store in a directory, opened. Any number of these share one environment per process and path."""
+    """An open store in a directory. All databases of one process and path share one environment."""
 
     errors: tuple[type[Exception], ...] = (StoreError,)
     results_can_be_unknown = False
@@ -62,7 +62,7 @@ class EmbeddedDatabase:
         return Transaction(self, self._store, self._clock, self._random)
 
     def commit_sequence(self) -> int | None:
-        """Return the number of LMDB's last commit, by whichever process."""
+        """Return the number of LMDB's last commit, of any process."""
         self._store.end_expired_snapshots(self._clock.now_us())
         return self._store.commit_sequence()
 
@@ -71,7 +71,7 @@ class EmbeddedDatabase:
         return self._store.commit_notifier.listener()
 
     def exclusive_section(self) -> AbstractContextManager[object]:
-        """See `Database`; a commit takes a turn too, but for its waits for other processes and for the disk."""
+        """See `Database`. A commit runs in the section too, except while it waits for other processes or the disk."""
         return self._store.exclusive_section(SECTION_WAIT_S)
 
     def burst(self, tr: database.Transaction) -> AbstractContextManager[database.Transaction]:
@@ -83,7 +83,7 @@ class EmbeddedDatabase:
         return self._store.files.write_lock.find_stall(self._clock)
 
     def close(self) -> None:
-        """Give the environment back; it is closed when the last database of this process on it is."""
+        """Release the environment. It is closed with the last database of this process that uses it."""
         self._release()
 
 
@@ -91,7 +91,7 @@ class EmbeddedStore:
     """Snapshots of, and commits to, one environment."""
 
     limits = LIMITS
-    backoff_us = 2_000  # FoundationDB's is 10 ms, for commits that take several times as long as these.
+    backoff_us = 2_000  # FoundationDB's is 10 ms, and its commits take several times as long.
 
     def __init__(self, path: Path, clock: Clock) -> None:
         self.path = path
@@ -107,7 +107,7 @@ class EmbeddedStore:
             self.files, self.log, self.cross_process, self.exclusive_section, self._lock_watchdog.watched_wait
         )
         self.group = GroupCommit(self._commit_all, lambda request: request.call_back(self.watches))
-        self._pause: object = None  # while it stands still
+        self._pause: object = None  # the token of a pause, while this store is paused
         self._holds_reads = False
         self._open_snapshots: dict[int, weakref.ref[LmdbSnapshot]] = {}
         self._serials = itertools.count()
@@ -125,7 +125,7 @@ class EmbeddedStore:
         return snapshot
 
     def snapshot_at(self, clock: Clock, version: int) -> LmdbSnapshot:
-        """Return the newest snapshot if that is of `version`: LMDB opens no older ones (1007)."""
+        """Return the newest snapshot if it is of `version`. LMDB opens no older ones (1007)."""
         snapshot = self.snapshot(clock)
         newest = snapshot.version()
         if newest == version:
@@ -139,7 +139,7 @@ class EmbeddedStore:
         return self.group.submit(request)
 
     def exclusive_section(self, wait_s: float) -> _ExclusiveSection:
-        """Return a turn to take, or to go on without after `wait_s`. So nobody can wait for it for ever."""
+        """Return the exclusive section. After `wait_s` a thread goes on without it, so no wait is unlimited."""
         return _ExclusiveSection(self._section_lock, wait_s)
 
     def commit_sequence(self) -> int:
@@ -147,7 +147,7 @@ class EmbeddedStore:
         return self.files.last_transaction()
 
     def end_expired_snapshots(self, now_us: int) -> None:
-        """End the snapshots that have outlived their window, so that nobody's forgotten transaction pins pages."""
+        """End the snapshots that are older than their window, so that a forgotten transaction pins no pages."""
         for serial, reference in list(self._open_snapshots.items()):
             snapshot = reference()
             if snapshot is None:
@@ -158,9 +158,9 @@ class EmbeddedStore:
                 return  # They are in the order of their opening.
 
     def end_all_snapshots(self) -> None:
-        """End all snapshots of this process, and wait for the reads that are under way on other threads.
+        """End all snapshots of this process, and wait for running reads of other threads.
 
-        The caller holds back what would begin meanwhile: the wait would not end while it comes and goes.
+        The caller must hold back new reads. Otherwise the wait might not end.
         """
         for reference in list(self._open_snapshots.values()):
             snapshot = reference()
@@ -170,7 +170,7 @@ class EmbeddedStore:
         self.files.await_reads()
 
     def _commit_all(self, requests: list[CommitRequest]) -> None:
-        """Commit what is queued, on the thread that leads the group. Interrupted, it can be called again."""
+        """Commit queued requests, on the thread of the group's leader. It can be called again after an interruption."""
         group = [request for request in requests if request.begin()]
         if not group:
             return
@@ -180,7 +180,7 @@ class EmbeddedStore:
             self._commits.make(group)
             answered = True
         finally:
-            if not answered:  # An interruption may have left the turn taken.
+            if not answered:  # An interruption may have left the section locked.
                 _release_if_held(self._section_lock)
         for request in group:
             outcome = request.outcome
@@ -206,15 +206,15 @@ class EmbeddedStore:
             self._resume()
 
     def before_fork(self) -> None:
-        """Stand still, without a snapshot: see `LmdbFiles.close_inherited`."""
+        """Pause, and end all snapshots: see `LmdbFiles.close_inherited`."""
         self._stop()
 
     def after_fork_in_parent(self) -> None:
-        """Go on."""
+        """Resume."""
         self._resume()
 
     def _stop(self) -> None:
-        """Finish the commit and the reads under way, hold back the next, and end the snapshots."""
+        """Finish the running commit and reads, hold back new ones, and end the snapshots."""
         self._pause = self.group.pause()
         self._holds_reads = self.files.hold_reads()
         self.end_all_snapshots()
@@ -228,7 +228,7 @@ class EmbeddedStore:
             self._pause = None
 
     def after_fork_in_child(self) -> None:
-        """Become a store of the child's own; opened by its first transaction."""
+        """Become a store of the child. Its first transaction opens the environment again."""
         self.group.reset()
         self.cross_process.reset()
         self.commit_notifier.reset()
@@ -240,7 +240,7 @@ class EmbeddedStore:
 
 
 class _ExclusiveSection:
-    """A turn of long bodies and commits: a context, and a class of its own because each commit takes two of them."""
+    """The exclusive section as a context. Not a generator, because each commit enters it twice."""
 
     __slots__ = ("_lock", "_wait_s")
 
@@ -254,7 +254,7 @@ class _ExclusiveSection:
             self._lock.acquire(timeout=self._wait_s)
             entered = True
         finally:
-            if not entered:  # Interrupted, it may have been taken or not.
+            if not entered:  # After an interruption the lock may be held or not.
                 _release_if_held(self._lock)
 
     def __exit__(self, *_: object) -> None:
@@ -264,14 +264,14 @@ class _ExclusiveSection:
 def _release_if_held(lock: Any) -> None:
     try:
         lock.release()
-    except RuntimeError:  # This thread has it not.
+    except RuntimeError:  # This thread does not hold it.
         return
 
 
 # --- One store per path and process ---
 
 _stores: dict[Path, EmbeddedStore] = {}
-# Reentrant: a database that the collector finds while this thread holds it is released at once.
+# Reentrant: the garbage collector may release a database on a thread that holds this lock.
 _stores_lock = threading.RLock()
 _forking: list[EmbeddedStore] = []
 

@@ -1,7 +1,7 @@
 """Commits to an LMDB environment: checked against the commit log, applied in key order, logged, made durable.
 
-A group goes into one LMDB transaction, with what other processes have handed in (`flat_combining`); if that fails, each
-of the group goes into one of its own.
+A group goes into one LMDB transaction, with the requests of other processes (`cross_process`). If this transaction
+fails, each commit of the group gets a transaction of its own.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from typing import Final, NamedTuple
 import lmdb
 
 from fairlead.zones.engines.api.errors import COMMIT_UNKNOWN_RESULT, NOT_COMMITTED, StoreError
-from fairlead.zones.engines.embedded.cross_process.flat_combining import CrossProcessCommit
+from fairlead.zones.engines.embedded.cross_process import CrossProcessCommit
 from fairlead.zones.engines.embedded.lmdb_files import LmdbFiles, end_broken
 from fairlead.zones.engines.embedded.stored_log import VERSION_GAP, StoredLog
 from fairlead.zones.engines.optimistic.commit import CommitRequest, Outcome, version_stamp
 from fairlead.zones.engines.optimistic.reserved_keys import EMPTY_KEY
 from fairlead.zones.engines.optimistic.writes import Mutations
 
-SECTION_WAIT_S: Final = 0.02  # Some bodies of 128 visits, which take seven milliseconds each.
+SECTION_WAIT_S: Final = 0.02  # Some bodies that process 128 pointers, which take seven milliseconds each.
 SECTION_WAIT_LOCKED_S: Final = 0.002  # Other processes wait as well.
 
 
 class _PendingCommit(NamedTuple):
-    """What a commit of LMDB comes to for a group, if LMDB gets to its end."""
+    """The outcomes that a group gets if LMDB completes this commit."""
 
     txn: lmdb.Transaction[bytes]
     group: Sequence[CommitRequest]
@@ -45,7 +45,7 @@ class LmdbCommits:
         exclusive_section: Callable[[float], AbstractContextManager[None]],
         watched_wait: Callable[[], AbstractContextManager[None]],
     ) -> None:
-        """Share `exclusive_section` with this process's long bodies; wait under `watched_wait` (`LockWatchdog`)."""
+        """Share `exclusive_section` with the long bodies of this process. `watched_wait`: see `LockWatchdog`."""
         self._files = files
         self._log = log
         self._cross_process = cross_process
@@ -54,10 +54,9 @@ class LmdbCommits:
         self._pending_commit: _PendingCommit | None = None
 
     def make(self, group: Sequence[CommitRequest]) -> None:
-        """Make commits, or have them made by another process; each has its `outcome` then.
+        """Make commits, or let another process make them. Each then has its `outcome`.
 
-        An exception that is raised in this thread may end it anywhere. Called again, it goes on: no commit is made
-        twice.
+        A signal handler's exception may end this call anywhere. Called again, it continues, and makes no commit twice.
         """
         try:
             self._settle_interrupted()
@@ -68,11 +67,11 @@ class LmdbCommits:
             self._cross_process.step_down()
 
     def _make(self, group: Sequence[CommitRequest]) -> None:
-        # One that has a mark was being handed in when this thread was interrupted. The log tells what came of that.
+        # A request with a commit id was being submitted when this thread was interrupted. The log shows its outcome.
         if not any(request.commit_id for request in group):
             try:
                 outcomes = self._cross_process.submit(group, self._last_version)
-            except StoreError as error:  # It was closed before anything was handed in.
+            except StoreError as error:  # The store was closed before anything was submitted.
                 outcomes = [error] * len(group)
             if outcomes is not None:
                 _set_outcomes(group, outcomes)
@@ -80,7 +79,7 @@ class LmdbCommits:
         self._commit(group, combined=True)
 
     def _settle_interrupted(self) -> None:
-        """Note the outcomes of a commit that LMDB has made, after which this thread was interrupted."""
+        """Set the outcomes of a commit that LMDB had completed when this thread was interrupted."""
         pending_commit = self._pending_commit
         if pending_commit is not None:
             if _has_ended(pending_commit.txn):
@@ -95,16 +94,16 @@ class LmdbCommits:
         return version
 
     def _commit(self, group: Sequence[CommitRequest], *, combined: bool) -> None:
-        """Commit a group in one LMDB transaction; if that fails, each on its own, so that none fails for another.
+        """Commit a group in one LMDB transaction. If it fails, commit each alone, so that none fails for another.
 
-        `combined`: with what other processes want committed.
+        `combined`: with the requests of other processes.
         """
         try:
             self._try_group_growing_map(group, combined)
         except lmdb.Error as error:
             self._after_failure(group, combined, error)
         except StoreError as error:
-            # Of one that was handed in, nobody has looked yet whether another process made it.
+            # A submitted request has a commit id. It is unknown whether another process made its commit.
             _set_outcomes(group, [_unknown(error) if request.commit_id else error for request in group])
 
     def _after_failure(self, group: Sequence[CommitRequest], combined: bool, error: lmdb.Error) -> None:
@@ -126,10 +125,10 @@ class LmdbCommits:
             self._files.grow()
 
     def _try_group(self, group: Sequence[CommitRequest], combined: bool) -> None:
-        """Check, apply and log each request in turn, and commit them together; nothing is kept if this raises."""
+        """Check, apply and log each request in turn, and commit them together. If this raises, nothing is stored."""
         log = self._log
         with self._exclusive_section(SECTION_WAIT_S):
-            pass  # Let the body under way end now: while this thread has the write lock, other processes wait.
+            pass  # Let the running body end first: while this thread holds the write lock, other processes wait.
         txn = self._begin_write()
         finished = False
         try:
@@ -158,7 +157,7 @@ class LmdbCommits:
         finally:
             if not finished:
                 end_broken(txn)
-                # What the calls that failed still hold of it; the last reference aborts it: see `end_broken`.
+                # The frames of the failed calls still refer to it, and its last reference aborts it: see `end_broken`.
                 traceback.clear_frames(sys.exc_info()[2])
                 del txn
         for batch, answer in zip(batches, answers, strict=True):
@@ -166,10 +165,10 @@ class LmdbCommits:
         self._cross_process.step_down()
 
     def _begin_write(self) -> lmdb.Transaction[bytes]:
-        """Take the write lock; who waits for it is watched."""
+        """Take the write lock. A wait for it is watched."""
         if self._files.write_lock.is_free():
-            # One that is taken at this very moment, by a process that is stopped at this very moment, goes unwatched
-            # here; the next process that wants to write finds it taken.
+            # A process may take the lock at this very moment, and be stopped. Then this wait is not watched, but the
+            # waits of later writers are.
             return self._files.begin_write()
         with self._watched_wait():
             return self._files.begin_write()
@@ -179,7 +178,7 @@ class LmdbCommits:
         if request.commit_id:
             try:
                 made = log.find(txn, request.commit_id, request.floor)
-            except StoreError as error:  # This process slept for seconds over it.
+            except StoreError as error:  # This process slept for seconds, and the log is pruned.
                 return _unknown(error)
             if made is not None:
                 return made, request.writes.touched()
@@ -208,7 +207,7 @@ def _set_outcomes(group: Sequence[CommitRequest], outcomes: Sequence[Outcome]) -
 
 
 def _has_ended(txn: lmdb.Transaction[bytes]) -> bool:
-    """Whether LMDB was told to commit or abort a write transaction, and has done so."""
+    """Return whether LMDB has committed or aborted a write transaction."""
     try:
         txn.id()
     except lmdb.Error:
@@ -229,7 +228,7 @@ def _apply(txn: lmdb.Transaction[bytes], mutations: Mutations) -> None:
         if not values[0][0]:
             txn.put(EMPTY_KEY, values[0][1])
             values = values[1:]
-        # In key order through one cursor: LMDB then finds most places on the page it has at hand.
+        # In key order through one cursor: LMDB then finds most keys on the page of the key before.
         txn.cursor().putmulti(values)
 
 
@@ -239,7 +238,7 @@ def _clear_range(txn: lmdb.Transaction[bytes], begin: bytes, end: bytes) -> None
     cursor = txn.cursor()
     found = cursor.set_range(begin) if begin else cursor.first()
     while found and cursor.key() < end:
-        # The cursor is then on the next pair, or past the last: without a key.
+        # The cursor is now on the next pair, or past the last one and has no key.
         found = cursor.delete() and bool(cursor.key())
 
 

@@ -1,7 +1,9 @@
-"""Commits as bytes, so that another process can make them: what `flat_combining` leaves in a `mailbox`.
+"""Commit requests as bytes, so that another process can make the commits.
 
-Each commit in a letter has a mark, a key that nobody else writes and that no user can. It goes into the commit log with
-what the commit conflicts on, so the log tells for certain whether a commit was made, whoever dies when.
+`flat_combining` posts them in a `mailbox`. A request batch holds the commits of one group. Each commit has a commit id:
+a key that only this commit writes, and that no user can write. The leader stores the commit id in the commit log, with
+the keys that the commit conflicts on. So the log shows for certain whether a commit was made, whichever process dies,
+and at whatever instant.
 """
 
 from __future__ import annotations
@@ -21,8 +23,8 @@ from fairlead.zones.engines.optimistic.ranges import KEYS_END, KeySet, Range
 from fairlead.zones.engines.optimistic.writes import PendingAtomics, Writes
 
 _COMMIT_ID_BEGIN: Final = KEYS_END + b"mark"
-COMMITS_MAX: Final = 64  # In a letter.
-WRITES_MAX: Final = 200  # Some twenty small enqueues. What is larger gains little by company, and is long to pack.
+COMMITS_MAX: Final = 64  # In a batch.
+WRITES_MAX: Final = 200  # Some twenty small enqueues. A larger batch gains little by sharing, and takes long to pack.
 
 _OPERATIONS: Final[dict[str, Atomic]] = {
     operation.__name__: operation
@@ -32,14 +34,14 @@ _OPERATIONS: Final[dict[str, Atomic]] = {
     )
 }  # fmt: skip
 
-# What `unpack` and `unpack_answer` raise of what another version wrote, or is damaged.
+# The errors of `unpack` and `unpack_answer` for bytes that another version wrote, or that are damaged.
 UNDECODABLE: Final = (msgspec.MsgspecError, ValueError, RecursionError, KeyError)
 
 _Keys = tuple[list[bytes], list[Range]]
 
 
 class _Commit(msgspec.Struct, array_like=True):
-    """One commit. `reads` is None with `read_version`. `pending` holds names and parameters of atomic operations."""
+    """One commit. `reads` and `read_version` are None together. `pending`: atomic operations, by name and parameter."""
 
     read_version: int | None
     reads: _Keys | None
@@ -62,15 +64,15 @@ _decode_answer = msgspec.msgpack.Decoder(list[int]).decode
 
 
 def commit_id_of(batch: bytes, number: int) -> bytes:
-    """Return the mark of commit `number` of the letter that is called `batch`."""
+    """Return the id of commit `number` of the batch named `batch`."""
     return _COMMIT_ID_BEGIN + batch + bytes([number])
 
 
 def pack(requests: Sequence[CommitRequest], floor: int) -> bytes | None:
-    """Return a letter that asks for some commits; None if they are too many, or one waits for its versionstamp.
+    """Return some commits as a batch; None if they are too many, or if one of them needs its versionstamp.
 
     Args:
-      floor: a version before all of them: their marks are looked for above it.
+      floor: a version before all of them. The leader looks for their commit ids above it.
     """
     if len(requests) > COMMITS_MAX or sum(len(request.writes.entries) for request in requests) > WRITES_MAX:
         return None
@@ -101,10 +103,10 @@ def _packed(request: CommitRequest) -> _Commit:
 
 
 def unpack(name: bytes, batch: bytes, clock: Clock) -> list[CommitRequest]:
-    """Return the commits that a letter asks for, marked.
+    """Return the commits of a batch, with their commit ids.
 
     Raises:
-      One of `UNDECODABLE`: another version of this program wrote it, or it is damaged.
+      One of `UNDECODABLE`: another version of this program wrote the batch, or the batch is damaged.
     """
     read = _decode(batch)
     return [
@@ -129,12 +131,12 @@ def _unpacked(commit: _Commit, commit_id: bytes, floor: int, clock: Clock) -> Co
 
 
 def pack_answer(outcomes: Sequence[Outcome]) -> bytes:
-    """Return the answer to a letter: per commit its version, or the error's number, negative."""
+    """Return the answer to a batch: for each commit its version, or the negative number of its error."""
     return _encode([-outcome.code if isinstance(outcome, StoreError) else outcome[0] for outcome in outcomes])
 
 
 def unpack_answer(answer: bytes, requests: Sequence[CommitRequest]) -> list[Outcome]:
-    """Return what became of the commits of a letter. Raises as `unpack`."""
+    """Return the outcomes of a batch's commits. Raises as `unpack`."""
     numbers = _decode_answer(answer)
     return [
         (number, request.writes.touched()) if number > 0 else StoreError(-number)

@@ -1,20 +1,22 @@
-"""Joint commits: processes that wait at the same time share one LMDB transaction, and with it one fsync.
+"""Cross-process group commit: processes that wait at the same time share one LMDB transaction, and its fsync.
 
-One process has the lead. Who wants to commit meanwhile leaves a letter, and waits for a word; the one that leads
-commits what it finds in the boxes together with its own, answers, steps down, and wakes one that came too late, to lead
-next.
+One process is leader. A process that cannot become leader is a follower: it posts its commit requests in its mailbox
+slot and waits for a wake-up. The leader commits the posted requests with its own, answers them, and steps down. Then it
+wakes one follower whose request came too late, which becomes the next leader.
 
-The lead and the letters only save work. What keeps commits apart is LMDB's write lock, and what tells whether a commit
-was made is its mark in the commit log; both are right whoever is stopped, killed, or asleep, wherever:
-    who leads is stopped                    others go on without the lead after a second, and then wait for LMDB's lock
-    who leads dies, with or without a commit, or its answer is lost
-                                            its lead is free; who takes it looks for its own mark before it commits
-    a letter is found twice                 so does whoever commits it
-    who left a letter is interrupted        it looks for its own mark and commits, and only then goes its way
-    who left a letter dies                  its letter is thrown away; or it was committed a moment before
-    who left a letter sleeps for five seconds, and who led has died
-                                            the log may have forgotten: 1021
-A letter is taken back, and a commit found or made, under LMDB's lock only: nobody else is at it then.
+Leadership and mailbox only save work; correctness does not depend on them. LMDB's write lock keeps commits apart. The
+commit id in the commit log shows whether a commit was made. This holds whatever happens to a process:
+
+    the leader is stopped             after a second the followers go on without a leader, and wait for LMDB's lock
+    the leader dies, or its answer is lost
+                                      leadership is free; each follower looks for its own commit id before it commits
+    a request is found twice          the process that commits it looks for its commit id first
+    a follower is interrupted         it looks for its commit id and commits before it raises
+    a follower dies                   its request is discarded, or was committed a moment before
+    a follower sleeps for five seconds, and the leader has died
+                                      the log may no longer have the commit id: error 1021
+
+A request is withdrawn, and a commit looked for or made, only under LMDB's write lock: one process at a time does so.
 """
 
 from __future__ import annotations
@@ -38,18 +40,18 @@ from fairlead.zones.engines.embedded.cross_process.commit_requests import (
 from fairlead.zones.engines.embedded.cross_process.mailbox import BATCH_BYTES_MAX, NAME_BYTES, Mailbox
 from fairlead.zones.engines.optimistic.commit import CommitRequest, Outcome
 
-# A word that does not come is waited for so long; then whoever leads may have died, or is in another container.
+# A follower waits this long for a wake-up. After that the leader may have died, or be in another container.
 WAKEUP_WAIT_S: Final = 0.002
-WAKEUP_WAITS_MAX: Final = 500  # And after so many in vain it is stopped, perhaps.
+WAKEUP_WAITS_MAX: Final = 500  # After this many waits without an answer the leader is perhaps stopped.
 
-# The time in which a process that has been answered is back with its next commit. Only as long as others have left
-# letters since this process had the lead before; so two take turns no more, and do in one commit what took two.
+# A process that got its answer is back with its next commit within this time. A leader waits for it only if others have
+# posted requests since this process led before. So two processes share each commit, and do not alternate.
 LINGER_S: Final = 5e-5
 LINGERS_MAX: Final = 3
 
 
 class RequestBatch:
-    """A letter of another process: where to answer, and what it asks for."""
+    """The commit requests of another process, with the slot and the name that an answer needs."""
 
     __slots__ = ("name", "requests", "slot")
 
@@ -60,10 +62,13 @@ class RequestBatch:
 
 
 class CrossProcessCommit:
-    """This process's part in the joint commits of a store. One thread at a time: the leader of its group."""
+    """The part of one process in the cross-process group commit of a store.
+
+    One thread at a time uses it: the leader of the process's own group (`group_commit`).
+    """
 
     def __init__(self, store: Path, watched_wait: Callable[[], AbstractContextManager[None]]) -> None:
-        """Do nothing yet. `watched_wait`: what to wait within."""
+        """Open nothing yet. `watched_wait`: the context of each wait for another process (`LockWatchdog`)."""
         self._store = store
         self._watched_wait = watched_wait
         self._mailbox: Mailbox | None = None
@@ -75,15 +80,17 @@ class CrossProcessCommit:
         self._count = 0
 
     def submit(self, requests: Sequence[CommitRequest], last_version: Callable[[], int]) -> list[Outcome] | None:
-        """Take the lead, or let who has it commit; return what became of the commits, or None: commit them now.
+        """Become leader, or let the leader commit.
+
+        Returns the outcomes if the leader made the commits. Returns None if the caller must make them now.
 
         Args:
-          last_version: answers with the version of the last commit; asked only if these are handed in.
+          last_version: returns the version of the last commit. Called only if the requests are posted.
         """
         mailbox = self._open_mailbox()
         if mailbox is None:
             return None
-        if self._lead(mailbox) or not mailbox.acquire_slot():
+        if self._try_to_lead(mailbox) or not mailbox.acquire_slot():
             return None
         name = self._new_name(mailbox, requests[0].clock)
         floor = last_version()
@@ -98,11 +105,11 @@ class CrossProcessCommit:
         try:
             return None if answer is None else unpack_answer(answer, requests)
         except UNDECODABLE:
-            return None  # The log tells whether they were made.
+            return None  # The log shows whether they were made.
 
-    def _lead(self, mailbox: Mailbox) -> bool:
-        """Take the lead, if it is free, and wait a little for as many letters as there were lately."""
-        self._is_leader = True  # Before it has: `step_down` gives up what an interruption leaves half taken.
+    def _try_to_lead(self, mailbox: Mailbox) -> bool:
+        """Become leader if there is none, and wait a moment for as many followers as there were lately."""
+        self._is_leader = True  # Set first, so that `step_down` releases a lock that an interruption left taken.
         self._is_leader = mailbox.try_become_leader()
         if self._is_leader:
             for _ in range(LINGERS_MAX):
@@ -114,9 +121,9 @@ class CrossProcessCommit:
         return self._is_leader
 
     def _await_answer(self, mailbox: Mailbox) -> bytes | None:
-        """Wait for the answer; None if this process has the lead by now, or should go on without it."""
+        """Return the answer; None if this process has become leader, or should go on without a leader."""
         for _ in range(WAKEUP_WAITS_MAX):
-            if self._lead(mailbox):
+            if self._try_to_lead(mailbox):
                 return None
             mailbox.await_wakeup(WAKEUP_WAIT_S)
             answer = mailbox.answer()
@@ -125,28 +132,28 @@ class CrossProcessCommit:
         return None
 
     def withdraw(self) -> None:
-        """Commit alone what was handed in. Under LMDB's write lock."""
+        """Withdraw the posted requests, for this process to commit itself. Only under LMDB's write lock."""
         if self._mailbox is not None:
             self._mailbox.withdraw()
 
     def batches(self, clock: Clock) -> list[RequestBatch]:
-        """Return what others wait for. Under LMDB's write lock."""
+        """Return the posted requests of the followers, if this process is leader. Only under LMDB's write lock."""
         found = []
         if self._is_leader and self._mailbox is not None:
-            for slot, name, text in self._mailbox.batches():
+            for slot, name, packed in self._mailbox.batches():
                 try:
-                    found.append(RequestBatch(slot, name, unpack(name, text, clock)))
+                    found.append(RequestBatch(slot, name, unpack(name, packed, clock)))
                 except UNDECODABLE:
-                    continue  # Another version's; it will come round to it itself.
+                    continue  # Another version posted it; its process will commit it itself.
         return found
 
     def answer(self, batch: RequestBatch, outcomes: Sequence[Outcome]) -> None:
-        """Tell who left a letter what became of its commits, once that is durable."""
+        """Send a follower the outcomes of its commits, once they are durable."""
         assert self._mailbox is not None
         self._mailbox.put_answer(batch.slot, batch.name, pack_answer(outcomes))
 
     def step_down(self) -> None:
-        """Give up the lead, if this process has it, and call the next."""
+        """Give up leadership, if this process has it, and wake the next leader."""
         if self._is_leader and self._mailbox is not None:
             self._mailbox.step_down()
             self._is_leader = False
@@ -154,12 +161,12 @@ class CrossProcessCommit:
                 self._mailbox.wake(slot)
 
     def close(self) -> None:
-        """Give the box back, and take no other."""
+        """Release the slot, and take no other."""
         self._disabled = True
         self.reset()
 
     def reset(self) -> None:
-        """Let go of the box; in a forked child it is the parent's."""
+        """Close the mailbox. In a forked child the slot stays the parent's."""
         if self._mailbox is not None:
             self._mailbox.close()
             self._mailbox = None
@@ -169,11 +176,11 @@ class CrossProcessCommit:
         if self._mailbox is None and not self._disabled:
             try:
                 self._mailbox = Mailbox(self._store)
-            except (OSError, ValueError):  # No room, no right: this process commits alone, as ever.
+            except (OSError, ValueError):  # No space, or no permission: this process commits without the others.
                 self._disabled = True
         return self._mailbox
 
     def _new_name(self, mailbox: Mailbox, clock: Clock) -> bytes:
-        """Return a name that no letter has had, of this store: the box, and a count up from when it was taken."""
+        """Return a name that no other batch of this store has: the slot, and a count from its first batch's time."""
         self._count = self._count + 1 if self._count else clock.now_us()
-        return bytes([mailbox.number]) + self._count.to_bytes(NAME_BYTES - 1, "big")
+        return bytes([mailbox.slot]) + self._count.to_bytes(NAME_BYTES - 1, "big")
