@@ -139,7 +139,7 @@ def _lines(found: Sequence[ShardStatus], errors: Mapping[str, Exception]) -> Ite
             yield f"  Do: {remedy}"
     for each in found:
         if each.stall:
-            yield f"{each.name}: nobody can write; the write lock is held by {each.stall.who}"
+            yield f"{each.name}: nobody can write; the write lock is held by {each.stall.holder}"
             yield f"  Do: {each.stall.remedy}"
         yield from _damage(each)
         yield from _held_back(each)

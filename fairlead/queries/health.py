@@ -40,7 +40,7 @@ def _of(result: ShardResult[ShardStatus]) -> Iterable[Concern]:
         yield Concern(Severity.ALARM, f"Shard {name} cannot be read: {result.sentence}", "/", result.remedy)
         return
     if status.stall is not None:
-        message = f"Nobody can write to shard {name}: the lock is held by {status.stall.who}"
+        message = f"Nobody can write to shard {name}: the lock is held by {status.stall.holder}"
         yield Concern(Severity.ALARM, message, "/", status.stall.remedy)
     live = sum(each.live for each in status.consumers)
     waiting = sum(status.depth.values())

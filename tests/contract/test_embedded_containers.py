@@ -70,7 +70,7 @@ def test_a_process_whose_number_another_container_uses_is_told_what_to_do(tmp_pa
         assert line_of(first) == line_of(other) == "committed\n"
         with running(KEEP, tmp_path / "store") as second:
             said = line_of(second)
-    assert "a process of the same number, in another container, has the store open" in said
+    assert "a process with the same process id, in another container, has the store open" in said
     assert "pid=1" in said
     assert "docker run --pid=container:" in said
     assert "disk" not in said
@@ -83,5 +83,5 @@ def test_whoever_waits_does_not_take_itself_for_the_holder_of_the_write_lock(tmp
         assert number == 2
         with running(OPEN, tmp_path / "store", number=number) as waiting:
             said = line_of(waiting)
-    assert "held by a process that cannot be told from here" in said
+    assert "held by an unknown process" in said
     assert f"-KILL {number}" not in said

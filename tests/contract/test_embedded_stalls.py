@@ -154,7 +154,7 @@ def test_a_holder_of_whom_nothing_is_known_is_not_taken_for_another_process(
         stall = write_stall(db)
         assert stall is not None
         assert stall.pid is None
-        assert str(pid) not in stall.who + stall.remedy
+        assert str(pid) not in stall.holder + stall.remedy
         assert "lock.mdb" in stall.remedy
         os.kill(pid, signal.SIGCONT)
 
@@ -199,7 +199,7 @@ def test_a_process_that_may_have_no_more_threads_waits_unwatched_and_then_writes
     start = threading.Thread.start
 
     def start_no_watch(thread: threading.Thread) -> None:
-        if thread.name == "stall watch":
+        if thread.name == "lock watchdog":
             raise RuntimeError("can't start new thread")
         start(thread)
 

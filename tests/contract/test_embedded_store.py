@@ -344,7 +344,7 @@ def test_too_little_address_space_is_not_taken_for_a_disk_that_fails(tmp_path: P
         error = refused(tmp_path / "store")
     finally:
         resource.setrlimit(resource.RLIMIT_AS, limits)
-    assert error.reason == "there is no memory or address space left"
+    assert error.reason == "there is no free memory or address space"
     opened(tmp_path / "store").close()
 
 

@@ -1,9 +1,10 @@
-"""The bell: a process that waits for others' commits is woken by one, and does not have to ask again and again.
+"""Commit notifier: wakes processes that wait for commits of other processes, so that they need not poll often.
 
-A mapped file beside the store has a byte for each seat. Who listens takes a seat: it binds the seat's datagram socket,
-which no two can, and sets the byte. Who commits sends a word to every seat that is taken by another process. A word is
-a hint and may be lost, early or vain; a seat whose owner has died is cleared by whoever finds out. Linux only, and
-within one network namespace: across them words do not arrive.
+A mapped file beside the store has one byte per slot. A listener occupies a slot: it binds the slot's datagram socket,
+which only one process can, and sets the byte. A process that commits notifies every slot that another process occupies.
+
+Notifications are best effort: one can be lost, early or without a commit. A process that finds the owner of a slot dead
+clears the byte. Linux only, and within one network namespace: notifications do not cross it.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ FILE: Final = "bell"
 SLOTS: Final = 64
 _BYTES: Final = 4_096
 _NO_LISTENERS: Final = bytes(SLOTS)
-_OWNER_GONE: Final = ConnectionRefusedError, FileNotFoundError  # by a socket whose owner has died, or was never there
+_OWNER_GONE: Final = ConnectionRefusedError, FileNotFoundError  # Raised if the slot's owner has died.
 
 
 class CommitNotifier:
-    """One store's bell, as one process uses it; thread-safe."""
+    """The notifier of one store, as one process uses it; thread-safe."""
 
     def __init__(self, store: Path) -> None:
         """Open nothing yet."""
@@ -40,7 +41,7 @@ class CommitNotifier:
         self._disabled = sys.platform != "linux"
 
     def notify(self) -> None:
-        """Tell whoever listens in other processes that something was committed. Costs a microsecond if nobody does."""
+        """Notify listeners of other processes of a commit. Costs a microsecond, and some 5 µs per listener."""
         if self._map is None and not self._open():
             return
         assert self._map is not None
@@ -55,10 +56,10 @@ class CommitNotifier:
                 except _OWNER_GONE:
                     self._map[slot] = 0
                 except OSError:
-                    continue  # It has been told so often that it will wake anyway.
+                    continue  # Its queue of notifications is full, so it wakes anyway.
 
     def listener(self) -> Listener | None:
-        """Take a seat and return what listens there; None if that cannot be had here, or every seat is taken."""
+        """Occupy a slot and return its listener; None if this system has no notifier, or every slot is occupied."""
         if self._map is None and not self._open():
             return None
         listener_socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -66,31 +67,31 @@ class CommitNotifier:
             try:
                 listener_socket.bind(self._address + str(slot))
             except OSError:
-                continue  # It is taken.
+                continue  # Another process occupies it.
             self._own_slots.add(slot)
             return Listener(self, slot, listener_socket)
         listener_socket.close()
         return None
 
     def close(self) -> None:
-        """Ring no more, and let nobody take a seat."""
+        """Notify no more, and give out no more listeners."""
         self._disabled = True
         self.reset()
 
     def reset(self) -> None:
-        """Let go of it; in a forked child, of the parent's."""
+        """Close socket and file. In a forked child the slots stay the parent's."""
         self._own_slots.clear()
         self._opening = threading.Lock()
         if self._socket is not None:
             self._socket.close()
-        self._socket = self._map = None  # A listener may still hold the map, and lets go of it.
+        self._socket = self._map = None  # The map is closed with the last listener that holds it.
 
     def occupy(self, slot: int) -> None:
-        """Note that somebody listens on a seat."""
+        """Set the byte of a slot."""
         self._set(slot, 1)
 
     def vacate(self, slot: int) -> None:
-        """Note that nobody listens on a seat any more."""
+        """Clear the byte of a slot."""
         self._own_slots.discard(slot)
         self._set(slot, 0)
 
@@ -100,12 +101,12 @@ class CommitNotifier:
             slots[slot] = taken
 
     def _open(self) -> bool:
-        """Open the file, made if it is missing; False if that cannot be."""
+        """Open the file, and create it if it is missing; False if that fails."""
         with self._opening:
             if self._map is None and not self._disabled:
                 try:
                     self._open_file()
-                except (OSError, ValueError):  # No room, no right: whoever waits asks again and again.
+                except (OSError, ValueError):  # No space, or no permission: listeners must poll.
                     self._disabled = True
             return self._map is not None
 
@@ -123,7 +124,7 @@ class CommitNotifier:
 
 
 class Listener:
-    """Somebody on a seat. One thread at a time."""
+    """The owner of a slot. One thread at a time."""
 
     def __init__(self, notifier: CommitNotifier, slot: int, listener_socket: socket.socket) -> None:
         self._notifier = notifier
@@ -131,10 +132,9 @@ class Listener:
         self._socket = listener_socket
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait for a word, and forget all that have come; False if none did in time."""
-        self._notifier.occupy(
-            self._slot
-        )  # Again and again: somebody may have taken this seat's last owner for this one.
+        """Wait for a notification, and discard all further ones; False if none came in time."""
+        # Each time: another process may have cleared the byte because the slot's last owner had died.
+        self._notifier.occupy(self._slot)
         self._socket.settimeout(timeout_s)
         with suppress(OSError):
             self._socket.recv(1)
@@ -146,6 +146,6 @@ class Listener:
         return False
 
     def close(self) -> None:
-        """Leave the seat."""
+        """Release the slot."""
         self._notifier.vacate(self._slot)
         self._socket.close()

@@ -1,4 +1,4 @@
-"""Which file system a path is on, and whether a memory-mapped store may live there."""
+"""Which file system a path is on, and whether a memory-mapped store may be there."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
 """Group commit: threads that wait at the same time share one LMDB transaction, and with it one fsync.
 
-The first thread that waits becomes the leader and commits everything that is queued, on its own thread, from begin to
-end (LMDB's rule for write transactions); who comes meanwhile queues up and is the next group. So a commit without
-company costs no hand-over between threads, and there is no thread to start, stop or lose in a fork.
+The first thread that waits becomes leader. It commits all queued requests on its own thread, because LMDB binds a write
+transaction to one thread. Requests that arrive meanwhile are the next group. So a single commit needs no switch between
+threads, and there is no extra thread to start, stop or lose in a fork.
 
-An exception may be raised in any of these threads at any instant: by a signal's handler, in the main thread. A thread
-has a duty to others that comes first: the leader's is its group, a waiting thread's is the lead, if it was handed over.
-So the exception is kept until the duty is done. Every step of it can be taken again from where it was interrupted;
-what it depends on is therefore kept in the objects, never in a thread's variables alone.
+A signal handler may raise an exception in the main thread at any instant. The thread then first does its duty to other
+threads: a leader completes its group; a waiting thread that was woken to lead passes leadership on. Only then the
+exception continues. Each step of a duty can be repeated after an interruption, so its state is kept in objects, never
+only in a thread's variables.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from typing import Any, Final
 from fairlead.zones.engines.api.errors import COMMIT_UNKNOWN_RESULT, TRANSACTION_CANCELLED, StoreError
 from fairlead.zones.engines.optimistic.commit import CommitRequest
 
-# A duty is taken up again so often. Signals come one at a time: what interrupts it more often is an error in here.
+# A duty is resumed this often. Signals come one at a time, so more interruptions are an error of this module.
 INTERRUPTIONS_MAX: Final = 8
 
 
 class QueuedCommit:
-    """The future of a commit in the queue. Whoever asks for the answer may find itself doing the work.
+    """The future of a commit in the queue. A thread that asks for the answer may become leader and do the work.
 
     Attributes:
-      waiter: locked, and released when its thread is to wake: with the answer, or to lead. None if no thread waits.
+      waiter: a locked lock. Its release wakes the waiting thread, with the answer or to lead. None if no thread waits.
     """
 
     __slots__ = ("_callbacks", "_group", "request", "waiter")
@@ -41,7 +41,7 @@ class QueuedCommit:
         self._callbacks: list[Callable[[Any], None]] = []
 
     def wait(self) -> None:
-        """Return once the commit is durable; raise why it is not otherwise."""
+        """Return once the commit is durable; raise the error if it failed."""
         self.block_until_ready()
         if self.request.error is not None:
             raise self.request.error
@@ -52,7 +52,7 @@ class QueuedCommit:
             self._group.await_answer(self)
 
     def is_ready(self) -> bool:
-        """Whether it has been answered. Commits the queue on this thread if nobody else is about to."""
+        """Return whether it has been answered. Commits the queue on this thread if no other thread is leader."""
         if not self.request.done:
             self._group.lead_if_free(self)
         return self.request.done
@@ -73,18 +73,18 @@ class QueuedCommit:
             callback(self)
 
     def wake(self) -> None:
-        """Wake its thread. Under the group's mutex, so that nobody wakes a thread that is awake already."""
+        """Wake its thread. Only under the group's mutex, so that each thread is woken once."""
         waiter, self.waiter = self.waiter, None
         if waiter is not None:
             waiter.release()
 
 
 class _Duty:
-    """What a thread does for others while it sees a commit through.
+    """What a thread owes to other threads while it waits for its own commit.
 
     Attributes:
-      group: what it leads, as far as that has not been seen through.
-      waiter: what it waits for; None if it leads.
+      group: the commits of which it is leader, as far as they have not been completed.
+      waiter: the lock that it waits for; None if it is leader.
     """
 
     __slots__ = ("group", "waiter")
@@ -103,14 +103,14 @@ class GroupCommit:
         """Start with an empty queue.
 
         Args:
-          commit_all: answers every request, in order, without raising for any of them. Interrupted, it is called again.
-          afterwards: called for each request when another thread may lead already, so that it may commit itself.
+          commit_all: answers every request, in order, and raises for none. It is called again after an interruption.
+          on_answered: called for each request after leadership was passed on. It may commit itself.
         """
         self._commit_all = commit_all
         self._on_answered = on_answered
         self._mutex = threading.Lock()
         self._queue: list[QueuedCommit] = []
-        self._leader: object = None  # A thread's `_Duty`, or what `pause` returned; None if the lead is free.
+        self._leader: object = None  # A thread's `_Duty`, or the token of `pause`; None if there is no leader.
         self._pausing: list[_thread.LockType] = []
 
     def submit(self, request: CommitRequest) -> QueuedCommit:
@@ -128,13 +128,13 @@ class GroupCommit:
                 if duty.waiter is None:
                     self._lead(duty)
                 else:
-                    duty.waiter.acquire()  # Released when the leader is done: with the answer, or with the lead.
+                    duty.waiter.acquire()  # The leader releases it: with the answer, or to lead next.
         except BaseException as interruption:
             self._finish_duty(interruption, duty, queued)
             raise
 
     def lead_if_free(self, queued: QueuedCommit) -> None:
-        """Commit what is queued, `queued` among it, unless another thread is at it."""
+        """Commit the queue, with `queued` in it, unless another thread is leader."""
         duty = _Duty()
         try:
             with self._mutex:
@@ -147,7 +147,7 @@ class GroupCommit:
             raise
 
     def pause(self) -> object:
-        """Wait until no thread leads, and let none lead until `resume` with what this returns. For forks."""
+        """Wait until no thread is leader, and let none become leader until `resume`. Returns its token. For forks."""
         pause_token = _thread.allocate_lock()
         pause_token.acquire()
         try:
@@ -170,10 +170,10 @@ class GroupCommit:
         try:
             self._hand_over(pause_token, [])
         finally:
-            self._hand_over(pause_token, [])  # Again, if it was interrupted.
+            self._hand_over(pause_token, [])  # Again, in case the first call was interrupted.
 
     def reset(self) -> None:
-        """Start anew in a forked child: what was queued is the parent's to commit."""
+        """Start over in a forked child. The parent commits what was queued."""
         queue, self._queue = self._queue, []
         self._mutex = threading.Lock()
         self._pausing = []
@@ -182,7 +182,7 @@ class GroupCommit:
             queued.request.withdraw(StoreError(TRANSACTION_CANCELLED))
 
     def _lead_or_wait(self, duty: _Duty, queued: QueuedCommit) -> bool:
-        """Take the lead, or note in `duty` what to wait for; False if it has been answered."""
+        """Become leader, or set `duty.waiter` to wait; False if `queued` has been answered."""
         with self._mutex:
             if queued.request.done:
                 return False
@@ -200,7 +200,7 @@ class GroupCommit:
         duty.group, self._queue = self._queue, []
 
     def _lead(self, duty: _Duty) -> None:
-        """See a group through, or what is left to do of that."""
+        """Commit a group and call its callbacks, from where an interruption stopped."""
         group = duty.group
         if self._leader is duty:
             self._commit_all([queued.request for queued in group])
@@ -211,7 +211,7 @@ class GroupCommit:
             del group[0]
 
     def _hand_over(self, leader: object, group: Iterable[QueuedCommit]) -> None:
-        """Wake who has been answered; give up the lead: to who wants to pause, else to who waits in the queue."""
+        """Wake answered threads, and give up leadership: to a thread that pauses, else to a waiting thread."""
         with self._mutex:
             for queued in group:
                 queued.wake()
@@ -225,7 +225,7 @@ class GroupCommit:
                     self._wake_next()
 
     def _wake_next(self) -> None:
-        """Wake a thread that waits in the queue, if there is one: it takes the lead unless another does so before."""
+        """Wake a thread that waits in the queue, if there is one, to become leader."""
         for queued in self._queue:
             if queued.waiter is not None:
                 queued.wake()
@@ -234,7 +234,7 @@ class GroupCommit:
     def _finish_duty(
         self, interruption: BaseException, duty: _Duty, queued: QueuedCommit, left: int = INTERRUPTIONS_MAX
     ) -> None:
-        """Do what others depend on this thread for, before it goes the way of an exception."""
+        """Complete the duty to other threads before an exception continues."""
         _clear_frames(interruption)
         try:
             if not left:
@@ -243,7 +243,7 @@ class GroupCommit:
             with self._mutex:
                 if queued.waiter is duty.waiter:
                     queued.waiter = None
-                if self._leader is None:  # This thread was woken to lead, perhaps.
+                if self._leader is None:  # This thread may have been woken to lead.
                     self._wake_next()
         except BaseException as again:
             if left:
@@ -252,14 +252,14 @@ class GroupCommit:
 
 
 def _give_up(group: list[QueuedCommit]) -> None:
-    """Answer that nobody knows what became of a group."""
+    """Answer a group's commits with an unknown result (1021)."""
     for queued in group:
         if not queued.request.done:
             queued.request.fail(StoreError(COMMIT_UNKNOWN_RESULT))
 
 
 def _clear_frames(interruption: BaseException) -> None:
-    """Let go of what the calls that it ended still hold: LMDB's transaction, and with it the write lock."""
+    """Drop the local variables of the calls that it ended: LMDB's transaction among them, and so the write lock."""
     error: BaseException | None = interruption
     while error is not None:
         traceback.clear_frames(error.__traceback__)

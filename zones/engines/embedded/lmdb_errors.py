@@ -1,4 +1,4 @@
-"""What an error of LMDB, or of the system under it, means for an embedded store, and what its user can do."""
+"""What an error of LMDB or of the system means for an embedded store, and its remedy."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import lmdb
 
 from fairlead.zones.engines.api.errors import StoreFull, StoreUnavailable
 
-NEARLY_FULL_BYTES: Final = 1 << 20  # Less than this on the disk, and a write that failed is taken to have filled it.
+NEARLY_FULL_BYTES: Final = 1 << 20  # With less free space than this, a failed write counts as a full disk.
 
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 def unavailable_error(error: Exception, store: Path, *, map_bytes: int) -> StoreUnavailable:
-    """Return the error that says what an error of LMDB or the system means for a store, and what to do.
+    """Return the error of a store for an error of LMDB or the system, with its remedy.
 
-    `map_bytes`: how much of the process's address space the store takes.
+    `map_bytes`: the address space that the store's map takes.
     """
     number = error.errno if isinstance(error, OSError) else getattr(error, "code", 0)
     path = str(store)
@@ -30,8 +30,8 @@ def unavailable_error(error: Exception, store: Path, *, map_bytes: int) -> Store
     if number in (errno.EROFS, errno.EACCES, errno.EPERM) or isinstance(error, lmdb.ReadonlyError):
         return StoreUnavailable(
             "the path is read-only",
-            remedy="Make it writable for this user, or name another. The kernel makes a disk read-only that met "
-            "errors: see its log. Nothing that was acknowledged is lost.",
+            remedy="Make it writable for this user, or name another path. The kernel makes a disk with errors "
+            "read-only: see its log. Nothing that was acknowledged is lost.",
             path=path,
         )
     if number in (errno.EMFILE, errno.ENFILE):
@@ -43,7 +43,7 @@ def unavailable_error(error: Exception, store: Path, *, map_bytes: int) -> Store
         )
     if number == errno.ENOMEM:
         return StoreUnavailable(
-            "there is no memory or address space left",
+            "there is no free memory or address space",
             remedy="The file is mapped as a whole: allow the process more address space than map_bytes "
             "(`ulimit -v unlimited`), and see whether the machine, or the container, has memory left.",
             path=path,
@@ -51,8 +51,8 @@ def unavailable_error(error: Exception, store: Path, *, map_bytes: int) -> Store
         )
     if number == errno.EAGAIN:
         return StoreUnavailable(
-            "a process of the same number, in another container, has the store open",
-            remedy="LMDB tells processes apart by their numbers. Let the containers share one namespace of them: "
+            "a process with the same process id, in another container, has the store open",
+            remedy="LMDB tells processes apart by their ids. Let the containers share one namespace of process ids: "
             "`docker run --pid=container:NAME`, `pid: service:NAME` in Compose, `shareProcessNamespace: true` in "
             "a pod of Kubernetes. Nothing was done, and nothing that was acknowledged is lost.",
             path=path,

@@ -1,8 +1,8 @@
-"""One LMDB environment: opening, growing, forking, closing, and the errors that name the remedy.
+"""One LMDB environment: opening, growing, forking, closing, and errors with their remedy.
 
-LMDB's rules, kept here: a file is opened once per process; a map that another process has grown must be adopted
-before anything else works; and an environment must not be carried over a fork. Transactions open across a growth or a
-fork end, and whoever reads through them learns 1007.
+LMDB has three rules. A process opens a file once. A map that another process has grown must be adopted before anything
+else works. A child must not use an environment of its parent. A growth or a fork ends open transactions, and reads
+through them raise 1007.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from fairlead.zones.engines.optimistic.reserved_keys import FORMAT_KEY
 _T = TypeVar("_T")
 
 FORMAT: Final = 1
-MAP_BYTES: Final = 64 << 30  # Address space, not disk: the file grows as it fills. So growing the map is the exception.
+MAP_BYTES: Final = 64 << 30  # Address space, not disk: the file grows with its content. So the map rarely has to grow.
 READERS_MAX: Final = 4_096  # Open read transactions of all processes together; 64 bytes each in the lock file.
 
 READS_WAIT_S: Final = 1.0  # A read of a whole range takes tenths of a second.
@@ -37,9 +37,9 @@ _READS_POLL_S: Final = 0.001
 def end_broken(txn: lmdb.Transaction[bytes]) -> None:
     """End a write transaction if LMDB has marked it as broken, by an error such as a full map.
 
-    py-lmdb's `abort` waits for a moment in which no other thread is in a call of LMDB, and with busy readers there is
-    none. A commit of a broken transaction does not wait, and aborts it. One that is not broken is aborted without
-    waiting too when its last reference goes.
+    py-lmdb's `abort` waits until no other thread is in a call of LMDB; with busy readers this never happens. `commit`
+    aborts a broken transaction without this wait. A transaction that is not broken is aborted without a wait when its
+    last reference goes.
     """
     try:
         txn.get(b"\x00")
@@ -47,14 +47,14 @@ def end_broken(txn: lmdb.Transaction[bytes]) -> None:
         with suppress(lmdb.BadTxnError):
             txn.commit()
     except lmdb.Error:
-        pass  # It has ended: its commit was what failed.
+        pass  # It has ended: its commit failed.
 
 
 class LmdbFiles:
-    """An environment. Users' keys and values are in it as they are; what else there is, `reserved_keys` says."""
+    """An environment. It stores users' keys and values as they are; for all other keys see `reserved_keys`."""
 
     def __init__(self, path: Path, *, first_version: int) -> None:
-        """Open the environment, created if it is missing; a new log starts at `first_version`."""
+        """Open the environment, and create it if it is missing. A new log starts at `first_version`."""
         self.path = path
         self._data_path = str(path / "data.mdb")
         self._first_version = first_version
@@ -68,7 +68,7 @@ class LmdbFiles:
 
     def _open(self) -> None:
         self._check_path()
-        with ExitStack() as refused:  # Whoever keeps the error does not keep the files open.
+        with ExitStack() as refused:  # Closes the files on an error, although its traceback refers to them.
             try:
                 made_in = _make_directory(self.path)
                 _make_lock_file(self.path / "lock.mdb")
@@ -87,15 +87,15 @@ class LmdbFiles:
         self._env = env
         self._identity = self._file_identity()
         self._page_bytes = env.stat()["psize"]
-        self._preallocated_end = 0  # Before this offset there are no holes.
+        self._preallocated_end = 0  # There are no holes before this offset.
 
     def is_current(self) -> bool:
-        """Whether the path still leads to the files that are open; not if they were deleted, or made anew."""
+        """Return whether the path still leads to the open files; False if they were deleted or replaced."""
         return self._file_identity() == self._identity
 
     def _file_identity(self) -> tuple[int, int] | None:
         try:
-            return _identity_of(os.stat(self._data_path))  # noqa: PTH116 - before each commit, and half as dear
+            return _identity_of(os.stat(self._data_path))  # noqa: PTH116 - before each commit, at half the cost
         except FileNotFoundError:
             return None
 
@@ -108,13 +108,13 @@ class LmdbFiles:
                 "the path is on another machine's disk",
                 remedy="Use a local disk: memory maps and locks do not reach across machines. "
                 "For several machines, use FoundationDB. "
-                "What a program serves (fuse) is taken for another machine's unless it is known as local.",
+                "A FUSE file system counts as remote unless it is known as local.",
                 path=str(self.path),
                 filesystem=kind,
             )
 
     def _is_of_this_format(self, env: lmdb.Environment) -> bool:
-        """Whether the environment holds a store; False if it is empty. Refuses all else, unchanged."""
+        """Return whether the environment holds a store; False if it is empty. Raises for anything else."""
         with env.begin() as txn:
             if txn.stat()["entries"] == 0:
                 return False
@@ -134,7 +134,7 @@ class LmdbFiles:
         return True
 
     def _create(self, env: lmdb.Environment) -> None:
-        """Make an empty environment a store: all at once, so that no process ever sees half of it."""
+        """Make an empty environment a store, in one transaction, so that no process sees half of it."""
         with env.begin(write=True) as txn:
             if txn.put(FORMAT_KEY, str(FORMAT).encode(), overwrite=False):
                 start_log(txn, self._first_version)
@@ -146,9 +146,9 @@ class LmdbFiles:
             self._close_env()
 
     def close_inherited(self) -> None:
-        """Close the copy that a fork left in the child; the next transaction opens anew.
+        """Close the copy that a fork left in the child. The next transaction opens the environment again.
 
-        Only after the parent has ended its read transactions: a child that ends its copies would unpin the parent's.
+        Only after the parent has ended its read transactions: the child would end the parent's readers.
         """
         self._lock = threading.RLock()
         self._close_env()
@@ -162,7 +162,7 @@ class LmdbFiles:
     # --- Transactions ---
 
     def begin_read(self) -> lmdb.Transaction[bytes]:
-        """Begin a read transaction; while reads are held back, once they go on."""
+        """Begin a read transaction. Waits while reads are held back."""
         with self._lock:
             return self._begin(self._begin_read)
 
@@ -178,31 +178,31 @@ class LmdbFiles:
         """Begin a write transaction, once no other process has one.
 
         Raises:
-          StoreUnavailable: the path leads to this store's files no more: what is committed here, nobody else would see.
+          StoreUnavailable: the store's files were deleted or replaced, so no other process would see the commit.
         """
         txn: lmdb.Transaction[bytes] = self._begin(self._begin_write)
         if not self.is_current():
-            del txn  # Whoever keeps the error does not keep the lock.
+            del txn  # Releases the write lock, although the error's traceback refers to this frame.
             raise StoreUnavailable(
                 "the store was deleted or replaced",
-                remedy="Start this program anew, to use what is at the path now. What it committed before is in the "
-                "files that were taken away, and nothing since.",
+                remedy="Restart this program to use the store that is at the path now. Its earlier commits are in the "
+                "deleted or moved files; this commit was not made.",
                 path=str(self.path),
             )
         self._preallocate()
         return txn
 
     def last_transaction(self) -> int:
-        """Return the number of the last write transaction, of all processes, that a read begun now would see."""
-        # Not from `info()`: that looks at the root on disk, which is new a moment before readers see it. Whoever
-        # noticed the change there, and then read what was before it, would not look again.
+        """Return the number of the last write transaction, of any process, that a read sees now."""
+        # Not from `info()`, which reads the root on disk: the root changes a moment before readers see the change. A
+        # caller would notice the change, read the state before it, and not look again.
         txn = self.begin_read()
         number = int(txn.id())
         txn.abort()
         return number
 
     def grow(self) -> None:
-        """Double the map after it was found full. Ends this process's transactions."""
+        """Double the map, which is full. Ends this process's transactions."""
         with self._lock:
             map_bytes = 2 * self._usable_env().info()["map_size"]
             try:
@@ -219,31 +219,31 @@ class LmdbFiles:
             self._map_bytes = map_bytes
 
     def reopen(self) -> None:
-        """Open anew after LMDB has given up on the environment (a failed write of its root)."""
+        """Open the environment again after LMDB has refused it (a failed write of its root)."""
         with self._lock:
             self._close_env()
             self._usable_env()
 
     def clear_dead_readers(self) -> None:
-        """Free the slots of processes that died, and with them the pages that they pin."""
+        """Free the reader slots of dead processes, and so the pages that they pin."""
         self._usable_env().reader_check()
 
     def hold_reads(self) -> bool:
-        """Let no read begin until `resume_reads`; False if one does not get begun, and nothing is held back.
+        """Let no read begin until `resume_reads`. Returns False, and does nothing, if a beginning read hangs.
 
-        A fork in the middle of a call of LMDB leaves a child that waits for that call for ever when it closes its copy.
+        After a fork in the middle of a call of LMDB, the child would wait for this call for ever when it closes its
+        copy.
         """
         return self._lock.acquire(timeout=READS_WAIT_S)
 
     def resume_reads(self) -> None:
-        """Let reads begin again, on the thread that held them back."""
+        """Let reads begin again. Only on the thread that held them back."""
         self._lock.release()
 
     def await_reads(self) -> None:
-        """Wait until no thread of this process reads: a fork's child would end what its parent is in the middle of.
+        """Wait until no thread of this process reads. Otherwise the child of a fork would end its parent's reads.
 
-        Once reads are held back and all snapshots have been let go of, so for milliseconds; and at most for
-        `READS_WAIT_S`.
+        Only while reads are held back and all snapshots are closed. Takes milliseconds, at most `READS_WAIT_S`.
         """
         pause = threading.Event()
         for _ in range(int(READS_WAIT_S / _READS_POLL_S)):
@@ -252,7 +252,7 @@ class LmdbFiles:
             pause.wait(_READS_POLL_S)
 
     def has_panicked(self) -> bool:
-        """Whether LMDB refuses this environment since it failed to write its root."""
+        """Return whether LMDB refuses this environment because it failed to write its root."""
         try:
             if self._env is not None:
                 self._env.begin().abort()
@@ -263,23 +263,23 @@ class LmdbFiles:
         return False
 
     def unavailable(self, error: Exception) -> StoreUnavailable:
-        """Return the error that says what an error of LMDB or the system means, and what to do."""
+        """Return the store's error for an error of LMDB or the system, with its remedy."""
         return unavailable_error(error, self.path, map_bytes=self._map_bytes)
 
     def _preallocate(self) -> None:
-        """Fill the holes that commits have left, of whichever process. Within a write transaction."""
+        """Fill the holes that commits of any process have left. Within a write transaction."""
         env = self._env or self._usable_env()
         end = (env.info()["last_pgno"] + 1) * self._page_bytes
         if end <= self._preallocated_end:
             return
-        # The disk may be full, and the commit fit all the same; if not, that says why.
+        # The disk may be full, and the commit may still fit. If it does not fit, it raises the error.
         with suppress(OSError), (self.path / "data.mdb").open("r+b", buffering=0) as file:
-            if _identity_of(os.fstat(file.fileno())) == self._identity:  # else it is another store's by now
+            if _identity_of(os.fstat(file.fileno())) == self._identity:  # else the file was replaced
                 preallocate(file.fileno(), self._preallocated_end, end)
                 self._preallocated_end = end
 
     def _begin(self, begin: Callable[[lmdb.Environment], _T]) -> _T:
-        for _ in range(8):  # Each reason below passes; several of them in a row would be strange.
+        for _ in range(8):  # Each cause below is temporary; eight in a row are an error.
             try:
                 return begin(self._env or self._usable_env())
             except lmdb.MapResizedError:
@@ -298,7 +298,7 @@ class LmdbFiles:
             except lmdb.PanicError:
                 self.reopen()
             except (OSError, lmdb.Error) as error:
-                self._usable_env()  # Says so if it was closed meanwhile.
+                self._usable_env()  # Raises if the store was closed meanwhile.
                 self._raise_unavailable(error)
         raise StoreUnavailable("the map changes all the time", remedy="Try again.", path=str(self.path))
 
@@ -320,23 +320,23 @@ def _identity_of(file: os.stat_result) -> tuple[int, int]:
 
 
 def _reads_of(pid: int, readers: str) -> int:
-    """Return how many transactions a process has open, by LMDB's table: lines of process, thread, and number or `-`."""
+    """Return how many transactions a process has open in LMDB's table of lines `process thread number-or-dash`."""
     rows = [line.split() for line in readers.splitlines()]
     return sum(row[0] == str(pid) and row[-1] != "-" for row in rows if len(row) == 3)
 
 
 def _make_directory(path: Path) -> list[Path]:
-    """Make a directory and its parents, if they are missing; return in which directories some were made."""
+    """Create a directory and its parents, if they are missing; return the directories that got new entries."""
     missing = [each for each in (path, *path.parents) if not each.exists()]
     path.mkdir(parents=True, exist_ok=True)
     return [each.parent for each in missing]
 
 
 def _fsync_directories(*directories: Path) -> None:
-    """Let the names in directories survive a loss of power: a commit syncs the data of its file only.
+    """Make the entries of directories durable. A commit syncs only the data of its file.
 
-    Before anything is in the store: whoever finds it made, finds it durable. One that may not be read (it may be
-    entered) is left to its file system.
+    Before anything is in the store, so that an existing store is a durable one. A directory that this user may enter
+    but not read is skipped.
     """
     for directory in dict.fromkeys(directories):
         with suppress(PermissionError):
@@ -348,17 +348,17 @@ def _fsync_directories(*directories: Path) -> None:
 
 
 def _make_lock_file(path: Path) -> None:
-    """Make a new store's lock file with all its blocks, so that a full disk is met here, as an error.
+    """Create a new store's lock file with all its blocks, so that a full disk raises an error here.
 
-    LMDB maps the file without having written it: the first use of a page for which there is no room would end the
-    process (SIGBUS). Made apart and linked, since another process may be opening the store at this moment.
+    LMDB maps the file without writing it: the first use of a page without a block would end the process (SIGBUS). The
+    file is written under another name and linked, because another process may open the store at the same time.
     """
     if path.exists():
         return
     temporary_path = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}")
     try:
         temporary_path.write_bytes(bytes((READERS_MAX + 2) * 64))  # As long as LMDB itself would make it.
-        with suppress(OSError):  # Another was quicker; or there are no links here, and LMDB makes the file itself.
+        with suppress(OSError):  # Another process was first; or there are no links here, and LMDB creates the file.
             os.link(temporary_path, path)
     finally:
         temporary_path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""A snapshot of an embedded store: an LMDB read transaction, and what it says once it has ended."""
+"""A snapshot of an embedded store: an LMDB read transaction, and its errors once it has ended."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class LmdbSnapshot:
     errors: tuple[type[Exception], ...] = (lmdb.Error,)
 
     def __init__(self, files: LmdbFiles, log: StoredLog, opened_us: int, ended: Callable[[], object]) -> None:
-        """Open the newest; `ended` is called once when it ends, unless it is dropped before."""
+        """Open the newest snapshot. `ended` is called once when it ends, but not if it is dropped before."""
         txn = files.begin_read()
         self._files = files
         self._log = log
@@ -33,7 +33,7 @@ class LmdbSnapshot:
         self.get = txn.get  # LMDB's own method: a read goes through nothing else.
 
     def get_after_error(self, key: bytes, error: Exception) -> bytes | None:
-        """Return what `get` should have: it refuses the empty key, and everything once the snapshot has ended."""
+        """Return what `get` should have returned. LMDB refuses the empty key, and every key of an ended snapshot."""
         if isinstance(error, lmdb.BadValsizeError):
             try:
                 value: bytes | None = None if key else self._txn.get(EMPTY_KEY)
@@ -70,9 +70,9 @@ class LmdbSnapshot:
             raise self._reason(error) from None
 
     def close(self) -> None:
-        """Let go of the LMDB transaction: it ends now, or with the read that another thread is in the middle of.
+        """Drop the reference to the LMDB transaction. It ends now, or with the read of another thread.
 
-        Not by `abort`, which ends it under that read: LMDB then reads freed memory. The last reference ends it too.
+        `abort` would end the transaction during that read, and LMDB would read freed memory.
         """
         if self._txn is not _ENDED:
             self._txn = _ENDED
@@ -95,7 +95,7 @@ class LmdbSnapshot:
             yield b"", value
 
     def _reason(self, error: Exception) -> StoreError:
-        # What LMDB says of a transaction that has ended: by its window, a growth of the map, a fork, a closing.
+        # LMDB's errors for a transaction that has ended: by its window, a growth of the map, a fork, or a close.
         if type(error) in (lmdb.Error, lmdb.BadTxnError, lmdb.InvalidParameterError, lmdb.BadRslotError):
             return StoreError(TRANSACTION_TOO_OLD)
         return self._files.unavailable(error)

@@ -1,7 +1,7 @@
-"""Telling that writers wait: one line when a process holds up an embedded store's writers, one when they go on.
+"""Lock watchdog: logs that writers of an embedded store wait for a process without progress, and that they go on.
 
-A wait for LMDB's write lock has no limit and cannot be interrupted, so another thread must notice. It runs only where
-processes do wait for each other, looks once a second, and ends when there has been no wait for a while.
+A wait for LMDB's write lock has no limit and cannot be interrupted, so another thread must notice it. This thread
+starts with the first wait, looks once a second, and ends after some seconds without a wait.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from fairlead.zones.engines.embedded.write_lock import STALL_US
 log = logging.getLogger("fairlead.store")
 
 _POLL_S: Final = STALL_US / 1_000_000
-_IDLE_POLLS_MAX: Final = 10  # To start the thread costs a twentieth of a millisecond: not at every wait.
+_IDLE_POLLS_MAX: Final = 10  # Starting the thread takes 50 µs, which is too long for each wait.
 
 
 class LockWatchdog:
-    """Watches the waits of this process for one store's write lock: at most one at a time, the leader's."""
+    """Watches the waits of this process for one store's write lock. At most one thread waits: the group's leader."""
 
     def __init__(self, files: LmdbFiles) -> None:
         """Watch nothing yet."""
@@ -30,7 +30,7 @@ class LockWatchdog:
         self.reset()
 
     def reset(self) -> None:
-        """Start anew, in a forked child: its parent's thread is not there."""
+        """Start over in a forked child, which does not have the parent's thread."""
         self._lock = threading.Lock()
         self._is_running = False
         self._wait_number = 0
@@ -38,7 +38,7 @@ class LockWatchdog:
 
     @contextmanager
     def watched_wait(self) -> Iterator[None]:
-        """Watch the caller wait."""
+        """Watch the wait that happens inside."""
         self._wait_number += 1
         try:
             self._waiting = True
@@ -53,9 +53,9 @@ class LockWatchdog:
             if self._is_running:
                 return
             try:
-                threading.Thread(target=self._run, name="stall watch", daemon=True).start()
-            except RuntimeError as error:  # Too many of them, or the interpreter ends. The commit must not fail of it.
-                log.info("nobody watches how long writers of %s wait: %s", self._files.path, error)
+                threading.Thread(target=self._run, name="lock watchdog", daemon=True).start()
+            except RuntimeError as error:  # Too many threads, or the interpreter ends. The commit must not fail for it.
+                log.info("waits of writers of %s are not watched: %s", self._files.path, error)
                 return
             self._is_running = True
 
@@ -72,26 +72,26 @@ class LockWatchdog:
 
     def _may_end(self, last_number: int) -> bool:
         with self._lock:
-            # A wait that began meanwhile may have found the thread awake.
+            # A wait that began meanwhile may have found the thread still running.
             self._is_running = self._wait_number != last_number
         return not self._is_running
 
     def _follow(self, number: int, pause: threading.Event) -> None:
-        """See a wait through to its end; tell if the lock's holder gets nowhere."""
+        """Follow one wait to its end; log a warning if the lock's holder makes no progress."""
         store = self._files.path
         before = self._files.write_lock.lock_state()
         waited_s = 0.0
         warned = False
         while not pause.wait(_POLL_S) and self._waiting and self._wait_number == number:
             waited_s += _POLL_S
-            lock = self._files.write_lock  # Another than at first, where the wait began by opening the store.
+            lock = self._files.write_lock  # It may have changed: the wait may have opened the store.
             lock_state = lock.lock_state()
             if not warned and lock_state == before:
                 warned = True
                 stall = lock.stall_of(lock_state)
                 log.warning(
                     "writers of %s have waited more than %.0f s for its write lock, held by %s. Do: %s",
-                    store, waited_s, stall.who, stall.remedy,
+                    store, waited_s, stall.holder, stall.remedy,
                 )  # fmt: skip
             before = lock_state
         if warned:

@@ -1,8 +1,8 @@
-"""Holes: pages of an LMDB file that are counted and were never written, so that the file system has no blocks for them.
+"""Preallocation: writes pages of an LMDB file that LMDB counts but never wrote. The file system has no blocks for them.
 
-A page that a transaction takes at the end of the file and lets go of before its commit is free, but was never written.
-The next transactions take it like any other free page, and on a disk that is full by then each of them fails, however
-small it is and however many other pages are free. So holes are filled, while there is space.
+A transaction takes a page at the end of the file, and frees it again before its commit: LMDB never writes this page. A
+later transaction takes the page as any other free page. If the disk is full by then, the commit fails, however small it
+is and however many other pages are free. So such holes in the file are filled while there is space.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ _CHUNK: Final = bytes(1 << 16)
 
 
 def preallocate(descriptor: int, begin: int, end: int) -> None:
-    """Write zeros where nothing has been written between two offsets of an open file, which then reaches to `end`.
+    """Write zeros into the holes of an open file between two offsets. The file then reaches to `end`.
 
-    Nobody else may write to the file meanwhile.
+    No other process may write to the file meanwhile.
 
     Raises:
-      OSError: they cannot be written, such as to a full disk; what could be was.
+      OSError: some zeros could not be written, for example because the disk is full. Those before them were.
     """
     while begin < end:
         hole = _seek(descriptor, begin, os.SEEK_HOLE, otherwise=begin)

@@ -1,4 +1,7 @@
-"""Files beside a store that processes map to give one another hints. Made whole, so that a full disk kills nobody."""
+"""Files beside a store that several processes map.
+
+Each is created with all its blocks. A page without a block would end its process (SIGBUS) on a full disk.
+"""
 
 import os
 import threading
@@ -7,10 +10,10 @@ from pathlib import Path
 
 
 def make_file(path: Path, size: int) -> None:
-    """Make a file of zeros with all its blocks if it is missing, as `lmdb_files` makes the lock file.
+    """Create a file of zeros with all its blocks, if it is missing.
 
     Raises:
-      OSError: there is no room, or no right.
+      OSError: there is no space, or no permission.
     """
     if path.exists():
         return

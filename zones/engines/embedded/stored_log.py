@@ -1,13 +1,12 @@
-"""The commit log of an embedded store: in the store, so that all processes see it, and its newest part decoded.
+"""The commit log of an embedded store. It is stored, so that all processes see it; its newest part is cached decoded.
 
-A key is a version, the newest first (`reserved_keys`), a value an `_Entry` (msgpack). Entries older than the window are
-pruned, but for the newest of them: so every transaction still within its window finds the version it read at, or an
-older one, in the log, and one whose version lies before the oldest entry is refused, whatever any clock says.
+A key is a version, the newest first (`reserved_keys`); a value is an `_Entry` (msgpack). Entries older than the window
+are pruned, except the newest of them. So each transaction within its window finds its read version, or an older one, in
+the log. A transaction whose read version is before the oldest entry is refused, whatever the clock shows.
 
-How old an entry is, its version tells, unless versions are ahead of the clock: after one commit by a clock that was a
-day ahead, each commit moves them on by no more than `VERSION_GAP`. Then the time of the commit tells, which is in
-the entry. Where that tells nothing either, since the clock stands still or is set back again and again, the log's size
-is bounded.
+The version of an entry gives its age, unless versions are ahead of the clock. This happens after a commit by a clock
+that was ahead: each later commit raises the version by only `VERSION_GAP`. Then the commit time in the entry gives its
+age. If the clock stands still or is often set back, neither helps, and the size of the log is bounded.
 """
 
 from __future__ import annotations
@@ -25,16 +24,16 @@ from fairlead.zones.engines.optimistic.ranges import KeySet, Range
 from fairlead.zones.engines.optimistic.reserved_keys import LOG_BEGIN, log_key, log_version
 
 TAIL_POINTS_MAX: Final = 20_000  # About 3 MB. Older entries are decoded when a long transaction asks for them.
-PRUNE_EVERY: Final = 64  # Entries; a pruning touches two more pages, so it is not done for each.
-PRUNE_MAX: Final = 256  # Entries at a time, or twice what was appended, so that no commit has to wait for long.
+PRUNE_EVERY: Final = 64  # Entries. Pruning writes two more pages, so it is not done for each commit.
+PRUNE_MAX: Final = 256  # Entries at a time, or twice as many as were appended, so that no commit waits for long.
 VERSION_GAP: Final = 5  # So a window holds a million entries at most, even while the clock stands still.
-LOG_BYTES_MAX: Final = 256 << 20  # More than a disk takes in a window, beside the data. Whoever read before gets 1007.
+LOG_BYTES_MAX: Final = 256 << 20  # More than a disk writes in a window. Older transactions get 1007.
 
 UNDECODABLE: Final = (msgspec.MsgspecError, RecursionError)
 
 
 class _Entry(msgspec.Struct, array_like=True):
-    """What a commit conflicts on, when it was made, by the clock, and how many bytes of entries were logged before."""
+    """The keys that a commit conflicts on, its time by the clock, and the bytes of all entries before it."""
 
     points: list[bytes]
     ranges: list[tuple[bytes, bytes]]
@@ -43,7 +42,7 @@ class _Entry(msgspec.Struct, array_like=True):
 
 
 class _EntryTail(msgspec.Struct, array_like=True):
-    """The same, for whoever wants to know only when and how much."""
+    """An `_Entry` of which only time and bytes are decoded."""
 
     points: msgspec.Raw
     ranges: msgspec.Raw
@@ -55,7 +54,7 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(_Entry).decode
 _decode_tail = msgspec.msgpack.Decoder(_EntryTail).decode
 
-Txn = Any  # lmdb.Transaction[bytes]; its stubs make generics of what is none at run time.
+Txn = Any  # lmdb.Transaction[bytes]; it is generic only in its stubs.
 
 
 class StoredLog:
@@ -63,11 +62,11 @@ class StoredLog:
 
     def __init__(self) -> None:
         self._newest = (-1, 0)  # Number of the LMDB transaction that this process saw last, and its version.
-        self._bytes_after = 0  # What was logged, `last` included.
+        self._bytes_after = 0  # Bytes of all entries up to `last`.
         self._tail: deque[LogEntry] = deque()
         self._tail_points = 0
         self._tail_floor = 0  # The tail holds every entry above this, up to `last`.
-        self._behind = False  # Unless other processes have committed, and it was not needed yet.
+        self._behind = False  # True if other processes have committed, and the tail lacks their entries.
         self._in_transaction = False
         self._since_pruned = 0
         self.last = 0
@@ -79,11 +78,11 @@ class StoredLog:
             return version
         return _last_version(txn.cursor())
 
-    # --- Within one write transaction: begin, then check and append in turn, then note that it was committed. ---
+    # --- Within one write transaction: `begin`, then `changed` and `append` in turn, then `committed`. ---
 
     def begin(self, txn: Txn) -> None:
-        """Learn the last version, as the write transaction sees it."""
-        if self._in_transaction:  # What the last one appended was not committed, or the thread does not know.
+        """Read the last version, as the write transaction sees it."""
+        if self._in_transaction:  # The last transaction was not committed, or was interrupted.
             self.reset()
         self._in_transaction = True
         number, self.last = self._newest
@@ -95,10 +94,10 @@ class StoredLog:
             self._bytes_after = _bytes_after(cursor.value())
 
     def changed(self, txn: Txn, reads: ReadSet, read_version: int) -> bool:
-        """Whether a commit above `read_version` wrote something that was read.
+        """Return whether a commit above `read_version` wrote something that was read.
 
         Raises:
-          StoreError: 1007 if entries that would tell have been pruned, or are damaged.
+          StoreError: 1007 if needed entries have been pruned, or are damaged.
         """
         if self._behind:
             self._catch_up(txn, read_version)
@@ -110,10 +109,10 @@ class StoredLog:
         return reads.changed_by_any(entries_after(reversed(self._tail), read_version))
 
     def find(self, txn: Txn, commit_id: bytes, above: int) -> int | None:
-        """Return the version of the commit above `above` that is marked so; None if there is none.
+        """Return the version of the commit with this id, above the version `above`; None if there is none.
 
         Raises:
-          StoreError: 1007 if entries that would tell have been pruned.
+          StoreError: 1007 if needed entries have been pruned.
         """
         if not self.changed(txn, ReadSet(KeySet((commit_id,))), above):
             return None
@@ -132,11 +131,11 @@ class StoredLog:
         self.last = version
 
     def is_due_for_pruning(self) -> bool:
-        """Whether so much was appended that looking for old entries pays."""
+        """Return whether enough was appended for pruning to pay."""
         return self._since_pruned >= PRUNE_EVERY
 
     def prune(self, txn: Txn, now_us: int) -> None:
-        """Delete what the window has left behind, or the oldest part of it."""
+        """Delete entries older than the window, or the oldest of them."""
         most = max(PRUNE_MAX, 2 * self._since_pruned)
         self._since_pruned = 0
         cursor = txn.cursor()
@@ -153,9 +152,9 @@ class StoredLog:
         return bool(cursor.last()) and self._bytes_after - _tail_of(cursor.value()).bytes_before > LOG_BYTES_MAX
 
     def _newest_old(self, cursor: Any, until_us: int, most: int) -> bytes | None:
-        """Return the key of the newest entry, among the `most` oldest, that was made by `until_us` or is one too many.
+        """Return the key of the newest entry, among the `most` oldest, that is old or exceeds the size limit.
 
-        Whatever was made before that one is older, whatever clock it was made by.
+        Old: committed by `until_us`. All entries before this one are older, whatever the clock was.
         """
         newest = None
         if cursor.last():
@@ -168,18 +167,18 @@ class StoredLog:
         return newest
 
     def committed(self, number: int) -> None:
-        """Note that the write transaction of this number, LMDB's own, was committed."""
+        """Note that LMDB's write transaction of this number was committed."""
         self._newest = (number, self.last)
         self._in_transaction = False
 
     def reset(self) -> None:
-        """Forget what was decoded: a write transaction was not committed, or the process was forked."""
+        """Drop the cached entries: a write transaction was not committed, or the process was forked."""
         self._newest = (-1, 0)
         self._forget_tail(0)
         self._behind = True
 
     def _catch_up(self, txn: Txn, read_version: int) -> None:
-        """Decode what other processes have committed, as far as a transaction of `read_version` needs it."""
+        """Decode the entries of other processes that a transaction of `read_version` needs."""
         known = self._tail[-1].version if self._tail else self._tail_floor
         start = max(known, read_version, _first_version(txn.cursor()))
         if start > known:
@@ -193,7 +192,7 @@ class StoredLog:
                     self._forget_tail(entry.version)
                     break
                 missing.appendleft(entry)
-        except StoreError:  # One is damaged: the next transaction reads after it, and need not know what it said.
+        except StoreError:  # An entry is damaged. Later transactions read after it, and do not need it.
             self.reset()
             raise
         for entry in missing:
@@ -204,7 +203,7 @@ class StoredLog:
         """Yield the entries of versions above `above`, up to `up_to`, the newest first.
 
         Raises:
-          StoreError: 1007 if one of them is damaged: nobody can tell what it conflicts with.
+          StoreError: 1007 if one of them is damaged: what it conflicts with is unknown.
         """
         cursor = txn.cursor()
         if cursor.set_range(log_key(up_to)):
@@ -234,7 +233,7 @@ class StoredLog:
 
 
 def _tail_of(value: bytes) -> _EntryTail:
-    """Return when an entry was made, and how much was logged before; long ago, and nothing, if it is damaged."""
+    """Return time and bytes of an entry; zeros if it is damaged."""
     try:
         return _decode_tail(value)
     except UNDECODABLE:
@@ -254,5 +253,5 @@ def _first_version(cursor: Any) -> int:
 
 
 def start_log(txn: Txn, version: int) -> None:
-    """Give a new log its first entry: versions start near the clock, and the log is never empty."""
+    """Write the first entry of a new log. Versions start near the clock, and the log is never empty."""
     txn.put(log_key(version), _encode(([], [])))
