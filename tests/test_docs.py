@@ -1,4 +1,4 @@
-"""The commands that the documentation names are there to be typed."""
+"""The commands, tests and files that the documentation names exist."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import pytest
 from fairlead.cli import main
 from tests.style.sources import ROOT
 
-PAGES = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PROJECT_PAGES = [ROOT / f"{name}.md" for name in ("README", "ARCHITECTURE", "CHANGELOG", "CONTRIBUTING", "SECURITY")]
+PAGES = [*PROJECT_PAGES, *sorted((ROOT / "docs").rglob("*.md"))]
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
 
 
@@ -66,6 +67,13 @@ def test_a_command_that_is_not_there_is_found() -> None:
     assert wrong("fairlead nothing") == "no such command"
     assert "--nothing" in str(wrong("fairlead simulate --nothing"))
     assert wrong("fairlead simulate --seeds 1000") is None
+
+
+@pytest.mark.parametrize("page", PROJECT_PAGES, ids=lambda page: page.name)
+def test_every_link_of_a_project_page_leads_to_a_file(page: Path) -> None:
+    """Links of the pages below docs are checked when the site is built."""
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+    assert [link for link in links if not (page.parent / link).exists()] == []
 
 
 def test_every_test_that_a_page_names_exists() -> None:
