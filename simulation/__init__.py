@@ -18,6 +18,7 @@ Read in this order:
     operator      somebody outside, who asks and writes
     faults/       what goes wrong now and then
     plan          what a run is made of, drawn from its seed
+    zone_model    a queue zone as a sequential model, for oracles, histories and a stateful test
     replica       what a shard holds, kept up commit by commit, for
     oracles/      what must be true of every run
     corpus        how much of a plan there is to be, for

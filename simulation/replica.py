@@ -20,6 +20,7 @@ from fairlead.zones.records import DeadLetterRecord, ItemRecord, KindPolicy, Own
 Entry = tuple[int, int, bytes]  # priority, vesting time, id
 Paused = Tenant | str | None  # a tenant, a kind, or the shard itself
 Limited = Tenant | str
+DeadLetterChange = tuple[DeadLetterRecord | None, DeadLetterRecord | None]  # before and after a commit
 
 
 class ZoneName(NamedTuple):
@@ -64,12 +65,19 @@ def item_of(ref: ItemRef) -> ItemName:
 
 
 class ItemChange(NamedTuple):
-    """What a commit did to one item. `dead_lettered` is how it went into the grave; `retried`: it came out of it."""
+    """What a commit did to one item.
+
+    Attributes:
+      dead_lettered: the dead letter that the commit made of it.
+      dead_letter_before: the dead letter of its id before the commit.
+      retried: whether the commit put that back into the queue.
+    """
 
     item: ItemName
     before: ItemRecord | None
     after: ItemRecord | None
     dead_lettered: DeadLetterRecord | None
+    dead_letter_before: DeadLetterRecord | None
     retried: bool
 
 
@@ -120,7 +128,7 @@ class ShardReplica:
     def read(self, commit: Commit, now_us: int) -> ParsedCommit:
         """Take a commit in, and say what it meant."""
         parsed = ParsedCommit(commit, self)
-        dead_letter_changes: dict[tuple[ZoneName, bytes], DeadLetterRecord | None] = {}
+        dead_letter_changes: dict[tuple[ZoneName, bytes], DeadLetterChange] = {}
         changed: list[tuple[ZoneReplica, bytes, bytes | None, bytes | None]] = []
         for key, before, after in commit.changes:
             if key in self._strewn:
@@ -152,14 +160,15 @@ class ShardReplica:
             record = None if after is None else decode(ItemRecord, after)
             earlier = None if before is None else decode(ItemRecord, before)
             _put(zone.items, item_id, record)
-            dead_letter_id = (zone.name, item_id)
             item = ItemName(self.name, *zone.name, item_id)
-            retried = dead_letter_id in dead_letter_changes and dead_letter_changes[dead_letter_id] is None
-            parsed.items.append(ItemChange(item, earlier, record, dead_letter_changes.get(dead_letter_id), retried))
+            dead_letter = zone.dead_lettered.get(item_id)
+            was, became = dead_letter_changes.get((zone.name, item_id), (dead_letter, None))
+            retried = was is not None and item_id not in zone.dead_lettered
+            parsed.items.append(ItemChange(item, earlier, record, became, was, retried))
         parsed.removed_dead_letters.update(
             ItemName(self.name, *zone, item_id)
-            for (zone, item_id), record in dead_letter_changes.items()
-            if record is None
+            for (zone, item_id), (_, became) in dead_letter_changes.items()
+            if became is None
         )
         return parsed
 
@@ -212,7 +221,7 @@ class ShardReplica:
         path: list[Any],
         key: bytes,
         after: bytes | None,
-        dead_letter_changes: dict[tuple[ZoneName, bytes], DeadLetterRecord | None],
+        dead_letter_changes: dict[tuple[ZoneName, bytes], DeadLetterChange],
     ) -> None:
         number = path[0]
         if number == keyspace.VEST:
@@ -220,8 +229,9 @@ class ShardReplica:
         elif number == keyspace.COUNT:
             _put(zone.counts, path[1], None if after is None else _signed(after))
         elif number == keyspace.DEAD_LETTER:
-            dead_letter_changes[zone.name, path[1]] = None if after is None else decode(DeadLetterRecord, after)
-            _put(zone.dead_lettered, path[1], dead_letter_changes[zone.name, path[1]])
+            became = None if after is None else decode(DeadLetterRecord, after)
+            dead_letter_changes[zone.name, path[1]] = (zone.dead_lettered.get(path[1]), became)
+            _put(zone.dead_lettered, path[1], became)
         else:
             _put(self.others, key, after)
 

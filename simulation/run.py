@@ -11,7 +11,7 @@ from fairlead.actors.execution.deadlines import TRANSACTION_LEASE_US
 from fairlead.simulation.cluster import COORDINATOR, Application, Cluster
 from fairlead.simulation.faults.fault import Fault
 from fairlead.simulation.oracles.call_rates import NobodyCallsInABusyLoop
-from fairlead.simulation.oracles.consistency import CountsEqualItems, IndexNamesEveryItem, ItemsKeepTheirContent
+from fairlead.simulation.oracles.consistency import CountsEqualItems, IndexNamesEveryItem
 from fairlead.simulation.oracles.id_retention import IdsStayTaken
 from fairlead.simulation.oracles.in_order_lease import OneScannerGoesInOrder
 from fairlead.simulation.oracles.item_lifecycle import (
@@ -22,8 +22,8 @@ from fairlead.simulation.oracles.item_lifecycle import (
 )
 from fairlead.simulation.oracles.lease_expiries import (
     FailuresAreCounted,
-    LeaseExpiriesAreCounted,
     PoisonCandidatesGoOneByOne,
+    PoisonCandidatesRunIsolated,
 )
 from fairlead.simulation.oracles.leases import LeasesAreRespected, LeasesRunOnce
 from fairlead.simulation.oracles.leftovers import NothingIsLeftBehind
@@ -32,6 +32,7 @@ from fairlead.simulation.oracles.oracle import Oracle, OracleSuite
 from fairlead.simulation.oracles.pauses import WhatIsPausedStays
 from fairlead.simulation.oracles.pointers import PointerBounds, PointersLeadToWork
 from fairlead.simulation.oracles.work_conservation import NothingWaitsBesideFreeSlots, watched_late_us
+from fairlead.simulation.oracles.zone_operations import ChangesAreOperations
 from fairlead.simulation.plan import Plan, draw_plan
 from fairlead.simulation.reduction import NO_REDUCTION, Reduction
 from fairlead.simulation.trial import STEP_US, Report, Trial
@@ -221,7 +222,7 @@ class Simulation(Trial):
         oracles: list[Oracle] = [
             IndexNamesEveryItem(world),
             CountsEqualItems(world, layouts),
-            ItemsKeepTheirContent(world),
+            ChangesAreOperations(world, plan.zones.lapses_before_alone),
             PointersLeadToWork(world, bounds),
             LeasesAreRespected(
                 world,
@@ -232,7 +233,7 @@ class Simulation(Trial):
             ItemsRunBeforeTheyGo(world, self.cluster.is_consumer),
             ItemsAreEnqueuedOnce(world),
             OnlyTheTriedAreDeadLettered(world, self.cluster.is_isolated),
-            LeaseExpiriesAreCounted(world, plan.zones.lapses_before_alone),
+            PoisonCandidatesRunIsolated(world, plan.zones.lapses_before_alone),
             PoisonCandidatesGoOneByOne(world),
             FailuresAreCounted(world),
             LeasesRunOnce(world),

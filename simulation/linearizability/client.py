@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from fairlead.simulation.linearizability import zone_model as model
+from fairlead.simulation import zone_model as model
 from fairlead.simulation.linearizability.history import Attempt as Attempted
 from fairlead.simulation.linearizability.history import Recorder, Told
-from fairlead.simulation.linearizability.zone_model import Item, Refusal
 from fairlead.simulation.world import START_US
+from fairlead.simulation.zone_model import Item, Refusal, item_of
 from fairlead.zones.engines import Transaction
 from fairlead.zones.errors import ItemGone, NotVested
 from fairlead.zones.layout import Tenant, item_id_of
@@ -63,8 +63,8 @@ class Client:
         """Call a drawn operation."""
         weights: dict[Callable[[], None], int] = {
             self.enqueue: 7, self.dequeue: 5, self.obtain_lease: 2, self.complete: 3, self.follow: 2, self.cancel: 2,
-            self.extend: 3, self.requeue: 3, self.bury: 1, self.revive: 1, self.peek: 1, self.count: 1,
-            self.is_empty: 1, self.min_vesting: 1,
+            self.extend: 3, self.requeue: 3, self.move_to_dead_letters: 1, self.retry_dead_letter: 1, self.peek: 1,
+            self.count: 1, self.is_empty: 1, self.min_vesting: 1,
         }  # fmt: skip
         (operation,) = self._draw.choices(list(weights), list(weights.values()))
         operation()
@@ -83,7 +83,7 @@ class Client:
 
         def once(attempt: Attempt) -> list[Told]:
             completed, enqueued = self._complete_in(attempt, item_id, lease_id), enqueue_in(attempt)
-            both = model.Together((completed.call, enqueued.call))
+            both = model.InOneTransaction((completed.call, enqueued.call))
             return [Told(both, (completed.answer, enqueued.answer))]
 
         self._transact(once, happens_once=True)
@@ -133,11 +133,11 @@ class Client:
                 now_us=attempt.now_us,
             )
             now_us = _since_start(attempt.now_us)
-            look = model.Look(
+            look = model.PlanDequeue(
                 number, items_max, tuple(kinds.items()), poison_candidates, expiries, lease_id, lease_us, now_us
             )
             leased = tuple(_item(each.id, each.record) for each in items)
-            return [Told(look, leased, over=self._recorder.moment()), Told(model.Take(number), Outcome.DONE)]
+            return [Told(look, leased, over=self._recorder.moment()), Told(model.CommitDequeue(number), Outcome.DONE)]
 
         (look, _), _ = self._transact(once)
         self._known.leases += [(item.id, item.lease_id) for item in look.answer]
@@ -233,12 +233,12 @@ class Client:
 
         self._transact(once)
 
-    def bury(self) -> None:
-        """Bury a leased item, as a worker does whose handler failed for good."""
+    def move_to_dead_letters(self) -> None:
+        """Make a leased item a dead letter, as a worker does after an error that no retry mends."""
         item_id, lease_id = self._a_lease()
 
         def once(attempt: Attempt) -> list[Told]:
-            call = model.Bury(item_id, lease_id)
+            call = model.MoveToDeadLetters(item_id, lease_id)
             value = attempt.tr.get(self._zone.location.keys.item(item_id)).value
             record = None if value is None else decode(ItemRecord, value)
             if record is None:
@@ -254,12 +254,12 @@ class Client:
         self._transact(once)
         self._known.dead_lettered.append(item_id)
 
-    def revive(self) -> None:
-        """Put an item back into the queue, if it is buried."""
+    def retry_dead_letter(self) -> None:
+        """Put an item back into the queue, if it is a dead letter."""
         item_id = self._draw.choice(self._known.dead_lettered[-LATEST:])
 
         def once(attempt: Attempt) -> list[Told]:
-            call = model.Revive(item_id, _since_start(attempt.now_us))
+            call = model.RetryDeadLetter(item_id, _since_start(attempt.now_us))
             record = read(attempt.tr, self._zone.location, item_id)
             if record is None:
                 return [Told(call, Refusal.NOT_A_DEAD_LETTER)]
@@ -379,16 +379,4 @@ def _since_start(time_us: int) -> int:
 
 
 def _item(item_id: bytes, record: ItemRecord) -> Item:
-    return Item(
-        priority=record.priority,
-        vesting_us=_since_start(record.vesting_us),
-        id=item_id,
-        kind=record.kind,
-        payload=unpack_payload(record.payload),
-        unique_us=record.unique_us,
-        lease_id=record.lease_id,
-        expiry_count=record.expiry_count,
-        error_count=record.error_count,
-        ran_isolated=record.ran_isolated,
-        started=record.started,
-    )
+    return item_of(item_id, record, unpack_payload(record.payload), epoch_us=START_US)

@@ -17,17 +17,18 @@ from fairlead.simulation.cluster import Cluster
 from fairlead.simulation.host import SimulatedHost
 from fairlead.simulation.linearizability.client import Client, Known
 from fairlead.simulation.linearizability.counterexample import counterexample
-from fairlead.simulation.linearizability.history import Recorder
+from fairlead.simulation.linearizability.history import Model, Recorder
 from fairlead.simulation.linearizability.search import Verdict, is_linearizable
-from fairlead.simulation.linearizability.zone_model import QUEUE_ZONE
 from fairlead.simulation.oracles.oracle import OracleSuite
 from fairlead.simulation.plan import draw_plan
 from fairlead.simulation.reduction import NO_REDUCTION, Reduction
 from fairlead.simulation.trial import STEP_US, Report, Trial
 from fairlead.simulation.world import Violation, World
+from fairlead.simulation.zone_model import Zone, changes_nothing
 from fairlead.zones.engines.api.errors import StoreError
 from fairlead.zones.queue.periodic import Period
 
+QUEUE_ZONE = Model(Zone(), lambda operation: changes_nothing(operation.call, operation.answer))
 PROMISE = "the operations of a queue zone are linearizable"
 STEPS_MAX = 500_000  # Fifteen times what the longest of thirty thousand histories took; five seconds.
 TROUBLE_US = 1_000_000  # Most clients are done by then.

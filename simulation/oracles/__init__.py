@@ -1,10 +1,11 @@
 """Oracles: what must be true of every run, each promise a small class of its own.
 
     oracle        what an oracle is shown, and the bench that shows it to all of them
-    consistency   records, index and counts agree; an item stays what it was enqueued as
+    consistency   records, index and counts agree
     pointers      the pointer invariant
     leases        nobody takes, changes or starts what another holds; a lease runs once at a time
-    lease_expiries  lapses and failures are counted
+    zone_operations  an item changes as the zone model says
+    lease_expiries  what expired too often runs isolated, and only an attempt counts as a failure
     limits        how much a visit takes
     id_retention  ids stay taken for their time
     fairness      no tenant waits for the others too long

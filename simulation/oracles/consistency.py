@@ -1,4 +1,4 @@
-"""Records, index entries and counts agree after every commit; an item stays what it was enqueued as."""
+"""Records, index entries and counts agree after every commit."""
 
 from collections import Counter
 
@@ -59,19 +59,3 @@ class CountsEqualItems(Oracle):
                 self.report_violation(
                     f"part {part} of {parsed.shard.name} holds {present} of {kind}, and counts {depth}"
                 )
-
-
-class ItemsKeepTheirContent(Oracle):
-    """From its enqueue on, an item keeps its kind, payload, priority and name: a second enqueue changes nothing."""
-
-    promise = "an item stays what it was enqueued as"
-
-    def on_commit(self, parsed: ParsedCommit) -> None:
-        """See `Oracle`."""
-        for change in parsed.items:
-            before, after = change.before, change.after
-            if before is not None and after is not None:
-                was = (before.kind, before.payload, before.priority, before.given_id, before.enqueued_us)
-                now = (after.kind, after.payload, after.priority, after.given_id, after.enqueued_us)
-                if was != now:
-                    self.report_violation(f"{change.item} was {was}, and became {now} by {parsed.by}")

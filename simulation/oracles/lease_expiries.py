@@ -1,7 +1,7 @@
-"""Lapses and failures: each is counted once, and an item that lapsed too often runs alone from then on.
+"""Expiries and failures: an item runs isolated after too many of the first, and only a failed attempt counts as one.
 
-*Lapse*: an item is leased although its last lease was never given back: its worker died or stalled. One counts if the
-item had started, as its record says.
+*Expiry*: an item is leased although nobody completed or returned it: its worker died or stalled. Only the expiry of an
+attempt that had started makes an item suspicious. `zone_operations` checks that each one is counted.
 """
 
 from collections.abc import Sequence
@@ -9,66 +9,49 @@ from typing import Any
 
 from fairlead.simulation.network import Reply
 from fairlead.simulation.oracles.oracle import HandlerRun, Oracle
-from fairlead.simulation.replica import ItemChange, ItemName, ParsedCommit, item_of
+from fairlead.simulation.replica import ItemName, ParsedCommit, item_of
 from fairlead.simulation.world import World
 
 
-class LeaseExpiriesAreCounted(Oracle):
-    """Whoever takes over an item that had started counts its lapse, its end ends the count, and nobody else changes it.
+class PoisonCandidatesRunIsolated(Oracle):
+    """A manager sends an item to run isolated if and only if it has expired too often in a row.
+
+    An item whose lease has expired before does not start until its record says that it starts.
 
     Args:
-      before_alone: after how many lapses in a row an item must run alone.
+      candidate_after: after how many expiries in a row an item is a poison candidate.
     """
 
-    promise = "every lapse is counted, and an item that lapsed too often runs alone"
+    promise = "an item whose lease expired too often in a row runs isolated"
 
-    def __init__(self, world: World, before_isolation: int) -> None:
+    def __init__(self, world: World, candidate_after: int) -> None:
         super().__init__(world)
-        self._before_isolation = before_isolation
+        self._candidate_after = candidate_after
         self._expiries: dict[tuple[ItemName, bytes], int] = {}  # with which count a lease was taken
-        self._unmarked: set[tuple[ItemName, bytes]] = set()  # leases of items that lapsed, and have not started yet
+        self._unmarked: set[tuple[ItemName, bytes]] = set()  # leases of items that expired, and have not started yet
 
     def on_call(self, caller: str, target: str, method: str, args: Sequence[Any]) -> None:
         """See `Oracle`."""
         if method == "place":
             for ref in args[0]:
                 expiries = self._expiries.get((item_of(ref), ref.lease_id), 0)
-                if ref.alone != (expiries >= self._before_isolation):
-                    how = "alone" if ref.alone else "as one of many"
-                    self.report_violation(f"{caller} sends {item_of(ref)} after {expiries} lapses to run {how}")
+                if ref.alone != (expiries >= self._candidate_after):
+                    how = "isolated" if ref.alone else "beside others"
+                    self.report_violation(f"{caller} sends {item_of(ref)} after {expiries} expiries to run {how}")
 
     def on_start(self, run: HandlerRun) -> None:
         """See `Oracle`."""
         if (run.item, run.lease_id) in self._unmarked:
-            self.report_violation(
-                f"{run.host} starts {run.item}, which has lapsed before, and has not written that it starts"
-            )
+            self.report_violation(f"{run.host} starts {run.item}, which has expired, and its record does not say so")
 
     def on_commit(self, parsed: ParsedCommit) -> None:
         """See `Oracle`."""
         for change in parsed.items:
-            before, after = change.before, change.after
-            if before is None or after is None:
-                continue
-            if after.started and before.lease_id != after.lease_id:
-                self.report_violation(f"{parsed.by} leases {change.item}, and its record says that it has started")
-            mark = self._unmarked.discard if after.started or not after.expired_count else self._unmarked.add
-            mark((change.item, after.lease_id))
-            if after.expiry_count != self._expected(change):
-                self.report_violation(
-                    f"{parsed.by} counts {after.expiry_count} lapses of {change.item}, and not {self._expected(change)}"
-                )
-            self._expiries[change.item, after.lease_id] = after.expiry_count
-
-    def _expected(self, change: ItemChange) -> int:
-        before, after = change.before, change.after
-        assert before is not None
-        assert after is not None
-        if not after.lease_id:
-            goes_back_as_it_came = after.return_count > before.return_count and not before.started
-            return before.expiry_count if goes_back_as_it_came else 0
-        taken_over = before.lease_id not in (b"", after.lease_id)
-        return before.expiry_count + (taken_over and before.started)
+            after = change.after
+            if change.before is not None and after is not None:
+                mark = self._unmarked.discard if after.started or not after.expired_count else self._unmarked.add
+                mark((change.item, after.lease_id))
+                self._expiries[change.item, after.lease_id] = after.expiry_count
 
 
 class PoisonCandidatesGoOneByOne(Oracle):

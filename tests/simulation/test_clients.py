@@ -76,13 +76,14 @@ def test_clients_are_told_everything_that_a_zone_can_say() -> None:
         may_have_happened += sum(not operation.happened for operation in history)
     held = {
         f"{operation}: {said}"
-        for operation in ("Complete", "ExtendLease", "Requeue", "Bury")
+        for operation in ("Complete", "ExtendLease", "Requeue", "MoveToDeadLetters")
         for said in ("done", "lease lost", "gone")
     }
     named = {f"Enqueue: {status.value}" for status in EnqueueStatus}
     others = {
-        "Look: tuple", "Look: nothing", "Take: done", "Together: tuple", "ObtainLease: Item", "ObtainLease: NotVested",
-        "ObtainLease: gone", "Revive: done", "Revive: not buried", "IsGone: bool", "IsGone: nothing",
+        "PlanDequeue: tuple", "PlanDequeue: nothing", "CommitDequeue: done", "InOneTransaction: tuple",
+        "ObtainLease: Item", "ObtainLease: NotVested", "ObtainLease: gone", "RetryDeadLetter: done",
+        "RetryDeadLetter: no dead letter", "IsGone: bool", "IsGone: nothing",
         "IsEmpty: bool", "IsEmpty: nothing", "Count: dict", "Count: nothing", "MinVesting: int", "MinVesting: nothing",
         "Peek: tuple", "Peek: nothing",
     }  # fmt: skip

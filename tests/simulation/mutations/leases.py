@@ -6,20 +6,20 @@ from fairlead.actors.worker import Worker
 from fairlead.simulation.oracles.consistency import CountsEqualItems, IndexNamesEveryItem
 from fairlead.simulation.oracles.item_lifecycle import (
     ItemsRunBeforeTheyGo,
-    NoLeaseExpiresWithoutCause,
     OnlyTheTriedAreDeadLettered,
 )
-from fairlead.simulation.oracles.lease_expiries import FailuresAreCounted, LeaseExpiriesAreCounted
+from fairlead.simulation.oracles.lease_expiries import FailuresAreCounted, PoisonCandidatesRunIsolated
 from fairlead.simulation.oracles.leases import LeasesAreRespected, LeasesRunOnce
+from fairlead.simulation.oracles.zone_operations import ChangesAreOperations
 from fairlead.zones.queue import dequeue, poison_candidates
 from fairlead.zones.queue.queue_zone import QueueZone
 from tests.simulation.mutations.mutation import mutation
 
 HELD_BY_ONE = LeasesAreRespected.promise
 RUN_BEFORE = ItemsRunBeforeTheyGo.promise
-LAPSES = LeaseExpiriesAreCounted.promise
+ISOLATED = PoisonCandidatesRunIsolated.promise
+OPERATIONS = ChangesAreOperations.promise
 TRIED = OnlyTheTriedAreDeadLettered.promise
-NO_LAPSE = NoLeaseExpiresWithoutCause.promise
 
 LEASES = (
     mutation(
@@ -80,32 +80,32 @@ LEASES = (
             'record.lease_id, record.started, record.ran_isolated = b"", False, False',
             "record.started, record.ran_isolated = False, False",
         ),
-        found_by=[NO_LAPSE],
+        found_by=[OPERATIONS],
     ),
     mutation(
         "a lapse is not counted, and so a poisonous item never runs alone",
         (dequeue.lease, "record.expiry_count += record.started", "pass"),
-        found_by=[LAPSES],
+        found_by=[OPERATIONS],
     ),
     mutation(
         "a lapse counts although its item had not started",
         (dequeue.lease, "record.expiry_count += record.started", "record.expiry_count += 1"),
-        found_by=[LAPSES],
+        found_by=[OPERATIONS],
     ),
     mutation(
         "an item that lapsed before starts without a word",
         (deadlines.lease_at_start, "held.ref.alone or held.record.expired_count", "held.ref.alone"),
-        found_by=[LAPSES],
+        found_by=[ISOLATED],
     ),
     mutation(
         "an item runs alone one lapse too late",
         (poison_candidates.is_poison_candidate, ">= settings", "> settings"),
-        found_by=[LAPSES],
+        found_by=[ISOLATED],
     ),
     mutation(
         "an item that has started counts as started under its next lease, too",
         (dequeue.lease, "record.started = False", "pass"),
-        found_by=[LAPSES],
+        found_by=[OPERATIONS],
     ),
     mutation(
         "an item that starts beside others is marked as one that runs alone",
@@ -119,7 +119,7 @@ LEASES = (
             "        if error_count is not None:\n            record.error_count = error_count\n",
             "        if True:\n            record.error_count = error_count or 0\n",
         ),
-        found_by=[FailuresAreCounted.promise],
+        found_by=[FailuresAreCounted.promise, OPERATIONS],
     ),
     mutation(
         "a worker runs an item twice that it is sent twice",
@@ -133,6 +133,6 @@ LEASES = (
             "if record.lease_id and record.ran_isolated:",
             "if record.lease_id and is_poison_candidate(record, settings):",
         ),
-        found_by=[TRIED],
+        found_by=[TRIED, OPERATIONS],
     ),
 )

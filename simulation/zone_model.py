@@ -1,0 +1,476 @@
+"""The sequential model of a queue zone: its state, and what each operation answers and makes of it. Pure.
+
+Three checks use this one model: the history of concurrent clients (`linearizability`), the oracle of each commit
+(`oracles/zone_operations`), and the stateful test of one client (`tests/zones/test_zone_model.py`).
+
+An operation has what the operation of `fairlead.zones.queue.queue_zone` is given. `now_us` is the caller's own clock.
+
+All operations but one read with conflict what decides their outcome, or they read one snapshot: each is one instant. A
+dequeue is two. It plans by a snapshot of the vesting index (`PlanDequeue`). Its commit finds the planned items as they
+were, or is refused (`CommitDequeue`). It misses what other transactions bring to the front in between: therefore an
+enqueue never conflicts with a dequeue. It misses nothing that was there when it planned.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import deque
+from collections.abc import Hashable
+from enum import Enum
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+from fairlead.zones.queue.items import EnqueueStatus, Outcome
+from fairlead.zones.queue.poison_candidates import SHARED_EXPIRIES
+from fairlead.zones.records import ItemRecord
+
+
+class Item(NamedTuple):
+    """An item as far as users of its zone can see it. Items sort as the queue does: by priority, vesting time, id."""
+
+    priority: int
+    vesting_us: int
+    id: bytes
+    kind: str
+    payload: Hashable  # Tells items of one id apart.
+    unique_us: int = 0
+    lease_id: bytes = b""
+    expiry_count: int = 0
+    error_count: int = 0
+    return_count: int = 0
+    ran_isolated: bool = False
+    started: bool = False
+
+    @property
+    def deaths(self) -> int:
+        """How many leases in a row have expired after the item had started, if the present one has."""
+        return self.expiry_count + self.started
+
+    def is_poison(self, candidate_after: int) -> bool:
+        """Whether a dequeue dead-letters it; a poison candidate is one after `candidate_after` deaths."""
+        return bool(self.lease_id and self.ran_isolated) or self.deaths >= candidate_after + SHARED_EXPIRIES
+
+    def leased(self, lease_id: bytes, vesting_us: int) -> Item:
+        """Return it under a new lease. The last lease has expired if nobody returned the item once it had started."""
+        return self._replace(lease_id=lease_id, vesting_us=vesting_us, expiry_count=self.deaths, started=False)
+
+    def extended(self, vesting_us: int, *, started: bool, ran_isolated: bool) -> Item:
+        """Return it with its lease moved. What it has noted of its start stays."""
+        return self._replace(
+            vesting_us=vesting_us, started=self.started or started, ran_isolated=self.ran_isolated or ran_isolated
+        )
+
+    def requeued(self, vesting_us: int, error_count: int | None) -> Item:
+        """Return it without a lease: after a failure with its `error_count`, or as it came, its expiries included."""
+        returned = error_count is None
+        return self._replace(
+            lease_id=b"",
+            vesting_us=vesting_us,
+            started=False,
+            ran_isolated=False,
+            expiry_count=self.expiry_count if returned and not self.started else 0,
+            error_count=self.error_count if error_count is None else error_count,
+            return_count=self.return_count + returned,
+        )
+
+    def dead_lettered(self, error_count: int) -> Item:
+        """Return it as a dead letter."""
+        return self._replace(lease_id=b"", error_count=error_count)
+
+    def retried(self, vesting_us: int) -> Item:
+        """Return a dead letter as it goes back into the queue: due now, without a past."""
+        return Item(self.priority, vesting_us, self.id, self.kind, self.payload, self.unique_us)
+
+
+def item_of(item_id: bytes, record: ItemRecord, payload: Hashable, *, epoch_us: int = 0) -> Item:
+    """Return the item of a stored record. Times count from `epoch_us`."""
+    return Item(
+        priority=record.priority,
+        vesting_us=record.vesting_us - epoch_us,
+        id=item_id,
+        kind=record.kind,
+        payload=payload,
+        unique_us=record.unique_us,
+        lease_id=record.lease_id,
+        expiry_count=record.expiry_count,
+        error_count=record.error_count,
+        return_count=record.return_count,
+        ran_isolated=record.ran_isolated,
+        started=record.started,
+    )
+
+
+class DequeuePlan(NamedTuple):
+    """What a dequeue has planned: items as they were, and as it leases them (None: it dead-letters the item)."""
+
+    dequeue: int
+    items: tuple[tuple[Item, Item | None], ...]
+
+
+class Zone(NamedTuple):
+    """The state of a queue zone.
+
+    Attributes:
+      items: in the order of the queue.
+      retained: ids that stay taken after completion, and until when.
+      plans: of dequeues that have not committed, and still can.
+    """
+
+    items: tuple[Item, ...] = ()
+    dead_letters: tuple[Item, ...] = ()
+    retained: tuple[tuple[bytes, int], ...] = ()
+    plans: tuple[DequeuePlan, ...] = ()
+
+    def find(self, item_id: bytes) -> Item | None:
+        """Return the item of an id, if it is in the queue."""
+        return next((item for item in self.items if item.id == item_id), None)
+
+    def find_dead_letter(self, item_id: bytes) -> Item | None:
+        """Return the dead letter of an id, if there is one."""
+        return next((item for item in self.dead_letters if item.id == item_id), None)
+
+    def vested(self, now_us: int) -> list[Item]:
+        """Return the items that have vested, in order."""
+        return [item for item in self.items if item.vesting_us <= now_us]
+
+    def put(self, item: Item) -> Zone:
+        """Return the zone with a new item, or with an item changed."""
+        zone = self.remove(item.id)
+        items = list(zone.items)
+        insort(items, item)
+        return zone._replace(items=tuple(items))
+
+    def remove(self, item_id: bytes) -> Zone:
+        """Return the zone without an item, and without the plans that this spoils."""
+        return self._replace(
+            items=tuple(item for item in self.items if item.id != item_id),
+            plans=tuple(plan for plan in self.plans if all(item.id != item_id for item, _ in plan.items)),
+        )
+
+    def put_dead_letter(self, item: Item) -> Zone:
+        """Return the zone with an item moved to the dead letters."""
+        return self.remove(item.id)._replace(dead_letters=tuple(sorted((*self.dead_letters, item))))
+
+    def remove_dead_letter(self, item_id: bytes) -> Zone:
+        """Return the zone without a dead letter."""
+        return self._replace(dead_letters=tuple(item for item in self.dead_letters if item.id != item_id))
+
+
+class Refusal(Enum):
+    """Why an operation did nothing, where `Outcome` has no word for it."""
+
+    NOT_A_DEAD_LETTER = "no dead letter"
+    CONFLICT = "conflict"  # No client sees it: a dequeue that meets it tries again.
+
+
+class NotVested(NamedTuple):
+    """Why an item cannot be leased now."""
+
+    vests_in_ms: int
+
+
+Result: TypeAlias = tuple[Any, Zone]
+
+
+class ZoneOperation(Protocol):
+    """An operation with its arguments."""
+
+    def on(self, zone: Zone, /) -> Result:
+        """Return its answer in the state `zone`, and the state afterwards."""
+        ...
+
+
+class Enqueue(NamedTuple):
+    """Add an item, unless its id is present, a dead letter's, or was completed within its `unique_us`."""
+
+    item_id: bytes
+    named: bool
+    kind: str
+    payload: Hashable
+    priority: int
+    delay_us: int
+    unique_us: int
+    now_us: int
+
+    def on(self, zone: Zone) -> Result:
+        """See `ZoneOperation`."""
+        if zone.find(self.item_id) is not None:
+            return EnqueueStatus.PRESENT, zone
+        if self.named:
+            if zone.find_dead_letter(self.item_id) is not None:
+                return EnqueueStatus.DEAD_LETTER, zone
+            if dict(zone.retained).get(self.item_id, self.now_us) > self.now_us:
+                return EnqueueStatus.COMPLETED, zone
+        vesting_us = self.now_us + self.delay_us
+        item = Item(self.priority, vesting_us, self.item_id, self.kind, self.payload, self.unique_us)
+        return EnqueueStatus.ENQUEUED, zone.put(item)
+
+
+class Peek(NamedTuple):
+    """Show the first items that have vested, in order."""
+
+    items_max: int
+    now_us: int
+
+    def on(self, zone: Zone) -> Result:
+        """See `ZoneOperation`."""
+        return tuple(zone.vested(self.now_us)[: self.items_max]), zone
+
+
+class ObtainLease(NamedTuple):
+    """Lease one item that has vested; answer how long it is until it vests, or the item as leased."""
+
+    item_id: bytes
+    lease_id: bytes
+    lease_us: int
+    now_us: int
+
+    def on(self, zone: Zone) -> Result:
+        """See `ZoneOperation`."""
+        item = zone.find(self.item_id)
+        if item is None:
+            return Outcome.GONE, zone
+        if item.vesting_us > self.now_us:
+            return NotVested((item.vesting_us - self.now_us) // 1000), zone
+        leased = item.leased(self.lease_id, self.now_us + self.lease_us)
+        return leased, zone.put(leased)
+
+
+class PlanDequeue(NamedTuple):
+    """Plan a dequeue of vested items, in order, as far as there is capacity; answer them as it leases them.
+
+    `capacity`: how many items of a kind at most. `poison_candidates` items are taken that had `candidate_after` deaths,
+    and others are sought in the place of those passed over. An item that expired again in an isolated run, or had many
+    more deaths, becomes a dead letter, and takes no place.
+    """
+
+    dequeue: int
+    items_max: int
+    capacity: tuple[tuple[str, int], ...]
+    poison_candidates: int
+    candidate_after: int
+    lease_id: bytes
+    lease_us: int
+    now_us: int
+
+    def on(self, zone: Zone) -> Result:
+        """See `ZoneOperation`."""
+        planned: list[tuple[Item, Item | None]] = []
+        leased: list[Item] = []
+        capacity, poison_candidates, passed = dict(self.capacity), self.poison_candidates, True
+        unseen = deque(zone.vested(self.now_us))
+        while passed:
+            passed = False
+            for item in _admitted(unseen, capacity, self.items_max - len(leased)):
+                is_candidate = item.deaths >= self.candidate_after
+                if item.is_poison(self.candidate_after):
+                    planned.append((item, None))
+                    capacity[item.kind] += 1
+                elif is_candidate and not poison_candidates:
+                    passed = True
+                    capacity[item.kind] += 1
+                else:
+                    poison_candidates -= is_candidate
+                    leased.append(item.leased(self.lease_id, self.now_us + self.lease_us))
+                    planned.append((item, leased[-1]))
+        return tuple(leased), zone._replace(plans=(*zone.plans, DequeuePlan(self.dequeue, tuple(planned))))
+
+
+class CommitDequeue(NamedTuple):
+    """Commit what a dequeue has planned, if every item of its plan is as it was."""
+
+    dequeue: int
+
+    def on(self, zone: Zone) -> Result:
+        """See `ZoneOperation`."""
+        plan = next((plan for plan in zone.plans if plan.dequeue == self.dequeue), None)
+        if plan is None:
+            return Refusal.CONFLICT, zone
+        zone = zone._replace(plans=tuple(other for other in zone.plans if other is not plan))
+        for item, leased in plan.items:
+            zone = zone.put_dead_letter(item.dead_lettered(item.error_count)) if leased is None else zone.put(leased)
+        return Outcome.DONE, zone
+
+
+class Complete(NamedTuple):
+    """Delete an item: under its lease because it is done, or under any because it is cancelled."""
+
+    item_id: bytes
+    lease_id: bytes | None
+    now_us: int
+
+    def on(self, zone: Zone) -> Result:
+        """See `ZoneOperation`."""
+        item = _held(zone, self.item_id, self.lease_id)
+        if isinstance(item, Outcome):
+            return item, zone
+        zone = zone.remove(item.id)
+        if item.unique_us and self.lease_id is not None:
+            retained = {**dict(zone.retained), item.id: self.now_us + item.unique_us}
+            zone = zone._replace(retained=tuple(sorted(retained.items())))
+        return Outcome.DONE, zone
+
+
+class ExtendLease(NamedTuple):
+    """Move the vesting time of a held item; perhaps note that it starts, or runs isolated."""
+
+    item_id: bytes
+    lease_id: bytes
+    lease_us: int
+    started: bool
+    ran_isolated: bool
+    now_us: int
+
+    def on(self, zone: Zone) -> Result:
+        """See `ZoneOperation`."""
+        item = _held(zone, self.item_id, self.lease_id)
+        if isinstance(item, Outcome):
+            return item, zone
+        extended = item.extended(self.now_us + self.lease_us, started=self.started, ran_isolated=self.ran_isolated)
+        return Outcome.DONE, zone.put(extended)
+
+
+class Requeue(NamedTuple):
+    """Let a held item vest later: with `error_count` because it failed, else because it is returned."""
+
+    item_id: bytes
+    lease_id: bytes | None
+    delay_us: int
+    error_count: int | None
+    now_us: int
+
+    def on(self, zone: Zone) -> Result:
+        """See `ZoneOperation`."""
+        item = _held(zone, self.item_id, self.lease_id)
+        if isinstance(item, Outcome):
+            return item, zone
+        return Outcome.DONE, zone.put(item.requeued(self.now_us + self.delay_us, self.error_count))
+
+
+class MoveToDeadLetters(NamedTuple):
+    """Move a held item to the dead letters: it failed for good. `error_count`: None leaves it as it is."""
+
+    item_id: bytes
+    lease_id: bytes | None
+    error_count: int | None = None
+
+    def on(self, zone: Zone) -> Result:
+        """See `ZoneOperation`."""
+        item = _held(zone, self.item_id, self.lease_id)
+        if isinstance(item, Outcome):
+            return item, zone
+        errors = item.error_count if self.error_count is None else self.error_count
+        return Outcome.DONE, zone.put_dead_letter(item.dead_lettered(errors))
+
+
+class RetryDeadLetter(NamedTuple):
+    """Put a dead letter back into the queue, due now, its attempts forgotten."""
+
+    item_id: bytes
+    now_us: int
+
+    def on(self, zone: Zone) -> Result:
+        """See `ZoneOperation`."""
+        item = zone.find_dead_letter(self.item_id)
+        if item is None:
+            return Refusal.NOT_A_DEAD_LETTER, zone
+        return Outcome.DONE, zone.remove_dead_letter(item.id).put(item.retried(self.now_us))
+
+
+class DiscardDeadLetter(NamedTuple):
+    """Delete a dead letter."""
+
+    item_id: bytes
+
+    def on(self, zone: Zone) -> Result:
+        """See `ZoneOperation`."""
+        if zone.find_dead_letter(self.item_id) is None:
+            return Refusal.NOT_A_DEAD_LETTER, zone
+        return Outcome.DONE, zone.remove_dead_letter(self.item_id)
+
+
+class InOneTransaction(NamedTuple):
+    """Do several things in one transaction: all or none, each seeing what came before it."""
+
+    operations: tuple[ZoneOperation, ...]
+
+    def on(self, zone: Zone) -> Result:
+        """See `ZoneOperation`."""
+        answers = []
+        for operation in self.operations:
+            answer, zone = operation.on(zone)
+            answers.append(answer)
+        return tuple(answers), zone
+
+
+class Count(NamedTuple):
+    """Count the items of each kind; kinds without items are left out."""
+
+    def on(self, zone: Zone) -> Result:
+        """See `ZoneOperation`."""
+        counts: dict[str, int] = {}
+        for item in zone.items:
+            counts[item.kind] = counts.get(item.kind, 0) + 1
+        return counts, zone
+
+
+class IsEmpty(NamedTuple):
+    """Say whether there is no item."""
+
+    def on(self, zone: Zone) -> Result:
+        """See `ZoneOperation`."""
+        return not zone.items, zone
+
+
+class IsGone(NamedTuple):
+    """Say whether there is no item of an id."""
+
+    item_id: bytes
+
+    def on(self, zone: Zone) -> Result:
+        """See `ZoneOperation`."""
+        return zone.find(self.item_id) is None, zone
+
+
+class MinVesting(NamedTuple):
+    """Return the earliest vesting time, None without items."""
+
+    def on(self, zone: Zone) -> Result:
+        """See `ZoneOperation`."""
+        return min((item.vesting_us for item in zone.items), default=None), zone
+
+
+def changes_nothing(operation: object, answer: object) -> bool:
+    """Say whether an operation that was answered so has left the zone as it was."""
+    return isinstance(operation, _READS) or isinstance(answer, NotVested) or answer in _REFUSED
+
+
+def _held(zone: Zone, item_id: bytes, lease_id: bytes | None) -> Item | Outcome:
+    """Return an item that the caller may change, or why not. An expired lease holds until another is taken."""
+    item = zone.find(item_id)
+    if item is None:
+        return Outcome.GONE
+    if lease_id is not None and item.lease_id != lease_id:
+        return Outcome.LEASE_LOST
+    return item
+
+
+def _admitted(unseen: deque[Item], capacity: dict[str, int], count: int) -> list[Item]:
+    """Return the next items for which there is capacity, and take them and the others before them from `unseen`."""
+    admitted: list[Item] = []
+    while unseen and len(admitted) < count:
+        item = unseen.popleft()
+        if capacity.get(item.kind, 0):
+            capacity[item.kind] -= 1
+            admitted.append(item)
+    return admitted
+
+
+_READS = (Peek, Count, IsEmpty, IsGone, MinVesting)
+_REFUSED = (
+    Outcome.GONE,
+    Outcome.LEASE_LOST,
+    Refusal.NOT_A_DEAD_LETTER,
+    EnqueueStatus.PRESENT,
+    EnqueueStatus.DEAD_LETTER,
+    EnqueueStatus.COMPLETED,
+)
