@@ -169,7 +169,7 @@ class Worker:
             self._host.spawn("slot", self._run_slot)
         self._replaced_slots += len(stuck)
         if self._replaced_slots >= self._settings.slots:
-            probe("a worker whose handlers ignore it wants to be restarted")
+            probe("a worker is restarted because its handlers ignore their cancellation")
             self._host.recycle(f"{self._replaced_slots} handlers ignored job.cancelled")
 
     # --- Called by the manager ---
@@ -180,7 +180,7 @@ class Worker:
         `incarnation`: the one for which the items were leased; another incarnation accepts none of them.
         """
         if incarnation != self._host.incarnation:
-            probe("items come to a worker whose life they were for has ended")
+            probe("items arrive for an incarnation of a worker that has ended")
             return self._slots.report()
         arrived = {
             name: still_leased(self._loops_of(name).access, some, self._submitted, self._shards)

@@ -37,7 +37,7 @@ def settle(
 
     Reads with conflict: per item its record, per tenant its ownership. An item that is gone counts as completed in two
     cases: a commit of unknown result came before, which has deleted it; or its handler may have completed it. After a
-    conflict it does not count as completed: somebody has cancelled it.
+    conflict it does not count as completed: its enqueuer or an operator has cancelled it.
     `maybe_committed`: an earlier call made a commit of unknown result.
     """
     may_be_applied = maybe_committed
@@ -80,7 +80,7 @@ def _settle_once(
                 tr, location, held.ref.item_id, held.result, now_us=now_us, kept_us=held.job.keeps_result_us
             )
         if not done:
-            probe("an item that has run is somebody else's when it is settled")
+            probe("an item that has run is not held any more when it is settled")
         settled.append((held, "completed" if done else "lost"))
     for decision in failed:
         settled.append((decision.held, _settle_failed(shard, tr, decision, now_us, ended)))

@@ -60,13 +60,13 @@ def due_work(held_items: Iterable[HeldItem], *, now_us: int, lease_us: int) -> D
                 probe("a handler ignores that it was cancelled")
                 due.stuck.append(held)
         elif now_us >= held.lease_until_us:
-            probe("a lease ends while its worker holds the item")
+            probe("a lease expires while its worker holds the item")
             due.lost.append(held)
         elif running and held.running_for is not None and held.running_for.by(now_us) >= held.handler.timeout_ms * 1000:
             probe("a handler runs past its timeout")
             due.time_out.append(held)
         elif not running and held.waited_us(now_us) >= WAITING_US_MAX:
-            probe("an item waits too long for a slot, and goes back")
+            probe("an item waits too long for a slot, and is returned")
             due.return_now.append(held)
         else:
             open_transaction = running and held.handler.form is Form.TRANSACTIONAL
@@ -85,6 +85,6 @@ def lease_at_start(held: HeldItem, *, now_us: int, lease_us: int) -> int | None:
     if held.handler.form is Form.TRANSACTIONAL and held.lease_until_us - now_us < TRANSACTION_LEASE_US:
         return max(lease_us, TRANSACTION_LEASE_US)
     if now_us >= held.lease_until_us:
-        probe("an item whose lease has ended is leased anew before it starts")
+        probe("an item whose lease has expired is leased again before it starts")
         return lease_us
     return lease_us if held.ref.alone or held.record.expired_count else None

@@ -1,14 +1,15 @@
-"""The event loop of a worker's coroutines: one thread, and no coroutine can end it or stop it for the others.
+"""The event loop of a worker's coroutines: one thread, which no coroutine can end or stop for the others.
 
-asyncio lets `SystemExit` and `KeyboardInterrupt` of a task out of the loop, which ends the loop's thread. Here each
-task is contained: such an error ends its own task, as any other does. What ends the loop all the same (a callback that
-exits, `loop.stop()`) or blocks it costs the worker this loop: the next coroutine gets a new one. What ran on the lost
-loop is returned to its queue without a failed attempt, but for the coroutine that ended or blocked it: that one has
-failed. It is found by the task or the callback that ran, which has the context of the item whose code asked for it.
+asyncio lets `SystemExit` and `KeyboardInterrupt` of a task leave the loop, which ends the loop's thread. Here such an
+error ends its own task only. Two things still cost the worker its loop, and the next coroutine gets a new one: code
+that ends the loop (a callback that exits, `loop.stop()`), and code that blocks it.
 
-What a thread without such a context asks for (`loop.call_soon_threadsafe`) leads to no item. Then all items of the loop
-are returned, and those fail whose latest error is a lost loop already: as the error is stored with the item, no item
-blocks one loop after the other without using up its attempts, whichever worker runs it.
+The attempt whose code ended or blocked the loop has failed. It is found by the task or the callback that ran: that has
+the context of the item. The other attempts on the loop have not failed, and their items run again at once.
+
+A callback that a thread without such a context has scheduled (`loop.call_soon_threadsafe`) leads to no item. Then all
+items of the loop run again, and those attempts fail whose item's latest error is a lost loop already. That error is
+stored with the item. So no item blocks one loop after the other without using up its attempts, on whichever worker.
 """
 
 import asyncio
@@ -30,14 +31,14 @@ from fairlead.zones.errors import QueueError
 
 log = logging.getLogger("fairlead.worker")
 
-CLEANUP_S = 1.0  # For the coroutines of a lost loop, which are cancelled.
-PROGRESS_S = 1.0  # How often an idle loop shows that it turns.
+CLEANUP_S = 1.0  # How long the cancelled coroutines of a lost loop may take.
+PROGRESS_S = 1.0  # How often an idle loop reports progress to the supervisor.
 
 
 class EventLoopLost(QueueError):
     """The worker's event loop was ended or blocked by another coroutine while this one ran on it.
 
-    Do: nothing for this item, which is returned to its queue. Look in the log for the coroutine that was to blame.
+    Do: nothing for this item, which runs again. Look in the log for the coroutine that caused it.
     """
 
     message = "the worker's event loop was lost while the handler ran on it"
@@ -46,8 +47,8 @@ class EventLoopLost(QueueError):
 class EventLoopBlocked(QueueError):
     """A coroutine kept the event loop of its worker for ten seconds without an `await`.
 
-    Do: await what waits (`asyncio.sleep`, an asynchronous client), or move the work into a plain handler, which has a
-    thread of its own, or into `asyncio.to_thread`. The attempt has failed.
+    Do: use `await` for every wait (`asyncio.sleep`, an asynchronous client). Or move the work into a plain handler,
+    which has a thread of its own, or into `asyncio.to_thread`. The attempt has failed.
     """
 
     message = "the handler blocked the event loop: it ran for 10 s without an await"
@@ -63,11 +64,10 @@ class EventLoopEnded(QueueError):
 
 
 class EventLoopLostAgain(QueueError):
-    """The worker's event loop was ended or blocked, nobody can tell by which coroutine, and not for the first time.
+    """The worker's event loop was ended or blocked again, by an unknown coroutine, while this one ran on it.
 
-    Do: look in the log for what the loop was doing. Probably it is what a thread has asked for by
-    `loop.call_soon_threadsafe`. Of the handlers that ran, one is to blame; the attempts of those have failed that had
-    lost their event loop before.
+    Do: look in the log for what the loop was doing. Probably a thread scheduled it by `loop.call_soon_threadsafe`. One
+    of the handlers that ran is the cause. The attempts of all those have failed that had lost their event loop before.
     """
 
     message = "the worker's event loop was lost again while the handler ran on it"
@@ -94,16 +94,17 @@ async def contained(coroutine: Coroutine[Any, Any, Any]) -> Any:
         raise Exited(error) from error
 
 
-_RUN_HANDLE = asyncio.Handle._run.__code__  # runs a callback, or a step of a task
-_answer: ContextVar[Future[Any] | None] = ContextVar("answer", default=None)  # of the item whose code this is
+_RUN_HANDLE = asyncio.Handle._run.__code__  # Runs a callback, or a part of a task.
+# The answer of the item whose code runs.
+_answer: ContextVar[Future[Any] | None] = ContextVar("answer", default=None)
 
 
 class EventLoop:
     """One event loop on a thread that `host` spawns.
 
     Attributes:
-      is_lost: it takes no more coroutines.
-      has_ended: nor does its thread run any more.
+      is_lost: it accepts no more coroutines.
+      has_ended: its thread has ended, too.
     """
 
     def __init__(self, host: Host) -> None:
@@ -112,30 +113,30 @@ class EventLoop:
         self._loop.set_task_factory(self._make_task)
         self._end = self._loop.stop
         self._loop.stop = self._stop  # type: ignore[method-assign]
-        self._ended_by: Future[Any] | None = None  # the item whose code ended it
+        self._ended_by: Future[Any] | None = None  # The answer of the item whose code ended it.
         self._thread_id = 0
         self._lock = threading.Lock()
-        self._answers: dict[Future[Any], asyncio.Task[Any] | None] = {}  # that are not there yet
-        self._lost_before: set[Future[Any]] = set()  # whose items' latest error is that they lost their event loop
-        self._owners: dict[asyncio.Task[Any], Future[Any]] = {}  # which item each task belongs to, children too
+        self._answers: dict[Future[Any], asyncio.Task[Any] | None] = {}  # Those that are still awaited.
+        self._lost_before: set[Future[Any]] = set()  # Of items whose latest error is a lost event loop.
+        self._owners: dict[asyncio.Task[Any], Future[Any]] = {}  # The answer of each task's item; child tasks, too.
         host.spawn("event loop", self._run, self._on_stall)
 
     def run_to_end(self, function: Callable[[Job], Coroutine[Any, Any, Any]], job: Job, *, last_error: str = "") -> Any:
         """Run a coroutine function from another thread; return what it returns, raise what it raises.
 
         Args:
-          last_error: how the attempt before this one failed, as it is stored with the item.
+          last_error: the error of the attempt before this one, as it is stored with the item.
 
         Raises:
-          EventLoopLost, EventLoopLostAgain, EventLoopBlocked, EventLoopEnded: see these.
-          concurrent.futures.CancelledError: the job was cancelled meanwhile; the coroutine is told.
+          EventLoopLost, EventLoopLostAgain, EventLoopBlocked, EventLoopEnded: see there.
+          concurrent.futures.CancelledError: the job was cancelled meanwhile, and so is the coroutine.
         """
         answer = Future[Any]()
         with self._lock:
             if self.is_lost:
                 raise EventLoopLost(kind=job.kind, item=job.id.hex())
             self._answers[answer] = None
-            # So does that of `EventLoopLostAgain`, too.
+            # The name of `EventLoopLostAgain` begins so, too.
             if last_error.startswith(EventLoopLost.__name__):
                 self._lost_before.add(answer)
             self._loop.call_soon_threadsafe(self._start, answer, function, job)
@@ -146,7 +147,7 @@ class EventLoop:
             self._lost_before.discard(answer)
 
     def close(self) -> None:
-        """Take no more coroutines, and end the thread; what still runs goes back as from a lost loop."""
+        """Accept no more coroutines, and end the thread; what still runs ends as on a lost loop."""
         with self._lock:
             self.is_lost = True
             if not self._loop.is_closed():
@@ -170,10 +171,10 @@ class EventLoop:
             self._loop.run_forever()
         except BaseException as error:
             log.error("the event loop ended, and is replaced", exc_info=error)
-            self._ended_by = _asker_of_callback(error)
+            self._ended_by = _owner_of_callback(error)
 
     def _stop(self) -> None:
-        """Take the place of `loop.stop`, which is called by users' code only: here it is known whose."""
+        """Replace `loop.stop`, which only users' code calls: here it is known which item's code."""
         log.error("the event loop ended, and is replaced: it was stopped", stack_info=True)
         self._ended_by = _answer.get()
         self._end()
@@ -186,8 +187,8 @@ class EventLoop:
         token = _answer.set(answer)
         try:
             task = self._loop.create_task(function(job))
-        except BaseException as error:  # noqa: BLE001 - it is the handler's, called to make its coroutine
-            self._tell(answer, error=error)
+        except BaseException as error:  # noqa: BLE001 - the handler is called to make its coroutine
+            self._deliver(answer, error=error)
             return
         finally:
             _answer.reset(token)
@@ -200,22 +201,22 @@ class EventLoop:
 
     def _ended(self, answer: Future[Any], task: asyncio.Task[Any]) -> None:
         if task.cancelled():
-            self._tell(answer, error=asyncio.CancelledError())
+            self._deliver(answer, error=asyncio.CancelledError())
             return
         error = task.exception()
         if error is None:
-            self._tell(answer, result=task.result())
+            self._deliver(answer, result=task.result())
         else:
-            self._tell(answer, error=error.error if isinstance(error, Exited) else error)
+            self._deliver(answer, error=error.error if isinstance(error, Exited) else error)
 
     def _interrupt(self, task: asyncio.Task[Any], function: Callable[[Job], Any], job: Job) -> None:
-        """Cancel a coroutine, and look whether it has ended when a plain handler would be given up.
+        """Cancel a coroutine, and check later whether it has ended: after the time for which a slot waits.
 
-        Nothing more can be done about one that swallows its cancellation: its slot is free already.
+        A coroutine that catches its cancellation runs on. Its slot is free already.
         """
         task.cancel()
-        look = self._loop.call_later(STUCK_US / 1e6, _name_if_it_runs, task, function, job)
-        task.add_done_callback(lambda _: look.cancel())
+        check = self._loop.call_later(STUCK_US / 1e6, _log_if_it_runs, task, function, job)
+        task.add_done_callback(lambda _: check.cancel())
 
     def _make_task(self, loop: Any, coroutine: Any, **how: Any) -> asyncio.Task[Any]:
         task = asyncio.Task(contained(coroutine), loop=loop, **how)
@@ -226,7 +227,7 @@ class EventLoop:
         return task
 
     def _abandon(self) -> None:
-        """Cancel what is left on a lost loop, and end the loop once it has tidied up, or after a while."""
+        """Cancel the tasks of a lost loop, and end the loop once they have ended, or after `CLEANUP_S`."""
         tasks = asyncio.all_tasks(self._loop)
         for task in tasks:
             task.cancel()
@@ -244,10 +245,10 @@ class EventLoop:
             if task is not None and not self._loop.is_closed():
                 self._loop.call_soon_threadsafe(self._interrupt, task, function, job)
 
-    def _tell(self, answer: Future[Any], *, result: Any = None, error: BaseException | None = None) -> None:
+    def _deliver(self, answer: Future[Any], *, result: Any = None, error: BaseException | None = None) -> None:
         with self._lock:
             self._answers.pop(answer, None)
-            if answer.done():  # cancelled, or the loop was lost before
+            if answer.done():  # It was cancelled, or the loop was lost before.
                 return
             if error is None:
                 answer.set_result(result)
@@ -255,18 +256,18 @@ class EventLoop:
                 answer.set_exception(error)
 
     def _on_stall(self) -> None:
-        """Called by the supervisor: a coroutine, or a callback, has kept the loop for too long."""
+        """Called by the supervisor: a coroutine, or a callback, has blocked the loop for too long."""
         task = asyncio.current_task(self._loop)
-        owner = _asker_of_running_callback(self._thread_id) if task is None else self._owners.get(task)
+        owner = _owner_of_running_callback(self._thread_id) if task is None else self._owners.get(task)
         self._lose(owner, EventLoopBlocked())
         with self._lock:
-            if not self._loop.is_closed():  # It may have gone on, and ended, since it was found.
+            if not self._loop.is_closed():  # The loop may have ended meanwhile.
                 self._loop.call_soon_threadsafe(self._abandon)
 
     def _lose(self, blamed: Future[Any] | None, failure: QueueError) -> None:
-        """Take no more coroutines, and tell those that run: `blamed` of its failure, the others to go back.
+        """Accept no more coroutines. Let the attempt of `blamed` fail, and the items of the others run again.
 
-        If there is none to blame, those have failed that had lost their event loop before; not if the loop was closed.
+        Without a `blamed` one, the attempts fail whose items had lost their event loop before; not if it was closed.
         """
         with self._lock:
             unexplained = blamed is None and not self.is_lost
@@ -283,7 +284,7 @@ class EventLoop:
                     answer.set_exception(EventLoopLost())
 
 
-def _name_if_it_runs(task: asyncio.Task[Any], function: Callable[[Job], Any], job: Job) -> None:
+def _log_if_it_runs(task: asyncio.Task[Any], function: Callable[[Job], Any], job: Job) -> None:
     if not task.done():
         log.error(
             "handler %s ignores job.cancelled; it goes on beside what runs in its place, kind=%s item=%s",
@@ -291,30 +292,30 @@ def _name_if_it_runs(task: asyncio.Task[Any], function: Callable[[Job], Any], jo
         )  # fmt: skip
 
 
-def _asker_of_callback(error: BaseException) -> Future[Any] | None:
-    """Return the item whose code has asked for the callback that raised an error; None: nobody can tell."""
+def _owner_of_callback(error: BaseException) -> Future[Any] | None:
+    """Return the answer of the item whose code scheduled the callback that raised an error; None: unknown."""
     trace = error.__traceback__
     while trace is not None:
         if trace.tb_frame.f_code is _RUN_HANDLE:
-            return _asker_of_handle(trace.tb_frame)
+            return _owner_of_handle(trace.tb_frame)
         trace = trace.tb_next
     return None
 
 
-def _asker_of_running_callback(thread_id: int) -> Future[Any] | None:
-    """Return the item whose code has asked for the callback that runs on a thread; None: nobody can tell."""
+def _owner_of_running_callback(thread_id: int) -> Future[Any] | None:
+    """Return the answer of the item whose code scheduled the callback that runs on a thread; None: unknown."""
     frame = sys._current_frames().get(thread_id)
     while frame is not None:
         if frame.f_code is _RUN_HANDLE:
-            return _asker_of_handle(frame)
+            return _owner_of_handle(frame)
         frame = frame.f_back
     return None
 
 
-def _asker_of_handle(frame: FrameType) -> Future[Any] | None:
-    """Return the item whose code has asked for the callback that runs in a frame of `asyncio.Handle._run`.
+def _owner_of_handle(frame: FrameType) -> Future[Any] | None:
+    """Return the answer of the item whose code scheduled the callback that runs in a frame of `asyncio.Handle._run`.
 
-    A callback runs in a copy of the context in which it was asked for.
+    A callback runs in a copy of the context in which it was scheduled.
     """
     context: Context = frame.f_locals["self"]._context
     return context.get(_answer)

@@ -1,8 +1,8 @@
-"""Why an attempt failed, found out where its handler ran.
+"""Why an attempt failed: decided by the slot in which its handler ran.
 
-An error is an object of the user's: to put it into words, or to ask for its class, is to run the user's code, which may
-take as long as it likes and raise what it likes. So a slot does it, as a part of the attempt. The loops that settle and
-log, which must not stand still, are given text and what follows from the error.
+An error is an object of the user's. To render it, or to test its class, runs the user's code, which may take long and
+may raise anything. So the slot does both, as a part of the attempt. The loops, which must not stand still, get text and
+a `Cause`.
 """
 
 import traceback
@@ -17,26 +17,26 @@ from fairlead.zones.errors import ItemGone, LeaseLost
 from fairlead.zones.queue.results import ResultNotKept
 from fairlead.zones.queue.stored_item import shortened
 
-ERRORS_MAX = 50  # Of causes, contexts and members of groups that are worded; a loop that tries again chains thousands.
-FRAMES_MAX = 1_000  # Of a traceback, nearest to the error. As many as Python's recursion has by itself.
-SAFE_RENDER_US = 1_000_000  # An error that took longer to be worded is not handed to the log, which may ask it again.
+ERRORS_MAX = 50  # Causes, contexts and members of groups that are rendered. A loop that retries may chain thousands.
+FRAMES_MAX = 1_000  # Frames of a traceback, nearest to the error: Python's own limit of recursion.
+SAFE_RENDER_US = 1_000_000  # An error that took longer to render is not handed to the log, which may render it again.
 
 _AROUND_HANDLERS = (
     "fairlead.actors.",
     "fairlead.zones.",
     "fairlead.testing",
     "asyncio.",
-)  # Modules whose frames stand before a handler's own.
+)  # Modules whose frames come before a handler's own.
 
 
 class Cause(Enum):
-    """What an error says of its attempt."""
+    """What an error means for its attempt."""
 
     HANDLER = "the handler failed, and may succeed later"
     PERMANENT = "the handler failed, and would fail again"
     STORE = "the store refused; the handler has not failed"
     EVENT_LOOP = "another coroutine took the event loop down; the handler has not failed"
-    LOST = "the lease had ended, or somebody took the item over: it only lapses"
+    LOST = "the lease had expired, or another worker has leased the item; the handler has not failed"
     GONE = "the item is gone, and so its completion was refused"
 
 
@@ -44,8 +44,7 @@ class Cause(Enum):
 class ErrorText:
     """An error in one line (`text`), and with its traceback (`lines`).
 
-    `safe_to_log`: others may ask the error itself again: it is put into words soon, by a few errors, and a log can take
-    them.
+    `safe_to_log`: a log may render the error again: that is fast, has few causes, and yields text that can be encoded.
     """
 
     text: str
@@ -55,7 +54,7 @@ class ErrorText:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An error of an attempt, and what follows from it. `error` is for logs and hooks; the others: `ErrorText`."""
+    """An error of an attempt and its cause. `error` is for logs and hooks; the texts: see `ErrorText`."""
 
     error: BaseException
     text: str
@@ -70,13 +69,13 @@ class Failure:
 
 
 def failure_of(error: BaseException, handler: Handler, item_id: bytes, clock: Clock) -> Failure:
-    """Return what an error of an attempt at an item comes to. Runs code of the error's class."""
+    """Return the failure that an error of an attempt at an item is. Runs code of the error's class."""
     rendered = render_error(error, clock)
     return Failure(error, rendered.text, rendered.lines, rendered.safe_to_log, cause_of(error, handler, item_id))
 
 
 def cause_of(error: BaseException, handler: Handler, item_id: bytes) -> Cause:
-    """Return what an error says of its attempt. One that cannot be asked: the handler failed."""
+    """Return what an error means for its attempt. If its class cannot be tested, the handler failed."""
     try:
         return _cause_of(error, handler, item_id)
     except BaseException:  # noqa: BLE001 - a class may answer `isinstance` by any code of the user's
@@ -94,14 +93,14 @@ def _cause_of(error: BaseException, handler: Handler, item_id: bytes) -> Cause:
 
 
 def is_permanent(handler: Handler, error: BaseException) -> bool:
-    """Say whether an error would come again however often the item is tried."""
+    """Say whether an error would occur again in every attempt."""
     return isinstance(error, (*handler.permanent, ResultNotKept))
 
 
 def render_error(error: BaseException, clock: Clock) -> ErrorText:
-    """Return an error's words, of bounded length.
+    """Return an error as text of bounded length.
 
-    To word an error is to run its class's code, which may fail in turn: then its class has to do.
+    Rendering runs code of the error's class. If that code fails, the text is the name of the class.
     """
     began_us = clock.now_us()
     try:
@@ -111,9 +110,9 @@ def render_error(error: BaseException, clock: Clock) -> ErrorText:
         return ErrorText(
             shortened(text), shortened(lines), soon and len(found) <= ERRORS_MAX and _can_be_encoded(lines)
         )
-    except BaseException as failure:  # noqa: BLE001 - an error may raise anything as it is worded
+    except BaseException as failure:  # noqa: BLE001 - an error may raise anything while it is rendered
         name = type.__getattribute__(type(error), "__qualname__")
-        return ErrorText(f"{name}, which cannot be put into words", shortened(repr(type(failure))), safe_to_log=False)
+        return ErrorText(f"{name}, which cannot be rendered", shortened(repr(type(failure))), safe_to_log=False)
 
 
 def handlers_frames(error: BaseException) -> TracebackType | None:
@@ -125,7 +124,7 @@ def handlers_frames(error: BaseException) -> TracebackType | None:
 
 
 def _errors_of(error: BaseException) -> list[BaseException]:
-    """Return an error, its causes and contexts, and the members of groups, nearest first: one more than is worded."""
+    """Return an error, its causes and contexts, and the members of groups, nearest first: one more than is rendered."""
     found = {id(error): error}
     new = [error]
     while new and len(found) <= ERRORS_MAX:
@@ -137,13 +136,13 @@ def _errors_of(error: BaseException) -> list[BaseException]:
 
 
 def _render_all(error: BaseException) -> tuple[str, str]:
-    """Word an error as Python does."""
+    """Render an error as Python does."""
     text = "".join(traceback.format_exception_only(error)).strip().removeprefix(f"{type(error).__module__}.")
     return text, "".join(traceback.format_exception(type(error), error, handlers_frames(error), limit=-FRAMES_MAX))
 
 
 def _render_first(errors: list[BaseException]) -> tuple[str, str]:
-    """Word the first of many errors by hand, oldest first: Python's own way builds all of them, whatever the limit."""
+    """Render the first of many errors, oldest first. Python's own function would render all, whatever the limit."""
     first, lines = "", ["earlier errors are left out\n\n"]
     for error in reversed(errors):
         first = f"{type(error).__qualname__}: {error}"
@@ -152,7 +151,7 @@ def _render_first(errors: list[BaseException]) -> tuple[str, str]:
 
 
 def _can_be_encoded(text: str) -> bool:
-    """Say whether a log can take a text: a lone surrogate, as in the name of a file, has no place in a file itself."""
+    """Say whether a log can write a text: a lone surrogate, as in the name of a file, cannot be encoded."""
     try:
         text.encode()
     except UnicodeEncodeError:

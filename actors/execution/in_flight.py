@@ -126,7 +126,7 @@ class InFlight:
 
     Args:
       slots: how many handlers run at once.
-      incarnation: tells this incarnation of the worker from an earlier one.
+      incarnation: the name of this incarnation of the worker; see `Host.incarnation`.
       isolates: whether an item starts only when the end of the item before it has been committed. Such a worker wants
         one item at a time and prefetches none.
     """

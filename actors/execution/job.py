@@ -13,8 +13,8 @@ from fairlead.zones.shard import Shard
 from fairlead.zones.tenant_transaction import TenantTransaction
 from fairlead.zones.transaction_runner import Attempt
 
-STUCK_US = 5_000_000  # A handler that goes on for so long after it was cancelled does not listen.
-AMOUNT_MAX = 2**53  # Of progress. Up to there whole numbers are told exactly.
+STUCK_US = 5_000_000  # A handler that runs on for so long after it was cancelled ignores the cancellation.
+AMOUNT_MAX = 2**53  # Of progress. Up to this limit a float holds every whole number exactly.
 
 T = TypeVar("T")
 
@@ -22,7 +22,7 @@ ProgressSink = Callable[[float, float | None, str], None]
 
 
 class NoStoreHere(QueueError):
-    """`job.transact` was called where the worker's store is not open: in a Ray task.
+    """`job.transact` was called in a Ray task, where the worker's store is not open.
 
     Do: open the application in the task, `app.tenant(*job.tenant).transact(...)`, and end with `job.complete_in(tr)`.
     """
@@ -35,15 +35,15 @@ class Job:
 
     Attributes:
       id: the item's id, 16 bytes; the same in every attempt. Good as an idempotency key.
-      tenant: whose item it is; for a local item the app is "".
+      tenant: the tenant of the item; for a local item the app is "".
       kind: as enqueued.
-      attempt: 1 for the first since the item was enqueued or revived; every later one follows an error or a lapse. One
-        that was given back, because its worker drained, has the same number when it comes again.
+      attempt: 1 for the first one since the item was enqueued, or retried by an operator. Each later one follows an
+        error or a lease expiry. An item that is returned, because its worker drained, keeps the number.
       enqueued_us: when it was enqueued, microseconds since the epoch.
-      last_progress: what an attempt before this one told of its progress, the last; None: none did.
-      reported: what this one has.
-      completed: its completion is committed. `completing`: the handler completed it in a transaction of its own, of
-        which nobody here knows whether it committed.
+      last_progress: the last progress that an earlier attempt reported; None: none did.
+      reported: the last progress that this attempt reported.
+      completed: its completion is committed. `completing`: the handler completed it in a transaction of its own, which
+        may not have committed.
     """
 
     def __init__(self, shard: Shard | None, ref: ItemRef, record: ItemRecord, payload: bytes) -> None:
@@ -69,33 +69,32 @@ class Job:
 
     @property
     def payload(self) -> Any:
-        """What was enqueued. Unpacked when it is asked for: one that is damaged fails its own item, and no other."""
+        """What was enqueued. Unpacked at the first use, so a damaged payload fails its own item only."""
         if self._packed is not None:
             self._payload, self._packed = unpack_payload(self._packed), None
         return self._payload
 
     @property
     def cancelled(self) -> bool:
-        """Whether this attempt has lost its item: past its timeout, its lease, or the worker's drain.
+        """Whether this attempt has lost its item: its timeout has passed, its lease expired, or the worker drained.
 
-        A long handler asks now and then, and returns: its result is no longer wanted.
+        A long handler checks this now and then, and returns if it is true: its result no longer counts.
         """
         return self._cancelled
 
     def progress(self, done: float, total: float | None = None, note: str = "") -> None:
-        """Tell how far this attempt is: `fairlead why`, `app.explain` and the dashboard show it within two seconds.
+        """Report how far this attempt is: `fairlead why`, `app.explain` and the dashboard show it within two seconds.
 
-        May be called as often as one likes: what was told last is written once a second, into the item's record. There
-        the next attempt finds it, as `last_progress`. Of a transactional handler, which takes five seconds at most, it
-        is not written.
+        May be called often: the last report is written once a second, into the item's record. The next attempt finds it
+        there, as `last_progress`. The progress of transactional handlers, which take 5 s at most, is not written.
 
         Args:
-          done, total: numbers of the handler's own unit, 0 to 2**53; `total` None: it does not know.
-          note: a few words, up to 200 characters; more is cut off. What cannot be stored (a lone surrogate, as in the
-            name of a file) is written as its number.
+          done, total: numbers of the handler's own unit, 0 to 2**53; `total` None: it is not known.
+          note: a few words, up to 200 characters; the rest is cut off. A character that cannot be stored (a lone
+            surrogate, as in the name of a file) is written as its number.
 
         Raises:
-          BadArgument: an argument is nothing of the kind.
+          BadArgument: a number is out of range, or an argument has another type.
         """
         if not _is_amount(done) or not (total is None or _is_amount(total)) or not isinstance(note, str):
             raise BadArgument(argument="progress", value=(done, total, note), allowed="numbers, 0 to 2**53, and text")
@@ -104,18 +103,18 @@ class Job:
         report(_plain(done), None if total is None else _plain(total), words)
 
     def record_progress(self, done: float, total: float | None, note: str) -> None:
-        """Called where the worker is: note what the handler tells."""
+        """Called in the worker's process: note what the handler reports."""
         assert self._shard is not None
         self.reported = Progress(done, total, note, self._shard.clock.now_us())
 
     def report_progress_to(self, progress_sink: ProgressSink | None) -> None:
-        """Called by the host of a Ray task: how it tells its progress."""
+        """Called by the host of a Ray task: report progress to `progress_sink`."""
         self._progress_sink = progress_sink
 
     def transact(self, body: Callable[[TenantTransaction], T]) -> T:
-        """Run `body` in a transaction on the tenant's database; it may run twice, and what it writes is applied once.
+        """Run `body` in a transaction on the tenant's database. It may run twice; what it writes is applied once.
 
-        End it with `job.complete_in(tr)`, and the effects and the completion happen together or not at all.
+        If it ends with `job.complete_in(tr)`, the effects and the completion happen together, or not at all.
 
         Raises:
           NoStoreHere: the job runs in a Ray task.
@@ -137,15 +136,15 @@ class Job:
         return result
 
     def complete_in(self, tr: TenantTransaction, *, result: Any = None) -> None:
-        """Complete the item in a transaction of the handler's own, as its last step.
+        """Complete the item in a transaction of the handler's own, as the last operation in it.
 
-        `result` is kept, if the kind keeps results, instead of what the handler returns later. If the transaction does
-        not commit, or the handler fails without it, the item is settled as if this had not been called.
+        If the kind keeps results, `result` is kept, and not what the handler returns later. If the transaction does not
+        commit, the item ends as if this had not been called.
 
         Raises:
-          LeaseLost, ItemGone: the item is somebody else's by now; the transaction must not commit, and will not if
-            this passes through.
-          ResultNotKept: `result` is no plain data, or too long.
+          LeaseLost, ItemGone: another worker has leased the item, or it is gone. The transaction must not commit: let
+            the error pass.
+          ResultNotKept: `result` is not plain data, or too long.
         """
         kept_us = self.keeps_result_us
         tr.complete(self.id, lease_id=self.lease_id, zone=self.zone, result=result, keep_result_us=kept_us)
@@ -153,17 +152,17 @@ class Job:
 
     @property
     def may_be_completed(self) -> bool:
-        """Whether the handler may have completed the item itself, so that its absence is no loss."""
+        """Whether the handler may have completed the item itself: then an item that is gone is not lost."""
         return self.completing or self.completed
 
     def cancel(self) -> None:
-        """Called by the worker: the item is lost to this attempt."""
+        """Called by the worker: this attempt has lost the item."""
         self._cancelled = True
         if self._interrupt is not None:
             self._interrupt()
 
     def on_cancel(self, interrupt: Callable[[], object]) -> None:
-        """Called by the host of a coroutine or a Ray task: how to interrupt it."""
+        """Called by the host of a coroutine or a Ray task: call `interrupt` when the attempt is cancelled."""
         self._interrupt = interrupt
         if self._cancelled:
             interrupt()
@@ -180,5 +179,5 @@ def _is_amount(number: Any) -> bool:
 
 
 def _plain(number: float) -> float:
-    """Return a number as one that can be stored: those of other libraries pass for numbers, and cannot."""
+    """Return a number in a type that can be stored. Numbers of other libraries are subclasses of these types."""
     return int(number) if isinstance(number, int) else float(number)

@@ -122,7 +122,7 @@ class LeaseKeeper:
             (extended if outcome is Outcome.DONE or may_be_done else gone).append(held)
         self._slots.extend(extended, until_us)
         if gone:
-            probe("an extension finds its item taken over or gone")
+            probe("an extension finds its item leased by another worker, or gone")
             self._completer.note_lost(self._slots.lose(gone))
 
 

@@ -1,4 +1,4 @@
-"""When a failed item runs again: exponential backoff with jitter (QuiCK section 6, Algorithm 3, line 4)."""
+"""A kind's retry policy: exponential backoff with jitter (QuiCK section 6, Algorithm 3, line 4)."""
 
 from dataclasses import dataclass
 from random import Random
@@ -9,16 +9,16 @@ from fairlead.zones.settings import DELAY_MS_MAX
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """How often and when a kind's items are tried again after a transient error.
+    """How often and when a kind's items are retried after a transient error.
 
     Args:
       attempts: how many attempts in all, 1 to 1,000,000; None: forever.
       backoff_ms: delay after the first failure; it doubles with each further one.
       backoff_max_ms: the longest delay.
-      give_up_ms: no attempt starts later than this after the item could first run, which was when it was enqueued, when
-        its delay ended, or when it was revived; None: no such limit.
-      in_line: how many further tries a worker makes at once, without letting go of the item, before it counts a
-        failure. For errors that pass in milliseconds.
+      give_up_ms: no attempt starts later than this after the item could first run: when it was enqueued, when its delay
+        ended, or when an operator retried it; None: no such limit.
+      in_line: how many further tries a worker makes at once, under the same lease, before it counts a failure. For
+        errors that pass in milliseconds.
 
     Raises:
       BadArgument: a value is out of range.
@@ -41,7 +41,7 @@ class Retry:
 def delay_us(retry: Retry, *, error_count: int, age_us: int, random: Random) -> int | None:
     """Return how long to wait before the next attempt, in microseconds, or None to give up.
 
-    The delay is drawn from the upper half of the backoff, so that items that failed together come back apart.
+    The delay is drawn from the upper half of the backoff, so that items that failed together do not run together again.
 
     Args:
       error_count: failures so far, this one included; 1 or more.

@@ -1,7 +1,7 @@
-"""Running one handler, whatever its form, and telling how it ended.
+"""Running one handler, whatever its form.
 
 Plain and transactional functions run on the caller's thread, coroutines on the worker's event loop, Ray remote
-functions as Ray tasks. All four occupy the slot that called, so `slots` bounds them alike.
+functions as Ray tasks. All four occupy the slot that calls, so `slots` bounds each of them.
 """
 
 import inspect
@@ -34,8 +34,8 @@ TRANSACTION_US = 5_000_000  # FoundationDB's window.
 class TransactionalTooLong(QueueError):
     """A transactional handler took longer than the five seconds of a transaction.
 
-    Do: split it: a first step that works and stores its result, and a transactional one that applies it; or make it a
-    plain handler and call `job.complete_in(tr)` in a short transaction at its end.
+    Do: split it into a plain handler that works and stores its result, and a transactional one that applies the result.
+    Or make it a plain handler that calls `job.complete_in(tr)` in a short transaction at its end.
     """
 
     message = "a transactional handler ran past 5 s: split it into steps"
@@ -44,28 +44,28 @@ class TransactionalTooLong(QueueError):
 class JobTimeout(QueueError):
     """An attempt took longer than its kind's `timeout`.
 
-    Do: raise `timeout`, or find out what it waited for; the item is retried.
+    Do: raise `timeout`, or find out what it waited for. The item is retried.
     """
 
     message = "the handler ran past its timeout"
 
 
 class HandlerNotRun(QueueError):
-    """A plain handler returned a coroutine or a generator, of which nothing has run.
+    """A plain handler returned a coroutine or a generator that has not run.
 
-    Do: register the `async def` itself and not a function that calls it; in a generator, do the work instead of
-    yielding it. The item is retried.
+    Do: register the `async def` itself, not a function that calls it. In a generator, do the work instead of yielding
+    it. The item is retried.
     """
 
     message = "the handler returned work instead of doing it"
 
 
-# Says what an attempt comes to, of which the handler has raised an error, or returned; None: it has not failed.
+# Takes what a handler raised, or None if it returned. Returns the failure of the attempt; None: it has not failed.
 Conclude = Callable[[BaseException | None], Failure | None]
 
 
 class Runners(Protocol):
-    """Where coroutines and Ray remote functions run; supplied by the host."""
+    """Where coroutines and Ray remote functions run. The host supplies them."""
 
     def run_coroutine(self, function: Callable[[Job], Any], held: HeldItem) -> Any:
         """Run a coroutine function to its end; return what it returns, raise what it raises."""
@@ -76,15 +76,18 @@ class Runners(Protocol):
         ...
 
     def close(self) -> None:
-        """Run nothing more, and leave no thread behind. Waits for nothing."""
+        """Run nothing more, and let every thread end. Waits for nothing."""
         ...
 
 
 def run_handler(held: HeldItem, shard: Shard, runners: Runners, spans: Spans | None, conclude: Conclude) -> None:
-    """Run the handler of an item once, and again up to `in_line` times if it fails. Raises what it raised last.
+    """Run the handler of an item once, and again up to `in_line` times if it fails.
 
-    Meanwhile the job and its span are current; see `fairlead.actors.telemetry.run`. Still so, `conclude` is called with
-    what the handler raised, or None, and the hooks with the failure that it returns.
+    Then `conclude` is called with what the handler raised, or None, and the hooks with the failure that it returns.
+    The job and its span are current all the time; see `fairlead.actors.telemetry.run`.
+
+    Raises:
+      What the handler raised last.
     """
     job, stored = held.job, held.record.trace
     span = passed_on(stored) if spans is None else spans.run(held.ref, job.attempt, stored)
@@ -93,13 +96,13 @@ def run_handler(held: HeldItem, shard: Shard, runners: Runners, spans: Spans | N
         try:
             _run_tries(held, shard, runners)
         except BaseException as error:
-            _tell_hooks(held, conclude(error))
+            _call_hooks(held, conclude(error))
             raise
-        _tell_hooks(held, conclude(None))
+        _call_hooks(held, conclude(None))
 
 
-def _tell_hooks(held: HeldItem, failure: Failure | None) -> None:
-    """Call the application's hooks for an attempt that counts as failed; what they raise themselves is logged."""
+def _call_hooks(held: HeldItem, failure: Failure | None) -> None:
+    """Call the application's hooks for an attempt that counts as failed; log what they raise."""
     if failure is None or not failure.counts or held.job.completed:
         return
     for hook in held.handler.on_failure:
@@ -149,22 +152,22 @@ def _check_ran(handler: Handler, result: Any) -> None:
     if result is None or not (inspect.isawaitable(result) or inspect.isgenerator(result)):
         return
     if inspect.iscoroutine(result):
-        result.close()  # or it complains, later and elsewhere, that it was never awaited
+        result.close()  # Otherwise Python warns later that it was never awaited.
     raise HandlerNotRun(kind=handler.kind, handler=describe(handler.function), returned=type(result).__name__)
 
 
 def _run_transactional(handler: Handler, job: Job, held: HeldItem, shard: Shard) -> None:
     """Run a handler and complete its item in one transaction: both happen, or neither.
 
-    The completion is fenced by the lease: whoever took the item over in between makes it raise `LeaseLost`.
+    The completion is fenced by the lease: if another worker has leased the item meanwhile, it raises `LeaseLost`.
     """
     enqueueing = Enqueueing(job.tenant)
 
     def body(attempt: Attempt) -> None:
-        # The window opens with the attempt's first read; a body that reads late meets 1007 again and again.
+        # FoundationDB's window begins with the attempt's first read. A body that reads late would get 1007 each time.
         try:
             if not held.may_run(attempt.now_us):
-                probe("a transactional handler has lost its item before its next attempt")
+                probe("a transactional handler has lost its item before its next try")
                 raise LeaseLost(item=job.id.hex())
             tr = TenantTransaction(shard, job.tenant, attempt, enqueueing.begin_attempt(shard))
             returned = handler.function(job, tr)

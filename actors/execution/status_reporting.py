@@ -149,7 +149,7 @@ class StatusReporter:
                 self._begin(self._host.clock.now_us())
         lost = self._slots.lose([held for held in lost if not (held.job.may_be_completed or held.is_ending)])
         if lost:
-            probe("a worker sees that an item which runs is not its own any more")
+            probe("a worker status finds a running item leased by another worker, or gone")
             self._on_lost(lost)
         for begin in range(0, len(update.progress), PROGRESS_WRITES_MAX):
             reported = update.progress[begin : begin + PROGRESS_WRITES_MAX]
@@ -210,7 +210,7 @@ class StatusReporter:
         return [held for held, gone in found if not (gone and self._has_completed(held))]
 
     def _has_completed(self, held: HeldItem) -> bool:
-        """Say whether the handler of an item that is gone has completed it, rather than somebody cancelled it.
+        """Say whether an item that is gone was completed by its handler, and not cancelled.
 
         A Ray task that completes its item may go on, and its worker does not notice the completion. So the item's end
         is looked up, once.

@@ -1,8 +1,8 @@
 """Submitted handlers: how code gets into a running fleet, and why a worker trusts it.
 
-A handler travels as cloudpickle, which is a program: whoever can write it into a store can run code on the workers.
-So a fleet without a signing key loads none. With a key, only code that was signed with the same key (HMAC-SHA256 over
-kind, version and code) is unpickled. Payloads never travel this way.
+A handler is stored as cloudpickle, which is a program: write access to the store would mean to run code on the workers.
+So a fleet without a signing key loads no handler. With a key, it unpickles only code that was signed with the same key
+(HMAC-SHA256 over kind, version and code). Payloads are never pickled.
 """
 
 import hmac
@@ -31,11 +31,11 @@ from fairlead.zones.transaction_runner import Attempt
 
 log = logging.getLogger("fairlead.submitted")
 
-LOAD_S = 2.0  # A new version is in force after this.
+LOAD_S = 2.0  # A new version is loaded within this time.
 
 
 class HandlerNotPacked(QueueError):
-    """The function refers to something that cannot travel: an open file, a lock, a connection.
+    """The function refers to something that cannot be pickled: an open file, a lock, a connection.
 
     Do: create it inside the function, or import a module that holds it.
     """
@@ -54,11 +54,11 @@ class RejectedHandler(NamedTuple):
 def pack_handler(kind: str, function: Callable[..., Any] | RemoteFunction, **options: Any) -> bytes:
     """Return a handler, checked, as bytes that `SubmittedHandlers` loads.
 
-    The function's module travels with it as far as the function refers to it.
+    The bytes contain those parts of the function's module to which the function refers.
 
     Raises:
       BadArgument, NotTransactional: see `handler_of`.
-      HandlerNotPacked: it refers to something that cannot travel.
+      HandlerNotPacked: it refers to something that cannot be pickled.
     """
     handler_of(kind, function, **options)
     module = sys.modules.get(getattr(function, "__module__", None) or "__main__")
@@ -75,7 +75,7 @@ def pack_handler(kind: str, function: Callable[..., Any] | RemoteFunction, **opt
 
 
 def signature(key: bytes, kind: str, version: int, code: bytes) -> bytes:
-    """Return the HMAC-SHA256 of a handler under `key`; empty without a key, and no fleet loads such a handler."""
+    """Return the HMAC-SHA256 of a handler under `key`; empty without a key: no fleet loads such a handler."""
     if not key:
         return b""
     return hmac.digest(key, pack_text(kind) + pack_int(version) + pack_bytes(code), "sha256")
@@ -98,7 +98,7 @@ def submit(shards: Mapping[str, Shard], kind: str, code: bytes, *, key: bytes) -
     at = shards[home(local_tenant(kind), list(shards))]
 
     def body(attempt: Attempt) -> int:
-        attempt.needs_receipt = True  # A repetition would make a version that is newer than others' since.
+        attempt.needs_receipt = True  # A repetition would store a version newer than those stored since.
         return submitted_handlers.submit(attempt.tr, kind, code, sign=sign, above=above, now_us=attempt.now_us)
 
     return at.transact(body)
@@ -109,32 +109,32 @@ class SubmittedHandlers:
     """The submitted handlers that a process has loaded into its registry.
 
     Args:
-      registry: where they go; kinds that it has when this is made are the application's own and stay.
+      registry: gets the handlers. The kinds that it has at first are the application's own, and are never replaced.
       key: the signing key; empty: there is none, and nothing is loaded.
-      allow: False loads nothing.
+      allow: False: nothing is loaded.
     """
 
     registry: Registry
     key: bytes = field(repr=False)
     allow: bool
     _own: frozenset[str] = field(init=False)
-    _said_no_key: bool = field(init=False, default=False)
+    _has_refused: bool = field(init=False, default=False)
     _versions: dict[str, int] = field(init=False, default_factory=dict)
-    _untrusted: set[tuple[str, int]] = field(init=False, default_factory=set)  # refused, because they are not signed
-    _unread: set[str] = field(init=False, default_factory=set)  # shards that refused when they were asked last
-    # Held while code is imported, and never while a store is asked: tasks of the simulator take turns there.
+    _untrusted: set[tuple[str, int]] = field(init=False, default_factory=set)  # Refused, because they are not signed.
+    _unread: set[str] = field(init=False, default_factory=set)  # Shards whose last read failed.
+    # Held while code is imported, and never during a read of a store, where the simulator switches tasks.
     _registering: threading.Lock = field(init=False, default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         self._own = frozenset(self.registry.handlers)
 
     def load(self, shards: Mapping[str, Shard]) -> list[RejectedHandler]:
-        """Load what is newer than what was loaded before; return what was refused, each version once.
+        """Load handlers that are newer than those loaded before; return the refused ones, each version once.
 
-        Without a key the first handler found is refused, to say so, and no other. Reads each shard by snapshot;
-        conflicts with nothing. A shard that refuses is named in the log once, and asked
-        again next time. Running jobs finish with the handler they started with. Several threads may call this: when it
-        returns, what it found is loaded or refused, whichever thread did it.
+        Without a key only the first handler found is refused, so that the log shows the reason. Reads each shard by
+        snapshot; conflicts with nothing. A shard that refuses is logged once, and read again next time. Running jobs
+        finish with the handler with which they started. Several threads may call this: when a call returns, what it
+        found is loaded or refused, by whichever thread.
         """
         if not self.allow:
             return []
@@ -145,7 +145,7 @@ class SubmittedHandlers:
                 records = shard.transact(lambda attempt: submitted_handlers.listing(attempt.tr))
             except shard.db.errors as error:
                 if name not in self._unread:
-                    log.warning("shard %s does not tell what was submitted; asking again: %s", name, error)
+                    log.warning("shard %s refuses to list submitted handlers; retrying: %s", name, error)
                 self._unread.add(name)
                 continue
             self._unread.discard(name)
@@ -157,8 +157,11 @@ class SubmittedHandlers:
                     newest[record.kind] = record
         if not self.key:
             return self._refused_without_key(untrusted)
-        with unsupervised(), self._registering:  # An import may take long, and so may the wait for another thread's.
-            refused = [self._refusal(record) for record in untrusted if self._is_news(record)]
+        with (
+            unsupervised(),
+            self._registering,
+        ):  # An import may take long, and so may the wait for one of another thread.
+            refused = [self._refusal(record) for record in untrusted if self._is_first_refusal(record)]
             for record in newest.values():
                 if record.version > self._versions.get(record.kind, 0):
                     self._versions[record.kind] = record.version
@@ -168,21 +171,21 @@ class SubmittedHandlers:
         return refused
 
     def _is_trusted(self, record: HandlerRecord) -> bool:
-        """Say whether it was signed with this fleet's key."""
+        """Say whether a record was signed with this fleet's key."""
         good = signature(self.key, record.kind, record.version, record.code)
         return bool(self.key) and hmac.compare_digest(record.signature, good)
 
     def _refused_without_key(self, found: list[HandlerRecord]) -> list[RejectedHandler]:
-        """Return the first of the handlers found by a fleet without a key, once in the life of this process."""
+        """Return the first of the handlers found by a fleet without a key, once per process."""
         with self._registering:
-            if self._said_no_key or not found:
+            if self._has_refused or not found:
                 return []
-            self._said_no_key = True
+            self._has_refused = True
         reason = "this fleet has no signing key, and ignores all submitted handlers; set FAIRLEAD_SIGNING_KEY"
         return [RejectedHandler(found[0].kind, found[0].version, reason)]
 
-    def _is_news(self, record: HandlerRecord) -> bool:
-        """Say whether this version was not refused before, and remember it."""
+    def _is_first_refusal(self, record: HandlerRecord) -> bool:
+        """Say whether this version is refused for the first time, and remember it."""
         name = record.kind, record.version
         if name in self._untrusted:
             return False
@@ -194,43 +197,43 @@ class SubmittedHandlers:
         return RejectedHandler(record.kind, record.version, reason)
 
     def _register(self, record: HandlerRecord) -> str | None:
-        """Put a trusted record's handler into the registry; return why not, if not."""
+        """Put a trusted record's handler into the registry; return the reason if that is impossible."""
         if record.kind in self._own:
             return "the application has a handler of its own for this kind"
         try:
             handler = self.registry.with_failure_hooks(_unpacked(record))
-        except BaseException as error:  # noqa: BLE001 - unpickling is running a stranger's program, which may exit
+        except BaseException as error:  # noqa: BLE001 - unpickling runs a program of another author, which may exit
             return f"it cannot be loaded here: {type(error).__name__}: {error}"
-        # A new table, because other threads may be going through the old one.
+        # A new table, because other threads may iterate over the old one.
         self.registry.handlers = {**self.registry.handlers, record.kind: handler}
         return None
 
 
 def _unpacked(record: HandlerRecord) -> Handler:
-    importlib.invalidate_caches()  # what it imports may have been installed since this process started
+    importlib.invalidate_caches()  # A module may have been installed since this process started.
     function, options = pickle.loads(record.code)
     return handler_of(record.kind, function, **options)
 
 
 def load_submitted(handlers: SubmittedHandlers, shards: Mapping[str, Shard]) -> None:
-    """Load what is newer than what was loaded before, and log what was refused."""
+    """Load handlers that are newer than those loaded before, and log the refused ones."""
     for refused in handlers.load(shards):
         log.warning("submitted handler refused, kind=%s version=%d: %s", *refused)
 
 
 def handler_of_kind(kind: str, loaded: SubmittedHandlers, shards: Mapping[str, Shard]) -> Handler | None:
-    """Return the handler of a kind; a manager may have heard of one just submitted a moment before its worker."""
+    """Return the handler of a kind. If it is not known, load first: the manager may have loaded it a moment before."""
     if kind not in loaded.registry.handlers:
         load_submitted(loaded, shards)
-    return loaded.registry.handlers.get(kind)  # in the table of now: loading makes a new one
+    return loaded.registry.handlers.get(kind)  # Read again: loading makes a new table.
 
 
 def keep_loading(host: Host, handlers: SubmittedHandlers, shards: Mapping[str, Shard]) -> None:
-    """Load submitted handlers every two seconds, for ever: the loop of an actor that has no housekeeping."""
+    """Load submitted handlers every `LOAD_S`, for ever: the loop of an actor without housekeeping."""
     lock = host.lock()
     never = host.condition(lock)
     while True:
         with lock:
             never.wait(LOAD_S)
-        if handlers.key:  # Without one, the consumer's housekeeping says for all its actors that nothing is loaded.
+        if handlers.key:  # Without a key, the consumer's housekeeping logs for all its actors that nothing is loaded.
             load_submitted(handlers, shards)

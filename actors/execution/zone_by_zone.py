@@ -1,4 +1,4 @@
-"""One operation on many held items: a part per queue zone, all parts in step."""
+"""One operation on many held items, zone by zone: all zones send their reads together."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -18,9 +18,9 @@ T = TypeVar("T")
 def zone_by_zone(
     shard: Shard, refs: Sequence[ItemRef], operate: Callable[[QueueZone, list[LeaseRef]], Operation[list[Outcome]]]
 ) -> list[Outcome]:
-    """Run an operation on the items of each queue zone, all in one transaction; say of each item how that went.
+    """Run an operation on the items of each queue zone, all in one transaction; return the outcome for each item.
 
-    What belongs to a tenant that is no longer this shard's counts as lost.
+    An item counts as lost if its tenant has moved to another shard.
     """
     zones: dict[tuple[Tenant, str], list[int]] = {}
     for number, ref in enumerate(refs):
@@ -40,8 +40,8 @@ def zone_by_zone(
 
 
 def lost_if_moved(operation: Operation[T], lost: T) -> Operation[T]:
-    """Run an operation on held items of a zone; answer `lost` if its tenant is no longer this shard's."""
+    """Run an operation on held items of a zone; return `lost` if its tenant has moved to another shard."""
     try:
         return (yield from operation)
-    except TenantMoved:  # raised before anything was written
+    except TenantMoved:  # Raised before anything was written.
         return lost
