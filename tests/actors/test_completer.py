@@ -1,4 +1,4 @@
-"""Settling: whatever a batch meets, each item gets its due, and the next batch its turn."""
+"""The completer: each item of a batch gets its own end, whatever happens to the others or to the commit."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def stage() -> Stage:
 
 
 class Nameless(type):
-    """Classes that do not tell their module."""
+    """Classes whose module cannot be read."""
 
     @property
     def __module__(cls) -> str:  # type: ignore[override]
@@ -37,7 +37,7 @@ class NamelessError(Exception, metaclass=Nameless):
     pass
 
 
-WORDLESS = [SyntaxError("bad template", ("page.html", 1, 1, b"<html>")), NamelessError("x")]  # type: ignore[arg-type]
+UNRENDERABLE = [SyntaxError("bad template", ("page.html", 1, 1, b"<html>")), NamelessError("x")]  # type: ignore[arg-type]
 
 
 def raises(error: BaseException) -> Any:
@@ -47,15 +47,15 @@ def raises(error: BaseException) -> Any:
     return handler
 
 
-@pytest.mark.parametrize("error", WORDLESS, ids=["syntax", "nameless"])
-def test_an_error_that_cannot_be_worded_is_named_by_its_class(stage: Stage, error: Exception) -> None:
-    words = render_error(error, stage.clock)
-    assert type.__getattribute__(type(error), "__qualname__") in words.text
-    assert words.lines
+@pytest.mark.parametrize("error", UNRENDERABLE, ids=["syntax", "nameless"])
+def test_an_error_that_cannot_be_rendered_is_named_by_its_class(stage: Stage, error: Exception) -> None:
+    rendered = render_error(error, stage.clock)
+    assert type.__getattribute__(type(error), "__qualname__") in rendered.text
+    assert rendered.lines
 
 
-@pytest.mark.parametrize("error", WORDLESS, ids=["syntax", "nameless"])
-def test_it_buries_its_own_item_and_the_others_are_completed(stage: Stage, error: Exception) -> None:
+@pytest.mark.parametrize("error", UNRENDERABLE, ids=["syntax", "nameless"])
+def test_an_error_that_cannot_be_rendered_fails_its_own_item_only(stage: Stage, error: Exception) -> None:
     worker = stage.worker(
         [stage.handler("mail", lambda job: None), stage.handler("poison", raises(error), permanent=(type(error),))]
     )
@@ -68,7 +68,7 @@ def test_it_buries_its_own_item_and_the_others_are_completed(stage: Stage, error
     assert stage.settled(worker)["completed"] == 3
 
 
-def test_a_batch_whose_ends_do_not_fit_one_transaction_is_settled_in_several(stage: Stage) -> None:
+def test_a_batch_that_is_too_large_for_one_transaction_is_committed_in_several(stage: Stage) -> None:
     worker = stage.worker([stage.handler("mail", raises(PermanentError("no")))], slots=16)
     for _ in range(16):
         stage.enqueue("mail")
@@ -80,7 +80,7 @@ def test_a_batch_whose_ends_do_not_fit_one_transaction_is_settled_in_several(sta
     assert stage.store.commits - before == 3, "one that was too large, and its halves"
 
 
-def test_items_past_their_timeout_that_do_not_fit_one_transaction_are_settled_in_several(stage: Stage) -> None:
+def test_timed_out_items_too_many_for_one_transaction_are_committed_in_several(stage: Stage) -> None:
     def handle(job: Job) -> None:
         while not job.cancelled:
             stage.sleep_ms(10)
@@ -114,8 +114,8 @@ def test_a_failed_item_whose_tenant_has_moved_is_lost_and_later_ones_are_complet
 def test_a_failed_item_leaves_nothing_behind_that_only_the_collector_could_free(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its error's traceback leads back to the item: payloads of failed items once piled up to gigabytes."""
-    monkeypatch.setattr(logging.getLogger("fairlead.worker"), "propagate", False)  # What pytest logs, pytest keeps.
+    """Its error's traceback refers to the item: payloads of failed items once filled gigabytes of memory."""
+    monkeypatch.setattr(logging.getLogger("fairlead.worker"), "propagate", False)  # Pytest keeps logged records.
     jobs: list[weakref.ref[Job]] = []
 
     def fails(job: Job) -> None:
@@ -126,7 +126,7 @@ def test_a_failed_item_leaves_nothing_behind_that_only_the_collector_could_free(
     gc.collect()
     gc.disable()
     try:
-        for number in range(2):  # The second, since a loop may still name what it had in hand last.
+        for number in range(2):  # Twice, because a loop may still refer to its last item.
             stage.enqueue("mail", number)
             stage.place(worker, stage.lease(["mail"]))
             stage.settled(worker)
@@ -135,8 +135,8 @@ def test_a_failed_item_leaves_nothing_behind_that_only_the_collector_could_free(
         gc.enable()
 
 
-def test_a_store_that_fails_between_two_halves_has_the_second_one_settled_later(stage: Stage) -> None:
-    """And what the first half did is not taken for lost."""
+def test_a_store_that_fails_between_two_halves_commits_the_second_half_later(stage: Stage) -> None:
+    """And the items of the first half do not count as lost."""
     worker = stage.worker([stage.handler("mail", lambda job: None)], slots=16)
     for _ in range(16):
         stage.enqueue("mail")
@@ -153,8 +153,8 @@ def test_a_store_that_fails_between_two_halves_has_the_second_one_settled_later(
     assert stage.settled(worker) == {"completed": 16}
 
 
-def test_ends_that_were_committed_although_they_timed_out_are_no_losses(stage: Stage) -> None:
-    """The items are gone when they are settled again, and nobody else took them away."""
+def test_items_whose_completion_was_committed_although_it_timed_out_are_not_lost(stage: Stage) -> None:
+    """At the second try the items are gone, and the first try has deleted them."""
     worker = stage.worker([stage.handler("mail", lambda job: None)])
     stage.enqueue("mail")
     refs = stage.lease(["mail"])
@@ -164,13 +164,13 @@ def test_ends_that_were_committed_although_they_timed_out_are_no_losses(stage: S
 
 
 def cancel(stage: Stage, ref: ItemRef) -> None:
-    """Take an item back, whoever runs it."""
+    """Cancel an item, although a worker runs it."""
     zone = stage.shard.zone(ref.tenant, ref.zone)
     stage.shard.transact(lambda attempt: zone.complete(attempt.tr, ref.item_id, now_us=attempt.now_us))
 
 
 def test_an_item_that_is_cancelled_while_its_completion_commits_is_not_counted_as_completed(stage: Stage) -> None:
-    """The completion conflicted with the cancellation, and took the item that was gone then for its own work."""
+    """Before, the completion conflicted with the cancellation, and then took the missing item for completed."""
     worker = stage.worker([stage.handler("mail", lambda job: None)])
     stage.enqueue("mail")
     refs = stage.lease(["mail"])

@@ -1,4 +1,4 @@
-"""The event loop of a worker: no coroutine ends it, and one that blocks it costs nobody else an attempt."""
+"""The event loop of a worker: no coroutine ends it, and one that blocks it fails no other attempt."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PATIENCE_S = 20.0
 
 
 class Bench:
-    """Runners on threads, under a supervisor that looks when the test says so."""
+    """Runners on threads, under a supervisor that checks when the test calls it."""
 
     def __init__(self) -> None:
         self.failures: list[str] = []
@@ -50,7 +50,7 @@ class Bench:
 
     def find_standing_still(self) -> None:
         """Let the supervisor find a loop that is blocked."""
-        for _ in range(3):  # The first look may find what was noted before.
+        for _ in range(3):  # The first check may find earlier progress.
             self.supervisor.check_loops(STALL_US)
 
     def run(self, function: Callable[[Job], Any]) -> Any:
@@ -82,14 +82,14 @@ async def interrupted(job: Job) -> None:
 def test_a_coroutine_that_exits_has_failed_and_the_next_one_runs(
     bench: Bench, bad: Callable[[Job], Any], error: type[BaseException]
 ) -> None:
-    """Before, the loop's thread ended in silence, and every later coroutine filled a slot for ever."""
+    """Before, the loop's thread ended without a log line, and every later coroutine occupied a slot for ever."""
     with pytest.raises(error):
         bench.run(bad)
     assert bench.run(good) == "good"
     assert bench.failures == []
 
 
-def test_a_task_that_a_coroutine_has_started_ends_no_loop_either(bench: Bench) -> None:
+def test_a_child_task_of_a_coroutine_ends_no_loop(bench: Bench) -> None:
     async def starts_another(job: Job) -> str:
         task = asyncio.create_task(leaving(job))
         await asyncio.wait([task])
@@ -114,10 +114,10 @@ async def exiting_in_a_callback_of_a_task(job: Job) -> None:
 
 
 @pytest.mark.parametrize("ends", [stopping, exiting_in_a_callback, exiting_in_a_callback_of_a_task])
-def test_a_coroutine_that_ends_the_loop_fails_and_the_others_go_back_and_the_next_one_gets_another_loop(
+def test_a_coroutine_that_ends_the_loop_fails_and_the_others_do_not(
     bench: Bench, ends: Callable[[Job], Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One that is returned to its queue without a failed attempt would end the next loop at once, for ever."""
+    """If its attempt did not fail, it would end one loop after the other."""
     begun, told = threading.Event(), threading.Event()
 
     async def waits(job: Job) -> None:
@@ -166,10 +166,10 @@ def blocking_in_a_callback_of_a_task(block: Callable[[], object]) -> asyncio.Tas
     "begin_to_block",
     [blocking_itself, blocking_in_a_task, blocking_in_a_callback, blocking_in_a_callback_of_a_task],
 )
-def test_a_coroutine_that_blocks_the_loop_fails_and_the_others_go_back(
+def test_a_coroutine_that_blocks_the_loop_fails_and_the_others_do_not(
     bench: Bench, begin_to_block: Callable[[Callable[[], object]], object]
 ) -> None:
-    """Before, one whose callback blocked the loop was blamed by nobody, and blocked one loop after the other."""
+    """Before, a coroutine whose callback blocked the loop did not fail, and blocked one loop after the other."""
     begun, blocking, release = threading.Event(), threading.Event(), threading.Event()
 
     async def waits(job: Job) -> None:
@@ -200,7 +200,7 @@ def test_a_coroutine_that_blocks_the_loop_fails_and_the_others_go_back(
 
 
 def run_until_the_loop_is_lost(bench: Bench, held: HeldItem, *, exits: bool) -> BaseException:
-    """Run a coroutine whose loop is lost by what a thread without a context has asked for; return how it failed."""
+    """Run a coroutine whose loop is lost by a callback of a thread without a context; return the failure."""
     blocking, release = threading.Event(), threading.Event()
 
     def block() -> None:
@@ -228,8 +228,8 @@ def judged(held: HeldItem, error: BaseException) -> RetryDecision:
 
 
 @pytest.mark.parametrize("exits", [False, True])
-def test_an_item_that_loses_its_loop_twice_by_nobodys_fault_has_failed(bench: Bench, exits: bool) -> None:
-    """One of them blocks or ends a loop again and again: none is restarted for ever without a failed attempt."""
+def test_an_item_that_loses_its_loop_twice_by_an_unknown_cause_has_failed(bench: Bench, exits: bool) -> None:
+    """One of the items may block or end each loop: none runs again for ever without a failed attempt."""
     held = held_item(1)
     first = judged(held, run_until_the_loop_is_lost(bench, held, exits=exits))
     assert not first.counted
@@ -240,7 +240,7 @@ def test_an_item_that_loses_its_loop_twice_by_nobodys_fault_has_failed(bench: Be
     assert judged(held, error).counted
 
 
-def test_an_item_that_loses_its_loop_twice_by_the_fault_of_others_has_not_failed(bench: Bench) -> None:
+def test_an_item_that_loses_its_loop_twice_by_other_coroutines_has_not_failed(bench: Bench) -> None:
     release = threading.Event()
     waiting = wait_once_more(bench)
     block(bench, 2, release)
@@ -257,7 +257,7 @@ def test_an_item_whose_worker_stops_has_not_failed(bench: Bench) -> None:
 
 
 def wait_once_more(bench: Bench) -> Future[Any]:
-    """Run a coroutine that waits, of an item that has lost its loop before."""
+    """Run a coroutine that waits, for an item that has lost its loop before."""
     begun = threading.Event()
 
     async def waits(job: Job) -> None:
@@ -272,7 +272,7 @@ def wait_once_more(bench: Bench) -> Future[Any]:
 
 
 def block(bench: Bench, number: int, release: threading.Event) -> None:
-    """Run a coroutine that blocks its loop until `release`, and have that found out."""
+    """Run a coroutine that blocks its loop until `release`, and let the supervisor find that."""
     blocking = threading.Event()
 
     async def blocks(job: Job) -> None:
@@ -286,8 +286,8 @@ def block(bench: Bench, number: int, release: threading.Event) -> None:
         guilty.result(PATIENCE_S)
 
 
-def test_a_worker_with_many_blocked_loops_is_started_anew(bench: Bench) -> None:
-    """Each has a thread that goes on for ever: one that computes takes its share of the processor from all others."""
+def test_a_worker_with_many_blocked_loops_restarts(bench: Bench) -> None:
+    """Each has a thread that never ends: if it computes, it takes processor time from the others."""
     release = threading.Event()
     for number in range(BLOCKED_LOOPS_MAX):
         assert bench.recycled == []
@@ -297,7 +297,7 @@ def test_a_worker_with_many_blocked_loops_is_started_anew(bench: Bench) -> None:
     release.set()
 
 
-def test_loops_that_go_on_after_all_are_not_counted(bench: Bench) -> None:
+def test_blocked_loops_that_end_later_are_not_counted(bench: Bench) -> None:
     for number in range(BLOCKED_LOOPS_MAX + 1):
         release = threading.Event()
         block(bench, number, release)
@@ -316,7 +316,7 @@ def test_a_coroutine_that_lost_its_loop_has_not_failed_and_one_that_blocked_or_e
         assert judged(held_item(2), error).counted
 
 
-def test_a_cancelled_coroutine_is_told_and_its_slot_is_free_at_once(bench: Bench) -> None:
+def test_a_cancelled_coroutine_is_interrupted_and_its_slot_is_free_at_once(bench: Bench) -> None:
     begun, told = threading.Event(), threading.Event()
 
     async def waits(job: Job) -> None:
@@ -335,7 +335,7 @@ def test_a_cancelled_coroutine_is_told_and_its_slot_is_free_at_once(bench: Bench
 
 
 def cancel_one_that(bench: Bench, function: Callable[[Job], Any], begun: threading.Event) -> None:
-    """Begin a coroutine, and cancel it once it has begun."""
+    """Start a coroutine, and cancel it once it has begun."""
     held = held_item(1)
     running = bench.pool.submit(bench.runners.run_coroutine, function, held)
     assert begun.wait(PATIENCE_S)
@@ -343,10 +343,10 @@ def cancel_one_that(bench: Bench, function: Callable[[Job], Any], begun: threadi
     assert running.exception(PATIENCE_S) is not None
 
 
-def test_a_coroutine_that_swallows_its_cancellation_is_named_in_the_log_once(
+def test_a_coroutine_that_ignores_its_cancellation_is_named_in_the_log_once(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Before, it ran on beside its own retries, and nobody was told."""
+    """Before, it ran on beside its own retries, and the log did not show it."""
     monkeypatch.setattr("fairlead.actors.execution.event_loop.STUCK_US", 50_000)
     begun, release = threading.Event(), threading.Event()
 
@@ -386,7 +386,7 @@ def test_a_coroutine_that_ends_when_it_is_cancelled_is_not_named_in_the_log(
 
 
 def test_closed_runners_leave_no_thread_behind(bench: Bench) -> None:
-    """Before, a fleet that had stopped inside a program left a loop that woke up once a second for ever."""
+    """Before, a fleet that had stopped inside a program left a loop that woke up every second."""
     loops: list[threading.Thread] = []
 
     async def names_its_thread(job: Job) -> None:
@@ -399,7 +399,7 @@ def test_closed_runners_leave_no_thread_behind(bench: Bench) -> None:
     assert bench.failures == []
 
 
-def test_a_loop_that_ends_as_it_is_found_standing_still_fails_nobody(bench: Bench) -> None:
+def test_a_loop_that_ends_while_the_supervisor_finds_it_blocked_fails_no_actor(bench: Bench) -> None:
     """Before, the supervisor died of "Event loop is closed", and the actor with it."""
     blocking, release = threading.Event(), threading.Event()
 

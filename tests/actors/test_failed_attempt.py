@@ -1,4 +1,4 @@
-"""An error is a user's object: it is asked for its words where its handler ran, and holds up nobody there."""
+"""Why an attempt failed: the slot renders the error, however slow or broken the error's own code is."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def stage() -> Stage:
 
 
 class Asked(Exception):
-    """Counts how often it is asked for its words."""
+    """Counts how often it is rendered."""
 
     times = 0
 
@@ -31,7 +31,7 @@ class Asked(Exception):
 
 
 def chain(length: int) -> BaseException:
-    """Return an error with so many before it, as a poller raises that tries again in its `except`."""
+    """Return an error with a chain of contexts, as a poller raises that retries in its `except`."""
     newest = Asked()
     for _ in range(length):
         following = Asked()
@@ -40,8 +40,8 @@ def chain(length: int) -> BaseException:
     return newest
 
 
-def test_an_error_that_takes_long_to_be_worded_delays_no_other_item(stage: Stage) -> None:
-    """Before, the loop that settles waited for the words, was taken for standing still, and failed the fleet."""
+def test_an_error_that_is_slow_to_render_delays_no_other_item(stage: Stage) -> None:
+    """Before, the completer's loop rendered it, seemed to stand still, and failed the fleet."""
     asked: list[int] = []
 
     class Lazy(Exception):
@@ -63,15 +63,17 @@ def test_an_error_that_takes_long_to_be_worded_delays_no_other_item(stage: Stage
     stage.place(worker, stage.lease(["mail"]))
     stage.wait_for(lambda: stage.do(worker.counts).get("completed"), within_ms=1_000)
     assert stage.settled(worker) == {"buried": 1, "completed": 1}
-    (grave,) = stage.buried()
+    (dead_letter,) = stage.buried()
     assert (
-        grave.record.error
-        == "test_an_error_that_takes_long_to_be_worded_delays_no_other_item.<locals>.Lazy: a body that is fetched"
+        dead_letter.record.error
+        == "test_an_error_that_is_slow_to_render_delays_no_other_item.<locals>.Lazy: a body that is fetched"
     )
-    assert len(asked) <= 3, "neither the log nor the settling asks again"
+    assert len(asked) <= 3, "neither the log nor the completer renders it again"
 
 
-def test_the_log_has_the_words_and_does_not_ask_the_error_again(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_has_the_text_and_does_not_render_the_error_again(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
     held = held_item(1)
     failure = failure_of(Asked(), held.handler, held.ref.item_id, stage.clock)
     before = Asked.times
@@ -93,7 +95,7 @@ def test_the_log_has_the_words_and_does_not_ask_the_error_again(stage: Stage, ca
 
 
 @pytest.mark.parametrize("length", [ERRORS_MAX, 100_000])
-def test_of_a_long_chain_of_errors_only_the_newest_are_worded(stage: Stage, length: int) -> None:
+def test_of_a_long_chain_of_errors_only_the_newest_are_rendered(stage: Stage, length: int) -> None:
     error = chain(length)
     Asked.times = 0
     words = render_error(error, stage.clock)
@@ -103,14 +105,14 @@ def test_of_a_long_chain_of_errors_only_the_newest_are_worded(stage: Stage, leng
     assert not words.safe_to_log
 
 
-def test_of_a_group_with_more_errors_than_that_only_some_are_worded(stage: Stage) -> None:
+def test_of_a_group_with_many_errors_only_some_are_rendered(stage: Stage) -> None:
     error = ExceptionGroup("many", [Asked() for _ in range(10_000)])
     Asked.times = 0
     assert render_error(error, stage.clock).text.startswith("ExceptionGroup: many")
     assert Asked.times <= 2 * ERRORS_MAX
 
 
-def test_errors_that_lead_to_each_other_are_worded_once(stage: Stage) -> None:
+def test_errors_that_refer_to_each_other_are_rendered_once(stage: Stage) -> None:
     first, second = ValueError("first"), ValueError("second")
     first.__context__, second.__context__ = second, first
     words = render_error(first, stage.clock)
@@ -133,7 +135,7 @@ def test_a_long_message_and_a_deep_traceback_are_shortened(stage: Stage) -> None
     assert len(words.lines) < TEXT_BYTES_MAX
 
 
-def test_an_error_whose_words_raise_is_worded_by_its_class(stage: Stage) -> None:
+def test_an_error_that_cannot_be_rendered_is_named_by_its_class(stage: Stage) -> None:
     class Mute(Exception):
         def __str__(self) -> str:
             raise RuntimeError("no words")
@@ -145,7 +147,7 @@ def test_an_error_whose_words_raise_is_worded_by_its_class(stage: Stage) -> None
 
 
 def stalled_worker(stage: Stage) -> Worker:
-    """Return a worker that holds a failed item and a completed one, and whose store refuses to take their ends."""
+    """Return a worker that holds a failed item and a completed one, and whose ends are not committed."""
 
     def fails(job: Job) -> None:
         raise ValueError("no such order")
@@ -160,10 +162,10 @@ def stalled_worker(stage: Stage) -> Worker:
     return worker
 
 
-def test_what_has_ended_in_a_worker_that_is_abandoned_is_settled_as_what_it_is(
+def test_items_that_have_ended_are_settled_when_their_worker_is_abandoned(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before, an item that had failed went back as if it had not run, and failed the next fleet, for ever."""
+    """Before, a failed item was returned as if it had not run, and failed the next fleet again."""
     monkeypatch.setattr(
         "fairlead.actors.execution.completer.Completer._run", lambda completer: None
     )  # The loop that has failed.
@@ -171,12 +173,12 @@ def test_what_has_ended_in_a_worker_that_is_abandoned_is_settled_as_what_it_is(
     stage.pass_ms(100)
     assert stage.do(worker.counts)["held"] == 2
     stage.do(worker.abandon)
-    (grave,) = stage.buried()
-    assert grave.record.error == "ValueError: no such order"
+    (dead_letter,) = stage.buried()
+    assert dead_letter.record.error == "ValueError: no such order"
     assert stage.count() == {}
 
 
-def test_what_still_runs_in_a_worker_that_is_abandoned_goes_back_uncounted(stage: Stage) -> None:
+def test_running_items_are_returned_when_their_worker_is_abandoned(stage: Stage) -> None:
     def runs(job: Job) -> None:
         while not job.cancelled:
             stage.sleep_ms(10)
@@ -190,8 +192,8 @@ def test_what_still_runs_in_a_worker_that_is_abandoned_goes_back_uncounted(stage
     assert (record.error_count, record.lease_id) == (0, b"")
 
 
-def test_an_error_whose_class_cannot_be_asked_what_it_is_has_failed_its_attempt(stage: Stage) -> None:
-    """Else nobody would know that the attempt has failed, and its item would count as completed."""
+def test_an_error_whose_class_cannot_be_tested_is_a_failure(stage: Stage) -> None:
+    """Otherwise the item would count as completed."""
 
     class Unasked(type):
         def __instancecheck__(cls, instance: object) -> bool:
@@ -205,10 +207,10 @@ def test_an_error_whose_class_cannot_be_asked_what_it_is_has_failed_its_attempt(
     assert (failure.cause, failure.text) == (Cause.HANDLER, "ValueError: gone")
 
 
-def test_an_item_that_was_to_be_returned_by_the_loop_that_failed_is_returned_by_abandon(
+def test_items_whose_return_has_not_ended_are_returned_when_their_worker_is_abandoned(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before, its lease had to expire: the worker held it no more, and the loop was to return it."""
+    """Before, their leases had to expire if the loop that returns items had failed."""
     monkeypatch.setattr("fairlead.actors.execution.lease_keeper.LeaseKeeper._run", lambda lease_keeper: None)
     worker = stage.worker([stage.handler("mail", lambda job: stage.sleep_ms(60_000))], slots=1)
     ids = [stage.enqueue("mail") for _ in range(2)]

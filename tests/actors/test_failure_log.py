@@ -1,4 +1,4 @@
-"""Handlers that fail are spoken of: soon, with the reason, and not a thousand times."""
+"""The log of failed attempts, and the hooks: the first failure at once, and few lines for many failures."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def refuses(job: Job) -> None:
     raise PermanentError("no such address")
 
 
-def test_the_first_failure_of_a_kind_is_told_at_once_with_its_error_and_what_becomes_of_the_item(
+def test_the_first_failure_of_a_kind_is_logged_at_once_with_its_error_and_what_happens_next(
     stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
     worker = stage.worker([stage.handler("mail", refuses), stage.handler("index", no_order)])
@@ -45,10 +45,10 @@ def test_the_first_failure_of_a_kind_is_told_at_once_with_its_error_and_what_bec
     assert "of shop/alice is given up" in mail
 
 
-def test_what_an_error_quotes_cannot_draw_on_a_terminal_nor_write_a_line_of_its_own(
+def test_text_in_an_error_cannot_control_a_terminal_or_forge_a_log_line(
     stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An error often quotes its payload, which is a stranger's; so may kinds and tenants be named."""
+    """An error often quotes its payload, which comes from outside. So may the names of kinds and tenants."""
 
     def quotes(job: Job) -> None:
         raise ValueError(job.payload)
@@ -70,10 +70,10 @@ def fail_once(stage: Stage, worker: Worker, kind: str, payload: object = None, *
     stage.settled(worker)
 
 
-def test_an_item_that_is_given_up_is_an_error_with_its_traceback_for_whoever_collects_errors(
+def test_a_failure_for_good_is_logged_as_an_error_with_its_exception(
     stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Sentry's logging integration makes events of errors that carry an exception; before, there was none."""
+    """Sentry's logging integration needs the exception in the record. Before, there was none."""
     fail_once(stage, stage.worker([stage.handler("mail", refuses)]), "mail")
     (record,) = caplog.records
     assert record.levelname == "ERROR"
@@ -105,7 +105,7 @@ def test_the_first_failure_of_each_error_class_has_a_traceback_and_later_ones_ar
     assert "2 attempts failed so since the last such line" in record.getMessage()
 
 
-def test_the_name_that_the_item_was_given_is_in_the_log(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_given_id_of_an_item_is_in_the_log(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     worker = stage.worker([stage.handler("mail", no_order)])
     fail_once(stage, worker, "mail", given_id="receipt-10")
     (record,) = caplog.records
@@ -116,7 +116,7 @@ def test_the_name_that_the_item_was_given_is_in_the_log(stage: Stage, caplog: py
 
 
 def told_of(stage: Stage, function: Callable[[Job], None], hook: FailureHook, **how: Any) -> dict[str, int]:
-    """Run one item whose failures go to a hook; return what became of it."""
+    """Run one item whose failures go to a hook; return the counts."""
     worker = stage.worker([stage.handler("mail", function, **how)], on_failure=[hook])
     stage.enqueue("mail")
     stage.place(worker, stage.lease(["mail"]))
@@ -130,13 +130,13 @@ def test_the_hook_is_called_with_the_job_and_the_error_of_each_failed_attempt(st
     assert seen == [("mail", 1, "KeyError('order')")]
 
 
-def test_the_hook_is_not_called_for_what_completes(stage: Stage) -> None:
+def test_the_hook_is_not_called_for_a_completed_item(stage: Stage) -> None:
     seen: list[Job] = []
     assert told_of(stage, lambda job: None, lambda job, error: seen.append(job))["completed"] == 1
     assert seen == []
 
 
-def test_the_hook_is_told_of_the_timeout_of_a_handler_that_returns_when_it_is_cancelled(stage: Stage) -> None:
+def test_the_hook_gets_the_timeout_of_a_handler_that_returns_when_it_is_cancelled(stage: Stage) -> None:
     """Before, no hook was called: the handler had raised nothing."""
 
     def listens(job: Job) -> None:
@@ -161,7 +161,7 @@ def interrupted(stage: Stage) -> Callable[[Job], None]:
     return handle
 
 
-def test_the_hook_is_told_of_the_timeout_and_not_of_the_cancellation_that_followed(stage: Stage) -> None:
+def test_the_hook_gets_the_timeout_and_not_the_cancellation_that_followed(stage: Stage) -> None:
     seen: list[str] = []
     hook = lambda job, error: seen.append(type(error).__name__)  # noqa: E731
     assert told_of(stage, interrupted(stage), hook, timeout=0.5, retry=Retry(attempts=1))["buried"] == 1
@@ -169,7 +169,7 @@ def test_the_hook_is_told_of_the_timeout_and_not_of_the_cancellation_that_follow
     assert seen == ["JobTimeout"]
 
 
-def test_the_hook_is_not_called_for_what_a_drain_gives_back(stage: Stage) -> None:
+def test_the_hook_is_not_called_for_items_that_a_drain_returns(stage: Stage) -> None:
     """Before, each restart of a fleet raised a false alarm for every coroutine that ran."""
     seen: list[BaseException] = []
     worker = stage.worker(
@@ -182,7 +182,7 @@ def test_the_hook_is_not_called_for_what_a_drain_gives_back(stage: Stage) -> Non
     assert seen == []
 
 
-def test_a_failed_attempt_whose_hook_runs_past_the_timeout_fails_by_the_error_that_the_hook_was_told(
+def test_an_attempt_whose_hook_runs_past_the_timeout_fails_by_the_error_that_the_hook_got(
     stage: Stage,
 ) -> None:
     seen: list[str] = []
@@ -210,8 +210,8 @@ def test_an_error_of_the_hook_is_logged_and_changes_nothing(
     assert "handler of mail failed: KeyError: 'order'" in caplog.text
 
 
-def test_failures_are_spoken_of_although_the_clock_is_set_back(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
-    """Before, nothing was said of failures like the last one until the clock had caught up."""
+def test_failures_are_logged_although_the_clock_is_set_back(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    """Before, similar failures were not logged until the clock had caught up."""
     worker = stage.worker([stage.handler("mail", refuses)])
     fail_once(stage, worker, "mail")
     stage.clock.jump(-QUIET_US)
@@ -221,7 +221,7 @@ def test_failures_are_spoken_of_although_the_clock_is_set_back(stage: Stage, cap
     assert len(caplog.records) == 2
 
 
-def test_a_kind_that_goes_on_failing_is_spoken_of_now_and_then_with_counts(
+def test_a_kind_that_goes_on_failing_is_logged_every_ten_seconds_with_counts(
     stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
     worker = stage.worker([stage.handler("mail", refuses)])

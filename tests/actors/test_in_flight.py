@@ -1,15 +1,15 @@
-"""What a worker holds, and what starts next."""
+"""The items in flight: which one starts next, and how many a worker wants."""
 
 from fairlead.actors.execution.in_flight import PREFETCH_MAX, HeldItem, InFlight, Phase
 from tests.actors.stage import MS, SECOND, held_item
 
 
 def in_flight(slots: int = 2) -> InFlight:
-    return InFlight(slots=slots, incarnation=b"life")
+    return InFlight(slots=slots, incarnation=b"incarnation")
 
 
 def held_with(*items: HeldItem, slots: int = 2) -> InFlight:
-    """Return holdings that have accepted items."""
+    """Return bookkeeping that has accepted items."""
     made = in_flight(slots)
     for item in items:
         assert made.accept(item)
@@ -23,7 +23,7 @@ def run(made: InFlight, held: HeldItem, *, took_us: int = 0) -> None:
     made.drop(held)
 
 
-def test_items_start_in_the_order_they_came() -> None:
+def test_items_start_in_the_order_of_their_arrival() -> None:
     first, second = held_item(1), held_item(2)
     made = held_with(first, second)
     assert made.next_to_run(0) is first
@@ -31,7 +31,7 @@ def test_items_start_in_the_order_they_came() -> None:
     assert made.next_to_run(0) is None
 
 
-def test_an_item_that_starts_is_running_and_its_time_runs_once_its_handler_begins() -> None:
+def test_the_timeout_of_an_item_counts_from_the_begin_of_its_handler() -> None:
     held = held_item(timeout=30)
     made = held_with(held)
     made.next_to_run(5)
@@ -41,7 +41,7 @@ def test_an_item_that_starts_is_running_and_its_time_runs_once_its_handler_begin
     assert held.running_for.by(9) == 2
 
 
-def test_a_message_that_came_twice_is_one_item() -> None:
+def test_a_message_that_comes_twice_is_one_item() -> None:
     made = held_with(held_item(1))
     assert not made.accept(held_item(1))
     assert len(made) == 1
@@ -60,7 +60,7 @@ def test_an_item_leaves_when_its_end_is_committed_and_not_before() -> None:
 
 
 def test_an_item_leaves_once() -> None:
-    """Settling and a lost lease may both want it gone."""
+    """Its end and a lost lease may both drop it."""
     held = held_item(max_running=3)
     made = held_with(held)
     made.drop(held)
@@ -69,7 +69,7 @@ def test_an_item_leaves_once() -> None:
     assert made.report().kinds == {"mail": 0}
 
 
-def test_one_that_is_dropped_while_it_waits_does_not_start() -> None:
+def test_an_item_that_is_dropped_while_it_waits_does_not_start() -> None:
     first, second = held_item(1), held_item(2)
     made = held_with(first, second)
     made.drop(first)
@@ -80,14 +80,14 @@ def test_one_that_is_dropped_while_it_waits_does_not_start() -> None:
 
 
 def isolating(*items: HeldItem) -> InFlight:
-    made = InFlight(slots=1, incarnation=b"life", isolates=True)
+    made = InFlight(slots=1, incarnation=b"incarnation", isolates=True)
     for held in items:
         made.accept(held)
     return made
 
 
 def test_in_isolation_an_item_starts_when_the_end_of_the_one_before_it_is_committed() -> None:
-    """The next may be the one that kills workers: then this one would be taken for it, and buried."""
+    """The next item may kill the worker: then this one would be taken for the cause."""
     first, second = held_item(1, alone=True), held_item(2, alone=True)
     made = isolating(first, second)
     assert made.next_to_run(0) is first
@@ -98,7 +98,7 @@ def test_in_isolation_an_item_starts_when_the_end_of_the_one_before_it_is_commit
     assert made.next_to_run(1) is second
 
 
-def test_in_isolation_one_that_never_started_lifts_no_bar_by_leaving() -> None:
+def test_in_isolation_a_waiting_item_that_leaves_lets_no_other_start() -> None:
     other = held_item(2, alone=True)
     made = isolating(held_item(1, alone=True), other, held_item(3, alone=True))
     made.next_to_run(0)
@@ -106,7 +106,7 @@ def test_in_isolation_one_that_never_started_lifts_no_bar_by_leaving() -> None:
     assert made.next_to_run(0) is None
 
 
-def test_in_isolation_one_that_does_not_listen_bars_the_way_no_longer_once_it_is_given_up() -> None:
+def test_in_isolation_the_next_item_starts_once_a_stuck_one_is_given_up() -> None:
     first, second = held_item(1, alone=True), held_item(2, alone=True)
     made = isolating(first, second)
     made.next_to_run(0)
@@ -115,7 +115,7 @@ def test_in_isolation_one_that_does_not_listen_bars_the_way_no_longer_once_it_is
     assert made.next_to_run(0) is second
 
 
-def test_in_isolation_a_worker_wants_one_item_and_nothing_in_reserve() -> None:
+def test_in_isolation_a_worker_wants_one_item_and_prefetches_none() -> None:
     held = held_item(1, alone=True)
     made = isolating(held)
     assert made.in_flight_limit == 1
@@ -128,11 +128,11 @@ def test_in_isolation_a_worker_wants_one_item_and_nothing_in_reserve() -> None:
 # --- Capacity ---
 
 
-def test_a_worker_wants_an_item_per_slot_and_what_it_works_off_in_a_moment() -> None:
-    assert in_flight(slots=4).in_flight_limit == 8  # as if handlers took 45 ms, before it knows better
+def test_a_worker_wants_an_item_per_slot_and_the_prefetch() -> None:
+    assert in_flight(slots=4).in_flight_limit == 8  # As if handlers took 45 ms, until one has ended.
 
 
-def test_it_holds_little_in_reserve_when_handlers_are_slow() -> None:
+def test_the_prefetch_is_small_when_handlers_are_slow() -> None:
     made = in_flight(slots=4)
     for number in range(100):
         held = held_item(number)
@@ -141,7 +141,7 @@ def test_it_holds_little_in_reserve_when_handlers_are_slow() -> None:
     assert made.in_flight_limit == 4
 
 
-def test_it_holds_much_in_reserve_when_handlers_are_fast_and_never_more_than_may_be_lost() -> None:
+def test_the_prefetch_is_large_and_bounded_when_handlers_are_fast() -> None:
     made = in_flight(slots=4)
     for number in range(400):
         held = held_item(number)
@@ -150,8 +150,8 @@ def test_it_holds_much_in_reserve_when_handlers_are_fast_and_never_more_than_may
     assert made.in_flight_limit == 4 + PREFETCH_MAX
 
 
-def test_it_holds_next_to_nothing_in_reserve_once_items_wait_in_vain() -> None:
-    """Its handlers were fast, and now they are not: what it took would wait here, beside a worker that is idle."""
+def test_the_prefetch_is_small_once_an_item_has_waited_too_long() -> None:
+    """Its handlers were fast and are slow now: prefetched items would wait here, beside an idle worker."""
     made = in_flight(slots=16)
     for number in range(400):
         held = held_item(number)
@@ -163,7 +163,7 @@ def test_it_holds_next_to_nothing_in_reserve_once_items_wait_in_vain() -> None:
     assert made.in_flight_limit == 17
 
 
-def test_one_that_accepts_nothing_has_no_capacity() -> None:
+def test_a_worker_that_accepts_nothing_wants_no_items() -> None:
     made = in_flight()
     made.accepting = False
     assert made.report().in_flight_limit == 0
@@ -172,7 +172,7 @@ def test_one_that_accepts_nothing_has_no_capacity() -> None:
 # --- The report ---
 
 
-def test_the_report_says_what_is_held_waiting_running_and_finished() -> None:
+def test_the_report_counts_waiting_running_and_finished_items() -> None:
     items = [held_item(number) for number in range(3)]
     made = held_with(*items)
     made.finish(made.next_to_run(0) or items[0], 1)
@@ -191,7 +191,7 @@ def test_the_report_counts_items_by_kind_from_arrival_to_end() -> None:
     assert made.report().kinds == {"mail": 0, "index": 1}
 
 
-def test_one_that_goes_back_counts_in_its_kind_until_its_lease_has_been_given_up() -> None:
+def test_a_returned_item_counts_in_its_kind_until_its_return_is_committed() -> None:
     waiting, other = held_item(1), held_item(2)
     made = held_with(waiting, other)
     made.begin_return(waiting, 1)
@@ -203,8 +203,8 @@ def test_one_that_goes_back_counts_in_its_kind_until_its_lease_has_been_given_up
     assert made.report().kinds == {"mail": 1}
 
 
-def test_each_life_of_a_worker_has_a_name() -> None:
-    assert held_with(held_item()).report().incarnation == b"life"
+def test_the_report_has_the_incarnation() -> None:
+    assert held_with(held_item()).report().incarnation == b"incarnation"
 
 
 def test_cancelling_twice_interrupts_once_and_keeps_the_first_time() -> None:

@@ -1,4 +1,4 @@
-"""What a handler sees of its item, and how it completes it in a transaction of its own."""
+"""The job that a handler gets, and how a handler completes its item in a transaction of its own."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ def leased(stage: Stage, payload: Any = None) -> tuple[Job, bytes]:
     return job_of(stage, ref), item_id
 
 
-def test_a_job_tells_what_was_enqueued(stage: Stage) -> None:
+def test_a_job_has_what_was_enqueued(stage: Stage) -> None:
     job, item_id = leased(stage, {"to": ["bob"]})
     assert (job.id, job.tenant, job.kind, job.payload) == (item_id, ALICE, "mail", {"to": ["bob"]})
     assert (job.attempt, job.enqueued_us, job.cancelled) == (1, stage.now_us, False)
 
 
-def test_errors_and_lapses_alike_count_as_attempts(stage: Stage) -> None:
+def test_errors_and_lease_expiries_count_as_attempts(stage: Stage) -> None:
     item_id = stage.enqueue("mail")
     stage.change(item_id, error_count=2, expired_count=1)
     (ref,) = stage.lease(["mail"])
     assert job_of(stage, ref).attempt == 4
 
 
-def test_the_number_of_an_attempt_never_goes_back_until_its_item_is_revived(stage: Stage) -> None:
+def test_the_number_of_an_attempt_grows_until_an_operator_retries_its_item(stage: Stage) -> None:
     attempts: list[int] = []
 
     def handle(job: Job) -> None:
@@ -59,7 +59,7 @@ def test_the_number_of_an_attempt_never_goes_back_until_its_item_is_revived(stag
 
     item_id = stage.enqueue("mail")
     stage.lease(["mail"])
-    stage.pass_ms(LEASE_MS)  # It lapses.
+    stage.pass_ms(LEASE_MS)  # Its lease expires.
     worker = stage.worker([stage.handler("mail", handle, retry=Retry(backoff_ms=1_000))])
     for _ in range(3):
         stage.place(worker, stage.lease(["mail"]))
@@ -76,7 +76,7 @@ def test_the_number_of_an_attempt_never_goes_back_until_its_item_is_revived(stag
     assert attempts[-1] == 1
 
 
-def test_its_effects_and_its_completion_commit_together(stage: Stage) -> None:
+def test_effects_and_completion_commit_together(stage: Stage) -> None:
     job, item_id = leased(stage)
 
     def body(tr: TenantTransaction) -> None:
@@ -89,8 +89,8 @@ def test_its_effects_and_its_completion_commit_together(stage: Stage) -> None:
     assert job.transact(lambda tr: tr.get(("sent",))) == b"yes"
 
 
-def test_what_handlers_are_given_has_no_way_out_of_their_tenant(stage: Stage) -> None:
-    """No `raw`, as an application's own transactions have: a slip in a handler stays within its tenant."""
+def test_a_handlers_transaction_cannot_leave_its_tenant(stage: Stage) -> None:
+    """It has no `raw`, which an application's own transactions have: a bug in a handler stays within its tenant."""
     given: list[type] = []
     job, _ = leased(stage)
     job.transact(lambda tr: given.append(type(tr)))
@@ -101,7 +101,7 @@ def test_what_handlers_are_given_has_no_way_out_of_their_tenant(stage: Stage) ->
     assert given == [TenantTransaction, TenantTransaction]
 
 
-def test_what_was_completed_and_not_committed_is_not_completed(stage: Stage) -> None:
+def test_a_completion_that_is_not_committed_does_not_count(stage: Stage) -> None:
     job, item_id = leased(stage)
 
     def body(tr: TenantTransaction) -> None:
@@ -114,8 +114,8 @@ def test_what_was_completed_and_not_committed_is_not_completed(stage: Stage) -> 
     assert stage.record(item_id) is not None
 
 
-def test_a_body_that_runs_twice_is_judged_by_its_last_run(stage: Stage) -> None:
-    """The first run completes the item and meets a conflict; the second finds that it need not."""
+def test_a_body_that_runs_twice_completes_only_if_its_last_run_does(stage: Stage) -> None:
+    """The first run completes the item and conflicts; the second does not complete it."""
     job, item_id = leased(stage)
     runs: list[str] = []
 
@@ -133,7 +133,7 @@ def test_a_body_that_runs_twice_is_judged_by_its_last_run(stage: Stage) -> None:
 
 
 def test_a_completion_of_unknown_result_is_recognised(stage: Stage) -> None:
-    """Before, the body ran again, found its own item gone, and the handler failed although all was done."""
+    """Before, the body ran again, found its item gone, and the handler failed although it had completed."""
     job, item_id = leased(stage)
     runs: list[str] = []
 
@@ -148,7 +148,7 @@ def test_a_completion_of_unknown_result_is_recognised(stage: Stage) -> None:
     assert (job.completed, len(runs), stage.record(item_id)) == (True, 1, None)
 
 
-def test_whoever_lost_the_item_commits_nothing(stage: Stage) -> None:
+def test_a_job_that_has_lost_its_item_commits_nothing(stage: Stage) -> None:
     job, item_id = leased(stage)
     stage.steal(item_id)
 
@@ -177,7 +177,7 @@ def test_a_job_crosses_to_another_process_as_data(stage: Stage) -> None:
         copy.transact(copy.complete_in)
 
 
-def test_one_that_is_cancelled_before_it_can_be_interrupted_is_interrupted_at_once(stage: Stage) -> None:
+def test_a_job_that_is_cancelled_before_it_can_be_interrupted_is_interrupted_at_once(stage: Stage) -> None:
     """The worker's other thread may be faster than the start of a coroutine."""
     job, _ = leased(stage)
     job.cancel()
@@ -186,6 +186,6 @@ def test_one_that_is_cancelled_before_it_can_be_interrupted_is_interrupted_at_on
     assert interrupts == ["stop"]
 
 
-def test_it_shows_whose_it_is(stage: Stage) -> None:
+def test_a_job_shows_its_tenant(stage: Stage) -> None:
     job, item_id = leased(stage)
     assert repr(job) == f"<Job {item_id.hex()} 'mail' of shop/alice, attempt 1>"

@@ -1,4 +1,4 @@
-"""When a failed item runs again (QuiCK section 6, Algorithm 3, line 4)."""
+"""The retry policy: when a failed item runs again (QuiCK section 6, Algorithm 3, line 4)."""
 
 from random import Random
 from typing import Any
@@ -13,7 +13,7 @@ SECOND = 1_000_000
 
 
 def delays(retry: Retry, error_count: int, *, age_us: int = 0) -> list[int | None]:
-    """Return a hundred drawn delays."""
+    """Return a hundred random delays."""
     random = Random(7)
     return [delay_us(retry, error_count=error_count, age_us=age_us, random=random) for _ in range(100)]
 
@@ -24,7 +24,7 @@ def test_the_delay_doubles_with_every_failure(error_count: int, backoff_s: int) 
     assert all(delay is not None and backoff_s * SECOND / 2 <= delay <= backoff_s * SECOND for delay in drawn)
 
 
-def test_items_that_failed_together_come_back_apart() -> None:
+def test_items_that_failed_together_do_not_run_together_again() -> None:
     drawn = [delay for delay in delays(Retry(), 1) if delay is not None]
     assert len(set(drawn)) == 100
     assert min(drawn) < 0.6 * SECOND < 0.9 * SECOND < max(drawn)
@@ -35,11 +35,11 @@ def test_the_delay_never_exceeds_its_longest() -> None:
     assert all(delay is not None and delay <= 5 * SECOND for delay in delays(retry, 1_000_000))
 
 
-def test_after_the_last_attempt_there_is_no_other() -> None:
+def test_after_the_last_attempt_there_is_no_delay() -> None:
     retry = Retry(attempts=3)
     assert None not in delays(retry, 2)
     assert set(delays(retry, 3)) == {None}
-    assert set(delays(retry, 4)) == {None}  # as after the number was lowered
+    assert set(delays(retry, 4)) == {None}  # As after the number was lowered.
 
 
 def test_one_attempt_means_no_retry() -> None:
@@ -50,7 +50,7 @@ def test_without_a_number_of_attempts_it_goes_on_for_ever() -> None:
     assert None not in delays(Retry(attempts=None), 10_000)
 
 
-def test_no_attempt_starts_later_than_the_item_may_grow_old() -> None:
+def test_no_attempt_starts_later_than_give_up_ms() -> None:
     retry = Retry(give_up_ms=10_000)
     assert None not in delays(retry, 1, age_us=9 * SECOND)
     assert set(delays(retry, 1, age_us=10 * SECOND)) == {None}

@@ -1,4 +1,4 @@
-"""What a worker tells of itself: what runs, what it has done, how far its handlers are; and what it learns so."""
+"""What a worker writes about itself: what runs, what it has done, reported progress; and the check of its items."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def stage() -> Stage:
     return Stage()
 
 
-def sheets(stage: Stage) -> list[WorkerStatus]:
+def statuses(stage: Stage) -> list[WorkerStatus]:
     return stage.shard.transact(lambda attempt: worker_status.read(attempt.tr, now_us=attempt.now_us))
 
 
@@ -42,7 +42,7 @@ def sum_up(stage: Stage) -> None:
 
 
 def completed(stage: Stage) -> dict[str, int]:
-    """Return how many items of each kind have completed, as far as the series tells."""
+    """Return how many items of each kind have completed, according to the rollups."""
     total: Counter[str] = Counter()
     for slot in done(stage):
         total.update({kind: rollup.completed for kind, rollup in slot.rollup.kinds.items()})
@@ -50,7 +50,7 @@ def completed(stage: Stage) -> dict[str, int]:
 
 
 def run_us(stage: Stage) -> int:
-    """Return how long handlers have run, as the series tells by kind, and by tenant alike."""
+    """Return how long handlers have run, according to the rollups: the sums by kind and by tenant are equal."""
     slots = done(stage)
     by_kind = sum(rollup.run_us for slot in slots for rollup in slot.rollup.kinds.values())
     assert by_kind == sum(used for used, _, _ in rollups.busiest(slots))
@@ -63,14 +63,14 @@ def as_task(handler: Handler) -> Handler:
 
 
 def cancel(stage: Stage, item_id: bytes, *, shard: Shard | None = None) -> None:
-    """Take an item away, as its enqueuer may, whoever holds it."""
+    """Cancel an item, as its enqueuer may, although a worker runs it."""
     at = shard or stage.shard
     zone = at.zone(ALICE)
     stage.do(lambda: at.transact(lambda attempt: zone.complete(attempt.tr, item_id, now_us=attempt.now_us)))
 
 
 def takes(stage: Stage, ms: int, *, at_first: Callable[[Job], object] = lambda job: None) -> Callable[[Job], None]:
-    """Return a handler that takes so long, and listens."""
+    """Return a handler that takes so long, and stops when it is cancelled."""
 
     def handle(job: Job) -> None:
         at_first(job)
@@ -81,22 +81,22 @@ def takes(stage: Stage, ms: int, *, at_first: Callable[[Job], object] = lambda j
     return handle
 
 
-def test_an_item_that_runs_for_long_is_on_its_workers_sheet_until_it_ends(stage: Stage) -> None:
+def test_a_long_item_is_in_its_workers_status_until_it_ends(stage: Stage) -> None:
     worker = stage.worker([stage.handler("mail", takes(stage, 5_000))])
     item_id = stage.enqueue("mail")
     stage.place(worker, stage.lease(["mail"]))
     stage.pass_ms(2_500)
-    (status,) = sheets(stage)
+    (status,) = statuses(stage)
     (item,) = status.running
     assert (item.item_id, item.kind, item.tenant, item.attempt) == (item_id, "mail", ALICE, 1)
     assert (status.slots, status.busy) == (2, 1)
     assert stage.settled(worker) == {"completed": 1}
     stage.pass_ms(1_500)
-    (status,) = sheets(stage)
+    (status,) = statuses(stage)
     assert (status.running, status.busy) == ([], 0)
 
 
-def test_what_became_of_items_is_counted_by_kind_with_the_time_that_it_took(stage: Stage) -> None:
+def test_outcomes_and_run_times_are_counted_by_kind(stage: Stage) -> None:
     def fail(job: Job) -> None:
         raise RuntimeError("no")
 
@@ -114,7 +114,7 @@ def test_what_became_of_items_is_counted_by_kind_with_the_time_that_it_took(stag
     assert run_us >= 300 * MS
 
 
-def test_what_has_ended_is_counted_once_while_its_worker_writes_on(stage: Stage) -> None:
+def test_an_outcome_is_counted_once_while_its_worker_writes_again(stage: Stage) -> None:
     worker = stage.worker([stage.handler("mail", takes(stage, 100)), stage.handler("index", takes(stage, 90_000))])
     stage.enqueue("mail")
     stage.place(worker, stage.lease(["mail"]))
@@ -128,7 +128,7 @@ def test_what_has_ended_is_counted_once_while_its_worker_writes_on(stage: Stage)
     assert completed(stage) == {"mail": 1}
 
 
-def test_what_ends_after_idle_time_does_not_bring_up_again_what_ended_before_it(stage: Stage) -> None:
+def test_an_outcome_after_idle_time_does_not_count_earlier_ones_again(stage: Stage) -> None:
     worker = stage.worker([stage.handler("mail", takes(stage, 100))])
     for minute in range(1, 4):
         stage.enqueue("mail")
@@ -139,7 +139,7 @@ def test_what_ends_after_idle_time_does_not_bring_up_again_what_ended_before_it(
         assert completed(stage) == {"mail": minute}
 
 
-def test_what_has_ended_is_counted_although_the_store_takes_no_sheet_for_a_while(stage: Stage) -> None:
+def test_outcomes_are_counted_although_the_store_refuses_the_status_for_a_while(stage: Stage) -> None:
     worker = stage.worker([stage.handler("mail", takes(stage, 100))])
     for _ in range(3):
         stage.enqueue("mail")
@@ -149,14 +149,14 @@ def test_what_has_ended_is_counted_although_the_store_takes_no_sheet_for_a_while
         stage.pass_ms(12_000)
         stage.store.full = False
     stage.pass_ms(2_000)
-    assert completed(stage) == {"mail": 3}, "the last of it too, though nothing has happened since"
+    assert completed(stage) == {"mail": 3}, "the last one, too, although nothing has happened since"
     stage.pass_ms(30_000)
     sum_up(stage)
     assert completed(stage) == {"mail": 3}
 
 
-def test_what_ends_just_before_a_store_refuses_for_long_is_not_added_to_what_was_summed_up() -> None:
-    """A row that has gone into a sum is gone, so another, of the whole slot, would be added to it."""
+def test_a_rollup_that_may_be_in_its_sum_already_is_not_written_again() -> None:
+    """A row is deleted when it goes into the sum, so a second row of the interval would be added to that sum."""
     rollup = PendingRollup(7)
     rollup.note("mail", "completed", 1)
     rollup.written = 1
@@ -175,7 +175,7 @@ def test_a_store_that_is_away_for_hours_does_not_fill_the_workers_memory(stage: 
     assert [row.rollup.interval for row in rows] == list(range(2 * PENDING_ROLLUPS_MAX, 3 * PENDING_ROLLUPS_MAX))
 
 
-def test_a_worker_tells_a_shard_nothing_of_which_it_holds_nothing(stage: Stage) -> None:
+def test_a_worker_writes_no_status_to_a_shard_of_which_it_holds_nothing(stage: Stage) -> None:
     store, other = stage.open_shard("other")
     shards = {"main": stage.shard, "other": other}
     worker = stage.worker([stage.handler("mail", takes(stage, 30_000))], shards=shards)
@@ -212,7 +212,7 @@ def test_the_time_of_a_handler_that_lost_its_item_is_counted(stage: Stage) -> No
     assert 3_000 * MS <= run_us(stage) < 5_500 * MS
 
 
-def test_the_time_of_a_handler_that_does_not_listen_is_counted_once_until_it_is_given_up(stage: Stage) -> None:
+def test_the_time_of_a_handler_that_ignores_its_cancellation_counts_until_it_is_given_up(stage: Stage) -> None:
     worker = stage.worker([stage.handler("mail", lambda job: stage.sleep_ms(20_000), timeout=3)])
     stage.enqueue("mail")
     stage.place(worker, stage.lease(["mail"]))
@@ -232,14 +232,14 @@ def test_a_worker_that_does_nothing_writes_nothing(stage: Stage) -> None:
     assert stage.store.commits == before
 
 
-def test_a_worker_that_stops_leaves_a_sheet_on_which_nothing_runs(stage: Stage) -> None:
+def test_in_the_last_status_of_a_worker_nothing_runs(stage: Stage) -> None:
     worker = stage.worker([stage.handler("mail", takes(stage, 30_000))])
     stage.enqueue("mail")
     stage.place(worker, stage.lease(["mail"]))
     stage.pass_ms(1_500)
     stage.do(lambda: worker.drain(0))
     stage.pass_ms(100)
-    (status,) = sheets(stage)
+    (status,) = statuses(stage)
     assert status.running == []
 
 
@@ -286,7 +286,7 @@ def test_a_ray_task_whose_item_was_cancelled_is_stopped_within_two_seconds(stage
     assert stage.settled(worker, within_ms=2_000) == {"lost": 1}
 
 
-def test_an_item_that_was_cancelled_while_it_waited_for_a_slot_is_told_within_two_seconds_of_its_start(
+def test_an_item_that_was_cancelled_while_it_waited_is_interrupted_within_two_seconds_of_its_start(
     stage: Stage,
 ) -> None:
     ran_us: list[int] = []
@@ -305,7 +305,7 @@ def test_an_item_that_was_cancelled_while_it_waited_for_a_slot_is_told_within_tw
     assert ran_us[0] <= 2_000 * MS
 
 
-def test_progress_is_in_the_items_record_and_the_next_attempt_finds_it(stage: Stage) -> None:
+def test_progress_is_stored_with_the_item_for_the_next_attempt(stage: Stage) -> None:
     found: list[Progress | None] = []
 
     def handle(job: Job) -> None:
@@ -330,7 +330,7 @@ def test_progress_is_in_the_items_record_and_the_next_attempt_finds_it(stage: St
     assert found == [None, record.progress]
 
 
-def test_progress_is_written_once_a_second_however_often_it_is_told(stage: Stage) -> None:
+def test_progress_is_written_once_a_second_however_often_it_is_reported(stage: Stage) -> None:
     def handle(job: Job) -> None:
         for number in range(400):
             job.progress(number)
@@ -341,15 +341,15 @@ def test_progress_is_written_once_a_second_however_often_it_is_told(stage: Stage
     stage.place(worker, stage.lease(["mail"]))
     before = stage.store.commits
     stage.settled(worker)
-    assert stage.store.commits - before <= 4 * 2 + 2, "a sheet and the progress each second, an extension, the end"
+    assert stage.store.commits - before <= 4 * 2 + 2, "a status and the progress each second, an extension, the end"
 
 
 class Number(float):
-    """A number as other libraries have them."""
+    """A number type of another library."""
 
 
 @pytest.mark.parametrize(
-    ("told", "shown"),
+    ("reported", "shown"),
     [
         ((1, 3, "read a\udcff.txt"), (1, 3, r"read a\udcff.txt")),
         ((1, 3, "\ud800" * 300), (1, 3, r"\ud800" * 33 + r"\u")),
@@ -357,17 +357,17 @@ class Number(float):
         ((Number(0.5), Number(2), ""), (0.5, 2, "")),
     ],
 )
-def test_odd_progress_is_shown_and_hides_no_other_item_of_its_worker(
-    stage: Stage, told: tuple[float, float, str], shown: tuple[float, float, str]
+def test_unusual_progress_is_shown_and_hides_no_other_item_of_its_worker(
+    stage: Stage, reported: tuple[float, float, str], shown: tuple[float, float, str]
 ) -> None:
     worker = stage.worker([
-        stage.handler("odd", takes(stage, 5_000, at_first=lambda job: job.progress(*told))),
+        stage.handler("odd", takes(stage, 5_000, at_first=lambda job: job.progress(*reported))),
         stage.handler("mail", takes(stage, 5_000)),
     ])  # fmt: skip
     odd_id, _ = stage.enqueue("odd"), stage.enqueue("mail")
     stage.place(worker, stage.lease(["odd", "mail"]))
     stage.pass_ms(2_500)
-    ((odd, mail),) = [status.running for status in sheets(stage)]
+    ((odd, mail),) = [status.running for status in statuses(stage)]
     assert (odd.kind, mail.kind) == ("odd", "mail")
     assert odd.progress is not None
     assert (odd.progress.done, odd.progress.total, odd.progress.note) == shown
@@ -376,16 +376,16 @@ def test_odd_progress_is_shown_and_hides_no_other_item_of_its_worker(
     assert record.progress == odd.progress
 
 
-NONE = [(-1,), ("1",), (1, -1), (True,), (float("nan"),), (float("inf"),), (2**64,), (1, 10**400), (1, 2, b"note")]
+INVALID = [(-1,), ("1",), (1, -1), (True,), (float("nan"),), (float("inf"),), (2**64,), (1, 10**400), (1, 2, b"note")]
 
 
-@pytest.mark.parametrize("told", NONE)
-def test_progress_that_is_none_is_refused(stage: Stage, told: tuple[object, ...]) -> None:
+@pytest.mark.parametrize("reported", INVALID)
+def test_invalid_progress_is_refused(stage: Stage, reported: tuple[object, ...]) -> None:
     refused: list[BadArgument] = []
 
     def handle(job: Job) -> None:
         try:
-            job.progress(*told)  # type: ignore[arg-type]
+            job.progress(*reported)  # type: ignore[arg-type]
         except BadArgument as error:
             refused.append(error)
 
@@ -397,7 +397,7 @@ def test_progress_that_is_none_is_refused(stage: Stage, told: tuple[object, ...]
 
 
 def test_progress_that_the_store_refuses_does_not_keep_a_cancelled_item_running(stage: Stage) -> None:
-    """The sheet is the first commit, the progress the second."""
+    """The status is the first commit, the progress the second."""
     worker = stage.worker([
         stage.handler("mail", takes(stage, 60_000)),
         stage.handler("index", takes(stage, 60_000, at_first=lambda job: job.progress(1))),
@@ -412,7 +412,7 @@ def test_progress_that_the_store_refuses_does_not_keep_a_cancelled_item_running(
     assert stage.do(worker.counts)["lost"] == 1
 
 
-def test_a_sheet_that_the_store_refuses_costs_no_item(stage: Stage) -> None:
+def test_a_status_that_the_store_refuses_costs_no_item(stage: Stage) -> None:
     worker = stage.worker([stage.handler("mail", takes(stage, 1_500))])
     stage.enqueue("mail")
     stage.place(worker, stage.lease(["mail"]))
@@ -420,7 +420,7 @@ def test_a_sheet_that_the_store_refuses_costs_no_item(stage: Stage) -> None:
     assert stage.settled(worker) == {"completed": 1}
 
 
-def test_of_very_many_tenants_those_that_take_most_time_are_remembered() -> None:
+def test_of_very_many_tenants_those_with_most_time_are_kept() -> None:
     rollup, much = PendingRollup(7), item_ref(0)
     for number in range(3 * TENANTS_MAX):
         little = item_ref(number, tenant=Tenant("shop", f"user{number}"))

@@ -30,7 +30,7 @@ def fails(job: Job) -> None:
 # --- Running ---
 
 
-def test_an_item_is_run_and_goes(stage: Stage) -> None:
+def test_an_item_is_run_and_completed(stage: Stage) -> None:
     seen: list[Any] = []
     worker = stage.worker([stage.handler("mail", lambda job: seen.append(job.payload))])
     stage.enqueue("mail", "hello")
@@ -39,7 +39,7 @@ def test_an_item_is_run_and_goes(stage: Stage) -> None:
     assert (seen, stage.count()) == (["hello"], {})
 
 
-def test_as_many_run_at_once_as_there_are_slots(stage: Stage) -> None:
+def test_as_many_handlers_run_at_once_as_there_are_slots(stage: Stage) -> None:
     begun: list[int] = []
 
     def work(job: Job) -> None:
@@ -61,7 +61,7 @@ def test_handlers_that_do_not_wait_need_no_slot_woken_for_each(stage: Stage, mon
     for _ in range(40):
         stage.enqueue("mail")
     refs = stage.lease(["mail"])
-    stage.pass_ms(1)  # until all slots wait
+    stage.pass_ms(1)  # Until all slots wait.
     woken: list[str] = []
     wake = World.wake
 
@@ -97,20 +97,20 @@ def test_a_message_that_comes_twice_is_run_once(stage: Stage) -> None:
     assert seen == [1]
 
 
-def test_items_for_another_life_of_a_worker_are_not_taken(stage: Stage) -> None:
-    """They come to one that was started anew; whoever sent them frees them, since the other has ended."""
+def test_items_for_another_incarnation_of_a_worker_are_not_accepted(stage: Stage) -> None:
+    """The worker was restarted. The manager reclaims the items, because the incarnation that had them has ended."""
     seen: list[Any] = []
     worker = stage.worker([stage.handler("mail", lambda job: seen.append(job.payload))])
     stage.enqueue("mail", 1)
     refs = stage.lease(["mail"])
-    report = stage.place(worker, refs, incarnation=b"another life")
+    report = stage.place(worker, refs, incarnation=b"another incarnation")
     stage.pass_ms(100)
     assert (seen, report.held) == ([], 0)
     stage.place(worker, refs, incarnation=report.incarnation)
     assert stage.settled(worker) == {"completed": 1}
 
 
-def test_an_item_whose_lease_another_took_over_on_the_way_is_not_run(stage: Stage) -> None:
+def test_an_item_whose_lease_expired_on_the_way_is_not_run(stage: Stage) -> None:
     """Algorithm 3: the worker double-checks the lease."""
     seen: list[Any] = []
     worker = stage.worker([stage.handler("mail", lambda job: seen.append(job.payload))])
@@ -122,7 +122,7 @@ def test_an_item_whose_lease_another_took_over_on_the_way_is_not_run(stage: Stag
     assert (seen, report.held) == ([], 0)
 
 
-def test_one_that_was_cancelled_meanwhile_is_not_completed_and_not_missed(stage: Stage) -> None:
+def test_an_item_that_is_cancelled_while_it_runs_is_lost_and_not_completed(stage: Stage) -> None:
     worker = stage.worker([stage.handler("mail", lambda job: stage.sleep_ms(100))])
     item_id = stage.enqueue("mail")
     stage.place(worker, stage.lease(["mail"]))
@@ -162,7 +162,7 @@ def test_a_handler_that_returns_a_coroutine_has_not_done_its_work(stage: Stage) 
 # --- Failing ---
 
 
-def test_a_failed_item_comes_back_after_its_backoff(stage: Stage) -> None:
+def test_a_failed_item_vests_again_after_its_backoff(stage: Stage) -> None:
     worker = stage.worker([stage.handler("mail", fails, retry=Retry(backoff_ms=4_000))])
     item_id = stage.enqueue("mail", 7)
     stage.place(worker, stage.lease(["mail"]))
@@ -173,7 +173,7 @@ def test_a_failed_item_comes_back_after_its_backoff(stage: Stage) -> None:
     assert 2 * SECOND <= record.vesting_us - stage.now_us + 10 * MS <= 4 * SECOND + 10 * MS
 
 
-def test_the_next_attempt_knows_that_it_is_the_second(stage: Stage) -> None:
+def test_a_job_has_the_number_of_its_attempt(stage: Stage) -> None:
     attempts: list[int] = []
 
     def flaky(job: Job) -> None:
@@ -191,7 +191,7 @@ def test_the_next_attempt_knows_that_it_is_the_second(stage: Stage) -> None:
     assert (attempts, stage.count()) == ([1, 2], {})
 
 
-def test_in_line_retries_do_not_let_go_of_the_item(stage: Stage) -> None:
+def test_in_line_retries_run_under_the_same_lease(stage: Stage) -> None:
     attempts: list[int] = []
 
     def flaky(job: Job) -> None:
@@ -206,7 +206,7 @@ def test_in_line_retries_do_not_let_go_of_the_item(stage: Stage) -> None:
     assert attempts == [1, 1, 1]
 
 
-def test_in_line_retries_used_up_count_as_one_failure(stage: Stage) -> None:
+def test_failed_in_line_retries_count_as_one_failure(stage: Stage) -> None:
     worker = stage.worker([stage.handler("mail", fails, retry=Retry(in_line=2))])
     item_id = stage.enqueue("mail")
     stage.place(worker, stage.lease(["mail"]))
@@ -217,7 +217,7 @@ def test_in_line_retries_used_up_count_as_one_failure(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"permanent": (KeyError,)}])
-def test_a_permanent_error_buries_the_item_with_its_traceback(stage: Stage, options: Any) -> None:
+def test_an_item_with_a_permanent_error_becomes_a_dead_letter_with_its_traceback(stage: Stage, options: Any) -> None:
     attempts: list[int] = []
 
     def hopeless(job: Job) -> None:
@@ -235,7 +235,7 @@ def test_a_permanent_error_buries_the_item_with_its_traceback(stage: Stage, opti
     assert (attempts, stage.count()) == ([1], {})
 
 
-def test_after_its_last_attempt_an_item_is_buried(stage: Stage) -> None:
+def test_an_item_that_failed_its_last_attempt_becomes_a_dead_letter(stage: Stage) -> None:
     worker = stage.worker([stage.handler("mail", fails, retry=Retry(attempts=2, backoff_ms=1))])
     item_id = stage.enqueue("mail")
     for _ in range(2):
@@ -245,7 +245,7 @@ def test_after_its_last_attempt_an_item_is_buried(stage: Stage) -> None:
     assert [(each.id, each.record.item.error_count) for each in stage.buried()] == [(item_id, 2)]
 
 
-def test_a_kind_may_drop_what_failed_for_good(stage: Stage) -> None:
+def test_a_kind_may_drop_items_that_failed_for_good(stage: Stage) -> None:
     worker = stage.worker([stage.handler("mail", fails, retry=Retry(attempts=1), drop=True)])
     stage.enqueue("mail")
     stage.place(worker, stage.lease(["mail"]))
@@ -254,8 +254,8 @@ def test_a_kind_may_drop_what_failed_for_good(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("leave", [lambda job: sys.exit(3), lambda job: exec("raise KeyboardInterrupt")])
-def test_a_handler_that_ends_its_process_has_failed_and_takes_no_slot_with_it(stage: Stage, leave: Any) -> None:
-    """Before, the slot was gone without a word, and the item held until its timeout of an hour."""
+def test_a_handler_that_exits_has_failed_and_its_slot_goes_on(stage: Stage, leave: Any) -> None:
+    """Before, the slot ended without a log line, and the item was held until its timeout of an hour."""
     seen: list[str] = []
     worker = stage.worker([stage.handler("leave", leave), stage.handler("mail", lambda job: seen.append("ran"))],
                           slots=1)  # fmt: skip
@@ -269,7 +269,7 @@ def test_a_handler_that_ends_its_process_has_failed_and_takes_no_slot_with_it(st
 
 
 def test_an_item_whose_span_cannot_be_made_has_failed(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before, it was completed, and its handler had never begun: a user's sampler runs where a span is made."""
+    """A user's sampler runs where a span is made. Before, the item was completed without a run of its handler."""
 
     def broken(stored: object) -> None:
         raise RuntimeError("the sampler is broken")
@@ -285,7 +285,7 @@ def test_an_item_whose_span_cannot_be_made_has_failed(stage: Stage, monkeypatch:
     assert record.last_error == "RuntimeError: the sampler is broken"
 
 
-def test_an_error_that_cannot_be_stored_as_it_is_is_shortened(stage: Stage) -> None:
+def test_an_error_that_is_too_long_to_be_stored_is_shortened(stage: Stage) -> None:
     def verbose(job: Job) -> None:
         raise ValueError("\ud800" + "x" * 100_000 + "the end")
 
@@ -299,8 +299,8 @@ def test_an_error_that_cannot_be_stored_as_it_is_is_shortened(stage: Stage) -> N
     assert record.last_error.endswith("the end")
 
 
-def test_an_error_whose_text_fails_is_a_failure_like_any_other(stage: Stage) -> None:
-    """Before, it ended the settling loop, and with it the worker."""
+def test_an_error_that_cannot_be_rendered_is_a_failure_like_any_other(stage: Stage) -> None:
+    """Before, it ended the completer's loop, and with it the worker."""
 
     class Odd(Exception):
         def __str__(self) -> str:
@@ -318,10 +318,10 @@ def test_an_error_whose_text_fails_is_a_failure_like_any_other(stage: Stage) -> 
     assert record.last_error.endswith("Odd: <exception str() failed>")
 
 
-# --- Ends that meet others ---
+# --- Ends of several items ---
 
 
-def test_one_lost_item_does_not_fail_the_rest_of_its_batch(stage: Stage) -> None:
+def test_a_lost_item_does_not_fail_the_rest_of_its_batch(stage: Stage) -> None:
     def work(job: Job) -> None:
         stage.sleep_ms(100)
         if job.payload == "fails":
@@ -330,11 +330,11 @@ def test_one_lost_item_does_not_fail_the_rest_of_its_batch(stage: Stage) -> None
     worker = stage.worker([stage.handler("mail", work)], slots=4)
     lost, done, failed = (stage.enqueue("mail", name) for name in ("lost", "done", "fails"))
     stage.place(worker, stage.lease(["mail"]))
-    thief = stage.steal(lost)
+    new_lease = stage.steal(lost)
     assert stage.settled(worker) == {"completed": 1, "retried": 1, "lost": 1}
     taken = stage.record(lost)
     assert taken is not None
-    assert taken.lease_id == thief, "it is the thief's, and untouched"
+    assert taken.lease_id == new_lease, "it has the new holder's lease, and is as it was"
     assert stage.record(done) is None
     assert stage.record(failed) is not None
 
@@ -381,8 +381,8 @@ def test_a_handler_may_complete_its_item_in_its_own_transaction(stage: Stage) ->
     assert stage.count() == {}
 
 
-def test_one_that_completes_its_item_and_fails_before_the_commit_is_retried(stage: Stage) -> None:
-    """Before, the worker took it for completed, and the item had to lapse."""
+def test_a_handler_that_completes_its_item_and_fails_before_the_commit_is_retried(stage: Stage) -> None:
+    """Before, the worker took it for completed, and the item's lease had to expire."""
 
     def work(job: Job) -> None:
         def body(tr: TenantTransaction) -> None:
@@ -400,7 +400,7 @@ def test_one_that_completes_its_item_and_fails_before_the_commit_is_retried(stag
     assert (record.error_count, record.expiry_count) == (1, 0)
 
 
-def test_one_that_completes_its_item_and_then_fails_has_completed_it(stage: Stage) -> None:
+def test_a_handler_that_completes_its_item_and_then_fails_has_completed_it(stage: Stage) -> None:
     def work(job: Job) -> None:
         job.transact(job.complete_in)
         raise ValueError("afterwards")
@@ -412,8 +412,8 @@ def test_one_that_completes_its_item_and_then_fails_has_completed_it(stage: Stag
     assert stage.count() == {}
 
 
-def test_one_that_completed_its_item_is_not_cancelled_for_having_none(stage: Stage) -> None:
-    """The worker goes on extending leases; it must not take an absent item for a lost one."""
+def test_a_handler_that_completed_its_item_is_not_cancelled_for_a_lost_item(stage: Stage) -> None:
+    """The worker still extends leases; it must not take an item that is gone for a lost one."""
     cancelled: list[bool] = []
 
     def work(job: Job) -> None:
@@ -454,7 +454,9 @@ def test_a_transactional_handler_and_its_completion_happen_together(stage: Stage
 
 
 @pytest.mark.parametrize("fault", [Fault(applied=False, code=1020), Fault(applied=False), Fault(applied=True)])
-def test_it_takes_effect_once_whatever_becomes_of_the_commit(stage: Stage, fault: Fault) -> None:
+def test_a_transactional_handler_takes_effect_once_whatever_the_result_of_the_commit(
+    stage: Stage, fault: Fault
+) -> None:
     worker = stage.worker([stage.handler("mail", counting, transactional=True)])
     stage.enqueue("mail")
     refs = stage.lease(["mail"])
@@ -464,7 +466,7 @@ def test_it_takes_effect_once_whatever_becomes_of_the_commit(stage: Stage, fault
     assert (done(stage), stage.count()) == (1, {})
 
 
-def test_one_that_fails_leaves_no_effect(stage: Stage) -> None:
+def test_a_transactional_handler_that_fails_has_no_effect(stage: Stage) -> None:
     def fails_late(job: Job, tr: TenantTransaction) -> None:
         tr.add(("done",), 1)
         raise ValueError
@@ -476,7 +478,7 @@ def test_one_that_fails_leaves_no_effect(stage: Stage) -> None:
     assert done(stage) == 0
 
 
-def test_one_whose_item_was_taken_over_leaves_no_effect(stage: Stage) -> None:
+def test_a_transactional_handler_whose_item_was_lost_has_no_effect(stage: Stage) -> None:
     def slow(job: Job, tr: TenantTransaction) -> None:
         tr.add(("done",), 1)
         stage.sleep_ms(1_000)
@@ -485,14 +487,14 @@ def test_one_whose_item_was_taken_over_leaves_no_effect(stage: Stage) -> None:
     item_id = stage.enqueue("mail")
     stage.place(worker, stage.lease(["mail"]))
     stage.pass_ms(500)
-    thief = stage.steal(item_id)
+    new_lease = stage.steal(item_id)
     assert stage.settled(worker) == {"lost": 1}
     record = stage.record(item_id)
     assert record is not None
-    assert (done(stage), record.lease_id) == (0, thief)
+    assert (done(stage), record.lease_id) == (0, new_lease)
 
 
-def test_one_that_takes_longer_than_a_transaction_is_told_to_split_itself(stage: Stage) -> None:
+def test_the_error_of_a_handler_longer_than_a_transaction_says_to_split_it(stage: Stage) -> None:
     worker = stage.worker([stage.handler("mail", lambda job, tr: stage.sleep_ms(5_100), transactional=True)])
     item_id = stage.enqueue("mail")
     stage.place(worker, stage.lease(["mail"]))
@@ -502,10 +504,10 @@ def test_one_that_takes_longer_than_a_transaction_is_told_to_split_itself(stage:
     assert record.last_error.startswith("TransactionalTooLong: a transactional handler ran past 5 s: split it")
 
 
-def test_one_whose_commit_takes_the_store_long_has_completed_and_nobody_is_blamed(
+def test_a_transactional_handler_whose_commit_takes_long_has_completed_and_is_not_stuck(
     stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Before, it was lost with its lease, and its slot replaced, as if the handler had ignored `job.cancelled`."""
+    """Before, the item was lost, and its slot replaced, as if the handler had ignored `job.cancelled`."""
 
     def writes(job: Job, tr: TenantTransaction) -> None:
         tr.set(("x",), b"1")
@@ -519,20 +521,20 @@ def test_one_whose_commit_takes_the_store_long_has_completed_and_nobody_is_blame
     assert stage.recycled == []
 
 
-def test_it_starts_with_a_lease_that_outlives_its_transaction(stage: Stage) -> None:
+def test_a_transactional_handler_starts_with_a_lease_longer_than_its_transaction(stage: Stage) -> None:
     """Its item is not extended while the transaction is open: that would conflict."""
     worker = stage.worker(
         [stage.handler("mail", lambda job, tr: stage.sleep_ms(4_900), transactional=True)], slots=1, lease_ms=1_000
     )
     stage.enqueue("mail")
     refs = stage.lease(["mail"])
-    stage.pass_ms(9_500)  # of the ten seconds that `stage.lease` takes
+    stage.pass_ms(9_500)  # Of the ten seconds of a lease by `stage.lease`.
     stage.place(worker, refs)
     assert stage.settled(worker) == {"completed": 1}
 
 
-def test_one_that_lost_its_item_is_not_run_again_for_a_conflict(stage: Stage) -> None:
-    """Past its timeout the item is requeued, which its open transaction conflicts with."""
+def test_a_transactional_handler_that_lost_its_item_does_not_run_again_after_a_conflict(stage: Stage) -> None:
+    """After its timeout the item is requeued. The open transaction conflicts with that."""
     runs: list[int] = []
 
     def slow(job: Job, tr: TenantTransaction) -> None:
@@ -546,10 +548,10 @@ def test_one_that_lost_its_item_is_not_run_again_for_a_conflict(stage: Stage) ->
     assert runs == [1]
 
 
-# --- What it tells its manager ---
+# --- Reports to the manager ---
 
 
-def test_its_report_counts_what_it_holds_of_kinds_with_a_limit(stage: Stage) -> None:
+def test_a_report_counts_held_items_by_kind(stage: Stage) -> None:
     worker = stage.worker([stage.handler("mail", lambda job: stage.sleep_ms(50), max_running=3)])
     stage.enqueue("mail")
     stage.enqueue("mail", tenant=BOB)
@@ -557,7 +559,7 @@ def test_its_report_counts_what_it_holds_of_kinds_with_a_limit(stage: Stage) -> 
     assert stage.place(worker, refs).kinds == {"mail": 2}
 
 
-def test_a_question_for_progress_is_answered_when_something_has_left(stage: Stage) -> None:
+def test_a_question_for_progress_is_answered_when_an_item_has_left(stage: Stage) -> None:
     worker = stage.worker([stage.handler("mail", lambda job: stage.sleep_ms(300))])
     stage.enqueue("mail")
     seen = stage.place(worker, stage.lease(["mail"])).progress
@@ -568,7 +570,7 @@ def test_a_question_for_progress_is_answered_when_something_has_left(stage: Stag
     assert asked.result.progress == seen + 1
 
 
-def test_a_question_for_progress_that_has_been_made_is_answered_at_once(stage: Stage) -> None:
+def test_a_question_for_progress_is_answered_at_once_if_items_have_left(stage: Stage) -> None:
     worker = stage.worker([stage.handler("mail", lambda job: None)])
     stage.enqueue("mail")
     seen = stage.place(worker, stage.lease(["mail"])).progress

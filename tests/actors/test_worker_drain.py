@@ -1,4 +1,4 @@
-"""How a worker ends its work, and how it lives through what is wrong around it."""
+"""How a worker drains, and what it does when a store refuses or an item cannot be run."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def stage() -> Stage:
     return Stage()
 
 
-def working(stage: Stage, *, takes_ms: float, payloads: int, listens: bool = True,
+def working(stage: Stage, *, takes_ms: float, payloads: int, heeds_cancel: bool = True,
             **settings: Any) -> tuple[Worker, list[bytes]]:  # fmt: skip
     """Start a worker and send it items that take their time; return it and their ids."""
 
     def work(job: Job) -> None:
         assert isinstance(job.payload, int | bytes | None)
         until_us = stage.now_us + takes_ms * MS
-        while stage.now_us < until_us and not (listens and job.cancelled):
+        while stage.now_us < until_us and not (heeds_cancel and job.cancelled):
             stage.sleep_ms(10)
 
     worker = stage.worker([stage.handler("mail", work)], **settings)
@@ -44,7 +44,7 @@ def drained(stage: Stage, worker: Worker, drain_ms: int) -> Outcome[dict[str, in
 # --- Drain ---
 
 
-def test_what_runs_may_finish_and_what_waits_goes_back_at_once(stage: Stage) -> None:
+def test_running_items_may_finish_and_waiting_items_are_returned_at_once(stage: Stage) -> None:
     worker, ids = working(stage, takes_ms=3_000, payloads=5, slots=2)
     stage.pass_ms(100)
     begun_us = stage.now_us
@@ -61,8 +61,8 @@ def test_what_runs_may_finish_and_what_waits_goes_back_at_once(stage: Stage) -> 
     assert stage.count() == {"mail": 3}
 
 
-def test_a_kind_with_a_limit_counts_what_goes_back_until_that_is_committed(stage: Stage) -> None:
-    """Before, its manager leased another meanwhile: more of the kind were leased than its limit."""
+def test_an_item_counts_in_its_kind_until_its_return_is_committed(stage: Stage) -> None:
+    """Before, the manager leased another item meanwhile, and the kind was above its limit."""
     worker, _ = working(stage, takes_ms=3_000, payloads=3, slots=1)
     stage.pass_ms(100)
     seen: list[dict[str, int]] = []
@@ -72,7 +72,7 @@ def test_a_kind_with_a_limit_counts_what_goes_back_until_that_is_committed(stage
     assert [*seen, worker.await_progress(-1).kinds] == [{"mail": 3}, {"mail": 1}]
 
 
-def test_many_items_that_wait_go_back_in_one_commit(stage: Stage) -> None:
+def test_many_waiting_items_are_returned_in_one_commit(stage: Stage) -> None:
     worker, _ = working(stage, takes_ms=100_000, payloads=100, slots=1)
     before = stage.store.commits
     draining = stage.begin(lambda: worker.drain(0))
@@ -81,7 +81,9 @@ def test_many_items_that_wait_go_back_in_one_commit(stage: Stage) -> None:
     assert stage.store.commits - before <= 3
 
 
-def test_what_runs_longer_than_the_grace_is_given_back_and_told(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+def test_items_that_run_longer_than_the_grace_period_are_returned_and_logged(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
     worker, ids = working(stage, takes_ms=60_000, payloads=1)
     stage.pass_ms(100)
     begun_us = stage.now_us
@@ -95,24 +97,24 @@ def test_what_runs_longer_than_the_grace_is_given_back_and_told(stage: Stage, ca
     assert f"1 items still ran 2 s after the drain began, such as {ids[0].hex()} of kind mail" in caplog.text
 
 
-def test_with_no_grace_everything_goes_back(stage: Stage) -> None:
+def test_without_a_grace_period_every_item_is_returned(stage: Stage) -> None:
     worker, _ = working(stage, takes_ms=60_000, payloads=4, slots=2)
     stage.pass_ms(100)
     assert drained(stage, worker, 0).result["returned"] == 4
     assert stage.count() == {"mail": 4}
 
 
-def test_leases_are_kept_while_draining(stage: Stage) -> None:
+def test_leases_are_extended_while_a_worker_drains(stage: Stage) -> None:
     worker, _ = working(stage, takes_ms=25_000, payloads=1)
     assert drained(stage, worker, 60_000).result["completed"] == 1
 
 
-def test_what_has_finished_is_committed_even_if_the_grace_is_over(stage: Stage) -> None:
-    """Before, the drain did not wait for it, and the process was ended in the middle of the commit."""
+def test_finished_items_are_committed_even_if_the_grace_period_is_over(stage: Stage) -> None:
+    """Before, the drain did not wait for the commit, and the process ended in the middle of it."""
     worker, _ = working(stage, takes_ms=1_000, payloads=1)
     stage.pass_ms(500)
     stage.store.full = True
-    stage.pass_ms(700)  # finished, and not yet committed
+    stage.pass_ms(700)  # Finished, and not yet committed.
     draining = stage.begin(lambda: worker.drain(0))
     stage.pass_ms(400)
     stage.store.full = False
@@ -132,7 +134,7 @@ def test_a_drain_does_not_wait_for_ever_for_a_store_that_refuses(stage: Stage) -
 
 @pytest.mark.parametrize("waits_for", ["what runs", "the store"])
 def test_a_drain_takes_no_longer_because_the_clock_is_set_back(stage: Stage, waits_for: str) -> None:
-    """Its grace ended at a time by the clock: set back by an hour, it waited an hour longer."""
+    """Before, the grace period ended at a time by the clock. Set back by an hour, a drain took an hour longer."""
     worker, _ = working(stage, takes_ms=1_000 if waits_for == "the store" else 60_000, payloads=1)
     stage.store.full = waits_for == "the store"
     stage.pass_ms(2_000)
@@ -144,8 +146,8 @@ def test_a_drain_takes_no_longer_because_the_clock_is_set_back(stage: Stage, wai
     assert stage.world.now_us() - begun_us < (3_000 + 3_000) * MS + 3 * DRAIN_FLUSH_US
 
 
-def test_what_arrives_while_it_drains_goes_back(stage: Stage) -> None:
-    """It was on its way; before, it had to lapse."""
+def test_items_that_arrive_while_a_worker_drains_are_returned(stage: Stage) -> None:
+    """They were on their way. Before, their leases had to expire."""
     worker, _ = working(stage, takes_ms=3_000, payloads=1)
     stage.begin(lambda: worker.drain(30_000))
     stage.pass_ms(10)
@@ -157,9 +159,9 @@ def test_what_arrives_while_it_drains_goes_back(stage: Stage) -> None:
     assert (record.lease_id, record.expiry_count) == (b"", 0)
 
 
-def test_a_drain_ends_as_soon_as_the_last_item_has_left_whichever_way(stage: Stage) -> None:
-    """Before, it waited out its grace unless the last item was settled."""
-    worker, ids = working(stage, takes_ms=600_000, payloads=1, listens=False)
+def test_a_drain_ends_as_soon_as_the_last_item_has_left(stage: Stage) -> None:
+    """Before, it waited for its whole grace period unless the last item was settled."""
+    worker, ids = working(stage, takes_ms=600_000, payloads=1, heeds_cancel=False)
     stage.pass_ms(100)
     stage.steal(ids[0])
     begun_us = stage.now_us
@@ -174,7 +176,7 @@ def test_an_idle_worker_drains_at_once(stage: Stage) -> None:
     assert drained(stage, worker, 30_000).over_us == begun_us
 
 
-def test_after_a_drain_nothing_is_left_running(stage: Stage) -> None:
+def test_after_a_drain_no_loop_runs(stage: Stage) -> None:
     worker, _ = working(stage, takes_ms=100, payloads=3)
     drained(stage, worker, 30_000)
     stage.pass_ms(5_000)
@@ -185,7 +187,7 @@ def test_after_a_drain_nothing_is_left_running(stage: Stage) -> None:
 # --- A store that refuses ---
 
 
-def test_items_that_cannot_be_read_on_arrival_are_left_to_lapse(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+def test_items_that_cannot_be_read_on_arrival_are_not_accepted(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     worker, _ = working(stage, takes_ms=10, payloads=0)
     stage.enqueue("mail", b"x" * 50_000)
     refs = stage.lease(["mail"])
@@ -193,13 +195,13 @@ def test_items_that_cannot_be_read_on_arrival_are_left_to_lapse(stage: Stage, ca
     assert stage.place(worker, refs).held == 0
     assert stage.place(worker, refs).held == 0
     stage.store.away = False
-    assert len(caplog.records) == 1, "said once"
+    assert len(caplog.records) == 1, "logged once"
     assert stage.place(worker, refs).held == 1
     assert stage.settled(worker)["completed"] == 1
 
 
 def test_a_transaction_that_the_store_refuses_is_no_failure_of_the_item(stage: Stage) -> None:
-    """A kind with one attempt would be buried for a full disk."""
+    """Otherwise an item of a kind with one attempt would become a dead letter because of a full disk."""
     from fairlead.actors.execution.retry import Retry
 
     worker = stage.worker([
@@ -221,7 +223,7 @@ def test_a_transaction_that_the_store_refuses_is_no_failure_of_the_item(stage: S
     assert stage.settled(worker)["completed"] == 1
 
 
-def test_a_shard_that_refuses_does_not_hold_up_another(stage: Stage) -> None:
+def test_a_shard_that_refuses_does_not_delay_another(stage: Stage) -> None:
     """Ends and extensions of one shard must not wait for those of another."""
     other_store, other = stage.open_shard("other")
     worker = stage.worker(
@@ -248,7 +250,7 @@ def test_a_shard_that_refuses_does_not_hold_up_another(stage: Stage) -> None:
 
 
 def test_an_item_whose_payload_is_damaged_fails_by_itself(stage: Stage) -> None:
-    """Before, all that came in the same message was lost with it."""
+    """Before, all items of the same message were lost with it."""
     worker, _ = working(stage, takes_ms=10, payloads=0)
     damaged, sound = stage.enqueue("mail", 1), stage.enqueue("mail", 2)
     stage.change(damaged, payload=b"\xc1")
@@ -260,8 +262,8 @@ def test_an_item_whose_payload_is_damaged_fails_by_itself(stage: Stage) -> None:
     assert (record is None and len(stage.buried()) == 1) or (record is not None and record.error_count == 1)
 
 
-def test_an_item_of_a_tenant_that_has_moved_is_lost_and_the_rest_goes_on(stage: Stage) -> None:
-    """Before, it ended the settling loop, and with it the worker."""
+def test_an_item_of_a_tenant_that_has_moved_is_lost_and_the_others_complete(stage: Stage) -> None:
+    """Before, it ended the completer's loop, and with it the worker."""
     from fairlead.zones.records import OwnerRecord
 
     worker, _ = working(stage, takes_ms=500, payloads=1)
@@ -281,8 +283,8 @@ def shout(job: Job) -> None:
     job.transact(lambda tr: tr.set(("shouted",), job.payload.upper().encode()))
 
 
-def test_a_handler_that_was_just_submitted_is_picked_up_with_its_first_item(stage: Stage) -> None:
-    """Its manager may have heard of it a moment earlier than the worker."""
+def test_a_handler_that_was_just_submitted_is_loaded_with_its_first_item(stage: Stage) -> None:
+    """The manager may have loaded it a moment before the worker."""
     worker, _ = working(stage, takes_ms=1, payloads=0)
     submit(stage.shards, "shout", pack_handler("shout", shout), key=SIGNING_KEY)
     stage.enqueue("shout", "hello")
@@ -290,9 +292,9 @@ def test_a_handler_that_was_just_submitted_is_picked_up_with_its_first_item(stag
     assert stage.settled(worker)["completed"] == 1
 
 
-def test_an_item_of_a_kind_that_the_worker_does_not_know_is_left_alone(stage: Stage) -> None:
+def test_an_item_of_a_kind_that_the_worker_does_not_know_is_not_accepted(stage: Stage) -> None:
     worker, _ = working(stage, takes_ms=1, payloads=0)
-    item_id = stage.enqueue("unheard of")
-    report = stage.place(worker, stage.lease(["unheard of"]))
+    item_id = stage.enqueue("unknown")
+    report = stage.place(worker, stage.lease(["unknown"]))
     assert report.held == 0
     assert stage.record(item_id) is not None

@@ -1,4 +1,4 @@
-"""The worker and its leases: how it keeps them, loses them, gives them back, and what a lapse leads to."""
+"""The worker and its leases: extensions, lost leases, timeouts, returns, and what follows from an expiry."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ def stage() -> Stage:
 
 
 class Noting:
-    """A handler that takes its time and notes how it went. `listens`: it stops when it is cancelled."""
+    """A handler that takes its time and notes what happens. `heeds_cancel`: it stops when it is cancelled."""
 
-    def __init__(self, stage: Stage, *, takes_ms: int, listens: bool = True) -> None:
+    def __init__(self, stage: Stage, *, takes_ms: int, heeds_cancel: bool = True) -> None:
         self.begun: list[Any] = []
         self.over: list[Any] = []
         self.cancelled_ms: list[float] = []
         self._stage = stage
         self._takes_ms = takes_ms
-        self._listens = listens
+        self._heeds_cancel = heeds_cancel
 
     def __call__(self, job: Job) -> None:
         begun_us = self._stage.now_us
         self.begun.append(job.payload)
         while self._stage.now_us < begun_us + self._takes_ms * MS:
             self._stage.sleep_ms(10)
-            if job.cancelled and self._listens:
+            if job.cancelled and self._heeds_cancel:
                 self.cancelled_ms.append((self._stage.now_us - begun_us) / MS)
                 return
         self.over.append(job.payload)
@@ -53,10 +53,10 @@ def begin(stage: Stage, work: Any, *, payloads: int = 1, options: dict[str, Any]
     return worker, ids
 
 
-# --- Keeping ---
+# --- Extensions ---
 
 
-def test_the_lease_of_a_long_handler_is_extended_as_often_as_need_be(stage: Stage) -> None:
+def test_the_lease_of_a_long_handler_is_extended_again_and_again(stage: Stage) -> None:
     noting = Noting(stage, takes_ms=60_000)
     worker, (item_id,) = begin(stage, noting)
     for _ in range(55):
@@ -79,37 +79,37 @@ def test_leases_are_extended_many_at_a_time(stage: Stage) -> None:
     worker, ids = begin(stage, Noting(stage, takes_ms=5_000), payloads=50, slots=50)
     before = stage.store.commits
     stage.pass_ms(4_000)
-    assert stage.store.commits - before <= 6, "two extensions, and a timesheet every second"
+    assert stage.store.commits - before <= 6, "two extensions, and a worker status every second"
     records = [stage.record(item_id) for item_id in ids]
     assert all(record is not None and record.vesting_us > stage.now_us + 8 * SECOND for record in records)
     assert stage.settled(worker) == {"completed": 50}
 
 
-def test_an_item_that_was_taken_over_is_cancelled_and_its_end_does_not_count(stage: Stage) -> None:
+def test_an_item_that_another_worker_has_leased_is_cancelled_and_its_end_does_not_count(stage: Stage) -> None:
     noting = Noting(stage, takes_ms=30_000)
     worker, (item_id,) = begin(stage, noting)
     stage.pass_ms(100)
-    thief = stage.steal(item_id)
+    new_lease = stage.steal(item_id)
     assert stage.settled(worker) == {"lost": 1}
     record = stage.record(item_id)
     assert record is not None
-    assert (record.lease_id, record.error_count) == (thief, 0)
+    assert (record.lease_id, record.error_count) == (new_lease, 0)
     (cancelled_ms,) = noting.cancelled_ms
     assert cancelled_ms < LEASE_MS / 2, "it was noticed at the next extension"
 
 
 @pytest.mark.parametrize("gone", [False, True])
-def test_a_transactional_handler_whose_item_is_taken_over_has_not_failed(
+def test_a_transactional_handler_whose_item_another_worker_has_leased_has_not_failed(
     stage: Stage, caplog: pytest.LogCaptureFixture, gone: bool
 ) -> None:
-    """A worker that was stopped, and goes on, meets this with every item that it held."""
+    """This happens to every item of a worker that was stopped for a while, and goes on."""
 
     def work(job: Job, tr: TenantTransaction) -> None:
-        thief = stage.steal(job.id)
+        new_lease = stage.steal(job.id)
         if gone:
             stage.shard.transact(
                 lambda attempt: stage.shard.zone(ALICE).complete(
-                    attempt.tr, job.id, now_us=stage.now_us, lease_id=thief
+                    attempt.tr, job.id, now_us=stage.now_us, lease_id=new_lease
                 )
             )
 
@@ -118,13 +118,13 @@ def test_a_transactional_handler_whose_item_is_taken_over_has_not_failed(
     assert "failed" not in caplog.text
 
 
-def test_a_transactional_handler_does_not_run_again_once_its_lease_has_ended(stage: Stage) -> None:
-    """Its worker stood still, and goes on with the conflict that its commit has met. Somebody else may run the item."""
+def test_a_transactional_handler_does_not_run_again_once_its_lease_has_expired(stage: Stage) -> None:
+    """Its worker stood still, and goes on after a conflict of its commit. Another worker may run the item by then."""
     runs: list[int] = []
 
     def work(job: Job, tr: TenantTransaction) -> None:
         runs.append(job.attempt)
-        stage.sleep_ms(20)  # The worker has just looked after its leases, and will not again for a while.
+        stage.sleep_ms(20)  # The worker has just checked its deadlines, and does not check them again at once.
 
     worker = stage.worker([stage.handler("mail", work, transactional=True)])
     item_id = stage.enqueue("mail")
@@ -137,7 +137,7 @@ def test_a_transactional_handler_does_not_run_again_once_its_lease_has_ended(sta
     assert (runs, record.error_count) == ([1], 0)
 
 
-def test_an_in_line_retry_does_not_begin_once_its_lease_has_ended(stage: Stage) -> None:
+def test_an_in_line_retry_does_not_begin_once_the_lease_has_expired(stage: Stage) -> None:
     runs: list[int] = []
 
     def stands_still(job: Job) -> None:
@@ -150,8 +150,8 @@ def test_an_in_line_retry_does_not_begin_once_its_lease_has_ended(stage: Stage) 
     assert runs == [1]
 
 
-def test_a_handler_is_told_to_stop_when_its_lease_could_not_be_kept(stage: Stage) -> None:
-    """A worker that cannot reach the store must assume that others run what it held."""
+def test_a_handler_is_cancelled_when_its_lease_cannot_be_extended(stage: Stage) -> None:
+    """A worker that cannot reach the store must assume that other workers run its items."""
     noting = Noting(stage, takes_ms=60_000)
     worker, _ = begin(stage, noting)
     stage.store.full = True
@@ -161,8 +161,8 @@ def test_a_handler_is_told_to_stop_when_its_lease_could_not_be_kept(stage: Stage
     assert stage.settled(worker) == {"lost": 1}
 
 
-def test_a_store_that_was_away_for_a_while_costs_nothing(stage: Stage) -> None:
-    """Two extensions may fail before a lease runs out."""
+def test_a_store_that_refuses_for_half_a_lease_costs_no_item(stage: Stage) -> None:
+    """Two extensions may fail before a lease expires."""
     noting = Noting(stage, takes_ms=20_000)
     worker, _ = begin(stage, noting)
     stage.pass_ms(3_000)
@@ -172,7 +172,7 @@ def test_a_store_that_was_away_for_a_while_costs_nothing(stage: Stage) -> None:
     assert stage.settled(worker) == {"completed": 1}
 
 
-def test_items_that_are_finished_wait_for_a_store_that_refuses(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+def test_finished_items_wait_for_a_store_that_refuses(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     worker, _ = begin(stage, Noting(stage, takes_ms=1_000), payloads=2)
     stage.store.full = True
     stage.pass_ms(8_000)
@@ -184,7 +184,7 @@ def test_items_that_are_finished_wait_for_a_store_that_refuses(stage: Stage, cap
     ]
 
 
-def test_what_finished_while_the_store_refused_too_long_lapses(stage: Stage) -> None:
+def test_finished_items_are_lost_if_the_store_refuses_for_too_long(stage: Stage) -> None:
     worker, (item_id,) = begin(stage, Noting(stage, takes_ms=1_000))
     stage.store.full = True
     stage.pass_ms(LEASE_MS + 2_000)
@@ -192,13 +192,13 @@ def test_what_finished_while_the_store_refused_too_long_lapses(stage: Stage) -> 
     assert stage.settled(worker) == {"lost": 1}
     record = stage.record(item_id)
     assert record is not None
-    assert record.vesting_us < stage.now_us, "somebody may take it over"
+    assert record.vesting_us < stage.now_us, "another worker may lease it"
 
 
 # --- Timeouts ---
 
 
-def test_a_handler_past_its_timeout_is_told_and_its_item_is_retried(stage: Stage) -> None:
+def test_a_handler_past_its_timeout_is_cancelled_and_its_item_is_retried(stage: Stage) -> None:
     noting = Noting(stage, takes_ms=60_000)
     worker, (item_id,) = begin(stage, noting, options={"timeout": 2, "retry": Retry(backoff_ms=1_000)})
     assert stage.settled(worker) == {"timed_out": 1, "retried": 1}
@@ -217,26 +217,26 @@ def test_a_timeout_counts_as_an_attempt(stage: Stage) -> None:
     assert "JobTimeout" in buried.record.error
 
 
-def test_the_time_that_the_store_takes_for_a_lease_is_not_the_handlers(stage: Stage) -> None:
-    """Before, an item whose handler never began could be buried because it ran past its timeout."""
+def test_a_timeout_does_not_count_the_time_of_the_lease_at_the_start(stage: Stage) -> None:
+    """Before, an item could become a dead letter by its timeout although its handler had never begun."""
     handler = stage.handler("mail", lambda job, tr: None, transactional=True, timeout=1, retry=Retry(attempts=1))
     worker = stage.worker([handler])
     stage.enqueue("mail")
     refs = stage.lease(["mail"])
-    stage.pass_ms(LEASE_MS - 5_000)  # What is left is too short for a transaction: it is leased anew.
+    stage.pass_ms(LEASE_MS - 5_000)  # The rest is too short for a transaction: the lease is extended first.
     stage.store.faults.append(Fault(applied=False, then=lambda: stage.sleep_ms(1_500)))
     stage.place(worker, refs)
     assert stage.settled(worker) == {"completed": 1}
 
 
-def test_a_timeout_longer_than_the_lease_is_kept_too(stage: Stage) -> None:
+def test_a_timeout_may_be_longer_than_the_lease(stage: Stage) -> None:
     noting = Noting(stage, takes_ms=60_000)
     worker, _ = begin(stage, noting, options={"timeout": 25})
     assert stage.settled(worker) == {"timed_out": 1, "retried": 1}
     assert 25_000 <= noting.cancelled_ms[0] <= 25_150
 
 
-def test_a_timeout_is_kept_although_the_clock_is_set_back(stage: Stage) -> None:
+def test_a_clock_that_is_set_back_does_not_delay_a_timeout(stage: Stage) -> None:
     """Before, the handler ran until the clock had caught up, and nothing interrupted it."""
     noting = Noting(stage, takes_ms=900_000)
     worker, _ = begin(stage, noting, options={"timeout": 3})
@@ -263,7 +263,7 @@ def test_in_line_retries_end_with_the_timeout(stage: Stage) -> None:
 def test_a_handler_that_ignores_its_cancellation_gets_its_slot_replaced(
     stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
-    noting = Noting(stage, takes_ms=60_000, listens=False)
+    noting = Noting(stage, takes_ms=60_000, heeds_cancel=False)
     worker, _ = begin(stage, noting, options={"timeout": 1}, slots=2)
     assert stage.settled(worker, within_ms=8_000) == {"timed_out": 1, "retried": 1}
     assert "ignores job.cancelled" in caplog.text
@@ -278,7 +278,7 @@ def test_a_handler_that_ignores_its_cancellation_gets_its_slot_replaced(
 
 
 def test_the_late_end_of_a_replaced_slot_changes_nothing(stage: Stage) -> None:
-    noting = Noting(stage, takes_ms=30_000, listens=False)
+    noting = Noting(stage, takes_ms=30_000, heeds_cancel=False)
     worker, (item_id,) = begin(stage, noting, options={"timeout": 1, "retry": Retry(backoff_ms=3_600_000)})
     stage.settled(worker, within_ms=8_000)
     before = stage.record(item_id)
@@ -288,17 +288,17 @@ def test_the_late_end_of_a_replaced_slot_changes_nothing(stage: Stage) -> None:
     assert stage.settled(worker) == {"timed_out": 1, "retried": 1}
 
 
-def test_a_worker_whose_slots_were_all_replaced_starts_anew(stage: Stage) -> None:
-    """Threads that do not listen are there for good; only a new process is rid of them."""
-    begin(stage, Noting(stage, takes_ms=600_000, listens=False), options={"timeout": 1}, payloads=2)
+def test_a_worker_whose_slots_were_all_replaced_restarts(stage: Stage) -> None:
+    """Threads that ignore their cancellation never end; only a new process is without them."""
+    begin(stage, Noting(stage, takes_ms=600_000, heeds_cancel=False), options={"timeout": 1}, payloads=2)
     stage.wait_for(lambda: stage.recycled, within_ms=10_000)
     assert stage.recycled == ["2 handlers ignored job.cancelled"]
 
 
-# --- Giving back ---
+# --- Returns ---
 
 
-def test_an_item_that_finds_no_slot_goes_back_for_others_to_take(stage: Stage) -> None:
+def test_an_item_that_finds_no_slot_is_returned_for_other_workers(stage: Stage) -> None:
     noting = Noting(stage, takes_ms=5_000)
     worker, ids = begin(stage, noting, payloads=3, slots=2)
     stage.pass_ms(800)
@@ -310,8 +310,8 @@ def test_an_item_that_finds_no_slot_goes_back_for_others_to_take(stage: Stage) -
     assert noting.begun == [0, 1]
 
 
-def test_a_manager_hears_at_once_that_items_went_back(stage: Stage) -> None:
-    """Before, its question was answered only when an item had been settled, or after its second."""
+def test_a_manager_gets_a_report_at_once_when_items_are_returned(stage: Stage) -> None:
+    """Before, its question was answered only when an item had been settled, or after a second."""
     worker, _ = begin(stage, Noting(stage, takes_ms=5_000), payloads=3, slots=2)
     stage.pass_ms(400)
     begun_us = stage.now_us
@@ -321,10 +321,10 @@ def test_a_manager_hears_at_once_that_items_went_back(stage: Stage) -> None:
     assert stage.now_us - begun_us < 300 * MS
 
 
-# --- Lapses ---
+# --- Lease expiries ---
 
 
-def suspect(stage: Stage, payload: object = None) -> bytes:
+def poison_candidate(stage: Stage, payload: object = None) -> bytes:
     """Enqueue an item whose workers have died three times in a row while it ran."""
     item_id = stage.enqueue("mail", payload)
     stage.change(item_id, expiry_count=3, expired_count=4)
@@ -332,7 +332,7 @@ def suspect(stage: Stage, payload: object = None) -> bytes:
 
 
 def die(stage: Stage) -> None:
-    """Let the worker die as items can make it, and what it held lapse."""
+    """Let the worker's process die, and the leases of its items expire."""
     stage.host.kill()
     stage.host.dead = False
     stage.pass_ms(LEASE_MS)
@@ -343,11 +343,11 @@ def isolated(stage: Stage, *handlers: Handler, isolation: Isolation = Isolation.
 
 
 def test_in_isolation_items_run_one_after_the_other(stage: Stage) -> None:
-    """Each may be what killed the workers: then it shall not take others with it, nor be taken for another."""
+    """Each may have killed workers. So no other item may be lost with it, or be taken for the cause."""
     noting = Noting(stage, takes_ms=100)
     worker = isolated(stage, stage.handler("mail", noting))
     for number in range(2):
-        suspect(stage, number)
+        poison_candidate(stage, number)
         stage.place(worker, stage.lease(["mail"]))
     stage.pass_ms(90)
     assert noting.begun == [0]
@@ -355,9 +355,9 @@ def test_in_isolation_items_run_one_after_the_other(stage: Stage) -> None:
     assert noting.begun == [0, 1]
 
 
-def test_one_that_lapses_while_it_runs_alone_is_buried(stage: Stage) -> None:
+def test_an_item_whose_lease_expires_while_it_runs_isolated_becomes_a_dead_letter(stage: Stage) -> None:
     worker = isolated(stage, stage.handler("mail", Noting(stage, takes_ms=60_000)))
-    item_id = suspect(stage)
+    item_id = poison_candidate(stage)
     stage.place(worker, stage.lease(["mail"]))
     stage.pass_ms(100)
     record = stage.record(item_id)
@@ -367,13 +367,13 @@ def test_one_that_lapses_while_it_runs_alone_is_buried(stage: Stage) -> None:
     assert stage.lease(["mail"]) == []
     (buried,) = stage.buried()
     assert (buried.id, buried.record.reason) == (item_id, "lapsed")
-    assert buried.record.item.expired_count == 5, "the last lapse counts, too"
+    assert buried.record.item.expired_count == 5, "the last expiry counts, too"
 
 
-def test_one_that_lapses_while_it_runs_alone_in_a_shared_process_is_not_buried_for_that(stage: Stage) -> None:
+def test_an_item_whose_lease_expires_in_a_shared_process_does_not_become_a_dead_letter(stage: Stage) -> None:
     """In threads another item may have ended the process."""
     worker = isolated(stage, stage.handler("mail", Noting(stage, takes_ms=60_000)), isolation=Isolation.SHARED)
-    item_id = suspect(stage)
+    item_id = poison_candidate(stage)
     stage.place(worker, stage.lease(["mail"]))
     stage.pass_ms(100)
     record = stage.record(item_id)
@@ -386,12 +386,12 @@ def test_one_that_lapses_while_it_runs_alone_in_a_shared_process_is_not_buried_f
     assert record.expiry_count == 4
 
 
-def test_one_that_lapses_while_it_waits_to_run_alone_is_as_suspect_as_before(stage: Stage) -> None:
-    """Whatever killed the worker, it was not this item."""
+def test_the_expiry_of_a_waiting_poison_candidate_does_not_count_against_it(stage: Stage) -> None:
+    """This item cannot have killed the worker."""
     worker = isolated(stage, stage.handler("mail", Noting(stage, takes_ms=60_000)))
-    suspect(stage, "first")
+    poison_candidate(stage, "first")
     stage.place(worker, stage.lease(["mail"]))
-    second = suspect(stage, "second")
+    second = poison_candidate(stage, "second")
     stage.place(worker, stage.lease(["mail"]))
     stage.pass_ms(100)
     die(stage)
@@ -401,12 +401,12 @@ def test_one_that_lapses_while_it_waits_to_run_alone_is_as_suspect_as_before(sta
     assert (record.expiry_count, record.expired_count) == (3, 5)
 
 
-def test_one_that_waits_too_long_to_run_alone_goes_back_as_suspect_as_it_came(stage: Stage) -> None:
-    """Before, it was kept as long as what ran before it took."""
+def test_a_poison_candidate_that_waits_too_long_is_returned_as_a_candidate(stage: Stage) -> None:
+    """Before, it was held for as long as the item before it ran."""
     worker = isolated(stage, stage.handler("mail", Noting(stage, takes_ms=60_000)))
-    suspect(stage, "first")
+    poison_candidate(stage, "first")
     stage.place(worker, stage.lease(["mail"]))
-    second = suspect(stage, "second")
+    second = poison_candidate(stage, "second")
     stage.place(worker, stage.lease(["mail"]))
     stage.pass_ms(800)
     record = stage.record(second)
@@ -414,8 +414,8 @@ def test_one_that_waits_too_long_to_run_alone_goes_back_as_suspect_as_it_came(st
     assert (record.lease_id, record.return_count, record.expiry_count) == (b"", 1, 3)
 
 
-def test_an_item_that_lapsed_before_is_known_to_have_started_before_its_handler_does(stage: Stage) -> None:
-    """Of an item that never lapsed nothing is written: that would be a commit more for each."""
+def test_an_item_whose_lease_expired_before_is_marked_as_started_before_its_handler_starts(stage: Stage) -> None:
+    """An item without an expiry gets no mark: that would cost one more commit for each item."""
     worker = stage.worker([stage.handler("mail", Noting(stage, takes_ms=60_000))])
     never, once = stage.enqueue("mail", "never"), stage.enqueue("mail", "once")
     stage.change(once, expired_count=1)
@@ -426,13 +426,13 @@ def test_an_item_that_lapsed_before_is_known_to_have_started_before_its_handler_
 
 
 @pytest.mark.parametrize("fails", [True, False])
-def test_an_end_of_its_own_clears_an_item_of_suspicion(stage: Stage, fails: bool) -> None:
+def test_an_item_that_ends_by_itself_is_no_poison_candidate_any_more(stage: Stage, fails: bool) -> None:
     def work(job: Job) -> None:
         if fails:
             raise ValueError
 
     worker = isolated(stage, stage.handler("mail", work, retry=Retry(backoff_ms=1)))
-    item_id = suspect(stage)
+    item_id = poison_candidate(stage)
     stage.place(worker, stage.lease(["mail"]))
     assert stage.settled(worker) == ({"retried": 1} if fails else {"completed": 1})
     record = stage.record(item_id)
@@ -443,17 +443,17 @@ def test_an_end_of_its_own_clears_an_item_of_suspicion(stage: Stage, fails: bool
         assert record is None
 
 
-def test_a_transactional_item_that_must_run_alone_does(stage: Stage) -> None:
+def test_a_transactional_poison_candidate_runs_isolated(stage: Stage) -> None:
     def work(job: Job, tr: TenantTransaction) -> None:
         tr.add(("done",), 1)
 
     worker = isolated(stage, stage.handler("mail", work, transactional=True))
-    suspect(stage)
+    poison_candidate(stage)
     stage.place(worker, stage.lease(["mail"]))
     assert stage.settled(worker) == {"completed": 1}
 
 
-def test_the_number_of_lapses_before_alone_is_a_setting() -> None:
+def test_the_number_of_expiries_before_isolation_is_a_setting() -> None:
     stage = Stage(zones=ZoneSettings(lapses_before_alone=1))
     item_id = stage.enqueue("mail")
     stage.change(item_id, expiry_count=1)
