@@ -11,7 +11,7 @@ Read in this order:
     messages      what the actors say to each other
     scanner       Algorithm 1; scanning/: which pointers to take, and when to look
     manager       Algorithm 2; dispatch/: which worker gets how much of what
-    worker        Algorithm 3; execution/: running, keeping and settling items
+    worker        Algorithm 3; execution/: running items, keeping their leases, committing their ends
     coordinator   who may scan in order, where not all have parts of their own
     housekeeping/ heartbeats, clocks, periodic items: what a consumer does once a second
     consumer      the actors put together in threads

@@ -133,6 +133,8 @@ class Completer:
         # A failure before the timeout counts: its hooks were called with it, and only they ran on.
         failed = [(held, held.failure or timeout_of(held, self._host.clock)) for held in items]
         self._note(self._commit([], self._decide(failed), until_us=0))
+        for held in items:
+            held.failure = None  # See `InFlight.drop`.
 
     def _settle(self, batch: Sequence[Finished], *, once: bool = False) -> Settled:
         """Commit the ends of items; try until the last of their leases expires, or only `once`."""

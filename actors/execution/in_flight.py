@@ -208,7 +208,9 @@ class InFlight:
         if self._held.pop(held.ref, None) is None:
             return
         # A traceback refers to the item: this cycle would keep payloads in memory for long.
-        held.error = held.failure = None
+        held.error = None
+        if not held.timed_out:  # Else the completer still needs it for the requeue after the timeout.
+            held.failure = None
         if held.phase is Phase.WAITING:
             self.waiting.remove(held)
         if held not in self._returning:

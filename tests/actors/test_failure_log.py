@@ -14,7 +14,7 @@ from fairlead.actors.execution.retry import Retry
 from fairlead.actors.handlers import FailureHook, PermanentError
 from fairlead.actors.worker import Worker
 from fairlead.zones.layout import Tenant
-from tests.actors.stage import MS, Stage
+from tests.actors.stage import MS, SECOND, Stage
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_a_failure_for_good_is_logged_as_an_error_with_its_exception(
     assert "actors/worker.py" not in caplog.text, "the traceback begins with the handler"
 
 
-def raises_what_it_is_told(job: Job) -> None:
+def raises_its_payload(job: Job) -> None:
     raise {"key": KeyError, "type": TypeError}[job.payload]("no such thing")
 
 
@@ -92,7 +92,7 @@ def test_the_first_failure_of_each_error_class_has_a_traceback_and_later_ones_ar
 ) -> None:
     """Before, a TypeError was not logged at all for ten seconds after a KeyError of the same kind."""
     retry = Retry(backoff_ms=3_600_000)
-    worker = stage.worker([stage.handler("mail", raises_what_it_is_told, retry=retry)])
+    worker = stage.worker([stage.handler("mail", raises_its_payload, retry=retry)])
     for name in ("key", "key", "type", "type"):
         fail_once(stage, worker, "mail", name)
     assert [(each.levelname, bool(each.exc_info)) for each in caplog.records] == [("WARNING", True)] * 2
@@ -115,7 +115,7 @@ def test_the_given_id_of_an_item_is_in_the_log(stage: Stage, caplog: pytest.LogC
 # --- The hook ---
 
 
-def told_of(stage: Stage, function: Callable[[Job], None], hook: FailureHook, **how: Any) -> dict[str, int]:
+def run_with_hook(stage: Stage, function: Callable[[Job], None], hook: FailureHook, **how: Any) -> dict[str, int]:
     """Run one item whose failures go to a hook; return the counts."""
     worker = stage.worker([stage.handler("mail", function, **how)], on_failure=[hook])
     stage.enqueue("mail")
@@ -126,26 +126,26 @@ def told_of(stage: Stage, function: Callable[[Job], None], hook: FailureHook, **
 def test_the_hook_is_called_with_the_job_and_the_error_of_each_failed_attempt(stage: Stage) -> None:
     seen: list[tuple[str, int, str]] = []
     hook = lambda job, error: seen.append((job.kind, job.attempt, repr(error)))  # noqa: E731
-    assert told_of(stage, no_order, hook)["retried"] == 1
+    assert run_with_hook(stage, no_order, hook)["retried"] == 1
     assert seen == [("mail", 1, "KeyError('order')")]
 
 
 def test_the_hook_is_not_called_for_a_completed_item(stage: Stage) -> None:
     seen: list[Job] = []
-    assert told_of(stage, lambda job: None, lambda job, error: seen.append(job))["completed"] == 1
+    assert run_with_hook(stage, lambda job: None, lambda job, error: seen.append(job))["completed"] == 1
     assert seen == []
 
 
 def test_the_hook_gets_the_timeout_of_a_handler_that_returns_when_it_is_cancelled(stage: Stage) -> None:
     """Before, no hook was called: the handler had raised nothing."""
 
-    def listens(job: Job) -> None:
+    def returns_when_cancelled(job: Job) -> None:
         while not job.cancelled:
             stage.sleep_ms(10)
 
     seen: list[str] = []
     hook = lambda job, error: seen.append(type(error).__name__)  # noqa: E731
-    assert told_of(stage, listens, hook, timeout=0.5, retry=Retry(attempts=1))["buried"] == 1
+    assert run_with_hook(stage, returns_when_cancelled, hook, timeout=0.5, retry=Retry(attempts=1))["buried"] == 1
     stage.pass_ms(100)
     assert seen == ["JobTimeout"]
 
@@ -164,7 +164,7 @@ def interrupted(stage: Stage) -> Callable[[Job], None]:
 def test_the_hook_gets_the_timeout_and_not_the_cancellation_that_followed(stage: Stage) -> None:
     seen: list[str] = []
     hook = lambda job, error: seen.append(type(error).__name__)  # noqa: E731
-    assert told_of(stage, interrupted(stage), hook, timeout=0.5, retry=Retry(attempts=1))["buried"] == 1
+    assert run_with_hook(stage, interrupted(stage), hook, timeout=0.5, retry=Retry(attempts=1))["buried"] == 1
     stage.pass_ms(100)
     assert seen == ["JobTimeout"]
 
@@ -191,11 +191,11 @@ def test_an_attempt_whose_hook_runs_past_the_timeout_fails_by_the_error_that_the
         seen.append(repr(error))
         stage.sleep_ms(2_000)
 
-    assert told_of(stage, no_order, hook, timeout=0.5, retry=Retry(attempts=1))["buried"] == 1
+    assert run_with_hook(stage, no_order, hook, timeout=0.5, retry=Retry(attempts=1))["buried"] == 1
     stage.pass_ms(5_000)
     assert seen == ["KeyError('order')"]
-    (grave,) = stage.buried()
-    assert grave.record.error == "KeyError: 'order'"
+    (dead_letter,) = stage.buried()
+    assert dead_letter.record.error == "KeyError: 'order'"
 
 
 @pytest.mark.parametrize("raised", [RuntimeError("no Sentry"), SystemExit(3)])
@@ -205,7 +205,7 @@ def test_an_error_of_the_hook_is_logged_and_changes_nothing(
     def hook(job: Job, error: BaseException) -> None:
         raise raised
 
-    assert told_of(stage, no_order, hook)["retried"] == 1
+    assert run_with_hook(stage, no_order, hook)["retried"] == 1
     assert "on_failure" in caplog.text
     assert "handler of mail failed: KeyError: 'order'" in caplog.text
 
@@ -237,3 +237,28 @@ def test_a_kind_that_goes_on_failing_is_logged_every_ten_seconds_with_counts(
     fail(1)
     (_, later) = [record.getMessage() for record in caplog.records]
     assert "5 attempts failed so since the last such line" in later
+
+
+def test_the_error_that_the_hook_got_counts_although_the_hook_ends_before_the_requeue(stage: Stage) -> None:
+    """Before, the worker forgot the error with the item, and stored a timeout if the store was slow just then."""
+
+    def fails(job: Job) -> None:
+        stage.sleep_ms(3_000)
+        raise ValueError("no such order")
+
+    def hook(job: Job, error: BaseException) -> None:
+        while not job.cancelled:
+            stage.sleep_ms(10)
+
+    worker = stage.worker(
+        [stage.handler("mail", fails, timeout=3.5), stage.handler("long", lambda job: stage.sleep_ms(8_000))],
+        on_failure=[hook],
+    )
+    item_id, _ = stage.enqueue("mail"), stage.enqueue("long")
+    stage.place(worker, stage.lease(["mail", "long"]))
+    stage.pass_ms(3_200)
+    stage.store.answer_late_us = 1 * SECOND  # The lease keeper waits for its extension of the long item.
+    stage.pass_ms(2_000)
+    record = stage.record(item_id)
+    assert record is not None
+    assert record.last_error == "ValueError: no such order"
