@@ -11,7 +11,7 @@ A block that cannot be run by a test has a line above it that says so, and why. 
 
 One that a test beside the story runs, because the story cannot bring it about, names that test:
 
-    <!-- told by tests/contract/test_embedded_stalls.py -->
+    <!-- told by tests/contract/test_embedded_write_lock.py -->
 """
 
 import re

@@ -69,7 +69,7 @@ def test_what_is_not_run_is_known_and_short() -> None:
 
 def test_a_test_that_tells_a_block_reads_its_page() -> None:
     told = [(name_of(page), block.told_by) for page in pages() for block in blocks_of(page) if block.told_by]
-    assert told == [("docs/reliability.md", "tests/contract/test_embedded_stalls.py")]
+    assert told == [("docs/reliability.md", "tests/contract/test_embedded_write_lock.py")]
     for name, test in told:
         assert name.removeprefix("docs/") in (ROOT / test).read_text(encoding="utf-8")
 

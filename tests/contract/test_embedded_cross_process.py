@@ -1,4 +1,4 @@
-"""Processes that wait for each other's commits share one, and whoever dies, each commit is made once or not at all."""
+"""Processes that wait for each other share one commit. Whichever process dies, each commit is made at most once."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ import pytest
 from fairlead.zones.engines import Database, StoreUnavailable, transact
 from fairlead.zones.engines import open as open_database
 from fairlead.zones.engines.embedded import lmdb_commit
-from fairlead.zones.engines.embedded.cross_process import flat_combining
-from fairlead.zones.engines.embedded.cross_process.flat_combining import CrossProcessCommit
+from fairlead.zones.engines.embedded.cross_process import CrossProcessCommit, flat_combining
 from fairlead.zones.engines.embedded.engine import EmbeddedStore
 from fairlead.zones.engines.embedded.lmdb_files import LmdbFiles
 from fairlead.zones.engines.embedded.stored_log import StoredLog
@@ -69,13 +68,13 @@ def await_batches(db: Database, batches: int) -> None:
     assert mailbox is not None
     until = time.monotonic() + LIMIT_S
     while len(mailbox.unanswered()) < batches:
-        assert time.monotonic() < until, "the others hand in nothing"
+        assert time.monotonic() < until, "the other processes submit nothing"
         time.sleep(0.001)
 
 
 @contextmanager
 def in_mid_commit(db: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Stay in the middle of a commit of this process, which has the lead and the write lock, for a while."""
+    """Hold this process in the middle of a commit: it is leader and has the write lock."""
     begun, go_on = threading.Event(), threading.Event()
     begin = StoredLog.begin
 
@@ -122,7 +121,7 @@ def read_and_write(db: Database, said: bytes) -> int:
     return code_of(tr.commit())
 
 
-def test_of_commits_in_one_that_conflict_the_first_is_made_and_the_other_told(
+def test_of_two_conflicting_commits_in_one_transaction_the_second_fails(
     url: str, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Neighbour(url) as one, Neighbour(url) as two:
@@ -182,7 +181,7 @@ def test_nothing_is_committed_for_a_process_that_has_died(
     assert keys_of(db) == [b"mine"]
 
 
-def test_nor_for_one_that_died_with_a_batch_in_a_slot_that_is_anothers_now(
+def test_the_batch_of_a_dead_process_is_not_committed_after_its_slot_has_a_new_owner(
     url: str, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Neighbour(url) as next_owner:
@@ -202,7 +201,7 @@ def die() -> None:
 
 
 def lead_and(what: Callable[[], None], *, after: str) -> Callable[[Database], None]:
-    """Patch this process: its next commit waits for a letter, and then does something at a certain point."""
+    """Patch this process: its next commit waits for a batch, and then calls `what` at a certain point."""
     batches = CrossProcessCommit.batches
 
     def wait_for_batches(self: CrossProcessCommit, clock: Any) -> Any:
@@ -211,7 +210,7 @@ def lead_and(what: Callable[[], None], *, after: str) -> Callable[[Database], No
         while not (found := batches(self, clock)):
             assert time.monotonic() < until
             time.sleep(0.001)
-        if after == "finding letters":
+        if after == "finding batches":
             what()
         return found
 
@@ -225,8 +224,8 @@ def count_and_die(db: Database, after: str) -> None:
     lead_and(die, after=after)(db)
 
 
-@pytest.mark.parametrize(("after", "made"), [("finding letters", 0), ("the commit", 1)])
-def test_if_who_leads_dies_the_others_commit_is_made_once(url: str, db: Database, after: str, made: int) -> None:
+@pytest.mark.parametrize(("after", "made"), [("finding batches", 0), ("the commit", 1)])
+def test_if_the_leader_dies_a_followers_commit_is_made_once(url: str, db: Database, after: str, made: int) -> None:
     with Neighbour(url) as leader:
         leader.tell(count_and_die, after)
         assert leader.hear() == "leads"
@@ -256,7 +255,7 @@ def stop_before_the_write_lock(db: Database) -> None:
     count(db)
 
 
-def test_a_leader_that_is_stopped_holds_up_nobody_for_long(
+def test_a_stopped_leader_does_not_block_followers_for_long(
     url: str, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(flat_combining, "WAKEUP_WAITS_MAX", 5)
@@ -281,7 +280,7 @@ def stop_once_before_the_write_lock(db: Database) -> None:
     count(db)
 
 
-def test_what_failed_here_is_not_committed_by_another_later(
+def test_a_commit_that_failed_is_not_made_later_by_another_process(
     url: str, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
@@ -300,7 +299,7 @@ def test_what_failed_here_is_not_committed_by_another_later(
     assert counted(db) == 1
 
 
-def test_what_does_not_fit_into_a_batch_is_committed_without_one(
+def test_a_commit_that_does_not_fit_into_a_batch_is_made_without_one(
     url: str, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Neighbour(url) as other:
@@ -330,8 +329,8 @@ def count_for_ever(db: Database, name: bytes) -> None:
         say("one")
 
 
-def test_processes_that_are_killed_at_any_moment_lose_and_double_nothing(url: str, db: Database) -> None:
-    said: dict[bytes, int] = {}
+def test_processes_killed_at_any_moment_lose_and_repeat_no_commit(url: str, db: Database) -> None:
+    acknowledged: dict[bytes, int] = {}
     for round_ in range(8):
         names = [f"{round_}-{number}".encode() for number in range(4)]
         others = {name: Neighbour(url) for name in names}
@@ -340,10 +339,10 @@ def test_processes_that_are_killed_at_any_moment_lose_and_double_nothing(url: st
         for other in others.values():
             for _ in range(20 + round_):
                 other.hear()
-        for name, other in others.items():  # One by one, so that they die under others that go on.
+        for name, other in others.items():  # One by one, so that each dies while others go on.
             other.kill()
-            said[name] = 20 + round_ + len(other.hear_all())
+            acknowledged[name] = 20 + round_ + len(other.hear_all())
     count(db)
-    for name, acknowledged in said.items():
+    for name, count_acknowledged in acknowledged.items():
         found = int.from_bytes(db.create_transaction().get(name).value or b"", "little")
-        assert acknowledged <= found <= acknowledged + 1
+        assert count_acknowledged <= found <= count_acknowledged + 1

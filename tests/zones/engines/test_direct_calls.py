@@ -1,4 +1,4 @@
-"""A FoundationDB transaction by direct calls reads, writes and conflicts as the binding's own, which is beside it."""
+"""A FoundationDB transaction by direct calls reads, writes and conflicts as a transaction of the binding."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.rooted import new_root
 ONE = (1).to_bytes(8, "little")
 NOT_COMMITTED = 1020
 CANCELLED = 1025
-ROWS = 3_000  # More than the client is given at once, in any mode but one.
+ROWS = 3_000  # More than one answer of the cluster has, in every mode but one.
 
 
 def test_the_clients_numbers_are_the_bindings() -> None:
@@ -73,7 +73,7 @@ def test_a_value_is_read_whether_it_is_there_empty_or_with_zeros(db: Database, r
 @pytest.mark.parametrize("mode", [StreamingMode.iterator, StreamingMode.want_all, StreamingMode.small])
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("limit", [0, 1, 7, 2_000])
-def test_a_range_is_read_however_many_pieces_it_comes_in(
+def test_a_range_is_read_in_any_number_of_pieces(
     db: Database, root: bytes, mode: int, reverse: bool, limit: int
 ) -> None:
     def read(tr: Any) -> list[tuple[bytes, bytes]]:
@@ -86,9 +86,7 @@ def test_a_range_is_read_however_many_pieces_it_comes_in(
 
 
 @on_a_cluster
-def test_a_range_that_holds_nothing_is_empty_and_one_that_is_iterated_twice_is_the_same(
-    db: Database, root: bytes
-) -> None:
+def test_an_empty_range_has_no_rows_and_a_range_can_be_iterated_twice(db: Database, root: bytes) -> None:
     with db.burst(db.create_transaction()) as tr:
         assert list(tr.get_range(root + b"a", root + b"b")) == []
         rows = tr.snapshot.get_range(root, root + b"\xff", limit=3)
@@ -96,7 +94,7 @@ def test_a_range_that_holds_nothing_is_empty_and_one_that_is_iterated_twice_is_t
 
 
 @on_a_cluster
-def test_what_is_written_is_what_the_binding_writes(db: Database, root: bytes) -> None:
+def test_direct_writes_are_those_of_the_binding(db: Database, root: bytes) -> None:
     transact(db, lambda tr: [tr.set(root + key, ONE) for key in (b"cleared", b"counted", b"spent", b"range 1")])
 
     def body(tr: Any) -> None:
@@ -129,7 +127,7 @@ WRITES: dict[str, Callable[[Any, bytes], Any]] = {
 @on_a_cluster
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
 @pytest.mark.parametrize("read", READS.values(), ids=READS)
-def test_what_is_read_and_not_used_conflicts_with_who_writes_it_meanwhile(
+def test_an_unused_read_conflicts_with_a_later_write(
     db: Database, root: bytes, read: Callable[[Any, bytes], Any], write: Callable[[Any, bytes], Any]
 ) -> None:
     tr, key = db.create_transaction(), root + b"key"
@@ -151,7 +149,7 @@ def test_what_is_read_and_not_used_conflicts_with_who_writes_it_meanwhile(
 
 
 @on_a_cluster
-def test_a_read_by_snapshot_conflicts_with_nobody(db: Database, root: bytes) -> None:
+def test_a_snapshot_read_conflicts_with_no_write(db: Database, root: bytes) -> None:
     tr, key = db.create_transaction(), root + b"key"
     with db.burst(tr) as direct:
         direct.snapshot.get(key).wait()
@@ -188,7 +186,7 @@ def test_an_error_of_the_client_is_the_bindings(db: Database, root: bytes) -> No
 
 
 @on_a_cluster
-def test_reads_that_nobody_waits_for_are_let_go_of(db: Database, root: bytes) -> None:
+def test_reads_without_a_wait_are_released(db: Database, root: bytes) -> None:
     for number in range(200):
         with db.burst(db.create_transaction()) as tr:
             for each in range(5):

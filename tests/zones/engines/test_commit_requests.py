@@ -1,4 +1,4 @@
-"""What another process is asked to commit is what this one would have committed."""
+"""A commit request unpacked by another process makes the same commit as in its own process."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from fairlead.zones.engines.optimistic.ranges import KEYS_END, KeySet
 from fairlead.zones.engines.optimistic.writes import Mutations, Writes
 from tests.clocks import ManualClock
 
-NAME = b"a letter"
+NAME = b"batch-01"
 STAMP = version_stamp(7)
 STORED = {b"a": b"\x01\x00", b"c": b"\xff\xff"}
 
 keys = st.sampled_from([b"a", b"b", b"c", b"d"])
 values = st.sampled_from([b"", b"\x01\x00", b"\x02\x00"])
-steps = st.lists(
+operations = st.lists(
     st.one_of(
         st.tuples(st.just("set"), keys, values, st.booleans()),
         st.tuples(st.just("clear"), keys, st.none(), st.booleans()),
@@ -44,9 +44,9 @@ steps = st.lists(
 )
 
 
-def written(what: list[tuple[str, bytes, Any, bool]]) -> Writes:
+def written(drawn: list[tuple[str, bytes, Any, bool]]) -> Writes:
     writes = Writes()
-    for name, key, other, conflicting in what:
+    for name, key, other, conflicting in drawn:
         if name in ("set", "clear"):
             writes.put(key, other, conflicting=conflicting)
         elif name == "conflict":
@@ -63,7 +63,7 @@ def request(writes: Writes, *, reads: KeySet | None = None) -> CommitRequest:
     return CommitRequest(ManualClock(), None if reads is None else ReadSet(reads), read_version, writes, [], [])
 
 
-def sent(*requests: CommitRequest) -> list[CommitRequest]:
+def unpacked(*requests: CommitRequest) -> list[CommitRequest]:
     batch = pack(requests, 3)
     assert batch is not None
     return unpack(NAME, batch, ManualClock())
@@ -74,16 +74,16 @@ def conflicts(writes: Writes) -> tuple[set[bytes], list[tuple[bytes, bytes]]]:
     return set(points), ranges
 
 
-@given(steps)
-def test_writes_do_the_same_to_a_store_and_conflict_on_the_same_keys(what: list[tuple[str, bytes, Any, bool]]) -> None:
-    writes = written(what)
-    (arrived,) = sent(request(writes))
+@given(operations)
+def test_writes_do_the_same_to_a_store_and_conflict_on_the_same_keys(drawn: list[tuple[str, bytes, Any, bool]]) -> None:
+    writes = written(drawn)
+    (arrived,) = unpacked(request(writes))
     assert arrived.writes.mutations(STORED.get, STAMP) == writes.mutations(STORED.get, STAMP)
     assert conflicts(arrived.writes) == conflicts(writes)
 
 
 def test_reads_conflict_with_the_same_commits() -> None:
-    (arrived,) = sent(request(written([("set", b"a", b"", True)]), reads=KeySet([b"p"], [(b"r", b"t")])))
+    (arrived,) = unpacked(request(written([("set", b"a", b"", True)]), reads=KeySet([b"p"], [(b"r", b"t")])))
     assert arrived.read_version == 5
     assert arrived.reads is not None
     for key, changed in ((b"p", True), (b"q", False), (b"s", True), (b"t", False)):
@@ -91,30 +91,30 @@ def test_reads_conflict_with_the_same_commits() -> None:
 
 
 def test_each_commit_of_a_batch_has_a_commit_id_that_no_user_can_write() -> None:
-    arrived = sent(request(written([])), request(written([])))
+    arrived = unpacked(request(written([])), request(written([])))
     assert [each.commit_id for each in arrived] == [commit_id_of(NAME, 0), commit_id_of(NAME, 1)]
     assert all(each.commit_id > KEYS_END and each.floor == 3 for each in arrived)
 
 
-def test_what_waits_for_its_versionstamp_stays_at_home() -> None:
+def test_a_commit_that_needs_its_versionstamp_is_not_packed() -> None:
     writes = Writes()
     writes.put_stamped_value(b"a", bytes(10) + bytes(4), conflicting=True)
     assert pack([request(writes)], 3) is None
 
 
-def test_a_large_commit_stays_at_home_too() -> None:
+def test_a_large_commit_is_not_packed() -> None:
     large = written([("set", bytes([number]), b"", True) for number in range(WRITES_MAX + 1)])
     assert pack([request(large)], 3) is None
 
 
-def test_a_batch_does_not_ask_for_more_commits_than_an_answer_can_hold() -> None:
+def test_a_batch_has_no_more_commits_than_an_answer_can_hold() -> None:
     assert pack([request(written([]))] * COMMITS_MAX, 3) is not None
     assert pack([request(written([]))] * (COMMITS_MAX + 1), 3) is None
 
 
-def test_an_answer_tells_of_each_commit_its_version_or_why_not() -> None:
-    asked = [request(written([("set", b"a", b"", True)])), request(written([]))]
-    outcomes = unpack_answer(pack_answer([(9, Mutations([], [], [])), StoreError(1020)]), asked)
+def test_an_answer_has_the_version_or_the_error_of_each_commit() -> None:
+    requests = [request(written([("set", b"a", b"", True)])), request(written([]))]
+    outcomes = unpack_answer(pack_answer([(9, Mutations([], [], [])), StoreError(1020)]), requests)
     assert outcomes[0] == (9, Mutations([], [b"a"], []))
     assert isinstance(outcomes[1], StoreError)
     assert outcomes[1].code == 1020

@@ -34,7 +34,7 @@ def sparse(file: Path, pages: dict[int, bytes]) -> None:
 
 
 def leave_unwritten_pages(files: LmdbFiles) -> None:
-    """Commit transactions of which the last takes pages at the end of the file for a value, and lets go of them."""
+    """Commit transactions; the last takes pages at the end of the file for a value, and frees them."""
     for number in range(4):
         with files.begin_write() as txn:
             txn.put(b"before", bytes([number]) * PAGE)  # LMDB looks for free pages only where there were some.
@@ -44,7 +44,7 @@ def leave_unwritten_pages(files: LmdbFiles) -> None:
         txn.delete(b"first")
 
 
-def test_what_was_not_written_is_filled_and_the_rest_stays(tmp_path: Path) -> None:
+def test_holes_are_filled_and_written_pages_stay(tmp_path: Path) -> None:
     file = tmp_path / "file"
     sparse(file, {0: b"a", 40: b"b", 50: b"c"})
     assert holes_of(file) == [(1, 39), (41, 49)]
@@ -57,7 +57,7 @@ def test_what_was_not_written_is_filled_and_the_rest_stays(tmp_path: Path) -> No
     assert sum(written) == PAGE * sum(b"abc")
 
 
-def test_only_the_part_that_is_asked_for_is_filled(tmp_path: Path) -> None:
+def test_only_the_given_part_is_filled(tmp_path: Path) -> None:
     file = tmp_path / "file"
     sparse(file, {0: b"a", 40: b"b", 50: b"c"})
     with file.open("r+b") as opened:
@@ -65,7 +65,7 @@ def test_only_the_part_that_is_asked_for_is_filled(tmp_path: Path) -> None:
     assert holes_of(file) == [(1, 29), (45, 49)]
 
 
-def test_a_commit_fills_the_holes_that_the_one_before_left(tmp_path: Path) -> None:
+def test_a_commit_fills_the_holes_of_the_commit_before(tmp_path: Path) -> None:
     files = LmdbFiles(tmp_path, first_version=1)
     leave_unwritten_pages(files)
     assert holes_of(tmp_path / "data.mdb") != [], "what this test is about"
@@ -75,7 +75,7 @@ def test_a_commit_fills_the_holes_that_the_one_before_left(tmp_path: Path) -> No
     files.close()
 
 
-def test_whoever_opens_a_store_fills_the_holes_that_another_process_left(tmp_path: Path) -> None:
+def test_a_process_that_opens_a_store_fills_the_holes_of_another_process(tmp_path: Path) -> None:
     files = LmdbFiles(tmp_path, first_version=1)
     leave_unwritten_pages(files)
     files.close()
@@ -85,7 +85,7 @@ def test_whoever_opens_a_store_fills_the_holes_that_another_process_left(tmp_pat
     files.close()
 
 
-def test_holes_that_a_full_disk_has_no_room_for_are_filled_once_it_has(
+def test_holes_that_a_full_disk_cannot_take_are_filled_once_it_has_space(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = LmdbFiles(tmp_path, first_version=1)
@@ -99,7 +99,7 @@ def test_holes_that_a_full_disk_has_no_room_for_are_filled_once_it_has(
     files.close()
 
 
-def test_a_file_that_was_put_in_the_place_of_the_store_is_left_alone(tmp_path: Path) -> None:
+def test_a_file_that_replaced_the_store_is_not_written_to(tmp_path: Path) -> None:
     """Another process may be writing to it."""
     files = LmdbFiles(tmp_path, first_version=1)
     leave_unwritten_pages(files)

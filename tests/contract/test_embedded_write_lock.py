@@ -1,4 +1,4 @@
-"""A process that is stopped in the middle of a commit holds up every writer: who waits says so, and names it."""
+"""A process that is stopped in the middle of a commit blocks every writer. The writers log a warning that names it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.clocks import WallClock
 from tests.contract.neighbours import Neighbour, say, stopped_holder
 from tests.documents.blocks import DOCS, blocks_of
 
-PATIENCE_S = 20.0
+LIMIT_S = 20.0
 
 
 @pytest.fixture(autouse=True)
@@ -54,7 +54,7 @@ def keys_of(db: Database) -> list[bytes]:
 
 
 def eventually(what: Callable[[], object]) -> None:
-    until = time.monotonic() + PATIENCE_S
+    until = time.monotonic() + LIMIT_S
     while not what():
         assert time.monotonic() < until
         time.sleep(0.01)
@@ -70,30 +70,30 @@ def writers(db: Database, count: int) -> Iterator[list[threading.Thread]]:
         yield threads
     finally:
         for thread in threads:
-            thread.join(PATIENCE_S)
-            assert not thread.is_alive(), "still held up"
+            thread.join(LIMIT_S)
+            assert not thread.is_alive(), "still blocked"
 
 
-def said(caplog: pytest.LogCaptureFixture, what: str) -> list[str]:
+def messages_with(caplog: pytest.LogCaptureFixture, what: str) -> list[str]:
     return [line for line in caplog.messages if what in line]
 
 
-def test_a_stopped_holder_of_the_write_lock_is_named_once_and_all_go_on_with_it(
+def test_a_stopped_holder_of_the_write_lock_is_named_once_and_all_writers_go_on_after_it(
     url: str, db: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     with stopped_holder(url) as pid, writers(db, 5) as threads:
-        eventually(lambda: said(caplog, "have waited"))
+        eventually(lambda: messages_with(caplog, "have waited"))
         assert all(thread.is_alive() for thread in threads)
         stall = write_stall(db)
         assert stall is not None
         assert (stall.pid, stall.state) == (pid, "stopped")
         os.kill(pid, signal.SIGCONT)
-        eventually(lambda: said(caplog, "go on, after"))
+        eventually(lambda: messages_with(caplog, "go on, after"))
     assert write_stall(db) is None
-    (warning,) = said(caplog, "have waited")
+    (warning,) = messages_with(caplog, "have waited")
     assert f"process {pid} (stopped; " in warning
     assert f"`kill -CONT {pid}`" in warning
-    assert len(said(caplog, "go on, after")) == 1
+    assert len(messages_with(caplog, "go on, after")) == 1
     assert {record.levelno for record in caplog.records} == {logging.WARNING}
     eventually(lambda: len(keys_of(db)) == 6)
 
@@ -103,16 +103,16 @@ def test_the_warning_is_the_one_that_the_documentation_shows(
 ) -> None:
     (shown,) = [block.text for block in blocks_of(DOCS / "reliability.md") if "wait" in block.text]
     with stopped_holder(url) as pid, writers(db, 1):
-        eventually(lambda: said(caplog, "have waited"))
+        eventually(lambda: messages_with(caplog, "have waited"))
         os.kill(pid, signal.SIGCONT)
-        eventually(lambda: said(caplog, "go on, after"))
-    (warning,) = said(caplog, "have waited")
+        eventually(lambda: messages_with(caplog, "go on, after"))
+    (warning,) = messages_with(caplog, "have waited")
     path = url.removeprefix("embedded:")
-    told = warning.replace(path, "./data").replace(str(pid), "23207").replace("more than 0 s", "more than 1 s")
-    assert re.sub(r"\(stopped; [^)]+\)", "(stopped; ray::WorkerActor)", told) == " ".join(shown.split())
+    shown_warning = warning.replace(path, "./data").replace(str(pid), "23207").replace("more than 0 s", "more than 1 s")
+    assert re.sub(r"\(stopped; [^)]+\)", "(stopped; ray::WorkerActor)", shown_warning) == " ".join(shown.split())
 
 
-def test_reads_go_on_while_writers_are_held_up(url: str, db: Database) -> None:
+def test_reads_go_on_while_writers_are_blocked(url: str, db: Database) -> None:
     put(db, b"before")
     with stopped_holder(url) as pid:
         assert keys_of(db) == [b"before"]
@@ -142,10 +142,10 @@ def test_a_busy_store_is_no_stall(url: str, db: Database, caplog: pytest.LogCapt
             assert write_stall(db) is None
         for neighbour in (one, other):
             neighbour.hear()
-    assert said(caplog, url.removeprefix("embedded:")) == []
+    assert messages_with(caplog, url.removeprefix("embedded:")) == []
 
 
-def test_a_holder_of_whom_nothing_is_known_is_not_taken_for_another_process(
+def test_an_unknown_holder_is_not_mistaken_for_another_process(
     url: str, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The lock file of a container's store holds the ids of that container."""
@@ -159,7 +159,7 @@ def test_a_holder_of_whom_nothing_is_known_is_not_taken_for_another_process(
         os.kill(pid, signal.SIGCONT)
 
 
-def test_a_clock_that_is_set_back_meanwhile_does_not_prolong_the_look(url: str, db: Database) -> None:
+def test_a_clock_that_is_set_back_does_not_prolong_the_search_for_a_stall(url: str, db: Database) -> None:
     class SetBack(WallClock):
         slept_us = 0
 
@@ -176,8 +176,8 @@ def test_a_clock_that_is_set_back_meanwhile_does_not_prolong_the_look(url: str, 
         assert stall.pid == pid
 
 
-def test_looking_at_the_lock_takes_none_of_lmdbs_own_locks_away(url: str, db: Database) -> None:
-    """Closing the lock file once would: they belong to the process, and to no one of its files."""
+def test_reading_the_lock_state_releases_none_of_lmdbs_locks(url: str, db: Database) -> None:
+    """A close of the lock file would release them: they belong to the process, not to one descriptor."""
     inode = str(Path(url.removeprefix("embedded:"), "lock.mdb").stat().st_ino)
 
     def locks() -> int:
@@ -191,10 +191,10 @@ def test_looking_at_the_lock_takes_none_of_lmdbs_own_locks_away(url: str, db: Da
     assert locks() == before
 
 
-def test_a_process_that_may_have_no_more_threads_waits_unwatched_and_then_writes(
+def test_a_process_that_can_start_no_thread_waits_unwatched_and_then_writes(
     url: str, db: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Where a limit on processes is reached, or the interpreter ends, a commit must not fail for want of a watcher."""
+    """If a limit on threads is reached, or the interpreter ends, a commit must not fail."""
     caplog.set_level(logging.INFO, "fairlead.store")
     start = threading.Thread.start
 
@@ -205,17 +205,17 @@ def test_a_process_that_may_have_no_more_threads_waits_unwatched_and_then_writes
 
     monkeypatch.setattr(threading.Thread, "start", start_no_watch)
     with stopped_holder(url) as pid, writers(db, 1):
-        eventually(lambda: said(caplog, "can't start new thread"))
+        eventually(lambda: messages_with(caplog, "can't start new thread"))
         os.kill(pid, signal.SIGCONT)
     assert b"0" in keys_of(db)
 
 
-def test_a_forked_child_watches_for_itself(url: str, db: Database, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_forked_child_watches_its_own_waits(url: str, db: Database, caplog: pytest.LogCaptureFixture) -> None:
     put(db, b"parent's")
     with stopped_holder(url) as pid, writers(db, 1):
-        eventually(lambda: said(caplog, "have waited"))
+        eventually(lambda: messages_with(caplog, "have waited"))
         os.kill(pid, signal.SIGCONT)
-        eventually(lambda: said(caplog, "go on, after"))
+        eventually(lambda: messages_with(caplog, "go on, after"))
     caplog.clear()
     log_file = Path(url.removeprefix("embedded:")).with_name("log")
     with stopped_holder(url) as pid:

@@ -1,4 +1,4 @@
-"""Whoever listens for commits of other processes is woken by them, and by nothing that costs it anything."""
+"""A listener is woken by commits of other processes, and by nothing else."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fairlead.zones.engines.embedded.commit_notifier import FILE, SLOTS, CommitN
 from tests.clocks import WallClock
 from tests.contract.neighbours import Neighbour
 
-SOON_S = 10.0  # A limit, and not a measure: a word comes within a millisecond.
+SOON_S = 10.0  # A limit, not a measure: a notification comes within a millisecond.
 
 
 @pytest.fixture
@@ -56,18 +56,18 @@ def put_many(db: Database) -> None:
         put(db)
 
 
-KEPT: list[Listener] = []
+opened_listeners: list[Listener] = []
 
 
 def listen(db: Database) -> None:
     listener = db.listener()
     assert listener is not None
-    KEPT.append(listener)
-    KEPT[-1].wait(0)
+    opened_listeners.append(listener)
+    listener.wait(0)
 
 
-def hear(_: Database) -> bool:
-    return KEPT[-1].wait(SOON_S)
+def wait_soon(_: Database) -> bool:
+    return opened_listeners[-1].wait(SOON_S)
 
 
 def slots(url: str) -> bytes:
@@ -80,18 +80,18 @@ def test_a_commit_of_another_process_ends_the_wait(listener: Listener, other: Ne
     assert listener.wait(SOON_S)
 
 
-def test_a_commit_of_this_process_is_heard_by_others_and_not_by_it(
+def test_a_commit_of_this_process_wakes_other_processes_and_not_this_one(
     db: Database, listener: Listener, other: Neighbour
 ) -> None:
     listener.wait(0)
     other.ask(listen)
-    other.tell(hear)
+    other.tell(wait_soon)
     put(db)
     assert other.hear()
     assert not listener.wait(0)
 
 
-def test_who_reads_only_wakes_nobody(listener: Listener, other: Neighbour) -> None:
+def test_a_transaction_that_only_reads_wakes_no_listener(listener: Listener, other: Neighbour) -> None:
     listener.wait(0)
     other.ask(read)
     assert not listener.wait(0)
@@ -101,14 +101,14 @@ def read(db: Database) -> None:
     transact(db, lambda tr: tr.get(b"a").value)
 
 
-def test_many_commits_before_the_wait_are_heard_once(listener: Listener, other: Neighbour) -> None:
+def test_many_commits_before_a_wait_end_one_wait(listener: Listener, other: Neighbour) -> None:
     listener.wait(0)
     other.ask(put_many)
     assert listener.wait(0)
     assert not listener.wait(0)
 
 
-def test_who_listens_no_more_vacates_its_slot(db: Database, url: str) -> None:
+def test_a_closed_listener_releases_its_slot(db: Database, url: str) -> None:
     first = db.listener()
     assert first is not None
     first.wait(0)
@@ -117,7 +117,7 @@ def test_who_listens_no_more_vacates_its_slot(db: Database, url: str) -> None:
     assert slots(url) == bytes(SLOTS)
 
 
-def test_the_slot_of_one_that_was_killed_is_free(db: Database, url: str, other: Neighbour) -> None:
+def test_the_slot_of_a_killed_process_is_released(db: Database, url: str, other: Neighbour) -> None:
     other.ask(listen)
     other.kill()
     assert slots(url)[0] == 1
@@ -125,20 +125,20 @@ def test_the_slot_of_one_that_was_killed_is_free(db: Database, url: str, other: 
     assert slots(url) == bytes(SLOTS)
 
 
-def test_one_whose_slot_was_taken_for_a_dead_ones_is_heard_of_again(db: Database, url: str, other: Neighbour) -> None:
+def test_a_live_listener_whose_slot_was_cleared_is_notified_again(db: Database, url: str, other: Neighbour) -> None:
     other.ask(listen)
     file = Path(url.partition(":")[2]) / FILE
     file.write_bytes(bytes(file.stat().st_size))
     other.ask(listen_again)
     put(db)
-    assert other.ask(hear)
+    assert other.ask(wait_soon)
 
 
 def listen_again(_: Database) -> None:
-    KEPT[-1].wait(0)
+    opened_listeners[-1].wait(0)
 
 
-def test_where_every_slot_is_taken_one_does_without(tmp_path: Path) -> None:
+def test_a_process_gets_no_listener_while_every_slot_is_taken(tmp_path: Path) -> None:
     notifier = CommitNotifier(tmp_path)
     taken = [notifier.listener() for _ in range(SLOTS)]
     assert None not in taken
@@ -149,7 +149,7 @@ def test_where_every_slot_is_taken_one_does_without(tmp_path: Path) -> None:
     notifier.close()
 
 
-def test_without_a_place_for_it_nobody_listens_and_commits_go_on(tmp_path: Path) -> None:
+def test_without_its_file_there_is_no_listener_and_commits_go_on(tmp_path: Path) -> None:
     (tmp_path / "store" / FILE).mkdir(parents=True)
     db = open_database(f"embedded:{tmp_path / 'store'}", clock=WallClock(), random=random.Random(1))
     assert db.listener() is None
@@ -157,7 +157,7 @@ def test_without_a_place_for_it_nobody_listens_and_commits_go_on(tmp_path: Path)
     db.close()
 
 
-def test_a_forked_child_is_heard_by_its_parent(db: Database, listener: Listener) -> None:
+def test_a_commit_of_a_forked_child_wakes_its_parent(db: Database, listener: Listener) -> None:
     listener.wait(0)
     child = os.fork()
     if child == 0:
@@ -169,13 +169,13 @@ def test_a_forked_child_is_heard_by_its_parent(db: Database, listener: Listener)
     os.waitpid(child, 0)
 
 
-def test_a_wait_ends_in_time_without_a_wakeup(listener: Listener) -> None:
+def test_a_wait_ends_in_time_without_a_notification(listener: Listener) -> None:
     begun = time.monotonic()
     assert not listener.wait(0.05)
     assert time.monotonic() - begun >= 0.05
 
 
-def test_who_waits_while_the_store_is_closed_hears_nothing_and_harms_nobody(url: str, db: Database) -> None:
+def test_a_listener_of_a_closed_store_waits_in_vain_and_harms_no_other_store(url: str, db: Database) -> None:
     listener = db.listener()
     assert listener is not None
     db.close()

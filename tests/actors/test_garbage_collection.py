@@ -1,4 +1,4 @@
-"""How often a process of a fleet's own looks for cycles among its objects."""
+"""How often a process of a fleet collects cyclic garbage."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def printed(*, rarely: bool) -> list[str]:
     return done.stdout.split()
 
 
-def test_what_has_grown_by_large_buffers_in_cycles_is_collected() -> None:
-    """Few objects hold them, too few for the collector to begin: a fleet grew by hundreds of megabytes."""
+def test_a_process_that_has_grown_by_large_buffers_in_cycles_collects_them() -> None:
+    """Few objects held them, too few to start the collector: a fleet grew by hundreds of megabytes."""
     assert printed(rarely=True) == ["100", "0", "3"]
 
 
-def test_a_process_that_is_not_a_fleets_own_is_left_alone() -> None:
+def test_a_process_of_a_user_collects_as_usual() -> None:
     assert printed(rarely=False) == ["100", "100", "103"]

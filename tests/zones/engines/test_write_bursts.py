@@ -1,4 +1,4 @@
-"""A transaction that keeps its writes reads, writes and conflicts as the one below it."""
+"""A transaction that buffers its writes reads, writes and conflicts as the transaction below it."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ def db(clock: ManualClock) -> Database:
     return engines.open("memory:", clock=clock, random=Random(1))
 
 
-class Told:
-    """A transaction that notes what it is told, in order."""
+class RecordingTransaction:
+    """A transaction that records its calls in order."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []
 
     @property
-    def snapshot(self) -> Told:
+    def snapshot(self) -> RecordingTransaction:
         return self
 
     def __getattr__(self, name: str) -> Any:
         return lambda *args, **how: self.calls.append((name, *args))
 
 
-def test_writes_are_done_at_the_end_in_the_order_in_which_they_came() -> None:
-    tr = Told()
+def test_writes_are_done_at_the_end_in_their_order() -> None:
+    tr = RecordingTransaction()
     with BurstTransaction(tr) as burst:
         burst.add_read_conflict_key(b"a")
         burst.set(b"a", b"1")
@@ -61,8 +61,8 @@ def test_writes_are_done_at_the_end_in_the_order_in_which_they_came() -> None:
     ]
 
 
-def test_a_long_body_writes_while_it_goes_on() -> None:
-    tr = Told()
+def test_a_long_body_writes_before_its_end() -> None:
+    tr = RecordingTransaction()
     with BurstTransaction(tr) as burst:
         burst.add_read_conflict_key(b"a")
         for number in range(BURST_SIZE - 2):
@@ -76,8 +76,8 @@ def test_a_long_body_writes_while_it_goes_on() -> None:
     assert tr.calls[-2:] == [("clear", b"c"), ("set", b"d", b"1")]
 
 
-def test_what_fails_writes_nothing() -> None:
-    tr = Told()
+def test_a_body_that_fails_writes_nothing() -> None:
+    tr = RecordingTransaction()
     with pytest.raises(KeyError), BurstTransaction(tr) as burst:
         burst.set(b"a", b"1")
         raise KeyError
@@ -85,7 +85,7 @@ def test_what_fails_writes_nothing() -> None:
 
 
 def test_a_declared_conflict_waits_for_no_read() -> None:
-    tr = Told()
+    tr = RecordingTransaction()
     with BurstTransaction(tr) as burst:
         burst.add_read_conflict_key(b"guard")
         burst.get(b"a")
@@ -108,8 +108,8 @@ def test_a_read_finds_what_was_written_before_it(db: Database, read: Any) -> Non
         assert read(burst) == b"1"
 
 
-def test_what_else_a_transaction_does_comes_after_what_was_written_before() -> None:
-    tr = Told()
+def test_other_calls_come_after_the_writes_before_them() -> None:
+    tr = RecordingTransaction()
     with BurstTransaction(tr) as burst:
         burst.set(b"a", b"1")
         burst.byte_max(b"a", b"2")
@@ -117,7 +117,7 @@ def test_what_else_a_transaction_does_comes_after_what_was_written_before() -> N
 
 
 def test_a_conflict_that_was_declared_before_a_write_of_the_same_key_counts(db: Database) -> None:
-    """Declared afterwards it would be one with a write of the transaction's own, and none."""
+    """Declared after the write, it would be a conflict with the transaction's own write, which does not count."""
     tr, other = db.create_transaction(), db.create_transaction()
     tr.get_read_version().wait()
     with BurstTransaction(tr) as burst:
@@ -131,6 +131,6 @@ def test_a_conflict_that_was_declared_before_a_write_of_the_same_key_counts(db: 
 
 
 def test_engines_without_a_thread_to_wake_write_at_once(db: Database) -> None:
-    tr = Told()
+    tr = RecordingTransaction()
     with db.burst(tr) as same:
         assert same is tr

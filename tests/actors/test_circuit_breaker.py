@@ -1,4 +1,4 @@
-"""Shards that do not answer are left alone for a while, by whoever asks several in turn."""
+"""The circuit breaker of a shard opens after a timeout, and closes after a while."""
 
 from __future__ import annotations
 
@@ -26,36 +26,38 @@ def write(attempt: Attempt) -> None:
     attempt.tr.set(b"key", b"value")
 
 
-def timed_out(stage: Stage, patience: CircuitBreaker) -> None:
+def timed_out(stage: Stage, breaker: CircuitBreaker) -> None:
     stage.store.silent = True
     with pytest.raises(StoreError) as caught:
-        stage.do(lambda: patience.transact(stage.shard, read))
+        stage.do(lambda: breaker.transact(stage.shard, read))
     assert caught.value.code == TRANSACTION_TIMED_OUT
 
 
-def test_one_that_does_not_answer_is_left_alone_for_a_while(stage: Stage) -> None:
-    patience = CircuitBreaker(stage.clock)
-    assert not patience.is_open("main")
+def test_a_shard_that_does_not_answer_is_skipped_for_a_while(stage: Stage) -> None:
+    breaker = CircuitBreaker(stage.clock)
+    assert not breaker.is_open("main")
     begun_us = stage.now_us
-    timed_out(stage, patience)
+    timed_out(stage, breaker)
     assert stage.now_us - begun_us < (ANSWER_TIMEOUT_MS + 10) * MS
-    assert patience.is_open("main")
-    assert not patience.is_open("other")
+    assert breaker.is_open("main")
+    assert not breaker.is_open("other")
     stage.pass_ms(OPEN_US / MS)
-    assert not patience.is_open("main")
+    assert not breaker.is_open("main")
 
 
-def test_one_that_refuses_is_asked_again_at_once(stage: Stage) -> None:
-    patience = CircuitBreaker(stage.clock)
+def test_a_shard_that_refuses_is_asked_again_at_once(stage: Stage) -> None:
+    breaker = CircuitBreaker(stage.clock)
     stage.store.faults.append(Fault(applied=False, code=NOT_COMMITTED))
     with pytest.raises(stage.store.errors):
-        stage.do(lambda: patience.transact(stage.shard, write, retries_max=0))
-    assert not patience.is_open("main")
+        stage.do(lambda: breaker.transact(stage.shard, write, retries_max=0))
+    assert not breaker.is_open("main")
 
 
-def test_a_clock_that_is_set_back_leaves_nobody_alone_for_longer(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    patience = CircuitBreaker(stage.clock)
-    timed_out(stage, patience)
+def test_a_clock_that_is_set_back_keeps_no_breaker_open_for_longer(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    breaker = CircuitBreaker(stage.clock)
+    timed_out(stage, breaker)
     now_us = stage.now_us
     monkeypatch.setattr(stage.clock, "now_us", lambda: now_us - 3_600 * SECOND)
-    assert not patience.is_open("main")
+    assert not breaker.is_open("main")
