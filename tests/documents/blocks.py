@@ -1,17 +1,16 @@
-"""The pages of the documentation, and the code blocks in them: every one, or an error.
+"""The pages of the documentation, and all code blocks in them.
 
-A block is fenced by three backticks, and says its language, and perhaps the file that it is:
+A block is fenced by three backticks, and has its language and perhaps its file name:
 
     ```python title="shop.py"
 
-A block that cannot be run by a test has a line above it that says so, and why. It is part of the page's source, and
-`test_pages.py` holds the list of all of them:
+If a block cannot be run by a test, the line above it says so, and why. `test_pages.py` lists all such blocks:
 
     <!-- not run: needs machines to rent -->
 
-One that a test beside the story runs, because the story cannot bring it about, names that test:
+If another test runs a block, because its page alone cannot, the line above it names that test:
 
-    <!-- told by tests/contract/test_embedded_write_lock.py -->
+    <!-- run by tests/contract/test_embedded_write_lock.py -->
 """
 
 import re
@@ -25,27 +24,27 @@ from tests.style.sources import ROOT
 DOCS = ROOT / "docs"
 _FENCE = re.compile(r'(?P<indent> *)```(?P<language>\w*)(?: title="(?P<title>[^"]+)")?')
 _NOT_RUN = re.compile(r"<!-- not run: (?P<reason>.+) -->")
-_TOLD_BY = re.compile(r"<!-- told by (?P<test>tests/[\w/]+\.py) -->")
+_RUN_BY = re.compile(r"<!-- run by (?P<test>tests/[\w/]+\.py) -->")
 _FILE_COMMENT = re.compile(r"# (\w+\.py)\n")
 
 
 class PageBroken(Exception):
-    """A page holds something that looks like code and cannot be read as a block."""
+    """A page holds text that looks like code and cannot be parsed as a block."""
 
 
 class Block(NamedTuple):
-    """A code block: the line of its fence, what it says of itself, and its text."""
+    """A code block: the line of its fence, its language and title, and its text."""
 
     line: int
     language: str
     title: str | None
     text: str
     not_run: str | None = None
-    told_by: str | None = None
+    run_by: str | None = None
 
     @property
     def file(self) -> str | None:
-        """The name of the file that it is, from its title or from a comment in its first line; None: it is no file."""
+        """The name of its file, from its title or from a comment in its first line; None: it is not a file."""
         if self.title is not None and re.fullmatch(r"[\w./-]+\.\w+", self.title):
             return self.title
         comment = _FILE_COMMENT.match(self.text)
@@ -91,12 +90,12 @@ def _blocks(lines: list[str]) -> Iterator[Block]:
         if line.strip():
             listed = bool(re.match(r"\s*([-*]|\d+\.) ", line)) or (listed and line.startswith(" "))
         if line.startswith("    ") and not listed and (number == 0 or not lines[number - 1].strip()):
-            raise PageBroken(f"line {number + 1} is indented code, of which nobody knows what it is: fence it")
+            raise PageBroken(f"line {number + 1} is indented code without a language: fence it")
         number += 1
 
 
 def _fenced(lines: list[str], start: int) -> tuple[Block, int]:
-    """Return the block that begins at `start`, and where the page goes on."""
+    """Return the block that begins at `start`, and the line after it."""
     fence = _FENCE.fullmatch(lines[start].rstrip())
     if fence is None:
         raise PageBroken(f"line {start + 1}: a fence has a language and perhaps a title, and nothing else")
@@ -105,9 +104,9 @@ def _fenced(lines: list[str], start: int) -> tuple[Block, int]:
     if end is None:
         raise PageBroken(f"line {start + 1}: the block does not end")
     before = lines[start - 1].strip() if start else ""
-    not_run, told_by = _NOT_RUN.fullmatch(before), _TOLD_BY.fullmatch(before)
-    if before.startswith("<!--") and not (not_run or told_by):
-        raise PageBroken(f"line {start}: above a block stands `not run: REASON`, `told by tests/...`, or no comment")
+    not_run, run_by = _NOT_RUN.fullmatch(before), _RUN_BY.fullmatch(before)
+    if before.startswith("<!--") and not (not_run or run_by):
+        raise PageBroken(f"line {start}: a comment above a block is `not run: REASON` or `run by tests/...`")
     text = dedent("\n".join(lines[start + 1 : end])) + "\n"
-    reason, test = not_run and not_run["reason"], told_by and told_by["test"]
+    reason, test = not_run and not_run["reason"], run_by and run_by["test"]
     return Block(start + 1, fence["language"], fence["title"], text, reason, test), end + 1

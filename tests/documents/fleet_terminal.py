@@ -1,7 +1,4 @@
-"""The terminal of a page's fleet, or of its dashboard.
-
-What it shows is waited for, and Ctrl-C is pressed where the page says so.
-"""
+"""The terminal of a page's fleet, or of its dashboard: waits for output, and presses Ctrl-C where the page shows it."""
 
 import os
 import signal
@@ -21,7 +18,7 @@ class NotShown(AssertionError):
 
 
 class FleetTerminal:
-    """A `fairlead run`, or `dashboard`, that goes on while the page does other things."""
+    """A `fairlead run`, or `dashboard`, that runs beside the other blocks of the page."""
 
     def __init__(self, typed: str, folder: Path, env: dict[str, str]) -> None:
         self._typed = typed
@@ -45,10 +42,10 @@ class FleetTerminal:
         return self._process.poll() is None
 
     def show(self, printed: str) -> None:
-        """Wait until what the page prints has been shown, and press Ctrl-C where it says `^C`.
+        """Wait for the output that the page prints, and press Ctrl-C where it shows `^C`.
 
         Raises:
-          NotShown: something else was shown, or nothing for too long, or the fleet ended with an error.
+          NotShown: other output, or none for too long, or the fleet ended with an error.
         """
         before, interrupted, after = printed.partition(CTRL_C)
         self._wait_for(before)
@@ -61,7 +58,7 @@ class FleetTerminal:
             raise NotShown(f"{self._typed} ended with {code}, after Ctrl-C it showed\n{self._shown}\nand not\n{after}")
 
     def close(self) -> None:
-        """End the fleet if it still runs; it drains first, so that nothing of it is left."""
+        """End the fleet if it still runs; it drains first."""
         if self.runs:
             self._process.send_signal(signal.SIGTERM)
         try:
@@ -73,7 +70,7 @@ class FleetTerminal:
             self._process.stdout.close()
 
     def _wait_for(self, printed: str) -> None:
-        """Wait for lines, and take them away from what has been shown."""
+        """Wait for lines, and remove them from the output so far."""
         until = time.monotonic() + PATIENCE_S
         with self._grown:
             while (found := begins_alike(printed, self._shown)) is None:

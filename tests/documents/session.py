@@ -46,7 +46,7 @@ def wrong(block: dict[str, Any], namespace: dict[str, Any]) -> str | None:
         code = compile("\n" * block["line"] + block["text"], block["file"], "exec")
         with redirect_stdout(sys.stderr):
             exec(code, namespace)
-    except BaseException:  # noqa: BLE001 - a page's code may raise anything, and the page is told of it
+    except BaseException:  # noqa: BLE001 - a page's code may raise anything, which the page's test reports
         return traceback.format_exc()
     return None
 

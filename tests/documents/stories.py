@@ -1,14 +1,14 @@
-"""A page as a story: its blocks run in order, in one fresh folder, as a reader would run them.
+"""Runs a page: its blocks in order, in one new folder, as a reader would run them.
 
 | language | what happens to a block |
 |---|---|
 | python | with a file's name (a title, or a comment in its first line): written there; else run in the page's process |
-| pycon | run there too, line by line, and what it prints is compared (doctest) |
-| console | typed, and what is printed is compared; what serves goes on until the page shows ^C |
-| text, titled with a terminal | what the fleet that runs shows from then on |
-| toml | loaded as a configuration; under the name `fairlead.toml` it is there for what follows |
-| yaml | must stand in cluster.yaml, line by line |
-| ini | a unit of systemd, whose commands can be typed |
+| pycon | run there too, line by line; its output is compared (doctest) |
+| console | typed, and its output is compared; a server runs on until the page shows ^C |
+| text, titled with a terminal | the further output of the running fleet |
+| toml | loaded as a configuration; the name `fairlead.toml` writes it for the following blocks |
+| yaml | must be in cluster.yaml, line by line |
+| ini | a unit of systemd, whose commands must be valid |
 """
 
 import configparser
@@ -28,7 +28,8 @@ from tests.documents.blocks import Block
 from tests.documents.fleet_terminal import PATIENCE_S, FleetTerminal
 from tests.documents.interpreter import Interpreter, StoryBroken
 from tests.documents.transcripts import Command, alike, commands
-from tests.fairlead.shell import ROOT, run
+from tests.fairlead.shell import ROOT
+from tests.fairlead.shell import run as run_command
 from tests.test_docs import wrong
 
 IN_A_PROCESS = ("fairlead run ", "fairlead simulate ", "fairlead demo")  # What starts processes, or reads the clock.
@@ -39,14 +40,14 @@ LOOKING = ("fairlead peek ", "fairlead why ", "fairlead status ", "fairlead buri
 
 
 class Story:
-    """One page being told, in a folder that is the current one."""
+    """One page that is being run, in a folder that is the current one."""
 
     def __init__(self, name: str, folder: Path) -> None:
         self.name = name
         self.folder = folder
         self._session: Interpreter | None = None
         self._terminals: list[FleetTerminal] = []
-        self._tellers = {
+        self._runners = {
             "python": self._python,
             "pycon": self._pycon,
             "console": self._console,
@@ -61,26 +62,27 @@ class Story:
             **{key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "FAIRLEAD_"))},
             "PATH": f"{folder.parent / 'bin'}:{python}:{os.environ['PATH']}",
             "PYTHONPATH": str(ROOT),
-            "PYTHONDONTWRITEBYTECODE": "1",  # A file written anew within a second must not be taken for the old.
+            # A file that is replaced within a second must not be taken for the old one.
+            "PYTHONDONTWRITEBYTECODE": "1",
         }
 
-    def tell(self, block: Block) -> None:
+    def run(self, block: Block) -> None:
         """Run a block.
 
         Raises:
-          StoryBroken: it does not do what the page says, or nobody knows what to do with it.
+          StoryBroken: it does not do what the page says, or its language is unknown.
         """
-        teller = self._tellers.get(block.language)
-        if teller is None:
-            raise StoryBroken(f"{self.name}:{block.line}: nobody knows how to run a block of {block.language!r}")
+        runner = self._runners.get(block.language)
+        if runner is None:
+            raise StoryBroken(f"{self.name}:{block.line}: a block of {block.language!r} cannot be run")
         try:
-            teller(block)
+            runner(block)
         except Exception as error:
             error.add_note(f"in the block at {self.name}:{block.line}")
             raise
 
     def close(self) -> None:
-        """End what the page has started, and forget its modules."""
+        """End what the page has started, and unload its modules."""
         for terminal in self._terminals:
             terminal.close()
         self._end_session()
@@ -92,7 +94,7 @@ class Story:
             return
         compile(block.text, block.file, "exec")
         path = self.folder / block.file
-        if path.exists():  # who has imported the old one goes on with it: start anew, as a reader must
+        if path.exists():  # the interpreter may have imported the old one: start a new one, as a reader must
             self._end_session()
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(block.text, encoding="utf-8")
@@ -109,7 +111,7 @@ class Story:
             self._type(command)
 
     def _serve(self, command: Command) -> None:
-        """Start what serves, a dashboard on any free port: its own may be taken by somebody who looks at one."""
+        """Start a server. A dashboard gets any free port: its own may be in use."""
         typed, printed = command.typed, command.printed
         if typed.startswith("fairlead dashboard "):
             typed, printed = f"{typed} --port 0", printed.replace(f":{PORT}/", ":.../")
@@ -119,7 +121,7 @@ class Story:
     def _text(self, block: Block) -> None:
         running = [each for each in self._terminals if each.runs]
         if "terminal" not in (block.title or "") or not running:
-            raise StoryBroken("a block of text is what a running fleet shows: give it a title with its terminal")
+            raise StoryBroken("a block of text is the output of a running fleet: give it a title with its terminal")
         running[-1].show(block.text)
 
     def _toml(self, block: Block) -> None:
@@ -143,7 +145,7 @@ class Story:
             raise StoryBroken(f"{typed}: {said}")
 
     def _type(self, command: Command) -> None:
-        """Type a command; one that looks at what a fleet does is typed again until it prints what the page says."""
+        """Type a command; one that shows a fleet's state is repeated until it prints what the page prints."""
         until = time.monotonic() + PATIENCE_S
         while True:
             code, shown = self._typed(command)
@@ -155,10 +157,10 @@ class Story:
             time.sleep(0.05)
 
     def _typed(self, command: Command) -> tuple[int, str]:
-        """Type a command; one of ours that starts no process runs in this one, which takes milliseconds."""
+        """Type a command; a fairlead command that starts no process runs in this process, which takes milliseconds."""
         ours = command.typed.startswith("fairlead ") and not command.typed.startswith(IN_A_PROCESS)
         if ours and not set(command.typed) & set("|<>&;$`"):
-            answer = run(*shlex.split(command.typed, comments=True)[1:])
+            answer = run_command(*shlex.split(command.typed, comments=True)[1:])
             return answer.code, answer.out + answer.err
         ended = subprocess.run(
             ["bash", "-c", command.typed],
@@ -183,14 +185,14 @@ class Story:
         self._session = None
 
     def _forget_modules(self) -> None:
-        """Forget what commands have imported from the folder in this process."""
+        """Unload the modules that commands have imported from the folder in this process."""
         for name, module in list(sys.modules.items()):
             if str(getattr(module, "__file__", None)).startswith(f"{self.folder}/"):
                 del sys.modules[name]
 
 
 def _make_command(folder: Path) -> None:
-    """Make the command `fairlead`, which an installation would have made."""
+    """Make the command `fairlead`, as an installation would."""
     folder.mkdir(exist_ok=True)
     command = folder / "fairlead"
     command.write_text(f'#!/bin/sh\nexec {sys.executable} -P -m fairlead "$@"\n', encoding="utf-8")
@@ -198,7 +200,7 @@ def _make_command(folder: Path) -> None:
 
 
 def _is_part(part: object, whole: object) -> bool:
-    """Say whether all that `part` says, `whole` says somewhere."""
+    """Say whether everything in `part` is somewhere in `whole`."""
     if isinstance(part, dict) and isinstance(whole, dict):
         return all(key in whole and _is_part(value, whole[key]) for key, value in part.items())
     if isinstance(part, list) and isinstance(whole, list):

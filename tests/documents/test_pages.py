@@ -1,4 +1,4 @@
-"""Every page of the documentation, told as a story: each of its code blocks does what it says."""
+"""Every page of the documentation is run: each of its code blocks does what the page says."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.documents.stories import Story
 from tests.style.sources import ROOT
 
 # Pages whose blocks a test of their own runs, and how many blocks that is.
-TOLD_ELSEWHERE = {
+RUN_ELSEWHERE = {
     "README.md": (5, "tests/fairlead/test_readme.py"),
     "docs/simulate.md": (7, "tests/fairlead/test_simulate_doc.py"),
     "docs/telemetry.md": (8, "tests/fairlead/telemetry/test_telemetry_doc.py"),
@@ -29,7 +29,9 @@ NOT_RUN = [
     ("docs/tutorial.md", "it rents machines, and needs a FoundationDB cluster"),
 ]
 
-TOLD = [page for page in pages() if name_of(page) not in TOLD_ELSEWHERE and FENCE in page.read_text(encoding="utf-8")]
+RUN_HERE = [
+    page for page in pages() if name_of(page) not in RUN_ELSEWHERE and FENCE in page.read_text(encoding="utf-8")
+]
 
 
 @pytest.fixture
@@ -42,21 +44,21 @@ def story(
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    told = Story(name_of(request.param), folder)
-    yield told
-    told.close()
+    story = Story(name_of(request.param), folder)
+    yield story
+    story.close()
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("story", TOLD, indirect=True, ids=name_of)
+@pytest.mark.parametrize("story", RUN_HERE, indirect=True, ids=name_of)
 def test_every_block_of_a_page_does_what_it_says(story: Story) -> None:
     page = ROOT / story.name
-    told = 0
+    ran = 0
     for block in blocks_of(page):
-        if block.not_run is None and block.told_by is None:
-            story.tell(block)
-        told += 1
-    assert told == page.read_text(encoding="utf-8").count(FENCE) // 2, "a block was not found"
+        if block.not_run is None and block.run_by is None:
+            story.run(block)
+        ran += 1
+    assert ran == page.read_text(encoding="utf-8").count(FENCE) // 2, "a block was not found"
 
 
 def test_what_is_not_run_is_known_and_short() -> None:
@@ -67,15 +69,15 @@ def test_what_is_not_run_is_known_and_short() -> None:
     assert len(found) <= 5
 
 
-def test_a_test_that_tells_a_block_reads_its_page() -> None:
-    told = [(name_of(page), block.told_by) for page in pages() for block in blocks_of(page) if block.told_by]
-    assert told == [("docs/reliability.md", "tests/contract/test_embedded_write_lock.py")]
-    for name, test in told:
+def test_a_test_that_runs_a_block_reads_its_page() -> None:
+    run = [(name_of(page), block.run_by) for page in pages() for block in blocks_of(page) if block.run_by]
+    assert run == [("docs/reliability.md", "tests/contract/test_embedded_write_lock.py")]
+    for name, test in run:
         assert name.removeprefix("docs/") in (ROOT / test).read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", TOLD_ELSEWHERE)
+@pytest.mark.parametrize("name", RUN_ELSEWHERE)
 def test_the_pages_with_tests_of_their_own_have_the_blocks_that_these_run(name: str) -> None:
-    count, module = TOLD_ELSEWHERE[name]
+    count, module = RUN_ELSEWHERE[name]
     assert (ROOT / module).is_file()
     assert len(blocks_of(ROOT / name)) == count

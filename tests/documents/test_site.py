@@ -1,4 +1,4 @@
-"""The documentation site can be built: no link or reference is broken, no page is left out, nothing comes from afar."""
+"""The documentation site can be built: no broken link or reference, no missing page, nothing from other hosts."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_every_page_is_built(site: Path) -> None:
 
 
 def test_no_page_fetches_anything_from_elsewhere(site: Path) -> None:
-    """Fonts, scripts and styles come with the site: it can be read without a network, and tells nobody who reads it."""
+    """Fonts, scripts and styles come with the site: it can be read without a network, and sends nothing about its readers."""
     tags = r"<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)=[\"']?((?:https?:)?//[^\"'\s>]+)"
     fetched = {(name, url) for name, text in pages(site) for url in re.findall(tags, text)}
     assert {(name, url) for name, url in fetched if "canonical" not in url} == set()

@@ -1,4 +1,4 @@
-"""The machinery that runs the documentation finds what is wrong with a page, and passes nothing over."""
+"""The code that runs the documentation finds every fault of a page."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ def story(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Story]:
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    told = Story("page.md", folder)
-    yield told
-    told.close()
+    story = Story("page.md", folder)
+    yield story
+    story.close()
 
 
-def tell(story: Story, page: str) -> None:
+def run(story: Story, page: str) -> None:
     for block in blocks(page):
-        story.tell(block)
+        story.run(block)
 
 
-def test_a_story_of_all_languages_is_told(story: Story) -> None:
-    tell(
+def test_a_page_of_all_languages_is_run(story: Story) -> None:
+    run(
         story,
         SHOP
         + """
@@ -116,12 +116,12 @@ ExecStart=/usr/bin/fairlead run shop:app --host threads
 )
 def test_a_block_that_does_not_do_what_it_says_is_found(story: Story, page: str) -> None:
     with pytest.raises((StoryBroken, SyntaxError, ValueError, BadConfig)):
-        tell(story, page)
+        run(story, page)
 
 
 def test_a_fleet_that_shows_something_else_is_found(story: Story) -> None:
     with pytest.raises(NotShown, match="No such option"):
-        tell(story, SHOP + "```console\n$ fairlead run shop:app --fast\nrunning the kind receipt\n```\n")
+        run(story, SHOP + "```console\n$ fairlead run shop:app --fast\nrunning the kind receipt\n```\n")
 
 
 @pytest.mark.parametrize(
@@ -143,12 +143,12 @@ def test_what_cannot_be_read_as_a_block_is_refused(page: str) -> None:
 def test_a_block_says_its_line_its_file_and_why_it_is_not_run() -> None:
     page = (
         "Text\n\n<!-- not run: costs money -->\n```console\n$ buy\n```\n- list\n\n"
-        "<!-- told by tests/test_that.py -->\n```text\nthat\n```\n"
+        "<!-- run by tests/test_that.py -->\n```text\nthat\n```\n"
         "    ```python\n    # a.py\n    1\n    ```\n"
     )
-    bought, told, written = blocks(page)
+    bought, other, written = blocks(page)
     assert (bought.line, bought.not_run, bought.text) == (4, "costs money", "$ buy\n")
-    assert (told.told_by, told.not_run) == ("tests/test_that.py", None)
+    assert (other.run_by, other.not_run) == ("tests/test_that.py", None)
     assert (written.file, written.text, written.not_run) == ("a.py", "# a.py\n1\n", None)
 
 

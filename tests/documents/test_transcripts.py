@@ -1,4 +1,4 @@
-"""What a page prints is found in what was shown, whatever varies in it."""
+"""The output that a page prints is found in the output of a command, whatever varies in it."""
 
 from tests.documents.transcripts import begins_alike, ends_alike
 

@@ -1,10 +1,10 @@
-"""What a page says that a command prints, and whether that is what it printed.
+"""The output that a page prints for a command, and whether the command printed it.
 
     $ fairlead enqueue receipt '{"order": 7}' --tenant shop alice
     enqueued ... on shard main
 
-`...` stands for what varies: within a line for any text, on a line of its own for any lines. How wide a table's columns
-are is not compared. A command that is to fail says so in a comment: `# exits with 4`.
+`...` stands for text that varies: any text within a line, or any lines on a line of its own. The width of a table's
+columns is not compared. A comment gives the exit code of a command that must fail: `# exits with 4`.
 """
 
 import re
@@ -45,7 +45,7 @@ def _exit_code(typed: str) -> int:
 
 
 def pattern(printed: str, line_end: str = r"\n") -> str:
-    """Return the regular expression that what a page prints stands for."""
+    """Return the regular expression for the output that a page prints."""
     return "".join(
         ANY_LINES if line.strip() == "..." else re.escape(line).replace(r"\.\.\.", ".*?") + line_end
         for line in tidy(printed).splitlines()
@@ -53,25 +53,25 @@ def pattern(printed: str, line_end: str = r"\n") -> str:
 
 
 def alike(printed: str, shown: str) -> bool:
-    """Say whether a command showed what the page prints, the whole of it."""
+    """Say whether the whole output of a command is what the page prints."""
     return re.fullmatch(pattern(printed), tidy(shown)) is not None
 
 
 def begins_alike(printed: str, shown: str) -> re.Match[str] | None:
-    """Return how far a command that still runs has shown what the page prints, None: not yet all of it."""
+    """Return the match of what the page prints in the output of a running command; None: not complete yet."""
     return re.match(_of_threads(printed) + r"(?:^|(?<=\n))", tidy(shown))
 
 
 def ends_alike(printed: str, shown: str) -> bool:
-    """Say whether the rest that a command showed is what the page prints."""
+    """Say whether the rest of the output is what the page prints."""
     return re.fullmatch(_of_threads(printed), tidy(shown)) is not None
 
 
 def _of_threads(printed: str) -> str:
-    """Return the pattern of what threads print: a line and its end are written apart, so two may run together."""
+    """Return the pattern for output of threads, which write a line and its end separately, so that two may mix."""
     return r"\n*" + pattern(printed, line_end=r"\n*")
 
 
 def tidy(shown: str) -> str:
-    """Return what was shown with one blank, and one piece of a rule, for several, and an end to its last line."""
+    """Return output with single blanks, single rule characters, and an end of its last line."""
     return "".join(re.sub(r" {2,}", " ", re.sub("─+", "─", line)).rstrip() + "\n" for line in shown.splitlines())
