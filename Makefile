@@ -22,14 +22,14 @@ help: ## list what make can do here
 demo: .venv/ready ## watch real work go through the real system
 	@.venv/bin/fairlead demo
 
-test: .venv-test/ready prometheus browser ## run every test that this machine can run, but the long ones
+test: .venv-test/ready prometheus browser ## run every test that this machine can run, except the long ones
 	.venv-test/bin/python -m pytest $(SPREAD)
 
 test-all: .venv-test/ready prometheus browser ## run the long ones too: a campaign per planted bug, the soak; and 1,000 seeds
 	.venv-test/bin/python -m pytest $(SPREAD) -m 'long or not long'
 	.venv-test/bin/python -m fairlead simulate --seeds 1000 --first "$$(date +%s)"
 
-soak: .venv-test/ready ## run the long stories: kills, pauses, and ten minutes of both (FAIRLEAD_SOAK_S)
+soak: .venv-test/ready ## run the long tests: kills, pauses, and ten minutes of both (FAIRLEAD_SOAK_S)
 	.venv-test/bin/python -m pytest -m long tests/acceptance
 
 bench-peers: .venv-peers/ready servers ## measure Fairlead beside Celery, Dramatiq, Procrastinate, DBOS (OPTIONS=--quick)
@@ -44,7 +44,7 @@ check: .venv-check/ready ## check format, lint, types and the direction of impor
 	.venv-check/bin/mypy
 	.venv-check/bin/lint-imports --no-logo
 
-lock: python ## write constraints.txt anew from the newest versions that pyproject.toml allows
+lock: python ## write constraints.txt again, from the newest versions that pyproject.toml allows
 	@rm -rf .venv-lock
 	@$(PYTHON) -m venv .venv-lock
 	.venv-lock/bin/python $(PIP_INSTALL) '.[ray,bench,docs,peers,test,check]'
@@ -69,7 +69,7 @@ clean: ## remove environments, caches and build results
 	@$(@D)/bin/python $(PIP_INSTALL) --constraint constraints.txt --editable '.$(extras)'
 	@touch $@
 
-# The peers' servers, from the system's packages. Whoever lacks one is named in the results, and the others go on.
+# The peers' servers, from the system's packages. The results name systems whose server is missing.
 servers:
 	@command -v redis-server >/dev/null && ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || { \
 	  echo "Installing postgresql and redis-server with apt-get; the instances that they start are left alone"; \

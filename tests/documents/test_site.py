@@ -44,7 +44,7 @@ def test_every_page_is_built(site: Path) -> None:
 
 
 def test_no_page_fetches_anything_from_elsewhere(site: Path) -> None:
-    """Fonts, scripts and styles come with the site: it can be read without a network, and sends nothing about its readers."""
+    """Fonts, scripts and styles come with the site: it can be read offline, and sends nothing about its readers."""
     tags = r"<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)=[\"']?((?:https?:)?//[^\"'\s>]+)"
     fetched = {(name, url) for name, text in pages(site) for url in re.findall(tags, text)}
     assert {(name, url) for name, url in fetched if "canonical" not in url} == set()

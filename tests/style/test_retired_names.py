@@ -64,7 +64,7 @@ def test_no_new_name_is_retired_itself() -> None:
 
 
 @pytest.mark.parametrize(
-    "planted", ["in_step([])", "class Letterbox: ...", "f(said_us=1)", "x = 'fairlead." + "zones.visit.lease'"]
+    "planted", ["in_step([])", "class Custody: ...", "f(said_us=1)", "x = 'fairlead." + "zones.visit.lease'"]
 )
 def test_a_planted_retired_name_is_found_once(planted: str) -> None:
     assert len(list(retired_names(source("zones/planted.py", planted)))) == 1

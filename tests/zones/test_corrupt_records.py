@@ -1,4 +1,4 @@
-"""Ten thousand damaged values, keys, files and words: nothing raises but the errors that are documented.
+"""Ten thousand damaged values, keys, files and commands: only documented errors are raised.
 
 Each test draws its cases from a seed of its own, `FAIRLEAD_FUZZ_SEED` plus a number, and says which one failed; the
 long form draws twenty times as many.
@@ -153,7 +153,7 @@ def test_a_damaged_payload_is_data_or_reported_as_damaged(count: int) -> None:
     each(count, 200, case)
 
 
-# --- Files and letters ---
+# --- Files and commit requests ---
 
 
 def backed_up() -> bytes:
@@ -221,8 +221,8 @@ def test_a_backup_of_a_damaged_store_can_be_restored_and_repaired_there(count: i
 
 
 @cases(800)
-def test_a_damaged_letter_is_unreadable_or_a_list_of_commits(count: int) -> None:
-    """A letter names atomic operations out of a fixed table; nothing in it is ever code."""
+def test_a_damaged_commit_request_is_unreadable_or_a_list_of_commits(count: int) -> None:
+    """A request names atomic operations from a fixed table; nothing in it is ever code."""
     writes = Writes()
     writes.put(b"key", b"value", conflicting=True)
     writes.clear_range(b"a", b"b", conflicting=True)

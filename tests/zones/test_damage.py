@@ -114,9 +114,9 @@ def test_a_pointer_that_a_newer_version_wrote_is_not_changed(world: World) -> No
     }
 
 
-PARKED_KINDS, RULES_OF_KINDS = ROOT + pack_int(PAUSED_POINTER), ROOT + pack_int(POLICY) + pack_int(2)
-RULES_OF_TENANTS, GRAVES = ROOT + pack_int(POLICY) + pack_int(3), ROOT + pack_int(DEAD_LETTER_INDEX)
-FORGETS, HANDLERS = ROOT + pack_int(RETENTION), ROOT + pack_int(HANDLER)
+PAUSED_POINTERS, KIND_POLICIES = ROOT + pack_int(PAUSED_POINTER), ROOT + pack_int(POLICY) + pack_int(2)
+TENANT_POLICIES, DEAD_LETTERS = ROOT + pack_int(POLICY) + pack_int(3), ROOT + pack_int(DEAD_LETTER_INDEX)
+RETENTIONS, HANDLERS = ROOT + pack_int(RETENTION), ROOT + pack_int(HANDLER)
 FRESH, PACKED = ROOT + pack_int(COMPLETION_LOG) + pack_int(1), ROOT + pack_int(COMPLETION_LOG) + pack_int(2)
 ALICES = TenantKeys("shop", "alice")
 
@@ -125,12 +125,15 @@ ALICES = TenantKeys("shop", "alice")
 @pytest.mark.parametrize(
     ("prefix", "read"),
     [
-        (PARKED_KINDS, lambda world: world.run(lambda tr: wake_paused_pointers(tr, world.layout, now_us=world.now_us))),
-        (RULES_OF_KINDS, lambda world: world.run(read_policies)),
-        (RULES_OF_TENANTS, lambda world: world.run(lambda tr: tenants_with_policies(tr, tenants_max=9))),
-        (GRAVES, lambda world: world.run(lambda tr: list(dead_letters.listing(tr, world.layout, items_max=9)))),
-        (GRAVES, lambda world: world.run(lambda tr: diagnosis.whereabouts(tr, world.layout, bytes(16)))),
-        (FORGETS, lambda world: world.forget(9)),
+        (
+            PAUSED_POINTERS,
+            lambda world: world.run(lambda tr: wake_paused_pointers(tr, world.layout, now_us=world.now_us)),
+        ),
+        (KIND_POLICIES, lambda world: world.run(read_policies)),
+        (TENANT_POLICIES, lambda world: world.run(lambda tr: tenants_with_policies(tr, tenants_max=9))),
+        (DEAD_LETTERS, lambda world: world.run(lambda tr: list(dead_letters.listing(tr, world.layout, items_max=9)))),
+        (DEAD_LETTERS, lambda world: world.run(lambda tr: diagnosis.whereabouts(tr, world.layout, bytes(16)))),
+        (RETENTIONS, lambda world: world.expire(9)),
         (HANDLERS, lambda world: world.run(submitted_handlers.listing)),
         (FRESH, lambda world: world.run(lambda tr: completion_log.compact(tr, range(PART_COUNT), now_us=world.now_us))),
         (
@@ -174,7 +177,7 @@ def test_a_retention_entry_names_a_retained_id_and_no_other_key(world: World) ->
     before = world.everything()
     for key, _ in before:
         world.set(retention_key(world.zone.location, key, world.now_us - 1), b"")
-    world.forget(99)
+    world.expire(99)
     assert world.everything() == before
 
 
@@ -233,6 +236,6 @@ def test_expiring_results_are_read_a_megabyte_at_a_time(world: World) -> None:
         key = world.zone.location.keys.result(number.to_bytes(16, "big"))
         world.set(key, stale.to_bytes(8, "big") + bytes(60_000))
         world.set(retention_key(world.zone.location, key, stale), b"")
-    forgotten = [world.forget(2_000) for _ in range(10)]
-    assert max(forgotten) * 60_000 < 3 * EXPIRE_BYTES_MAX
-    assert sum(forgotten) == 200, "and in the end all are"
+    expired = [world.expire(2_000) for _ in range(10)]
+    assert max(expired) * 60_000 < 3 * EXPIRE_BYTES_MAX
+    assert sum(expired) == 200, "and in the end all are"

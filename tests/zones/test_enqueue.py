@@ -150,7 +150,7 @@ def test_the_id_of_a_dead_letter_stays_taken_until_it_is_discarded(world: World)
     assert world.try_enqueue(given_id="invoice-7").status is ENQUEUED
 
 
-def test_a_revived_id_is_present(world: World) -> None:
+def test_the_id_of_a_retried_dead_letter_is_present(world: World) -> None:
     item_id = world.enqueue(given_id="invoice-7")
     make_dead_letter(world, item_id)
     dead_letter = world.run(lambda tr: read(tr, world.zone.location, item_id))
@@ -206,10 +206,10 @@ def test_retained_ids_expire_and_leave_nothing_behind(world: World) -> None:
     for number in range(3):
         world.complete(world.enqueue(given_id=f"invoice-{number}", unique_ms=1_000))
     world.pass_us(SECOND)
-    assert world.forget(2) == 0
+    assert world.expire(2) == 0
     world.pass_us(1)
     assert len(world.of_items()) == 3
-    assert [world.forget(2) for _ in range(3)] == [2, 1, 0]
+    assert [world.expire(2) for _ in range(3)] == [2, 1, 0]
     assert world.of_items() == []
 
 
@@ -217,7 +217,7 @@ def test_an_id_that_was_completed_again_does_not_expire_early(world: World) -> N
     world.complete(world.enqueue(given_id="invoice-7", unique_ms=1_000))
     world.pass_us(2 * SECOND)
     world.complete(world.enqueue(given_id="invoice-7", unique_ms=60_000))
-    assert world.forget() == 1
+    assert world.expire() == 1
     assert world.try_enqueue(given_id="invoice-7").status is COMPLETED
 
 

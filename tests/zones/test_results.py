@@ -25,7 +25,7 @@ def found(world: World) -> object:
 
 
 def forgotten(world: World) -> int:
-    return world.forget()
+    return world.expire()
 
 
 def test_a_result_expires(world: World) -> None:

@@ -353,7 +353,7 @@ def test_dead_letter_and_retry(world: World) -> None:
     item_id = world.enqueue()
     location = world.zone.location
 
-    def bury_it(tr: Any) -> None:
+    def move_it(tr: Any) -> None:
         record = decode(ItemRecord, tr.get(location.keys.item(item_id)).value)
         assert record is not None
         move_to_dead_letters(tr, location, item_id, record, reason="error", error="", traceback="", now_us=world.now_us)
@@ -363,7 +363,7 @@ def test_dead_letter_and_retry(world: World) -> None:
         assert dead_letter is not None
         retry_dead_letter(tr, location, item_id, dead_letter, now_us=world.now_us)
 
-    assert calls(world, bury_it) == {
+    assert calls(world, move_it) == {
         "get": 1,  # the record, read by the caller
         "clear": 2,  # record, index entry
         "add": 2,

@@ -55,7 +55,7 @@ KEYS = st.one_of(
         [(), None, b"", b"\xff", "alice", 7, [], (TenantKeys(*OTHERS[0]).data,), ("\0" * 3,), (b"\0\xff\0",)]
     ),
 )
-DEEDS = st.lists(
+ACTIONS = st.lists(
     st.tuples(
         st.sampled_from(
             ["get", "snapshot", "set", "clear", "add", "prefix", "range", "backwards", "first", "enqueue", "complete"]
@@ -127,7 +127,7 @@ BEFORE = of_others()
 
 
 @settings(max_examples=400)
-@given(DEEDS)
+@given(ACTIONS)
 @example([("prefix", (), b""), ("range", (), b"")])
 @example([("set", ("\0",), b""), ("clear", (b"\xff",), b""), ("add", ((),), b"")])
 @example([("enqueue", ("queue\0",), b"")])

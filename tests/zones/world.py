@@ -176,7 +176,7 @@ class World:
         """Return the ids that a peek shows, in order."""
         return self.run(lambda tr: self.zone.peek_ids(tr, items_max=1_000, now_us=self.now_us))
 
-    def forget(self, keys_max: int = 10, *, after_us: int = 0) -> int:
+    def expire(self, keys_max: int = 10, *, after_us: int = 0) -> int:
         """Expire retained ids and results of all parts, as housekeeping does part by part."""
 
         def body(tr: Any) -> int:
