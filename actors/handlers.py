@@ -21,7 +21,7 @@ RESULT_S_MAX = 30 * 24 * 3600.0
 
 
 class PermanentError(Exception):
-    """Raised by a handler: this item will fail again however often it is tried. It is buried, not retried."""
+    """Raised by a handler: this item will fail again however often it is tried. It becomes a dead letter, and is not retried."""
 
 
 class DuplicateHandler(QueueError):
@@ -126,7 +126,7 @@ def handler_of(
       max_running: how many may run at once in a consumer, 1 or more; None: as many as there are slots.
       transactional: its effects commit together with the completion: exactly once.
       permanent: exceptions that are not worth a retry, besides `PermanentError`.
-      drop: an item that failed for good is deleted instead of buried.
+      drop: an item that failed for good is deleted, and no dead letter is kept.
       keep_result: for how many seconds what it returns is kept, above 0, to 30 days; None: it is dropped.
 
     Raises:

@@ -80,4 +80,4 @@ class ServeReply(NamedTuple):
     conflicts: int = 0  # dequeue commits, of one pointer or many, that conflicted
     waited_us: tuple[int, ...] = ()  # of each leased pointer: for how long it had been vested
     tenants: int = 0  # how many tenants, in the order of their first pointers, were served
-    buried: int = 0  # items that became dead letters, since their workers had died or stalled too often
+    dead_lettered: int = 0  # items that became dead letters, since their workers had died or stalled too often

@@ -38,7 +38,7 @@ from fairlead.zones.transaction_runner import Attempt
 log = logging.getLogger("fairlead.scanner")
 
 CALLS_MAX = 2  # Per manager: one at work, one waiting, so that no manager waits for a scan.
-_COUNTED = ("items", "missed_at_read", "missed_at_commit", "conflicts", "unreadable", "buried")
+_COUNTED = ("items", "missed_at_read", "missed_at_commit", "conflicts", "unreadable", "dead_lettered")
 DEAD_WAIT_US = 100_000  # After this a manager that was dead is asked again.
 # Where the engine also tells when another process commits, the scanner is woken; then it is left alone for a while, so
 # that it looks no oftener than if it asked.

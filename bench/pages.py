@@ -2,11 +2,11 @@
 
     python -m bench.pages [--json] [--quick] [--tenants N] [--waiting N] [--times N]
 
-Every tenant has a key of its own; of the items five wait in each queue. Besides there are a tenth as many delayed
-items, 6,000 buried ones, more than a page looks at, an hour of a fleet's work, and what has ended lately, as much as is
-kept. Each page is asked for by HTTP of the real server, in a process of its own, after once to warm up; `why` in a
-process that has the store open, for items at random, with and without their tenants, and for one that is not there.
-Milliseconds, median and maximum.
+Every tenant has a key of its own; each queue with work has five items. There are also a tenth as many delayed items,
+6,000 dead letters (more than a page reads), an hour of rollups, and a full completion log. Each page is requested by
+HTTP from the real server, in a process of its own, after one request to warm up. `why` runs in a process that has the
+store open, for random items with and without their tenants, and for an item that does not exist. Milliseconds, median
+and maximum.
 
 The bar: 200 ms for every page, 50 ms for `why`.
 """
@@ -81,9 +81,9 @@ def _paths(item_ids: dict[str, str]) -> list[str]:
         "/kinds",
         "/running",
         "/delayed",
-        "/buried",
-        f"/buried?{tenant}",
-        "/buried?error=nobody+said+this",
+        "/dead-letters",
+        f"/dead-letters?{tenant}",
+        "/dead-letters?error=no+such+error",
         f"/item?{tenant}&id={item_id}",
         f"/search?{tenant}&q={item_id}",
         f"/search?q={item_id}",
@@ -158,7 +158,7 @@ def _fill(store: Path, tenants: int, waiting: int) -> dict[str, str]:
         _store_tenants(shard, range(begin, min(begin + TENANTS_PER_TRANSACTION, tenants)))
     say(f"{waiting:,} waiting items")
     some = _enqueue(app, waiting)
-    say("what is buried, what ran")
+    say("dead letters, rollups")
     _add_dead_letters(app, min(DEAD_LETTERS, waiting))
     _work(shard)
     app.control.pause_kind("import")

@@ -2,8 +2,8 @@
 
     python -m bench.screenshots [DIRECTORY]
 
-A store is filled with an hour of work, waiting, delayed and buried items; a fleet of threads runs some of it; the
-system's Chromium is led through the pages.
+A store is filled with an hour of work: waiting and delayed items, and dead letters. A fleet of threads runs some of it.
+The system's Chromium visits the pages.
 """
 
 import os
@@ -85,9 +85,9 @@ def _walk(browser: Browser, address: str, directory: Path, dead_letter_id: str, 
     item = f"/item?app=shop&user=grace&id={dead_letter_id}"
     desktop = {
         "overview": "/", "tenants": "/tenants", "tenant": "/tenant?app=shop&user=grace", "kinds": "/kinds",
-        "running": "/running", "delayed": "/delayed", "buried": "/buried", "item": item,
+        "running": "/running", "delayed": "/delayed", "dead-letters": "/dead-letters", "item": item,
         "search": f"/search?q={delayed_id}", "log": "/log",
-        "question": "/do/revive?kind=receipt&many=1&back=/buried",
+        "question": "/do/retry?kind=receipt&many=1&back=/dead-letters",
     }  # fmt: skip
     _pictures(browser, address, directory, desktop, DESKTOP, "light", "")
     _pictures(browser, address, directory, {"overview": "/", "item": item}, DESKTOP, "dark", "-dark")
@@ -128,7 +128,7 @@ def _browser() -> Iterator[Browser]:
 
 
 def _fill(app: App) -> tuple[str, str]:
-    """Fill the store; return the ids of a buried item and of one that waits for its time."""
+    """Fill the store; return the ids of a dead letter and of one that waits for its time."""
 
     @app.handler("receipt", permanent=(ValueError,))
     @app.handler("thumbnail", permanent=(ValueError,))

@@ -21,7 +21,7 @@ Read in this order:
     explanation      why an item is not running, or what became of it
     operator         who does what is written down as a deed
     control          pausing and resuming while the fleet runs
-    dead_letters     buried items revived or discarded in bulk
+    dead_letters     dead letters retried or discarded in bulk
     audit_log        what operators have done, on all shards
     shards           an application's stores, opened when used
     config           settings in force

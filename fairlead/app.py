@@ -62,7 +62,7 @@ class App:
 
     Attributes:
       simulation: what `fairlead simulate` does with it; see `Scenario`.
-      operator: who steers it, and revives and discards in bulk, for the log of deeds.
+      operator: who steers it, and retries and discards dead letters in bulk, for the audit log.
     """
 
     def __init__(
@@ -165,7 +165,7 @@ class App:
           transactional: plain functions only: it gets a `TenantTransaction` as a second argument, which commits
             together with the completion: exactly once.
           permanent: exceptions that are not worth a retry, besides `PermanentError`.
-          drop: an item that failed for good is deleted instead of buried.
+          drop: an item that failed for good is deleted, and no dead letter is kept.
           keep_result: for how many seconds what it returns is kept for `Handle.result`, above 0, to 30 days; plain data
             of up to 64,000 bytes. None: it is dropped.
 
@@ -277,22 +277,22 @@ class App:
         return explain(self.shards, checked_id(item_id))
 
     def retry_dead_letters(self, criteria: DeadLetterFilter, *, dry_run: bool = False) -> BulkResult:
-        """Put all buried items that are meant back into their queues, due now; see `fairlead.dead_letters`.
+        """Put all matching dead letters back into their queues, due now; see `fairlead.dead_letters`.
 
-        Some hundred in a transaction. Broken off, or called again, it goes on with what is still buried; what fails
-        again meanwhile stays buried.
+        Two hundred items per transaction. After an interruption, a second call continues with the remaining dead
+        letters. An item that fails again meanwhile stays a dead letter.
 
         Args:
-          sought: which; `DeadLetterFilter(kind="receipt", error="timed out")`. `DeadLetterFilter()` means all, on all
-          shards. dry_run: change nothing, and say what would be.
+          criteria: `DeadLetterFilter(kind="receipt", error="timed out")`; `DeadLetterFilter()` means all of all shards.
+          dry_run: count, and change nothing.
 
         Raises:
-          UnknownShard: `criteria` names a shard that there is not.
+          UnknownShard: `criteria` names a shard that does not exist.
         """
         return retry_all(self.shards, criteria, self.operator, dry_run=dry_run)
 
     def discard_dead_letters(self, criteria: DeadLetterFilter, *, dry_run: bool = False) -> BulkResult:
-        """Delete all buried items that are meant for good; see `retry_dead_letters`."""
+        """Delete all matching dead letters for good; see `retry_dead_letters`."""
         return discard_all(self.shards, criteria, self.operator, dry_run=dry_run)
 
     @property

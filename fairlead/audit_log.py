@@ -1,4 +1,4 @@
-"""The log of deeds of all shards: what operators have done, the latest first."""
+"""The audit log of all shards: what operators have done, the latest first."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -7,12 +7,13 @@ from fairlead.zones.records import AuditEntry
 from fairlead.zones.reporting import audit_log
 from fairlead.zones.shard import Shard
 
-NOT_ENDED = "broken off, or not over"  # What is said of a bulk that has not come to its end.
-ITEM_ACTIONS = ("revive", "discard", "cancel")  # Deeds to items; the others are rules, and say nothing of a count.
+NOT_ENDED = "interrupted, or still running"  # Shown for a bulk operation without an end.
+ITEM_ACTIONS = ("retry", "discard", "cancel")  # These count items; all others change a policy.
+_EARLIER_NAMES = {"revive": "retry", "weigh": "set weight"}  # As earlier versions wrote them.
 
 
 class MergedEntry(NamedTuple):
-    """A deed, and the shards that it was done to. `items`: how many on all of them; of a rule 1."""
+    """An audit entry, and the shards that have it. `items`: how many items on all of them; 1 for a policy."""
 
     audit_entry: AuditEntry
     shards: tuple[str, ...]
@@ -20,13 +21,23 @@ class MergedEntry(NamedTuple):
     ended: bool
 
     @property
+    def action(self) -> str:
+        """What was done: "pause", "retry", ..."""
+        return action_of(self.audit_entry)
+
+    @property
     def target(self) -> str:
-        """To what it was done, in a line."""
+        """What it was done to, in one line."""
         return target_text(self.audit_entry.to)
 
 
+def action_of(audit_entry: AuditEntry) -> str:
+    """Return what was done, by its present name."""
+    return _EARLIER_NAMES.get(audit_entry.what, audit_entry.what)
+
+
 def read_log(shards: Mapping[str, Shard], *, entries_max: int) -> list[MergedEntry]:
-    """Return the last deeds of each shard, the latest first; one that was done to several shards comes once."""
+    """Return the last entries of each shard, the latest first; an entry of several shards appears once."""
     return merge_entries(
         {
             name: [
@@ -39,7 +50,7 @@ def read_log(shards: Mapping[str, Shard], *, entries_max: int) -> list[MergedEnt
 
 
 def merge_entries(by_shard: Mapping[str, list[AuditEntry]]) -> list[MergedEntry]:
-    """Return the deeds of some shards as entries, the latest first."""
+    """Merge the entries of some shards, the latest first."""
     merged_entries: dict[bytes, MergedEntry] = {}
     for name, found in by_shard.items():
         for audit_entry in found:
@@ -47,9 +58,8 @@ def merge_entries(by_shard: Mapping[str, list[AuditEntry]]) -> list[MergedEntry]
             if merged_entry is None:
                 merged_entries[audit_entry.id] = MergedEntry(audit_entry, (name,), audit_entry.count, audit_entry.ended)
             else:
-                items = (
-                    merged_entry.items + audit_entry.count if audit_entry.what in ITEM_ACTIONS else merged_entry.items
-                )
+                counts_items = action_of(audit_entry) in ITEM_ACTIONS
+                items = merged_entry.items + audit_entry.count if counts_items else merged_entry.items
                 merged_entries[audit_entry.id] = MergedEntry(
                     audit_entry, (*merged_entry.shards, name), items, merged_entry.ended and audit_entry.ended
                 )
@@ -57,14 +67,14 @@ def merge_entries(by_shard: Mapping[str, list[AuditEntry]]) -> list[MergedEntry]
 
 
 def target_text(to: Mapping[str, object]) -> str:
-    """Return to what a deed was done in a line: "tenant shop/alice, item 17f0...". What is not set is left out."""
-    said = []
+    """Return the target of an action in one line: "tenant shop/alice, item 17f0...". Empty fields are left out."""
+    parts = []
     for name, value in to.items():
         if value is None:
             continue
         text = "/".join(map(str, value)) if isinstance(value, list | tuple) else _plain(value)
-        said.append(f"{name.replace('_', ' ')} {text}")
-    return ", ".join(said) or "everything"
+        parts.append(f"{name.replace('_', ' ')} {text}")
+    return ", ".join(parts) or "everything"
 
 
 def _plain(value: object) -> str:

@@ -1,8 +1,8 @@
-"""Steering: pausing and resuming tenants, kinds and shards while the fleet runs.
+"""Control of a running fleet: pause, resume and limit tenants, kinds and shards; set tenants' weights.
 
-What is said here is a rule in the store (`fairlead.zones.policy.policies`): in force for everything that is taken from
-its commit on, in every process, through restarts, until it is taken back. What runs already goes on to its end. Who has
-said it, and when, is written down with it (`fairlead.zones.reporting.audit_log`).
+Each change is a policy in the store (`fairlead.zones.policy.policies`). It holds from its commit on for every item that
+is dequeued, in every process and through restarts, until it is changed again. Running items continue to their end. The
+same transaction writes an entry into the audit log (`fairlead.zones.reporting.audit_log`).
 """
 
 import math
@@ -21,14 +21,14 @@ from fairlead.zones.reporting import audit_log
 from fairlead.zones.shard import Shard
 from fairlead.zones.transaction_runner import Attempt
 
-WEIGHT_MIN, WEIGHT_MAX = 0.01, 100  # Beyond, a tenant would hardly run, or hardly anybody else.
+WEIGHT_MIN, WEIGHT_MAX = 0.01, 100  # Beyond, the tenant would hardly run, or the others would not.
 COUNT_MAX = 1_000_000
 
 
 class Control:
-    """What an operator can say to a running fleet. Made by `App.control`; writes rules, and waits for nobody.
+    """Changes to a running fleet. Made by `App.control`; writes policies, and waits for no process.
 
-    `operator`: who says it.
+    `operator`: who the audit log names.
     """
 
     __slots__ = ("_operator", "_random", "_shards")
@@ -39,11 +39,11 @@ class Control:
         self._random = random
 
     def acting_as(self, operator: Operator) -> Self:
-        """Return the same, said by somebody else."""
+        """Return the same control, with another operator for the audit log."""
         return type(self)(self._shards, operator, self._random)
 
     def pause_tenant(self, app: str, user: str) -> None:
-        """Start no more of a tenant's items, in whatever zone they are; what is enqueued waits with the others.
+        """Start no more items of a tenant, in any of its zones. Enqueueing continues.
 
         Raises:
           BadArgument: a name is not text, is empty, or is longer than 96 bytes in UTF-8.
@@ -51,10 +51,10 @@ class Control:
         self._change("pause", named_tenant(app, user), paused=True)
 
     def resume_tenant(self, app: str, user: str) -> None:
-        """Let a tenant's items start again; its queues go on where they were.
+        """Let a tenant's items start again. Its queues continue where they stopped.
 
-        Of a tenant with thousands of queues the last is woken some seconds after the first. Broken off, what it has not
-        come to wakes by itself within five minutes.
+        If the tenant has thousands of queues, the last one wakes some seconds after the first. If the call is
+        interrupted, the remaining queues wake by themselves within five minutes.
 
         Raises:
           BadArgument: see `pause_tenant`.
@@ -64,24 +64,25 @@ class Control:
         _wake_tenant(self._shards().home(tenant), tenant)
 
     def set_weight(self, app: str, user: str, weight: float) -> None:
-        """Let a tenant take `weight` times the items of others, of weight 1, where both have work waiting.
+        """Let a tenant run `weight` times the items of a tenant with weight 1, while both have items waiting.
 
-        It holds for all that waits already. What workers hold at that moment goes on.
+        The weight also holds for items that wait already. Items that workers hold at that moment continue.
 
         Args:
-          weight: 0.01 to 100; 1 is what a tenant has of whom nothing was said.
+          weight: 0.01 to 100; the default of every tenant is 1.
 
         Raises:
           BadArgument: `weight` is out of range; or a name, see `pause_tenant`.
         """
         _check("weight", weight, WEIGHT_MIN, WEIGHT_MAX, int | float)
-        self._change("weigh", named_tenant(app, user), weight=float(weight))
+        self._change("set weight", named_tenant(app, user), weight=float(weight))
 
     def pause_kind(self, kind: str) -> None:
-        """Start no more items of a kind, of whatever tenant, on every shard.
+        """Start no more items of a kind, for all tenants, on every shard.
 
-        One transaction after the other, the kind's own shard first. Of two who steer a kind at once, the later on that
-        shard is right on all of them. Broken off, some shards have not heard of it: say it again.
+        Runs one transaction per shard, the kind's own shard first. If two operators change a kind at once, the change
+        that is later on that shard wins on all shards. If the call is interrupted, some shards do not have the change:
+        call again.
 
         Raises:
           BadArgument: `kind` cannot be the name of a kind.
@@ -89,10 +90,10 @@ class Control:
         self._change_kind("pause", kind, paused=True)
 
     def resume_kind(self, kind: str) -> None:
-        """Let items of a kind start again, and wake the queues that sleep because of it. See `pause_kind`.
+        """Let items of a kind start again, and wake the queues that sleep because of the pause. See `pause_kind`.
 
-        Of a hundred thousand queues the last is woken some seconds after the first. Broken off, what it has not come to
-        is woken by the fleet, a few hundred a second.
+        Of a hundred thousand queues, the last one wakes some seconds after the first. If the call is interrupted, the
+        fleet wakes the remaining queues, a few hundred per second.
 
         Raises:
           BadArgument: `kind` cannot be the name of a kind.
@@ -110,9 +111,9 @@ class Control:
         per_s: float | None = None,
         burst: int | None = None,
     ) -> None:
-        """Let no more than so many of a tenant's items run at once, and so many start in a second, of all its kinds.
+        """Limit how many items of a tenant, of all its kinds, run at once and start per second.
 
-        What runs before it had a `max_running` goes on, and is not counted.
+        Items that are already running when the limit is set are not counted.
 
         Args and errors: see `limit_kind`, `pause_tenant`.
         """
@@ -121,24 +122,24 @@ class Control:
     def limit_kind(
         self, kind: str, *, max_running: int | None = None, per_s: float | None = None, burst: int | None = None
     ) -> None:
-        """Let no more than so many items of a kind run at once in all of the fleet, and so many start in a second.
+        """Limit how many items of a kind run at once in the whole fleet, and start per second.
 
-        What is not given is not limited any more. What runs already goes on, and counts from two seconds later on;
-        until then others may start as many as the limit says. A handler's own `max_running`, for each consumer, holds
-        as well. A kind that was idle starts up to a third of a second later than without. See `pause_kind`.
+        A limit that is not given is removed. Running items continue. They count from two seconds later on; until then,
+        other items may start up to the limit. A handler's own `max_running`, for each consumer, holds as well. A kind
+        that was idle starts up to a third of a second later than without a limit. See `pause_kind`.
 
         Args:
           max_running: 1 to 1,000,000.
           per_s: 0.001 to 1,000,000.
-          burst: how many may start at once after a while without any, 1 to 1,000,000; default: a second's worth.
+          burst: how many may start at once after an idle time, 1 to 1,000,000; default: one second's worth.
 
         Raises:
-          BadArgument: something is out of range, or `kind` cannot be the name of a kind.
+          BadArgument: an argument is out of range, or `kind` cannot be the name of a kind.
         """
         self._change_kind("limit", kind, **_limit(max_running, per_s, burst))
 
     def pause_shard(self, name: str) -> None:
-        """Start nothing more from a shard; enqueueing goes on.
+        """Start no more items from a shard. Enqueueing continues.
 
         Raises:
           UnknownShard: there is no such shard.
@@ -146,7 +147,7 @@ class Control:
         self._apply(self._shards()[name], "pause", {"shard": name}, lambda attempt: policies.pause_shard(attempt.tr))
 
     def resume_shard(self, name: str) -> None:
-        """Let work start from a shard again.
+        """Let items start from a shard again.
 
         Raises:
           UnknownShard: there is no such shard.
@@ -158,7 +159,7 @@ class Control:
         return (shards[name] for name in shards)
 
     def _apply(self, shard: Shard, what: str, to: dict[str, Any], change: Callable[[Attempt], object]) -> None:
-        """Change something on a shard, and write the deed down with it."""
+        """Change a policy of a shard, and write the audit entry in the same transaction."""
         write_audit_entry = self._audit_writer(what, to)
 
         def body(attempt: Attempt) -> None:
@@ -168,9 +169,9 @@ class Control:
         shard.transact(body)
 
     def _audit_writer(self, what: str, to: dict[str, Any]) -> Callable[[Attempt], None]:
-        """Return what writes a deed down with what is done: one deed, on however many shards.
+        """Return a function that writes the audit entry of an action: one entry, on any number of shards.
 
-        It has a receipt: a repetition must not undo what somebody has said since.
+        It asks for a receipt: a repetition must not undo a later change of another operator.
         """
         audit_entry_id = self._random.randbytes(audit_log.ID_BYTES)
 
@@ -189,38 +190,38 @@ class Control:
         self._apply(shard, what, {"tenant": list(tenant), **_audited_changes(changes)}, change)
 
     def _change_kind(self, what: str, kind: str, *, after_us: int = 0, **changes: object) -> None:
-        """Change a kind's rule on the kind's own shard, and let the others repeat it."""
+        """Change a kind's policy on the kind's own shard, and propagate it to the others."""
         own = self._shards().home(local_tenant(kind))
         write_audit_entry = self._audit_writer(what, {"kind": kind, **_audited_changes(changes)})
 
-        def say(attempt: Attempt) -> KindPolicy:
+        def change(attempt: Attempt) -> KindPolicy:
             write_audit_entry(attempt)
             return policies.change_kind_policy(attempt.tr, kind, now_us=attempt.now_us, after_us=after_us, **changes)
 
-        policy = own.transact(say)
+        policy = own.transact(change)
 
-        def repeat(attempt: Attempt) -> KindPolicy:
+        def propagate(attempt: Attempt) -> KindPolicy:
             write_audit_entry(attempt)
             return policies.propagate_kind_policy(attempt.tr, kind, policy)
 
-        repeated = [shard.transact(repeat) for shard in self._each() if shard is not own]
-        latest_us = max((each.updated_us for each in repeated), default=0)
+        propagated = [shard.transact(propagate) for shard in self._each() if shard is not own]
+        latest_us = max((each.updated_us for each in propagated), default=0)
         if (
             latest_us > policy.updated_us
             and own.transact(lambda attempt: policies.kind_policy(attempt.tr, kind)) == policy
         ):
-            # Nobody has said anything later: a record is damaged, or the kind's own shard was restored as it was once.
+            # No operator made a later change: a record is damaged, or the kind's own shard was restored from a backup.
             self._change_kind(what, kind, after_us=latest_us, **changes)
 
 
 def _audited_changes(changes: dict[str, Any]) -> dict[str, Any]:
-    """Return what is changed, as a deed says it: without what is said by the deed's name, or means nothing."""
-    nothing = {"paused"} if changes.get("per_s") is not None else {"paused", "burst"}
-    return {key: value for key, value in changes.items() if value is not None and key not in nothing}
+    """Return the changed fields for the audit entry, without those that its name implies or that have no effect."""
+    implied = {"paused"} if changes.get("per_s") is not None else {"paused", "burst"}
+    return {key: value for key, value in changes.items() if value is not None and key not in implied}
 
 
 def _limit(max_running: int | None, per_s: float | None, burst: int | None) -> dict[str, Any]:
-    """Return a limit as a rule says it."""
+    """Return a limit as the fields of a policy."""
     for argument, value, low, kind in (
         ("max_running", max_running, 1, int),
         ("per_s", per_s, 0.001, int | float),
@@ -233,7 +234,7 @@ def _limit(max_running: int | None, per_s: float | None, burst: int | None) -> d
 
 
 def _check(argument: str, value: Any, low: float, high: float, kind: Any) -> None:
-    """Refuse what is not a number of this kind within these bounds."""
+    """Refuse a value that is not a number of this type within these bounds."""
     if isinstance(value, bool) or not isinstance(value, kind) or not low <= value <= high:
         raise BadArgument(argument=argument, value=value, allowed=f"{low:,} to {high:,}")
 

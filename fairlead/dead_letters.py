@@ -1,8 +1,8 @@
-"""Exhuming: buried items revived or discarded in bulk, by what they are and why they failed.
+"""Dead letters in bulk: retry or discard all that match a filter.
 
-Each shard's list of graves is walked once, from the oldest to those of this moment, a bounded stretch per transaction.
-So what fails again meanwhile is not met again, and whoever is broken off and calls again goes on with what is left.
-The deed is written down with each transaction: how many it were so far, and whether it came to its end.
+Each shard's index of dead letters is walked once, from the oldest to the present moment, a bounded stretch per
+transaction. So an item that fails again meanwhile is not retried twice, and a call after an interruption continues with
+the remaining items. Each transaction writes the audit entry: how many items so far, and whether the operation ended.
 """
 
 from collections import Counter
@@ -27,9 +27,10 @@ _Change = Callable[[Attempt, Shard, Sequence[DeadLetter]], list[DeadLetter]]
 
 @dataclass(slots=True)
 class BulkResult:
-    """What became of a bulk of buried items.
+    """The result of a bulk operation.
 
-    `scanned`: at how many graves. `by_kind`: how many of each kind. `complete`: whether it went on to the end.
+    `count`: items retried or discarded, in all and `by_kind`. `scanned`: dead letters that were read. `complete`:
+    whether the operation reached the end.
     """
 
     count: int = 0
@@ -38,7 +39,7 @@ class BulkResult:
     complete: bool = True
 
     def add(self, items: Sequence[DeadLetter]) -> None:
-        """Count some more."""
+        """Count further items."""
         self.count += len(items)
         self.by_kind.update(item.record.item.kind for item in items)
 
@@ -54,20 +55,20 @@ def retry_all(
     dry_run: bool = False,
     go_on: GoOn | None = None,
 ) -> BulkResult:
-    """Put all buried items that are meant back into their queues, due now.
+    """Put all matching dead letters back into their queues, due now.
 
     Args:
-      dry_run: change nothing, and say what would be.
-      go_on: called after each transaction with what was done so far; says whether to go on.
+      dry_run: count, and change nothing.
+      go_on: called after each transaction with the result so far; returns whether to continue.
 
     Raises:
-      UnknownShard: `criteria` names a shard that there is not.
+      UnknownShard: `criteria` names a shard that does not exist.
     """
 
     def change(attempt: Attempt, shard: Shard, items: Sequence[DeadLetter]) -> list[DeadLetter]:
         return dead_letter_search.retry_dead_letters(attempt.tr, shard.layout, items, now_us=attempt.now_us)
 
-    return _run_bulk(shards, criteria, operator, "revive", None if dry_run else change, go_on)
+    return _run_bulk(shards, criteria, operator, "retry", None if dry_run else change, go_on)
 
 
 def discard_all(
@@ -78,7 +79,7 @@ def discard_all(
     dry_run: bool = False,
     go_on: GoOn | None = None,
 ) -> BulkResult:
-    """Delete all buried items that are meant for good; see `retry_all`."""
+    """Delete all matching dead letters for good; see `retry_all`."""
 
     def change(attempt: Attempt, shard: Shard, items: Sequence[DeadLetter]) -> list[DeadLetter]:
         return dead_letter_search.discard_all(attempt.tr, shard.layout, items)
@@ -87,11 +88,11 @@ def discard_all(
 
 
 def filter_as_target(criteria: DeadLetterFilter) -> dict[str, Any]:
-    """Return which items are meant, as a deed says it."""
-    said = {key: value for key, value in criteria._asdict().items() if value is not None}
+    """Return a filter as the target of an audit entry."""
+    target = {key: value for key, value in criteria._asdict().items() if value is not None}
     if criteria.tenant is not None:
-        said["tenant"] = list(criteria.tenant)
-    return said
+        target["tenant"] = list(criteria.tenant)
+    return target
 
 
 def _run_bulk(
@@ -132,9 +133,9 @@ def _run_bulk(
 
 
 def _matching_batches(shard: Shard, criteria: DeadLetterFilter, result: BulkResult) -> Iterator[list[DeadLetter]]:
-    """Yield what is meant, stretch by stretch, and count the graves that were looked at."""
+    """Yield the matching dead letters, one stretch of the index after the other, and count those that were read."""
     now_us = shard.clock.now_us()
-    end_us = now_us + 1  # What is buried at this very moment too.
+    end_us = now_us + 1  # Includes the dead letters of this very microsecond.
     before_us = end_us if criteria.before_us is None else min(criteria.before_us, end_us)
     bounded = criteria._replace(before_us=before_us)
     next_key: bytes | None = None
@@ -145,10 +146,10 @@ def _matching_batches(shard: Shard, criteria: DeadLetterFilter, result: BulkResu
                 attempt.tr, shard.layout, bounded, items_max=BULK_ITEMS_MAX, next_key=next_key
             )
 
-        unearthed = shard.transact(body)
-        result.scanned += unearthed.scanned
-        yield unearthed.items
-        next_key = unearthed.next_key
+        page = shard.transact(body)
+        result.scanned += page.scanned
+        yield page.items
+        next_key = page.next_key
         if next_key is None:
             return
 
@@ -156,7 +157,7 @@ def _matching_batches(shard: Shard, criteria: DeadLetterFilter, result: BulkResu
 def _change_batch(
     shard: Shard, items: Sequence[DeadLetter], audit_entry: AuditEntry, change: _Change
 ) -> list[DeadLetter]:
-    """Change items in one transaction, with the deed; return those that were."""
+    """Change items in one transaction, together with the audit entry; return those that were changed."""
     done: list[DeadLetter] = []
 
     def body(attempt: Attempt) -> list[DeadLetter]:

@@ -1,4 +1,4 @@
-"""Errors in words: what happened, to what, and what to do, for whichever face shows them."""
+"""Errors in words: what happened, to what, and what to do. The command line and the dashboard show them."""
 
 import inspect
 from collections.abc import Sequence
@@ -6,11 +6,11 @@ from typing import Any
 
 from fairlead.zones.engines import StoreUnavailable
 
-TRACEBACK = "traceback"  # A field of many lines, which is shown below the sentence.
+TRACEBACK = "traceback"  # A field of many lines, shown below the sentence.
 
 
 def sentence_of(error: Exception) -> str:
-    """Return an error in a line: its message, then its fields."""
+    """Return an error in one line: its message, then its fields."""
     fields = (f"{name}: {_short(name, value)}" for name, value in fields_of(error).items() if name != TRACEBACK)
     return ", ".join([message_of(error), *fields])
 
@@ -21,14 +21,14 @@ def message_of(error: Exception) -> str:
 
 
 def fields_of(error: Exception) -> dict[str, Any]:
-    """Return the variable part of an error, without its remedy and what its message says already."""
+    """Return the variable part of an error, without its remedy and fields that its message repeats."""
     fields = getattr(error, "fields", {})
-    said = ("remedy", "reason") if isinstance(error, StoreUnavailable) else ("remedy",)
-    return {name: value for name, value in fields.items() if value is not None and name not in said}
+    repeated = ("remedy", "reason") if isinstance(error, StoreUnavailable) else ("remedy",)
+    return {name: value for name, value in fields.items() if value is not None and name not in repeated}
 
 
 def remedy_of(error: Exception) -> str:
-    """Return what to do: what the error itself says, or else what the documentation of its class says."""
+    """Return what to do: the error's own remedy, or else the one in the docstring of its class."""
     own = getattr(error, "remedy", "") or getattr(error, "fields", {}).get("remedy", "")
     if own:
         return str(own)
@@ -37,7 +37,7 @@ def remedy_of(error: Exception) -> str:
 
 
 def _short(name: str, value: object) -> str:
-    """Return a field's value, cut; a text is quoted if it is what somebody gave: '32' is not 32."""
+    """Return a field's value, cut to 300 characters. A caller's text is quoted: '32' is not 32."""
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
         return " ".join(str(each) for each in value)
     text = value if isinstance(value, str) and value and name != "value" else repr(value)

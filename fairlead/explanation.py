@@ -1,7 +1,7 @@
-"""Why an item is not running, or what became of it: one cause, in one sentence, from one look at the store.
+"""Why an item is not running, or how it ended: one cause and one sentence, from one read of the store.
 
-`cause_of` is a pure decision over `fairlead.zones.reporting.diagnosis.Diagnosis`; everything else here finds the facts
-and words the answer.
+`cause_of` is a pure decision over `fairlead.zones.reporting.diagnosis.Diagnosis`. The rest of this module reads the
+diagnosis and words the answer.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,43 +21,46 @@ from fairlead.zones.transaction_runner import Attempt
 
 
 class Cause(Enum):
-    """Why an item is not running, or that it is, or what became of it."""
+    """Why an item is not running, that it is running, or how it ended."""
 
-    RUNNING = "running"  # a consumer holds it: it runs there, or starts as soon as a slot is free
-    LEASE_EXPIRED = "lapsed"  # its lease has ended, and nobody has given it back: it runs again in its turn
+    RUNNING = "running"  # a consumer holds its lease: it runs there, or starts as soon as a slot is free
+    LEASE_EXPIRED = "lease expired"  # no worker completed or returned it: it runs again in its turn
     DELAYED = "delayed"
     RETRYING = "retrying"  # it failed, and waits for its next attempt
     SHARD_PAUSED = "shard paused"
     TENANT_PAUSED = "tenant paused"
     KIND_PAUSED = "kind paused"
-    NO_CONSUMER = "no consumer"  # none that is alive serves the shard
-    KIND_UNKNOWN = "kind unknown"  # none of those that are alive has a handler for it
+    NO_CONSUMER = "no consumer"  # no live consumer serves the shard
+    KIND_UNKNOWN = "kind unknown"  # no live consumer has a handler for the kind
     TENANT_AT_LIMIT = "tenant at its limit"
-    KIND_AT_LIMIT = "kind at its limit"  # as many of its kind as may run are running
-    ISOLATED = "waits to run isolated"  # it is suspected of ending its worker's process
-    POINTER_LEASED = "pointer leased"  # a consumer is about to look into its queue
-    POINTER_ASLEEP = "pointer asleep"  # its queue is looked at later
-    POINTER_MISSING = "pointer missing"  # nobody is led to its queue: a fault, which `fairlead check --repair` mends
-    BEHIND = "behind others"  # of its own tenant
-    NEXT = "next"  # its tenant's turn comes after some others'
-    DEAD_LETTER = "buried"
+    KIND_AT_LIMIT = "kind at its limit"  # the maximum of its kind is running
+    ISOLATED = "waits to run isolated"  # it is a poison candidate
+    POINTER_LEASED = "pointer leased"  # a consumer is about to read its queue
+    POINTER_ASLEEP = "pointer asleep"  # its queue is read later
+    POINTER_MISSING = "pointer missing"  # no consumer finds its queue: a fault that `fairlead check --repair` mends
+    BEHIND = "behind others"  # other items of its tenant come first
+    NEXT = "next"  # the first of its queue; other queues have their turn first
+    DEAD_LETTER = "dead letter"
     COMPLETED = "completed"
     CANCELLED = "cancelled"
-    DROPPED = "dropped"  # it failed for good, and its kind says that such items are deleted
+    DROPPED = "dropped"  # it failed for good, and its kind has `drop=True`
     UNREADABLE = "unreadable"  # a newer version wrote it
-    DAMAGED = "damaged"  # its record is, and waits for somebody to set it aside
-    QUARANTINED = "set aside"  # its damaged record was, into the quarantine
-    NEVER_SEEN = "never seen"  # or it ended before what is remembered
-    NOT_FOUND = "not found"  # and not all was looked at: name its tenant
+    DAMAGED = "damaged"  # its record is damaged and not in quarantine yet
+    QUARANTINED = "set aside"  # its damaged record is in quarantine
+    NEVER_SEEN = "never seen"  # or it ended before the completion log begins
+    NOT_FOUND = "not found"  # the search was bounded and did not read every queue
 
 
 @dataclass(frozen=True, slots=True)
 class Attempts:
-    """What became of an item's attempts so far.
+    """How an item's attempts so far ended.
 
-    `raised`: its handler failed. `died`: its worker did, as was seen. `lease_lost`: its lease ended meanwhile.
-    `return_count`: by a worker that drained, or had no slot for it; such count for nothing. `last_traceback`: of
-    `last_error`, from the handler's own frame on; its middle is left out if it is long.
+    Attributes:
+      raised: attempts whose handler failed.
+      died: attempts whose worker was seen to die.
+      lease_lost: attempts whose lease expired, without a death that was seen.
+      return_count: how often a worker returned the item, because it drained or had no slot. Such attempts do not count.
+      last_traceback: of `last_error`, from the handler's own frame on; a long one without its middle.
     """
 
     raised: int = 0
@@ -70,11 +73,11 @@ class Attempts:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What is to be said of an item.
+    """The cause of an item's state, in words and as data.
 
-    `progress`: what the last of its attempts that told any told of it.
-
-    `details`: what the cause is about, as data: times as microseconds since the epoch, names, counts.
+    Attributes:
+      progress: as the item's handler last reported it.
+      details: data of the cause: times in microseconds since the epoch, names, counts.
     """
 
     item_id: bytes
@@ -104,9 +107,9 @@ def explain_at(shard: Shard, tenant: Tenant, zone: str, item_id: bytes) -> Expla
 
 
 def explain(shards: Shards, item_id: bytes) -> Explanation:
-    """Explain an item whose tenant is unknown: looks through a bounded number of active zones of every shard.
+    """Explain an item whose tenant is unknown: searches a bounded number of active zones of every shard.
 
-    Of several items of this id the first is taken that is still there.
+    If several items have this id, one that has not ended is preferred.
     """
     found: list[Explanation] = []
     whole = True
@@ -121,35 +124,40 @@ def explain(shards: Shards, item_id: bytes) -> Explanation:
         return found[0]
     if whole:
         return Explanation(item_id, Cause.NEVER_SEEN, _NEVER_SEEN)
-    return Explanation(item_id, Cause.NOT_FOUND, "not found in the queues that were looked through; name its tenant")
+    return Explanation(item_id, Cause.NOT_FOUND, "not found in the queues that were searched; name its tenant")
 
 
 def _whereabouts(shard: Shard, item_id: bytes) -> Whereabouts:
     return shard.transact(lambda attempt: whereabouts(attempt.tr, shard.layout, item_id))
 
 
-_NEVER_SEEN = "there is no such item, and none ended within what is remembered, an hour at most"
+RETRY_HINT = "fairlead dead-letters retry runs it again"  # Pages leave it out: they have a button.
+_NEVER_SEEN = "there is no such item, and the completion log, of one hour at most, has none that ended"
 
 
 def cause_of(diagnosis: Diagnosis) -> tuple[Cause, str, dict[str, Any]]:
-    """Say why an item is not running, or what became of it: the cause, a sentence, and its details."""
+    """Return why an item is not running, or how it ended: the cause, a sentence, and details."""
     item = diagnosis.item
     if item is not None:
         return _held_back(diagnosis, item)
     if diagnosis.damaged:
-        return Cause.DAMAGED, "its record is damaged, and left alone; fairlead check --quarantine sets it aside", {}
+        return (
+            Cause.DAMAGED,
+            "its record is damaged, and no consumer takes it; fairlead check --quarantine sets it aside",
+            {},
+        )
     if diagnosis.unreadable:
-        return Cause.UNREADABLE, "a newer version of fairlead wrote it; this one leaves it alone", {}
+        return Cause.UNREADABLE, "a newer version of fairlead wrote it; this version does not touch it", {}
     if diagnosis.dead_letter is not None:
         dead_letter = diagnosis.dead_letter
-        since = {"buried_us": dead_letter.dead_lettered_us, "reason": dead_letter.reason}
-        return Cause.DEAD_LETTER, f"it failed for good: {dead_letter.error}; fairlead revive runs it again", since
+        since = {"dead_lettered_us": dead_letter.dead_lettered_us, "reason": dead_letter.reason}
+        return Cause.DEAD_LETTER, f"it failed for good: {dead_letter.error}; {RETRY_HINT}", since
     if diagnosis.ended:
         return _ended(diagnosis.ended[0], diagnosis.now_us)
     if diagnosis.set_aside:
         return (
             Cause.QUARANTINED,
-            "its record was damaged, and set aside; fairlead quarantine shows what is left",
+            "its record was damaged, and set aside; fairlead quarantine shows it",
             {},
         )
     return Cause.NEVER_SEEN, _NEVER_SEEN, {}
@@ -163,21 +171,21 @@ def _held_back(diagnosis: Diagnosis, item: ItemRecord) -> tuple[Cause, str, dict
         until = {"vests_us": item.vesting_us}
         if item.error_count:
             attempt = f"attempt {item.attempt} comes in {_span(item.vesting_us - now_us)}"
-            return Cause.RETRYING, f"it failed: {item.last_error or 'without a word'}; {attempt}", until
+            return Cause.RETRYING, f"it failed: {item.last_error or 'no error text'}; {attempt}", until
         return Cause.DELAYED, f"it vests in {_span(item.vesting_us - now_us)}", until
     for decide in (_paused, _unserved, _isolated, _pointer):
-        said = decide(diagnosis, item)
-        if said is not None:
-            return said
+        found = decide(diagnosis, item)
+        if found is not None:
+            return found
     if item.lease_id:
         late = _span(now_us - item.vesting_us)
-        return Cause.LEASE_EXPIRED, f"its lease ended {late} ago and was not given back; it runs again in its turn", {}
+        return Cause.LEASE_EXPIRED, f"its lease expired {late} ago; it runs again in its turn", {}
     if diagnosis.items_before:
         count = _counted(diagnosis.items_before)
         return Cause.BEHIND, f"{count} items of its tenant come before it", {"items_before": diagnosis.items_before}
     count = _counted(diagnosis.pointers_before)
     ahead = {"queues_before": diagnosis.pointers_before}
-    return Cause.NEXT, f"it is the first of its queue, and some {count} queues have their turn before", ahead
+    return Cause.NEXT, f"it is the first of its queue, and about {count} queues have their turn before it", ahead
 
 
 def _running(diagnosis: Diagnosis, item: ItemRecord) -> tuple[Cause, str, dict[str, Any]]:
@@ -187,48 +195,48 @@ def _running(diagnosis: Diagnosis, item: ItemRecord) -> tuple[Cause, str, dict[s
         "lease_until_us": item.vesting_us,
         "consumer": None if item.session is None else item.session.hex(),
     }
-    where = "somebody"
+    where = "a consumer"
     if consumer is not None:
         where = f"the consumer on {consumer.record.host}, process {consumer.record.pid}"
         details |= {"host": consumer.record.host, "pid": consumer.record.pid, "live": consumer.live}
-        where += "" if consumer.live else ", which gives no sign of life,"
+        where += "" if consumer.live else ", which sends no heartbeats,"
     since, left = _span(diagnosis.now_us - item.leased_us), _span(item.vesting_us - diagnosis.now_us)
     return Cause.RUNNING, f"{where} has had it for {since}; its lease ends in {left} if it is not extended", details
 
 
 def _paused(diagnosis: Diagnosis, item: ItemRecord) -> tuple[Cause, str, dict[str, Any]] | None:
     if diagnosis.policies.shard_paused:
-        return Cause.SHARD_PAUSED, "its shard is paused; fairlead resume --shard lets it go on", {}
+        return Cause.SHARD_PAUSED, "its shard is paused; fairlead resume --shard resumes it", {}
     if diagnosis.policy.paused:
-        return Cause.TENANT_PAUSED, "its tenant is paused; fairlead resume --tenant lets it go on", {}
+        return Cause.TENANT_PAUSED, "its tenant is paused; fairlead resume --tenant resumes it", {}
     if item.kind in diagnosis.policies.paused_kinds:
-        return Cause.KIND_PAUSED, f"its kind is paused; fairlead resume --kind {item.kind} lets it go on", {}
+        return Cause.KIND_PAUSED, f"its kind is paused; fairlead resume --kind {item.kind} resumes it", {}
     return None
 
 
 def _unserved(diagnosis: Diagnosis, item: ItemRecord) -> tuple[Cause, str, dict[str, Any]] | None:
     live: Sequence[ListedSession] = [each for each in diagnosis.consumers if each.live]
     if not live:
-        return Cause.NO_CONSUMER, "no consumer of its shard is alive; start one with fairlead run", {}
+        return Cause.NO_CONSUMER, "its shard has no live consumer; start one with fairlead run", {}
     if not any(item.kind in each.record.kinds for each in live):
         known = sorted({kind for each in live for kind in each.record.kinds})
-        said = f"none of the {len(live)} live consumers has a handler for {item.kind}"
-        return Cause.KIND_UNKNOWN, said, {"consumers": len(live), "known_kinds": known}
+        sentence = f"none of the {len(live)} live consumers has a handler for {item.kind}"
+        return Cause.KIND_UNKNOWN, sentence, {"consumers": len(live), "known_kinds": known}
     return None
 
 
 def _isolated(diagnosis: Diagnosis, item: ItemRecord) -> tuple[Cause, str, dict[str, Any]] | None:
     if not diagnosis.poison_candidate:
         return None
-    lapses = item.expiry_count + item.started
-    said = f"its worker died or stalled {lapses} times in a row while it ran"
-    return Cause.ISOLATED, f"{said}; each consumer runs one such item at a time, isolated", {"lapses": lapses}
+    expiries = item.expiry_count + item.started
+    sentence = f"its worker died or stalled {expiries} times in a row while it ran"
+    return Cause.ISOLATED, f"{sentence}; each consumer runs one such item at a time, isolated", {"expiries": expiries}
 
 
 def _pointer(diagnosis: Diagnosis, item: ItemRecord) -> tuple[Cause, str, dict[str, Any]] | None:
     pointer, now_us = diagnosis.pointer, diagnosis.now_us
     if pointer is None:
-        return Cause.POINTER_MISSING, "nobody is led to its queue; fairlead check --repair mends that", {}
+        return Cause.POINTER_MISSING, "no consumer finds its queue; fairlead check --repair mends that", {}
     left = {"pointer_vests_us": pointer.vesting_us}
     if pointer.outcome == Admission.FULL and item.vesting_us <= pointer.last_active_us:
         return _full(diagnosis, item, left)
@@ -236,14 +244,15 @@ def _pointer(diagnosis: Diagnosis, item: ItemRecord) -> tuple[Cause, str, dict[s
         return None
     span = _span(pointer.vesting_us - now_us)
     if pointer.lease_id:
-        return Cause.POINTER_LEASED, f"a consumer looks into its queue, within {span}", left
-    return Cause.POINTER_ASLEEP, f"its queue is looked at again in {span}", left
+        return Cause.POINTER_LEASED, f"a consumer reads its queue within {span}", left
+    return Cause.POINTER_ASLEEP, f"its queue is read again in {span}", left
 
 
 def _full(diagnosis: Diagnosis, item: ItemRecord, left: dict[str, Any]) -> tuple[Cause, str, dict[str, Any]]:
-    """Say which limit an item waits for: its tenant's, its kind's in all of the fleet, or its handler's.
+    """Return which limit an item waits for: its tenant's, its kind's in the whole fleet, or its handler's.
 
-    All that can be, where the store does not tell: of handlers it knows nothing, of a kind its own shard does.
+    Lists every possible limit if the store cannot tell: it does not know the handlers' limits, and only a kind's own
+    shard knows the state of the kind's limit.
     """
     of_tenant, of_kind = diagnosis.policy, diagnosis.policies.kinds.get(item.kind)
     tenants = f"its tenant is at its limit: {limit_in_words(of_tenant)}"
@@ -251,17 +260,17 @@ def _full(diagnosis: Diagnosis, item: ItemRecord, left: dict[str, Any]) -> tuple
     reached = [tenants] * diagnosis.tenant_full + [kinds] * diagnosis.kind_full
     if reached:
         return Cause.TENANT_AT_LIMIT if diagnosis.tenant_full else Cause.KIND_AT_LIMIT, "; and ".join(reached), left
-    possible = [f"as many items of kind {item.kind} as its handler's max_running lets run are running"]
+    possible = [f"its handler's max_running items of kind {item.kind} are running"]
     possible += [kinds] if of_kind is not None and of_kind.is_limited else []
     possible += [tenants] if of_tenant.is_limited else []
     return Cause.KIND_AT_LIMIT, "; or ".join(possible), left
 
 
 def limit_in_words(policy: Policy) -> str:
-    """Return a limit as people say it."""
-    said = [f"at most {policy.max_running:,} run at once"] if policy.max_running is not None else []
-    said += [f"at most {policy.per_s:g} start in a second"] if policy.per_s is not None else []
-    return ", ".join(said) or "not limited"
+    """Return a limit in words."""
+    limits = [f"at most {policy.max_running:,} run at once"] if policy.max_running is not None else []
+    limits += [f"at most {policy.per_s:g} start per second"] if policy.per_s is not None else []
+    return ", ".join(limits) or "not limited"
 
 
 def _ended(ended: Ended, now_us: int) -> tuple[Cause, str, dict[str, Any]]:
@@ -272,7 +281,7 @@ def _ended(ended: Ended, now_us: int) -> tuple[Cause, str, dict[str, Any]]:
     if item.end_reason == EndReason.DROPPED:
         return Cause.DROPPED, f"it failed for good {ago} ago, in attempt {item.attempt}, and was dropped", details
     took = _span(item.took_ms * 1000)
-    return Cause.COMPLETED, f"it completed {ago} ago, in attempt {item.attempt}, {took} after it was taken", details
+    return Cause.COMPLETED, f"it completed {ago} ago, in attempt {item.attempt}, {took} after it was leased", details
 
 
 def _explained(shard_name: str, location: ZoneLocation, item_id: bytes, diagnosis: Diagnosis) -> Explanation:
@@ -280,7 +289,7 @@ def _explained(shard_name: str, location: ZoneLocation, item_id: bytes, diagnosi
     record = diagnosis.item or (diagnosis.dead_letter.item if diagnosis.dead_letter is not None else None)
     attempts = Attempts()
     if record is not None:
-        lease_lost = max(0, record.expired_count - record.died)  # A death is known before the lapse is counted.
+        lease_lost = max(0, record.expired_count - record.died)  # A death is known before the expiry is counted.
         attempts = Attempts(
             record.error_count, record.died, lease_lost, record.return_count, record.last_error, diagnosis.traceback
         )
@@ -300,7 +309,7 @@ def _explained(shard_name: str, location: ZoneLocation, item_id: bytes, diagnosi
 
 
 def _span(duration_us: int) -> str:
-    """Return a duration as people say it."""
+    """Return a duration in the unit that suits it."""
     seconds = max(0, duration_us) / 1e6
     for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
         if seconds >= 2 * size:

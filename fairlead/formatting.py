@@ -1,6 +1,6 @@
-"""Values as people and programs read them: times, payloads, whatever came out of a store.
+"""Values as text and as JSON: times, payloads, other values from a store.
 
-What came out of a store is shown with its control characters spelled out: a payload cannot draw on somebody's terminal.
+Control characters of stored values are spelled out, so that a payload cannot change the terminal that shows it.
 """
 
 import base64
@@ -13,17 +13,17 @@ from typing import Any
 from fairlead.actors.runtime.safe_text import escaped
 
 PAYLOAD_CHARACTERS = 60  # Of a payload in a table.
-DEPTH_MAX = 100  # Of lists and dicts in each other: a payload may be nested deeper than Python's stack.
+DEPTH_MAX = 100  # Of nested lists and dicts: a payload may be nested deeper than Python's stack.
 TOO_DEEP = "nested too deep to show"
 
 
 def printable(text: str) -> str:
-    """Return `text` with control characters, line ends apart, spelled out."""
+    """Return `text` with control characters spelled out, except line ends."""
     return escaped(text, keep="\n")
 
 
 def json_ready(value: Any, depth_max: int = DEPTH_MAX) -> Any:
-    """Return `value` as JSON can hold it: bytes as base64, infinities and what is nested too deep as text."""
+    """Return `value` in JSON's types: bytes as base64; infinities, and values that are nested too deep, as text."""
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, Enum):
@@ -42,13 +42,13 @@ def json_ready(value: Any, depth_max: int = DEPTH_MAX) -> Any:
 
 
 def payload_text(payload: Any) -> str:
-    """Return a payload in one line, cut to what a table can hold."""
+    """Return a payload in one line, cut to `PAYLOAD_CHARACTERS`."""
     text = json.dumps(json_ready(payload), ensure_ascii=False)
     return text if len(text) <= PAYLOAD_CHARACTERS else f"{text[:PAYLOAD_CHARACTERS]}..."
 
 
 def iso_time(time_us: int) -> str:
-    """Return a time as ISO 8601, UTC, to the millisecond; one beyond the calendar as a number of microseconds."""
+    """Return a time as ISO 8601, UTC, to the millisecond; a time beyond the calendar as a number of microseconds."""
     try:
         return datetime.fromtimestamp(time_us / 1e6, UTC).isoformat(timespec="milliseconds")
     except (ValueError, OverflowError, OSError):
@@ -56,7 +56,7 @@ def iso_time(time_us: int) -> str:
 
 
 def ago(time_us: int, now_us: int) -> str:
-    """Return how long ago, or in how long, in the unit that suits it."""
+    """Return how long ago a time was, or in how long it comes, in the unit that suits it."""
     seconds = abs(now_us - time_us) / 1e6
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min"), (1, "s")):
         if seconds >= size:

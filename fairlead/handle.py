@@ -31,7 +31,7 @@ class ResultPending(QueueError, TimeoutError):
 class ItemFailed(QueueError):
     """An item failed for good, and will return nothing.
 
-    Do: see `error`; a buried item can be revived (`fairlead revive`) once its cause is mended.
+    Do: see `error`; if `dead_letter` is true, mend the cause and retry the item: `fairlead dead-letters retry`.
     """
 
     message = "the item failed for good"
@@ -122,7 +122,7 @@ class Handle:
         of that.
 
         Raises:
-          ItemGone: it ended, was cancelled, is buried, or never was.
+          ItemGone: it ended, was cancelled, is a dead letter, or never was.
         """
         self._database.cancel(self.item_id, zone=self.zone)
 
@@ -134,7 +134,7 @@ class Handle:
         if isinstance(found, Returned):
             return found.value
         if isinstance(found, Failed):
-            raise ItemFailed(item=self.item_id.hex(), error=found.error, buried=found.dead_letter)
+            raise ItemFailed(item=self.item_id.hex(), error=found.error, dead_letter=found.dead_letter)
         raise NoResult(
             item=self.item_id.hex(), ended=None if found.end_reason is None else found.end_reason.name.lower()
         )

@@ -1,4 +1,4 @@
-"""Who does what is written down as a deed: a person at a machine, and what they use."""
+"""The operator: the person whose actions the audit log records, and the program that person uses."""
 
 import os
 import pwd
@@ -12,7 +12,7 @@ BY_CHARACTERS_MAX = 200
 
 
 class Operator(NamedTuple):
-    """Somebody who steers. `by`: a name, as far as it is known; `through`: what they use, such as "dashboard"."""
+    """A person who controls the fleet. `name`: as far as it is known; `through`: the program, such as "dashboard"."""
 
     name: str
     through: str
@@ -27,13 +27,13 @@ class Operator(NamedTuple):
         count: int = 1,
         ended: bool = True,
     ) -> AuditEntry:
-        """Return a deed of theirs; see `AuditEntry`."""
+        """Return an audit entry of this operator; see `AuditEntry`."""
         by = self.name[:BY_CHARACTERS_MAX].encode(errors="backslashreplace").decode()
         return AuditEntry(audit_entry_id, by, self.through, what, dict(to), done_us, count, ended)
 
 
 def operator_here(through: str) -> Operator:
-    """Return who runs this process: the user's name on this machine, and the machine's."""
+    """Return the user of this process: the user's name and the machine's."""
     user = os.geteuid()
     try:
         name = pwd.getpwuid(user).pw_name

@@ -1,7 +1,7 @@
-"""An application at a glance: what is stored on each shard, who serves it, and what waits for nobody.
+"""The status of each shard: depths, ages, consumers, policies, and kinds without a consumer.
 
-Everything is read by snapshot, from counters and from bounded stretches of indexes, so a look costs the same with a
-million tenants, and conflicts with nothing.
+All reads are snapshot reads of counters and of bounded stretches of indexes. So a status costs the same with a million
+tenants, and conflicts with nothing.
 """
 
 from collections.abc import Mapping
@@ -21,30 +21,30 @@ from fairlead.zones.top_level.pointers import UNREADABLE, scan
 from fairlead.zones.top_level.sessions import ListedSession, SessionRecord
 from fairlead.zones.transaction_runner import Attempt
 
-COUNTED_MAX = 10_000  # Pointers, and buried items, are counted so far; a shard may have millions.
-TENANTS_LISTED_MAX = 100  # Tenants with rules.
+COUNTED_MAX = 10_000  # Pointers and dead letters are counted up to this number; a shard may have millions.
+TENANTS_LISTED_MAX = 100  # Tenants with policies.
 
 
 @dataclass(frozen=True, slots=True)
 class ShardStatus:
-    """What a look at one shard found. Times in microseconds since the epoch.
+    """The status of one shard. Times in microseconds since the epoch.
 
     Attributes:
-      depth: items in all queues by kind: waiting, delayed and leased ones, not buried ones. `depth_whole`: whether of
-        all kinds; of some thousand kinds it tells the first by name.
-      pointers: active queue zones; `vested`: those of them with work to look at now. Both counted up to 10,000.
-      waits: since when the oldest item waits, held back or not, and how much is held back by a limit, a pause, or an
-        unknown kind.
-      dead_letters: dead letters, counted up to 10,000.
-      unreadable: queue zones, of those counted, whose last visit met records that are damaged or of a newer version.
-      set_aside: damaged pairs in the quarantine, counted up to 3,333.
+      depth: items in all queues by kind: waiting, delayed and leased ones, no dead letters. `depth_whole`: whether all
+        kinds are included; of several thousand kinds only the first, by name, are.
+      pointers: active queue zones; `vested`: those of them with due work. Both counted up to 10,000.
+      waits: since when the oldest item waits, held back or not, and how many items a limit, a pause or an unknown kind
+        holds back.
+      dead_letters: counted up to 10,000.
+      unreadable: queue zones, of those counted, in which the last dequeue found damaged records or records of a newer
+        version.
+      quarantined: damaged records in the quarantine, counted up to 3,333.
       consumers: the live ones, and those that died within the last minute.
-      unserved: kinds with items that no live consumer knows. They wait.
-      paused: whether the shard is. `kind_policies`, `tenant_policies`: what operators have decided, of tenants the
-      first
-        hundred.
-      stall: who has kept everybody from writing for a second; None if nobody has.
-      error: why the shard could not be read; then the rest is empty.
+      unserved: kinds with items and without a live consumer. Their items wait.
+      paused: whether the shard is paused. `kind_policies`, `tenant_policies`: what operators have decided; of tenants,
+        the first hundred.
+      stall: the process that has blocked all writers for a second; None if there is none.
+      error: why the shard could not be read; then all other fields are empty.
     """
 
     name: str
@@ -70,7 +70,7 @@ class ShardStatus:
 
     @property
     def oldest_us(self) -> int | None:
-        """Since when the oldest item waits; None: none does."""
+        """Since when the oldest item waits; None: no item waits."""
         return self.waits.oldest_us
 
 
@@ -87,12 +87,12 @@ def slowest_loop(record: SessionRecord) -> tuple[str, int] | None:
 
 
 def read_status(shard: Shard, url: str) -> ShardStatus:
-    """Return the status of a shard. Snapshot reads in one transaction, which no writer can hold up.
+    """Return the status of a shard. Snapshot reads in one transaction; no writer blocks them.
 
     Raises:
-      One of `shard.db.errors`: it cannot be read.
+      One of `shard.db.errors`: the shard cannot be read.
     """
-    stall = write_stall(shard.db)  # Takes a second if there is one: not within the transaction.
+    stall = write_stall(shard.db)  # Takes a second if there is a stall, so it stays outside the transaction.
 
     def body(attempt: Attempt) -> ShardStatus:
         tr, now_us, layout = attempt.tr, attempt.now_us, shard.layout
@@ -128,7 +128,7 @@ def read_status(shard: Shard, url: str) -> ShardStatus:
 
 
 def _marks(tr: Reader, layout: ShardLayout) -> list[bytes]:
-    """Return what the entries of pointers say, see `pointers.move`."""
+    """Return the values of the pointers' index entries; see `pointers.move`."""
     marks: list[bytes] = []
     for part in layout.parts:
         if len(marks) < COUNTED_MAX:

@@ -26,12 +26,12 @@ T = TypeVar("T")
 
 
 class NotADeadLetter(QueueError):
-    """There is no buried item of this id in the tenant's zone.
+    """The tenant's zone has no dead letter with this id.
 
-    Do: look for it with `fairlead buried`. An item in its queue is not buried: `fairlead peek` shows it.
+    Do: look for it with `fairlead dead-letters list`. An item in its queue is no dead letter: `fairlead peek` shows it.
     """
 
-    message = "no buried item of this id"
+    message = "no dead letter with this id"
 
 
 class TenantDatabase:
@@ -137,7 +137,7 @@ class TenantDatabase:
         return shard.transact(body)
 
     def count(self, *, zone: str = DEFAULT_ZONE) -> dict[str, int]:
-        """Return how many items of each kind are in the queue: waiting, delayed and leased ones, not buried ones."""
+        """Return how many items of each kind are in the queue: waiting, delayed and leased ones, no dead letters."""
         queue = self.shard.zone(self.tenant, check_name("zone", zone))
         return self.shard.transact(lambda attempt: queue.count(attempt.tr))
 
@@ -150,7 +150,7 @@ class TenantDatabase:
 
         Raises:
           BadArgument: `item_id` is neither text nor bytes.
-          ItemGone: it completed, was cancelled, is buried, or never was.
+          ItemGone: it completed, was cancelled, is a dead letter, or never was.
         """
         wanted = checked_id(item_id)
         key = self.shard.layout.location(self.tenant, check_name("zone", zone)).keys.item(wanted)
@@ -177,7 +177,7 @@ class TenantDatabase:
         return explain_at(self.shard, self.tenant, check_name("zone", zone), checked_id(item_id))
 
     def dead_letters(self, items_max: int = 20, *, zone: str = DEFAULT_ZONE) -> list[DeadLetterView]:
-        """Return the tenant's buried items with their errors, in no particular order. Changes nothing."""
+        """Return the tenant's dead letters with their errors, in no particular order. Changes nothing."""
         shard = self.shard
         location = shard.layout.location(self.tenant, check_name("zone", zone))
 
@@ -188,35 +188,35 @@ class TenantDatabase:
         return shard.transact(body)
 
     def retry_dead_letter(self, item_id: str | bytes, *, zone: str = DEFAULT_ZONE, by: Operator | None = None) -> None:
-        """Put a buried item back into its queue, due now, its attempts forgotten.
+        """Put a dead letter back into its queue, due now, with all its attempts.
 
         Args:
           by: see `cancel`.
 
         Raises:
           BadArgument: `item_id` is neither text nor bytes.
-          NotADeadLetter: there is no buried item of this id.
+          NotADeadLetter: there is no dead letter with this id.
         """
 
         def retry_dead_letter(attempt: Attempt, wanted: bytes, record: DeadLetterRecord) -> None:
             queue = self.shard.zone(self.tenant, zone)
             dead_letters.retry_dead_letter(attempt.tr, queue.location, wanted, record, now_us=attempt.now_us)
             run_one(queue.wake_op(attempt.tr, earliest_us=attempt.now_us, now_us=attempt.now_us))
-            self._write_audit_entry(attempt, by, "revive", wanted, zone)
+            self._write_audit_entry(attempt, by, "retry", wanted, zone)
 
         self._change_dead_letter(item_id, zone, retry_dead_letter)
 
     def discard_dead_letter(
         self, item_id: str | bytes, *, zone: str = DEFAULT_ZONE, by: Operator | None = None
     ) -> None:
-        """Delete a buried item for good.
+        """Delete a dead letter for good.
 
         Args:
           by: see `cancel`.
 
         Raises:
           BadArgument: `item_id` is neither text nor bytes.
-          NotADeadLetter: there is no buried item of this id.
+          NotADeadLetter: there is no dead letter with this id.
         """
 
         def discard_dead_letter(attempt: Attempt, wanted: bytes, record: DeadLetterRecord) -> None:
@@ -246,7 +246,7 @@ class TenantDatabase:
                 raise NotADeadLetter(item=wanted.hex(), tenant=tuple(self.tenant), zone=zone)
             change(attempt, wanted, dead_letter)
 
-        # After an unknown result: another item of that name may have been buried since, and must stay.
+        # After an unknown result: another item of that name may have become a dead letter since, and must stay.
         self.shard.transact(
             body, applied=lambda tr: not _is_same_dead_letter(dead_letter, dead_letters.read(tr, location, wanted))
         )

@@ -86,7 +86,7 @@ class DrainResult:
         counters = {
             "completed": self.completed,
             "retried": self.retried,
-            "buried": self.dead_lettered,
+            "dead_lettered": self.dead_lettered,
             "dropped": self.dropped,
             "lost": self.lost,
         }

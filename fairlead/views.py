@@ -1,4 +1,4 @@
-"""What people and programs are shown of items: plain data, the payload unpacked."""
+"""Items as plain data for the command line, the dashboard and programs, with payloads unpacked."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -10,16 +10,18 @@ from fairlead.zones.layout import Tenant, ZoneLocation
 from fairlead.zones.queue import stored_item
 from fairlead.zones.queue.dead_letters import DeadLetter
 from fairlead.zones.queue.items import unpack_payload
-from fairlead.zones.records import GivenId, ItemRecord, Progress
+from fairlead.zones.records import DeadLetterRecord, GivenId, ItemRecord, Progress
 from fairlead.zones.shard import Shard
+
+LEASE_EXPIRED = "lapsed"  # As `DeadLetterRecord.reason` stores it.
 
 
 class State(Enum):
-    """What an item in its queue waits for."""
+    """The state of an item in its queue."""
 
-    VESTED = "vested"  # nothing: the next visit may take it
-    DELAYED = "delayed"  # its time, set by the enqueuer or by a retry
-    LEASED = "leased"  # a worker, which holds it until then and extends that while it lives
+    VESTED = "vested"  # due: the next dequeue may lease it
+    DELAYED = "delayed"  # not due yet, because of a delay or a backoff
+    LEASED = "leased"  # a worker holds its lease, and extends it while it lives
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +42,14 @@ class ItemView:
     error_count: int
     expiry_count: int
     last_error: str
-    progress: Progress | None  # as the last attempt told that told any
+    progress: Progress | None  # as the handler last reported it
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterView:
-    """An item that will not run again by itself, and why. Times in microseconds since the epoch.
+    """An item that failed for good, and why. Times in microseconds since the epoch.
 
-    `reason`: "error", it failed for good; "lapsed", its worker died or stalled while it ran alone.
+    `reason`: "error", its handler failed; "lease expired", its worker died or stalled while it ran isolated.
     """
 
     id: bytes
@@ -68,7 +70,7 @@ class DeadLetterView:
 def item_view(
     shard: Shard, tr: Reader, location: ZoneLocation, item_id: bytes, record: ItemRecord, *, now_us: int
 ) -> ItemView:
-    """Return the view of an item, its payload read by snapshot if it lies apart."""
+    """Return the view of an item. A payload that is stored apart is read by snapshot."""
     state = State.VESTED if record.vesting_us <= now_us else State.LEASED if record.lease_id else State.DELAYED
     return ItemView(
         id=item_id,
@@ -89,29 +91,34 @@ def item_view(
     )
 
 
-def dead_letter_view(shard: Shard, tr: Reader, buried: DeadLetter) -> DeadLetterView:
-    """Return the view of a buried item, its payload read by snapshot if it lies apart."""
-    location = shard.layout.location(buried.tenant, buried.zone)
-    item = buried.record.item
+def dead_letter_view(shard: Shard, tr: Reader, dead_letter: DeadLetter) -> DeadLetterView:
+    """Return the view of a dead letter. A payload that is stored apart is read by snapshot."""
+    location = shard.layout.location(dead_letter.tenant, dead_letter.zone)
+    item = dead_letter.record.item
     return DeadLetterView(
-        id=buried.id,
+        id=dead_letter.id,
         given_id=item.given_id,
         shard=shard.name,
-        tenant=buried.tenant,
-        zone=buried.zone,
+        tenant=dead_letter.tenant,
+        zone=dead_letter.zone,
         kind=item.kind,
-        payload=_payload(tr, location, buried.id, item),
-        reason=buried.record.reason,
-        error=buried.record.error,
-        traceback=buried.record.traceback,
+        payload=_payload(tr, location, dead_letter.id, item),
+        reason=reason_in_words(dead_letter.record),
+        error=dead_letter.record.error,
+        traceback=dead_letter.record.traceback,
         error_count=item.error_count,
         enqueued_us=item.enqueued_us,
-        dead_lettered_us=buried.record.dead_lettered_us,
+        dead_lettered_us=dead_letter.record.dead_lettered_us,
     )
 
 
+def reason_in_words(record: DeadLetterRecord) -> str:
+    """Return why an item became a dead letter; see `DeadLetterView.reason`."""
+    return "lease expired" if record.reason == LEASE_EXPIRED else record.reason
+
+
 def progress_in_words(progress: Progress) -> str:
-    """Return progress as people say it: "40 of 100, resizing"."""
+    """Return progress in words: "40 of 100, resizing"."""
     of = "" if progress.total is None else f" of {_number(progress.total)}"
     return f"{_number(progress.done)}{of}" + (f", {progress.note}" if progress.note else "")
 
@@ -121,7 +128,7 @@ def _number(number: float) -> str:
 
 
 def _payload(tr: Reader, location: ZoneLocation, item_id: bytes, record: ItemRecord) -> Any:
-    """Return a payload, read by snapshot if it lies apart; of one that is damaged, what is wrong."""
+    """Return a payload, read by snapshot if it is stored apart; for a damaged one, what is wrong with it."""
     try:
         return unpack_payload(stored_item.read_payload(tr, location, item_id, record))
     except PayloadDamaged as error:

@@ -44,10 +44,15 @@ def wrong(command: str) -> str | None:
         return None if all((ROOT / each.split("::")[0]).exists() for each in paths) else "no such test"
     if program == "python":
         return None if args[1] in ("pytest", "fairlead") or importlib.util.find_spec(args[1]) else "no such module"
-    if args[0] not in main.commands:
-        return None if args[0].startswith("-") else "no such command"
+    if args[0].startswith("-"):
+        return None
+    named: click.Command = main
+    while isinstance(named, click.Group):
+        if not args or args[0] not in named.commands:
+            return "no such command"
+        named = named.commands[args.pop(0)]
     try:
-        main.commands[args[0]].make_context(args[0], args[1:], resilient_parsing=False)
+        named.make_context(named.name, args, resilient_parsing=False)
     except click.exceptions.Exit:
         return None
     except click.UsageError as error:

@@ -68,7 +68,7 @@ class ServeResult:
         self.counts.update({each.value: count for each, count in found.items()})
         self.counts["missed_at_read"] += found[PointerOutcome.LEASED]
         self.counts["unreadable"] += sum(result.unreadable for result in results)
-        self.counts["buried"] += len(buried)
+        self.counts["dead_lettered"] += len(buried)
         self.counts["suspects"] += poison_candidates + sum(result.poison_candidates for result in results)
         self.counts["items"] += len(refs)
         self.dead_letters.update(buried)
@@ -84,7 +84,7 @@ class ServeResult:
         assert result.location is not None
         tenant, name = result.location.tenant, record.given_id
         log.error(
-            "item %s%s of kind %s of %s/%s is given up: %s; see fairlead buried",
+            "item %s%s of kind %s of %s/%s is given up: %s; see fairlead dead-letters list",
             item_id.hex(), "" if name is None else f" ({name!r})",
             escaped(record.kind), escaped(tenant.app) or "-", escaped(tenant.user), record.last_error,
         )  # fmt: skip
@@ -135,7 +135,7 @@ class ServeResult:
             conflicts=counts["conflicts"],
             waited_us=tuple(self.waited_us),
             tenants=self.tenants,
-            buried=counts["buried"],
+            dead_lettered=counts["dead_lettered"],
         )
 
 

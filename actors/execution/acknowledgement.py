@@ -27,7 +27,7 @@ from fairlead.zones.shard import Shard
 from fairlead.zones.top_level.part_writes import PartWrites
 from fairlead.zones.transaction_runner import Attempt
 
-Settled = list[tuple[HeldItem, str]]  # What became of each: completed, retried, buried, dropped, lost.
+Settled = list[tuple[HeldItem, str]]  # What became of each: completed, retried, dead_lettered, dropped, lost.
 
 
 def settle(
@@ -156,4 +156,4 @@ def _settle_failed(
         traceback=decision.traceback,
         now_us=now_us,
     )
-    return "buried"
+    return "dead_lettered"

@@ -90,4 +90,4 @@ def _is_store_away(decision: RetryDecision) -> bool:
 def _next_step(decision: RetryDecision) -> str:
     if decision.delay_us is not None:
         return f"is tried again in {decision.delay_us / 1e6:.1f} s"
-    return "is given up, and dropped" if decision.held.handler.drop else "is given up: see fairlead buried"
+    return "is given up, and dropped" if decision.held.handler.drop else "is given up: see fairlead dead-letters list"

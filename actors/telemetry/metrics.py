@@ -78,7 +78,7 @@ FAILED = Metric(
 )
 RETRIED = Metric("fairlead.items.retried", MetricType.COUNTER, "{item}", "Failed items that will run again.", _BY_KIND)
 DEAD_LETTERED = Metric(
-    "fairlead.items.buried", MetricType.COUNTER, "{item}", "Items that failed for good and are kept.", _BY_KIND
+    "fairlead.items.dead_lettered", MetricType.COUNTER, "{item}", "Items that failed for good and are kept.", _BY_KIND
 )
 DROPPED = Metric(
     "fairlead.items.dropped", MetricType.COUNTER, "{item}", "Items that failed for good and were deleted.", _BY_KIND
@@ -88,8 +88,8 @@ LOST = Metric(
     _BY_KIND,
 )  # fmt: skip
 EXPIRED = Metric(
-    "fairlead.items.lapsed", MetricType.COUNTER, "{item}",
-    "Items leased again because their worker died or stalled.", _BY_KIND,
+    "fairlead.lease.expiries", MetricType.COUNTER, "{lease}",
+    "Leases that expired because the worker died or stalled; the item was leased again.", _BY_KIND,
 )  # fmt: skip
 CONFLICTS = Metric(
     "fairlead.lease.conflicts", MetricType.COUNTER, "{conflict}",
@@ -138,7 +138,7 @@ METRICS_BY_NAME = {metric.name: metric for metric in METRICS}
 OUTCOME_METRICS = {
     "completed": COMPLETED,
     "retried": RETRIED,
-    "buried": DEAD_LETTERED,
+    "dead_lettered": DEAD_LETTERED,
     "dropped": DROPPED,
     "lost": LOST,
 }

@@ -3,6 +3,7 @@
 A hook of MkDocs. It stands beside the pages, and is not one of them.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -20,10 +21,14 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 def _all_commands() -> str:
     whole = click.Context(main, info_name="fairlead", terminal_width=WIDTH, **main.context_settings)
-    parts = [_section("fairlead", main, whole)]
-    for name, command in main.commands.items():
-        parts.append(_section(f"fairlead {name}", command, click.Context(command, info_name=name, parent=whole)))
-    return "\n".join(parts)
+    return "\n".join(_sections("fairlead", main, whole))
+
+
+def _sections(title: str, command: click.Command, context: click.Context) -> Iterator[str]:
+    """Yield the help of a command, and of the commands of a group."""
+    yield _section(title, command, context)
+    for name, each in command.commands.items() if isinstance(command, click.Group) else ():
+        yield from _sections(f"{title} {name}", each, click.Context(each, info_name=name, parent=context))
 
 
 def _section(title: str, command: click.Command, context: click.Context) -> str:

@@ -7,8 +7,8 @@ Read in this order:
     arguments      durations, payloads, ids: what is typed, checked
     fleet          run, submit
     items          enqueue, peek, cancel
-    dead_letters   buried, revive, discard
-    control        pause, resume, limit, weigh
+    dead_letters   dead-letters list, retry, discard
+    control        pause, resume, limit, set-weight
     log            log
     why            why
     overview       status, config
@@ -83,21 +83,17 @@ SECTIONS: dict[str, tuple[tuple[click.Command, str], ...]] = {
         (top.top, "show the same live in the terminal"),
         (log.log, "show what operators have done"),
     ),
-    "Failed items": (
-        (dead_letters.buried, "show items that failed for good"),
-        (dead_letters.revive, "put buried items back into their queues"),
-        (dead_letters.discard, "delete buried items"),
-    ),
-    "Steer a fleet that runs": (
+    "Failed items": ((dead_letters.dead_letters, "list, retry or discard items that failed for good"),),
+    "Control a running fleet": (
         (control.pause, "pause a tenant, a kind, a shard"),
-        (control.resume, "let what was paused go on"),
-        (control.limit, "limit how many of a tenant or a kind run and start"),
-        (control.weigh, "give a tenant more turns, or fewer"),
+        (control.resume, "resume a paused tenant, kind or shard"),
+        (control.limit, "limit how many items of a tenant or a kind run and start"),
+        (control.set_weight, "give a tenant a larger or smaller share"),
         (fleet.submit, "give a running fleet a handler"),
     ),
     "Stores": (
         (maintenance.check, "verify a store, and repair it"),
-        (quarantine.quarantine, "show damaged pairs that were set aside"),
+        (quarantine.quarantine, "show damaged records that were set aside"),
         (maintenance.backup, "write a store to a file"),
         (maintenance.restore, "restore a backup into an empty store"),
     ),

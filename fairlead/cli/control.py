@@ -1,4 +1,4 @@
-"""pause, resume, limit, weigh: what an operator says to a fleet that runs."""
+"""pause, resume, limit, set-weight: control of a running fleet."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from fairlead.zones.records import KindPolicy
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What is to be paused or resumed: exactly one of a tenant, a kind, a shard."""
+    """What a command pauses or resumes: exactly one of a tenant, a kind, a shard."""
 
     tenant: tuple[str, str] | None
     kind: str | None
@@ -24,18 +24,18 @@ class Scope:
 
     @property
     def answer(self) -> dict[str, Any]:
-        """What is named, for programs."""
+        """The scope as JSON shows it."""
         return {key: value for key in ("tenant", "kind", "shard") if (value := getattr(self, key)) is not None}
 
     @property
     def description(self) -> str:
-        """What is named, for people."""
+        """The scope as text shows it."""
         if self.tenant is not None:
             return f"tenant {'/'.join(self.tenant)}"
         return f"kind {self.kind}" if self.kind is not None else f"shard {self.shard}"
 
     def pause_and_resume(self, control: Control) -> tuple[Callable[[], None], Callable[[], None]]:
-        """Return what pauses it, and what lets it go on."""
+        """Return two functions: one pauses the scope, the other resumes it."""
         if self.tenant is not None:
             return partial(control.pause_tenant, *self.tenant), partial(control.resume_tenant, *self.tenant)
         if self.kind is not None:
@@ -45,12 +45,12 @@ class Scope:
 
 
 def scope_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command `--tenant`, `--kind` and `--shard`, one of which must be said, and pass it a `scope`."""
+    """Give a command `--tenant`, `--kind` and `--shard`, exactly one of which is required, and pass it a `scope`."""
 
     @click.option(
         "--tenant", nargs=2, metavar="APP/USER", help="A tenant, in all of its zones; also as two words, APP USER."
     )
-    @click.option("--kind", metavar="KIND", help="A kind, of all tenants, on every shard.")
+    @click.option("--kind", metavar="KIND", help="A kind, for all tenants, on every shard.")
     @click.option("--shard", metavar="NAME", help="A whole shard.")
     @accepts_store_options
     @wraps(command)
@@ -79,29 +79,35 @@ def scope_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @scope_options
 @json_option
 def pause(control: Control, scope: Scope) -> None:
-    """Start no more items of a tenant, of a kind, or from a shard. What runs goes on; enqueueing goes on."""
+    """Start no more items of a tenant, a kind or a shard. Running items continue; enqueueing continues."""
     pause, _ = scope.pause_and_resume(control)
     pause()
-    show({"paused": scope.answer}, lambda: [f"paused {scope.description}; what runs already goes on to its end"])
+    show(
+        {"paused": scope.answer}, lambda: [f"paused {scope.description}; items that already run continue to their end"]
+    )
 
 
 @click.command(epilog=example("fairlead resume --kind receipt --store embedded:./data"))
 @scope_options
 @json_option
 def resume(control: Control, scope: Scope) -> None:
-    """Let what was paused start again; its queues go on where they were."""
+    """Let a paused tenant, kind or shard start items again. Its queues continue where they stopped."""
     _, resume = scope.pause_and_resume(control)
     resume()
     show({"resumed": scope.answer}, lambda: [f"resumed {scope.description}"])
 
 
 @click.command(epilog=example("fairlead limit --kind receipt --max-running 3 --store embedded:./data"))
-@click.option("--tenant", nargs=2, metavar="APP/USER", help="A tenant, all of its items; also as two words, APP USER.")
-@click.option("--kind", metavar="KIND", help="A kind, of all tenants, in all of the fleet.")
-@click.option("--max-running", type=int, metavar="N", help="No more than N run at once.")
-@click.option("--per-second", type=float, metavar="R", help="No more than R start in a second.")
-@click.option("--burst", type=int, metavar="N", help="With --per-second: how many at once after a while without any.")
-@click.option("--off", is_flag=True, help="Limit it no more.")
+@click.option(
+    "--tenant", nargs=2, metavar="APP/USER", help="A tenant, for all of its items; also as two words, APP USER."
+)
+@click.option("--kind", metavar="KIND", help="A kind, for all tenants, in the whole fleet.")
+@click.option("--max-running", type=int, metavar="N", help="At most N run at once.")
+@click.option("--per-second", type=float, metavar="R", help="At most R start per second.")
+@click.option(
+    "--burst", type=int, metavar="N", help="With --per-second: how many may start at once after an idle time."
+)
+@click.option("--off", is_flag=True, help="Remove the limit.")
 @accepts_store_options
 @json_option
 def limit(
@@ -113,12 +119,12 @@ def limit(
     burst: int | None,
     off: bool,
 ) -> None:
-    """Limit how many items of a tenant or a kind run at once, and start in a second. What is not said is unlimited."""
+    """Limit how many items of a tenant or a kind run at once and start per second. Limits not named are removed."""
     scope = Scope(tenant, kind, None)
     if len(scope.answer) != 1:
         raise click.UsageError("Name a tenant, --tenant APP/USER, or a kind, --kind KIND.")
     if off == (max_running is not None or per_second is not None):
-        raise click.UsageError("Say --max-running N or --per-second R or both; or --off to limit it no more.")
+        raise click.UsageError("Give --max-running N or --per-second R or both; or --off to remove the limit.")
     if burst is not None and per_second is None:
         raise click.UsageError("--burst goes with --per-second.")
     app = store_options.app()
@@ -136,12 +142,12 @@ def limit(
     )
 
 
-@click.command(epilog=example("fairlead weigh 3 --tenant shop alice --store embedded:./data"))
+@click.command("set-weight", epilog=example("fairlead set-weight 3 --tenant shop alice --store embedded:./data"))
 @click.argument("weight", type=float)
 @click.option("--tenant", nargs=2, metavar="APP/USER", required=True, help="The tenant; also as two words, APP USER.")
 @accepts_store_options
 @json_option
-def weigh(store_options: StoreOptions, weight: float, tenant: tuple[str, str]) -> None:
-    """Let a tenant take WEIGHT times the items of others where all have work waiting; 1 is what all have."""
+def set_weight(store_options: StoreOptions, weight: float, tenant: tuple[str, str]) -> None:
+    """Set a tenant's share: WEIGHT times the items of a tenant with weight 1, while both have items waiting."""
     store_options.app().control.set_weight(*tenant, weight)
-    show({"tenant": tenant, "weight": weight}, lambda: [f"tenant {'/'.join(tenant)} weighs {weight:g}"])
+    show({"tenant": tenant, "weight": weight}, lambda: [f"tenant {'/'.join(tenant)} has weight {weight:g}"])

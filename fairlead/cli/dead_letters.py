@@ -1,4 +1,4 @@
-"""buried, revive, discard: items that will not run again by themselves."""
+"""dead-letters list, retry, discard: items that failed for good."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,14 +16,14 @@ from fairlead.dead_letters import BulkResult, discard_all, retry_all
 from fairlead.formatting import ago
 from fairlead.tenant_database import TenantDatabase
 from fairlead.views import DeadLetterView, dead_letter_view
-from fairlead.zones.queue import dead_letters as graves
+from fairlead.zones.queue import dead_letters as stored
 from fairlead.zones.queue.dead_letter_search import DeadLetterFilter
 from fairlead.zones.shard import Shard
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which buried items a command is about: one of a tenant, or all that are sought."""
+    """Which dead letters a command changes: one item of a tenant, or all that match `criteria`."""
 
     app: App
     database: TenantDatabase | None
@@ -33,36 +33,43 @@ class Selection:
     dry_run: bool
 
 
-@click.command(epilog=example("fairlead buried --traceback --store embedded:./data"))
+@click.group("dead-letters")
+def dead_letters() -> None:
+    """List, retry or discard dead letters: items that failed for good, kept with their errors."""
+
+
+@dead_letters.command("list", epilog=example("fairlead dead-letters list --traceback --store embedded:./data"))
 @click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many of each shard.")
 @click.option("--traceback", is_flag=True, help="Show tracebacks; --json always does.")
 @accepts_store_options
 @json_option
-def buried(store_options: StoreOptions, limit: int, traceback: bool) -> None:
-    """Show the buried items of all tenants, oldest first: those that failed for good, with their errors."""
+def list_(store_options: StoreOptions, limit: int, traceback: bool) -> None:
+    """List the dead letters of all tenants with their errors, oldest first."""
     app = store_options.app()
     items = [item for name in app.shards for item in _dead_letters_of(app.shards[name], limit)]
     now_us = app.clock.now_us()
-    columns = ("buried", "reason", "#errors", "item")
+    columns = ("failed", "reason", "#errors", "item")
 
     def tracebacks() -> list[str]:
         return [f"\n{item.id.hex()}\n{item.traceback}" for item in items if traceback and item.traceback]
 
     show(
-        {"buried": [dead_letter_answer(item) for item in items]},
-        lambda: [stacked(columns, (_row(item, now_us) for item in items)), f"{len(items)} buried items", *tracebacks()],
+        {"dead_letters": [dead_letter_answer(item) for item in items]},
+        lambda: [stacked(columns, (_row(item, now_us) for item in items)), _count(len(items)), *tracebacks()],
     )
 
 
 def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command an ITEM or what is sought instead, and pass it a `selection`."""
+    """Give a command an ITEM argument and filter options, and pass it a `selection`."""
 
     @click.argument("item", required=False)
-    @click.option("--kind", metavar="KIND", help="Of this kind.")
-    @click.option("--error", metavar="TEXT", help="Whose error contains this.")
-    @click.option("--before", type=Before(), metavar="TIME", help="Buried before: 2h ago, or ISO 8601 with its offset.")
-    @click.option("--all", "everything", is_flag=True, help="All there are.")
-    @click.option("--dry-run", is_flag=True, help="Change nothing, and say how many it would be.")
+    @click.option("--kind", metavar="KIND", help="Only this kind.")
+    @click.option("--error", metavar="TEXT", help="Only items whose error contains TEXT.")
+    @click.option(
+        "--before", type=Before(), metavar="TIME", help="Only items that failed before TIME: 2h ago, or ISO 8601."
+    )
+    @click.option("--all", "everything", is_flag=True, help="All dead letters.")
+    @click.option("--dry-run", is_flag=True, help="Count the items, and change nothing.")
     @optional_tenant_options
     @wraps(command)
     def with_selection(
@@ -86,12 +93,12 @@ def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
         criteria = DeadLetterFilter(kind, tenant, zone if named_zone else None, error, before_us, shard)
         by_more_than_owner = criteria._replace(tenant=None, zone=None, shard=None) != DeadLetterFilter()
         if item is not None and (everything or dry_run or by_more_than_owner):
-            raise click.UsageError("Name an ITEM, or say which ones with --kind, --error, --before or --all.")
+            raise click.UsageError("Name an ITEM, or select items with --kind, --error, --before or --all.")
         if item is not None and database is None:
             raise click.UsageError("Name the item's tenant, --tenant APP/USER, or local items, --local KIND.")
         if item is None and everything == (criteria != DeadLetterFilter()):
             raise click.UsageError(
-                "Name an ITEM and its tenant; or say which ones with --kind, --tenant, --local, --zone, --error,"
+                "Name an ITEM and its tenant; or select items with --kind, --tenant, --local, --zone, --error,"
                 " --before; or --all."
             )
         return command(*args, selection=Selection(app, database, item, zone, criteria, dry_run), **options)
@@ -99,27 +106,32 @@ def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return with_selection
 
 
-@click.command(epilog=example("fairlead revive --kind receipt --error 'timed out' --dry-run --store embedded:./data"))
+@dead_letters.command(
+    epilog=example("fairlead dead-letters retry --kind receipt --error 'timed out' --dry-run --store embedded:./data")
+)
 @filter_options
 @json_option
-def revive(selection: Selection) -> None:
-    """Put buried items back into their queues, due now, their errors forgotten: an ITEM of a tenant, or many.
+def retry(selection: Selection) -> None:
+    """Put dead letters back into their queues, due now, with all their attempts: one ITEM of a tenant, or many.
 
-    Many are revived some hundred at a time; broken off, it goes on with what is left when it is called again.
+    Many items are retried two hundred per transaction. If the command is interrupted, run it again: it continues with
+    the items that are still dead letters.
     """
     if selection.item is not None and selection.database is not None:
         of_tenant, by = selection.database, selection.app.operator
         with_id(selection.item, lambda item_id: of_tenant.retry_dead_letter(item_id, zone=selection.zone, by=by))
-        show({"revived": selection.item}, lambda: [f"revived {selection.item}"])
+        show({"retried": selection.item}, lambda: [f"retried {selection.item}"])
         return
-    _bulk(selection, retry_all, "revived")
+    _bulk(selection, retry_all, "retried")
 
 
-@click.command(epilog=example("fairlead discard --kind receipt --before 30d --dry-run --store embedded:./data"))
+@dead_letters.command(
+    epilog=example("fairlead dead-letters discard --kind receipt --before 30d --dry-run --store embedded:./data")
+)
 @filter_options
 @json_option
 def discard(selection: Selection) -> None:
-    """Delete buried items for good: an ITEM of a tenant, or many; see revive."""
+    """Delete dead letters for good: one ITEM of a tenant, or many; the options are those of `retry`."""
     if selection.item is not None and selection.database is not None:
         of_tenant, by = selection.database, selection.app.operator
         with_id(selection.item, lambda item_id: of_tenant.discard_dead_letter(item_id, zone=selection.zone, by=by))
@@ -132,24 +144,28 @@ def _bulk(selection: Selection, bulk_operation: Callable[..., BulkResult], done:
     app, dry_run = selection.app, selection.dry_run
     with progress(done) as advance:
 
-        def tell(result: BulkResult) -> bool:
+        def report(result: BulkResult) -> bool:
             advance(result.count, None)
             return True
 
-        found = bulk_operation(app.shards, selection.criteria, app.operator, dry_run=dry_run, go_on=tell)
-    said = f"would be {done}: nothing was changed" if dry_run else done
+        found = bulk_operation(app.shards, selection.criteria, app.operator, dry_run=dry_run, go_on=report)
+    outcome = f"would be {done}: nothing was changed" if dry_run else done
     counts = [(kind, count) for kind, count in sorted(found.by_kind.items())]
     show(
         {done: 0 if dry_run else found.count, "found": found.count, "by_kind": found.by_kind, "dry_run": dry_run},
-        lambda: [*([table(("kind", "#items"), counts)] if counts else []), f"{found.count:,} buried items {said}"],
+        lambda: [*([table(("kind", "#items"), counts)] if counts else []), f"{_count(found.count)} {outcome}"],
     )
 
 
-def _dead_letters_of(shard: Shard, items_max: int) -> list[DeadLetterView]:
+def _count(number: int) -> str:
+    return f"{number:,} dead letter{'' if number == 1 else 's'}"
+
+
+def _dead_letters_of(shard: Shard, limit: int) -> list[DeadLetterView]:
     return shard.transact(
         lambda attempt: [
             dead_letter_view(shard, attempt.tr, each)
-            for each in graves.listing(attempt.tr, shard.layout, items_max=items_max)
+            for each in stored.listing(attempt.tr, shard.layout, items_max=limit)
         ]
     )
 

@@ -35,7 +35,7 @@ from fairlead.telemetry.fleet_metrics import FleetMetrics, export_fleet_metrics
 from fairlead.telemetry.logs import log_to_stderr
 
 LINE_S = 0.5  # How often the live line is drawn, and a signal, or the loss of the fleet, looked for.
-ALWAYS_SHOWN = ("completed", "retried", "buried", "dropped", "lost", "held")  # Always shown, zeros too.
+ALWAYS_SHOWN = ("completed", "retried", "dead_lettered", "dropped", "lost", "held")  # Always shown, zeros too.
 
 
 @click.command(epilog=example("fairlead run shop:app --host threads --set consumer.slots=32"))
@@ -87,7 +87,7 @@ def run(
 @click.option("--timeout", type=float, default=3600.0, show_default=True, help="Seconds that one attempt may take.")
 @click.option("--max-running", type=int, help="How many may run at once in a consumer.")
 @click.option("--transactional", is_flag=True, help="Its effects commit together with the completion.")
-@click.option("--drop", is_flag=True, help="An item that failed for good is deleted instead of buried.")
+@click.option("--drop", is_flag=True, help="An item that failed for good is deleted, and no dead letter is kept.")
 @accepts_store_options
 @json_option
 def submit(store_options: StoreOptions, function: str, kind: str, **options: Any) -> None:
@@ -218,4 +218,4 @@ def _kinds_in_words(app: App, reference: str) -> str:
 
 
 def _line(counts: dict[str, int]) -> str:
-    return "  ".join(f"{name} {counts.get(name, 0):,}" for name in ALWAYS_SHOWN)
+    return "  ".join(f"{name.replace('_', '-')} {counts.get(name, 0):,}" for name in ALWAYS_SHOWN)

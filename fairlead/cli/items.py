@@ -69,7 +69,7 @@ def peek(database: TenantDatabase, limit: int, vested: bool, zone: str) -> None:
     """Show the first items of a queue, in the order in which they will run; changes nothing."""
     now_us = database.shard.clock.now_us()
     items = database.peek(limit, vested_only=vested, zone=zone)
-    columns = ("state", "#prio", "waits", "#errors", "#lapses", "item")
+    columns = ("state", "#prio", "waits", "#errors", "#expiries", "item")
     count = database.count(zone=zone)
     show(
         {"items": [item_answer(item) for item in items], "count": count},

@@ -17,13 +17,13 @@ from fairlead.formatting import ago, iso_time
 @accepts_store_options
 @json_option
 def log(store_options: StoreOptions, limit: int) -> None:
-    """Show what operators have done, the latest first: who has paused, limited, weighed, revived, discarded, cancelled.
+    """Show the audit log, the latest first: who paused, limited, weighted, retried, discarded, cancelled, and when.
 
-    It is written down in the transaction that does it, from the command line and the dashboard alike.
+    The command line and the dashboard write each entry in the transaction of the action.
     """
     app = store_options.app()
     merged_entries = read_log(app.shards, entries_max=limit)
-    show({"deeds": [_answer(each) for each in merged_entries]}, lambda: _lines(app, merged_entries))
+    show({"entries": [_answer(each) for each in merged_entries]}, lambda: _lines(app, merged_entries))
 
 
 def _answer(merged_entry: MergedEntry) -> dict[str, object]:
@@ -32,7 +32,7 @@ def _answer(merged_entry: MergedEntry) -> dict[str, object]:
         "done": iso_time(audit_entry.done_us),
         "by": audit_entry.by,
         "through": audit_entry.through,
-        "what": audit_entry.what,
+        "what": merged_entry.action,
         "to": audit_entry.to,
         "count": merged_entry.items,
         "ended": merged_entry.ended,
@@ -41,12 +41,21 @@ def _answer(merged_entry: MergedEntry) -> dict[str, object]:
 
 
 def _what(merged_entry: MergedEntry) -> str:
-    return merged_entry.audit_entry.what if merged_entry.ended else f"{merged_entry.audit_entry.what}: {NOT_ENDED}"
+    return merged_entry.action if merged_entry.ended else f"{merged_entry.action}: {NOT_ENDED}"
 
 
 def _lines(app: App, merged_entries: list[MergedEntry]) -> Iterator[str | Table]:
     now_us = app.clock.now_us()
-    rows = ((ago(each.audit_entry.done_us, now_us), each.audit_entry.by, each.audit_entry.through, _what(each),
-    each.target,
-             each.items, ", ".join(each.shards)) for each in merged_entries)  # fmt: skip
+    rows = (
+        (
+            ago(each.audit_entry.done_us, now_us),
+            each.audit_entry.by,
+            each.audit_entry.through,
+            _what(each),
+            each.target,
+            each.items,
+            ", ".join(each.shards),
+        )
+        for each in merged_entries
+    )
     yield table(("done", "by", "through", "what", "to", "#items", "shards"), rows)

@@ -186,7 +186,7 @@ def _answer(name: str, report: Report) -> dict[str, Any]:
         "healthy": report.healthy,
         "zones": report.zones,
         "items": report.items,
-        "buried": report.dead_letters,
+        "dead_letters": report.dead_letters,
         "pointers": report.pointers,
         "newer": report.newer,
         "unknown": report.unknown,
@@ -213,7 +213,7 @@ def _finding_answer(finding: Finding) -> dict[str, Any]:
 
 
 def _lines(reports: Mapping[str, Report], healthy: bool) -> Iterator[str | Table]:
-    columns = ("shard", "#zones", "#items", "#buried", "#pointers", "#findings", "#done", "left alone")
+    columns = ("shard", "#zones", "#items", "#dead letters", "#pointers", "#findings", "#done", "left alone")
     yield table(columns, (_row(name, report) for name, report in reports.items()))
     findings = [(name, finding) for name, report in reports.items() for finding in report.findings]
     if findings:

@@ -99,7 +99,7 @@ def item_answer(item: ItemView) -> dict[str, Any]:
         "enqueued": iso_time(item.enqueued_us),
         "vests": iso_time(item.vesting_us),
         "errors": item.error_count,
-        "lapses": item.expiry_count,
+        "expiries": item.expiry_count,
         "last_error": item.last_error,
         "progress": progress_answer(item.progress),
     }
@@ -113,7 +113,7 @@ def progress_answer(progress: records.Progress | None) -> dict[str, Any] | None:
 
 
 def dead_letter_answer(item: DeadLetterView) -> dict[str, Any]:
-    """Return a buried item as JSON shows it."""
+    """Return a dead letter as JSON shows it."""
     return {
         "item": item.id.hex(),
         "given_id": item.given_id,
@@ -128,11 +128,11 @@ def dead_letter_answer(item: DeadLetterView) -> dict[str, Any]:
         "traceback": item.traceback,
         "errors": item.error_count,
         "enqueued": iso_time(item.enqueued_us),
-        "buried": iso_time(item.dead_lettered_us),
+        "dead_lettered": iso_time(item.dead_lettered_us),
     }
 
 
 def item_text(item: ItemView | DeadLetterView, *more: str) -> str:
-    """Return an item line by line: its id, whole, for `cancel` or `revive`; its name; kind and payload; and `more`."""
+    """Return an item line by line: its whole id, for other commands; its name; kind and payload; and `more`."""
     name = "" if item.given_id is None else repr(item.given_id)
     return "\n".join(filter(None, (item.id.hex(), name, f"{item.kind} {payload_text(item.payload)}", *more)))

@@ -27,7 +27,7 @@ from fairlead.zones.top_level.sessions import SessionRecord
 @json_option
 @click.pass_context
 def status(ctx: click.Context, store_options: StoreOptions) -> None:
-    """Show shards, depth by kind, active zones, the oldest waiting item, buried items, consumers; changes nothing."""
+    """Show shards, depth by kind, active zones, the oldest waiting item, dead letters, consumers; changes nothing."""
     app = store_options.app()
     errors: dict[str, Exception] = {}
     found = [_read_status(app.shards, name, url, errors) for name, url in app.shards.urls.items()]
@@ -87,7 +87,7 @@ def _answer(each: ShardStatus) -> dict[str, Any]:
             "oldest_waits_s": None if held_us is None else (each.now_us - held_us) / 1e6,
             "at_least": not each.waits.blocked_whole,
         },
-        "buried": each.dead_letters,
+        "dead_letters": each.dead_letters,
         "unreadable_queues": each.unreadable,
         "set_aside": each.quarantined,
         "consumers": [
@@ -131,7 +131,7 @@ def _answer_stall(stall: Stall) -> dict[str, Any]:
 
 
 def _lines(found: Sequence[ShardStatus], errors: Mapping[str, Exception]) -> Iterator[str | Table]:
-    columns = ("shard", "store", "#items", "#active zones", "#with work", "oldest waits", "#buried", "#consumers")
+    columns = ("shard", "store", "#items", "#active zones", "#with work", "oldest waits", "#dead letters", "#consumers")
     yield table(columns, (_row(each) for each in found))
     for name, error in errors.items():
         yield f"{name}: {sentence_of(error)}"
@@ -198,7 +198,7 @@ def _policies(each: ShardStatus) -> Iterator[str]:
         if own.is_limited:
             yield f"{each.name}: tenant {app}/{user}: {limit_in_words(own)}"
         if own.weight != 1:
-            yield f"{each.name}: tenant {app}/{user} weighs {own.weight:g}"
+            yield f"{each.name}: tenant {app}/{user} has weight {own.weight:g}"
 
 
 def _row(each: ShardStatus) -> tuple[object, ...]:

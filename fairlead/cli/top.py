@@ -104,14 +104,14 @@ def _head(summary: Summary) -> RenderableType:
     if summary.blocked_oldest_us is not None:
         more = "" if summary.blocked_whole else "+"
         held = f"{summary.blocked:,}{more}, for {_for_how_long(summary.blocked_oldest_us, summary.now_us)}"
-    buried = f"{summary.dead_letters:,}" + ("+" if summary.dead_letters >= COUNTED_MAX else "")
+    dead_letters = f"{summary.dead_letters:,}" + ("+" if summary.dead_letters >= COUNTED_MAX else "")
     figures = (
         ("items", f"{summary.waiting:,}"),
         ("oldest waits", oldest),
         ("held back", held),
         ("running", f"{summary.running:,}"),
         ("completed/s", f"{summary.completed_per_s:,.1f}"),
-        ("buried", buried),
+        ("dead letters", dead_letters),
         ("consumers", f"{summary.consumers:,}"),
     )
     said = [Text.assemble((f"{name} ", "dim"), (figure, "bold")) for name, figure in figures]
@@ -131,7 +131,7 @@ def _kinds(kinds: Iterable[KindSummary], per_min: dict[str, int]) -> Table:
             each.waiting,
             per_min.get(each.kind, 0),
             each.rollup.retried + each.rollup.lost,
-            each.rollup.buried + each.rollup.dropped,
+            each.rollup.dead_lettered + each.rollup.dropped,
             each.consumer_count,
             "paused" if each.paused else "nobody knows it" if each.unserved else "",
         )
@@ -196,10 +196,11 @@ def _answer(app: App, summary: Summary) -> dict[str, Any]:
         },
         "running": summary.running,
         "completed_per_s": round(summary.completed_per_s, 2),
-        "buried": summary.dead_letters,
+        "dead_letters": summary.dead_letters,
         "consumers": summary.consumers,
         "concerns": [
-            {"weight": each.severity.name.lower(), "said": each.message, "do": each.do} for each in summary.concerns
+            {"severity": each.severity.name.lower(), "message": each.message, "do": each.do}
+            for each in summary.concerns
         ],
         "kinds": [
             {
@@ -210,7 +211,7 @@ def _answer(app: App, summary: Summary) -> dict[str, Any]:
                 "completed": each.rollup.completed,
                 "retried": each.rollup.retried,
                 "lost": each.rollup.lost,
-                "buried": each.rollup.buried,
+                "dead_lettered": each.rollup.dead_lettered,
                 "dropped": each.rollup.dropped,
             }
             for each in kinds_of(summary.statuses, summary.activity, summary.now_us)

@@ -65,7 +65,7 @@ def _answer_attempts(attempts: Attempts) -> dict[str, Any]:
         "raised": attempts.raised,
         "died": attempts.died,
         "lease_lost": attempts.lease_lost,
-        "given_back": attempts.return_count,
+        "returned": attempts.return_count,
         "last_error": attempts.last_error,
         "last_traceback": attempts.last_traceback,
     }
@@ -83,7 +83,7 @@ def _lines(said: Explanation) -> Iterator[str]:
         each = said.attempts
         yield (
             f"attempts so far: {each.raised} raised an error, {each.died} died with their worker,"
-            f" {each.lease_lost} lost their lease, {each.return_count} were given back"
+            f" {each.lease_lost} lost their lease, {each.return_count} were returned"
         )
         if each.last_error:
             yield f"last error: {each.last_error}"

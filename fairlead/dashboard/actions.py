@@ -1,7 +1,7 @@
-"""What each button does: what it is called, what it asks first, and the deed itself.
+"""What each button does: its confirmation question, and the action itself.
 
-An action is made from a query, the same for the page that asks and for the form that says yes. Whoever says yes is
-written down with it (`fairlead.zones.reporting.audit_log`).
+An action is made from a query, the same for the confirmation page and for the form that confirms. The audit log names
+the operator who confirmed (`fairlead.zones.reporting.audit_log`).
 """
 
 from collections.abc import Callable
@@ -18,8 +18,8 @@ from fairlead.zones.errors import BadArgument
 from fairlead.zones.layout import DEFAULT_ZONE
 from fairlead.zones.queue.dead_letter_search import DeadLetterFilter
 
-BULK_US = 5_000_000  # How long a bulk goes on for one click; then it says how many are done, and that there are more.
-COUNTED_MAX = 2_000  # Items, and some more graves, that are counted before it is asked: what a tenth of a second takes.
+BULK_US = 5_000_000  # A bulk operation runs so long for one click; then it reports how many are done.
+COUNTED_MAX = 2_000  # Counted for the confirmation page; takes a tenth of a second.
 SCANNED_MAX = 5_000
 
 
@@ -27,8 +27,11 @@ SCANNED_MAX = 5_000
 class Action:
     """Something that an operator can do.
 
-    `question`, and what `about` returns: what is asked first. `button`: what says yes. `irreversible`: whether it
-    cannot be taken back. `do`: does it, and says what was done.
+    Attributes:
+      question: the title of the confirmation page; `about` returns the text below.
+      button: the label of the button that confirms.
+      irreversible: whether the action cannot be undone.
+      do: runs the action, and returns what was done, in words.
     """
 
     question: str
@@ -39,18 +42,18 @@ class Action:
 
 
 def action_of(app: App, what: str, query: Query) -> Action:
-    """Return the action that a link means.
+    """Return the action that a link names.
 
     Raises:
-      BadArgument: it means none.
+      BadArgument: there is no such action.
     """
     if what in ("pause", "resume"):
         return _pause_or_resume(app, what, query)
-    if what in ("revive", "discard", "cancel") and query.get("id"):
+    if what in ("retry", "discard", "cancel") and query.get("id"):
         return _item_action(app, what, query)
-    if what in ("revive", "discard") and query.get("many"):
+    if what in ("retry", "discard") and query.get("many"):
         return _bulk_action(app, what, query)
-    raise BadArgument(argument="action", value=what, allowed="pause, resume, revive, discard, cancel")
+    raise BadArgument(argument="action", value=what, allowed="pause, resume, retry, discard, cancel")
 
 
 def _pause_or_resume(app: App, what: str, query: Query) -> Action:
@@ -80,11 +83,9 @@ def _pause_or_resume(app: App, what: str, query: Query) -> Action:
             (control.pause_tenant if is_pause else control.resume_tenant)(*tenant)
 
     if is_pause:
-        about = (
-            f"No more of its items start, {scope}, within a second. What runs goes on to its end; enqueueing goes on."
-        )
+        about = f"Within a second, no more of its items start, {scope}. Running items continue; enqueueing continues."
     else:
-        about = f"Its items start again, {scope}, where they were."
+        about = f"Its items start again, {scope}."
 
     def run(operator: Operator) -> str:
         do(operator)
@@ -97,13 +98,13 @@ def _item_action(app: App, what: str, query: Query) -> Action:
     database = database_of(app, query)
     zone, item_id = query.get("zone") or DEFAULT_ZONE, id_of(query["id"])
     about = {
-        "revive": "It goes back into its queue, due now, its attempts forgotten.",
+        "retry": "It goes back into its queue, due now, with all its attempts.",
         "discard": "It is deleted for good, with its payload and its traceback.",
-        "cancel": "It is deleted from its queue. If it runs now, its end is lost: what it has done so far stays done.",
+        "cancel": "It is deleted from its queue. If it runs now, it cannot complete; effects so far remain.",
     }[what]
-    done = {"revive": "Revived", "discard": "Discarded", "cancel": "Cancelled"}[what]
+    done = {"retry": "Retried", "discard": "Discarded", "cancel": "Cancelled"}[what]
     operation = {
-        "revive": database.retry_dead_letter,
+        "retry": database.retry_dead_letter,
         "discard": database.discard_dead_letter,
         "cancel": database.cancel,
     }[what]
@@ -113,16 +114,16 @@ def _item_action(app: App, what: str, query: Query) -> Action:
         return f"{done} item {item_id.hex()} of {owner(database.tenant)}."
 
     question = f"{what.capitalize()} item {item_id.hex()[:8]} of {owner(database.tenant)}?"
-    return Action(question, lambda: about, f"{what.capitalize()} it", what != "revive", do)
+    return Action(question, lambda: about, f"{what.capitalize()} it", what != "retry", do)
 
 
 def _bulk_action(app: App, what: str, query: Query) -> Action:
     criteria = filter_of(query)
-    bulk_operation: Any = retry_all if what == "revive" else discard_all
-    meant = (
-        "all buried items"
+    bulk_operation: Any = retry_all if what == "retry" else discard_all
+    selected = (
+        "all dead letters"
         if criteria == DeadLetterFilter()
-        else f"all buried items of {target_text(filter_as_target(criteria))}"
+        else f"all dead letters of {target_text(filter_as_target(criteria))}"
     )
 
     def few(result: BulkResult) -> bool:
@@ -132,10 +133,9 @@ def _bulk_action(app: App, what: str, query: Query) -> Action:
         would: BulkResult = bulk_operation(app.shards, criteria, app.operator, dry_run=True, go_on=few)
         more = "" if would.complete else " or more"
         by_kind = ", ".join(f"{number:,} {kind}" for kind, number in would.by_kind.most_common(8))
-        becomes = "go back into their queues, due now" if what == "revive" else "are deleted for good, with payloads"
-        return f"{would.count:,}{more} items {becomes}{f': {by_kind}' if by_kind else ''}."
+        return f"{_outcome(what, would.count, more)}{f': {by_kind}' if by_kind else ''}."
 
-    done = "Revived" if what == "revive" else "Discarded"
+    done = "Retried" if what == "retry" else "Discarded"
 
     def do(operator: Operator) -> str:
         until_us = app.clock.now_us() + BULK_US
@@ -144,6 +144,15 @@ def _bulk_action(app: App, what: str, query: Query) -> Action:
             return app.clock.now_us() < until_us
 
         result: BulkResult = bulk_operation(app.shards, criteria, operator, go_on=go_on)
-        return f"{done} {result.count:,} items.{'' if result.complete else ' There may be more: do it again.'}"
+        return f"{done} {result.count:,} items.{'' if result.complete else ' There may be more: repeat the action.'}"
 
-    return Action(f"{what.capitalize()} {meant}?", about, f"{what.capitalize()} them", what == "discard", do)
+    return Action(f"{what.capitalize()} {selected}?", about, f"{what.capitalize()} them", what == "discard", do)
+
+
+def _outcome(what: str, count: int, more: str) -> str:
+    if what == "retry":
+        goes = "item goes back into its queue" if count == 1 and not more else "items go back into their queues"
+        return f"{count:,}{more} {goes}, due now"
+    is_one = count == 1 and not more
+    goes = "item is deleted for good, with its payload" if is_one else "items are deleted for good, with payloads"
+    return f"{count:,}{more} {goes}"

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from fairlead.app import App
-from fairlead.audit_log import NOT_ENDED, merge_entries
-from fairlead.explanation import Cause, Explanation
+from fairlead.audit_log import ITEM_ACTIONS, NOT_ENDED, merge_entries
+from fairlead.explanation import RETRY_HINT, Cause, Explanation
 from fairlead.queries.activity import (
     SHOWN_MAX,
     RunningItem,
@@ -167,7 +167,7 @@ def dead_letters(app: App, query: Query) -> Context:
     seen = [each for each in query_each_shard(app.shards, query_shard) if wanted in (None, "", each.shard)]
     return {
         "seen": seen,
-        "sought": criteria,
+        "criteria": criteria,
         "query": {
             key: value
             for key, value in query.items()
@@ -185,7 +185,14 @@ def item(app: App, query: Query) -> Context:
     zone = check_name("zone", query.get("zone") or DEFAULT_ZONE)
     item_id = id_of(query.get("id", ""))
     found = read_item(database.shard, database.tenant, zone, item_id)
-    return {"found": found, "tenant": database.tenant, "shard": database.shard.name, "zone": zone, "id": item_id}
+    return {
+        "found": found,
+        "retry_hint": RETRY_HINT,
+        "tenant": database.tenant,
+        "shard": database.shard.name,
+        "zone": zone,
+        "id": item_id,
+    }
 
 
 def search(app: App, query: Query) -> Context:
@@ -210,7 +217,8 @@ def log(app: App, query: Query) -> Context:
         "seen": seen,
         "rows": rows,
         "not_ended": NOT_ENDED,
-        "deeds_max": AUDIT_ENTRIES_PER_PAGE,
+        "item_actions": ITEM_ACTIONS,
+        "entries_max": AUDIT_ENTRIES_PER_PAGE,
         "now_us": app.clock.now_us(),
     }
 
@@ -224,7 +232,7 @@ PAGES = {
         Page("/kinds", "kinds.html", "kinds", kinds),
         Page("/running", "running.html", "running", running),
         Page("/delayed", "delayed.html", "delayed", delayed),
-        Page("/buried", "buried.html", "buried", dead_letters),
+        Page("/dead-letters", "dead_letters.html", "dead-letters", dead_letters),
         Page("/item", "item.html", "", item),
         Page("/search", "search.html", "", search),
         Page("/log", "log.html", "log", log),
@@ -249,7 +257,7 @@ def database_of(app: App, query: Query) -> TenantDatabase:
 
 
 def filter_of(query: Query) -> DeadLetterFilter:
-    """Return which buried items a query means.
+    """Return which dead letters a query selects.
 
     Raises:
       BadArgument: it names half a tenant, or one that cannot be.

@@ -111,7 +111,7 @@ class Site:
             {
                 "notice": "", "nav": "", **context,
                 "visitor": visitor, "can_log_out": self._access.wants_token, "read_only": self._access.read_only,
-                "form_word": self._access.csrf_token, "here": _here(request), "live_at": _live_at(request, status),
+                "csrf_token": self._access.csrf_token, "here": _here(request), "live_at": _live_at(request, status),
             }
         )  # fmt: skip
         return HTMLResponse(text, status_code=status)
@@ -152,7 +152,7 @@ class Site:
         given = template.new_context({**context, "read_only": self._access.read_only})
         return "".join(template.blocks["live"](given))
 
-    # --- Deeds ---
+    # --- Actions ---
 
     def _ask(self, request: Request) -> Response:
         what, query = request.path_params["what"], dict(request.query_params)
@@ -171,7 +171,7 @@ class Site:
     async def _do(self, request: Request) -> Response:
         form = await _form(request)
         visitor: Visitor = request.scope[VISITOR]
-        if not visitor.by_header and not self._access.is_valid_csrf_token(form.get("word", "")):
+        if not visitor.by_header and not self._access.is_valid_csrf_token(form.get("csrf_token", "")):
             return PlainTextResponse(
                 "This form is not from this server's pages, or from before it was started anew: load the page again.\n",
                 status_code=403,

@@ -140,7 +140,7 @@ def chart_data(found: Sequence[Activity], now_us: int) -> ChartData:
         numbers.times_s.append(number * INTERVAL_US // 1_000_000)
         numbers.completed_per_s.append(round(total.completed / seconds, 2))
         numbers.retried_per_s.append(round((total.retried + total.lost) / seconds, 2))
-        numbers.failed_per_s.append(round((total.buried + total.dropped) / seconds, 2))
+        numbers.failed_per_s.append(round((total.dead_lettered + total.dropped) / seconds, 2))
         known = [sum(slot.waiting.values()) for slot in some if slot.waiting is not None]
         numbers.waiting.append(sum(known) if known else None)
         end_us = (number + 1) * INTERVAL_US

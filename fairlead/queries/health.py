@@ -77,8 +77,8 @@ def _of(result: ShardResult[ShardStatus]) -> Iterable[Concern]:
         yield Concern(Severity.CARE, f"{message} minute, on {hosts}", "/")
     if status.dead_letters:
         more = " or more" if status.dead_letters >= COUNTED_MAX else ""
-        items = "item is" if status.dead_letters == 1 else "items are"
-        yield Concern(Severity.CARE, f"{status.dead_letters:,}{more} {items} buried on shard {name}", "/buried")
+        noun = "dead letter" if status.dead_letters == 1 else "dead letters"
+        yield Concern(Severity.CARE, f"{status.dead_letters:,}{more} {noun} on shard {name}", "/dead-letters")
     yield from _damaged(name, status)
     yield from _decided(name, status)
 

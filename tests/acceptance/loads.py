@@ -124,7 +124,7 @@ def assert_nothing_left(app: App, *, within_s: float = 20.0) -> None:
 
 
 def left_over(app: App) -> list[tuple[object, ...]]:
-    """Return the keys of queues, pointers and graves that are still there. Counters of zero may stay."""
+    """Return the keys of queues, pointers and dead letters that are still there. Counters of zero may stay."""
     left = []
     for name in app.shards:
         for row in transact(app.shards[name].db, lambda tr: list(tr.snapshot.get_range(*ROOT_RANGE))):

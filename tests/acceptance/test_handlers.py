@@ -61,9 +61,9 @@ def test_ray_remote_functions_run_as_tasks_of_their_own(tmp_path: Path) -> None:
         assert workers.isdisjoint(line[2] for line in lines), "they ran in processes of their own"
         assert {line[3] for line in lines} == {"1"}
         assert tenant.transact(lambda tr: tr.get(("done", 7))) == (1).to_bytes(8, "little")
-        (buried,) = tenant.dead_letters()
-        assert "KeyError: 6" in buried.error
-        assert "in fail" in buried.traceback
+        (dead,) = tenant.dead_letters()
+        assert "KeyError: 6" in dead.error
+        assert "in fail" in dead.traceback
 
 
 @pytest.mark.usefixtures("cluster")
@@ -170,7 +170,7 @@ def test_a_ray_task_past_its_timeout_is_killed(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("cluster")
 def test_a_ray_task_that_dies_is_retried_by_the_queue_and_not_by_ray(tmp_path: Path) -> None:
-    """Two attempts are two processes, and then the item is buried: its attempts are counted in the store alone."""
+    """Two attempts are two processes, and then the item is a dead letter: only the store counts attempts."""
     chosen = config(tmp_path)
     notes = tmp_path / "notes"
     with opened(chosen) as app, consumer(chosen, reference=REMOTE):
@@ -197,7 +197,7 @@ def test_a_worker_full_of_handlers_that_do_not_listen_starts_anew(tmp_path: Path
 
 
 @pytest.mark.usefixtures("cluster")
-def test_an_item_that_kills_its_workers_is_buried_and_takes_nothing_with_it(tmp_path: Path) -> None:
+def test_an_item_that_kills_its_workers_becomes_a_dead_letter_and_takes_nothing_with_it(tmp_path: Path) -> None:
     """It lapses with those beside it, is suspected, runs alone, and lapses there: that is proof."""
     chosen = config(tmp_path, workers=1, lease_ms=1_000)
     with opened(chosen) as app, consumer(chosen) as running:
@@ -209,8 +209,8 @@ def test_an_item_that_kills_its_workers_is_buried_and_takes_nothing_with_it(tmp_
         begun = time.monotonic()
         eventually(lambda: depth(app) == 0)
         assert time.monotonic() - begun < 50
-        (buried,) = tenant.dead_letters()
-        assert (buried.kind, buried.reason) == ("killer", "lapsed")
+        (dead,) = tenant.dead_letters()
+        assert (dead.kind, dead.reason) == ("killer", "lease expired")
         eventually(lambda: running.pids()["worker"])
 
 

@@ -23,7 +23,7 @@ DEATHS = 1 + ZoneSettings().lapses_before_alone  # The first does not count: nob
 
 
 @pytest.mark.usefixtures("cluster")
-def test_an_item_that_kills_its_process_is_buried_while_long_jobs_go_on_and_others_run_at_once(
+def test_an_item_that_kills_its_process_becomes_a_dead_letter_while_long_jobs_go_on_and_others_run_at_once(
     tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     """Before, it waited for the long jobs, and all that came later waited for it."""
@@ -57,8 +57,10 @@ def test_an_item_that_kills_its_process_is_buried_while_long_jobs_go_on_and_othe
         ended = long.with_name("long.ended").read_text().splitlines()
         assert sorted(ended) == sorted(f"{number} told" for number in range(numbers))
         shard = app.shards["main"]
-        graves = shard.transact(lambda attempt: list(listing(attempt.tr, shard.layout, items_max=10)))
-        assert [(each.record.item.kind, each.record.reason) for each in graves] == [("killer_when_told", "lapsed")]
+        dead_letters = shard.transact(lambda attempt: list(listing(attempt.tr, shard.layout, items_max=10)))
+        assert [(each.record.item.kind, each.record.reason) for each in dead_letters] == [
+            ("killer_when_told", "lapsed")
+        ]
         assert len(begun(killer)) == DEATHS + 1
 
 

@@ -112,7 +112,7 @@ def nobody_commits(store: Path) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("host", HOSTS)
-def test_what_runs_longer_than_the_grace_is_given_back(tmp_path: Path, host: str) -> None:
+def test_what_runs_longer_than_the_grace_is_returned(tmp_path: Path, host: str) -> None:
     chosen = config(tmp_path, workers=2, slots=1, drain_ms=1_000, lease_ms=10_000)
     with opened(chosen) as app, machine(tmp_path) as on:
         process = start(on, chosen, host)

@@ -62,7 +62,7 @@ def test_an_error_that_cannot_be_rendered_fails_its_own_item_only(stage: Stage, 
     for kind in ("poison", "mail", "poison", "mail"):
         stage.enqueue(kind)
     stage.place(worker, stage.lease(["mail", "poison"]))
-    assert stage.settled(worker) == {"completed": 2, "buried": 2}
+    assert stage.settled(worker) == {"completed": 2, "dead_lettered": 2}
     stage.enqueue("mail")
     stage.place(worker, stage.lease(["mail"]))
     assert stage.settled(worker)["completed"] == 3
@@ -76,7 +76,7 @@ def test_a_batch_that_is_too_large_for_one_transaction_is_committed_in_several(s
     stage.store.faults.append(Fault(applied=False, code=TRANSACTION_TOO_LARGE))
     before = stage.store.commits
     stage.place(worker, refs)
-    assert stage.settled(worker) == {"buried": 16}
+    assert stage.settled(worker) == {"dead_lettered": 16}
     assert stage.store.commits - before == 3, "one that was too large, and its halves"
 
 
@@ -91,7 +91,7 @@ def test_timed_out_items_too_many_for_one_transaction_are_committed_in_several(s
         stage.enqueue("mail")
     stage.place(worker, stage.lease(["mail"]))
     stage.store.faults.append(Fault(applied=False, code=TRANSACTION_TOO_LARGE))
-    assert stage.settled(worker) == {"timed_out": 16, "buried": 16}
+    assert stage.settled(worker) == {"timed_out": 16, "dead_lettered": 16}
 
 
 @pytest.mark.parametrize("drop", [False, True])

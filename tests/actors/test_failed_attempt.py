@@ -62,7 +62,7 @@ def test_an_error_that_is_slow_to_render_delays_no_other_item(stage: Stage) -> N
     stage.enqueue("mail")
     stage.place(worker, stage.lease(["mail"]))
     stage.wait_for(lambda: stage.do(worker.counts).get("completed"), within_ms=1_000)
-    assert stage.settled(worker) == {"buried": 1, "completed": 1}
+    assert stage.settled(worker) == {"dead_lettered": 1, "completed": 1}
     (dead_letter,) = stage.buried()
     assert (
         dead_letter.record.error

@@ -145,7 +145,7 @@ def test_the_hook_gets_the_timeout_of_a_handler_that_returns_when_it_is_cancelle
 
     seen: list[str] = []
     hook = lambda job, error: seen.append(type(error).__name__)  # noqa: E731
-    assert run_with_hook(stage, returns_when_cancelled, hook, timeout=0.5, retry=Retry(attempts=1))["buried"] == 1
+    assert run_with_hook(stage, returns_when_cancelled, hook, timeout=0.5, retry=Retry(attempts=1))["dead_lettered"] == 1
     stage.pass_ms(100)
     assert seen == ["JobTimeout"]
 
@@ -164,7 +164,7 @@ def interrupted(stage: Stage) -> Callable[[Job], None]:
 def test_the_hook_gets_the_timeout_and_not_the_cancellation_that_followed(stage: Stage) -> None:
     seen: list[str] = []
     hook = lambda job, error: seen.append(type(error).__name__)  # noqa: E731
-    assert run_with_hook(stage, interrupted(stage), hook, timeout=0.5, retry=Retry(attempts=1))["buried"] == 1
+    assert run_with_hook(stage, interrupted(stage), hook, timeout=0.5, retry=Retry(attempts=1))["dead_lettered"] == 1
     stage.pass_ms(100)
     assert seen == ["JobTimeout"]
 
@@ -191,7 +191,7 @@ def test_an_attempt_whose_hook_runs_past_the_timeout_fails_by_the_error_that_the
         seen.append(repr(error))
         stage.sleep_ms(2_000)
 
-    assert run_with_hook(stage, no_order, hook, timeout=0.5, retry=Retry(attempts=1))["buried"] == 1
+    assert run_with_hook(stage, no_order, hook, timeout=0.5, retry=Retry(attempts=1))["dead_lettered"] == 1
     stage.pass_ms(5_000)
     assert seen == ["KeyError('order')"]
     (dead_letter,) = stage.buried()

@@ -361,12 +361,12 @@ def test_an_item_that_is_buried_because_its_workers_died_is_logged_as_an_error(
     stage.change(item_id, ran_isolated=True)
     stage.pass_ms(LEASE_MS + 1_000)
     served = serve(stage, manager)
-    assert (served.items, served.buried) == (0, 1)
+    assert (served.items, served.dead_lettered) == (0, 1)
     (record,) = [each for each in caplog.records if each.name == "fairlead.manager"]
     assert (record.levelname, record.getMessage()) == (
         "ERROR",
         f"item {item_id.hex()} ('order-7') of kind mail of shop/alice is given up: its worker died or stalled while it "
-        "ran this item alone; see fairlead buried",
+        "ran this item alone; see fairlead dead-letters list",
     )
 
 

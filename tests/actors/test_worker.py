@@ -227,7 +227,7 @@ def test_an_item_with_a_permanent_error_becomes_a_dead_letter_with_its_traceback
     worker = stage.worker([stage.handler("mail", hopeless, retry=Retry(in_line=5), **options)])
     item_id = stage.enqueue("mail")
     stage.place(worker, stage.lease(["mail"]))
-    assert stage.settled(worker) == {"buried": 1}
+    assert stage.settled(worker) == {"dead_lettered": 1}
     (buried,) = stage.buried()
     assert (buried.id, buried.record.reason, buried.record.item.error_count) == (item_id, "error", 1)
     assert "no such order" in buried.record.error

@@ -212,7 +212,7 @@ def test_a_handler_past_its_timeout_is_cancelled_and_its_item_is_retried(stage: 
 
 def test_a_timeout_counts_as_an_attempt(stage: Stage) -> None:
     worker, _ = begin(stage, Noting(stage, takes_ms=60_000), options={"timeout": 2, "retry": Retry(attempts=1)})
-    assert stage.settled(worker) == {"timed_out": 1, "buried": 1}
+    assert stage.settled(worker) == {"timed_out": 1, "dead_lettered": 1}
     (buried,) = stage.buried()
     assert "JobTimeout" in buried.record.error
 

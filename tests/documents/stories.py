@@ -36,7 +36,7 @@ IN_A_PROCESS = ("fairlead run ", "fairlead simulate ", "fairlead demo")  # What 
 
 SERVING = ("fairlead run ", "fairlead dashboard ")
 
-LOOKING = ("fairlead peek ", "fairlead why ", "fairlead status ", "fairlead buried ")
+LOOKING = ("fairlead peek ", "fairlead why ", "fairlead status ", "fairlead dead-letters list ")
 
 
 class Story:

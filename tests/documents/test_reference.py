@@ -13,8 +13,8 @@ import pytest
 
 import fairlead
 import fairlead.testing
-from fairlead.cli import main
 from tests.documents.blocks import DOCS
+from tests.fairlead.shell import all_commands
 from tests.test_docs import wrong
 
 NAMES = set(re.findall(r"^::: fairlead\.(\w+)", "".join(
@@ -81,7 +81,7 @@ def test_there_are_examples_to_run() -> None:
     assert {name for name, _ in examples()} >= {"testing", "App.enqueue_many"}
 
 
-@pytest.mark.parametrize("name", main.commands)
+@pytest.mark.parametrize("name", all_commands())
 def test_the_example_in_a_command_s_help_can_be_typed(name: str) -> None:
-    (example,) = re.findall(r"Example:\n  (fairlead .+)", str(main.commands[name].epilog))
+    (example,) = re.findall(r"Example:\n  (fairlead .+)", str(all_commands()[name].epilog))
     assert wrong(example) is None

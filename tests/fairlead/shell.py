@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import click
 from click.testing import CliRunner
 
 from fairlead import App, Config
@@ -36,6 +37,15 @@ class Answer(NamedTuple):
         """What `--json` says of an error."""
         assert self.out == ""
         return json.loads(self.err)
+
+
+def all_commands(group: click.Group = main, path: str = "") -> dict[str, click.Command]:
+    """Return every command by what is typed behind `fairlead`; groups are not commands themselves."""
+    found: dict[str, click.Command] = {}
+    for name, command in group.commands.items():
+        full = f"{path} {name}".strip()
+        found |= all_commands(command, full) if isinstance(command, click.Group) else {full: command}
+    return found
 
 
 def run(*typed: object, stdin: str = "") -> Answer:

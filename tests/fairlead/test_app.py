@@ -125,7 +125,7 @@ def test_a_cancelled_item_is_gone_and_cannot_be_cancelled_again(alice: TenantDat
         alice.cancel("order 7")
 
 
-def test_a_buried_item_is_read_revived_and_discarded(app: App, alice: TenantDatabase) -> None:
+def test_a_dead_letter_is_read_retried_and_discarded(app: App, alice: TenantDatabase) -> None:
     fail = [True]
 
     @app.handler("mail")

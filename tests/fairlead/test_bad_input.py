@@ -86,7 +86,9 @@ def test_a_delay_that_is_no_duration(delay: str) -> None:
     refuses(run("enqueue", "receipt", "--delay", delay, *ALICE, *STORE), REFUSED, "no duration", "90s")
 
 
-@pytest.mark.parametrize("command", [("enqueue", "receipt"), ("peek",), ("cancel", "order-7"), ("revive", "order-7")])
+@pytest.mark.parametrize(
+    "command", [("enqueue", "receipt"), ("peek",), ("cancel", "order-7"), ("dead-letters", "retry", "order-7")]
+)
 @pytest.mark.parametrize(
     "names, wrong",
     [(("", "alice"), "app"), (("shop", ""), "user"), (("x" * 97, "a"), "app"), (("shop", "ä" * 49), "user")],
@@ -127,7 +129,10 @@ def test_a_store_that_is_a_file(store: Path) -> None:
     assert (store / "file").read_text() == "mine"
 
 
-@pytest.mark.parametrize("command", [("peek",), ("cancel", "order-7"), ("revive", "order-7"), ("discard", "order-7")])
+@pytest.mark.parametrize(
+    "command",
+    [("peek",), ("cancel", "order-7"), ("dead-letters", "retry", "order-7"), ("dead-letters", "discard", "order-7")],
+)
 def test_a_store_that_is_not_there_is_not_made_by_who_only_looks(store: Path, command: tuple[str, ...]) -> None:
     refuses(run(*command, *ALICE, "--store", "embedded:dta"), UNUSABLE, "no store here", "dta", "Do: check the url")
     assert not (store / "dta").exists()
@@ -148,8 +153,8 @@ def test_a_handler_is_submitted_to_no_store_but_one_that_is_there(store: Path, s
 
 @pytest.mark.parametrize(
     "command",
-    [("enqueue", "receipt", *ALICE), ("peek", *ALICE), ("cancel", "order-7", *ALICE), ("buried",), ("status",),
-     ("check",), ("backup", "file"), ("restore", "file"), ("submit", "fl_shop:f", "--kind", "k")],
+    [("enqueue", "receipt", *ALICE), ("peek", *ALICE), ("cancel", "order-7", *ALICE), ("dead-letters", "list"),
+     ("status",), ("check",), ("backup", "file"), ("restore", "file"), ("submit", "fl_shop:f", "--kind", "k")],
 )  # fmt: skip
 def test_a_store_in_memory_which_would_end_with_the_command(store: Path, command: tuple[str, ...]) -> None:
     write("fl_shop", "app = fairlead.App('memory:')\ndef f(job): ...")
@@ -368,8 +373,13 @@ def test_a_fleet_of_processes_around_a_store_in_memory() -> None:
 @pytest.mark.parametrize("item", ["order-8", "0123456789abcdef" * 2])
 def test_completing_what_is_gone(item: str) -> None:
     refuses(run("cancel", item, *ALICE, *STORE), NOT_THERE, "the item is gone", "Do: nothing, if you retried")
-    refuses(run("revive", item, *ALICE, *STORE), NOT_THERE, "no buried item", "Do: look for it with `fairlead buried`")
-    refuses(run("discard", item, *ALICE, *STORE), NOT_THERE, "no buried item")
+    refuses(
+        run("dead-letters", "retry", item, *ALICE, *STORE),
+        NOT_THERE,
+        "no dead letter",
+        "Do: look for it with `fairlead dead-letters list`",
+    )
+    refuses(run("dead-letters", "discard", item, *ALICE, *STORE), NOT_THERE, "no dead letter")
 
 
 def test_an_item_of_another_tenant() -> None:
@@ -383,7 +393,7 @@ def test_with_json_an_error_is_one_object_on_standard_error() -> None:
     error = run("cancel", "order-8", *ALICE, *STORE, "--json").error
     assert error["error"].startswith("the item is gone")
     assert set(error["fields"]) == {"item"}
-    assert "fairlead buried" in error["do"]
+    assert "fairlead dead-letters list" in error["do"]
 
 
 def test_as_a_process_an_error_ends_with_its_code() -> None:

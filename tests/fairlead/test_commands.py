@@ -16,7 +16,7 @@ from fairlead.testing import drain
 from fairlead.zones.top_level import sessions
 from fairlead.zones.top_level.sessions import SessionRecord
 from fairlead.zones.transaction_runner import Attempt
-from tests.fairlead.shell import run, run_process
+from tests.fairlead.shell import all_commands, run, run_process
 
 STORE = ("--store", "embedded:data")
 ALICE = ("--tenant", "shop", "alice")
@@ -42,8 +42,8 @@ def shop(empty_directory: Path) -> None:
     (empty_directory / "fl_shop.py").write_text(SHOP)
 
 
-def bury(item_id: str | None = None) -> None:
-    """Leave a buried item of alice's in the store."""
+def dead_letter(item_id: str | None = None) -> None:
+    """Leave a dead letter of alice's in the store."""
     app = App("embedded:data")
 
     @app.handler("receipt")
@@ -161,24 +161,24 @@ def test_status_shows_the_shards_that_can_be_read_when_one_cannot(empty_director
     assert not (empty_directory / "nowhere").exists()
 
 
-def test_buried_items_are_shown_revived_and_discarded() -> None:
-    bury(item_id="order 7")
-    (item,) = run("buried", *STORE, "--json").json["buried"]
+def test_dead_letters_are_shown_retried_and_discarded() -> None:
+    dead_letter(item_id="order 7")
+    (item,) = run("dead-letters", "list", *STORE, "--json").json["dead_letters"]
     assert (item["app"], item["user"], item["reason"]) == ("shop", "alice", "error")
     assert "no such" in item["error"]
     assert "Traceback" in item["traceback"]
-    assert run("revive", item["item"], *ALICE, *STORE, "--json").json == {"revived": item["item"]}
+    assert run("dead-letters", "retry", item["item"], *ALICE, *STORE, "--json").json == {"retried": item["item"]}
     assert run("peek", *ALICE, *STORE, "--json").json["count"] == {"receipt": 1}
-    bury(item_id="order 8")
-    assert run("discard", "order 8", *ALICE, *STORE).code == 0
-    assert run("discard", "order 7", *ALICE, *STORE).code == 0
-    assert run("buried", *STORE, "--json").json == {"buried": []}
+    dead_letter(item_id="order 8")
+    assert run("dead-letters", "discard", "order 8", *ALICE, *STORE).code == 0
+    assert run("dead-letters", "discard", "order 7", *ALICE, *STORE).code == 0
+    assert run("dead-letters", "list", *STORE, "--json").json == {"dead_letters": []}
 
 
 def test_what_an_error_or_a_payload_holds_cannot_draw_on_the_terminal() -> None:
-    bury()
+    dead_letter()
     enqueue("--id", "\x1b[2J")
-    shown = run("buried", "--traceback", *STORE).out + run("peek", *ALICE, *STORE).out
+    shown = run("dead-letters", "list", "--traceback", *STORE).out + run("peek", *ALICE, *STORE).out
     assert "\x1b" not in shown
     assert "no such \\x1b[31maddress" in shown
 
@@ -229,7 +229,7 @@ def test_a_tenant_is_typed_as_it_is_printed() -> None:
     assert run("peek", "--tenant", "a", "b/c", *STORE, "--json").json["count"] == {"receipt": 1}
 
 
-@pytest.mark.parametrize("command", ["peek", "enqueue", "pause", "limit", "weigh", "revive"])
+@pytest.mark.parametrize("command", ["peek", "enqueue", "pause", "limit", "set-weight"])
 def test_the_help_of_a_command_writes_tenants_as_they_are_printed(command: str) -> None:
     assert "--tenant APP/USER" in run(command, "--help").out
 
@@ -287,9 +287,9 @@ def test_the_configuration_in_force_is_shown_with_its_sources(
     assert "horse" not in run("config").out + str(shown)
 
 
-@pytest.mark.parametrize("name", sorted(main.commands))
+@pytest.mark.parametrize("name", sorted(all_commands()))
 def test_every_command_has_help_with_an_example_and_json(name: str) -> None:
-    answer = run(name, "--help")
+    answer = run(*name.split(), "--help")
     assert answer.code == 0
     assert f"fairlead {name}" in answer.out.partition("Example")[2]
     assert "--json" in answer.out
@@ -298,7 +298,7 @@ def test_every_command_has_help_with_an_example_and_json(name: str) -> None:
 def test_the_help_names_every_command_once_in_a_section_and_cuts_no_sentence() -> None:
     sections = run("--help").out.partition("\nStart:")[2].partition("Exit codes:")[0]
     assert "..." not in sections
-    listed = re.findall(r"^  ([a-z]+) +\S", sections, re.M)
+    listed = re.findall(r"^  ([a-z-]+) +\S", sections, re.M)
     assert sorted(listed) == sorted(main.commands)
 
 
@@ -351,8 +351,8 @@ def test_an_item_whose_payload_is_nested_deeper_than_the_stack_is_shown(depth: i
 
     drain(app, raise_errors=False)
     app.close()
-    assert "[[[[" in run("buried", *STORE).out
-    assert "nested too deep to show" in run("buried", *STORE, "--json").out
+    assert "[[[[" in run("dead-letters", "list", *STORE).out
+    assert "nested too deep to show" in run("dead-letters", "list", *STORE, "--json").out
 
 
 def test_an_infinite_number_of_an_applications_is_shown_as_json_can_hold_it() -> None:
@@ -382,7 +382,7 @@ def test_an_item_that_failed_is_shown_with_its_failures_on_a_narrow_terminal(mon
     drain(app, raise_errors=False)
     app.close()
     lines = at_80_columns(monkeypatch, "peek", *ALICE, *STORE)
-    assert {"errors", "lapses"} <= set(lines[0].split())
+    assert {"errors", "expiries"} <= set(lines[0].split())
     (row,) = [line.split() for line in lines if made.item_id.hex() in line]
     assert (row[0], row[-3:]) == ("delayed", ["1", "0", made.item_id.hex()])
     shown = "\n".join(lines)
@@ -391,10 +391,10 @@ def test_an_item_that_failed_is_shown_with_its_failures_on_a_narrow_terminal(mon
     assert "the printer is on fire" in " ".join(shown.split())
 
 
-def test_a_buried_item_is_shown_with_its_name_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    bury(item_id="order 7")
-    item_id = run("buried", *STORE, "--json").json["buried"][0]["item"]
-    shown = "\n".join(at_80_columns(monkeypatch, "buried", *STORE))
+def test_a_dead_letter_is_shown_with_its_name_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    dead_letter(item_id="order 7")
+    item_id = run("dead-letters", "list", *STORE, "--json").json["dead_letters"][0]["item"]
+    shown = "\n".join(at_80_columns(monkeypatch, "dead-letters", "list", *STORE))
     assert item_id in shown
     assert "'order 7'" in shown
     assert "shop/alice" in shown

@@ -101,7 +101,7 @@ def test_garbled_names_ids_and_terms_are_refused_or_taken(count: int) -> None:
 COMMANDS: tuple[Callable[[str], list[str]], ...] = (
     lambda typed: ["why", typed],
     lambda typed: ["cancel", typed, "--tenant", "shop", "alice"],
-    lambda typed: ["revive", typed, "--tenant", "shop", typed],
+    lambda typed: ["dead-letters", "retry", typed, "--tenant", "shop", typed],
     lambda typed: ["enqueue", "mail", typed, "--tenant", "shop", "alice"],
     lambda typed: ["enqueue", typed, "--local", "--delay", typed],
     lambda typed: ["quarantine", "--discard", typed],

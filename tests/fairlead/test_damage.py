@@ -44,7 +44,7 @@ def with_damaged_payload(value: bytes) -> bytes:
 
 
 def test_a_damaged_payload_fails_its_item_and_is_said_where_it_is_shown(shop: App) -> None:
-    """It raised a decoder's error in `fairlead peek`, `fairlead buried`, and everything that lists items."""
+    """It raised a decoder's error in `fairlead peek`, `fairlead dead-letters list`, and everything that lists items."""
 
     @shop.handler("mail", permanent=(PayloadDamaged,))
     def mail(job: Job) -> None:
@@ -57,8 +57,8 @@ def test_a_damaged_payload_fails_its_item_and_is_said_where_it_is_shown(shop: Ap
     assert shown["payload"].startswith("the item's payload is damaged")
     with pytest.raises(PayloadDamaged):
         drain(shop)
-    (buried,) = run("buried", "--json").json["buried"]
-    assert buried["payload"].startswith("the item's payload is damaged")
+    (dead,) = run("dead-letters", "list", "--json").json["dead_letters"]
+    assert dead["payload"].startswith("the item's payload is damaged")
 
 
 def test_a_damaged_item_is_explained_set_aside_on_purpose_and_thrown_away(shop: App) -> None:

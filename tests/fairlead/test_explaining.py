@@ -141,7 +141,7 @@ def test_items_behind_others_say_how_many_and_the_first_that_its_turn_is_next(li
         assert said[0].cause is Cause.NEXT
         assert {each.cause for each in said[1:]} == {Cause.BEHIND}
         assert [each.details["items_before"] for each in said[1:]] == list(range(1, len(said)))
-        assert said[0].sentence.startswith("it is the first of its queue, and some ")
+        assert said[0].sentence.startswith("it is the first of its queue, and about ")
         assert said[0].details["queues_before"] >= 0
 
 
@@ -226,7 +226,7 @@ def test_an_item_that_is_suspected_of_ending_its_workers_says_that_it_waits_to_r
         pass_s(app, 2)
     present(app, "mail")
     said = alice.explain(item_id)
-    assert (said.cause, said.details) == (Cause.ISOLATED, {"lapses": 3})
+    assert (said.cause, said.details) == (Cause.ISOLATED, {"expiries": 3})
     assert "its worker died or stalled 3 times in a row while it ran" in said.sentence
 
 
@@ -248,7 +248,7 @@ def test_a_tenant_at_its_limit_is_named_and_not_its_kind_that_is_not(
 
 @pytest.mark.parametrize(
     ("limit", "says"),
-    [({"max_running": 1}, "at most 1 run at once"), ({"per_s": 0.01, "burst": 1}, "at most 0.01 start in a second")],
+    [({"max_running": 1}, "at most 1 run at once"), ({"per_s": 0.01, "burst": 1}, "at most 0.01 start per second")],
 )
 def test_a_kind_at_its_limit_in_the_fleet_is_named_and_not_its_tenant_that_is_not(
     live: App, gate: Gate, limit: dict[str, Any], says: str
@@ -274,13 +274,13 @@ def test_a_handler_at_its_limit_is_not_taken_for_a_tenant_that_is_not(live: App,
         until(Cause.RUNNING, lambda: alice.explain(first))
         second = alice.enqueue("mail").item_id
         said = until(Cause.KIND_AT_LIMIT, lambda: alice.explain(second))
-    assert said.sentence.startswith("as many items of kind mail as its handler's max_running lets run are running; or")
+    assert said.sentence.startswith("its handler's max_running items of kind mail are running; or")
 
 
 # --- It is over ---
 
 
-def test_a_buried_item_says_what_killed_it(app: App, alice: TenantDatabase) -> None:
+def test_a_dead_letter_says_what_killed_it(app: App, alice: TenantDatabase) -> None:
     @app.handler("mail")
     def send(job: Job) -> None:
         raise PermanentError("no such street")
@@ -348,11 +348,11 @@ def test_an_item_is_found_without_its_tenant_wherever_it_is(app: App, alice: Ten
         if job.payload == "bad":
             raise PermanentError
 
-    buried = alice.enqueue("mail", "bad").item_id
+    failed = alice.enqueue("mail", "bad").item_id
     done = app.tenant("shop", "bob").enqueue("mail").item_id
     drain(app, raise_errors=False)
     waiting = app.tenant("shop", "carol").enqueue("mail", zone="other", item_id="order-9").item_id
-    assert app.explain(buried).cause is Cause.DEAD_LETTER
+    assert app.explain(failed).cause is Cause.DEAD_LETTER
     assert (app.explain(done).cause, app.explain(done).tenant) == (Cause.COMPLETED, ("shop", "bob"))
     assert (app.explain("order-9").item_id, app.explain("order-9").zone) == (waiting, "other")
     assert app.explain("order-10").cause is Cause.NEVER_SEEN
@@ -374,7 +374,7 @@ def test_why_answers_in_a_sentence_and_as_data(tmp_path: Path) -> None:
     run("enqueue", "mail", "--tenant", "shop", "alice", "--id", "order-7", "--create", "--store", url)
     said = run("why", "order-7", "--store", url)
     assert said.code == 0
-    assert said.out.startswith("no consumer: no consumer of its shard is alive; start one with fairlead run\n")
+    assert said.out.startswith("no consumer: its shard has no live consumer; start one with fairlead run\n")
     answer = run("why", "order-7", "--tenant", "shop", "alice", "--store", url, "--json").json
     assert (answer["cause"], answer["tenant"], answer["kind"]) == ("no consumer", ["shop", "alice"], "mail")
     assert run("why", answer["item"], "--store", url).out == said.out
@@ -382,7 +382,7 @@ def test_why_answers_in_a_sentence_and_as_data(tmp_path: Path) -> None:
 
 
 def test_why_shows_the_traceback_of_an_item_that_is_to_be_tried_again(tmp_path: Path) -> None:
-    """By the default that is for hours: nobody should have to wait until it is buried."""
+    """By the default that is for hours: nobody should have to wait until it is a dead letter."""
     url = f"embedded:{tmp_path / 'store'}"
     app = App(url)
 

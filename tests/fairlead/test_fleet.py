@@ -20,7 +20,7 @@ class RemoteFunction:
 
 
 def test_a_ray_function_is_refused_by_threads_before_anything_is_opened() -> None:
-    """Every item would fail, be retried for hours, and end up buried."""
+    """Every item would fail, be retried for hours, and end up as a dead letter."""
     app = App("embedded:/dev/null/nowhere", random=Random(1))
     draw: Any = RemoteFunction()
     app.handler("mail")(print)

@@ -182,7 +182,7 @@ def test_a_handler_that_completes_its_item_itself_gives_the_result_with_it(app: 
 
 
 @pytest.mark.parametrize("returned", [object(), {1, 2}, b"x" * (RESULT_BYTES_MAX + 1)])
-def test_an_item_whose_result_cannot_be_kept_is_buried_and_not_run_again(
+def test_an_item_whose_result_cannot_be_kept_becomes_a_dead_letter_and_not_run_again(
     app: App, alice: TenantDatabase, returned: Any
 ) -> None:
     runs: list[int] = []
@@ -209,7 +209,7 @@ def test_a_failed_item_says_so_to_who_waits(app: App, alice: TenantDatabase) -> 
     drain(app, raise_errors=False)
     with pytest.raises(ItemFailed, match="no such address") as failed:
         handle.result()
-    assert failed.value.fields["buried"] is True
+    assert failed.value.fields["dead_letter"] is True
 
 
 def test_a_dropped_item_says_so_to_who_waits(app: App, alice: TenantDatabase) -> None:
@@ -221,7 +221,7 @@ def test_a_dropped_item_says_so_to_who_waits(app: App, alice: TenantDatabase) ->
     drain(app, raise_errors=False)
     with pytest.raises(ItemFailed) as failed:
         handle.result()
-    assert failed.value.fields["buried"] is False
+    assert failed.value.fields["dead_letter"] is False
 
 
 def test_a_second_item_of_a_name_is_waited_for_although_the_first_has_a_result(app: App, alice: TenantDatabase) -> None:
@@ -246,7 +246,7 @@ def fail(job: Job) -> None:
 def test_a_second_item_of_a_name_never_returns_what_the_first_did(
     app: App, alice: TenantDatabase, kind: str, raised: type[QueueError]
 ) -> None:
-    """Whether it is cancelled, keeps nothing, is buried and discarded, or is dropped."""
+    """Whether it is cancelled, keeps nothing, is a discarded dead letter, or is dropped."""
     app.handler("mail", keep_result=3600)(lambda job: "of the first")
     app.handler("quiet")(lambda job: None)
     for failing, drop in (("fails", False), ("dropped", True)):

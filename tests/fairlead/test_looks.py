@@ -158,12 +158,12 @@ def test_a_tenant_is_told_queue_by_queue(app: App, alice: TenantDatabase, shard:
     ]
 
 
-def test_a_tenant_of_whom_much_is_buried_is_told_that_there_is_more(
+def test_a_tenant_with_many_dead_letters_is_told_that_there_is_more(
     app: App, alice: TenantDatabase, shard: Shard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tenants, "DEAD_LETTERS_MAX", 2)
     for count, whole in ((2, True), (3, False)):
-        bury(app, alice, "mail", 1 if count > 2 else 2)
+        dead_letter(app, alice, "mail", 1 if count > 2 else 2)
         (queue,) = read_tenant(shard, alice.tenant).queues
         assert (len(queue.dead_letters), queue.dead_letters_whole) == (2, whole)
 
@@ -172,8 +172,8 @@ def refuse(job: Job) -> None:
     raise ValueError("no")
 
 
-def test_buried_items_are_told_page_by_page(app: App, alice: TenantDatabase, shard: Shard) -> None:
-    bury(app, alice, "mail", 5)
+def test_dead_letters_are_told_page_by_page(app: App, alice: TenantDatabase, shard: Shard) -> None:
+    dead_letter(app, alice, "mail", 5)
     first = find_dead_letters(shard, DeadLetterFilter(), items_max=3)
     rest = find_dead_letters(shard, DeadLetterFilter(), items_max=3, next_key=first.next_key)
     times_us = [each.record.dead_lettered_us for each in (*first.items, *rest.items)]
@@ -183,50 +183,50 @@ def test_buried_items_are_told_page_by_page(app: App, alice: TenantDatabase, sha
 
 
 @pytest.mark.parametrize("count", [3, 6])
-def test_a_last_page_of_buried_items_that_is_full_leads_nowhere(
+def test_a_last_page_of_dead_letters_that_is_full_leads_nowhere(
     app: App, alice: TenantDatabase, shard: Shard, count: int
 ) -> None:
-    bury(app, alice, "mail", count)
+    dead_letter(app, alice, "mail", count)
     seen = [find_dead_letters(shard, DeadLetterFilter(), items_max=3)]
     while seen[-1].next_key is not None:
         seen.append(find_dead_letters(shard, DeadLetterFilter(), items_max=3, next_key=seen[-1].next_key))
     assert [len(each.items) for each in seen] == [3] * (count // 3)
 
 
-def test_a_page_of_buried_items_leads_on_only_to_more_that_match(
+def test_a_page_of_dead_letters_leads_on_only_to_more_that_match(
     app: App, alice: TenantDatabase, shard: Shard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tenants, "SCANNED_MAX", 4)
-    bury(app, alice, "index", 9)
-    bury(app, alice, "mail", 3)
+    dead_letter(app, alice, "index", 9)
+    dead_letter(app, alice, "mail", 3)
     found = find_dead_letters(shard, DeadLetterFilter(kind="mail"), items_max=3)
     assert (len(found.items), found.next_key, found.scanned) == (3, None, 12)
 
 
-def test_what_is_buried_behind_many_others_is_found(
+def test_a_dead_letter_behind_many_others_is_found(
     app: App, alice: TenantDatabase, shard: Shard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tenants, "SCANNED_MAX", 4)
-    bury(app, alice, "mail", 1)
-    bury(app, alice, "index", 10)
+    dead_letter(app, alice, "mail", 1)
+    dead_letter(app, alice, "index", 10)
     found = find_dead_letters(shard, DeadLetterFilter(kind="mail"), items_max=3)
     assert (len(found.items), found.next_key, found.scanned) == (1, None, 11)
 
 
-def test_who_looks_for_buried_items_gives_up_after_a_while_and_can_go_on(
+def test_who_looks_for_dead_letters_gives_up_after_a_while_and_can_go_on(
     app: App, alice: TenantDatabase, shard: Shard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tenants, "SCANNED_MAX", 4)
     monkeypatch.setattr(tenants, "SCANNED_PER_PAGE_MAX", 6)
-    bury(app, alice, "mail", 1)
-    bury(app, alice, "index", 7)
+    dead_letter(app, alice, "mail", 1)
+    dead_letter(app, alice, "index", 7)
     first = find_dead_letters(shard, DeadLetterFilter(kind="mail"), items_max=3)
     assert (first.items, first.scanned) == ([], 6)
     rest = find_dead_letters(shard, DeadLetterFilter(kind="mail"), items_max=3, next_key=first.next_key)
     assert (len(rest.items), rest.next_key, rest.scanned) == (1, None, 2)
 
 
-def bury(app: App, tenant: TenantDatabase, kind: str, count: int) -> None:
+def dead_letter(app: App, tenant: TenantDatabase, kind: str, count: int) -> None:
     """Let so many more items of a tenant fail for good, one after the other."""
     if kind not in {each.kind for each in app.registry}:
         app.handler(kind, permanent=(ValueError,))(refuse)
@@ -306,7 +306,7 @@ def test_the_slots_of_a_fleet_are_told_while_it_runs_idles_and_has_stopped(tmp_p
 
 def test_shards_are_drawn_together_and_what_is_not_known_is_left_out() -> None:
     now_us = 1_000 * INTERVAL_US
-    done = Rollup({"mail": KindRollup(completed=20, retried=5, buried=10, run_us=7)}, {})
+    done = Rollup({"mail": KindRollup(completed=20, retried=5, dead_lettered=10, run_us=7)}, {})
     old = Interval(997, done, {"mail": 4}, 990 * INTERVAL_US)
     fresh = Interval(998, done)
     unfinished = Interval(1_000, done)

@@ -92,7 +92,7 @@ def test_the_configuration_that_is_shown_is_valid() -> None:
 def test_every_command_that_the_readme_lists_exists_and_none_is_left_out() -> None:
     table = README.partition("## The command line")[2].partition("Settings come")[0]
     listed = {
-        word for cell in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for word in re.findall(r"`(\w+)", cell)
+        word for cell in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for word in re.findall(r"`([\w-]+)", cell)
     }
     assert listed == set(main.commands)
 

@@ -250,7 +250,7 @@ def test_a_signal_at_any_moment_of_waiting_ends_it(moment: int) -> None:
 
 def test_a_fleet_that_did_nothing_counts_everything_and_finds_zero(running: subprocess.Popen[str]) -> None:
     counts = stop(running)
-    names = ("completed", "retried", "buried", "dropped", "lost", "held")
+    names = ("completed", "retried", "dead_lettered", "dropped", "lost", "held")
     assert {name: counts.get(name) for name in names} == dict.fromkeys(names, 0)
 
 

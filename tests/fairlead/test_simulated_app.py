@@ -267,7 +267,7 @@ def test_handlers_that_never_ran_are_named(write: Write, processes: int) -> None
     assert run(*typed, "--json").json["never_ran"] == ["mail", "tidy"]
 
 
-def test_a_handler_of_which_every_run_fails_is_named_though_its_items_are_buried(write: Write) -> None:
+def test_a_handler_of_which_every_run_fails_is_named_though_its_items_are_dead_letters(write: Write) -> None:
     text = """
     @app.handler("charge", retry=fairlead.Retry(attempts=2, backoff_ms=10))
     def charge(job):
@@ -279,7 +279,7 @@ def test_a_handler_of_which_every_run_fails_is_named_though_its_items_are_buried
     assert "never" not in simulate(write(ONCE + CHARGE), *typed).out
 
 
-def test_how_an_item_failed_and_that_it_was_buried_stands_in_the_event_log(write: Write) -> None:
+def test_how_an_item_failed_and_that_it_became_a_dead_letter_stands_in_the_event_log(write: Write) -> None:
     """The product tells of failed handlers now and then; in a world each failure can be the one that matters."""
     text = """
     @app.handler("charge", retry=fairlead.Retry(attempts=2))

@@ -89,7 +89,7 @@ def test_an_item_of_lower_priority_can_be_the_oldest(app: App, alice: TenantData
     assert look(app).oldest_us == since_us
 
 
-def test_buried_items_are_counted(app: App, alice: TenantDatabase) -> None:
+def test_dead_letters_are_counted(app: App, alice: TenantDatabase) -> None:
     @app.handler("mail")
     def send(job: Job) -> None:
         raise PermanentError

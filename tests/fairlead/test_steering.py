@@ -207,7 +207,7 @@ def store(tmp_path: Path) -> str:
 )
 def test_a_pause_is_said_by_status_with_the_command_that_ends_it(store: str, scope: list[str], said: str) -> None:
     paused = run("pause", *scope, "--store", store)
-    assert (paused.code, paused.out) == (0, f"paused {said}; what runs already goes on to its end\n")
+    assert (paused.code, paused.out) == (0, f"paused {said}; items that already run continue to their end\n")
     assert f"fairlead resume {' '.join(scope)}" in run("status", "--store", store).out
     assert run("resume", *scope, "--store", store).out == f"resumed {said}\n"
     assert "resume" not in run("status", "--store", store).out
@@ -236,7 +236,7 @@ def test_a_shard_that_is_not_there_cannot_be_paused(store: str) -> None:
 
 @pytest.mark.parametrize("scope", [["--tenant", "shop", "alice"], ["--kind", "mail"]])
 def test_a_limit_is_said_by_status_until_it_is_off(store: str, scope: list[str]) -> None:
-    said = "at most 3 run at once, at most 0.5 start in a second"
+    said = "at most 3 run at once, at most 0.5 start per second"
     limited = run("limit", *scope, "--max-running", 3, "--per-second", 0.5, "--store", store)
     assert limited.out.endswith(f": {said}\n")
     assert said in run("status", "--store", store).out
@@ -245,8 +245,8 @@ def test_a_limit_is_said_by_status_until_it_is_off(store: str, scope: list[str])
 
 
 def test_a_weight_is_said_by_status(store: str) -> None:
-    assert run("weigh", 3, "--tenant", "shop", "alice", "--store", store).out == "tenant shop/alice weighs 3\n"
-    assert "tenant shop/alice weighs 3" in run("status", "--store", store).out
+    assert run("set-weight", 3, "--tenant", "shop", "alice", "--store", store).out == "tenant shop/alice has weight 3\n"
+    assert "tenant shop/alice has weight 3" in run("status", "--store", store).out
 
 
 @pytest.mark.parametrize(
@@ -258,8 +258,8 @@ def test_a_weight_is_said_by_status(store: str) -> None:
         ["limit", "--kind", "mail", "--max-running", "3", "--burst", "2"],
         ["limit", "--kind", "mail", "--max-running", "0"],
         ["limit", "--kind", "mail", "--per-second", "nan"],
-        ["weigh", "0", "--tenant", "shop", "alice"],
-        ["weigh", "3"],
+        ["set-weight", "0", "--tenant", "shop", "alice"],
+        ["set-weight", "3"],
     ],
 )
 def test_what_limits_nothing_or_makes_no_sense_is_refused(store: str, typed: list[str]) -> None:

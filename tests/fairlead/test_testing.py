@@ -105,9 +105,9 @@ def test_retries_can_be_watched_to_the_end(app: App) -> None:
     drained = drain(app, within_ms=MINUTE_MS, raise_errors=False)
     assert attempts == [1, 2, 3]
     assert (drained.retried, drained.dead_lettered, len(drained.errors)) == ({"mail": 2}, {"mail": 1}, 3)
-    (buried,) = app.tenant("shop", "alice").dead_letters()
-    assert (buried.payload, buried.error_count, buried.reason) == ("p", 3, "error")
-    assert "ZeroDivisionError" in buried.traceback
+    (dead,) = app.tenant("shop", "alice").dead_letters()
+    assert (dead.payload, dead.error_count, dead.reason) == ("p", 3, "error")
+    assert "ZeroDivisionError" in dead.traceback
 
 
 def test_a_permanent_error_buries_at_once_or_drops_if_the_kind_says_so(app: App) -> None:
@@ -252,13 +252,13 @@ def charging(app: App) -> App:
 
 
 def tried(app: App) -> int:
-    """Return how many retries there were until the item was buried."""
+    """Return how many retries there were until the item was dead."""
     drained = drain(app, within_ms=6 * 3_600_000, raise_errors=False)
     assert drained.dead_lettered["charge"] == 1
     return drained.retried["charge"]
 
 
-def test_what_is_revived_has_all_its_time_again(charging: App) -> None:
+def test_what_is_retried_has_all_its_time_again(charging: App) -> None:
     alice = charging.tenant("shop", "alice")
     alice.enqueue("charge", item_id="c1")
     assert tried(charging) >= 10

@@ -57,7 +57,7 @@ def test_programs_get_one_look_as_an_object(store: str) -> None:
         ("mail", 3, True),
     ]
     assert answer["tenants"][0] == {"app": "shop", "user": "alice", "shard": "main", "items": 3}
-    assert answer["concerns"][0]["weight"] == "alarm"
+    assert answer["concerns"][0]["severity"] == "alarm"
 
 
 class Terminal:
@@ -146,7 +146,7 @@ def test_nothing_needs_attention_where_all_is_served() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "weight", "said"),
+    ("found", "severity", "message"),
     [
         ({"depth": {"mail": 1}}, Severity.ALARM, "no live consumer serves it"),
         (
@@ -168,18 +168,18 @@ def test_nothing_needs_attention_where_all_is_served() -> None:
             "has waited for 10 min, and is held back",
         ),
         ({"consumers": (consumer(live=False),)}, Severity.CARE, "fell silent within the last minute, on db1"),
-        ({"dead_letters": 1}, Severity.CARE, "1 item is buried"),
-        ({"dead_letters": 10_000}, Severity.CARE, "10,000 or more items are buried"),
+        ({"dead_letters": 1}, Severity.CARE, "1 dead letter on"),
+        ({"dead_letters": 10_000}, Severity.CARE, "10,000 or more dead letters on"),
         ({"unreadable": 2}, Severity.CARE, "2 queues hold records on shard main that cannot be read"),
         ({"quarantined": 1}, Severity.NOTE, "1 damaged pair was set aside on shard main"),
         ({"paused": True}, Severity.NOTE, "Shard main is paused"),
         ({"kind_policies": {"mail": KindPolicy(paused=True)}}, Severity.NOTE, "Paused on shard main: mail"),
     ],
 )
-def test_what_needs_attention_is_said(found: dict[str, object], weight: Severity, said: str) -> None:
+def test_what_needs_attention_is_said(found: dict[str, object], severity: Severity, message: str) -> None:
     (concern,) = concerns(seen(**found))
-    assert concern.severity is weight
-    assert said in concern.message
+    assert concern.severity is severity
+    assert message in concern.message
 
 
 def test_what_matters_most_comes_first_and_a_shard_that_cannot_be_read_does() -> None:

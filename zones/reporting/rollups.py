@@ -41,7 +41,7 @@ class KindRollup(msgspec.Struct, array_like=True):
 
     completed: Count = 0
     retried: Count = 0
-    buried: Count = 0
+    dead_lettered: Count = 0
     dropped: Count = 0
     lost: Count = 0
     run_us: Count = 0
@@ -54,7 +54,7 @@ class KindRollup(msgspec.Struct, array_like=True):
     @property
     def ended(self) -> int:
         """How many items left their queues."""
-        return self.completed + self.buried + self.dropped
+        return self.completed + self.dead_lettered + self.dropped
 
 
 class Rollup(msgspec.Struct, array_like=True):

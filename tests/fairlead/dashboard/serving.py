@@ -53,9 +53,9 @@ class Server(NamedTuple):
         return self.ask(path, method="POST", body=urlencode(fields), **{k: v for k, v in said.items() if v})
 
     def csrf_token(self, **headers: str) -> str:
-        """Return the word that the server's own forms carry."""
+        """Return the CSRF token that the server's own forms carry."""
         page = self.ask("/do/pause?kind=nothing", **headers).text
-        return page.partition('name="word" value="')[2].partition('"')[0]
+        return page.partition('name="csrf_token" value="')[2].partition('"')[0]
 
 
 @contextmanager
@@ -71,7 +71,7 @@ def served(*typed: str, env: dict[str, str] | None = None, errors: IO[str] | Non
             process.terminate()
 
 
-def bury(app: App, user: str, *names: str, error: str = "ValueError: no such order") -> None:
+def dead_letter(app: App, user: str, *names: str, error: str = "ValueError: no such order") -> None:
     """Enqueue items of these names for a user of `shop`, and let them fail for good."""
 
     def fail(job: Job) -> None:

@@ -70,8 +70,8 @@ def test_who_logs_in_gets_a_cookie_that_scripts_and_other_sites_do_not(guarded: 
     assert TOKEN not in cookie
     session = cookie.partition(";")[0]
     assert "Log out Eve &lt;b&gt;" in guarded.ask("/", Cookie=session).text
-    word = guarded.csrf_token(Cookie=session)
-    assert guarded.post("/do/pause", {"kind": "named", "word": word}, Cookie=session).status == 303
+    csrf_token = guarded.csrf_token(Cookie=session)
+    assert guarded.post("/do/pause", {"kind": "named", "csrf_token": csrf_token}, Cookie=session).status == 303
     audit_entry = next(
         entry.audit_entry
         for entry in read_log(app.shards, entries_max=100)
@@ -171,8 +171,8 @@ def test_a_session_ends_after_a_working_day_and_with_its_server() -> None:
     ],
 )
 def test_a_post_that_is_not_from_our_own_pages_is_refused(server: Server, app: App, headers: dict[str, str]) -> None:
-    word = server.csrf_token()
-    assert server.post("/do/pause", {"kind": "foreign", "word": word}, **headers).status == 403
+    csrf_token = server.csrf_token()
+    assert server.post("/do/pause", {"kind": "foreign", "csrf_token": csrf_token}, **headers).status == 403
     assert not paused(app, "foreign")
 
 
@@ -183,13 +183,13 @@ def test_no_other_site_leads_to_a_question_whose_answer_does_something(
 ) -> None:
     """A visitor who is pressing Enter somewhere else would say yes. Typed and bookmarked addresses lead there."""
     assert server.ask("/do/discard?many=1", Sec_Fetch_Site=led_from).status == status
-    assert server.ask("/buried", Sec_Fetch_Site=led_from).status == 200
+    assert server.ask("/dead-letters", Sec_Fetch_Site=led_from).status == 200
 
 
-@pytest.mark.parametrize("word", ["", "guessed", "é"])
-def test_a_form_without_the_word_of_our_pages_is_refused(server: Server, app: App, word: str) -> None:
-    assert server.post("/do/pause", {"kind": "wordless", "word": word}).status == 403
-    assert not paused(app, "wordless")
+@pytest.mark.parametrize("csrf_token", ["", "guessed", "é"])
+def test_a_form_without_the_csrf_token_of_our_pages_is_refused(server: Server, app: App, csrf_token: str) -> None:
+    assert server.post("/do/pause", {"kind": "tokenless form", "csrf_token": csrf_token}).status == 403
+    assert not paused(app, "tokenless form")
 
 
 def test_what_the_browser_says_decides_where_a_post_comes_from() -> None:
@@ -218,7 +218,7 @@ def test_a_name_that_was_allowed_is_answered() -> None:
 
 
 def test_every_answer_tells_the_browser_to_run_nothing_of_others(server: Server) -> None:
-    for path in ("/", "/nothing-here", "/static/fairlead.js", "/buried?app=half", "/item?app=a&user=b&id=zz"):
+    for path in ("/", "/nothing-here", "/static/fairlead.js", "/dead-letters?app=half", "/item?app=a&user=b&id=zz"):
         headers = server.ask(path).headers
         assert "script-src 'self'" in headers["content-security-policy"]
         assert "unsafe" not in headers["content-security-policy"]
@@ -231,10 +231,10 @@ def test_every_answer_tells_the_browser_to_run_nothing_of_others(server: Server)
 
 
 def test_a_dashboard_that_only_shows_has_no_buttons_and_takes_no_posts(showing: Server, app: App) -> None:
-    for path in ("/", "/tenants", "/kinds", "/buried"):
+    for path in ("/", "/tenants", "/kinds", "/dead-letters"):
         assert "data-asks" not in showing.ask(path).text
-    word = showing.csrf_token()
-    assert showing.post("/do/pause", {"kind": "shown", "word": word}).status == 403
+    csrf_token = showing.csrf_token()
+    assert showing.post("/do/pause", {"kind": "shown", "csrf_token": csrf_token}).status == 403
     assert not paused(app, "shown")
 
 
@@ -251,13 +251,13 @@ def test_a_dashboard_that_only_shows_has_no_buttons_and_takes_no_posts(showing: 
         ("/tenant?app=shop", 400),
         ("/tenant?app=shop&user=%00", 400),
         ("/tenant?local=mail&shard=none", 404),
-        ("/buried?app=half", 400),
-        ("/buried?from=main:zz", 400),
-        ("/buried?from=main:5", 400),
-        ("/buried?from=main:", 400),
-        ("/buried?from=5", 400),
+        ("/dead-letters?app=half", 400),
+        ("/dead-letters?from=main:zz", 400),
+        ("/dead-letters?from=main:5", 400),
+        ("/dead-letters?from=main:", 400),
+        ("/dead-letters?from=5", 400),
         ("/do/explode?kind=mail", 400),
-        ("/do/revive", 400),
+        ("/do/retry", 400),
         ("/do/pause", 400),
         ("/search?q=%ED%A0%80", 200),
         ("/static/../server.py", 404),
@@ -272,10 +272,10 @@ def test_a_form_that_is_too_long_is_not_read(server: Server) -> None:
     assert server.post("/do/pause", {"kind": "x" * 70_000}).status == 413
 
 
-def test_a_deed_to_what_is_not_there_says_so(server: Server) -> None:
-    word = server.csrf_token()
-    said = {"app": "shop", "user": "nobody", "id": "00" * 16, "word": word}
-    assert server.post("/do/revive", said).status == 404
+def test_an_action_on_what_is_not_there_says_so(server: Server) -> None:
+    csrf_token = server.csrf_token()
+    said = {"app": "shop", "user": "nobody", "id": "00" * 16, "csrf_token": csrf_token}
+    assert server.post("/do/retry", said).status == 404
     assert server.post("/do/cancel", said).status == 404
 
 
@@ -298,7 +298,7 @@ def test_a_shard_that_cannot_be_read_is_told_and_hides_no_other(app: App, store:
         f"gone=embedded:{tmp_path / 'gone'}",
     ]
     with served(*stores) as server:
-        for path in ("/", "/tenants", "/kinds", "/running", "/delayed", "/buried", "/log"):
+        for path in ("/", "/tenants", "/kinds", "/running", "/delayed", "/dead-letters", "/log"):
             answer = server.ask(path)
             assert answer.status == 200, path
             assert "there is no store here" in answer.text, path

@@ -19,11 +19,11 @@ from fairlead.audit_log import read_log
 from fairlead.fleet import open_for_actors
 from fairlead.testing import drain
 from tests.fairlead.dashboard.browsing import PHONE, page_of, tile
-from tests.fairlead.dashboard.serving import Server, bury
+from tests.fairlead.dashboard.serving import Server, dead_letter
 
 MARKUP = "<script>alert('markup')</script><img src=x onerror=alert('markup')>\"'&lt;</script>"
 PAGES = ["/", "/tenants", "/tenants?sort=time", "/tenant?app=shop&user=phone", "/kinds", "/running", "/delayed",
-         "/buried", "/search?q=nothing", "/log", "/do/pause?kind=mail"]  # fmt: skip
+         "/dead-letters", "/search?q=nothing", "/log", "/do/pause?kind=mail"]  # fmt: skip
 
 # Where each visible button ends, in pixels from the left. In one step: a live page may replace a button between two.
 BUTTON_ENDS = """
@@ -60,12 +60,12 @@ def test_a_drain_is_seen_live_without_a_reload(page: Page, app: App) -> None:
 
 
 def test_a_page_that_changes_keeps_what_is_open_and_focused_and_can_be_stopped(page: Page, app: App) -> None:
-    bury(app, "patient", "patient-1")
-    page.goto("/buried?app=shop&user=patient")
+    dead_letter(app, "patient", "patient-1")
+    page.goto("/dead-letters?app=shop&user=patient")
     page.locator("article.card summary").click()
-    page.get_by_role("link", name="Revive", exact=True).focus()
+    page.get_by_role("link", name="Retry", exact=True).focus()
     page.evaluate("window.stayed = document.activeElement")
-    bury(app, "patient", "patient-2")
+    dead_letter(app, "patient", "patient-2")
     expect(page.locator("article.card")).to_have_count(2)
     assert page.evaluate("window.stayed === document.activeElement")
     assert page.locator("article.card details[open]").count() == 1
@@ -116,18 +116,18 @@ def test_an_item_that_is_to_be_tried_again_shows_the_traceback_of_its_last_failu
     expect(page.locator("details[open] pre")).to_contain_text("in send_fax")
 
 
-def test_a_buried_item_is_revived_after_a_question_and_written_down(page: Page, app: App) -> None:
-    bury(app, "unlucky", "order-1", "order-2")
-    page.goto("/buried?app=shop&user=unlucky")
-    page.locator("article.card").first.get_by_role("link", name="Revive").click()
+def test_a_dead_letter_is_retried_after_a_question_and_written_down(page: Page, app: App) -> None:
+    dead_letter(app, "unlucky", "order-1", "order-2")
+    page.goto("/dead-letters?app=shop&user=unlucky")
+    page.locator("article.card").first.get_by_role("link", name="Retry").click()
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text("It goes back into its queue")
-    dialog.get_by_role("button", name="Revive it").click()
-    expect(page.get_by_role("status")).to_contain_text("Revived item")
+    dialog.get_by_role("button", name="Retry it").click()
+    expect(page.get_by_role("status")).to_contain_text("Retried item")
     assert app.tenant("shop", "unlucky").count() == {"receipt": 1}
     audit_entry = read_log(app.shards, entries_max=1)[0].audit_entry
     assert (audit_entry.what, audit_entry.through, audit_entry.to["tenant"]) == (
-        "revive",
+        "retry",
         "dashboard",
         ["shop", "unlucky"],
     )
@@ -136,8 +136,8 @@ def test_a_buried_item_is_revived_after_a_question_and_written_down(page: Page, 
 
 
 def test_many_are_discarded_by_what_they_are_after_they_were_counted(page: Page, app: App) -> None:
-    bury(app, "crowd", *(f"crowd-{number}" for number in range(7)))
-    page.goto("/buried")
+    dead_letter(app, "crowd", *(f"crowd-{number}" for number in range(7)))
+    page.goto("/dead-letters")
     page.get_by_label("App").fill("shop")
     page.get_by_label("User").fill("crowd")
     page.get_by_role("button", name="Show", exact=True).click()
@@ -154,19 +154,19 @@ def test_many_are_discarded_by_what_they_are_after_they_were_counted(page: Page,
     assert app.tenant("shop", "crowd").dead_letters() == []
 
 
-def test_many_are_revived_by_what_they_are_after_they_were_counted(page: Page, app: App) -> None:
-    bury(app, "throng", *(f"throng-{number}" for number in range(5)))
-    page.goto("/buried?app=shop&user=throng")
-    page.get_by_role("link", name="Revive them").click()
+def test_many_are_retried_by_what_they_are_after_they_were_counted(page: Page, app: App) -> None:
+    dead_letter(app, "throng", *(f"throng-{number}" for number in range(5)))
+    page.goto("/dead-letters?app=shop&user=throng")
+    page.get_by_role("link", name="Retry them").click()
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text("5 items go back into their queues, due now: 5 receipt")
-    dialog.get_by_role("button", name="Revive them").click()
-    expect(page.get_by_role("status")).to_contain_text("Revived 5 items")
-    expect(page.locator("#live")).to_contain_text("Nothing is buried that matches.")
+    dialog.get_by_role("button", name="Retry them").click()
+    expect(page.get_by_role("status")).to_contain_text("Retried 5 items")
+    expect(page.locator("#live")).to_contain_text("No dead letters match.")
     assert app.tenant("shop", "throng").count() == {"receipt": 5}
     audit_entry = read_log(app.shards, entries_max=1)[0].audit_entry
     assert (audit_entry.what, audit_entry.count, audit_entry.ended, audit_entry.to) == (
-        "revive",
+        "retry",
         5,
         True,
         {"tenant": ["shop", "throng"]},
@@ -216,12 +216,12 @@ def test_a_tenant_a_kind_and_a_shard_are_paused_and_go_on(page: Page, app: App, 
 
 def test_a_payload_full_of_markup_is_shown_as_text(page: Page, app: App) -> None:
     """The page's own checks fail if a script ran, or a picture was asked for."""
-    bury(app, MARKUP[:90], MARKUP, error=f"ValueError: {MARKUP}")
+    dead_letter(app, MARKUP[:90], MARKUP, error=f"ValueError: {MARKUP}")
     app.tenant(MARKUP[:90], "user").enqueue(MARKUP[:90], {MARKUP: MARKUP}, item_id=MARKUP + "2")
-    for path in ("/", "/tenants", "/kinds", "/buried", "/log"):
+    for path in ("/", "/tenants", "/kinds", "/dead-letters", "/log"):
         page.goto(path)
         expect(page.locator("#live")).to_be_visible()
-    page.goto("/buried")
+    page.goto("/dead-letters")
     page.locator("article.card", has_text="<script>").locator("a.name").first.click()
     expect(page.locator("pre").last).to_contain_text(MARKUP.replace('"', '\\"'))
     expect(page.locator("dd", has_text="<script>alert").first).to_be_visible()
@@ -246,7 +246,7 @@ def test_all_pages_are_reached_and_a_kind_is_paused_by_keyboard_alone(page: Page
     kind = "! typed"  # The first by its name, so that its button is the first.
     app.tenant("shop", "typist").enqueue(kind)
     page.goto("/")
-    for name in ("Tenants", "Running", "Delayed", "Buried", "Log", "Kinds"):
+    for name in ("Tenants", "Running", "Delayed", "Dead letters", "Log", "Kinds"):
         press_until_focused(page, name)
         page.keyboard.press("Enter")
         expect(page.get_by_role("heading", name=name, level=1)).to_be_visible()
@@ -264,8 +264,8 @@ def test_all_pages_are_reached_and_a_kind_is_paused_by_keyboard_alone(page: Page
 
 
 def test_everything_is_done_by_keyboard_alone(page: Page, app: App) -> None:
-    bury(app, "keys", "keys-1")
-    page.goto("/buried?app=shop&user=keys")
+    dead_letter(app, "keys", "keys-1")
+    page.goto("/dead-letters?app=shop&user=keys")
     page.keyboard.press("Tab")
     expect(page.get_by_text("Skip to the content")).to_be_focused()
     page.keyboard.press("Enter")
@@ -287,7 +287,7 @@ def test_everything_is_done_by_keyboard_alone(page: Page, app: App) -> None:
 def test_a_phone_scrolls_no_page_sideways(browser: Browser, server: Server, app: App) -> None:
     app.tenant("shop", "phone").enqueue("x" * 90, {"long": "y" * 500}, item_id="phone")
     app.tenant("shop", "z" * 96).enqueue("mail", delay_ms=60_000)
-    bury(app, "phone", "phone-buried", error="ValueError: " + "w" * 300)
+    dead_letter(app, "phone", "phone-dead", error="ValueError: " + "w" * 300)
     with page_of(browser, server.url, viewport=PHONE, has_touch=True) as page:
         for path in PAGES:
             page.goto(path)
@@ -338,7 +338,7 @@ def test_no_table_is_wider_than_its_window_and_every_button_is_within_it(
 
 def test_on_a_phone_the_current_page_is_in_sight_among_the_pages(browser: Browser, server: Server) -> None:
     with page_of(browser, server.url, viewport=PHONE, has_touch=True) as page:
-        for path, name in (("/buried", "Buried"), ("/log", "Log"), ("/", "Overview")):
+        for path, name in (("/dead-letters", "Dead letters"), ("/log", "Log"), ("/", "Overview")):
             page.goto(path)
             box = page.get_by_role("link", name=name, exact=True).bounding_box()
             assert box is not None
@@ -363,14 +363,14 @@ def test_items_are_told_apart_by_their_names_the_middle_of_their_ids_and_their_p
     alike.enqueue("export", {"year": 2026}, item_id="export-7", delay_ms=60_000)
     for number in range(10):
         alike.enqueue("export", {"number": number}, delay_ms=60_000)
-    bury(app, "alike", "buried-7")
+    dead_letter(app, "alike", "failed-7")
     page.goto("/tenant?app=shop&user=alike")
     names = page.locator("tbody th a").all_inner_texts()
-    assert {"export-7", "buried-7"} <= set(names)
+    assert {"export-7", "failed-7"} <= set(names)
     assert len(set(names)) == len(names) == 12
     expect(page.locator("tbody").first).to_contain_text('{"number": 3}')
-    page.goto("/buried?app=shop&user=alike")
-    expect(page.locator("article.card")).to_contain_text('{"order": "buried-7"}')
+    page.goto("/dead-letters?app=shop&user=alike")
+    expect(page.locator("article.card")).to_contain_text('{"order": "failed-7"}')
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -395,12 +395,12 @@ def test_a_question_on_a_page_of_its_own_takes_no_key_that_was_meant_for_another
 
 
 def test_without_a_script_pages_and_buttons_work_all_the_same(browser: Browser, server: Server, app: App) -> None:
-    bury(app, "plain", "plain-1")
+    dead_letter(app, "plain", "plain-1")
     with page_of(browser, server.url, java_script_enabled=False) as page:
-        page.goto("/buried?app=shop&user=plain")
-        page.get_by_role("link", name="Revive", exact=True).click()
-        page.get_by_role("button", name="Revive it").click()
-        assert "Revived item" in page.get_by_role("status").inner_text()
+        page.goto("/dead-letters?app=shop&user=plain")
+        page.get_by_role("link", name="Retry", exact=True).click()
+        page.get_by_role("button", name="Retry it").click()
+        assert "Retried item" in page.get_by_role("status").inner_text()
 
 
 def test_another_sites_form_changes_nothing_and_its_link_leads_to_no_button(

@@ -33,9 +33,9 @@ from tests.zones.test_corrupt_records import cases, damaged, each
 
 TOKEN = "a token of some length"
 MARKUP = "<script>said()</script>"
-DEEDS = ["revive", "discard", "cancel", "pause", "resume"]
+ACTIONS = ["retry", "discard", "cancel", "pause", "resume"]
 PATHS = [*PAGES, "/login", "/logout", "/static/fairlead.js", "/static/../access.py", "/static/%2e%2e/x", "//elsewhere"]
-PATHS += [f"/do/{what}" for what in DEEDS] + [f"/live{path}" for path in PAGES]
+PATHS += [f"/do/{what}" for what in ACTIONS] + [f"/live{path}" for path in PAGES]
 KEYS = [
     "app",
     "user",
@@ -65,7 +65,7 @@ SAID = [  # What a request names besides the parameter that is tried: nothing, a
     {"many": "1"},
 ]
 READERS: dict[str, Callable[[App, Query], Any]] = {path: page.show for path, page in PAGES.items()}
-READERS |= {f"/do/{what}": lambda app, query, what=what: action_of(app, what, query) for what in DEEDS}  # type: ignore[misc]
+READERS |= {f"/do/{what}": lambda app, query, what=what: action_of(app, what, query) for what in ACTIONS}  # type: ignore[misc]
 METHODS = ["GET"] * 16 + ["POST"] * 12 + ["HEAD", "PUT", "DELETE", "OPTIONS", "TRACE", "get", ""]
 # Done, elsewhere, refused (in which way), not there, not so, too long, not by that name, the store cannot be read.
 ANSWERS = {200, 303, 400, 401, 403, 404, 405, 413, 421, 503}
@@ -126,9 +126,9 @@ def headers_of(random: Random) -> list[tuple[bytes, bytes]]:
 def ask(site: Any, random: Random, csrf_token: str) -> Answer:
     """Send a request that is drawn, and return the answer."""
     path = drawn(random, PATHS)
-    body = query_of(random).encode() if random.random() < 0.8 else damaged(b"word=x&id=1", random)
+    body = query_of(random).encode() if random.random() < 0.8 else damaged(b"csrf_token=x&id=1", random)
     if random.random() < 0.7:
-        body += b"&word=" + csrf_token.encode()
+        body += b"&csrf_token=" + csrf_token.encode()
     scope = {
         "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "scheme": "http",
         "method": random.choice(METHODS),
@@ -139,7 +139,7 @@ def ask(site: Any, random: Random, csrf_token: str) -> Answer:
 
 
 def site_of(app: App, random: Random) -> tuple[Any, str]:
-    """Return a site, and the word of its forms."""
+    """Return a site, and the CSRF token of its forms."""
     token = random.choice([None, TOKEN])
     access = Access(
         token=token,
@@ -195,8 +195,8 @@ def test_each_value_of_each_parameter_is_answered(app: App, path: str) -> None:
 @cases(1_200)
 def test_whatever_is_asked_is_answered(app: App, count: int) -> None:
     def case(random: Random) -> None:
-        site, word = site_of(app, random)
-        check(ask(site, random, word))
+        site, csrf_token = site_of(app, random)
+        check(ask(site, random, csrf_token))
 
     each(count, 900, case)
 
@@ -215,9 +215,9 @@ def test_whatever_is_stored_the_pages_are_shown(app: App, count: int) -> None:
 
     def case(random: Random) -> None:
         damage(db, [damage_of(random.choice(pairs), random) for _ in range(random.randrange(1, 6))])
-        site, word = site_of(app, random)
+        site, csrf_token = site_of(app, random)
         for _ in range(6):
-            check(ask(site, random, word))
+            check(ask(site, random, csrf_token))
         engines.transact(db, restore)
 
     each(count, 901, case)

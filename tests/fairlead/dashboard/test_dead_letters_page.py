@@ -1,4 +1,4 @@
-"""The page of buried items, page by page: what it says where it stops, and where it leads."""
+"""The list of dead letters, page by page: what it says where it stops, and where it leads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OF_PAGE = 3
 
 @pytest.fixture
 def app(monkeypatch: pytest.MonkeyPatch) -> Iterator[App]:
-    """An application whose handlers fail. A page holds 3 items, a transaction looks at 4 graves, a page at 10."""
+    """An application whose handlers fail. A page holds 3 items, a transaction reads 4 dead letters, a page at 10."""
     monkeypatch.setattr(pages, "DEAD_LETTERS_PER_PAGE", OF_PAGE)
     monkeypatch.setattr(tenants, "SCANNED_MAX", 4)
     monkeypatch.setattr(tenants, "SCANNED_PER_PAGE_MAX", 10)
@@ -37,7 +37,7 @@ def app(monkeypatch: pytest.MonkeyPatch) -> Iterator[App]:
     made.close()
 
 
-def bury(app: App, kind: str, count: int) -> None:
+def dead_letter(app: App, kind: str, count: int) -> None:
     for _ in range(count):
         app.tenant("shop", "alice").enqueue(kind)
     drain(app, raise_errors=False)
@@ -48,10 +48,10 @@ def bury(app: App, kind: str, count: int) -> None:
 def walked(app: App, **query: str) -> list[str]:
     """Return the pages from the first on, as far as they lead."""
     site = open_site(app)
-    texts = [read(site, "/buried", query).text]
-    while earlier := re.search(r'href="/buried\?([^"]*)">Earlier ones', texts[-1]):
+    texts = [read(site, "/dead-letters", query).text]
+    while earlier := re.search(r'href="/dead-letters\?([^"]*)">Earlier ones', texts[-1]):
         said = dict(pair.split("=", 1) for pair in unescape(earlier[1]).replace("%3A", ":").split("&"))
-        texts.append(read(site, "/buried", said).text)
+        texts.append(read(site, "/dead-letters", said).text)
     return texts
 
 
@@ -61,7 +61,7 @@ def rows(text: str) -> int:
 
 @pytest.mark.parametrize("count", [1, OF_PAGE, OF_PAGE + 1, 2 * OF_PAGE])
 def test_no_page_leads_to_an_empty_one(app: App, count: int) -> None:
-    bury(app, "mail", count)
+    dead_letter(app, "mail", count)
     found = walked(app)
     assert sum(map(rows, found)) == count
     assert len(found) == -(-count // OF_PAGE)
@@ -69,52 +69,52 @@ def test_no_page_leads_to_an_empty_one(app: App, count: int) -> None:
 
 
 def test_what_matches_far_below_is_shown_with_its_buttons(app: App) -> None:
-    bury(app, "mail", 2)
-    bury(app, "index", 7)
+    dead_letter(app, "mail", 2)
+    dead_letter(app, "index", 7)
     (found,) = walked(app, kind="mail")
     assert rows(found) == 2
-    assert "Revive them" in found
+    assert "Retry them" in found
 
 
 def test_a_page_that_gave_up_says_so_and_leads_on_and_keeps_its_buttons(app: App) -> None:
-    bury(app, "mail", 2)
-    bury(app, "index", 15)
+    dead_letter(app, "mail", 2)
+    dead_letter(app, "index", 15)
     first, second = walked(app, kind="mail")
     assert (rows(first), rows(second)) == (0, 2)
-    assert "0 that match, the latest first, of 10 graves that were looked at. There may be earlier ones." in first
-    assert "Revive them" in first
+    assert "0 that match, the latest first, of 10 dead letters that were read. There may be earlier ones." in first
+    assert "Retry them" in first
     assert "Nothing" not in first
 
 
 def test_where_nothing_matches_the_last_page_says_so(app: App) -> None:
-    assert "Nothing is buried." in walked(app)[0]
-    bury(app, "mail", 4)
+    assert "No dead letters." in walked(app)[0]
+    dead_letter(app, "mail", 4)
     (text,) = walked(app, kind="index")
-    assert "Nothing is buried that matches." in text
-    assert "Revive them" not in text
-    bury(app, "mail", 8)
-    assert "Nothing earlier is buried that matches." in walked(app, kind="index")[-1]
+    assert "No dead letters match." in text
+    assert "Retry them" not in text
+    dead_letter(app, "mail", 8)
+    assert "No earlier dead letters match." in walked(app, kind="index")[-1]
 
 
-def test_who_revives_one_of_those_that_match_comes_back_to_them(app: App) -> None:
-    bury(app, "mail", 1)
-    text = read(open_site(app), "/buried", {"kind": "mail"}).text
-    (revives,) = re.findall(r'href="/do/revive\?([^"]*[;&]id=[^"]*)"', text)
-    assert parse_qs(unescape(revives))["back"] == ["/buried?kind=mail"]
+def test_who_retries_one_of_those_that_match_comes_back_to_them(app: App) -> None:
+    dead_letter(app, "mail", 1)
+    text = read(open_site(app), "/dead-letters", {"kind": "mail"}).text
+    (retries,) = re.findall(r'href="/do/retry\?([^"]*[;&]id=[^"]*)"', text)
+    assert parse_qs(unescape(retries))["back"] == ["/dead-letters?kind=mail"]
 
 
-def test_of_local_items_those_of_the_shard_that_is_shown_are_revived(tmp_path: Path) -> None:
+def test_of_local_items_those_of_the_shard_that_is_shown_are_retried(tmp_path: Path) -> None:
     """The page showed one shard's, and its button was for those of all."""
     app = App({name: f"embedded:{tmp_path / name}" for name in ("eu", "us")})
     app.handler("mail", permanent=(ValueError,))(refuse)
     app.enqueue_everywhere("mail")
     drain(app, raise_errors=False)
     site = open_site(app)
-    text = read(site, "/buried", {"local": "mail", "shard": "eu"}).text
+    text = read(site, "/dead-letters", {"local": "mail", "shard": "eu"}).text
     assert rows(text) == 1
-    (revives,) = re.findall(r'href="/do/revive\?([^"]*[;&]many=1[^"]*)"', text)
-    asked = read(site, "/do/revive", {name: value for name, (value,) in parse_qs(unescape(revives)).items()}).text
-    assert "1 items go back into their queues" in asked
+    (retries,) = re.findall(r'href="/do/retry\?([^"]*[;&]many=1[^"]*)"', text)
+    asked = read(site, "/do/retry", {name: value for name, (value,) in parse_qs(unescape(retries)).items()}).text
+    assert "1 item goes back into its queue" in asked
     app.close()
 
 

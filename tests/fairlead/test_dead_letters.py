@@ -1,4 +1,4 @@
-"""Buried items are revived and discarded in bulk, and what operators have done is written down."""
+"""Dead letters are retried and discarded in bulk, and the audit log has an entry for it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_dry_run_says_how_many_and_changes_nothing(app: App, alice: TenantData
     assert told(app) == []
 
 
-def test_more_than_one_transactions_worth_is_revived_and_runs(
+def test_more_than_one_transactions_worth_is_retried_and_runs(
     app: App, alice: TenantDatabase, broken: list[bool]
 ) -> None:
     count = BULK_ITEMS_MAX + 50
@@ -68,14 +68,14 @@ def test_more_than_one_transactions_worth_is_revived_and_runs(
     assert drain(app).completed == {"mail": count}
     (merged_entry,) = told(app)
     assert (merged_entry.audit_entry.what, merged_entry.target, merged_entry.items, merged_entry.ended) == (
-        "revive",
+        "retry",
         "kind mail",
         count,
         True,
     )
 
 
-def test_what_fails_again_meanwhile_is_not_revived_again_by_the_same_call(
+def test_what_fails_again_meanwhile_is_not_retried_again_by_the_same_call(
     app: App, alice: TenantDatabase, broken: list[bool]
 ) -> None:
     fail_all(app, alice, 2)
@@ -129,8 +129,8 @@ def test_a_bulk_that_stopped_before_it_found_anything_on_the_second_shard_is_bro
     assert (merged_entry.shards, merged_entry.items, merged_entry.ended) == (("eu",), 1, False)
     app.close()
     typed = [each for name, url in stores.items() for each in ("--store", f"{name}={url}")]
-    assert "revive: broken off, or not over" in run("log", *typed).out
-    assert run("log", *typed, "--json").json["deeds"][0]["ended"] is False
+    assert "retry: interrupted, or still running" in run("log", *typed).out
+    assert run("log", *typed, "--json").json["entries"][0]["ended"] is False
 
 
 def refuse(job: Job) -> None:
@@ -139,7 +139,7 @@ def refuse(job: Job) -> None:
 
 @pytest.fixture
 def two_shards(tmp_path: Path) -> Iterator[App]:
-    """An application of two shards; on each a local item of `mail` is buried."""
+    """An application of two shards; each has a dead letter of `mail` among its local items."""
     app = App({name: f"embedded:{tmp_path / name}" for name in ("eu", "us")})
     app.handler("mail", permanent=(ValueError,))(refuse)
     app.enqueue_everywhere("mail")
@@ -149,7 +149,7 @@ def two_shards(tmp_path: Path) -> Iterator[App]:
 
 
 def left_on(app: App) -> list[str]:
-    """Return the shards on which a local item of `mail` is buried."""
+    """Return the shards with a local dead letter of `mail`."""
     return [name for name in app.shards if app.local("mail", shard=name).dead_letters()]
 
 
@@ -169,7 +169,7 @@ def test_a_bulk_of_a_shard_that_there_is_not_is_refused(two_shards: App) -> None
 
 
 @pytest.mark.parametrize("chosen", ["eu", "us", None])
-@pytest.mark.parametrize("command", ["revive", "discard"])
+@pytest.mark.parametrize("command", ["retry", "discard"])
 def test_local_items_in_bulk_are_those_of_the_shard_that_is_named_or_the_kinds_own(
     two_shards: App, command: str, chosen: str | None
 ) -> None:
@@ -178,13 +178,13 @@ def test_local_items_in_bulk_are_those_of_the_shard_that_is_named_or_the_kinds_o
     own = app.local("mail").shard.name
     stores = [each for name, url in app.shards.urls.items() for each in ("--store", f"{name}={url}")]
     named = [] if chosen is None else ["--shard", chosen]
-    typed = [command, "--local", "mail", *named, *stores]
+    typed = ["dead-letters", command, "--local", "mail", *named, *stores]
     assert run(*typed, "--dry-run", "--json").json["found"] == 1
-    assert run(*typed, "--json").json[f"{command.removesuffix('e')}ed"] == 1
+    assert run(*typed, "--json").json[{"retry": "retried", "discard": "discarded"}[command]] == 1
     assert left_on(app) == [name for name in ("eu", "us") if name != (chosen or own)]
 
 
-def test_a_deed_to_all_shards_is_told_once(tmp_path: Path) -> None:
+def test_an_action_on_all_shards_is_logged_once(tmp_path: Path) -> None:
     app = App({"eu": f"embedded:{tmp_path / 'eu'}", "us": f"embedded:{tmp_path / 'us'}"})
     app.operator = Operator("eve", "program")
     app.control.pause_kind("mail")
@@ -198,7 +198,7 @@ def test_a_deed_to_all_shards_is_told_once(tmp_path: Path) -> None:
     app.close()
 
 
-def test_what_an_application_does_in_its_course_is_no_operators_deed(app: App, alice: TenantDatabase) -> None:
+def test_what_an_application_does_in_its_course_is_no_audit_entry(app: App, alice: TenantDatabase) -> None:
     item_id = alice.enqueue("mail").item_id
     alice.cancel(item_id)
     assert told(app) == []
@@ -214,7 +214,7 @@ def test_what_an_application_does_in_its_course_is_no_operators_deed(app: App, a
 
 @pytest.fixture
 def store(tmp_path: Path) -> str:
-    """A store with three buried items of two kinds, of two tenants."""
+    """A store with three dead letters of two kinds, of two tenants."""
     url = f"embedded:{tmp_path / 'store'}"
     app = App(url)
 
@@ -245,25 +245,25 @@ def store(tmp_path: Path) -> str:
 )
 def test_a_dry_run_on_the_command_line_counts_what_is_meant(store: str, which: list[str], count: int) -> None:
     before = everything(store)
-    answer = run("revive", *which, "--dry-run", "--store", store, "--json").json
-    assert (answer["found"], answer["revived"], answer["dry_run"]) == (count, 0, True)
-    assert run("discard", *which, "--dry-run", "--store", store).out.endswith(
-        f"{count} buried items would be discarded: nothing was changed\n"
+    answer = run("dead-letters", "retry", *which, "--dry-run", "--store", store, "--json").json
+    assert (answer["found"], answer["retried"], answer["dry_run"]) == (count, 0, True)
+    assert run("dead-letters", "discard", *which, "--dry-run", "--store", store).out.endswith(
+        f"{count} dead letter{'' if count == 1 else 's'} would be discarded: nothing was changed\n"
     )
     assert everything(store) == before
 
 
-def test_items_are_revived_and_discarded_in_bulk_and_the_log_says_by_whom(store: str) -> None:
-    assert run("revive", "--kind", "mail", "--store", store).out.endswith("2 buried items revived\n")
-    assert run("discard", "--error", "index", "--store", store, "--json").json["discarded"] == 1
+def test_items_are_retried_and_discarded_in_bulk_and_the_log_says_by_whom(store: str) -> None:
+    assert run("dead-letters", "retry", "--kind", "mail", "--store", store).out.endswith("2 dead letters retried\n")
+    assert run("dead-letters", "discard", "--error", "index", "--store", store, "--json").json["discarded"] == 1
     run("pause", "--kind", "mail", "--store", store)
     run("cancel", "alice-mail", "--tenant", "shop", "alice", "--store", store)
-    deeds = run("log", "--store", store, "--json").json["deeds"]
-    assert [(audit_entry["what"], audit_entry["count"], audit_entry["through"]) for audit_entry in deeds] == [
+    entries = run("log", "--store", store, "--json").json["entries"]
+    assert [(audit_entry["what"], audit_entry["count"], audit_entry["through"]) for audit_entry in entries] == [
         ("cancel", 1, "command line"),
         ("pause", 1, "command line"),
         ("discard", 1, "command line"),
-        ("revive", 2, "command line"),
+        ("retry", 2, "command line"),
     ]
     out = run("log", "--store", store).out
     assert "kind mail" in out
@@ -271,11 +271,11 @@ def test_items_are_revived_and_discarded_in_bulk_and_the_log_says_by_whom(store:
 
 
 def test_a_single_item_is_written_down_too(store: str) -> None:
-    run("revive", "alice-mail", "--tenant", "shop", "alice", "--store", store)
-    run("discard", "alice-index", "--tenant", "shop", "alice", "--store", store)
-    assert [audit_entry["what"] for audit_entry in run("log", "--store", store, "--json").json["deeds"]] == [
+    run("dead-letters", "retry", "alice-mail", "--tenant", "shop", "alice", "--store", store)
+    run("dead-letters", "discard", "alice-index", "--tenant", "shop", "alice", "--store", store)
+    assert [audit_entry["what"] for audit_entry in run("log", "--store", store, "--json").json["entries"]] == [
         "discard",
-        "revive",
+        "retry",
     ]
 
 
@@ -293,5 +293,5 @@ def test_a_single_item_is_written_down_too(store: str) -> None:
 )
 def test_what_names_nothing_or_two_things_is_refused(store: str, typed: list[str]) -> None:
     before = everything(store)
-    assert run("discard", *typed, "--store", store).code == 2
+    assert run("dead-letters", "discard", *typed, "--store", store).code == 2
     assert everything(store) == before
