@@ -21,7 +21,7 @@ RESULT_S_MAX = 30 * 24 * 3600.0
 
 
 class PermanentError(Exception):
-    """Raised by a handler: this item will fail again however often it is tried. It becomes a dead letter, and is not retried."""
+    """Raised by a handler: this item will fail again at every attempt. It becomes a dead letter."""
 
 
 class DuplicateHandler(QueueError):

@@ -1,4 +1,4 @@
-"""The guard: what `access` decides, before every request; and the headers of every answer."""
+"""The middleware: applies `access` before every request, and adds headers to every answer."""
 
 from collections.abc import Callable
 from urllib.parse import quote
@@ -10,13 +10,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fairlead.dashboard.access import Access, is_cross_site_navigation, is_same_site
 
-VISITOR = "fairlead.visitor"  # where a request's scope says who has come in
-BODY_BYTES_MAX = 64_000  # Of a form: a few names.
+VISITOR = "fairlead.visitor"  # the key of the visitor in a request's scope
+BODY_BYTES_MAX = 64_000  # A form has a few short fields.
 _SAFE_METHODS = ("GET", "HEAD")
-_CONFIRM_PATH = "/do/"  # Whose answer is a button that does something.
-_PUBLIC_PATHS = ("/login", "/static/")  # To log in one needs no more.
+_CONFIRM_PATH = "/do/"  # Confirmation pages: their button does something.
+_PUBLIC_PATHS = ("/login", "/static/")  # All that the login page needs.
 
-# Nothing runs or loads but what lies in static/; nobody puts a page into a frame; nothing leads elsewhere.
+# Pages load and run only files of static/, are not shown in frames, and send forms only to us.
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self';"
     " frame-ancestors 'none'; base-uri 'none'"
@@ -33,9 +33,9 @@ HEADERS = {
 
 
 class AccessMiddleware:
-    """Lets a request through to `inner`, or answers it.
+    """Passes a request on to `inner`, or refuses it.
 
-    `cookie_name`: of the session. `now_us`: returns the time.
+    `cookie_name`: the name of the session cookie. `now_us`: returns the time.
     """
 
     def __init__(self, inner: ASGIApp, access: Access, *, cookie_name: str, now_us: Callable[[], int]) -> None:
@@ -49,7 +49,7 @@ class AccessMiddleware:
         if scope["type"] == "lifespan":
             await self._inner(scope, receive, send)
             return
-        assert scope["type"] == "http", "there is no route for anything else"
+        assert scope["type"] == "http", "there are no routes of other types"
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -62,12 +62,12 @@ class AccessMiddleware:
         await (refusal or self._inner)(scope, receive, send_with_headers)
 
     def _refusal(self, scope: Scope) -> Response | None:
-        """Return the answer to a request that must not come through; of one that may, note who comes."""
+        """Return the answer to a request that is refused; for any other, note the visitor in its scope."""
         headers = Headers(scope=scope)
         path, reads = scope["path"], scope["method"] in _SAFE_METHODS
         if not self._access.is_allowed_host(headers.get("host", "")):
             return PlainTextResponse(
-                "This server does not go by the name in the address. Start it with --allow-host NAME if it should.\n",
+                "The name in the address is not one of this server. To allow it: --allow-host NAME.\n",
                 status_code=421,
             )
         if (
@@ -77,7 +77,7 @@ class AccessMiddleware:
             return PlainTextResponse("The request is too long.\n", status_code=413)
         if path.startswith(_CONFIRM_PATH) and is_cross_site_navigation(headers):
             return PlainTextResponse(
-                "Another site led here. Open the dashboard itself, and choose what to do there.\n", status_code=403
+                "Another site linked here. Open the dashboard itself, and choose the action there.\n", status_code=403
             )
         visitor = self._access.visitor(
             cookie=HTTPConnection(scope).cookies.get(self._cookie_name, ""),
@@ -87,13 +87,17 @@ class AccessMiddleware:
         scope[VISITOR] = visitor
         if visitor is None and not path.startswith(_PUBLIC_PATHS):
             if reads and not path.startswith("/live/"):
-                wanted = path + (f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else "")
-                return RedirectResponse(f"/login?next={quote(wanted, safe='')}", status_code=303)
+                target = path + (f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else "")
+                return RedirectResponse(f"/login?next={quote(target, safe='')}", status_code=303)
             return PlainTextResponse("Log in first, or send the token: Authorization: Bearer TOKEN\n", status_code=401)
         if reads:
             return None
         if not (visitor is not None and visitor.by_header) and not is_same_site(headers):
-            return PlainTextResponse("This did not come from one of our own pages, and was refused.\n", status_code=403)
+            return PlainTextResponse(
+                "This request did not come from a page of this dashboard, and was refused.\n", status_code=403
+            )
         if self._access.read_only and not path.startswith(("/login", "/logout")):
-            return PlainTextResponse("This dashboard only shows: it was started with --read-only.\n", status_code=403)
+            return PlainTextResponse(
+                "This dashboard was started with --read-only: it shows, and changes nothing.\n", status_code=403
+            )
         return None
