@@ -31,6 +31,7 @@ from fairlead.actors.settings import ConsumerSettings
 from fairlead.actors.telemetry.counters import Reading
 from fairlead.actors.telemetry.telemetry import Exports, Telemetry
 from fairlead.actors.worker import Isolation, Worker
+from fairlead.zones.durations import Duration, duration_us
 from fairlead.zones.engines import Clock
 from fairlead.zones.queue.periodic import Period
 from fairlead.zones.shard import Shard
@@ -202,8 +203,8 @@ class Consumer:
         for worker in self._workers:
             worker.begin_drain()
 
-    def stop(self, drain_ms: int | None = None) -> dict[str, int]:
-        """Drain: no item starts, running handlers get `drain_ms` to finish, the other items are returned at once.
+    def stop(self, *, drain: Duration | None = None) -> dict[str, int]:
+        """Drain: start nothing new, let running items finish within `drain`, and return the others at once.
 
         A manager may be leasing items at that moment. It still hands them over, and the workers, which all drain at the
         same time, return them; this waits for it, up to `HAND_OVER_S_MAX`.
@@ -212,10 +213,10 @@ class Consumer:
         self._loops.stop()
         for manager in self._managers:
             manager.stop()
-        wait_ms = self._settings.drain_ms if drain_ms is None else drain_ms
+        wait_ms = self._settings.drain_ms if drain is None else duration_us("drain", drain) // 1000
         drains = [self._host.spawn("drain", partial(_drain, worker, wait_ms)) for worker in self._workers]
-        for drain in drains:
-            drain.join()
+        for thread in drains:
+            thread.join()
         if not self._pending_calls.wait_for("serve", "place", timeout_s=HAND_OVER_S_MAX):
             log.warning("a manager is still leasing items; those that it hands over now wait for their lease expiry")
         for remote in self._remotes:

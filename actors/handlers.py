@@ -13,11 +13,12 @@ from functools import partial
 from typing import Any, Protocol
 
 from fairlead.actors.execution.retry import Retry
+from fairlead.zones.durations import ABOVE_0, DAY_S, Duration, duration_us
 from fairlead.zones.errors import BadArgument, QueueError
 from fairlead.zones.layout import check_name
 
-TIMEOUT_S_MAX = 7 * 24 * 3600.0
-RESULT_S_MAX = 30 * 24 * 3600.0
+TIMEOUT_S_MAX = 7 * DAY_S
+RESULT_S_MAX = 30 * DAY_S
 
 
 class PermanentError(Exception):
@@ -108,13 +109,13 @@ def handler_of(
     kind: str,
     function: Callable[..., Any] | RemoteFunction,
     *,
-    timeout: float = 3600.0,
+    timeout: Duration = 3600,
     retry: Retry | None = None,
     max_running: int | None = None,
     transactional: bool = False,
     permanent: tuple[type[BaseException], ...] = (),
     drop: bool = False,
-    keep_result: float | None = None,
+    keep_result: Duration | None = None,
 ) -> Handler:
     """Return a checked handler.
 
@@ -135,14 +136,15 @@ def handler_of(
     """
     check_name("kind", kind)
     _check_function(function, transactional=transactional and _form(function) is Form.PLAIN)
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout <= TIMEOUT_S_MAX:
-        raise BadArgument(argument="timeout", value=timeout, allowed=f"seconds, above 0, to {TIMEOUT_S_MAX:,.0f}")
+    timeout_us = duration_us("timeout", timeout, low_s=ABOVE_0, high_s=TIMEOUT_S_MAX)
     if retry is not None and not isinstance(retry, Retry):
         raise BadArgument(argument="retry", value=retry, allowed="a Retry, such as Retry(attempts=5), or None")
     if max_running is not None and (type(max_running) is not int or max_running < 1):
         raise BadArgument(argument="max_running", value=max_running, allowed="a whole number, 1 or more, or None")
     _check_permanent(permanent)
-    _check_kept(keep_result)
+    result_us = 0
+    if keep_result is not None:
+        result_us = duration_us("keep_result", keep_result, low_s=ABOVE_0, high_s=RESULT_S_MAX, also=", or None")
     form = _form(function)
     if transactional and form is not Form.PLAIN:
         raise NotTransactional(kind=kind, handler=describe(function), form=form.value)
@@ -150,20 +152,13 @@ def handler_of(
         kind=kind,
         function=function,
         form=Form.TRANSACTIONAL if transactional else form,
-        timeout_ms=max(1, int(timeout * 1000)),
+        timeout_ms=max(1, timeout_us // 1000),
         retry=retry or Retry(),
         max_running=max_running,
         permanent=(PermanentError, *permanent),
         drop=drop,
-        result_ms=0 if keep_result is None else max(1, int(keep_result * 1000)),
+        result_ms=-(-result_us // 1000),
     )
-
-
-def _check_kept(keep_result: Any) -> None:
-    number = isinstance(keep_result, int | float) and not isinstance(keep_result, bool)
-    if keep_result is not None and not (number and 0 < keep_result <= RESULT_S_MAX):
-        allowed = f"seconds, above 0, to {RESULT_S_MAX:,.0f}, or None"
-        raise BadArgument(argument="keep_result", value=keep_result, allowed=allowed)
 
 
 def _check_function(function: Any, *, transactional: bool) -> None:

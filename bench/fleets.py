@@ -87,9 +87,9 @@ def _answer(connection: Connection, started: fleet.Fleet) -> None:
         while (question := connection.recv()) != "stop":
             connection.send(answers[question]())
     except EOFError:  # whoever measured is gone
-        started.stop(0)
+        started.stop(drain=0)
     else:
-        connection.send(started.stop(DRAIN_MS))
+        connection.send(started.stop(drain=DRAIN_MS / 1000))
 
 
 def _pids(started: fleet.Fleet) -> dict[str, int]:

@@ -18,7 +18,7 @@ from bench.report import Options, parser, say, show
 from fairlead import fleet
 
 DELAYED = 1_000
-DELAY_MS = 24 * 3_600_000
+DELAY_S = 24 * 3600
 SETTLE_S = 15.0  # By then all know each other, and have scanned.
 TENANT_APP = "idle"
 
@@ -32,7 +32,7 @@ def measure(url: str, *, consumers: list[int], idle_s: float) -> dict[str, Any]:
         """Never runs: its items are delayed."""
 
     for number in range(DELAYED):
-        app.tenant(TENANT_APP, str(number)).enqueue("mail", delay_ms=DELAY_MS, item_id=str(number))
+        app.tenant(TENANT_APP, str(number)).enqueue("mail", delay=DELAY_S, item_id=str(number))
     found = {}
     for count in consumers:
         say(f"{count} idle consumers")
@@ -53,7 +53,7 @@ class _Running:
         self._running = running
 
     def close(self) -> None:
-        self._running.stop(0)
+        self._running.stop(drain=0)
 
 
 @contextmanager

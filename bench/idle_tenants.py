@@ -37,7 +37,7 @@ from fairlead.zones.transaction_runner import Attempt
 FULL_TENANTS = (10, 10_000, 1_000_000)
 QUICK_TENANTS = (10, 2_000)
 TENANTS_PER_TRANSACTION = 500
-DUE_IN_MS = 30 * 24 * 3600 * 1000
+DUE_IN_S = 30 * 24 * 3600
 SCANS = 500
 SETTLE_S = 2.0
 STARTS_PER_S = 20
@@ -83,7 +83,7 @@ def _idle(pid: int, counts: Any, idle_s: float) -> tuple[float, float]:
 def _store_idle(store: Path, count: int, delayed_item: bool) -> None:
     """Store tenants with a key, and an item that is not due if wanted, many per transaction."""
     shard = harness.open_app(store).shards["main"]
-    item = new_item("noop", PAYLOAD, delay_ms=DUE_IN_MS)
+    item = new_item("noop", PAYLOAD, delay=DUE_IN_S)
     for begin in range(0, count, TENANTS_PER_TRANSACTION):
 
         def body(attempt: Attempt, begin: int = begin) -> None:

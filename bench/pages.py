@@ -51,7 +51,7 @@ TENANTS_PER_TRANSACTION = 2_000
 ENDED_PER_COMMIT = 1_500
 SLOTS_PER_TRANSACTION = 30
 TIMES = 25
-DUE_IN_MS = 3_600_000
+DUE_IN_S = 3600
 KINDS = ("receipt", "index", "mail")
 
 
@@ -185,7 +185,7 @@ def _enqueue(app: App, waiting: int) -> dict[str, str]:
         (app.tenant(TENANT_APP, _user(number)), new_item(KINDS[number % len(KINDS)], PAYLOAD)) for number in order
     )
     app.enqueue_many(
-        (app.tenant(TENANT_APP, _user(queues + number)), new_item("later", PAYLOAD, delay_ms=DUE_IN_MS + number))
+        (app.tenant(TENANT_APP, _user(queues + number)), new_item("later", PAYLOAD, delay=DUE_IN_S + number / 1000))
         for number in range(waiting // DELAYED_SHARE)
     )
     return {_user(number): each.item_id.hex() for number, each in zip(order, made, strict=True)}

@@ -77,7 +77,7 @@ def take(directory: Path) -> None:
             with served(url) as address, _browser() as browser:
                 _walk(browser, address, directory, dead_letter_id, delayed_id)
         finally:
-            running.stop(0)
+            running.stop(drain=0)
             app.close()
 
 
@@ -163,8 +163,8 @@ def _fill(app: App) -> tuple[str, str]:
     for user in USERS:
         items = [new_item(_kind(), {"order": number}) for number in range(SOME.randrange(20, 400))]
         app.tenant("shop", user).enqueue_many(items)
-        app.tenant("shop", user).enqueue("receipt", {"order": 7}, delay_ms=SOME.randrange(60_000, 7_200_000))
-    later = app.tenant("shop", "grace").enqueue("index", {"shelf": 4}, delay_ms=900_000)
+        app.tenant("shop", user).enqueue("receipt", {"order": 7}, delay=SOME.randrange(60_000, 7_200_000) / 1000)
+    later = app.tenant("shop", "grace").enqueue("index", {"shelf": 4}, delay=900)
     return dead_letter_id, later.item_id.hex()
 
 

@@ -11,7 +11,7 @@ from fairlead import bulk_enqueue
 from fairlead.actors.execution.retry import Retry
 from fairlead.actors.handlers import Registry, handler_of
 from fairlead.app_simulation.scenario import Scenario
-from fairlead.argument_checks import check_known, check_seconds, checked_pair, refuse_missing_parentheses
+from fairlead.argument_checks import check_known, checked_pair, refuse_missing_parentheses
 from fairlead.clock import SystemClock
 from fairlead.config import Config, arguments_of, load, named_shards
 from fairlead.control import Control
@@ -23,27 +23,26 @@ from fairlead.operator import Operator, operator_here
 from fairlead.shards import NoShards, Shards
 from fairlead.submitting import submit_signed
 from fairlead.tenant_database import TenantDatabase, checked_id
+from fairlead.zones.durations import DAY_S, Duration
 from fairlead.zones.engines import Clock
 from fairlead.zones.errors import BadArgument
 from fairlead.zones.layout import DEFAULT_ZONE, Tenant, local_tenant, named_tenant
 from fairlead.zones.process_lock import ProcessLock
 from fairlead.zones.queue.dead_letter_search import DeadLetterFilter
 from fairlead.zones.queue.items import DEFAULT_PRIORITY, Enqueued, NewItem, new_item
-from fairlead.zones.queue.periodic import Period, period
-
-DAY_S = 24 * 3600
+from fairlead.zones.queue.periodic import Period, checked_interval
 
 
 class HandlerOptions(TypedDict, total=False):
     """What `App.handler` takes besides the kind; see there."""
 
-    timeout: float
+    timeout: Duration
     retry: Retry | None
     max_running: int | None
     transactional: bool
     permanent: tuple[type[BaseException], ...]
     drop: bool
-    keep_result: float | None
+    keep_result: Duration | None
 
 
 class App:
@@ -147,13 +146,13 @@ class App:
         self,
         kind: str,
         *,
-        timeout: float = 3600.0,
+        timeout: Duration = 3600,
         retry: Retry | None = None,
         max_running: int | None = None,
         transactional: bool = False,
         permanent: tuple[type[BaseException], ...] = (),
         drop: bool = False,
-        keep_result: float | None = None,
+        keep_result: Duration | None = None,
     ) -> Callable[[F], F]:
         """Make the decorated function the handler of `kind`: a plain, async, or Ray remote function of a `Job`.
 
@@ -195,32 +194,30 @@ class App:
         return register
 
     def every(
-        self, seconds: float, *, kind: str | None = None, phase: float = 0, **options: Unpack[HandlerOptions]
+        self, interval: Duration, *, kind: str | None = None, phase: Duration = 0, **options: Unpack[HandlerOptions]
     ) -> Callable[[F], F]:
-        """Run the decorated function every `seconds`, at the multiples of them since the epoch plus `phase`, in UTC.
+        """Run the decorated function every `interval`, at its multiples since the epoch plus `phase`, in UTC.
 
         No leader is needed, and each tick enqueues one local item on one shard, whatever the number of consumers; it
         is run like any other, so it may be retried, and a slow one does not hold up the next. Ticks that came while no
         consumer ran are collapsed into the last of them. `job.payload` is `{"tick_us": ..., "collapsed": ...}`.
 
         Args:
-          seconds: one second to a year, to the millisecond.
+          interval: one second to a year, to the millisecond: seconds or a `timedelta`.
           kind: of the items; default: the function's name.
-          phase: seconds, 0 to below `seconds`: 3600 with a phase of 300 is five minutes past every hour.
+          phase: 0 to below `interval`: 3600 with a phase of 300 is five minutes past every hour.
           options: as for `handler`.
 
         Raises:
           BadArgument, HandlerTwice, NotTransactional: as for `handler`.
         """
-        refuse_missing_parentheses("seconds", seconds, "@app.every(60)")
-        check_seconds("seconds", seconds)
-        check_seconds("phase", phase)
+        refuse_missing_parentheses("interval", interval, "@app.every(60)")
+        every_us, phase_us = checked_interval(interval, phase)
 
         def register(function: F) -> F:
             named = kind or str(getattr(function, "__name__", ""))
-            checked = period(named, every_ms=round(seconds * 1000), phase_ms=round(phase * 1000))
             self.handler(named, **options)(function)
-            self.periods.append(checked)
+            self.periods.append(Period(named, every_us, phase_us))
             return function
 
         return register
@@ -326,8 +323,8 @@ class App:
         *,
         item_id: str | bytes | None = None,
         priority: int = DEFAULT_PRIORITY,
-        delay_ms: int = 0,
-        unique_ms: int = 0,
+        delay: Duration = 0,
+        unique_for: Duration = 0,
         shard: str | None = None,
     ) -> EnqueuedHandle:
         """Enqueue one item that belongs to no tenant; all of a kind take turns as if they were one tenant's.
@@ -335,7 +332,7 @@ class App:
         Args and errors: see `TenantDatabase.enqueue`; `shard` names one, default the kind's own.
         """
         return self.local(kind, shard=shard).enqueue(
-            kind, payload, item_id=item_id, priority=priority, delay_ms=delay_ms, unique_ms=unique_ms
+            kind, payload, item_id=item_id, priority=priority, delay=delay, unique_for=unique_for
         )
 
     def enqueue_everywhere(
@@ -345,14 +342,14 @@ class App:
         *,
         item_id: str | bytes | None = None,
         priority: int = DEFAULT_PRIORITY,
-        delay_ms: int = 0,
-        unique_ms: int = 0,
+        delay: Duration = 0,
+        unique_for: Duration = 0,
     ) -> dict[str, Enqueued]:
         """Enqueue one local item on each shard, one transaction after the other; see `enqueue_local`.
 
         If a shard fails, those before it have their item: with an `item_id`, calling again is harmless.
         """
-        item = new_item(kind, payload, priority=priority, delay_ms=delay_ms, given_id=item_id, unique_ms=unique_ms)
+        item = new_item(kind, payload, priority=priority, delay=delay, item_id=item_id, unique_for=unique_for)
         return {name: self.local(kind, shard=name).enqueue_many([item])[0] for name in self.shards}
 
     def enqueue_many(

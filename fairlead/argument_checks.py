@@ -1,6 +1,5 @@
 """Arguments of an application's methods, checked."""
 
-import math
 from difflib import get_close_matches
 from typing import Any
 
@@ -35,12 +34,6 @@ def refuse_missing_parentheses(argument: str, value: Any, written: str) -> None:
     """Refuse a decorator without its parentheses: it gets the function as `value`, and would register nothing."""
     if callable(value):
         raise BadArgument(argument=argument, value=describe(value), allowed=f"a decorator with parentheses: {written}")
-
-
-def check_seconds(argument: str, value: Any) -> None:
-    """Refuse what is no finite number."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise BadArgument(argument=argument, value=value, allowed="a number of seconds")
 
 
 def checked_pair(pair: Any) -> tuple[TenantDatabase, NewItem]:

@@ -25,6 +25,7 @@ from fairlead.config import Config
 from fairlead.loading import load_app
 from fairlead.telemetry import otel_environment
 from fairlead.telemetry.exports import ProcessExports
+from fairlead.zones.durations import Duration
 from fairlead.zones.errors import QueueError
 
 if TYPE_CHECKING:
@@ -87,8 +88,11 @@ class Fleet(Protocol):
         """Start nothing new from now on, and give back what waits; `stop` does the rest."""
         ...
 
-    def stop(self, drain_ms: int | None = None) -> dict[str, int]:
-        """Drain: nothing new starts, what runs gets `drain_ms` to finish, the rest is given back at once."""
+    def stop(self, *, drain: Duration | None = None) -> dict[str, int]:
+        """Drain: start nothing new, let running items finish within `drain`, and return the others at once.
+
+        `drain`: seconds or a `timedelta`; None: the setting `drain_ms`.
+        """
         ...
 
 
@@ -141,10 +145,10 @@ class RayFleet:
         """See `Fleet`."""
         self._consumer.begin_drain()
 
-    def stop(self, drain_ms: int | None = None) -> dict[str, int]:
+    def stop(self, *, drain: Duration | None = None) -> dict[str, int]:
         """See `Fleet`. Leaves the cluster; one that was started here ends."""
         try:
-            return self._consumer.stop(drain_ms)
+            return self._consumer.stop(drain=drain)
         finally:
             self._disconnect()
 

@@ -4,9 +4,10 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from fairlead.explanation import Explanation
+from fairlead.zones.durations import Duration, duration_us
 from fairlead.zones.engines import Clock
 from fairlead.zones.engines.api.lost_watch import watch_error
-from fairlead.zones.errors import BadArgument, QueueError
+from fairlead.zones.errors import QueueError
 from fairlead.zones.layout import Tenant
 from fairlead.zones.queue.items import EnqueueStatus
 from fairlead.zones.queue.results import Failed, NotKept, Pending, Returned, ending
@@ -83,13 +84,13 @@ class Handle:
         self.item_id = item_id
         self.zone = zone
 
-    def result(self, timeout: float | None = None) -> Any:
+    def result(self, timeout: Duration | None = None) -> Any:
         """Wait until the item has ended, and return what its handler returned.
 
         Its kind must keep results (`keep_result`). A wait costs the store a look at each change of the item.
 
         Args:
-          timeout: seconds, 0 or more: 0 does not wait; None: as long as it takes.
+          timeout: seconds or a `timedelta`, 0 to ten years: 0 does not wait; None: as long as it takes.
 
         Raises:
           ResultPending: it has not ended in that time.
@@ -156,9 +157,9 @@ class EnqueuedHandle(Handle):
 class _Wait:
     """The time that is left of a wait, counted from look to look: the clock may be set back, or ahead, meanwhile."""
 
-    def __init__(self, timeout: float | None, clock: Clock) -> None:
+    def __init__(self, timeout: Duration | None, clock: Clock) -> None:
         self._clock = clock
-        self._left_us = _time_to_wait_us(timeout)
+        self._left_us = None if timeout is None else duration_us("timeout", timeout, also=", or None")
         self._polled_us = clock.now_us()
 
     def sleep(self, duration_us: int) -> bool:
@@ -177,14 +178,6 @@ class _Wait:
         slept_us = self._polled_us - begun_us
         self._left_us -= slept_us if asked_us <= slept_us <= asked_us + CLOCK_JUMP_US else asked_us
         return True
-
-
-def _time_to_wait_us(timeout: float | None) -> int | None:
-    if timeout is None:
-        return None
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 <= timeout < float("inf"):
-        raise BadArgument(argument="timeout", value=timeout, allowed="seconds, 0 or more, or None")
-    return int(timeout * 1e6)
 
 
 def _await_change(is_ready: Callable[[], bool], wait: _Wait) -> bool:

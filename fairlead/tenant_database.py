@@ -10,6 +10,7 @@ from fairlead.handle import EnqueuedHandle, Handle
 from fairlead.operator import Operator
 from fairlead.shards import Shards
 from fairlead.views import DeadLetterView, ItemView, dead_letter_view, item_view
+from fairlead.zones.durations import Duration
 from fairlead.zones.errors import BadArgument, QueueError
 from fairlead.zones.layout import DEFAULT_ZONE, Tenant, check_name, item_id_of
 from fairlead.zones.pipelining import run_one
@@ -83,8 +84,8 @@ class TenantDatabase:
         *,
         item_id: str | bytes | None = None,
         priority: int = DEFAULT_PRIORITY,
-        delay_ms: int = 0,
-        unique_ms: int = 0,
+        delay: Duration = 0,
+        unique_for: Duration = 0,
         zone: str = DEFAULT_ZONE,
     ) -> EnqueuedHandle:
         """Enqueue one item in a transaction of its own; return a handle: its id, and whether this call put it there.
@@ -94,14 +95,14 @@ class TenantDatabase:
           payload: plain data, at most 1,000,000 bytes packed.
           item_id: your own name for the item, any text or bytes; a second enqueue of it changes nothing.
           priority: 0 to 255, lower first.
-          delay_ms: how long from now until it may run, 0 to ten years.
-          unique_ms: for how long after completion `item_id` stays taken, 0 to ten years; only with an `item_id`.
+          delay: how long from now until it may run, 0 to ten years.
+          unique_for: for how long after completion `item_id` stays taken, 0 to ten years; only with an `item_id`.
           zone: one of the tenant's queue zones.
 
         Raises:
           BadArgument, PayloadNotData, PayloadTooLarge: nothing was changed.
         """
-        item = new_item(kind, payload, priority=priority, delay_ms=delay_ms, given_id=item_id, unique_ms=unique_ms)
+        item = new_item(kind, payload, priority=priority, delay=delay, item_id=item_id, unique_for=unique_for)
         made = self.transact(lambda tr: tr.enqueue_item(item, zone=zone))
         return EnqueuedHandle(self, made.item_id, zone, made.status)
 

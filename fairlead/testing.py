@@ -26,6 +26,7 @@ from fairlead.actors.handlers import Registry, plain_function
 from fairlead.actors.messages import ItemRef
 from fairlead.actors.telemetry.spans import Spans, spans_of_process
 from fairlead.app import App
+from fairlead.zones.durations import DELAY_S_MAX, Duration, duration_us
 from fairlead.zones.errors import BadArgument, QueueError
 from fairlead.zones.layout import ID_BYTES, ZoneLocation
 from fairlead.zones.pipelining import run_one, run_together
@@ -63,11 +64,11 @@ class ManualClock:
 
     def sleep_us(self, duration_us: int) -> None:
         """Let time pass."""
-        self.advance_us(duration_us)
-
-    def advance_us(self, duration_us: int) -> None:
-        """Let time pass; a negative duration steps the clock back."""
         self._now_us += duration_us
+
+    def advance(self, duration: Duration) -> None:
+        """Let time pass, seconds or a `timedelta`; a negative duration steps the clock back."""
+        self._now_us += duration_us("duration", duration, low_s=-DELAY_S_MAX)
 
 
 @dataclass(slots=True)
@@ -100,7 +101,7 @@ class DrainResult:
         )
 
 
-def drain(app: App, *, within_ms: int = 0, raise_errors: bool = True, items_max: int = 10_000) -> DrainResult:
+def drain(app: App, *, within: Duration = 0, raise_errors: bool = True, items_max: int = 10_000) -> DrainResult:
     """Run everything that is due on all shards, what it enqueues included, until nothing is; return what was done.
 
     Periodic items whose tick has come are enqueued first. Items of kinds without a handler, delayed ones, and those
@@ -108,19 +109,20 @@ def drain(app: App, *, within_ms: int = 0, raise_errors: bool = True, items_max:
     of. Limits of kinds are not: one item runs at a time. Time may pass by as much as `wake_slack_ms`.
 
     Args:
-      within_ms: let so much time pass on the application's `ManualClock`, and run what becomes due in it: delayed
-        items, retries, ticks. Time goes from one due moment to the next, so it costs nothing.
+      within: let so much time pass on the application's `ManualClock`, seconds or a `timedelta`, and run what becomes
+        due in it: delayed items, retries, ticks. Time goes from one due moment to the next, so it costs nothing.
       raise_errors: raise what a handler raised, after its item has been settled (requeued, buried, or dropped).
       items_max: after so many runs `NotDrained` is raised.
 
     Raises:
-      BadArgument: `within_ms` with a clock that cannot be advanced.
+      BadArgument: `within` is out of range, or above 0 with a clock that cannot be advanced.
       NotDrained: see there.
       What a handler raises, if `raise_errors`.
     """
-    if within_ms and not isinstance(app.clock, ManualClock):
-        raise BadArgument(argument="within_ms", value=within_ms, allowed="0, unless the App has a ManualClock")
-    clock, until_us = app.clock, app.clock.now_us() + within_ms * 1000
+    within_us = duration_us("within", within)
+    if within_us and not isinstance(app.clock, ManualClock):
+        raise BadArgument(argument="within", value=within, allowed="0, unless the App has a ManualClock")
+    clock, until_us = app.clock, app.clock.now_us() + within_us
     slack_us = app.config.zones.wake_slack_ms * 1000
     drain = _Drain(app, raise_errors=raise_errors, items_max=items_max)
     while True:
@@ -131,7 +133,7 @@ def drain(app: App, *, within_ms: int = 0, raise_errors: bool = True, items_max:
         if due_us is None or due_us > max(until_us, now_us + slack_us):
             break
         clock.sleep_us(due_us - now_us)
-    clock.sleep_us(max(0, until_us - clock.now_us()) if within_ms else 0)
+    clock.sleep_us(max(0, until_us - clock.now_us()) if within_us else 0)
     return drain.drained
 
 

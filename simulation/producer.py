@@ -98,7 +98,7 @@ class Producer:
     def _rush(self, shards: dict[str, Shard], host: SimulatedHost) -> None:
         """Enqueue, at an instant that others choose as well, an item of the name that they give theirs."""
         host.clock.sleep_us(RUSH_US - self._cluster.world.now_us() % RUSH_US)
-        item = new_item("plain", "", given_id="rush", unique_ms=self._random.choice([0, 200]))
+        item = new_item("plain", "", item_id="rush", unique_for=self._random.choice([0, 0.2]))
         self._enqueue(shards, ZoneName(Tenant("shop", "t0"), "queue"), [item])
 
     def _enqueue(self, shards: dict[str, Shard], whose: ZoneName, items: list[NewItem]) -> None:
@@ -177,11 +177,11 @@ class Producer:
             kind = "plain"  # The consumer that knows it may have to keep still for good.
         how: dict[str, Any] = {
             "priority": draw.choice([0, 100, 100, 100, 255]),
-            "delay_ms": draw.choice([0, 0, 0, 1, 300, 2_000]),
+            "delay": draw.choice([0, 0, 0, 0.001, 0.3, 2]),
         }
         if draw.random() < 0.1:
-            how["given_id"] = f"named {draw.randrange(3)}"
-            how["unique_ms"] = draw.choice([0, 1_000])
+            how["item_id"] = f"named {draw.randrange(3)}"
+            how["unique_for"] = draw.choice([0, 1])
         payload = f"{self._number}/{self._orders}" + draw.choice(PADDINGS)
         return new_item(kind, payload, **how)
 

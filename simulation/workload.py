@@ -39,7 +39,7 @@ from fairlead.zones.tenant_transaction import TenantTransaction
 KNOWN_TO_ALL = frozenset(KINDS) - {"new"} | {"tick"}  # "new" came with a version that only the first consumer runs.
 LIMITS = {"limited": 2}  # How many of a kind may run at once in a consumer.
 TICK_MS = 2_000  # When the one tick comes that falls into a run.
-_SOON = Retry(attempts=None, backoff_ms=50, backoff_max_ms=1_000)
+_SOON = Retry(attempts=None, backoff=0.05, backoff_max=1)
 
 
 class Shop:
@@ -77,8 +77,8 @@ class Shop:
 
     def periods(self) -> Sequence[Period]:
         """See `Application`."""
-        every_ms = 3_600_000
-        return [period("tick", every_ms=every_ms, phase_ms=(START_US // 1000 + TICK_MS) % every_ms)]
+        interval_s = 3600
+        return [period("tick", interval_s, phase=(START_US // 1000 + TICK_MS) / 1000 % interval_s)]
 
     def start(self, cluster: Cluster) -> None:
         """Add the producers and start them, each on a machine of its own."""
@@ -153,7 +153,7 @@ class _Handlers:
     def chain(self, job: Job, tr: TenantTransaction) -> None:
         tr.get(("effect", job.id))  # A transaction that reads can conflict with what happens while it hangs.
         tr.add(("effect", job.id), 1)
-        tr.enqueue("effect", delay_ms=self._host.random.choice([0, 200]))
+        tr.enqueue("effect", delay=self._host.random.choice([0, 0.2]))
 
     def fenced(self, job: Job) -> None:
         self._work()

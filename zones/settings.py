@@ -14,8 +14,6 @@ from fairlead.zones.errors import BadArgument
 
 HOUR_MS: Final = 3600 * 1000
 DAY_MS: Final = 24 * HOUR_MS
-YEAR_MS = 365 * DAY_MS
-DELAY_MS_MAX = 10 * YEAR_MS  # A longer delay is a unit mistaken.
 PAYLOAD_BYTES_MAX = 1_000_000  # A tenth of a FoundationDB transaction.
 INLINE_PAYLOAD_BYTES_MAX = 8_192  # Longer payloads lie apart, so that a lease does not rewrite them.
 PIECE_BYTES = 90_000  # Below FoundationDB's value limit of 100 kB.

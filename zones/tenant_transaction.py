@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any, Protocol
 
 from fairlead.zones import tuples
+from fairlead.zones.durations import Duration
 from fairlead.zones.engines import Transaction
 from fairlead.zones.errors import BadArgument
 from fairlead.zones.keyspace import range_begin, range_end
@@ -100,15 +101,15 @@ class TenantTransaction:
         *,
         item_id: str | bytes | None = None,
         priority: int = 100,
-        delay_ms: int = 0,
-        unique_ms: int = 0,
+        delay: Duration = 0,
+        unique_for: Duration = 0,
         zone: str = DEFAULT_ZONE,
     ) -> Enqueued:
         """Enqueue work in this transaction: the item exists if and only if the transaction commits.
 
         Args and errors: see `new_item`; `zone` names one of the tenant's queue zones.
         """
-        item = new_item(kind, payload, priority=priority, delay_ms=delay_ms, given_id=item_id, unique_ms=unique_ms)
+        item = new_item(kind, payload, priority=priority, delay=delay, item_id=item_id, unique_for=unique_for)
         return self.enqueue_item(item, zone=zone)
 
     def enqueue_item(self, item: NewItem, *, zone: str = DEFAULT_ZONE) -> Enqueued:

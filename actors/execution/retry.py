@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from random import Random
 
+from fairlead.zones.durations import ABOVE_0, Duration, duration_us
 from fairlead.zones.errors import BadArgument
-from fairlead.zones.settings import DELAY_MS_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,10 +13,10 @@ class Retry:
 
     Args:
       attempts: how many attempts in all, 1 to 1,000,000; None: forever.
-      backoff_ms: delay after the first failure; it doubles with each further one.
-      backoff_max_ms: the longest delay.
-      give_up_ms: no attempt starts later than this after the item could first run: when it was enqueued, when its delay
-        ended, or when an operator retried it; None: no such limit.
+      backoff: the delay after the first failure, seconds or a `timedelta`; it doubles with each further failure.
+      backoff_max: the longest delay.
+      give_up_after: no attempt starts later than this after the item could first run: when it was enqueued, when its
+        delay ended, or when an operator retried it. None: no such limit.
       in_line: how many further tries a worker makes at once, under the same lease, before it counts a failure. For
         errors that pass in milliseconds.
 
@@ -25,17 +25,33 @@ class Retry:
     """
 
     attempts: int | None = 20
-    backoff_ms: int = 1_000
-    backoff_max_ms: int = 3_600_000
-    give_up_ms: int | None = None
+    backoff: Duration = 1
+    backoff_max: Duration = 3600
+    give_up_after: Duration | None = None
     in_line: int = 0
 
     def __post_init__(self) -> None:
-        _check("attempts", self.attempts, 1, 1_000_000)
-        _check("backoff_ms", self.backoff_ms, 1, DELAY_MS_MAX)
-        _check("backoff_max_ms", self.backoff_max_ms, 1, DELAY_MS_MAX)
-        _check("give_up_ms", self.give_up_ms, 1, DELAY_MS_MAX)
-        _check("in_line", self.in_line, 0, 100)
+        if self.attempts is not None:
+            _check_count("attempts", self.attempts, 1, 1_000_000)
+        _check_count("in_line", self.in_line, 0, 100)
+        _ = self.backoff_us, self.backoff_max_us, self.give_up_after_us  # Each refuses a value out of its range.
+
+    @property
+    def backoff_us(self) -> int:
+        """The delay after the first failure, in microseconds."""
+        return duration_us("backoff", self.backoff, low_s=ABOVE_0)
+
+    @property
+    def backoff_max_us(self) -> int:
+        """The longest delay, in microseconds."""
+        return duration_us("backoff_max", self.backoff_max, low_s=ABOVE_0)
+
+    @property
+    def give_up_after_us(self) -> int | None:
+        """How long after the item could first run the last attempt may start, in microseconds; None: no limit."""
+        if self.give_up_after is None:
+            return None
+        return duration_us("give_up_after", self.give_up_after, low_s=ABOVE_0, also=", or None")
 
 
 def delay_us(retry: Retry, *, error_count: int, age_us: int, random: Random) -> int | None:
@@ -49,15 +65,14 @@ def delay_us(retry: Retry, *, error_count: int, age_us: int, random: Random) -> 
     """
     if retry.attempts is not None and error_count >= retry.attempts:
         return None
-    backoff_ms = min(retry.backoff_max_ms, retry.backoff_ms << min(error_count - 1, 40))
-    delay = int(backoff_ms * 1000 * random.uniform(0.5, 1.0))
-    if retry.give_up_ms is not None and age_us + delay > retry.give_up_ms * 1000:
+    backoff_us = min(retry.backoff_max_us, retry.backoff_us << min(error_count - 1, 40))
+    delay = int(backoff_us * random.uniform(0.5, 1.0))
+    give_up_after_us = retry.give_up_after_us
+    if give_up_after_us is not None and age_us + delay > give_up_after_us:
         return None
     return delay
 
 
-def _check(argument: str, value: int | None, low: int, high: int) -> None:
-    if value is None and argument in ("attempts", "give_up_ms"):
-        return
+def _check_count(argument: str, value: int, low: int, high: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
         raise BadArgument(argument=argument, value=value, allowed=f"a whole number, {low:,} to {high:,}")

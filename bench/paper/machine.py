@@ -68,6 +68,6 @@ def fill(config: Config, backlog: Backlog, vesting_us: int) -> None:
     payload = work_payload(UNMEASURED, due_us=vesting_us, work_ms=backlog.work_ms)
     for first in range(0, backlog.tenants, FILL_TENANTS):
         some = range(first, min(first + FILL_TENANTS, backlog.tenants))
-        delay_ms = max(0, vesting_us - SystemClock().now_us()) // 1000
-        item = new_item("work", payload, delay_ms=delay_ms)
+        delay_s = max(0, vesting_us - SystemClock().now_us()) / 1e6
+        item = new_item("work", payload, delay=delay_s)
         app.enqueue_many((app.tenant(TENANT_APP, tenant_name(n)), item) for n in some for _ in range(backlog.items))

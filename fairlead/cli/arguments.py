@@ -5,7 +5,7 @@ import math
 import re
 import sys
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -23,19 +23,22 @@ _ID = re.compile(r"[0-9a-fA-F]{32}")
 _APP_ENDS = re.compile(r"(?<!/)/(?!/)")  # The first slash that stands alone.
 
 
-class Duration(click.ParamType[int]):
-    """A duration such as 90, 90s, 250ms, 5min, 2h or 3d; becomes milliseconds. Its range is the queue's to check."""
+class Duration(click.ParamType[timedelta]):
+    """A duration such as 90, 90s, 250ms, 5min, 2h or 3d. The function that takes it checks its range."""
 
     name = "duration"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return milliseconds."""
-        if isinstance(value, int):
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
+        """Return the duration."""
+        if isinstance(value, timedelta):
             return value
         found = _DURATION.fullmatch(value)
-        if found is None or found[2] not in _UNITS_MS or not math.isfinite(float(found[1]) * _UNITS_MS[found[2]]):
-            self.fail(f"{value!r} is no duration. Write 90, 90s, 250ms, 5min, 2h or 3d.", param, ctx)
-        return round(float(found[1]) * _UNITS_MS[found[2]])
+        try:
+            if found is not None and found[2] in _UNITS_MS:
+                return timedelta(milliseconds=float(found[1]) * _UNITS_MS[found[2]])
+        except OverflowError:
+            pass
+        self.fail(f"{value!r} is no duration. Write 90, 90s, 250ms, 5min, 2h or 3d.", param, ctx)
 
 
 class Before(click.ParamType[int]):
@@ -48,7 +51,7 @@ class Before(click.ParamType[int]):
         if isinstance(value, int):
             return value
         if _DURATION.fullmatch(value):
-            return -Duration().convert(value, param, ctx) * 1000
+            return -(Duration().convert(value, param, ctx) // timedelta(microseconds=1))
         try:
             moment = datetime.fromisoformat(value)
         except ValueError:

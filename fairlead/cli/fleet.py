@@ -20,6 +20,7 @@ from fairlead import fleet
 from fairlead.actors.dispatch.pickup_latency import without_buckets
 from fairlead.actors.runtime.garbage_collection import collect_rarely
 from fairlead.app import App
+from fairlead.cli.arguments import Duration
 from fairlead.cli.errors import INTERRUPTED
 from fairlead.cli.output import example, json_option, show, wants_json
 from fairlead.cli.store_options import (
@@ -84,7 +85,7 @@ def run(
 @click.command(epilog=example("fairlead submit reports:monthly --kind report --app shop:app"))
 @click.argument("function", metavar="MODULE:FUNCTION")
 @click.option("--kind", required=True, help="What it handles.")
-@click.option("--timeout", type=float, default=3600.0, show_default=True, help="Seconds that one attempt may take.")
+@click.option("--timeout", type=Duration(), default="1h", show_default=True, help="How long one attempt may take.")
 @click.option("--max-running", type=int, help="How many may run at once in a consumer.")
 @click.option("--transactional", is_flag=True, help="Its effects commit together with the completion.")
 @click.option("--drop", is_flag=True, help="An item that failed for good is deleted, and no dead letter is kept.")

@@ -1,5 +1,6 @@
 """enqueue, peek, cancel: single items, by hand."""
 
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -23,9 +24,9 @@ from fairlead.zones.queue.items import DEFAULT_PRIORITY, EnqueueStatus
 @click.option("--shard", metavar="NAME", help="With --local: the shard, if not the kind's own.")
 @click.option("--zone", default="queue", show_default=True, metavar="NAME", help="The tenant's queue zone.")
 @click.option("--id", "item_id", metavar="NAME", help="Its name; a second enqueue of it changes nothing.")
-@click.option("--delay", type=Duration(), default=0, help="How long until it may run: 90s, 5min, 2h; up to 10 years.")
+@click.option("--delay", type=Duration(), default="0", help="How long until it may run: 90s, 5min, 2h; up to 10 years.")
 @click.option("--priority", type=int, default=DEFAULT_PRIORITY, show_default=True, help="0 to 255, lower first.")
-@click.option("--unique-for", type=Duration(), default=0, help="How long --id stays taken after completion.")
+@click.option("--unique-for", type=Duration(), default="0", help="How long --id stays taken after completion.")
 @click.option("--create", is_flag=True, help="Make the store if it is not there.")
 @accepts_store_options
 @json_option
@@ -38,9 +39,9 @@ def enqueue(
     shard: str | None,
     zone: str,
     item_id: str | None,
-    delay: int,
+    delay: timedelta,
     priority: int,
-    unique_for: int,
+    unique_for: timedelta,
     create: bool,
 ) -> None:
     """Enqueue one item of KIND with a PAYLOAD of JSON (default null; @FILE or - for standard input)."""
@@ -53,7 +54,7 @@ def enqueue(
     store_options.warn_of_unknown_kind(app, kind)
     database = app.tenant(*tenant) if tenant is not None else app.local(kind, shard=shard)
     made = database.enqueue(
-        kind, payload, item_id=item_id, priority=priority, delay_ms=delay, unique_ms=unique_for, zone=zone
+        kind, payload, item_id=item_id, priority=priority, delay=delay, unique_for=unique_for, zone=zone
     )
     answer = {"item": made.item_id.hex(), "status": made.status.value, "shard": database.shard.name}
     note = "" if made.status is EnqueueStatus.ENQUEUED else ": nothing was changed"
@@ -92,15 +93,17 @@ def cancel(database: TenantDatabase, item: str, zone: str) -> None:
 
 @click.command(epilog=example("fairlead result order-7 --tenant shop alice --store embedded:./data"))
 @click.argument("item")
-@click.option("--timeout", type=Duration(), default=0, help="How long to wait for it: 500ms, 90s; default not at all.")
+@click.option(
+    "--timeout", type=Duration(), default="0", help="How long to wait for it: 500ms, 90s; default not at all."
+)
 @tenant_options
 @json_option
-def result(database: TenantDatabase, item: str, timeout: int, zone: str) -> None:
+def result(database: TenantDatabase, item: str, timeout: timedelta, zone: str) -> None:
     """Show what the handler of ITEM, an id or the name it was given, returned, if its kind keeps results."""
     found: list[Any] = []
 
     def wait_for(item_id: str | bytes) -> None:
-        found.append(database.item(item_id, zone=zone).result(timeout / 1000))
+        found.append(database.item(item_id, zone=zone).result(timeout))
 
     with_id(item, wait_for)
     show({"item": item, "result": found[0]}, lambda: [payload_text(found[0])])

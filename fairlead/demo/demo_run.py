@@ -105,7 +105,7 @@ def run_demo(store: Path, *, host: str, tell: Tell, progress: Progress) -> DemoR
         killed = _watch(running, storing, len(files), tell=tell, progress=progress)
         seconds = (app.clock.now_us() - begun_us) / 1e6
     finally:
-        running.stop(drain_ms=1_000)
+        running.stop(drain=1)
     if storing.error is not None:
         raise storing.error
     result = check_index(files)

@@ -92,13 +92,13 @@ class Client:
         """Draw an item, and return what enqueues it. Others hear of its id before it is committed."""
         draw = self._draw
         name = draw.choice([None, *NAMES])
-        unique_ms = 0 if name is None else draw.choice([0, 100])
+        taken_ms = 0 if name is None else draw.choice([0, 100])
         kind, priority, delay_ms = draw.choice(KINDS), draw.choice([0, 100, 100]), draw.choice([0, 0, 0, 10, 200])
         payload = draw.randrange(1 << 20)  # tells apart the items that have one name
 
         def enqueue_in(attempt: Attempt) -> Told:
             item_id, status = TenantTransaction(self._shard, ALICE, attempt).enqueue(
-                kind, payload, item_id=name, priority=priority, delay_ms=delay_ms, unique_ms=unique_ms
+                kind, payload, item_id=name, priority=priority, delay=delay_ms / 1000, unique_for=taken_ms / 1000
             )
             if item_id not in self._known.ids[-LATEST:]:
                 self._known.ids.append(item_id)
@@ -109,7 +109,7 @@ class Client:
                 payload=payload,
                 priority=priority,
                 delay_us=delay_ms * 1000,
-                unique_us=unique_ms * 1000,
+                unique_us=taken_ms * 1000,
                 now_us=_since_start(attempt.now_us),
             )
             return Told(call, status)

@@ -57,7 +57,7 @@ def consumer(chosen: Config, *, reference: str = SHOP, drain_ms: int = 1_000) ->
     try:
         yield running
     finally:
-        running.stop(drain_ms)
+        running.stop(drain=drain_ms / 1000)
 
 
 def is_whole(running: Any, chosen: Config) -> bool:

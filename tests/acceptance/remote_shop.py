@@ -85,7 +85,7 @@ register("fail", fail, permanent=(KeyError,))
 register("linger", linger, timeout=1, retry=fairlead.Retry(attempts=1))
 register("linger_on", linger)
 register("tell", tell, keep_result=600)
-register("die", die, retry=fairlead.Retry(attempts=2, backoff_ms=100))
+register("die", die, retry=fairlead.Retry(attempts=2, backoff=0.1))
 register("complete", complete)
 register("complete_and_go_on", complete_and_go_on)
 

@@ -36,7 +36,7 @@ def transactional(job: fairlead.Job, tr: fairlead.TenantTransaction) -> None:
     tr.add(("done", job.payload["number"]), 1)
 
 
-@app.handler("plain", retry=fairlead.Retry(backoff_ms=100))
+@app.handler("plain", retry=fairlead.Retry(backoff=0.1))
 def plain(job: fairlead.Job) -> None:
     time.sleep(job.payload.get("takes_ms", 0) / 1000)
     tell(job, "ran")
@@ -92,7 +92,7 @@ def stopped_in_commit(job: fairlead.Job) -> None:
     StoredLog.begin = begin_and_stop  # type: ignore[assignment,method-assign]
 
 
-@app.handler("noted", retry=fairlead.Retry(backoff_ms=100))
+@app.handler("noted", retry=fairlead.Retry(backoff=0.1))
 def noted(job: fairlead.Job) -> None:
     """Note when the item began and ended, by the machine's one monotonic clock."""
     path = job.payload["path"]

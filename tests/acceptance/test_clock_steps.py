@@ -58,7 +58,7 @@ def running(machine: Machine) -> Iterator[Fleet]:
     try:
         yield fleet
     finally:
-        fleet.stop(1_000)
+        fleet.stop(drain=1)
         machine.app.close()
 
 

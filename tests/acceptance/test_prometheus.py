@@ -43,7 +43,7 @@ def scraped(tmp_path_factory: pytest.TempPathFactory, cluster: None) -> Iterator
             alice = app.tenant("shop", "alice")
             for number in range(ITEMS):
                 alice.enqueue("plain", shop.payload(number))
-            alice.enqueue("plain", "not what the handler expects", delay_ms=1)
+            alice.enqueue("plain", "not what the handler expects", delay=0.001)
             alice.enqueue("until_told", shop.payload(0, path=str(told)))
             alice.enqueue("nobody_knows_this", None)
             eventually(lambda: server.number("sum(fairlead_items_completed_total)") == ITEMS)

@@ -40,7 +40,7 @@ class Noting(logging.Handler):
 log.addHandler(Noting())
 
 
-@app.handler("charge", retry=fairlead.Retry(backoff_ms=10))
+@app.handler("charge", retry=fairlead.Retry(backoff=0.01))
 def charge(job: fairlead.Job) -> None:
     """Fail at first; then enqueue one item of every other kind, in ways that differ."""
     log.warning(job.payload["notes"])

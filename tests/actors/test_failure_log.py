@@ -91,7 +91,7 @@ def test_the_first_failure_of_each_error_class_has_a_traceback_and_later_ones_ar
     stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Before, a TypeError was not logged at all for ten seconds after a KeyError of the same kind."""
-    retry = Retry(backoff_ms=3_600_000)
+    retry = Retry(backoff=3600)
     worker = stage.worker([stage.handler("mail", raises_its_payload, retry=retry)])
     for name in ("key", "key", "type", "type"):
         fail_once(stage, worker, "mail", name)
@@ -107,7 +107,7 @@ def test_the_first_failure_of_each_error_class_has_a_traceback_and_later_ones_ar
 
 def test_the_given_id_of_an_item_is_in_the_log(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     worker = stage.worker([stage.handler("mail", no_order)])
-    fail_once(stage, worker, "mail", given_id="receipt-10")
+    fail_once(stage, worker, "mail", item_id="receipt-10")
     (record,) = caplog.records
     assert "'receipt-10'" in record.getMessage()
 

@@ -248,7 +248,7 @@ def test_one_whose_shard_stands_still_takes_the_time_over(stage: Stage) -> None:
 
 
 def test_a_periodic_item_is_enqueued_at_its_ticks(stage: Stage) -> None:
-    Keeping(stage, periods=[period("sweep", every_ms=2_000, phase_ms=0)])
+    Keeping(stage, periods=[period("sweep", 2)])
     stage.pass_ms(1_000)
     tenant = local_tenant("sweep")
     zone = stage.shard.zone(tenant)
@@ -428,7 +428,7 @@ def test_beside_many_that_may_sleep_for_long_those_that_oversleep_are_woken_in_s
         monkeypatch.setattr(late_pointers, limit, entries)
     monkeypatch.setattr(housekeeping, "HEARTBEAT_ENTRIES_MAX", 40)
     for number in range(240):
-        stage.enqueue("mail", tenant=Tenant("shop", f"later {number}"), delay_ms=10 * 24 * 3_600_000)
+        stage.enqueue("mail", tenant=Tenant("shop", f"later {number}"), delay=10 * 24 * 3600)
     for number in [*range(20)] * 2:
         stage.enqueue("mail", tenant=Tenant("shop", f"now {number}"))
     stage.clock.jump(3_600 * SECOND)
@@ -484,7 +484,7 @@ def test_a_period_whose_tenants_record_is_damaged_stops_no_other_and_no_sign_of_
 ) -> None:
     damaged, sound = local_tenant("damaged"), local_tenant("sound")
     stage.shard.transact(lambda attempt: attempt.tr.set(TenantKeys(*damaged).owner, b"\x63"))
-    keeping = Keeping(stage, periods=[period(each, every_ms=2_000, phase_ms=0) for each in ("damaged", "sound")])
+    keeping = Keeping(stage, periods=[period(each, 2) for each in ("damaged", "sound")])
     stage.pass_ms(10_000)
     assert stage.count(sound)["sound"] >= 4
     assert keeping.fit == {"main": True}

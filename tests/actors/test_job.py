@@ -60,7 +60,7 @@ def test_the_number_of_an_attempt_grows_until_an_operator_retries_its_item(stage
     item_id = stage.enqueue("mail")
     stage.lease(["mail"])
     stage.pass_ms(LEASE_MS)  # Its lease expires.
-    worker = stage.worker([stage.handler("mail", handle, retry=Retry(backoff_ms=1_000))])
+    worker = stage.worker([stage.handler("mail", handle, retry=Retry(backoff=1))])
     for _ in range(3):
         stage.place(worker, stage.lease(["mail"]))
         stage.settled(worker)

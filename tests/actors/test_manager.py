@@ -355,7 +355,7 @@ def test_an_item_that_is_buried_because_its_workers_died_is_logged_as_an_error(
     stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Nobody is left to report such an error where its attempts ended, and no hook is called."""
-    item_id = stage.enqueue("mail", given_id="order-7")
+    item_id = stage.enqueue("mail", item_id="order-7")
     manager, _ = managed(stage, [10])
     serve(stage, manager)
     stage.change(item_id, ran_isolated=True)

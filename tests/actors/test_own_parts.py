@@ -246,7 +246,7 @@ def test_it_looks_again_when_the_next_of_its_own_vests_or_anothers_is_overdue(
 ) -> None:
     assert Selecting(stage, stretch).due_in_us() is None
     for number in range(20):
-        stage.enqueue("mail", tenant=Tenant("shop", f"user {number}"), delay_ms=700)
+        stage.enqueue("mail", tenant=Tenant("shop", f"user {number}"), delay=0.7)
     selecting = Selecting(stage, stretch)
     assert Selecting(stage, stretch).ids() == []
     due_us = selecting.due_in_us()

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from fairlead.actors.execution.retry import Retry, delay_us
+from fairlead.zones.durations import DELAY_S_MAX
 from fairlead.zones.errors import BadArgument
-from fairlead.zones.settings import DELAY_MS_MAX
 
 SECOND = 1_000_000
 
@@ -31,7 +31,7 @@ def test_items_that_failed_together_do_not_run_together_again() -> None:
 
 
 def test_the_delay_never_exceeds_its_longest() -> None:
-    retry = Retry(attempts=None, backoff_max_ms=5_000)
+    retry = Retry(attempts=None, backoff_max=5)
     assert all(delay is not None and delay <= 5 * SECOND for delay in delays(retry, 1_000_000))
 
 
@@ -51,7 +51,7 @@ def test_without_a_number_of_attempts_it_goes_on_for_ever() -> None:
 
 
 def test_no_attempt_starts_later_than_give_up_ms() -> None:
-    retry = Retry(give_up_ms=10_000)
+    retry = Retry(give_up_after=10)
     assert None not in delays(retry, 1, age_us=9 * SECOND)
     assert set(delays(retry, 1, age_us=10 * SECOND)) == {None}
     in_doubt = delays(retry, 1, age_us=int(9.25 * SECOND))
@@ -66,10 +66,10 @@ def test_no_attempt_starts_later_than_give_up_ms() -> None:
         {"attempts": -1},
         {"attempts": True},
         {"attempts": 2.5},
-        {"backoff_ms": 0},
-        {"backoff_ms": None},
-        {"backoff_max_ms": DELAY_MS_MAX + 1},
-        {"give_up_ms": 0},
+        {"backoff": 0},
+        {"backoff": None},
+        {"backoff_max": DELAY_S_MAX + 1},
+        {"give_up_after": 0},
         {"in_line": -1},
         {"in_line": 101},
         {"in_line": "3"},

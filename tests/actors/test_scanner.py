@@ -188,7 +188,7 @@ def test_every_shard_is_visited_however_much_one_has(stage: Stage) -> None:
 
 def test_a_delayed_item_is_found_when_its_time_has_come(stage: Stage) -> None:
     scanning = Scanning(stage)
-    stage.enqueue("mail", delay_ms=3_000)
+    stage.enqueue("mail", delay=3)
     begun_us = stage.now_us
     stage.wait_for(lambda: scanning.managers[0].named("serve"), within_ms=4_000)
     assert 3_000 * MS <= stage.now_us - begun_us <= 3_025 * MS
@@ -303,7 +303,7 @@ def test_what_is_left_to_other_consumers_does_not_keep_an_idle_scanner_busy(stag
     stage.pass_ms(4_900)
     assert scanning.scanner.counts()["scans"] - before <= 6
     assert not scanning.calls()
-    stage.enqueue("mail", tenant=BOB, delay_ms=500)
+    stage.enqueue("mail", tenant=BOB, delay=0.5)
     stage.pass_ms(550)
     assert {ref.id for call in scanning.calls() for ref in call.args[1]} == pointer_ids(stage, ALICE, BOB)
 
@@ -370,7 +370,7 @@ def test_nothing_is_taken_while_the_clock_is_not_trusted(stage: Stage) -> None:
 
 def test_a_store_that_is_away_is_named_once_and_found_again(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     scanning = Scanning(stage)
-    stage.enqueue("mail", delay_ms=100)
+    stage.enqueue("mail", delay=0.1)
     stage.store.away = True
     stage.pass_ms(10_000)
     assert [record.getMessage().partition(":")[0] for record in caplog.records] == [

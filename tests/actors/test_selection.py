@@ -114,12 +114,12 @@ def test_at_random_every_pointer_has_its_chance(stage: Stage) -> None:
 def test_nothing_vested_is_nothing_selected(stage: Stage) -> None:
     assert selected(stage) == []
     assert selected(stage, in_order=True) == []
-    stage.enqueue("mail", delay_ms=60_000)
+    stage.enqueue("mail", delay=60)
     assert selected(stage) == []
 
 
 def test_a_sleeping_pointer_is_selected_when_it_vests(stage: Stage) -> None:
-    stage.enqueue("mail", delay_ms=1_000)
+    stage.enqueue("mail", delay=1)
     assert selected(stage, in_order=True) == []
     stage.pass_ms(1_000)
     (ref,) = selected(stage, in_order=True)

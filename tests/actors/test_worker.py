@@ -163,7 +163,7 @@ def test_a_handler_that_returns_a_coroutine_has_not_done_its_work(stage: Stage) 
 
 
 def test_a_failed_item_vests_again_after_its_backoff(stage: Stage) -> None:
-    worker = stage.worker([stage.handler("mail", fails, retry=Retry(backoff_ms=4_000))])
+    worker = stage.worker([stage.handler("mail", fails, retry=Retry(backoff=4))])
     item_id = stage.enqueue("mail", 7)
     stage.place(worker, stage.lease(["mail"]))
     assert stage.settled(worker) == {"retried": 1}
@@ -181,7 +181,7 @@ def test_a_job_has_the_number_of_its_attempt(stage: Stage) -> None:
         if job.attempt == 1:
             raise ValueError
 
-    worker = stage.worker([stage.handler("mail", flaky, retry=Retry(backoff_ms=1_000))])
+    worker = stage.worker([stage.handler("mail", flaky, retry=Retry(backoff=1))])
     stage.enqueue("mail")
     stage.place(worker, stage.lease(["mail"]))
     stage.settled(worker)
@@ -236,7 +236,7 @@ def test_an_item_with_a_permanent_error_becomes_a_dead_letter_with_its_traceback
 
 
 def test_an_item_that_failed_its_last_attempt_becomes_a_dead_letter(stage: Stage) -> None:
-    worker = stage.worker([stage.handler("mail", fails, retry=Retry(attempts=2, backoff_ms=1))])
+    worker = stage.worker([stage.handler("mail", fails, retry=Retry(attempts=2, backoff=0.001))])
     item_id = stage.enqueue("mail")
     for _ in range(2):
         stage.place(worker, stage.lease(["mail"]))

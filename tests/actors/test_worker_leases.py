@@ -200,7 +200,7 @@ def test_finished_items_are_lost_if_the_store_refuses_for_too_long(stage: Stage)
 
 def test_a_handler_past_its_timeout_is_cancelled_and_its_item_is_retried(stage: Stage) -> None:
     noting = Noting(stage, takes_ms=60_000)
-    worker, (item_id,) = begin(stage, noting, options={"timeout": 2, "retry": Retry(backoff_ms=1_000)})
+    worker, (item_id,) = begin(stage, noting, options={"timeout": 2, "retry": Retry(backoff=1)})
     assert stage.settled(worker) == {"timed_out": 1, "retried": 1}
     (cancelled_ms,) = noting.cancelled_ms
     assert 2_000 <= cancelled_ms <= 2_150
@@ -279,7 +279,7 @@ def test_a_handler_that_ignores_its_cancellation_gets_its_slot_replaced(
 
 def test_the_late_end_of_a_replaced_slot_changes_nothing(stage: Stage) -> None:
     noting = Noting(stage, takes_ms=30_000, heeds_cancel=False)
-    worker, (item_id,) = begin(stage, noting, options={"timeout": 1, "retry": Retry(backoff_ms=3_600_000)})
+    worker, (item_id,) = begin(stage, noting, options={"timeout": 1, "retry": Retry(backoff=3600)})
     stage.settled(worker, within_ms=8_000)
     before = stage.record(item_id)
     stage.pass_ms(30_000)
@@ -431,7 +431,7 @@ def test_an_item_that_ends_by_itself_is_no_poison_candidate_any_more(stage: Stag
         if fails:
             raise ValueError
 
-    worker = isolated(stage, stage.handler("mail", work, retry=Retry(backoff_ms=1)))
+    worker = isolated(stage, stage.handler("mail", work, retry=Retry(backoff=0.001)))
     item_id = poison_candidate(stage)
     stage.place(worker, stage.lease(["mail"]))
     assert stage.settled(worker) == ({"retried": 1} if fails else {"completed": 1})

@@ -37,7 +37,7 @@ def consumer(app: App) -> Iterator[None]:
     try:
         yield
     finally:
-        running.stop(100)
+        running.stop(drain=0.1)
 
 
 class Gate:

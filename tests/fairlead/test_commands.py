@@ -374,7 +374,7 @@ def at_80_columns(monkeypatch: pytest.MonkeyPatch, *typed: object) -> list[str]:
 def test_an_item_that_failed_is_shown_with_its_failures_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     app = App("embedded:data")
 
-    @app.handler("receipt", retry=Retry(backoff_ms=3_600_000))
+    @app.handler("receipt", retry=Retry(backoff=3600))
     def send(job: Job) -> None:
         raise RuntimeError("the printer is on fire")
 

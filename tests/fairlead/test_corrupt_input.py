@@ -87,7 +87,9 @@ def test_garbled_names_ids_and_terms_are_refused_or_taken(count: int) -> None:
         with suppress(QueueError):
             tenant = app.tenant(any_of("shop"), any_of("alice"))
             item_id = any_of("order-7", bytes(16))
-            tenant.enqueue(any_of("mail"), any_of({"a": 1}), item_id=item_id, delay_ms=any_of(0, 5), priority=any_of(3))
+            tenant.enqueue(
+                any_of("mail"), any_of({"a": 1}), item_id=item_id, delay=any_of(0, 0.005), priority=any_of(3)
+            )
             tenant.cancel(item_id)
         with suppress(QueueError):
             app.explain(any_of("order-7"))

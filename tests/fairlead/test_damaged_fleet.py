@@ -49,8 +49,8 @@ class Shop:
         for number in range(count):
             database.enqueue("mail" if number % 3 else "index", bytes(20_000) if number == 1 else {"number": number})
         database.enqueue("broken")
-        database.enqueue("mail", item_id="once", unique_ms=60_000)
-        database.enqueue("mail", delay_ms=3_600_000)
+        database.enqueue("mail", item_id="once", unique_for=60)
+        database.enqueue("mail", delay=3600)
 
     def pairs(self) -> list[tuple[bytes, bytes]]:
         return engines.transact(
@@ -82,7 +82,7 @@ def shop(tmp_path: Path) -> Iterator[Shop]:
     made = Shop(tmp_path / "data")
     yield made
     if made.fleet is not None:
-        made.fleet.stop(0)
+        made.fleet.stop(drain=0)
     made.app.close()
 
 
@@ -115,7 +115,7 @@ def test_everybody_else_is_served_while_records_and_keys_are_damaged(
     assert len(told) <= 3 * VICTIMS, "a line for each queue, and not for each visit"
     ours = [record for record in caplog.records if not hasattr(record, USERS_ERROR)]  # Not what a handler raised.
     assert not [record for record in ours if record.levelno >= logging.ERROR]
-    shop.fleet.stop(5_000)
+    shop.fleet.stop(drain=5)
     shop.fleet = None
     assert check_integrity(shop.app.shards["main"], quarantine=True).healthy
 

@@ -33,7 +33,7 @@ def shard(app: App) -> Shard:
 
 def pass_us(app: App, duration_us: int) -> None:
     assert isinstance(app.clock, ManualClock)
-    app.clock.advance_us(duration_us)
+    app.clock.advance(duration_us / 1e6)
 
 
 def eventually(what: Callable[[], bool]) -> None:
@@ -49,7 +49,7 @@ def eventually(what: Callable[[], bool]) -> None:
 def test_tenants_come_by_what_waits_in_all_of_their_queues(app: App, alice: TenantDatabase, shard: Shard) -> None:
     alice.enqueue("mail")
     pass_us(app, SECOND_US)
-    alice.enqueue("index", zone="other", delay_ms=60_000)
+    alice.enqueue("index", zone="other", delay=60)
     for _ in range(3):
         app.tenant("shop", "bob").enqueue("mail")
     found = waiting_tenants(shard)
@@ -118,11 +118,11 @@ def test_tenants_that_are_not_listed_are_counted(app: App, shard: Shard) -> None
 def test_what_is_delayed_comes_by_its_time_and_without_what_is_held(
     app: App, alice: TenantDatabase, shard: Shard
 ) -> None:
-    late = alice.enqueue("mail", delay_ms=60_000).item_id
-    soon = alice.enqueue("mail", delay_ms=30_000, priority=7).item_id
+    late = alice.enqueue("mail", delay=60).item_id
+    soon = alice.enqueue("mail", delay=30, priority=7).item_id
     held = alice.enqueue("mail").item_id
     alice.enqueue("index")
-    bobs = app.tenant("shop", "bob").enqueue("mail", delay_ms=45_000).item_id
+    bobs = app.tenant("shop", "bob").enqueue("mail", delay=45).item_id
     now_us = app.clock.now_us()
     shard.transact(
         lambda attempt: shard.zone(alice.tenant).obtain_lease(
@@ -136,7 +136,7 @@ def test_what_is_delayed_comes_by_its_time_and_without_what_is_held(
 
 def test_of_a_queue_with_much_that_is_delayed_the_next_are_told(alice: TenantDatabase, shard: Shard) -> None:
     for number in range(queues.DELAYED_OF_QUEUE_MAX + 5):
-        alice.enqueue("mail", delay_ms=60_000 + number)
+        alice.enqueue("mail", delay=60 + number)
     found = delayed_items(shard)
     assert len(found.items) == queues.DELAYED_OF_QUEUE_MAX
     assert not found.whole
@@ -296,7 +296,7 @@ def test_the_slots_of_a_fleet_are_told_while_it_runs_idles_and_has_stopped(tmp_p
         eventually(lambda: shown() == (0, 6))
     finally:
         opened.set()
-        consumer.stop(1_000)
+        consumer.stop(drain=1)
     assert shown() == (0, None)
     app.close()
 

@@ -32,7 +32,7 @@ def test_a_decorator_without_its_parentheses_is_refused_with_them(app: App, deco
 
 @pytest.mark.parametrize("seconds", ["60", None, True, float("inf"), float("nan")])
 def test_a_time_between_ticks_that_is_no_number_is_refused(app: App, seconds: Any) -> None:
-    with pytest.raises(BadArgument, match="seconds"):
+    with pytest.raises(BadArgument, match="interval"):
         app.every(seconds)
     with pytest.raises(BadArgument, match="phase"):
         app.every(60, phase=seconds)
@@ -80,16 +80,16 @@ def test_of_many_items_one_that_is_none_is_refused(app: App, alice: TenantDataba
 @pytest.mark.parametrize(
     "enqueue",
     [
-        lambda app: app.tenant("shop", "alice").enqueue("mail", unique_ms=60_000),
-        lambda app: app.tenant("shop", "alice").enqueue_many([new_item("mail", unique_ms=60_000)]),
-        lambda app: app.enqueue_many([(app.tenant("shop", "alice"), new_item("mail", unique_ms=60_000))]),
-        lambda app: app.enqueue_local("mail", unique_ms=60_000),
-        lambda app: app.enqueue_everywhere("mail", unique_ms=60_000),
+        lambda app: app.tenant("shop", "alice").enqueue("mail", unique_for=60),
+        lambda app: app.tenant("shop", "alice").enqueue_many([new_item("mail", unique_for=60)]),
+        lambda app: app.enqueue_many([(app.tenant("shop", "alice"), new_item("mail", unique_for=60))]),
+        lambda app: app.enqueue_local("mail", unique_for=60),
+        lambda app: app.enqueue_everywhere("mail", unique_for=60),
     ],
 )
 def test_an_id_that_stays_taken_must_be_given(app: App, enqueue: Callable[[App], object]) -> None:
-    """`unique_ms` without an `item_id` did nothing: the next enqueue gets another id, and both run."""
+    """`unique_for` without an `item_id` did nothing: the next enqueue gets another id, and both run."""
     with pytest.raises(BadArgument, match="item_id") as caught:
         enqueue(app)
-    assert (caught.value.fields["argument"], caught.value.fields["value"]) == ("unique_ms", 60_000)
+    assert (caught.value.fields["argument"], caught.value.fields["value"]) == ("unique_for", 60)
     assert app.tenant("shop", "alice").count() == app.local("mail").count() == {}

@@ -125,13 +125,13 @@ def test_a_handler_that_a_producer_wrote_into_the_store_runs_where_its_key_is_an
         running = fleet.start(app, "shop:app", host="threads")
         app.tenant("shop", "bob").enqueue("beat")
         eventually(lambda: beats)  # noqa: B023
-        running.stop(0)
+        running.stop(drain=0)
         assert (stranger.tenant("shop", "alice").count(), ran()) == ({"late": 1}, False)
         app.close()
     confiding = App(config=Config(shards={"main": url}, signing_key=key))
     running = fleet.start(confiding, "shop:app", host="threads")
     eventually(ran)
-    running.stop(0)
+    running.stop(drain=0)
     for each in (confiding, stranger):
         each.close()
 

@@ -180,7 +180,7 @@ def test_a_failing_fleet_logs_no_secret(
         alice.enqueue(kind)
     running = fleet.start(app, "shop:app", host="threads")
     eventually(lambda: "ZeroDivisionError" in heard.getvalue() and "not signed with" in heard.getvalue())
-    running.stop(1_000)
+    running.stop(drain=1)
     said = capsys.readouterr()
     assert CANARY not in heard.getvalue() + said.out + said.err
     stranger.close()

@@ -269,7 +269,7 @@ def test_handlers_that_never_ran_are_named(write: Write, processes: int) -> None
 
 def test_a_handler_of_which_every_run_fails_is_named_though_its_items_are_dead_letters(write: Write) -> None:
     text = """
-    @app.handler("charge", retry=fairlead.Retry(attempts=2, backoff_ms=10))
+    @app.handler("charge", retry=fairlead.Retry(attempts=2, backoff=0.01))
     def charge(job):
         raise KeyError("price")
     """
@@ -320,7 +320,7 @@ FORMS = {
             job.transact(lambda tr: note(tr, job))
     """,
     "dicing": """
-        @app.handler("charge", retry=fairlead.Retry(attempts=None, backoff_ms=50, backoff_max_ms=100))
+        @app.handler("charge", retry=fairlead.Retry(attempts=None, backoff=0.05, backoff_max=0.1))
         def charge(job):
             time.sleep(random.choice([1, 2, 3]) + os.urandom(1)[0] / 100 + uuid.uuid4().bytes[0] / 100)
             if random.random() < 0.5:
@@ -334,7 +334,7 @@ FORMS = {
 
         @app.handler("charge")
         def charge(job):
-            other = alice.enqueue("other", delay_ms=random.choice([0, 1000]))
+            other = alice.enqueue("other", delay=random.choice([0, 1]))
             try:
                 alice.cancel(other.item_id)
             except fairlead.ItemGone:
@@ -342,7 +342,7 @@ FORMS = {
             job.transact(lambda tr: note(tr, job))
     """,
     "too long for a transaction": """
-        @app.handler("charge", retry=fairlead.Retry(attempts=2, backoff_ms=10), transactional=True)
+        @app.handler("charge", retry=fairlead.Retry(attempts=2, backoff=0.01), transactional=True)
         def charge(job, tr):
             note(tr, job)
             if job.attempt < 2:

@@ -23,7 +23,7 @@ def look(app: App) -> ShardStatus:
 
 def pass_us(app: App, duration_us: int) -> None:
     assert isinstance(app.clock, ManualClock)
-    app.clock.advance_us(duration_us)
+    app.clock.advance(duration_us / 1e6)
 
 
 def consumer_beats(app: App, consumer_id: bytes, *kinds: str) -> None:
@@ -48,7 +48,7 @@ def test_depth_counts_items_of_all_tenants_by_kind(app: App) -> None:
 
 
 def test_a_delayed_item_is_counted_but_its_zone_has_no_work_now(app: App, alice: TenantDatabase) -> None:
-    alice.enqueue("mail", delay_ms=60_000)
+    alice.enqueue("mail", delay=60)
     found = look(app)
     assert (found.depth, found.pointers, found.vested, found.oldest_us) == ({"mail": 1}, 1, 0, None)
 
@@ -57,7 +57,7 @@ def test_the_oldest_waiting_item_is_found_behind_a_pointer_that_moved(app: App, 
     """A visit that cannot run an item requeues its pointer; the item goes on waiting."""
     since_us = app.clock.now_us()
     alice.enqueue("unknown")
-    app.tenant("shop", "bob").enqueue("unknown", delay_ms=1_000)
+    app.tenant("shop", "bob").enqueue("unknown", delay=1)
     drain(app)
     pass_us(app, 600 * SECOND)
     assert look(app).oldest_us == since_us

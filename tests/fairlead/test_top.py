@@ -36,7 +36,7 @@ def store(tmp_path: Path) -> str:
     app = App(url)
     for _ in range(3):
         app.tenant("shop", "alice").enqueue("mail")
-    app.tenant("shop", "bob").enqueue("index", delay_ms=60_000)
+    app.tenant("shop", "bob").enqueue("index", delay=60)
     app.control.pause_kind("mail")
     app.close()
     return url

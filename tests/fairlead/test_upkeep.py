@@ -24,7 +24,7 @@ def store(empty_directory: Path) -> Path:
     alice = app.tenant("shop", "alice")
     alice.transact(lambda tr: tr.set(("order", 7), b"paid"))
     alice.enqueue("receipt", {"order": 7}, item_id="order-7")
-    alice.enqueue("receipt", delay_ms=3_600_000)
+    alice.enqueue("receipt", delay=3600)
     app.close()
     return empty_directory
 

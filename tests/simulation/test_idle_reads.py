@@ -28,7 +28,7 @@ SECOND = 1_000_000
 SETTLED_US = 12 * SECOND  # By then all know each other, and have scanned.
 LOOKED_US = 60 * SECOND
 DELAYED = 1_000
-HOUR_MS = 3_600_000
+HOUR_S = 3600
 READS_MAX = 5.0  # Of one consumer, a second.
 CALM: dict[str, Any] = {
     "faults": (), "skew_us_max": 0, "yield_frac": 0.0, "tells_changes": False, "call_us": 1_000,
@@ -45,7 +45,7 @@ class Mail:
 
     def periods(self) -> Sequence[Period]:
         """See `Application`."""
-        return [period("report", every_ms=HOUR_MS)]
+        return [period("report", HOUR_S)]
 
 
 def reads_a_second(consumers: int, monkeypatch: pytest.MonkeyPatch) -> float:
@@ -85,7 +85,7 @@ def enqueue_delayed(shard: Shard) -> None:
 
     def body(attempt: Attempt) -> None:
         for number in range(DELAYED):
-            TenantTransaction(shard, Tenant("shop", str(number)), attempt).enqueue("mail", delay_ms=HOUR_MS)
+            TenantTransaction(shard, Tenant("shop", str(number)), attempt).enqueue("mail", delay=HOUR_S)
 
     shard.transact(body)
 

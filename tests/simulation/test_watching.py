@@ -42,9 +42,9 @@ class Watching:
         host.spawn("scanner", self.scanner.run)
         stage.pass_us(50 * MS)
 
-    def enqueue(self, *, delay_ms: int = 0) -> None:
+    def enqueue(self, *, delay: float = 0) -> None:
         def body(attempt: Attempt) -> None:
-            named = [(attempt.new_id(), new_item("mail", None, delay_ms=delay_ms))]
+            named = [(attempt.new_id(), new_item("mail", None, delay=delay))]
             run_one(self.stage.shard.zone(ALICE).enqueue_op(attempt.tr, named, now_us=attempt.now_us))
 
         self.stage.play(lambda: self.stage.shard.transact(body))
@@ -110,7 +110,7 @@ def test_an_item_that_comes_while_the_scanner_reckons_how_long_to_sleep_is_heard
 
 
 def test_an_item_that_wakes_a_pointer_is_heard_of_at_once(watching: Watching) -> None:
-    watching.enqueue(delay_ms=60_000)
+    watching.enqueue(delay=60)
     watching.stage.pass_us(SECOND)
     watching.enqueue()
     assert watching.found_after_us() < 50 * MS

@@ -37,7 +37,7 @@ CAROL = Tenant("shop", "carol")
 DAVE = Tenant("shop", "dave")
 TENANTS = (ALICE, BOB, CAROL, DAVE)
 DAY_US = 86_400 * SECOND
-PERIOD = period("mail", every_ms=60_000)
+PERIOD = period("mail", 60)
 
 
 def memory() -> tuple[Database, ManualClock]:
@@ -50,10 +50,10 @@ def populate(world: World) -> None:
     for tenant in TENANTS:
         zone = world.zone_of(tenant)
         world.enqueue_all([new_item("mail"), new_item("index", {"page": 7}, priority=3)], zone=zone)
-        world.enqueue("mail", zone=zone, delay_ms=60_000)
+        world.enqueue("mail", zone=zone, delay=60)
         world.shard.transact(lambda attempt: _own(world, tenant, attempt))
     world.enqueue("mail", bytes(100_000))
-    world.enqueue("index", zone=world.zone_of(BOB, "other"), given_id="a name", unique_ms=60_000)
+    world.enqueue("index", zone=world.zone_of(BOB, "other"), item_id="a name", unique_for=60)
     world.enqueue("index", zone=world.zone_of(local_tenant("index")))
     for payload in (None, bytes(100_000)):
         make_dead_letter(world, world.enqueue("mail", payload))
@@ -85,7 +85,7 @@ def make_dead_letter(world: World, item_id: bytes) -> None:
 def use_some(world: World) -> None:
     """Leave behind what a fleet leaves: leases, completions, in-flight markers, grants, receipts, periods, sessions."""
     world.process({"mail": 3, "index": 2})
-    for how in ({"given_id": "done", "unique_ms": 60_000}, {}):
+    for how in ({"item_id": "done", "unique_for": 60}, {}):
         done = world.enqueue("mail", **how)  # type: ignore[arg-type]
         world.complete(done)
         world.pass_us(2 * SECOND)
@@ -244,8 +244,8 @@ def _of_producers(world: World) -> Iterator[tuple[str, Callable[[], Any]]]:
         for zone in (world.zone_of(tenant), world.zone_of(tenant, "other")):
             yield "enqueue", lambda: world.enqueue("mail", zone=zone)
             yield "enqueue by name", lambda: world.enqueue(
-                "mail", zone=zone, given_id="a name", unique_ms=9_000)  # fmt: skip
-    yield "enqueue done", lambda: world.enqueue("mail", given_id="done", unique_ms=60_000)
+                "mail", zone=zone, item_id="a name", unique_for=9)  # fmt: skip
+    yield "enqueue done", lambda: world.enqueue("mail", item_id="done", unique_for=60)
 
 
 def _of_workers(world: World) -> Iterator[tuple[str, Callable[[], Any]]]:

@@ -88,9 +88,9 @@ def test_a_restored_shard_holds_what_was_backed_up_and_is_healthy(world: World, 
 
 def test_a_shard_without_leases_is_restored_byte_for_byte(world: World, memory: Database) -> None:
     for zone in (world.zone_of(ALICE), world.zone_of(BOB, "other"), world.zone_of(local_tenant("index"))):
-        world.enqueue(zone=zone, delay_ms=500)
-        world.enqueue(zone=zone, given_id="a", unique_ms=1_000)
-    dead_letter, done = world.enqueue("fax", bytes(100_000)), world.enqueue(given_id="b", unique_ms=1_000)
+        world.enqueue(zone=zone, delay=0.5)
+        world.enqueue(zone=zone, item_id="a", unique_for=1)
+    dead_letter, done = world.enqueue("fax", bytes(100_000)), world.enqueue(item_id="b", unique_for=1)
     make_dead_letter(world, dead_letter)
     world.complete(done)
     copy = restored(world, memory, taken(world))
@@ -102,7 +102,7 @@ def test_a_shard_without_leases_is_restored_byte_for_byte(world: World, memory: 
 
 def test_every_item_of_a_restored_shard_runs(world: World, memory: Database) -> None:
     waiting = world.enqueue(payload={"order": 7})
-    delayed = world.enqueue(delay_ms=5_000)
+    delayed = world.enqueue(delay=5)
     copy = restored(world, memory, taken(world))
     (result,) = copy.process()
     assert [item.id for item in result.items] == [waiting]
@@ -133,7 +133,7 @@ def test_leases_are_released_and_do_not_count_as_expired(world: World, memory: D
 def test_long_payloads_dead_letters_and_retained_ids_are_restored(world: World, memory: Database) -> None:
     long = world.enqueue(payload=bytes(300_000))
     make_dead_letter(world, world.enqueue("fax"))
-    done = world.enqueue(given_id="done", unique_ms=60_000)
+    done = world.enqueue(item_id="done", unique_for=60)
     world.complete(done)
     copy = restored(world, memory, taken(world))
     record = copy.record(long)
@@ -141,7 +141,7 @@ def test_long_payloads_dead_letters_and_retained_ids_are_restored(world: World, 
     packed = copy.run(lambda tr: read_payload(tr, copy.zone.location, long, record))
     assert unpack_payload(packed) == bytes(300_000)
     assert len(copy.run(lambda tr: list(listing(tr, copy.layout, items_max=10)))) == 1
-    assert copy.try_enqueue(given_id="done").status is EnqueueStatus.COMPLETED
+    assert copy.try_enqueue(item_id="done").status is EnqueueStatus.COMPLETED
 
 
 def test_handlers_and_periods_and_what_this_version_does_not_know_are_copied(world: World, memory: Database) -> None:

@@ -82,8 +82,8 @@ def test_a_buried_item_that_a_newer_version_wrote_is_not_listed(world: World) ->
 
 
 def test_from_when_an_item_can_run_is_known_through_delay_and_revival(world: World) -> None:
-    """`give_up_ms` counts from then."""
-    item_id, plain = world.enqueue(delay_ms=1_000), world.enqueue()
+    """`give_up_after` counts from then."""
+    item_id, plain = world.enqueue(delay=1), world.enqueue()
     enqueued_us = world.now_us
     found = world.record(item_id), world.record(plain)
     assert [record.runnable_us for record in found if record] == [enqueued_us + SECOND, enqueued_us]
@@ -98,7 +98,7 @@ def test_from_when_an_item_can_run_is_known_through_delay_and_revival(world: Wor
 
 
 def test_a_revived_item_is_due_now_and_its_errors_and_lapses_are_forgotten(world: World) -> None:
-    item_id = world.enqueue(priority=3, delay_ms=60_000)
+    item_id = world.enqueue(priority=3, delay=60)
     record = world.record(item_id)
     assert record is not None
     record.error_count, record.expiry_count, record.ran_isolated = 4, 2, True

@@ -32,7 +32,7 @@ def test_the_first_item_of_a_queue_changes_the_counter(watched: World) -> None:
 
 
 def test_an_item_that_wakes_a_pointer_changes_the_counter(watched: World) -> None:
-    watched.enqueue(delay_ms=60_000)
+    watched.enqueue(delay=60)
     assert changes_counter(watched, watched.enqueue)
 
 

@@ -92,7 +92,7 @@ def test_more_than_a_value_holds_is_split(world: World) -> None:
 
 def test_an_id_that_ended_twice_is_found_twice_the_latest_first(world: World) -> None:
     for _ in range(2):
-        item_id = world.enqueue(given_id="order")
+        item_id = world.enqueue(item_id="order")
         complete(world, item_id)
         world.pass_us(2 * SECOND)
         compact(world)

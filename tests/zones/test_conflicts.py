@@ -137,7 +137,7 @@ def test_two_enqueues_into_a_zone_with_an_awake_pointer_never_conflict(make_worl
 def test_enqueues_of_the_same_id_conflict(make_world: Make) -> None:
     def story(world: World) -> tuple[Body, Body]:
         world.enqueue()
-        return enqueues(world, new_item("mail", 1, given_id="a")), enqueues(world, new_item("mail", 2, given_id="a"))
+        return enqueues(world, new_item("mail", 1, item_id="a")), enqueues(world, new_item("mail", 2, item_id="a"))
 
     assert either_way(story, make_world) == BOTH
 
@@ -158,7 +158,7 @@ def test_enqueues_that_create_the_same_pointer_conflict_however_many_items_each_
 
 def test_enqueues_that_wake_the_same_pointer_conflict(make_world: Make) -> None:
     def story(world: World) -> tuple[Body, Body]:
-        world.enqueue(delay_ms=60_000)
+        world.enqueue(delay=60)
         return enqueues(world), enqueues(world)
 
     assert either_way(story, make_world) == BOTH
@@ -166,8 +166,8 @@ def test_enqueues_that_wake_the_same_pointer_conflict(make_world: Make) -> None:
 
 def test_an_enqueue_that_need_not_wake_the_pointer_does_not_conflict_with_one_that_does(make_world: Make) -> None:
     def story(world: World) -> tuple[Body, Body]:
-        world.enqueue(delay_ms=60_000)
-        return enqueues(world), enqueues(world, new_item("mail", delay_ms=60_000))
+        world.enqueue(delay=60)
+        return enqueues(world), enqueues(world, new_item("mail", delay=60))
 
     assert either_way(story, make_world) == NEITHER
 
@@ -222,17 +222,17 @@ def test_what_an_enqueue_answers_about_an_id_is_still_true_when_it_commits(make_
     """The user's transaction may have written something because of that answer."""
 
     def completed(world: World) -> Body:
-        return completes(world, world.enqueue(given_id="a"))
+        return completes(world, world.enqueue(item_id="a"))
 
     def discarded(world: World) -> Body:
-        item_id = world.enqueue(given_id="a")
+        item_id = world.enqueue(item_id="a")
         world.run(fails_for_good(world, item_id))
         dead_letter = world.run(lambda tr: read(tr, world.zone.location, item_id))
         assert dead_letter is not None
         return lambda tr: discard(tr, world.zone.location, item_id, dead_letter)
 
     def forgotten(world: World) -> Body:
-        item_id = world.enqueue(given_id="a", unique_ms=1_000)
+        item_id = world.enqueue(item_id="a", unique_for=1)
         world.run(completes(world, item_id, world.lease(item_id)))
         return lambda tr: expire(tr, world.zone.location.part.part, now_us=world.now_us + 2 * SECOND, keys_max=10)
 
@@ -240,7 +240,7 @@ def test_what_an_enqueue_answers_about_an_id_is_still_true_when_it_commits(make_
     for status, happens in statuses.items():
         world = make_world()
         winner = happens(world)
-        enqueue_again = enqueues(world, new_item("mail", given_id="a"))
+        enqueue_again = enqueues(world, new_item("mail", item_id="a"))
 
         def loser(tr: Any, enqueue_again: Body = enqueue_again, status: EnqueueStatus = status) -> None:
             assert enqueue_again(tr) == (item_id_of("a"), status)
@@ -276,15 +276,15 @@ def test_a_sleep_conflicts_with_an_enqueue_that_would_be_first_in_any_priority(m
     """In front of all, in the gaps between priorities, and behind them: all of it was read."""
     world = make_world()
     world.enqueue(priority=100)
-    world.enqueue(priority=200, delay_ms=1_000)
+    world.enqueue(priority=200, delay=1)
     assert collides(world.db, enqueues(world, new_item("mail", priority=priority)), processes(world))
 
 
 def test_a_sleep_does_not_conflict_with_an_enqueue_behind_the_first_of_its_priority(make_world: Make) -> None:
     world = make_world()
     world.enqueue()
-    world.enqueue(delay_ms=1_000)
-    assert not collides(world.db, enqueues(world, new_item("mail", delay_ms=2_000)), processes(world))
+    world.enqueue(delay=1)
+    assert not collides(world.db, enqueues(world, new_item("mail", delay=2)), processes(world))
     assert world.pointer_delay_us() == SECOND
 
 
@@ -372,7 +372,7 @@ def test_deleting_a_pointer_and_an_enqueue_that_saw_it_conflict_in_either_order(
 def test_deleting_a_pointer_conflicts_with_an_item_that_appears_however_far_in_the_future(make_world: Make) -> None:
     world = make_world()
     leave_an_old_pointer(world)
-    delayed = enqueues(world, new_item("mail", delay_ms=10**9))
+    delayed = enqueues(world, new_item("mail", delay=10**6))
     assert collides(world.db, delayed, processes(world, PointerOutcome.DELETED))
 
 
@@ -409,7 +409,7 @@ def test_waking_and_processing_one_pointer_conflict(make_world: Make) -> None:
     """The pointer vests at its old time in this very moment, and is woken for an earlier one by a slower clock."""
 
     def story(world: World) -> tuple[Body, Body]:
-        world.enqueue(delay_ms=1_000)
+        world.enqueue(delay=1)
         slow = enqueues(world)
         world.pass_us(SECOND)
         ref = world.ref()
@@ -530,4 +530,4 @@ def test_cleaning_a_dangling_entry_of_an_item_conflicts_with_a_transaction_that_
     world.enqueue()
     world.run(completes(world, world.vested_ids()[0]))
     world.set(world.zone.location.keys.vest(100, world.now_us, item_id), b"mail")
-    assert collides(world.db, enqueues(world, new_item("mail", given_id="a")), dequeues(world))
+    assert collides(world.db, enqueues(world, new_item("mail", item_id="a")), dequeues(world))

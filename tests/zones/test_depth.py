@@ -60,7 +60,7 @@ def test_a_flood_does_not_hide_what_is_held_back_longer(world: World) -> None:
 
 
 def test_a_delayed_item_neither_waits_nor_is_held_back(world: World) -> None:
-    world.enqueue("slow", delay_ms=60_000)
+    world.enqueue("slow", delay=60)
     assert waits(world) == Backlog(None, True, 0, 0, None, True)
 
 

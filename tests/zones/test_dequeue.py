@@ -29,7 +29,7 @@ def ids(world: World, count: int, kind: str = "mail") -> list[bytes]:
 def test_dequeue_leases_what_has_vested_by_priority_and_vesting_time(world: World) -> None:
     low = world.enqueue(priority=200)
     first, second = ids(world, 2)
-    world.enqueue(delay_ms=1_000)
+    world.enqueue(delay=1)
     high = world.enqueue(priority=0)
     leased = world.dequeue()
     assert [item.id for item in leased] == [high, first, second, low]
@@ -93,7 +93,7 @@ def test_a_kind_is_dequeued_only_as_often_as_it_may_run(world: World) -> None:
 
 def test_nothing_is_left_when_all_that_vested_was_taken(world: World) -> None:
     ids(world, 3)
-    world.enqueue(delay_ms=5)
+    world.enqueue(delay=0.005)
     assert world.dequeued(3).remaining is None
 
 

@@ -58,7 +58,7 @@ def test_items_come_by_priority_and_then_by_vesting_time(world: World) -> None:
 
 
 def test_a_delayed_item_is_hidden_until_the_very_microsecond_that_it_vests(world: World) -> None:
-    item_id = world.enqueue(delay_ms=1_500)
+    item_id = world.enqueue(delay=1.5)
     world.pass_us(1_500 * MS - 1)
     assert world.vested_ids() == []
     world.pass_us(1)
@@ -67,12 +67,12 @@ def test_a_delayed_item_is_hidden_until_the_very_microsecond_that_it_vests(world
 
 def test_delayed_items_of_one_priority_do_not_hide_vested_ones_of_the_next(world: World) -> None:
     """The reader seeks from priority to priority."""
-    world.enqueue(priority=0, delay_ms=1_000)
+    world.enqueue(priority=0, delay=1)
     high = world.enqueue(priority=1)
-    world.enqueue(priority=1, delay_ms=1_000)
-    world.enqueue(priority=40, delay_ms=1_000)
+    world.enqueue(priority=1, delay=1)
+    world.enqueue(priority=40, delay=1)
     low = world.enqueue(priority=255)
-    world.enqueue(priority=255, delay_ms=1_000)
+    world.enqueue(priority=255, delay=1)
     assert world.vested_ids() == [high, low]
 
 
@@ -98,15 +98,15 @@ def test_peek_of_an_absurd_number_is_refused(world: World, items_max: int) -> No
 
 def test_min_vesting_time_is_that_of_the_earliest_item_of_any_priority(world: World) -> None:
     assert world.run(world.zone.min_vesting_us) is None
-    world.enqueue(priority=0, delay_ms=3_000)
-    world.enqueue(priority=255, delay_ms=1_000)
-    world.enqueue(priority=9, delay_ms=2_000)
+    world.enqueue(priority=0, delay=3)
+    world.enqueue(priority=255, delay=1)
+    world.enqueue(priority=9, delay=2)
     assert world.run(world.zone.min_vesting_us) == world.now_us + SECOND
 
 
 def test_a_zone_is_empty_until_something_is_in_it_delayed_or_not(world: World) -> None:
     assert world.run(world.zone.is_empty)
-    item_id = world.enqueue(delay_ms=60_000)
+    item_id = world.enqueue(delay=60)
     assert not world.run(world.zone.is_empty)
     cancel(world, item_id)
     assert world.run(world.zone.is_empty)
@@ -123,9 +123,9 @@ def test_tenants_and_zones_do_not_see_each_others_items(world: World) -> None:
 
 
 def test_a_second_enqueue_of_a_present_id_changes_nothing_and_reports_it(world: World) -> None:
-    first = world.try_enqueue(payload="first", given_id="invoice-7")
+    first = world.try_enqueue(payload="first", item_id="invoice-7")
     assert first == (item_id_of("invoice-7"), ENQUEUED)
-    assert world.try_enqueue(payload="second", given_id="invoice-7", priority=0) == (first.item_id, PRESENT)
+    assert world.try_enqueue(payload="second", item_id="invoice-7", priority=0) == (first.item_id, PRESENT)
     ((_, record),) = peeked(world)
     assert (unpack_payload(record.payload), record.priority) == ("first", 100)
     assert record.given_id == "invoice-7"
@@ -133,78 +133,78 @@ def test_a_second_enqueue_of_a_present_id_changes_nothing_and_reports_it(world: 
 
 
 def test_an_id_that_is_leased_or_delayed_is_present(world: World) -> None:
-    world.enqueue(given_id="leased")
+    world.enqueue(item_id="leased")
     world.dequeue()
-    world.enqueue(given_id="delayed", delay_ms=1_000)
-    assert world.try_enqueue(given_id="leased").status is PRESENT
-    assert world.try_enqueue(given_id="delayed").status is PRESENT
+    world.enqueue(item_id="delayed", delay=1)
+    assert world.try_enqueue(item_id="leased").status is PRESENT
+    assert world.try_enqueue(item_id="delayed").status is PRESENT
 
 
 def test_the_id_of_a_dead_letter_stays_taken_until_it_is_discarded(world: World) -> None:
-    item_id = world.enqueue(given_id="invoice-7")
+    item_id = world.enqueue(item_id="invoice-7")
     make_dead_letter(world, item_id)
-    assert world.try_enqueue(given_id="invoice-7").status is DEAD_LETTER
+    assert world.try_enqueue(item_id="invoice-7").status is DEAD_LETTER
     dead_letter = world.run(lambda tr: read(tr, world.zone.location, item_id))
     assert dead_letter is not None
     world.run(lambda tr: discard(tr, world.zone.location, item_id, dead_letter))
-    assert world.try_enqueue(given_id="invoice-7").status is ENQUEUED
+    assert world.try_enqueue(item_id="invoice-7").status is ENQUEUED
 
 
 def test_the_id_of_a_retried_dead_letter_is_present(world: World) -> None:
-    item_id = world.enqueue(given_id="invoice-7")
+    item_id = world.enqueue(item_id="invoice-7")
     make_dead_letter(world, item_id)
     dead_letter = world.run(lambda tr: read(tr, world.zone.location, item_id))
     assert dead_letter is not None
     world.run(lambda tr: retry_dead_letter(tr, world.zone.location, item_id, dead_letter, now_us=world.now_us))
-    assert world.try_enqueue(given_id="invoice-7").status is PRESENT
+    assert world.try_enqueue(item_id="invoice-7").status is PRESENT
 
 
 def test_a_completed_id_is_free_again(world: World) -> None:
-    world.complete(world.enqueue(given_id="invoice-7"))
-    assert world.try_enqueue(given_id="invoice-7").status is ENQUEUED
+    world.complete(world.enqueue(item_id="invoice-7"))
+    assert world.try_enqueue(item_id="invoice-7").status is ENQUEUED
 
 
 def test_a_completed_id_is_retained_for_as_long_as_its_enqueuer_asked(world: World) -> None:
-    item_id = world.enqueue(given_id="invoice-7", unique_ms=60_000)
+    item_id = world.enqueue(item_id="invoice-7", unique_for=60)
     world.pass_us(3 * SECOND)
     world.complete(item_id)
     world.pass_us(60 * SECOND - 1)
-    assert world.try_enqueue(given_id="invoice-7").status is COMPLETED
+    assert world.try_enqueue(item_id="invoice-7").status is COMPLETED
     assert world.count() == {}
     world.pass_us(1)
-    assert world.try_enqueue(given_id="invoice-7").status is ENQUEUED
+    assert world.try_enqueue(item_id="invoice-7").status is ENQUEUED
 
 
 def test_the_id_of_an_item_that_was_cancelled_is_free_at_once(world: World) -> None:
     """Cancel it and enqueue it again: this is how an item is rescheduled."""
-    item_id = world.enqueue(given_id="remind-9", unique_ms=60_000, delay_ms=3_600_000)
+    item_id = world.enqueue(item_id="remind-9", unique_for=60, delay=3600)
     cancel(world, item_id)
     assert world.of_items() == []
-    assert world.try_enqueue(given_id="remind-9").status is ENQUEUED
+    assert world.try_enqueue(item_id="remind-9").status is ENQUEUED
 
 
 def test_the_id_of_an_item_that_was_cancelled_while_it_ran_is_free_at_once(world: World) -> None:
-    item_id = world.enqueue(given_id="remind-9", unique_ms=60_000)
+    item_id = world.enqueue(item_id="remind-9", unique_for=60)
     world.lease(item_id)
     cancel(world, item_id)
-    assert world.try_enqueue(given_id="remind-9").status is ENQUEUED
+    assert world.try_enqueue(item_id="remind-9").status is ENQUEUED
 
 
 def test_the_id_of_an_item_that_was_dropped_is_free_at_once(world: World) -> None:
     """It has failed for good, and its kind keeps no dead letters."""
-    item_id = world.enqueue(given_id="remind-9", unique_ms=60_000)
+    item_id = world.enqueue(item_id="remind-9", unique_for=60)
     held = [(item_id, world.lease(item_id))]
     world.run(
         lambda tr: run_one(
             world.zone.complete_op(tr, held, now_us=world.now_us, ended=[], end_reason=completion_log.EndReason.DROPPED)
         )
     )
-    assert world.try_enqueue(given_id="remind-9").status is ENQUEUED
+    assert world.try_enqueue(item_id="remind-9").status is ENQUEUED
 
 
 def test_retained_ids_expire_and_leave_nothing_behind(world: World) -> None:
     for number in range(3):
-        world.complete(world.enqueue(given_id=f"invoice-{number}", unique_ms=1_000))
+        world.complete(world.enqueue(item_id=f"invoice-{number}", unique_for=1))
     world.pass_us(SECOND)
     assert world.expire(2) == 0
     world.pass_us(1)
@@ -214,20 +214,20 @@ def test_retained_ids_expire_and_leave_nothing_behind(world: World) -> None:
 
 
 def test_an_id_that_was_completed_again_does_not_expire_early(world: World) -> None:
-    world.complete(world.enqueue(given_id="invoice-7", unique_ms=1_000))
+    world.complete(world.enqueue(item_id="invoice-7", unique_for=1))
     world.pass_us(2 * SECOND)
-    world.complete(world.enqueue(given_id="invoice-7", unique_ms=60_000))
+    world.complete(world.enqueue(item_id="invoice-7", unique_for=60))
     assert world.expire() == 1
-    assert world.try_enqueue(given_id="invoice-7").status is COMPLETED
+    assert world.try_enqueue(item_id="invoice-7").status is COMPLETED
 
 
 # --- Batches ---
 
 
 def test_a_batch_returns_a_result_for_each_item(world: World) -> None:
-    present, dead_letter = world.enqueue(given_id="present"), world.enqueue(given_id="dead letter")
+    present, dead_letter = world.enqueue(item_id="present"), world.enqueue(item_id="dead letter")
     make_dead_letter(world, dead_letter)
-    items = [new_item("mail", given_id=name) for name in ("present", "new", "dead letter")]
+    items = [new_item("mail", item_id=name) for name in ("present", "new", "dead letter")]
     batch = [(item_id_of(item.given_id or ""), item) for item in items]
     results = world.run(lambda tr: run_one(world.zone.enqueue_op(tr, batch, now_us=world.now_us)))
     assert [status for _, status in results] == [PRESENT, ENQUEUED, DEAD_LETTER]
@@ -237,7 +237,7 @@ def test_a_batch_returns_a_result_for_each_item(world: World) -> None:
 
 def test_an_id_that_comes_twice_in_one_batch_is_enqueued_once(world: World) -> None:
     """Both reads are sent before either is written; without care the count would say two."""
-    items = [new_item("mail", number, given_id="invoice-7") for number in range(2)]
+    items = [new_item("mail", number, item_id="invoice-7") for number in range(2)]
     batch = [(item_id_of("invoice-7"), item) for item in items]
     results = world.run(lambda tr: run_one(world.zone.enqueue_op(tr, batch, now_us=world.now_us)))
     assert [status for _, status in results] == [ENQUEUED, PRESENT]
@@ -247,12 +247,12 @@ def test_an_id_that_comes_twice_in_one_batch_is_enqueued_once(world: World) -> N
 
 
 def test_a_batch_is_counted_by_kind(world: World) -> None:
-    world.enqueue_all([new_item("mail"), new_item("index"), new_item("mail", delay_ms=9)])
+    world.enqueue_all([new_item("mail"), new_item("index"), new_item("mail", delay=0.009)])
     assert world.count() == {"mail": 2, "index": 1}
 
 
 def test_two_enqueues_in_one_transaction_see_each_other(world: World) -> None:
-    item = new_item("mail", given_id="invoice-7")
+    item = new_item("mail", item_id="invoice-7")
 
     def twice(tr: Any) -> list[EnqueueStatus]:
         item_id = item_id_of("invoice-7")

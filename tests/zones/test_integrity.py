@@ -51,12 +51,12 @@ def populate(world: World) -> None:
     """Some of everything, in several zones: waiting, delayed, leased, long, failed, a dead letter, and retained."""
     for zone in (world.zone_of(ALICE), world.zone_of(BOB, "other"), world.zone_of(local_tenant("index"))):
         world.enqueue("mail", zone=zone, priority=3)
-        world.enqueue("index", zone=zone, delay_ms=60_000)
-        world.enqueue("fax", zone=zone, given_id="a", unique_ms=60_000)
+        world.enqueue("index", zone=zone, delay=60)
+        world.enqueue("fax", zone=zone, item_id="a", unique_for=60)
     fail(world, world.enqueue("mail", bytes(200_000)))
     for kind, payload in (("mail", None), ("index", bytes(100_000))):
         make_dead_letter(world, world.enqueue(kind, payload))
-    done = world.enqueue("mail", given_id="done", unique_ms=60_000)
+    done = world.enqueue("mail", item_id="done", unique_for=60)
     world.complete(done)
     world.dequeue(2)
     set_own(world, ALICE, 1)
@@ -200,7 +200,7 @@ def lose_an_index_entry(world: World) -> bytes:
 
 @breaks(items.NO_ENTRY)
 def lose_the_index_entry_of_a_delayed_item(world: World) -> bytes:
-    location, item_id, record = some_item(world, delay_ms=9_000)
+    location, item_id, record = some_item(world, delay=9)
     world.clear(location.keys.vest(100, record.vesting_us, item_id))
     return item_id
 
@@ -316,7 +316,7 @@ def list_a_dead_letter_twice(world: World) -> bytes:
 
 @breaks(dead_letters.NEVER_EXPIRES)
 def lose_a_retention_entry(world: World) -> bytes:
-    location, item_id, _ = some_item(world, given_id="a", unique_ms=1_000)
+    location, item_id, _ = some_item(world, item_id="a", unique_for=1)
     world.complete(item_id)
     world.clear(retention_key(location, location.keys.retained_id(item_id), world.now_us + SECOND))
     return item_id

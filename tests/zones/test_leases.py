@@ -57,7 +57,7 @@ def test_the_record_says_who_holds_it_and_for_how_long(world: World) -> None:
 
 
 def test_an_item_that_is_leased_or_delayed_cannot_be_leased_and_says_for_how_long(world: World) -> None:
-    leased, delayed = world.enqueue(), world.enqueue(delay_ms=250)
+    leased, delayed = world.enqueue(), world.enqueue(delay=0.25)
     world.lease(leased)
     for item_id, vests_in_ms in ((leased, LEASE_US // MS), (delayed, 250)):
         with pytest.raises(NotVested) as refused:
@@ -91,9 +91,9 @@ def test_a_completed_item_is_gone_and_leaves_nothing_behind(world: World) -> Non
     assert world.of_items() == []
 
 
-@pytest.mark.parametrize("delay_ms", [0, 60_000])
-def test_without_a_lease_complete_cancels_whoever_holds_the_item(world: World, delay_ms: int) -> None:
-    item_id = world.enqueue(delay_ms=delay_ms)
+@pytest.mark.parametrize("delay", [0, 60])
+def test_without_a_lease_complete_cancels_whoever_holds_the_item(world: World, delay: float) -> None:
+    item_id = world.enqueue(delay=delay)
     complete(world, item_id, None)
     assert world.record(item_id) is None
     held = world.enqueue()

@@ -74,16 +74,16 @@ def test_a_pointer_that_such_a_clock_leased_is_found(world: World) -> None:
 
 
 def test_a_pointer_to_an_item_delayed_by_a_year_may_sleep_for_a_year(world: World) -> None:
-    world.enqueue(delay_ms=365 * 24 * 3_600_000)
+    world.enqueue(delay=365 * 24 * 3600)
     for _ in range(10):
         assert look(world) == 0
         world.pass_us(HOUR_US)
 
 
 def test_a_pointer_that_sleeps_as_long_as_any_may_is_left_asleep(world: World) -> None:
-    world.enqueue(delay_ms=3_600_000)
+    world.enqueue(delay=3600)
     world.pass_us(HOUR_US - 1)
-    world.enqueue(delay_ms=10 * 3_600_000)
+    world.enqueue(delay=10 * 3600)
     world.pass_us(1)
     world.process()
     assert world.pointer_delay_us() <= SETTINGS.max_sleep_ms * MS
@@ -91,7 +91,7 @@ def test_a_pointer_that_sleeps_as_long_as_any_may_is_left_asleep(world: World) -
 
 
 def test_a_clock_that_is_off_by_less_than_is_allowed_wakes_no_pointer(world: World) -> None:
-    world.enqueue(delay_ms=3_600_000)
+    world.enqueue(delay=3600)
     pointer = world.pointer()
     assert pointer is not None
     assert pointer.vesting_us > longest_sleep_us(world.now_us, SETTINGS)
@@ -104,7 +104,7 @@ def test_many_that_sleep_rightly_do_not_hide_one_that_oversleeps(world: World) -
     world.enqueue()
     served_by_a_clock_that_is_ahead(world, HOUR_US)
     for number in range(50):
-        world.enqueue(delay_ms=10 * 3_600_000, zone=world.zone_of(world.zone.location.tenant, f"z{number}"))
+        world.enqueue(delay=10 * 3600, zone=world.zone_of(world.zone.location.tenant, f"z{number}"))
     assert look(world, entries_max=7) == 1
 
 

@@ -13,7 +13,7 @@ from fairlead.zones.queue.periodic import Period, last_tick_us, period, periods_
 from tests.zones.world import SECOND, World
 
 MINUTE = 60 * SECOND
-MINUTELY = period("sweep", every_ms=60_000)
+MINUTELY = period("sweep", 60)
 
 
 def tick(world: World, which: Period = MINUTELY) -> Enqueued | None:
@@ -76,7 +76,7 @@ def test_ticks_that_nobody_saw_are_collapsed_into_the_last(world: World) -> None
 
 
 def test_ticks_lie_at_fixed_times_shifted_by_the_phase(world: World) -> None:
-    shifted = period("report", every_ms=86_400_000, phase_ms=3_600_000)
+    shifted = period("report", 86_400, phase=3600)
     tick(world, shifted)
     world.pass_us(until_next(world, shifted))
     assert tick(world, shifted) is not None
@@ -86,7 +86,7 @@ def test_ticks_lie_at_fixed_times_shifted_by_the_phase(world: World) -> None:
 def test_a_period_that_was_changed_begins_with_its_next_tick(world: World) -> None:
     tick(world)
     world.pass_us(until_next(world))
-    hourly = period("sweep", every_ms=3_600_000)
+    hourly = period("sweep", 3600)
     assert tick(world, hourly) is None
     world.pass_us(until_next(world, hourly))
     assert tick(world, hourly) is not None
@@ -117,7 +117,7 @@ def test_a_record_of_a_newer_format_is_not_changed(world: World) -> None:
 
 
 def test_each_period_belongs_to_one_shard() -> None:
-    periods = [period(f"kind {number}", every_ms=1_000) for number in range(20)]
+    periods = [period(f"kind {number}", 1) for number in range(20)]
     names = ["eu", "us", "asia"]
     shares = [periods_of(periods, name, names) for name in names]
     assert sorted(each for share in shares for each in share) == sorted(periods)
@@ -126,12 +126,11 @@ def test_each_period_belongs_to_one_shard() -> None:
 
 
 @pytest.mark.parametrize(
-    "kind, every_ms, phase_ms",
-    [("", 1_000, 0), ("k", 999, 0), ("k", 366 * 86_400_000, 0), ("k", 1_000, 1_000), ("k", 1_000, -1)],
+    "kind, interval, phase", [("", 1, 0), ("k", 0.999, 0), ("k", 366 * 86_400, 0), ("k", 1, 1), ("k", 1, -1)]
 )
-def test_a_period_out_of_range_is_refused(kind: str, every_ms: int, phase_ms: int) -> None:
+def test_a_period_out_of_range_is_refused(kind: str, interval: float, phase: float) -> None:
     with pytest.raises(BadArgument):
-        period(kind, every_ms=every_ms, phase_ms=phase_ms)
+        period(kind, interval, phase=phase)
 
 
 @pytest.mark.parametrize("damaged", [b"", b"\x01", b"\x01\xc1", b"\x63\x92", b"\x01\x92\x00\x00"])

@@ -48,7 +48,7 @@ def test_the_first_item_of_a_zone_makes_its_pointer(world: World) -> None:
 
 
 def test_a_pointer_to_a_delayed_item_vests_with_it(world: World) -> None:
-    world.enqueue(delay_ms=2_000)
+    world.enqueue(delay=2)
     assert world.scan() == []
     world.pass_us(2 * SECOND)
     assert world.scan() == [world.ref()]
@@ -59,7 +59,7 @@ def test_more_items_leave_an_awake_pointer_alone(world: World) -> None:
     before = world.pointer()
     world.pass_us(SECOND)
     world.enqueue()
-    world.enqueue(delay_ms=5)
+    world.enqueue(delay=0.005)
     assert world.pointer() == before
 
 
@@ -76,14 +76,14 @@ def test_an_item_wakes_a_pointer_that_would_let_it_wait_longer_than_the_slack(
     world: World, later_us: int, woken: bool
 ) -> None:
     delay_ms = 50
-    world.enqueue(delay_ms=1_000)
+    world.enqueue(delay=1)
     world.pass_us(SECOND - later_us - delay_ms * MS)
-    world.enqueue(delay_ms=delay_ms)
+    world.enqueue(delay=delay_ms / 1000)
     assert world.pointer_delay_us() == delay_ms * MS + (0 if woken else later_us)
 
 
 def test_an_item_wakes_a_sleeping_pointer_in_its_own_transaction(world: World) -> None:
-    world.enqueue(delay_ms=3_600_000)
+    world.enqueue(delay=3600)
     world.enqueue()
     assert world.pointer_delay_us() == 0
     assert len(world.scan()) == 1, "the old index entry is gone"
@@ -117,7 +117,7 @@ def test_a_pointer_that_was_woken_is_nobodys_lease_any_more(world: World) -> Non
     too_long_us = (SETTINGS.max_pointer_lease_ms + SETTINGS.max_skew_ms) * MS + 1
     ref = world.ref()
     world.run(lambda tr: lease(tr, world.layout, ref, lease_id=b"l" * 16, lease_us=too_long_us, now_us=world.now_us))
-    world.enqueue(delay_ms=3_600_000)
+    world.enqueue(delay=3600)
     pointer = world.pointer()
     assert pointer is not None
     assert pointer.lease_id == b""
@@ -149,8 +149,8 @@ def test_a_transaction_that_enqueues_twice_makes_one_pointer_which_vests_in_time
     ids = [world.new_id(), world.new_id()]
 
     def body(tr: Any) -> None:
-        for item_id, delay_ms in zip(ids, (60_000, 0), strict=True):
-            world.zone.enqueue(tr, new_item("mail", delay_ms=delay_ms), item_id=item_id, now_us=world.now_us)
+        for item_id, delay in zip(ids, (60, 0), strict=True):
+            world.zone.enqueue(tr, new_item("mail", delay=delay), item_id=item_id, now_us=world.now_us)
 
     world.run(body)
     assert world.scan() == [world.ref()]
@@ -209,15 +209,15 @@ def test_a_pointer_whose_zone_holds_more_goes_behind_every_other_vested_pointer(
 
 
 def test_a_pointer_sleeps_until_the_first_delayed_item_of_any_priority_vests(world: World) -> None:
-    world.enqueue(priority=0, delay_ms=9_000)
-    world.enqueue(priority=200, delay_ms=3_000)
+    world.enqueue(priority=0, delay=9)
+    world.enqueue(priority=200, delay=3)
     world.enqueue(priority=100)
     world.process()
     assert world.pointer_delay_us() == 3 * SECOND
 
 
 def test_no_pointer_sleeps_longer_than_the_cap(world: World) -> None:
-    world.enqueue(delay_ms=3_600_000)
+    world.enqueue(delay=3600)
     world.enqueue()
     world.process()
     (held,) = world.run(lambda tr: world.zone.peek(tr, items_max=1, now_us=world.now_us + LEASE_US))
@@ -331,7 +331,7 @@ def test_a_zone_of_records_that_nobody_here_can_read_waits_for_the_recheck(world
 
 def test_paused_items_do_not_hold_up_a_delayed_item_of_another_kind(world: World) -> None:
     world.enqueue("fax")
-    delayed = world.enqueue("mail", delay_ms=400)
+    delayed = world.enqueue("mail", delay=0.4)
     world.process()
     assert world.pointer_delay_us() == 400 * MS
     world.pass_us(400 * MS)
@@ -340,7 +340,7 @@ def test_paused_items_do_not_hold_up_a_delayed_item_of_another_kind(world: World
 
 
 def test_delayed_items_that_vest_all_the_time_do_not_make_a_paused_zone_a_busy_loop(world: World) -> None:
-    world.enqueue_all([new_item("fax", delay_ms=number) for number in range(100)])
+    world.enqueue_all([new_item("fax", delay=number / 1000) for number in range(100)])
     world.process()
     assert world.pointer_delay_us() == THROTTLE_US
 
@@ -447,7 +447,7 @@ def test_a_tenant_that_comes_back_within_the_time_of_grace_finds_its_pointer(wor
 
 def test_a_zone_with_a_delayed_item_keeps_its_pointer(world: World) -> None:
     drained(world)
-    world.enqueue(delay_ms=10 * MIN_INACTIVE_US // MS)
+    world.enqueue(delay=10 * MIN_INACTIVE_US / SECOND)
     for _ in range(20):
         world.process()
         pointer = world.pointer()
@@ -598,7 +598,7 @@ def test_the_earliest_pointer_of_a_part_says_when_to_scan_again(world: World) ->
         return world.run(lambda tr: run_one(earliest_vesting_us(tr, part)))
 
     assert earliest() is None
-    world.enqueue(delay_ms=700)
+    world.enqueue(delay=0.7)
     assert earliest() == world.now_us + 700 * MS
 
 

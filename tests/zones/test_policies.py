@@ -74,7 +74,7 @@ def test_a_pointer_with_nothing_but_paused_work_sleeps_as_long_as_a_pointer_may(
 
 def test_it_wakes_in_time_for_a_delayed_item_of_another_kind(world: World) -> None:
     world.enqueue("mail")
-    world.enqueue("index", delay_ms=9_000)
+    world.enqueue("index", delay=9)
     pause_kind(world, "mail")
     world.process()
     assert world.pointer_delay_us() == 9 * SECOND

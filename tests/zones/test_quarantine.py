@@ -40,11 +40,11 @@ def test_a_damaged_item_is_set_aside_as_it_is_and_its_entry_and_counts_go_with_i
 
 
 def test_a_name_whose_item_was_set_aside_can_be_given_again(world: World) -> None:
-    damaged = world.enqueue("mail", given_id="order-7")
+    damaged = world.enqueue("mail", item_id="order-7")
     world.set(world.zone.location.keys.item(damaged), DAMAGED)
-    assert world.try_enqueue("mail", given_id="order-7").status is EnqueueStatus.PRESENT
+    assert world.try_enqueue("mail", item_id="order-7").status is EnqueueStatus.PRESENT
     check_integrity(world.shard, quarantine=True)
-    assert world.try_enqueue("mail", given_id="order-7").status is EnqueueStatus.ENQUEUED
+    assert world.try_enqueue("mail", item_id="order-7").status is EnqueueStatus.ENQUEUED
 
 
 def test_an_item_with_an_incomplete_payload_is_set_aside_with_all_pieces(world: World) -> None:
@@ -136,12 +136,12 @@ def test_a_pair_that_was_set_aside_is_kept_until_it_is_discarded(world: World) -
 
 
 def test_a_record_that_is_damaged_twice_is_set_aside_twice(world: World) -> None:
-    item_id = world.enqueue(given_id="order-7")
+    item_id = world.enqueue(item_id="order-7")
     for _ in range(2):
         world.set(world.zone.location.keys.item(item_id), DAMAGED)
         check_integrity(world.shard, quarantine=True)
         world.pass_us(1)
-        world.enqueue(given_id="order-7")
+        world.enqueue(item_id="order-7")
     assert [pair.key for pair in set_aside(world)] == [world.zone.location.keys.item(item_id)] * 2
 
 

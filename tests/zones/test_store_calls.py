@@ -69,7 +69,7 @@ def test_enqueue_of_a_given_id_reads_dead_letters_and_retained_ids_too_and_clear
     world: World,
 ) -> None:
     world.enqueue()
-    item = new_item("mail", given_id="a")
+    item = new_item("mail", item_id="a")
     assert calls(world, lambda tr: world.zone.enqueue(tr, item, item_id=item_id_of("a"), now_us=world.now_us)) == {
         **ENQUEUE_READS,
         **ITEM_WRITTEN,
@@ -89,7 +89,7 @@ def test_enqueue_that_makes_the_pointer(world: World) -> None:
 
 
 def test_enqueue_that_wakes_the_pointer(world: World) -> None:
-    world.enqueue(delay_ms=60_000)
+    world.enqueue(delay=60)
     item_id = world.new_id()
     assert calls(world, lambda tr: world.zone.enqueue(tr, new_item("mail"), item_id=item_id, now_us=world.now_us)) == {
         **ENQUEUE_READS,
@@ -101,8 +101,8 @@ def test_enqueue_that_wakes_the_pointer(world: World) -> None:
 
 
 def test_enqueue_of_what_is_present_writes_nothing(world: World) -> None:
-    world.enqueue(given_id="a")
-    item = new_item("mail", given_id="a")
+    world.enqueue(item_id="a")
+    item = new_item("mail", item_id="a")
     assert calls(world, lambda tr: world.zone.enqueue(tr, item, item_id=item_id_of("a"), now_us=world.now_us)) == {
         **ENQUEUE_READS,
         "get": 4,
@@ -180,7 +180,7 @@ def test_a_dequeue_that_leaves_items_does_not_read_how_long_to_sleep(world: Worl
 def test_a_small_zone_is_read_at_once_however_many_priorities_it_has(
     world: World, priorities: list[int], ranges: int
 ) -> None:
-    world.enqueue_all([new_item("mail", priority=priority, delay_ms=1_000) for priority in priorities])
+    world.enqueue_all([new_item("mail", priority=priority, delay=1) for priority in priorities])
     ref = world.ref()
     world.run(lambda tr: tr.set(world.zone.location.part.vest(100, world.now_us, ref.id), b""))
     world.enqueue()
@@ -241,7 +241,7 @@ def test_a_scan_reads_one_range_of_a_part_whose_pointers_sleep(world: World) -> 
     asleep = [zone for zone in zones if zone.location.part is world.layout.parts[0]]
     assert len(asleep) > 2
     for zone in asleep:
-        world.enqueue_all([new_item("mail", delay_ms=60_000)], zone=zone)
+        world.enqueue_all([new_item("mail", delay=60)], zone=zone)
     assert calls(world, lambda tr: run_one(scan(tr, world.layout.parts[0], now_us=world.now_us, ids_max=1_000))) == {
         "snapshot_get_range": 1
     }
@@ -277,7 +277,7 @@ def test_completing_many_items_of_a_zone_counts_once(world: World) -> None:
 
 
 def test_completing_a_retained_id_writes_two_keys_more(world: World) -> None:
-    item_id = world.enqueue(given_id="a", unique_ms=1_000)
+    item_id = world.enqueue(item_id="a", unique_for=1)
     lease_id = world.lease(item_id)
     completed = calls(world, lambda tr: world.zone.complete(tr, item_id, lease_id=lease_id, now_us=world.now_us))
     assert completed["set"] == 1 + 2

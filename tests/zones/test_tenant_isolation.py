@@ -75,7 +75,7 @@ def world() -> World:
         for key in (("own",), (), ("\xff",), (b"\xff" * 8,), (None,)):
             location = made.zone_of(tenant).location.keys.tenant.data
             made.set(location + fdb.tuple.pack(key), b"not yours")
-        made.enqueue(zone=made.zone_of(tenant), given_id="an item of each")
+        made.enqueue(zone=made.zone_of(tenant), item_id="an item of each")
     made.set(NOBODYS, b"nobody's")
     return made
 

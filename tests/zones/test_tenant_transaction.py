@@ -160,7 +160,7 @@ def test_reads_conflict_unless_they_are_snapshot_reads(world: World) -> None:
 def test_data_and_work_are_both_there_or_neither(world: World) -> None:
     def place_order(tr: ApplicationTransaction) -> Enqueued:
         tr.set(("order", 7), b"paid")
-        return tr.enqueue("mail", {"order": 7}, priority=3, delay_ms=5)
+        return tr.enqueue("mail", {"order": 7}, priority=3, delay=0.005)
 
     def fail(tr: ApplicationTransaction) -> None:
         place_order(tr)
@@ -265,7 +265,7 @@ def test_a_raw_transaction_of_the_users_own_enqueues_with_an_id(world: World) ->
     zone = world.shard.zone(ALICE)
     tr = world.db.create_transaction()
     tr.set(NOBODYS, b"1")
-    item = new_item("mail", {"order": 7}, given_id="order-7")
+    item = new_item("mail", {"order": 7}, item_id="order-7")
     enqueued = zone.enqueue(tr, item, item_id=item_id_of("order-7"), now_us=world.now_us)
     assert enqueued == (item_id_of("order-7"), EnqueueStatus.ENQUEUED)
     tr.commit().wait()

@@ -64,15 +64,15 @@ class QueueZoneMachine(RuleBasedStateMachine):
 
     # --- Enqueue ---
 
-    @rule(name=NAMES, kind=KINDS, priority=PRIORITIES, delay_ms=DELAYS_MS, unique_ms=st.sampled_from([0, 5_000]))
-    def enqueue(self, name: str | None, kind: str, priority: int, delay_ms: int, unique_ms: int) -> None:
-        self.enqueue_batch([(name, kind, priority, delay_ms, unique_ms if name is not None else 0)])
+    @rule(name=NAMES, kind=KINDS, priority=PRIORITIES, delay_ms=DELAYS_MS, taken_ms=st.sampled_from([0, 5_000]))
+    def enqueue(self, name: str | None, kind: str, priority: int, delay_ms: int, taken_ms: int) -> None:
+        self.enqueue_batch([(name, kind, priority, delay_ms, taken_ms if name is not None else 0)])
 
     @rule(batch=st.lists(st.tuples(NAMES, KINDS, PRIORITIES, DELAYS_MS, st.just(0)), min_size=1, max_size=5))
     def enqueue_batch(self, batch: list[tuple[str | None, str, int, int, int]]) -> None:
         items, expected = [], []
-        for name, kind, priority, delay_ms, unique_ms in batch:
-            item = new_item(kind, given_id=name, priority=priority, delay_ms=delay_ms, unique_ms=unique_ms)
+        for name, kind, priority, delay_ms, taken_ms in batch:
+            item = new_item(kind, item_id=name, priority=priority, delay=delay_ms / 1000, unique_for=taken_ms / 1000)
             item_id = self.world.new_id() if name is None else item_id_of(name)
             items.append((item_id, item))
             expected.append(

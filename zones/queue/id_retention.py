@@ -1,4 +1,4 @@
-"""Ids that stay taken after completion (`unique_ms`), and how they, and results, are forgotten.
+"""Ids that stay taken after completion (`unique_for`), and how they, and results, are forgotten.
 
 An item of such an id that completes leaves a key behind that an enqueue of the id reads; one that is cancelled or
 dropped does not. A second key, in a list of the zone's part that is ordered by time, tells housekeeping when the first

@@ -5,11 +5,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from fairlead.zones.durations import Duration, duration_us
 from fairlead.zones.errors import BadArgument, PayloadDamaged, PayloadNotData, PayloadTooLarge
 from fairlead.zones.keyspace import PRIORITY_MAX
 from fairlead.zones.layout import check_name
 from fairlead.zones.records import UNDECODABLE, GivenId, ItemRecord, Trace
-from fairlead.zones.settings import DELAY_MS_MAX, PAYLOAD_BYTES_MAX
+from fairlead.zones.settings import PAYLOAD_BYTES_MAX
 
 DEFAULT_PRIORITY = 100
 GIVEN_ID_BYTES_MAX = 1_024  # It is kept in the record, which every lease rewrites.
@@ -88,10 +89,9 @@ def new_item(
     payload: Any = None,
     *,
     priority: int = DEFAULT_PRIORITY,
-    delay_ms: int = 0,
-    given_id: GivenId | None = None,
-    unique_ms: int = 0,
-    trace: Trace | None = None,
+    delay: Duration = 0,
+    item_id: GivenId | None = None,
+    unique_for: Duration = 0,
 ) -> NewItem:
     """Return a checked item.
 
@@ -99,24 +99,23 @@ def new_item(
       kind: names the handler; text of 1 to 96 bytes.
       payload: plain data, at most 1,000,000 bytes packed.
       priority: 0 to 255, lower first.
-      delay_ms: how long from now until it vests, 0 to ten years.
-      given_id: the enqueuer's own name for it, text or bytes, 1 to 1,024 bytes; a second enqueue of it changes nothing.
-      unique_ms: for how long after completion `given_id` stays taken, 0 to ten years; only with a `given_id`.
+      delay: how long from now until it may run, 0 to ten years: seconds or a `timedelta`.
+      item_id: your own name for the item, text or bytes, 1 to 1,024 bytes; a second enqueue of it changes nothing.
+      unique_for: how long `item_id` stays taken after the item's completion, 0 to ten years; only with an `item_id`.
 
     Raises:
       BadArgument: an argument is outside its range.
       PayloadNotData, PayloadTooLarge: see `pack_payload`.
     """
     check_name("kind", kind)
-    _check_range("priority", priority, PRIORITY_MAX)
-    _check_range("delay_ms", delay_ms, DELAY_MS_MAX)
-    _check_range("unique_ms", unique_ms, DELAY_MS_MAX)
-    if given_id is not None:
-        _check_given_id(given_id)
-    elif unique_ms:
+    _check_priority(priority)
+    delay_us, unique_us = duration_us("delay", delay), duration_us("unique_for", unique_for)
+    if item_id is not None:
+        _check_given_id(item_id)
+    elif unique_us:
         allowed = "0 without an item_id: it is the item_id that stays taken"
-        raise BadArgument(argument="unique_ms", value=unique_ms, allowed=allowed)
-    return NewItem(kind, pack_payload(payload), priority, delay_ms * 1000, given_id, unique_ms * 1000, trace)
+        raise BadArgument(argument="unique_for", value=unique_for, allowed=allowed)
+    return NewItem(kind, pack_payload(payload), priority, delay_us, item_id, unique_us)
 
 
 def new_record(item: NewItem, item_id: bytes, *, vesting_us: int, now_us: int) -> ItemRecord:
@@ -134,9 +133,9 @@ def new_record(item: NewItem, item_id: bytes, *, vesting_us: int, now_us: int) -
     )
 
 
-def _check_range(argument: str, value: int, maximum: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= maximum:
-        raise BadArgument(argument=argument, value=value, allowed=f"a whole number, 0 to {maximum:,}")
+def _check_priority(value: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= PRIORITY_MAX:
+        raise BadArgument(argument="priority", value=value, allowed=f"a whole number, 0 to {PRIORITY_MAX}")
 
 
 def _check_given_id(given_id: GivenId) -> None:
@@ -157,7 +156,7 @@ class EnqueueStatus(Enum):
     ENQUEUED = "enqueued"
     PRESENT = "present"  # an item of this id waits or runs; nothing was changed
     DEAD_LETTER = "buried"  # an item of this id is buried; nothing was changed
-    COMPLETED = "completed"  # it completed, and `unique_ms` has not passed; nothing was changed
+    COMPLETED = "completed"  # it completed, and `unique_for` has not passed; nothing was changed
 
 
 class Enqueued(NamedTuple):

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
+from fairlead.zones.durations import DAY_S, Duration, duration_us
 from fairlead.zones.engines import Transaction
 from fairlead.zones.errors import BadArgument
 from fairlead.zones.keyspace import PERIODIC, ROOT, pack_int, pack_text
@@ -21,10 +22,9 @@ from fairlead.zones.probes import probe
 from fairlead.zones.queue.items import Enqueued, new_item
 from fairlead.zones.queue.queue_zone import QueueZone
 from fairlead.zones.records import PeriodicRecord, decode, encode, is_newer
-from fairlead.zones.settings import YEAR_MS
 
-EVERY_MS_MIN = 1_000  # A shorter period is a loop in a handler.
-EVERY_MS_MAX = YEAR_MS
+INTERVAL_S_MIN = 1  # A shorter period is a loop in a handler.
+INTERVAL_S_MAX = 365 * DAY_S
 
 _PREFIX = ROOT + pack_int(PERIODIC)
 
@@ -37,23 +37,38 @@ class Period(NamedTuple):
     phase_us: int = 0
 
 
-def period(kind: str, *, every_ms: int, phase_ms: int = 0) -> Period:
+def period(kind: str, interval: Duration, *, phase: Duration = 0) -> Period:
     """Return a checked period.
 
     Args:
       kind: of the items; also the period's name, so a kind has one period at most.
-      every_ms: the time between two ticks, one second to a year.
-      phase_ms: how far the ticks are shifted from the multiples of `every_ms` since the epoch, 0 to `every_ms`.
+      interval, phase: see `checked_interval`.
 
     Raises:
       BadArgument: an argument is out of range.
     """
-    check_name("kind", kind)
-    if not EVERY_MS_MIN <= every_ms <= EVERY_MS_MAX:
-        raise BadArgument(argument="every_ms", value=every_ms, allowed=f"{EVERY_MS_MIN:,} to {EVERY_MS_MAX:,}")
-    if not 0 <= phase_ms < every_ms:
-        raise BadArgument(argument="phase_ms", value=phase_ms, allowed=f"0 to below {every_ms:,}")
-    return Period(kind, every_ms * 1000, phase_ms * 1000)
+    return Period(check_name("kind", kind), *checked_interval(interval, phase))
+
+
+def checked_interval(interval: Duration, phase: Duration) -> tuple[int, int]:
+    """Return the time between two ticks, and how far they are shifted, in microseconds: whole milliseconds.
+
+    Args:
+      interval: one second to a year.
+      phase: how far the ticks are shifted from the multiples of `interval` since the epoch, 0 to below `interval`.
+
+    Raises:
+      BadArgument: an argument is out of range.
+    """
+    every_us = _whole_ms(duration_us("interval", interval, low_s=INTERVAL_S_MIN, high_s=INTERVAL_S_MAX))
+    phase_us = _whole_ms(duration_us("phase", phase, high_s=INTERVAL_S_MAX))
+    if phase_us >= every_us:
+        raise BadArgument(argument="phase", value=phase, allowed=f"0 to below the interval, which is {interval}")
+    return every_us, phase_us
+
+
+def _whole_ms(us: int) -> int:
+    return round(us / 1000) * 1000
 
 
 def periods_of(periods: Sequence[Period], shard_name: str, shard_names: Sequence[str]) -> list[Period]:

@@ -70,7 +70,7 @@ class QueueZone:
     ) -> Operation[list[Enqueued]]:
         """Add items under ids of 16 bytes, and see to it that the zone's pointer vests no later than they do.
 
-        An id that is present, leased, buried, or completed within its `unique_ms` changes nothing, and the status says
+        An id that is present, leased, buried, or completed within its `unique_for` changes nothing, and the status says
         so; so does an id that comes a second time in one call. An id whose item names no `given_id` must be one that
         nobody used before, and nobody looks for it: so the caller's attempt needs a receipt. Unless they are not
         `ids_are_new`: then an id that is present changes nothing.

@@ -24,6 +24,7 @@ from fairlead.actors.runtime.supervisor import ActorFailed
 from fairlead.actors.runtime.thread_host import thread_supervisor
 from fairlead.actors.telemetry.counters import Reading
 from fairlead.actors.worker import Isolation
+from fairlead.zones.durations import Duration, duration_us
 from fairlead.zones.engines.api.progress import report_loop_progress
 from fairlead.zones.errors import QueueError
 
@@ -181,13 +182,13 @@ class RayConsumer:
         """
         _answers([worker.begin_drain.remote() for worker in self._all_workers])
 
-    def stop(self, drain_ms: int | None = None) -> dict[str, int]:
-        """Drain: nothing new starts, what runs gets `drain_ms` to finish, the rest is given back at once.
+    def stop(self, *, drain: Duration | None = None) -> dict[str, int]:
+        """Drain: start nothing new, let running items finish within `drain`, and return the others at once.
 
         A manager may be leasing items at that moment. It stops once the workers have answered for them; these drain
         meanwhile, and give back what still comes.
         """
-        wait_ms = self._settings.drain_ms if drain_ms is None else drain_ms
+        wait_ms = self._settings.drain_ms if drain is None else duration_us("drain", drain) // 1000
         self.begin_drain()  # First: the scanner's loops may be waiting for a store.
         self._stopping.set()
         self._watching.join(STOP_GRACE_S)

@@ -42,7 +42,7 @@ def dead_letter(app: App, kind: str, count: int) -> None:
         app.tenant("shop", "alice").enqueue(kind)
     drain(app, raise_errors=False)
     assert isinstance(app.clock, ManualClock)
-    app.clock.advance_us(1)
+    app.clock.advance(0.000001)
 
 
 def walked(app: App, **query: str) -> list[str]:

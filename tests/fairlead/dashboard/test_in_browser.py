@@ -56,7 +56,7 @@ def test_a_drain_is_seen_live_without_a_reload(page: Page, app: App) -> None:
         page.get_by_role("link", name="Kinds").click()
         expect(page.locator("tr[data-key=slow] td[data-label=Completed]")).to_have_text("60")
     finally:
-        running.stop(1_000)
+        running.stop(drain=1)
 
 
 def test_a_page_that_changes_keeps_what_is_open_and_focused_and_can_be_stopped(page: Page, app: App) -> None:
@@ -94,7 +94,7 @@ def test_a_page_that_is_refused_what_changes_says_that_it_is_not_live_and_asks_a
 
 
 def test_an_item_is_found_by_its_name_and_says_why_it_does_not_run(page: Page, app: App) -> None:
-    app.tenant("shop", "asker").enqueue("report", {"year": 2026}, item_id="report-2026", delay_ms=3_600_000)
+    app.tenant("shop", "asker").enqueue("report", {"year": 2026}, item_id="report-2026", delay=3600)
     page.goto("/")
     page.keyboard.press("/")
     page.keyboard.type("report-2026")
@@ -108,7 +108,7 @@ def test_an_item_that_is_to_be_tried_again_shows_the_traceback_of_its_last_failu
     def send_fax(job: Job) -> None:
         raise LookupError("the line is busy")
 
-    app.handler("fax", retry=Retry(backoff_ms=600_000))(send_fax)
+    app.handler("fax", retry=Retry(backoff=600))(send_fax)
     app.tenant("shop", "faxer").enqueue("fax", item_id="fax-7")
     drain(app, raise_errors=False)
     page.goto("/search?q=fax-7")
@@ -174,7 +174,7 @@ def test_many_are_retried_by_what_they_are_after_they_were_counted(page: Page, a
 
 
 def test_an_item_that_waits_is_cancelled_and_written_down(page: Page, app: App) -> None:
-    item = app.tenant("shop", "leaver").enqueue("farewell", item_id="farewell-1", delay_ms=3_600_000)
+    item = app.tenant("shop", "leaver").enqueue("farewell", item_id="farewell-1", delay=3600)
     page.goto(f"/item?app=shop&user=leaver&id={item.item_id.hex()}")
     page.get_by_role("link", name="Cancel").click()
     dialog = page.get_by_role("dialog")
@@ -286,7 +286,7 @@ def test_everything_is_done_by_keyboard_alone(page: Page, app: App) -> None:
 
 def test_a_phone_scrolls_no_page_sideways(browser: Browser, server: Server, app: App) -> None:
     app.tenant("shop", "phone").enqueue("x" * 90, {"long": "y" * 500}, item_id="phone")
-    app.tenant("shop", "z" * 96).enqueue("mail", delay_ms=60_000)
+    app.tenant("shop", "z" * 96).enqueue("mail", delay=60)
     dead_letter(app, "phone", "phone-dead", error="ValueError: " + "w" * 300)
     with page_of(browser, server.url, viewport=PHONE, has_touch=True) as page:
         for path in PAGES:
@@ -333,7 +333,7 @@ def test_no_table_is_wider_than_its_window_and_every_button_is_within_it(
             assert measured, "no page has a button"
     finally:
         go_on.set()
-        running.stop(1_000)
+        running.stop(drain=1)
 
 
 def test_on_a_phone_the_current_page_is_in_sight_among_the_pages(browser: Browser, server: Server) -> None:
@@ -360,9 +360,9 @@ def test_tenants_come_fifty_at_a_time(page: Page, app: App) -> None:
 def test_items_are_told_apart_by_their_names_the_middle_of_their_ids_and_their_payloads(page: Page, app: App) -> None:
     """Ids begin with the time and end with 1: of one tenant's items 18 of 19 looked the same."""
     alike = app.tenant("shop", "alike")
-    alike.enqueue("export", {"year": 2026}, item_id="export-7", delay_ms=60_000)
+    alike.enqueue("export", {"year": 2026}, item_id="export-7", delay=60)
     for number in range(10):
-        alike.enqueue("export", {"number": number}, delay_ms=60_000)
+        alike.enqueue("export", {"number": number}, delay=60)
     dead_letter(app, "alike", "failed-7")
     page.goto("/tenant?app=shop&user=alike")
     names = page.locator("tbody th a").all_inner_texts()

@@ -86,7 +86,7 @@ def app(monkeypatch: pytest.MonkeyPatch) -> Iterator[App]:
     for user in ("alice", MARKUP):
         tenant = made.tenant("shop", user)
         tenant.enqueue("mail", {MARKUP: MARKUP}, item_id="order-7")
-        tenant.enqueue(MARKUP, MARKUP, delay_ms=60_000, item_id=MARKUP)
+        tenant.enqueue(MARKUP, MARKUP, delay=60, item_id=MARKUP)
     drain(made, raise_errors=False)
     made.tenant("shop", "alice").enqueue("mail", 5, item_id="order-7")
     made.control.pause_tenant("shop", MARKUP)

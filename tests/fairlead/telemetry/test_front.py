@@ -25,7 +25,7 @@ def test_depth_is_by_kind_and_age_by_shard(app: App) -> None:
     app.enqueue_local("mail", shard="eu")
     app.clock.sleep_us(5_000_000)
     app.enqueue_local("fax", shard="eu")
-    app.enqueue_local("fax", shard="us", delay_ms=60_000)
+    app.enqueue_local("fax", shard="us", delay=60)
     numbers = FleetMetrics(app).read_stores().numbers
     assert {labels: number for (name, labels), number in numbers.items() if name == DEPTH.name} == {
         ("eu", "mail"): 1,

@@ -69,7 +69,7 @@ def test_a_consumer_fails_with_its_metrics(dying: None, caplog: pytest.LogCaptur
         assert record.exc_info
         assert record.exc_info[0] is ZeroDivisionError
     finally:
-        consumer.stop(0)
+        consumer.stop(drain=0)
         app.close()
 
 

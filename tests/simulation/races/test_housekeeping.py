@@ -14,7 +14,7 @@ from tests.simulation.races.missing_guards import TENANTS, Patch, ignore_the_gua
 from tests.simulation.races.scene import HousekeeperRole, Scene, pay, ref_of
 from tests.simulation.stage import SECOND
 
-MINUTE_MS = 60_000
+MINUTE_S = 60
 
 # --- The shard itself ---
 
@@ -51,8 +51,8 @@ def test_without_the_conflict_on_its_record_they_have_opened_two_shards_in_one_s
 
 def two_see_one_tick(scene: Scene) -> tuple[ZoneReplica, HousekeeperRole]:
     name = ZoneName(local_tenant("report"), DEFAULT_ZONE)
-    in_half_a_second_ms = (scene.now_us + SECOND // 2) // 1000 % MINUTE_MS
-    report = period("report", every_ms=MINUTE_MS, phase_ms=in_half_a_second_ms)
+    in_half_a_second_s = (scene.now_us + SECOND // 2) / SECOND % MINUTE_S
+    report = period("report", MINUTE_S, phase=in_half_a_second_s)
     first, second = (scene.housekeeper(name, periods=[report]) for name in ("first", "second"))
     for each in (first, second):  # One after the other, and each does all that it does in its first second.
         each.goes_on(SECOND // 10)
@@ -84,18 +84,18 @@ def test_without_the_conflicts_on_period_and_item_the_item_of_one_tick_is_counte
 
 def an_id_is_taken_again_while_it_is_forgotten(scene: Scene) -> EnqueueStatus:
     """Its time is over when housekeeping looks; before that commits, another item of its name has completed."""
-    enqueue_and_pay(scene, unique_ms=100)
+    enqueue_and_pay(scene, unique_for=0.1)
     scene.pass_us(SECOND // 2)
     housekeeper = scene.housekeeper("housekeeper")
     housekeeper.runs_until_commit()  # the sign of life
     housekeeper.runs_until_commit()  # what it forgets
-    enqueue_and_pay(scene, unique_ms=MINUTE_MS)
+    enqueue_and_pay(scene, unique_for=MINUTE_S)
     housekeeper.goes_on(SECOND)
-    return scene.has(lambda alice: alice.enqueue("mail", item_id="order 7", unique_ms=MINUTE_MS)).status
+    return scene.has(lambda alice: alice.enqueue("mail", item_id="order 7", unique_for=MINUTE_S)).status
 
 
-def enqueue_and_pay(scene: Scene, *, unique_ms: int) -> None:
-    enqueued = scene.has(lambda alice: alice.enqueue("mail", item_id="order 7", unique_ms=unique_ms))
+def enqueue_and_pay(scene: Scene, *, unique_for: float) -> None:
+    enqueued = scene.has(lambda alice: alice.enqueue("mail", item_id="order 7", unique_for=unique_for))
     assert enqueued.status is EnqueueStatus.ENQUEUED
     (item,) = scene.leased()
     scene.play(lambda: pay(scene.shard, ref_of(item)))

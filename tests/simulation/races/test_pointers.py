@@ -33,14 +33,14 @@ from tests.simulation.races.missing_guards import (
 from tests.simulation.races.scene import SLACK_US, ManagerRole, Scene
 from tests.simulation.stage import SECOND
 
-HOUR_MS = 3_600_000
+HOUR_S = 3600
 DELETES_AT_ONCE = ZoneSettings(min_inactive_ms=0)
 
 # --- Made by two ---
 
 
 def two_enqueue_into_a_new_zone(scene: Scene) -> Role[EnqueuedHandle]:
-    late = scene.user("late", lambda alice: alice.enqueue("mail", delay_ms=10_000))
+    late = scene.user("late", lambda alice: alice.enqueue("mail", delay=10))
     soon = scene.user("soon", lambda alice: alice.enqueue("mail"))
     late.runs_until_commit()
     soon.runs_until_commit()
@@ -68,8 +68,8 @@ def test_without_the_conflict_on_the_guard_the_second_overwrites_it(monkeypatch:
 
 
 def two_wake_one_pointer(scene: Scene) -> Role[EnqueuedHandle]:
-    scene.has(lambda alice: alice.enqueue("mail", delay_ms=20_000))
-    in_a_while = scene.user("in a while", lambda alice: alice.enqueue("mail", delay_ms=10_000))
+    scene.has(lambda alice: alice.enqueue("mail", delay=20))
+    in_a_while = scene.user("in a while", lambda alice: alice.enqueue("mail", delay=10))
     now = scene.user("now", lambda alice: alice.enqueue("mail"))
     in_a_while.runs_until_commit()
     now.runs()
@@ -93,7 +93,7 @@ def test_without_the_conflict_that_a_waker_declares_the_later_undoes_the_earlier
 
 def a_pointer_is_woken_and_visited(scene: Scene) -> Role[EnqueuedHandle]:
     """It vests just now for the manager; for the enqueuer, whose clock is slower, it still sleeps."""
-    scene.has(lambda alice: alice.enqueue("mail", delay_ms=1_000))
+    scene.has(lambda alice: alice.enqueue("mail", delay=1))
     ahead = scene.manager(skew_us=SECOND)
     enqueuer = scene.user("enqueuer", lambda alice: alice.enqueue("mail"))
     enqueuer.runs_until_commit()
@@ -153,7 +153,7 @@ def deletion_comes_second(scene: Scene) -> ManagerRole:
     leave_an_idle_pointer(scene)
     manager = scene.manager()
     manager.runs_until_commit()
-    scene.has(lambda alice: alice.enqueue("mail", delay_ms=HOUR_MS))
+    scene.has(lambda alice: alice.enqueue("mail", delay=HOUR_S))
     manager.runs()
     return manager
 
@@ -339,7 +339,7 @@ def a_dangling_item_entry_becomes_valid(scene: Scene) -> ManagerRole:
     scene.has(lambda alice: alice.enqueue("mail"))
     manager = scene.manager(skew_us=2 * SECOND, dequeue_max=1)
     manager.runs_until_commit()
-    scene.user("enqueuer", to_vest_at(in_a_second_us, given_id="order 7", priority=0)).runs()
+    scene.user("enqueuer", to_vest_at(in_a_second_us, item_id="order 7", priority=0)).runs()
     manager.runs()
     return manager
 

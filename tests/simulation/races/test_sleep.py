@@ -235,7 +235,7 @@ def an_item_arrives_while_the_pointer_is_leased(scene: Scene) -> ManagerRole:
     scene.leased()
     manager = scene.manager()
     manager.runs_until_commit()
-    scene.user("enqueuer", lambda alice: alice.enqueue("mail", delay_ms=5_000)).runs()
+    scene.user("enqueuer", lambda alice: alice.enqueue("mail", delay=5)).runs()
     manager.runs_until_commit()  # the lease
     manager.runs_until_commit()  # the visit under it
     assert scene.zone.pointer is not None
