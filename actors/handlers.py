@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypedDict
 
 from fairlead.actors.execution.retry import Retry
 from fairlead.zones.durations import ABOVE_0, DAY_S, Duration, duration_us
@@ -105,6 +105,34 @@ class Registry:
         return iter(self.handlers.values())
 
 
+class HandlerOptions(TypedDict, total=False):
+    """How the items of a kind are run. `App.handler`, `App.every`, `App.daily` and `App.submit` take these options.
+
+    Attributes:
+      timeout: how long one attempt may take, above 0, to 7 days; default an hour. A transactional one ends after 5 s
+        at the latest.
+      retry: when a failed item runs again; default `Retry()`.
+      max_running: how many items of the kind may run at once in one consumer, 1 or more; default None: as many as there
+        are slots.
+      transactional: only for plain functions: the function gets a `TenantTransaction` as its second argument, which
+        commits together with the item's completion. So its effects happen exactly once.
+      permanent: classes of exceptions that are not worth a retry, besides `PermanentError`.
+      drop: delete an item that failed for good, and keep no dead letter.
+      keep_result: how long the value that the function returns is kept for `Handle.result`, above 0, to 30 days: plain
+        data of up to 64,000 bytes. Default None: it is not kept.
+
+    Durations are seconds or a `timedelta`.
+    """
+
+    timeout: Duration
+    retry: Retry | None
+    max_running: int | None
+    transactional: bool
+    permanent: tuple[type[BaseException], ...]
+    drop: bool
+    keep_result: Duration | None
+
+
 def handler_of(
     kind: str,
     function: Callable[..., Any] | RemoteFunction,
@@ -122,13 +150,7 @@ def handler_of(
     Args:
       kind: what it handles; text of 1 to 96 bytes.
       function: takes a `Job`; a transactional one a `Job` and a `TenantTransaction`.
-      timeout: seconds that one attempt may take, above 0, to 7 days; transactional ones end after 5 s anyway.
-      retry: when it is tried again; default `Retry()`.
-      max_running: how many may run at once in a consumer, 1 or more; None: as many as there are slots.
-      transactional: its effects commit together with the completion: exactly once.
-      permanent: exceptions that are not worth a retry, besides `PermanentError`.
-      drop: an item that failed for good is deleted, and no dead letter is kept.
-      keep_result: for how many seconds what it returns is kept, above 0, to 30 days; None: it is dropped.
+      timeout, retry, max_running, transactional, permanent, drop, keep_result: see `HandlerOptions`.
 
     Raises:
       BadArgument: an argument is out of range, or the function is nothing that could run, or be stopped, as a handler.

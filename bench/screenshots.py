@@ -157,7 +157,7 @@ def _fill(app: App) -> tuple[str, str]:
     app.control.limit_tenant("shop", "tony", max_running=1)
     app.control.pause_tenant("shop", "edsger")
     app.control.limit_kind("thumbnail", per_s=8)
-    app.control.set_weight("shop", "grace", 3)
+    app.control.set_weight("shop", "grace", weight=3)
     for part in (0, 1, 2):
         app.tenant("shop", USERS[part]).enqueue("import", {"part": part})
     for user in USERS:

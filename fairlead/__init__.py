@@ -8,12 +8,13 @@
     def send_receipt(job):
         print(job.tenant, job.payload)
 
-    app.tenant("shop", "alice").enqueue("receipt", {"order": 7})
+    send_receipt.enqueue("shop/alice", {"order": 7})
 
 Read in this order:
     app              an application: handlers, periodic items, tenants
-    argument_checks  arguments of its methods, when they run
-    handler_types    handlers and hooks, for type checkers
+    argument_checks  checks of its methods' arguments
+    registered_handler  a decorated function, which enqueues its own items
+    handler_types    types of handlers and hooks, for type checkers
     tenant_database  one tenant's keys and queue
     handle           an item that was enqueued: its result, its end
     bulk_enqueue     many items, few transactions
@@ -48,7 +49,7 @@ from fairlead.actors.execution.job import Job, NoStoreHere
 from fairlead.actors.execution.retry import Retry
 from fairlead.actors.execution.runner import JobTimeout, TransactionalTooLong
 from fairlead.actors.execution.submitted_handlers import HandlerNotPacked
-from fairlead.actors.handlers import DuplicateHandler, NotTransactional, PermanentError
+from fairlead.actors.handlers import DuplicateHandler, HandlerOptions, NotTransactional, PermanentError
 from fairlead.actors.settings import BadSettings, ConsumerSettings
 from fairlead.app import App
 from fairlead.argument_checks import UnknownKind
@@ -60,6 +61,7 @@ from fairlead.explanation import Attempts, Cause, Explanation
 from fairlead.handle import EnqueuedHandle, Handle, ItemFailed, NoResult, ResultPending
 from fairlead.loading import NotImportable, ReferenceNotFound, load_app
 from fairlead.operator import Operator
+from fairlead.registered_handler import RegisteredHandler
 from fairlead.shards import NoShards, StoreMissing, UnknownShard
 from fairlead.submitting import SubmissionsOff
 from fairlead.tenant_database import NotADeadLetter, TenantDatabase
@@ -83,7 +85,7 @@ from fairlead.zones.errors import (
 )
 from fairlead.zones.layout import Tenant
 from fairlead.zones.queue.dead_letter_search import DeadLetterFilter
-from fairlead.zones.queue.items import Enqueued, EnqueueStatus, NewItem, new_item
+from fairlead.zones.queue.items import Enqueued, EnqueueOptions, EnqueueStatus, ItemOptions, NewItem, new_item
 from fairlead.zones.queue.results import ResultNotKept
 from fairlead.zones.records import Progress
 from fairlead.zones.settings import ZoneSettings
@@ -99,6 +101,8 @@ __all__ = [
     "Tenant",
     "load_app",
     # Handlers
+    "RegisteredHandler",
+    "HandlerOptions",
     "Job",
     "Retry",
     "PermanentError",
@@ -106,6 +110,8 @@ __all__ = [
     # Items
     "Handle",
     "EnqueuedHandle",
+    "ItemOptions",
+    "EnqueueOptions",
     "new_item",
     "NewItem",
     "Enqueued",

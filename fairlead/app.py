@@ -1,15 +1,14 @@
 """An application: its handlers, its shards, and the way to its tenants."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from random import Random, SystemRandom
-from typing import Any, TypedDict, Unpack
+from typing import Any, Unpack
 
 from fairlead import bulk_enqueue
-from fairlead.actors.execution.retry import Retry
-from fairlead.actors.handlers import Registry, handler_of
+from fairlead.actors.handlers import HandlerOptions, Registry, handler_of
 from fairlead.app_simulation.scenario import Scenario
 from fairlead.argument_checks import check_known, checked_pair, refuse_missing_parentheses
 from fairlead.clock import SystemClock
@@ -18,8 +17,9 @@ from fairlead.control import Control
 from fairlead.dead_letters import BulkResult, discard_all, retry_all
 from fairlead.explanation import Explanation, explain
 from fairlead.handle import EnqueuedHandle
-from fairlead.handler_types import F, HandlerFunction, Hook
+from fairlead.handler_types import HandlerDecorator, HandlerFunction, Hook
 from fairlead.operator import Operator, operator_here
+from fairlead.registered_handler import RegisteredHandler, function_of
 from fairlead.shards import NoShards, Shards
 from fairlead.submitting import submit_signed
 from fairlead.tenant_database import TenantDatabase, checked_id
@@ -29,20 +29,8 @@ from fairlead.zones.errors import BadArgument
 from fairlead.zones.layout import DEFAULT_ZONE, Tenant, local_tenant, named_tenant
 from fairlead.zones.process_lock import ProcessLock
 from fairlead.zones.queue.dead_letter_search import DeadLetterFilter
-from fairlead.zones.queue.items import DEFAULT_PRIORITY, Enqueued, NewItem, new_item
+from fairlead.zones.queue.items import Enqueued, HasKind, ItemOptions, NewItem, kind_of, new_item
 from fairlead.zones.queue.periodic import Period, checked_interval
-
-
-class HandlerOptions(TypedDict, total=False):
-    """What `App.handler` takes besides the kind; see there."""
-
-    timeout: Duration
-    retry: Retry | None
-    max_running: int | None
-    transactional: bool
-    permanent: tuple[type[BaseException], ...]
-    drop: bool
-    keep_result: Duration | None
 
 
 class App:
@@ -142,60 +130,38 @@ class App:
 
     # --- Handlers ---
 
-    def handler(
-        self,
-        kind: str,
-        *,
-        timeout: Duration = 3600,
-        retry: Retry | None = None,
-        max_running: int | None = None,
-        transactional: bool = False,
-        permanent: tuple[type[BaseException], ...] = (),
-        drop: bool = False,
-        keep_result: Duration | None = None,
-    ) -> Callable[[F], F]:
+    def handler(self, kind: str, **options: Unpack[HandlerOptions]) -> HandlerDecorator:
         """Make the decorated function the handler of `kind`: a plain, async, or Ray remote function of a `Job`.
 
+            @app.handler("receipt", timeout=30)
+            def send_receipt(job):
+                print(job.tenant, job.payload)
+
+            send_receipt.enqueue("shop/alice", {"order": 7}, delay=60)
+
+        The decorated function becomes a `RegisteredHandler`, which can still be called.
+
         Args:
-          kind: what it handles; text of 1 to 96 bytes.
-          timeout: seconds that one attempt may take, above 0, to 7 days.
-          retry: when it is tried again after an error; default `Retry()`.
-          max_running: how many may run at once in a consumer; None: as many as there are slots.
-          transactional: plain functions only: it gets a `TenantTransaction` as a second argument, which commits
-            together with the completion: exactly once.
-          permanent: exceptions that are not worth a retry, besides `PermanentError`.
-          drop: an item that failed for good is deleted, and no dead letter is kept.
-          keep_result: for how many seconds what it returns is kept for `Handle.result`, above 0, to 30 days; plain data
-            of up to 64,000 bytes. None: it is dropped.
+          kind: the kind of the items that it handles; text of 1 to 96 bytes.
+          options: see `HandlerOptions`.
 
         Raises:
           BadArgument: an argument is out of range.
-          HandlerTwice: the kind has a handler.
+          DuplicateHandler: the kind has a handler.
           NotTransactional: `transactional` with an async or a remote function.
         """
         refuse_missing_parentheses("kind", kind, '@app.handler("kind")')
 
-        def register(function: F) -> F:
-            self.registry.add(
-                handler_of(
-                    kind,
-                    function,
-                    timeout=timeout,
-                    retry=retry,
-                    max_running=max_running,
-                    transactional=transactional,
-                    permanent=permanent,
-                    drop=drop,
-                    keep_result=keep_result,
-                )
-            )
-            return function
+        def register(function: Any, /) -> RegisteredHandler[..., Any]:
+            plain = function_of(function)
+            self.registry.add(handler_of(kind, plain, **options))
+            return RegisteredHandler(plain, kind, options, self.tenant)
 
         return register
 
     def every(
         self, interval: Duration, *, kind: str | None = None, phase: Duration = 0, **options: Unpack[HandlerOptions]
-    ) -> Callable[[F], F]:
+    ) -> HandlerDecorator:
         """Run the decorated function every `interval`, at its multiples since the epoch plus `phase`, in UTC.
 
         No leader is needed, and each tick enqueues one local item on one shard, whatever the number of consumers; it
@@ -206,23 +172,23 @@ class App:
           interval: one second to a year, to the millisecond: seconds or a `timedelta`.
           kind: of the items; default: the function's name.
           phase: 0 to below `interval`: 3600 with a phase of 300 is five minutes past every hour.
-          options: as for `handler`.
+          options: see `HandlerOptions`.
 
         Raises:
-          BadArgument, HandlerTwice, NotTransactional: as for `handler`.
+          BadArgument, DuplicateHandler, NotTransactional: as for `handler`.
         """
         refuse_missing_parentheses("interval", interval, "@app.every(60)")
         every_us, phase_us = checked_interval(interval, phase)
 
-        def register(function: F) -> F:
+        def register(function: Any, /) -> RegisteredHandler[..., Any]:
             named = kind or str(getattr(function, "__name__", ""))
-            self.handler(named, **options)(function)
+            registered = self.handler(named, **options)(function)
             self.periods.append(Period(named, every_us, phase_us))
-            return function
+            return registered
 
         return register
 
-    def daily(self, at: str, *, kind: str | None = None, **options: Unpack[HandlerOptions]) -> Callable[[F], F]:
+    def daily(self, at: str, *, kind: str | None = None, **options: Unpack[HandlerOptions]) -> HandlerDecorator:
         """Run the decorated function every day `at` a time such as "03:30", in UTC; see `every`."""
         refuse_missing_parentheses("at", at, '@app.daily("03:30")')
         hour, colon, minute = at.partition(":") if isinstance(at, str) else ("", "", "")
@@ -257,7 +223,7 @@ class App:
           HandlerTooLarge: it is longer than 90,000 bytes.
           HandlerNotPacked: it holds something that cannot travel.
         """
-        return submit_signed(self.config, self.shards, kind, function, options)
+        return submit_signed(self.config, self.shards, kind, function_of(function), options)
 
     def explain(self, item_id: str | bytes) -> Explanation:
         """Say why an item is not running, or what became of it, whosever it is.
@@ -299,57 +265,49 @@ class App:
 
     # --- Tenants and their items ---
 
-    def tenant(self, app: str, user: str) -> TenantDatabase:
+    def tenant(self, app: str | Tenant | TenantDatabase, user: str | None = None) -> TenantDatabase:
         """Return a tenant's database. Nothing is read or written: a tenant exists once it has a key or an item.
+
+        Args:
+          app, user: the two names; or one argument: the tenant as it is printed, "APP/USER", or a `Tenant`, such as
+            `job.tenant`. A slash in the name of an app is written twice in "APP/USER".
 
         Raises:
           BadArgument: a name is not text, is empty, or is longer than 96 bytes in UTF-8.
         """
-        return self._database(named_tenant(app, user))
+        return app if isinstance(app, TenantDatabase) else self._database(named_tenant(app, user))
 
-    def local(self, kind: str, *, shard: str | None = None) -> TenantDatabase:
+    def local(self, kind: str | HasKind, *, shard: str | None = None) -> TenantDatabase:
         """Return where local items of `kind`, those without a tenant, live: on `shard`, default the kind's own.
 
         Raises:
           BadArgument: `kind` cannot be the name of a kind.
           UnknownShard: there is no such shard.
         """
-        return self._database(local_tenant(kind), shard)
+        return self._database(local_tenant(kind_of(kind)), shard)
 
     def enqueue_local(
         self,
-        kind: str,
+        kind: str | HasKind,
         payload: Any = None,
         *,
-        item_id: str | bytes | None = None,
-        priority: int = DEFAULT_PRIORITY,
-        delay: Duration = 0,
-        unique_for: Duration = 0,
         shard: str | None = None,
+        **options: Unpack[ItemOptions],
     ) -> EnqueuedHandle:
-        """Enqueue one item that belongs to no tenant; all of a kind take turns as if they were one tenant's.
+        """Enqueue one item that belongs to no tenant. The local items of a kind share one turn, like a tenant's.
 
         Args and errors: see `TenantDatabase.enqueue`; `shard` names one, default the kind's own.
         """
-        return self.local(kind, shard=shard).enqueue(
-            kind, payload, item_id=item_id, priority=priority, delay=delay, unique_for=unique_for
-        )
+        return self.local(kind, shard=shard).enqueue(kind, payload, **options)
 
     def enqueue_everywhere(
-        self,
-        kind: str,
-        payload: Any = None,
-        *,
-        item_id: str | bytes | None = None,
-        priority: int = DEFAULT_PRIORITY,
-        delay: Duration = 0,
-        unique_for: Duration = 0,
+        self, kind: str | HasKind, payload: Any = None, **options: Unpack[ItemOptions]
     ) -> dict[str, Enqueued]:
         """Enqueue one local item on each shard, one transaction after the other; see `enqueue_local`.
 
         If a shard fails, those before it have their item: with an `item_id`, calling again is harmless.
         """
-        item = new_item(kind, payload, priority=priority, delay=delay, item_id=item_id, unique_for=unique_for)
+        item = new_item(kind, payload, **options)
         return {name: self.local(kind, shard=name).enqueue_many([item])[0] for name in self.shards}
 
     def enqueue_many(

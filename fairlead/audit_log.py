@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from fairlead.zones.layout import Tenant
 from fairlead.zones.records import AuditEntry
 from fairlead.zones.reporting import audit_log
 from fairlead.zones.shard import Shard
@@ -72,7 +73,7 @@ def target_text(to: Mapping[str, object]) -> str:
     for name, value in to.items():
         if value is None:
             continue
-        text = "/".join(map(str, value)) if isinstance(value, list | tuple) else _plain(value)
+        text = str(Tenant(*map(str, value))) if isinstance(value, list | tuple) and len(value) == 2 else _plain(value)
         parts.append(f"{name.replace('_', ' ')} {text}")
     return ", ".join(parts) or "everything"
 

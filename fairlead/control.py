@@ -42,15 +42,18 @@ class Control:
         """Return the same control, with another operator for the audit log."""
         return type(self)(self._shards, operator, self._random)
 
-    def pause_tenant(self, app: str, user: str) -> None:
+    def pause_tenant(self, app: str | Tenant, user: str | None = None) -> None:
         """Start no more items of a tenant, in any of its zones. Enqueueing continues.
+
+        Args:
+          app, user: the two names; or one argument: "APP/USER", or a `Tenant`. See `App.tenant`.
 
         Raises:
           BadArgument: a name is not text, is empty, or is longer than 96 bytes in UTF-8.
         """
         self._change("pause", named_tenant(app, user), paused=True)
 
-    def resume_tenant(self, app: str, user: str) -> None:
+    def resume_tenant(self, app: str | Tenant, user: str | None = None) -> None:
         """Let a tenant's items start again. Its queues continue where they stopped.
 
         If the tenant has thousands of queues, the last one wakes some seconds after the first. If the call is
@@ -63,12 +66,13 @@ class Control:
         self._change("resume", tenant, paused=False)
         _wake_tenant(self._shards().home(tenant), tenant)
 
-    def set_weight(self, app: str, user: str, weight: float) -> None:
+    def set_weight(self, app: str | Tenant, user: str | None = None, *, weight: float) -> None:
         """Let a tenant run `weight` times the items of a tenant with weight 1, while both have items waiting.
 
         The weight also holds for items that wait already. Items that workers hold at that moment continue.
 
         Args:
+          app, user: see `pause_tenant`.
           weight: 0.01 to 100; the default of every tenant is 1.
 
         Raises:
@@ -104,8 +108,8 @@ class Control:
 
     def limit_tenant(
         self,
-        app: str,
-        user: str,
+        app: str | Tenant,
+        user: str | None = None,
         *,
         max_running: int | None = None,
         per_s: float | None = None,

@@ -141,7 +141,7 @@ class Handle:
         )
 
     def __repr__(self) -> str:
-        return f"<Handle {self.item_id.hex()} of {self._database.tenant.app}/{self._database.tenant.user}>"
+        return f"<Handle {self.item_id.hex()} of {self._database.tenant}>"
 
 
 class EnqueuedHandle(Handle):

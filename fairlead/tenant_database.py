@@ -1,7 +1,7 @@
 """A tenant as a user meets it: one logical database with its queue, wherever its shard is."""
 
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
 from fairlead.actors.telemetry.enqueueing import Enqueueing
 from fairlead.bulk_enqueue import enqueue_many
@@ -10,12 +10,11 @@ from fairlead.handle import EnqueuedHandle, Handle
 from fairlead.operator import Operator
 from fairlead.shards import Shards
 from fairlead.views import DeadLetterView, ItemView, dead_letter_view, item_view
-from fairlead.zones.durations import Duration
 from fairlead.zones.errors import BadArgument, QueueError
 from fairlead.zones.layout import DEFAULT_ZONE, Tenant, check_name, item_id_of
 from fairlead.zones.pipelining import run_one
 from fairlead.zones.queue import dead_letters
-from fairlead.zones.queue.items import DEFAULT_PRIORITY, Enqueued, NewItem, new_item
+from fairlead.zones.queue.items import Enqueued, HasKind, ItemOptions, NewItem, new_item
 from fairlead.zones.queue.queue_zone import LATER_THAN_ANY_US
 from fairlead.zones.records import DeadLetterRecord, ItemRecord, decode
 from fairlead.zones.reporting import audit_log
@@ -49,7 +48,7 @@ class TenantDatabase:
         self._shard_name = shard_name
 
     def __repr__(self) -> str:
-        return f"TenantDatabase{tuple(self.tenant)}"
+        return f"<TenantDatabase {self.tenant}>"
 
     @property
     def shard(self) -> Shard:
@@ -79,30 +78,24 @@ class TenantDatabase:
 
     def enqueue(
         self,
-        kind: str,
+        kind: str | HasKind,
         payload: Any = None,
         *,
-        item_id: str | bytes | None = None,
-        priority: int = DEFAULT_PRIORITY,
-        delay: Duration = 0,
-        unique_for: Duration = 0,
         zone: str = DEFAULT_ZONE,
+        **options: Unpack[ItemOptions],
     ) -> EnqueuedHandle:
         """Enqueue one item in a transaction of its own; return a handle: its id, and whether this call put it there.
 
         Args:
-          kind: names the handler; text of 1 to 96 bytes. A kind that nobody knows yet waits.
+          kind: the handler, or its kind: text of 1 to 96 bytes. An item waits until a consumer handles its kind.
           payload: plain data, at most 1,000,000 bytes packed.
-          item_id: your own name for the item, any text or bytes; a second enqueue of it changes nothing.
-          priority: 0 to 255, lower first.
-          delay: how long from now until it may run, 0 to ten years.
-          unique_for: for how long after completion `item_id` stays taken, 0 to ten years; only with an `item_id`.
           zone: one of the tenant's queue zones.
+          options: see `ItemOptions`.
 
         Raises:
           BadArgument, PayloadNotData, PayloadTooLarge: nothing was changed.
         """
-        item = new_item(kind, payload, priority=priority, delay=delay, item_id=item_id, unique_for=unique_for)
+        item = new_item(kind, payload, **options)
         made = self.transact(lambda tr: tr.enqueue_item(item, zone=zone))
         return EnqueuedHandle(self, made.item_id, zone, made.status)
 
@@ -244,7 +237,7 @@ class TenantDatabase:
             nonlocal dead_letter
             dead_letter = dead_letters.read(attempt.tr, location, wanted)
             if dead_letter is None:
-                raise NotADeadLetter(item=wanted.hex(), tenant=tuple(self.tenant), zone=zone)
+                raise NotADeadLetter(item=wanted.hex(), tenant=str(self.tenant), zone=zone)
             change(attempt, wanted, dead_letter)
 
         # After an unknown result: another item of that name may have become a dead letter since, and must stay.

@@ -4,6 +4,7 @@ Pure: names in, keys out. A pointer's id is the packed name of its zone. BLAKE2b
 holds the pointer. Python's `hash()` differs from process to process and is never used.
 """
 
+import re
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -14,23 +15,51 @@ from fairlead.zones.settings import ZoneSettings
 DEFAULT_ZONE = "queue"
 ID_BYTES = 16
 LOCATIONS_MAX = 4_096  # Remembered at a time; about 600 bytes each.
+_APP_ENDS = re.compile(r"(?<!/)/(?!/)")  # The first slash that stands alone.
 _POINTER_ID_BYTES_MAX = 3 * (NAME_BYTES_MAX + 2)  # Three names, each with a byte before and one behind it.
 
 
 class Tenant(NamedTuple):
-    """One user of one app; the unit of sharding, fairness and isolation."""
+    """One user of one app; the unit of sharding, fairness and isolation. Printed as `APP/USER`."""
 
     app: str
     user: str
 
+    def __str__(self) -> str:
+        return f"{self.app.replace('/', '//')}/{self.user}" if self.app else f"local {self.user}"
 
-def named_tenant(app: str, user: str) -> Tenant:
-    """Return the tenant of these names.
+    @staticmethod
+    def parse(text: str) -> "Tenant":
+        """Return the tenant that is printed as `text`: "APP/USER". A slash in the name of the app stands there twice.
+
+        An app's name that ends with a slash, and a user's that begins with one, cannot be told apart in one text.
+
+        Raises:
+          BadArgument: `text` is not of that form, or a name cannot be one.
+        """
+        app, *users = split_tenant(text) if isinstance(text, str) else [""]
+        if not users:
+            raise BadArgument(argument="tenant", value=text, allowed='"APP/USER", or two names')
+        return named_tenant(app, users[0])
+
+
+def named_tenant(app: str | Tenant, user: str | None = None) -> Tenant:
+    """Return the tenant of two names, or of one argument: a `Tenant`, or "APP/USER".
 
     Raises:
       BadArgument: a name is not text, is empty, is longer than 96 bytes in UTF-8, or holds a NUL.
     """
+    if isinstance(app, Tenant):
+        app, user = app
+    elif user is None:
+        return Tenant.parse(app)
     return Tenant(check_name("app", app), check_name("user", user))
+
+
+def split_tenant(text: str) -> list[str]:
+    """Return the names in "APP/USER"; only that of the app if there is no single slash."""
+    app, *users = _APP_ENDS.split(text, maxsplit=1)
+    return [app.replace("//", "/"), *users]
 
 
 def local_tenant(kind: str) -> Tenant:

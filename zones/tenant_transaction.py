@@ -9,15 +9,14 @@ transaction is applied once, whatever it writes.
 """
 
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any, Protocol, Unpack
 
 from fairlead.zones import tuples
-from fairlead.zones.durations import Duration
 from fairlead.zones.engines import Transaction
 from fairlead.zones.errors import BadArgument
 from fairlead.zones.keyspace import range_begin, range_end
 from fairlead.zones.layout import DEFAULT_ZONE, Tenant, check_name, item_id_of
-from fairlead.zones.queue.items import Enqueued, NewItem, new_item
+from fairlead.zones.queue.items import Enqueued, HasKind, ItemOptions, NewItem, new_item
 from fairlead.zones.queue.queue_zone import QueueZone
 from fairlead.zones.queue.results import keep_result, pack_result
 from fairlead.zones.shard import Shard
@@ -96,21 +95,24 @@ class TenantTransaction:
 
     def enqueue(
         self,
-        kind: str,
+        kind: str | HasKind,
         payload: Any = None,
         *,
-        item_id: str | bytes | None = None,
-        priority: int = 100,
-        delay: Duration = 0,
-        unique_for: Duration = 0,
         zone: str = DEFAULT_ZONE,
+        **options: Unpack[ItemOptions],
     ) -> Enqueued:
         """Enqueue work in this transaction: the item exists if and only if the transaction commits.
 
-        Args and errors: see `new_item`; `zone` names one of the tenant's queue zones.
+        Args:
+          kind: the handler, or its kind.
+          payload: plain data, at most 1,000,000 bytes packed.
+          zone: one of the tenant's queue zones.
+          options: see `ItemOptions`.
+
+        Raises:
+          BadArgument, PayloadNotData, PayloadTooLarge: see `new_item`.
         """
-        item = new_item(kind, payload, priority=priority, delay=delay, item_id=item_id, unique_for=unique_for)
-        return self.enqueue_item(item, zone=zone)
+        return self.enqueue_item(new_item(kind, payload, **options), zone=zone)
 
     def enqueue_item(self, item: NewItem, *, zone: str = DEFAULT_ZONE) -> Enqueued:
         """Enqueue an item that `new_item` made."""

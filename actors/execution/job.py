@@ -171,7 +171,7 @@ class Job:
         return {**self.__dict__, "_shard": None, "_interrupt": None}
 
     def __repr__(self) -> str:
-        return f"<Job {self.id.hex()} {self.kind!r} of {self.tenant.app}/{self.tenant.user}, attempt {self.attempt}>"
+        return f"<Job {self.id.hex()} {self.kind!r} of {self.tenant}, attempt {self.attempt}>"
 
 
 def _is_amount(number: Any) -> bool:

@@ -14,13 +14,13 @@ import click
 from fairlead.handle import NoResult
 from fairlead.tenant_database import NotADeadLetter
 from fairlead.zones.errors import ItemGone
+from fairlead.zones.layout import split_tenant
 
 T = TypeVar("T")
 
 _UNITS_MS = {"ms": 1, "": 1_000, "s": 1_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)\s*([a-z]*)\s*")
 _ID = re.compile(r"[0-9a-fA-F]{32}")
-_APP_ENDS = re.compile(r"(?<!/)/(?!/)")  # The first slash that stands alone.
 
 
 class Duration(click.ParamType[timedelta]):
@@ -135,7 +135,7 @@ def tenants_spelled_out(typed: Sequence[str]) -> list[str]:
             continue
         if not equals:
             name = rest.pop(0)
-        app, *users = _APP_ENDS.split(name, maxsplit=1)
+        app, *users = split_tenant(name)
         if not users and rest and not rest[0].startswith("--"):
             users = [rest.pop(0)]
         if not users:
@@ -144,7 +144,7 @@ def tenants_spelled_out(typed: Sequence[str]) -> list[str]:
                 f"--tenant names an app and a user, --tenant APP USER or --tenant APP/USER: after {name!r} the user is"
                 f" missing; {found}."
             )
-        done += ["--tenant", app.replace("//", "/"), *users]
+        done += ["--tenant", app, *users]
     return done + rest
 
 

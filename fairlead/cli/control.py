@@ -11,6 +11,7 @@ from fairlead.cli.output import example, json_option, show
 from fairlead.cli.store_options import StoreOptions, accepts_store_options
 from fairlead.control import Control
 from fairlead.explanation import limit_in_words
+from fairlead.zones.layout import Tenant
 from fairlead.zones.records import KindPolicy
 
 
@@ -31,7 +32,7 @@ class Scope:
     def description(self) -> str:
         """The scope as text shows it."""
         if self.tenant is not None:
-            return f"tenant {'/'.join(self.tenant)}"
+            return f"tenant {Tenant(*self.tenant)}"
         return f"kind {self.kind}" if self.kind is not None else f"shard {self.shard}"
 
     def pause_and_resume(self, control: Control) -> tuple[Callable[[], None], Callable[[], None]]:
@@ -142,12 +143,12 @@ def limit(
     )
 
 
-@click.command("set-weight", epilog=example("fairlead set-weight 3 --tenant shop alice --store embedded:./data"))
+@click.command("set-weight", epilog=example("fairlead set-weight 3 --tenant shop/alice --store embedded:./data"))
 @click.argument("weight", type=float)
 @click.option("--tenant", nargs=2, metavar="APP/USER", required=True, help="The tenant; also as two words, APP USER.")
 @accepts_store_options
 @json_option
 def set_weight(store_options: StoreOptions, weight: float, tenant: tuple[str, str]) -> None:
     """Set a tenant's share: WEIGHT times the items of a tenant with weight 1, while both have items waiting."""
-    store_options.app().control.set_weight(*tenant, weight)
-    show({"tenant": tenant, "weight": weight}, lambda: [f"tenant {'/'.join(tenant)} has weight {weight:g}"])
+    store_options.app().control.set_weight(*tenant, weight=weight)
+    show({"tenant": tenant, "weight": weight}, lambda: [f"tenant {Tenant(*tenant)} has weight {weight:g}"])

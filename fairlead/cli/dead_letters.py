@@ -171,6 +171,6 @@ def _dead_letters_of(shard: Shard, limit: int) -> list[DeadLetterView]:
 
 
 def _row(item: DeadLetterView, now_us: int) -> tuple[object, ...]:
-    owner = f"{item.tenant.app}/{item.tenant.user}" if item.tenant.app else "(local)"
+    owner = str(item.tenant) if item.tenant.app else "(local)"
     zone = "" if item.zone == "queue" else f" {item.zone}"
     return ago(item.dead_lettered_us, now_us), item.reason, item.error_count, item_text(item, owner + zone, item.error)

@@ -89,6 +89,9 @@ def run(
 @click.option("--max-running", type=int, help="How many may run at once in a consumer.")
 @click.option("--transactional", is_flag=True, help="Its effects commit together with the completion.")
 @click.option("--drop", is_flag=True, help="An item that failed for good is deleted, and no dead letter is kept.")
+@click.option(
+    "--keep-result", type=Duration(), help="How long its return value is kept: 90s, 5min, 2h; default: not at all."
+)
 @accepts_store_options
 @json_option
 def submit(store_options: StoreOptions, function: str, kind: str, **options: Any) -> None:

@@ -16,7 +16,7 @@ from fairlead.views import ItemView, State, progress_in_words
 from fairlead.zones.queue.items import DEFAULT_PRIORITY, EnqueueStatus
 
 
-@click.command(epilog=example("fairlead enqueue receipt '{\"order\": 7}' --tenant shop alice --store embedded:./data"))
+@click.command(epilog=example("fairlead enqueue receipt '{\"order\": 7}' --tenant shop/alice --store embedded:./data"))
 @click.argument("kind")
 @click.argument("payload", type=Payload(), default="null")
 @click.option("--tenant", nargs=2, metavar="APP/USER", help="Whose item it is; also as two words, APP USER.")
@@ -37,12 +37,8 @@ def enqueue(
     tenant: tuple[str, str] | None,
     local: bool,
     shard: str | None,
-    zone: str,
-    item_id: str | None,
-    delay: timedelta,
-    priority: int,
-    unique_for: timedelta,
     create: bool,
+    **options: Any,
 ) -> None:
     """Enqueue one item of KIND with a PAYLOAD of JSON (default null; @FILE or - for standard input)."""
     if (tenant is None) != local:
@@ -53,15 +49,13 @@ def enqueue(
     app.shards.on_store_created = partial(click.echo, err=True)
     store_options.warn_of_unknown_kind(app, kind)
     database = app.tenant(*tenant) if tenant is not None else app.local(kind, shard=shard)
-    made = database.enqueue(
-        kind, payload, item_id=item_id, priority=priority, delay=delay, unique_for=unique_for, zone=zone
-    )
+    made = database.enqueue(kind, payload, **options)
     answer = {"item": made.item_id.hex(), "status": made.status.value, "shard": database.shard.name}
     note = "" if made.status is EnqueueStatus.ENQUEUED else ": nothing was changed"
     show(answer, lambda: [f"{made.status.value} {made.item_id.hex()} on shard {database.shard.name}{note}"])
 
 
-@click.command(epilog=example("fairlead peek --tenant shop alice --store embedded:./data"))
+@click.command(epilog=example("fairlead peek --tenant shop/alice --store embedded:./data"))
 @click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many items.")
 @click.option("--vested", is_flag=True, help="Only those that may run now.")
 @tenant_options
@@ -81,7 +75,7 @@ def peek(database: TenantDatabase, limit: int, vested: bool, zone: str) -> None:
     )
 
 
-@click.command(epilog=example("fairlead cancel order-7 --tenant shop alice --store embedded:./data"))
+@click.command(epilog=example("fairlead cancel order-7 --tenant shop/alice --store embedded:./data"))
 @click.argument("item")
 @tenant_options
 @json_option
@@ -91,7 +85,7 @@ def cancel(database: TenantDatabase, item: str, zone: str) -> None:
     show({"cancelled": item}, lambda: [f"cancelled {item}"])
 
 
-@click.command(epilog=example("fairlead result order-7 --tenant shop alice --store embedded:./data"))
+@click.command(epilog=example("fairlead result order-7 --tenant shop/alice --store embedded:./data"))
 @click.argument("item")
 @click.option(
     "--timeout", type=Duration(), default="0", help="How long to wait for it: 500ms, 90s; default not at all."

@@ -240,7 +240,7 @@ def _row(name: str, report: Report) -> tuple[object, ...]:
 
 
 def _finding_row(name: str, finding: Finding) -> tuple[object, ...]:
-    tenant = "" if finding.tenant is None else "/".join(filter(None, finding.tenant))
+    tenant = "" if finding.tenant is None else str(finding.tenant)
     state = (
         "set aside" if finding.set_aside
         else "repaired" if finding.repaired

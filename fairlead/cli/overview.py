@@ -192,13 +192,13 @@ def _policies(each: ShardStatus) -> Iterator[str]:
             yield f"{each.name}: kind {kind} is paused until fairlead resume --kind {kind}"
         if policy.is_limited:
             yield f"{each.name}: kind {kind}: {limit_in_words(policy)}"
-    for (app, user), own in each.tenant_policies.items():
+    for tenant, own in each.tenant_policies.items():
         if own.paused:
-            yield f"{each.name}: tenant {app}/{user} is paused until fairlead resume --tenant {app} {user}"
+            yield f"{each.name}: tenant {tenant} is paused until fairlead resume --tenant {tenant}"
         if own.is_limited:
-            yield f"{each.name}: tenant {app}/{user}: {limit_in_words(own)}"
+            yield f"{each.name}: tenant {tenant}: {limit_in_words(own)}"
         if own.weight != 1:
-            yield f"{each.name}: tenant {app}/{user} has weight {own.weight:g}"
+            yield f"{each.name}: tenant {tenant} has weight {own.weight:g}"
 
 
 def _row(each: ShardStatus) -> tuple[object, ...]:

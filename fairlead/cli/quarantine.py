@@ -9,6 +9,7 @@ from fairlead.cli.output import example, json_option, show, table
 from fairlead.cli.store_options import StoreOptions, accepts_store_options
 from fairlead.formatting import ago, iso_time
 from fairlead.zones.errors import QueueError
+from fairlead.zones.layout import Tenant
 from fairlead.zones.maintenance import quarantine as kept
 from fairlead.zones.maintenance.integrity.parsed_keys import KeyParser
 from fairlead.zones.maintenance.quarantine import SetAside
@@ -88,7 +89,7 @@ def _lines(found: list[tuple[Shard, SetAside]], now_us: int) -> Iterator[Any]:
     rows = []
     for shard, pair in found:
         whose = _whose(shard, pair.key)
-        tenant = "/".join(filter(None, (whose["app"], whose["user"])))
+        tenant = "" if whose["user"] is None else str(Tenant(whose["app"] or "", whose["user"]))
         item = whose["item"] or ""
         rows.append((pair.id.hex(), shard.name, ago(pair.at_us, now_us), pair.why, tenant, item, len(pair.value)))
     yield table(("id", "shard", "set aside", "what", "tenant", "item", "#bytes"), rows)

@@ -144,7 +144,7 @@ def _kinds(kinds: Iterable[KindSummary], per_min: dict[str, int]) -> Table:
 
 
 def _tenants(waiting: list[TenantWaiting], now_us: int) -> Table:
-    rows = ((_owner(*each.tenant), each.total, _since(each.oldest_us, now_us), each.shard) for each in waiting)
+    rows = ((str(each.tenant), each.total, _since(each.oldest_us, now_us), each.shard) for each in waiting)
     return table(("tenant", "#items", "#oldest waits", "shard"), rows)
 
 
@@ -153,7 +153,7 @@ def _running(running: list[RunningItem], now_us: int) -> Table:
         (
             each.item.item_id.hex(),
             each.item.kind,
-            _owner(*each.item.tenant),
+            str(each.item.tenant),
             _since(each.item.since_us, now_us),
             f"{each.status.host}:{each.status.pid}",
             "" if each.item.progress is None else progress_in_words(each.item.progress),
@@ -174,10 +174,6 @@ def _waiting(app: App, summary: Summary) -> list[TenantWaiting]:
         if each.total
     ]
     return sorted(waiting, key=lambda each: -each.total)[:ROWS]
-
-
-def _owner(app: str, user: str) -> str:
-    return f"{app}/{user}" if app else f"(local) {user}"
 
 
 def _since(time_us: int | None, now_us: int) -> str:

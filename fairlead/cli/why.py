@@ -18,7 +18,7 @@ from fairlead.views import progress_in_words
 NOWHERE = (Cause.NEVER_SEEN, Cause.NOT_FOUND)
 
 
-@click.command(epilog=example("fairlead why order-7 --tenant shop alice --store embedded:./data"))
+@click.command(epilog=example("fairlead why order-7 --tenant shop/alice --store embedded:./data"))
 @click.argument("item")
 @optional_tenant_options
 @json_option
@@ -74,9 +74,8 @@ def _answer_attempts(attempts: Attempts) -> dict[str, Any]:
 def _lines(said: Explanation) -> Iterator[str]:
     yield f"{said.cause.value}: {said.sentence}"
     if said.tenant is not None:
-        owner = "/".join(said.tenant) if said.tenant.app else "local"
         kind = f", kind {said.kind}" if said.kind else ""
-        yield f"item {said.item_id.hex()}{kind}, of {owner}, zone {said.zone}, on shard {said.shard}"
+        yield f"item {said.item_id.hex()}{kind}, of {said.tenant}, zone {said.zone}, on shard {said.shard}"
     if said.progress is not None:
         yield f"progress: {progress_in_words(said.progress)}, as told at {iso_time(said.progress.at_us)}"
     if said.attempts != Attempts():

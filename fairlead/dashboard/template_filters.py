@@ -39,7 +39,7 @@ def ago(time_us: int, now_us: int) -> str:
 
 def owner(tenant: Tenant) -> str:
     """Return a tenant's name; local items have none but their kind's."""
-    return f"{tenant.app}/{tenant.user}" if tenant.app else f"{LOCAL} {tenant.user}"
+    return str(tenant) if tenant.app else f"{LOCAL} {tenant.user}"
 
 
 def payload(value: Any) -> str:

@@ -102,7 +102,7 @@ def _decided(name: str, status: ShardStatus) -> Iterable[Concern]:
         yield Concern(Severity.NOTE, f"Paused on shard {name}: {', '.join(paused)}", "/kinds")
     tenants = [tenant for tenant, policy in status.tenant_policies.items() if policy.paused]
     if tenants:
-        names = _some(["/".join(tenant) for tenant in tenants])
+        names = _some([str(tenant) for tenant in tenants])
         yield Concern(Severity.NOTE, f"Paused tenants of shard {name}: {names}", "/tenants")
 
 

@@ -121,7 +121,7 @@ def test_a_weight_holds_at_once_for_what_waits_already(app: App, chosen: Config,
     users = [f"user {number}" for number in range(10)]
     for user in users:
         items.enqueue(user, 400, takes_ms=5)
-    app.control.set_weight("shop", "user 0", 4)
+    app.control.set_weight("shop", "user 0", weight=4)
     with consumer(chosen):
         eventually(lambda: len(items.begun("user 0")) >= 300)
     since_ns, *rest = sorted(items.begun("user 0"))[50:300]
@@ -139,7 +139,7 @@ def test_a_weight_that_is_changed_while_two_tenants_are_served_holds_within_a_se
             items.enqueue(user, 2_500, takes_ms=20)
         eventually(lambda: items.begun("alice") and items.begun("bob"))
         for weight, fewest, most in ((1, 0.6, 1.6), (4, 2.5, 6.5), (1, 0.6, 1.6)):
-            app.control.set_weight("shop", "alice", weight)
+            app.control.set_weight("shop", "alice", weight=weight)
             in_force_ns = time.monotonic_ns() + int(IN_FORCE_S * 1e9)
             assert fewest < items.alices_per_bob(in_force_ns, of=250) < most, f"of weight {weight}"
 

@@ -56,7 +56,7 @@ def test_the_reference_shows_docstrings_and_the_help_of_commands(site: Path) -> 
     texts = dict(pages(site))
     assert "Enqueue one item in a transaction of its own" in texts["reference/tenants.html"]
     assert "handlers at once" in texts["reference/configuration.html"].lower()
-    assert "fairlead set-weight 3 --tenant shop alice" in texts["reference/command-line.html"]
+    assert "fairlead set-weight 3 --tenant shop/alice" in texts["reference/command-line.html"]
 
 
 def test_a_broken_link_is_found(tmp_path: Path) -> None:

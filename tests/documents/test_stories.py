@@ -57,10 +57,10 @@ def test_a_page_of_all_languages_is_run(story: Story) -> None:
 <EnqueueStatus.ENQUEUED: 'enqueued'>
 ```
 ```console
-$ fairlead peek --tenant shop alice --app shop:app
+$ fairlead peek --tenant shop/alice --app shop:app
 ...
 1 of 1 items
-$ fairlead cancel order-8 --tenant shop alice --app shop:app  # exits with 4
+$ fairlead cancel order-8 --tenant shop/alice --app shop:app  # exits with 4
 Error: the item is gone...
   Do: ...
 $ fairlead run shop:app --host threads
@@ -106,7 +106,7 @@ ExecStart=/usr/bin/fairlead run shop:app --host threads
         "```console\n$ echo hello\n```\n",
         "```console\n$ exit 3\n```\n",
         "```console\nfairlead status\n```\n",
-        "```console\n$ fairlead peek --tenant shop alice --store embedded:none\n```\n",
+        "```console\n$ fairlead peek --tenant shop/alice --store embedded:none\n```\n",
         "```text\nanything\n```\n",
         "```toml\n[consumer]\nslotz = 3\n```\n",
         "```yaml\ncluster_name: another\n```\n",

@@ -1,6 +1,6 @@
 """The output that a page prints for a command, and whether the command printed it.
 
-    $ fairlead enqueue receipt '{"order": 7}' --tenant shop alice
+    $ fairlead enqueue receipt '{"order": 7}' --tenant shop/alice
     enqueued ... on shard main
 
 `...` stands for text that varies: any text within a line, or any lines on a line of its own. The width of a table's

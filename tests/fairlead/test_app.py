@@ -247,9 +247,9 @@ def test_type_checkers_refuse_handlers_and_hooks_that_take_something_else(app: A
         return a + b
 
     with pytest.raises(BadArgument):
-        app.handler("two numbers")(add)  # type: ignore[type-var]
+        app.handler("two numbers")(add)  # type: ignore[arg-type]
 
-    @app.every(60)  # type: ignore[type-var]
+    @app.every(60)  # type: ignore[arg-type]
     def tick(number: int) -> None: ...
 
     @app.on_failure  # type: ignore[type-var]

@@ -51,8 +51,8 @@ def test_a_pause_does_not_undo_the_resumption_that_came_after_it(
 def test_a_weight_does_not_undo_the_one_that_came_after_it(
     app: App, shard: Shard, faulty: FaultyDatabase, applied: bool
 ) -> None:
-    faulty.faults.append(Fault(applied=applied, then=lambda: app.control.set_weight("shop", "alice", 7)))
-    app.control.set_weight("shop", "alice", 2)
+    faulty.faults.append(Fault(applied=applied, then=lambda: app.control.set_weight("shop", "alice", weight=7)))
+    app.control.set_weight("shop", "alice", weight=2)
     policy = shard.transact(lambda attempt: tenant_policy(attempt.tr, shard.layout, ALICE))
     assert policy.weight == (7 if applied else 2)
     assert len(shard.transact(lambda attempt: audit_log.latest(attempt.tr, entries_max=10))) == 2

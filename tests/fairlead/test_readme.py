@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from fairlead import App, config
+from fairlead.actors.handlers import handler_of
 from fairlead.cli import main
 from fairlead.loading import load_app, load_attribute
 from fairlead.testing import drain
@@ -112,7 +113,7 @@ def test_the_import_that_the_readme_prints_for_tests_is_enough() -> None:
 
 def test_the_timeouts_that_the_readme_names_are_those_in_force() -> None:
     (hours,) = re.findall(r"`timeout`, (an hour) by default", README)
-    assert (hours, inspect.signature(App.handler).parameters["timeout"].default) == ("an hour", 3600)
+    assert (hours, inspect.signature(handler_of).parameters["timeout"].default) == ("an hour", 3600)
     assert re.search(r"transactional\s+handler\s+has\s+five\s+seconds", README)
 
 

@@ -96,7 +96,7 @@ def test_a_limit_does_not_keep_a_test_from_running_what_is_due(app: App, alice: 
 def test_a_weight_that_is_no_number_is_refused(app: App) -> None:
     for weight in (None, True, "3", float("nan"), 0):
         with pytest.raises(BadArgument):
-            app.control.set_weight("shop", "alice", weight)  # type: ignore[arg-type]
+            app.control.set_weight("shop", "alice", weight=weight)  # type: ignore[arg-type]
 
 
 def test_names_that_nothing_can_have_are_refused(app: App) -> None:

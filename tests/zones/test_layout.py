@@ -34,6 +34,19 @@ def test_no_tenant_can_have_the_name_of_the_local_items_of_a_kind() -> None:
         named_tenant(*local_tenant("reindex"))
 
 
+@pytest.mark.parametrize("app", ["shop", "a/b", "a//b", "é", "a b"])
+@pytest.mark.parametrize("user", ["alice", "b/c", "b//c", "x@y"])
+def test_a_tenant_is_read_as_it_is_printed(app: str, user: str) -> None:
+    tenant = Tenant(app, user)
+    assert Tenant.parse(str(tenant)) == named_tenant(str(tenant)) == named_tenant(tenant) == named_tenant(app, user)
+
+
+@pytest.mark.parametrize("text", ["", "shop", "/alice", "shop/", "a//b", 7, None])
+def test_a_text_that_names_no_tenant_is_refused(text: Any) -> None:
+    with pytest.raises(BadArgument):
+        Tenant.parse(text)
+
+
 def test_every_part_gets_its_share_of_the_pointers() -> None:
     layout = ShardLayout(shard_id=b"s" * 16, part_count=4, settings=ZoneSettings())
     parts = [layout.location(tenant, "queue").part.part for tenant in TENANTS]

@@ -1,7 +1,7 @@
 """What callers hand in and get back: new items, leased items, and how an operation on an item went."""
 
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import msgspec
 
@@ -72,6 +72,45 @@ def unpack_payload(packed: bytes) -> Any:
         raise PayloadDamaged(bytes=len(packed), reason=f"{type(error).__name__}: {error}") from None
 
 
+class HasKind:
+    """An object that stands for its kind where an item is enqueued, such as a registered handler."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+
+class ItemOptions(TypedDict, total=False):
+    """How one item is enqueued, besides its kind and payload.
+
+    Every way to enqueue takes these options: a tenant's database, a transaction, a handler, `new_item`, and the command
+    line.
+
+    Attributes:
+      item_id: your own name for the item, text or bytes, 1 to 1,024 bytes. A second enqueue of it changes nothing.
+      priority: 0 to 255, lower first; default 100.
+      delay: how long from now until the item may run, 0 to ten years; default 0.
+      unique_for: how long `item_id` stays taken after the item's completion, 0 to ten years; default 0. Only with an
+        `item_id`.
+
+    Durations are seconds or a `timedelta`.
+    """
+
+    item_id: GivenId | None
+    priority: int
+    delay: Duration
+    unique_for: Duration
+
+
+class EnqueueOptions(ItemOptions, total=False):
+    """How one item of a tenant is enqueued: `ItemOptions`, and the queue zone.
+
+    Attributes:
+      zone: one of the tenant's queue zones; default "queue".
+    """
+
+    zone: str
+
+
 class NewItem(NamedTuple):
     """An item to enqueue. Build it with `new_item`, which checks it."""
 
@@ -84,30 +123,36 @@ class NewItem(NamedTuple):
     trace: Trace | None = None
 
 
+def kind_of(kind: str | HasKind) -> str:
+    """Return the name of a kind that is given by its name, or by its handler.
+
+    Raises:
+      BadArgument: it cannot be the name of a kind.
+    """
+    return kind.kind if isinstance(kind, HasKind) else check_name("kind", kind)
+
+
 def new_item(
-    kind: str,
+    kind: str | HasKind,
     payload: Any = None,
     *,
+    item_id: GivenId | None = None,
     priority: int = DEFAULT_PRIORITY,
     delay: Duration = 0,
-    item_id: GivenId | None = None,
     unique_for: Duration = 0,
 ) -> NewItem:
     """Return a checked item.
 
     Args:
-      kind: names the handler; text of 1 to 96 bytes.
+      kind: the handler, or its kind: text of 1 to 96 bytes.
       payload: plain data, at most 1,000,000 bytes packed.
-      priority: 0 to 255, lower first.
-      delay: how long from now until it may run, 0 to ten years: seconds or a `timedelta`.
-      item_id: your own name for the item, text or bytes, 1 to 1,024 bytes; a second enqueue of it changes nothing.
-      unique_for: how long `item_id` stays taken after the item's completion, 0 to ten years; only with an `item_id`.
+      item_id, priority, delay, unique_for: see `ItemOptions`.
 
     Raises:
       BadArgument: an argument is outside its range.
       PayloadNotData, PayloadTooLarge: see `pack_payload`.
     """
-    check_name("kind", kind)
+    name = kind_of(kind)
     _check_priority(priority)
     delay_us, unique_us = duration_us("delay", delay), duration_us("unique_for", unique_for)
     if item_id is not None:
@@ -115,7 +160,7 @@ def new_item(
     elif unique_us:
         allowed = "0 without an item_id: it is the item_id that stays taken"
         raise BadArgument(argument="unique_for", value=unique_for, allowed=allowed)
-    return NewItem(kind, pack_payload(payload), priority, delay_us, item_id, unique_us)
+    return NewItem(name, pack_payload(payload), priority, delay_us, item_id, unique_us)
 
 
 def new_record(item: NewItem, item_id: bytes, *, vesting_us: int, now_us: int) -> ItemRecord:

@@ -1,0 +1,118 @@
+"""A registered handler: the function that `App.handler` decorates, which also enqueues its own items.
+
+@app.handler("receipt")
+def send_receipt(job):
+print(job.tenant, job.payload)
+
+send_receipt.enqueue("shop/alice", {"order": 7})
+"""
+
+import importlib
+import inspect
+import sys
+from collections.abc import Callable
+from functools import update_wrapper
+from typing import Any, Generic, ParamSpec, TypeVar, Unpack
+
+import cloudpickle
+
+from fairlead.actors.handlers import HandlerOptions, describe
+from fairlead.handle import EnqueuedHandle
+from fairlead.tenant_database import TenantDatabase
+from fairlead.zones.errors import BadArgument
+from fairlead.zones.layout import Tenant
+from fairlead.zones.queue.items import EnqueueOptions, HasKind
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+DatabaseOf = Callable[[TenantDatabase | Tenant | str], TenantDatabase]
+
+
+class RegisteredHandler(HasKind, Generic[P, R]):
+    """The handler of a kind. It can be called like the function that it decorates, in tests for example.
+
+    It stands for its kind wherever an item is enqueued: `tenant.enqueue(send_receipt, ...)`, `tr.enqueue(send_receipt,
+    ...)`, `new_item(send_receipt, ...)`. Attributes of the function, such as `remote` of a Ray remote function, are its
+    attributes too.
+
+    It is pickled by its name, as functions are. A handler of `__main__` is pickled as it is, without its application:
+    the copy takes a `TenantDatabase`, and no name of a tenant.
+
+    Attributes:
+      kind: the kind of its items.
+      options: the options that it was registered with.
+    """
+
+    def __init__(
+        self, function: Callable[P, R], kind: str, options: HandlerOptions, database_of: DatabaseOf | None = None
+    ) -> None:
+        super().__init__(kind)
+        update_wrapper(self, function, updated=())
+        self.options = options
+        self._function = function
+        self._database_of = database_of or _database_given
+        if sys.version_info >= (3, 12) and inspect.iscoroutinefunction(function):
+            inspect.markcoroutinefunction(self)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function. Nothing is enqueued."""
+        return self._function(*args, **kwargs)
+
+    def enqueue(
+        self, tenant: TenantDatabase | Tenant | str, payload: Any = None, **options: Unpack[EnqueueOptions]
+    ) -> EnqueuedHandle:
+        """Enqueue one item of this kind in a transaction of its own; see `TenantDatabase.enqueue`.
+
+        In a transaction with other writes write `tr.enqueue(handler, payload)`.
+
+        Args:
+          tenant: `app.tenant(...)`, or the tenant as it is printed, "APP/USER", or `job.tenant`.
+          payload: plain data, at most 1,000,000 bytes packed.
+          options: see `EnqueueOptions`.
+
+        Raises:
+          BadArgument, PayloadNotData, PayloadTooLarge: nothing was changed.
+        """
+        return self._database_of(tenant).enqueue(self, payload, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        """Return an attribute of the function."""
+        if name.startswith("__") or "_function" not in self.__dict__:
+            raise AttributeError(name)
+        return getattr(self._function, name)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        module, name = self.__module__, getattr(self, "__qualname__", "")
+        by_value = module == "__main__" or module in cloudpickle.list_registry_pickle_by_value()
+        if not by_value and _named(sys.modules.get(module), name) is self:
+            return _handler_named, (module, name)
+        return type(self), (self._function, self.kind, self.options)
+
+    def __repr__(self) -> str:
+        return f"<handler of {self.kind}: {describe(self._function)}>"
+
+
+def function_of(function: Any) -> Any:
+    """Return the function of a registered handler; anything else as it is."""
+    return function._function if isinstance(function, RegisteredHandler) else function
+
+
+def _handler_named(module: str, name: str) -> Any:
+    """Return a handler by its module and its name there."""
+    return _named(importlib.import_module(module), name)
+
+
+def _named(module: Any, name: str) -> Any:
+    """Return what a module has under a dotted name; None if it has nothing there."""
+    found = module
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found
+
+
+def _database_given(tenant: TenantDatabase | Tenant | str) -> TenantDatabase:
+    """Return a tenant's database if it is one: a copy of a handler from another process knows no application."""
+    if isinstance(tenant, TenantDatabase):
+        return tenant
+    raise BadArgument(argument="tenant", value=tenant, allowed="app.tenant(...): this copy knows no application")
