@@ -64,15 +64,15 @@ def _drain(stores: Stores, sizes: Sizes, address: str) -> dict[str, Any]:
 
 def _latency(stores: Stores, sizes: Sizes, address: str) -> dict[str, Any]:
     figures: dict[str, Any] = {}
-    for host in ("threads", "ray"):
-        say(f"latency, {host}")
-        store = stores.new(f"latency-{host}")
+    for runtime in ("threads", "ray"):
+        say(f"latency, {runtime}")
+        store = stores.new(f"latency-{runtime}")
         config = harness.config_of(store, **quiet_tenants.SETTINGS)
-        with running(config, host=host, address=address if host == "ray" else None):
-            figures[f"latency_{host}"] = plain(
+        with running(config, runtime=runtime, address=address if runtime == "ray" else None):
+            figures[f"latency_{runtime}"] = plain(
                 latency(paced(store, sizes.latency_s, runs=sizes.latency_runs, warm_s=sizes.warm_s))
             )
-            if host == "ray":
+            if runtime == "ray":
                 say("light tenants beside a heavy one, ray")
                 shares = quiet_tenants.flood(store, sizes.quiet_s, warm_s=sizes.warm_s)
     figures["light_tenants"] = {

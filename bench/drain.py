@@ -2,7 +2,7 @@
 
     python -m bench.drain [--json] [--quick] [--store fdb:CLUSTER_FILE]
 
-The command fills and drains a store with each host, beside the floor, some times: a part of `bench.core`.
+The command fills and drains a store with each runtime, beside the floor, some times: a part of `bench.core`.
 
 A fleet counts from when it does what it does all day: its start, which takes a Ray cluster seconds, is left out. The
 depth is read from the store's own counters by a process beside the fleet, so an item counts when its completion is
@@ -51,25 +51,25 @@ class Drained:
 
 
 def fill_and_drain(stores: Stores, sizes: Sizes, address: str) -> tuple[dict[str, Any], dict[str, list[Drained]]]:
-    """Fill and drain a store per host and repetition; a floor beside each filling, drained right after it.
+    """Fill and drain a store per runtime and repetition; a floor beside each filling, drained right after it.
 
-    Returns the rates of bulk enqueues and of drains by host, as they are printed; and by host how each drain went.
+    Returns the rates of bulk enqueues and of drains by runtime, as they are printed; and how each drain went.
     """
     items = sizes.bulk_items
     filled: list[Filled] = []
     drains: dict[str, list[Drained]] = {"threads": [], "ray": []}
     for number in range(sizes.repetitions):
-        for host, done in drains.items():
-            say(f"enqueue by 100 and drain, {host}, {number + 1} of {sizes.repetitions}")
-            store = stores.new(f"drain-{host}-{number}")
+        for runtime, done in drains.items():
+            say(f"enqueue by 100 and drain, {runtime}, {number + 1} of {sizes.repetitions}")
+            store = stores.new(f"drain-{runtime}-{number}")
             filled.append(harness.run_in_process(in_bulk, store, items, harness.tenants_of(items)))
-            done.append(drain(store, items, host=host, address=address if host == "ray" else None))
+            done.append(drain(store, items, runtime=runtime, address=address if runtime == "ray" else None))
     floors = [(a.floor_drain_per_s + b.floor_drain_per_s) / 2 for a, b in zip(filled[::2], filled[1::2], strict=True)]
     rates = {
         "enqueue_bulk": plain(rate([each.rates for each in filled])),
         **{
-            f"drain_{host}": plain(rate([(one.per_s, floor) for one, floor in zip(done, floors, strict=True)]))
-            for host, done in drains.items()
+            f"drain_{runtime}": plain(rate([(one.per_s, floor) for one, floor in zip(done, floors, strict=True)]))
+            for runtime, done in drains.items()
         },
     }
     return rates, drains
@@ -79,7 +79,7 @@ def drain(
     store: Path,
     items: int,
     *,
-    host: str,
+    runtime: str,
     address: str | None = None,
     shards: int = 1,
     reference: str = APP,
@@ -93,7 +93,7 @@ def drain(
     app = harness.open_app(store, shards=shards)
     try:
         config = replace(harness.config_of(store, shards=shards), metrics_port=metrics_port)
-        with running(config, host=host, address=address, reference=reference) as fleet:
+        with running(config, runtime=runtime, address=address, reference=reference) as fleet:
             return _watch([app.shards[name] for name in app.shards], items, fleet)
     finally:
         app.close()

@@ -2,7 +2,7 @@
 
     python -m bench.fairness [--json] [--quick] [--store fdb:CLUSTER_FILE]
 
-See `bench.quiet_tenants` for the load. On the embedded engine or FoundationDB, with the threads host and the Ray host.
+See `bench.quiet_tenants` for the load. On the embedded engine or FoundationDB, on both runtimes.
 """
 
 from pathlib import Path
@@ -19,17 +19,17 @@ WARM_S = 2.0
 
 
 def measure(stores: Stores, seconds: float) -> dict[str, Any]:
-    """Return who got what, by host."""
+    """Return who got what, by runtime."""
     machine = stores.describe()
     with ray_cluster.cluster() as address:
-        shares = {host: _shares(stores.new(host), seconds, host, address) for host in ("threads", "ray")}
+        shares = {runtime: _shares(stores.new(runtime), seconds, runtime, address) for runtime in ("threads", "ray")}
     return {**shares, "machine": machine}
 
 
-def _shares(store: Path, seconds: float, host: str, address: str) -> dict[str, Any]:
-    say(f"a flood beside {quiet_tenants.QUIET_TENANTS} light tenants, {host}")
+def _shares(store: Path, seconds: float, runtime: str, address: str) -> dict[str, Any]:
+    say(f"a flood beside {quiet_tenants.QUIET_TENANTS} light tenants, {runtime}")
     config = harness.config_of(store, **quiet_tenants.SETTINGS)
-    with running(config, host=host, address=address if host == "ray" else None) as fleet:
+    with running(config, runtime=runtime, address=address if runtime == "ray" else None) as fleet:
         shares = quiet_tenants.flood(store, seconds, warm_s=WARM_S)
         counts = fleet.counts()
     shown = ("scans", "pointers", "items", "missed_at_read", "missed_at_commit", "completed", "lost")

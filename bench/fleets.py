@@ -49,16 +49,18 @@ class RunningFleet:
 
 
 @contextmanager
-def running(config: Config, *, host: str, address: str | None = None, reference: str = APP) -> Iterator[RunningFleet]:
+def running(
+    config: Config, *, runtime: str, address: str | None = None, reference: str = APP
+) -> Iterator[RunningFleet]:
     """Run a fleet of the bench's application in a fresh process while the caller measures.
 
     Args:
-      host: "threads" or "ray".
+      runtime: "threads" or "ray".
       reference: how the actors find the application.
       address: the Ray cluster to join; required for "ray", so that starting Ray is not measured.
     """
     ours, theirs = SPAWN.Pipe()
-    process = SPAWN.Process(target=_run, args=(theirs, config, host, address, reference), name=f"fleet-{host}")
+    process = SPAWN.Process(target=_run, args=(theirs, config, runtime, address, reference), name=f"fleet-{runtime}")
     process.start()
     theirs.close()
     running_fleet = RunningFleet(ours)
@@ -72,10 +74,10 @@ def running(config: Config, *, host: str, address: str | None = None, reference:
         process.kill()
 
 
-def _run(connection: Connection, config: Config, host: str, address: str | None, reference: str) -> None:
+def _run(connection: Connection, config: Config, runtime: str, address: str | None, reference: str) -> None:
     app.configure(config)
     with export_fleet_metrics(app) as fleet_metrics:
-        fleet_metrics.fleet = started = fleet.start(app, reference, host=host, address=address, show_output=False)
+        fleet_metrics.fleet = started = fleet.start(app, reference, runtime=runtime, address=address, show_output=False)
         _answer(connection, started)
 
 

@@ -27,16 +27,16 @@ TENANTS = 100
 
 
 def measure(directory: Path, *, idle_s: float, items: int) -> dict[str, Any]:
-    """Return the cost of being idle and the first starts after it, by host."""
+    """Return the cost of being idle and the first starts after it, by runtime."""
     machine = describe(directory)
     say("an idle fleet of threads")
     store = directory / "threads"
-    with running(harness.config_of(store), host="threads") as fleet:
+    with running(harness.config_of(store), runtime="threads") as fleet:
         threads = {"cpu_percent": _cpu_percent([fleet.pids()["consumer"]], (), idle_s)[0]}
         threads |= _first_starts(store, items)
     say("an idle fleet of Ray actors")
     store = directory / "ray"
-    with ray_cluster.cluster() as address, running(harness.config_of(store), host="ray", address=address) as fleet:
+    with ray_cluster.cluster() as address, running(harness.config_of(store), runtime="ray", address=address) as fleet:
         pids = list(fleet.pids().values())
         with ray_cluster.empty_actors(len(pids)) as empties:
             actors_percent, empties_percent = _cpu_percent(pids, empties, idle_s)

@@ -38,7 +38,7 @@ def measure(url: str, *, consumers: list[int], idle_s: float) -> dict[str, Any]:
         say(f"{count} idle consumers")
         with ExitStack() as stack, counted() as calls:
             for _ in range(count):
-                stack.enter_context(closing(_Running(fleet.start(app, "none:app", host="threads"))))
+                stack.enter_context(closing(_Running(fleet.start(app, "none:app", runtime="threads"))))
             time.sleep(SETTLE_S)
             calls.clear()
             time.sleep(idle_s)

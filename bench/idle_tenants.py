@@ -59,7 +59,7 @@ def measure(directory: Path, tenant_counts: tuple[int, ...], *, idle_s: float, l
 
 def _figures(store: Path, idle_s: float, load_s: float) -> dict[str, float]:
     scan_us = harness.run_in_process(_scan_us, store)
-    with running(harness.config_of(store), host="threads") as fleet:
+    with running(harness.config_of(store), runtime="threads") as fleet:
         cpu_percent, scans_per_s = _idle(fleet.pids()["consumer"], fleet.counts, idle_s)
         sent = harness.run_in_process(_send, store, load_s)
         late_ms = [(start.started_ns - start.sent_ns) / 1e6 for start in await_starts(store, 0, sent)]
@@ -138,7 +138,7 @@ def main() -> None:
             result = measure(directory, QUICK_TENANTS, idle_s=2, load_s=1)
         else:
             result = measure(directory, FULL_TENANTS, idle_s=20, load_s=15)
-    show(result, opts, "Idle tenants on the embedded engine, threads host")
+    show(result, opts, "Idle tenants on the embedded engine, threads runtime")
 
 
 if __name__ == "__main__":

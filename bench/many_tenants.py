@@ -47,7 +47,7 @@ def _fill_and_drain(store: Path, tenants: int, address: str) -> dict[str, float]
     enqueue_per_s = harness.run_in_process(filled_per_s, store, tenants, tenants)
     return {
         "enqueue_bulk_per_s": enqueue_per_s,
-        "drain_ray_per_s": drain(store, tenants, host="ray", address=address).per_s,
+        "drain_ray_per_s": drain(store, tenants, runtime="ray", address=address).per_s,
     }
 
 

@@ -37,7 +37,7 @@ def measure(directory: Path, items: int) -> dict[str, Any]:
     with ray_cluster.cluster() as address, ray_cluster.empty_actors(EMPTY_ACTORS) as empties:
         say(f"queueing {items:,} items")
         harness.run_in_process(_fill, store, items)
-        with running(harness.config_of(store), host="ray", address=address) as fleet:
+        with running(harness.config_of(store), runtime="ray", address=address) as fleet:
             pids = fleet.pids()
             say("draining them")
             first = _drain(store, pids, items)

@@ -39,13 +39,15 @@ def measure(directory: Path, *, repetitions: int, items: int, seconds: float) ->
                 base = directory / f"{repetition}-{count}"
                 base.mkdir()
                 found["enqueue_four"].append(four_at_once(base / "four", seconds, shards=count))
-                for host in ("threads", "ray"):
-                    store = base / host
+                for runtime in ("threads", "ray"):
+                    store = base / runtime
                     found["enqueue_bulk"].append(
                         harness.run_in_process(filled_per_s, store, items, tenants_of(items), count)
                     )
-                    drained = drain(store, items, host=host, address=address if host == "ray" else None, shards=count)
-                    found[f"drain_{host}"].append(drained.per_s)
+                    drained = drain(
+                        store, items, runtime=runtime, address=address if runtime == "ray" else None, shards=count
+                    )
+                    found[f"drain_{runtime}"].append(drained.per_s)
     return {
         **{f"{count}": {name: round(median(each)) for name, each in found.items()} for count, found in rates.items()},
         "machine": describe(directory),

@@ -84,7 +84,7 @@ def measure(directory: Path, *, repetitions: int, items: int) -> dict[str, Any]:
                 harness.run_in_process(fill_traced, store, items, way.sampler)
                 with _exporting(collector_url if way.exports else None) as port:
                     done[way.name].append(
-                        drain(store, items, host="ray", address=address, reference=way.reference, metrics_port=port)
+                        drain(store, items, runtime="ray", address=address, reference=way.reference, metrics_port=port)
                     )
     return {
         **{way.name: _figure(done[way.name], done["without"]) for way in WAYS},

@@ -1,7 +1,8 @@
 """An application's consumer, started and drained: what `fairlead run` runs.
 
-`threads` keeps everything in this process; `ray` starts Ray here, or joins the cluster at `address`, and gives every
-actor a process of its own, which loads the application by its name and is told the configuration.
+The runtime `threads` keeps everything in this process. The runtime `ray` starts Ray here, or joins the cluster at
+`address`, and gives every actor a process of its own. This process loads the application by its name, and gets the
+configuration of the fleet.
 """
 
 import os
@@ -31,14 +32,14 @@ from fairlead.zones.errors import QueueError
 if TYPE_CHECKING:
     from fairlead.actors.runtime.ray_host import RayConsumer
 
-HOSTS = ("ray", "threads")
+RUNTIMES = ("ray", "threads")
 HERE = "local"  # Ray's word for a cluster of its own in this process.
 
 
 class MemoryNeedsThreads(QueueError):
     """A `memory:` shard lives in one process, and Ray's actors are many.
 
-    Do: run it with `--host threads`, or name a store on disk, `embedded:PATH`.
+    Do: run it with `--runtime threads`, or name a store on disk, `embedded:PATH`.
     """
 
     message = "a memory: shard cannot be shared by processes"
@@ -58,7 +59,7 @@ class RayMissing(QueueError):
     """The fleet is to run on Ray, and Ray is not installed here.
 
     Do: install it, `pip install 'fairlead[ray]'`, or run the fleet in threads of one process:
-    `fairlead run APP --host threads`.
+    `fairlead run APP --runtime threads`.
     """
 
     message = "Ray is not installed"
@@ -153,27 +154,27 @@ class RayFleet:
             self._disconnect()
 
 
-def start(app: App, reference: str, *, host: str, address: str | None = None, show_output: bool = True) -> Fleet:
+def start(app: App, reference: str, *, runtime: str, address: str | None = None, show_output: bool = True) -> Fleet:
     """Start a consumer of `app`, which processes find as `reference` (`shop:app`), and return it running.
 
     Args:
-      host: "ray" or "threads".
+      runtime: "ray" or "threads".
       address: of a Ray cluster to join; None: start Ray here.
       show_output: with Ray: whether what handlers print in their actors appears here too.
 
     Raises:
-      MemoryNeedsThreads: a shard is `memory:` and the host is Ray.
-      NeedsRay: a handler is a Ray remote function and the host is threads.
+      MemoryNeedsThreads: a shard is `memory:` and the runtime is Ray.
+      NeedsRay: a handler is a Ray remote function and the runtime is threads.
       StoreUnavailable, ShardRefused: a store cannot be opened.
-      RayMissing: the host is Ray, which is not installed.
+      RayMissing: the runtime is Ray, which is not installed.
       NoSuchExporter: the environment asks for an exporter that is not installed.
     """
-    assert host in HOSTS
+    assert runtime in RUNTIMES
     otel_environment.check()
-    if host == "threads":
+    if runtime == "threads":
         _refuse_ray_functions(app)
     identity = Identity(app.random.randbytes(8), socket.gethostname(), os.getpid(), app.clock.now_us())
-    if host == "threads":
+    if runtime == "threads":
         return Consumer(open_for_actors(app, ProcessExports()), identity)
     open_for_actors(app)  # So that what cannot be opened is said here, and not by every actor.
     if any(url.startswith("memory:") for url in app.config.shards.values()):

@@ -46,10 +46,10 @@ HAND_OVER_S_MAX = 5.0
 class NeedsRay(QueueError):
     """A Ray remote function is registered as a handler, but the consumer runs in threads.
 
-    Do: start it with `fairlead run --host ray`, or register a plain function.
+    Do: start it with `fairlead run --runtime ray`, or register a plain function.
     """
 
-    message = "a Ray remote function needs the Ray host"
+    message = "a Ray remote function needs the Ray runtime"
 
 
 class WatchedCondition(threading.Condition):

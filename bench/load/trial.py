@@ -41,7 +41,7 @@ class LoadResult:
 def fleets(config: Config, count: int, address: str) -> Iterator[list[RunningFleet]]:
     """Run so many consumers, each a fleet of Ray actors that joins the cluster at `address`."""
     with ExitStack() as stack:
-        yield [stack.enter_context(running(config, host="ray", address=address)) for _ in range(count)]
+        yield [stack.enter_context(running(config, runtime="ray", address=address)) for _ in range(count)]
 
 
 def run_load(load: Load, config: Config, consumers: Sequence[RunningFleet], *, generators: int) -> LoadResult:

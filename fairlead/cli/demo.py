@@ -10,7 +10,7 @@ from fairlead.cli.output import example, json_option, progress, show, table
 from fairlead.demo import application, demo_run
 from fairlead.demo.corpus import read_library
 from fairlead.demo.result_check import TenantRow
-from fairlead.fleet import HOSTS
+from fairlead.fleet import RUNTIMES
 
 DATA = Path("fairlead-demo")
 ROWS = 4  # Largest and smallest tenants shown.
@@ -18,7 +18,13 @@ FOUND = 20
 
 
 @click.command(epilog=example("fairlead demo --search queue"))
-@click.option("--host", type=click.Choice(HOSTS), default="ray", show_default=True, help="Where the actors live.")
+@click.option(
+    "--runtime",
+    type=click.Choice(RUNTIMES),
+    default="ray",
+    show_default=True,
+    help="What runs the actors: Ray, or threads.",
+)
 @click.option("--search", "word", metavar="WORD", help="Search the index of the last demo; runs one if there is none.")
 @click.option(
     "--data",
@@ -28,7 +34,7 @@ FOUND = 20
     help="Where the demo keeps its store; an earlier demo's is replaced.",
 )
 @json_option
-def demo(host: str, word: str | None, data: Path) -> None:
+def demo(runtime: str, word: str | None, data: Path) -> None:
     """Index the Python standard library with a fleet, kill a worker half-way, and check the result.
 
     Exits with 1 if a file was lost, indexed twice, or the index differs from one computed directly.
@@ -42,7 +48,7 @@ def demo(host: str, word: str | None, data: Path) -> None:
         show(found, lambda: _found_lines(found))
         return
     with progress("indexing") as advance:
-        run = demo_run.run_demo(store, host=host, tell=lambda line: click.echo(line, err=True), progress=advance)
+        run = demo_run.run_demo(store, runtime=runtime, tell=lambda line: click.echo(line, err=True), progress=advance)
     result = run.result
     answer: dict[str, Any] = {
         "files": result.files,

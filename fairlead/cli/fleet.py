@@ -30,7 +30,7 @@ from fairlead.cli.store_options import (
     config_option,
     settings_option,
 )
-from fairlead.fleet import HOSTS, Fleet
+from fairlead.fleet import RUNTIMES, Fleet
 from fairlead.loading import load_attribute
 from fairlead.telemetry.fleet_metrics import FleetMetrics, export_fleet_metrics
 from fairlead.telemetry.logs import log_to_stderr
@@ -39,15 +39,21 @@ LINE_S = 0.5  # How often the live line is drawn, and a signal, or the loss of t
 ALWAYS_SHOWN = ("completed", "retried", "dead_lettered", "dropped", "lost", "held")  # Always shown, zeros too.
 
 
-@click.command(epilog=example("fairlead run shop:app --host threads --set consumer.slots=32"))
+@click.command(epilog=example("fairlead run shop:app --runtime threads --set consumer.slots=32"))
 @click.argument("reference", metavar="[APP]", required=False)
-@click.option("--host", type=click.Choice(HOSTS), default="ray", show_default=True, help="Where the actors live.")
+@click.option(
+    "--runtime",
+    type=click.Choice(RUNTIMES),
+    default="ray",
+    show_default=True,
+    help="What runs the actors: Ray, or threads.",
+)
 @click.option("--address", metavar="ADDRESS", help="The Ray cluster to join; without it Ray is started here.")
 @settings_option
 @config_option
 @json_option
 def run(
-    reference: str | None, host: str, address: str | None, settings: tuple[str, ...], config_path: Path | None
+    reference: str | None, runtime: str, address: str | None, settings: tuple[str, ...], config_path: Path | None
 ) -> None:
     """Run the work of APP, written MODULE:ATTRIBUTE, until SIGTERM or Ctrl-C; then let what runs finish.
 
@@ -55,14 +61,14 @@ def run(
 
     A second Ctrl-C ends it at once; leases then give the work back when they lapse.
     """
-    if address is not None and host != "ray":
-        raise click.UsageError("--address goes with --host ray.")
+    if address is not None and runtime != "ray":
+        raise click.UsageError("--address goes with --runtime ray.")
     reference = application_in_force(reference)
     if reference is None:
         raise click.UsageError("Name the application, MODULE:ATTRIBUTE, or set FAIRLEAD_APP.")
     app = StoreOptions((), reference, config_path, settings).app(must_exist=False, may_be_in_memory=True)
     log_to_stderr(app.config.log_level)
-    if host == "ray":
+    if runtime == "ray":
         click.echo(
             "starting the fleet on Ray, which takes some seconds"
             if address is None
@@ -74,7 +80,7 @@ def run(
     try:
         with stop_signal() as stopped, redirect_stdout(_shown_to()), export_fleet_metrics(app) as fleet_metrics:
             counts = _run_until(
-                stopped, app, fleet_metrics, fleet.start(app, reference, host=host, address=address), reference
+                stopped, app, fleet_metrics, fleet.start(app, reference, runtime=runtime, address=address), reference
             )
     except KeyboardInterrupt:  # The second signal, at whatever instant: the first one only begins the drain.
         click.echo("ended at once: what was held runs again when its leases lapse", err=True)

@@ -29,7 +29,7 @@ from fairlead.zones.errors import QueueError
 class StoreInMemory(QueueError):
     """A `memory:` store is empty when a command starts and gone when it returns, so the command can do nothing with it.
 
-    Do: name a store on disk, `--store embedded:PATH`; in memory work `fairlead run --host threads`, and an
+    Do: name a store on disk, `--store embedded:PATH`; in memory work `fairlead run --runtime threads`, and an
     application's own tests.
     """
 

@@ -88,7 +88,7 @@ class Storing:
             self.error = error
 
 
-def run_demo(store: Path, *, host: str, tell: Tell, progress: Progress) -> DemoRun:
+def run_demo(store: Path, *, runtime: str, tell: Tell, progress: Progress) -> DemoRun:
     """Index the standard library in a new store, kill a worker on the way, and judge the result.
 
     Raises:
@@ -98,7 +98,7 @@ def run_demo(store: Path, *, host: str, tell: Tell, progress: Progress) -> DemoR
     files = list(read_library())
     tenants = len({file.tenant for file in files})
     tell(f"{len(files):,} files of {tenants:,} tenants: each is stored, and its indexing enqueued, in one transaction")
-    running = fleet.start(app, REFERENCE, host=host, show_output=False)
+    running = fleet.start(app, REFERENCE, runtime=runtime, show_output=False)
     try:
         begun_us = app.clock.now_us()
         storing = Storing(files)

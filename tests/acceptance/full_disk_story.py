@@ -42,7 +42,7 @@ def enqueue_until_full(app: App, enqueued: dict[int, str], *, until: float | Non
     return refused
 
 
-def tell(place: Path, chosen: Config, host: str) -> None:
+def tell(place: Path, chosen: Config, runtime: str) -> None:
     """Run the story on a disk that has been mounted."""
     ballast = place / "disk" / "ballast"
     ballast.write_bytes(bytes(BALLAST_MB << 20))
@@ -51,7 +51,7 @@ def tell(place: Path, chosen: Config, host: str) -> None:
     enqueued: dict[int, str] = {}
     with opened(chosen) as app, machine(place) as on:
         with log.open("w") as file:
-            process = on.run("run", SHOP, "--config", "fairlead.toml", "--host", host, log=file)
+            process = on.run("run", SHOP, "--config", "fairlead.toml", "--runtime", runtime, log=file)
         eventually(lambda: "running" in log.read_text(), otherwise=log.read_text)
         enqueue_until_full(app, enqueued)
         refused = enqueue_until_full(app, enqueued, until=time.monotonic() + FULL_S)
@@ -69,10 +69,10 @@ def tell(place: Path, chosen: Config, host: str) -> None:
 
 
 def main() -> None:
-    place, host = Path(sys.argv[1]), sys.argv[2]
+    place, runtime = Path(sys.argv[1]), sys.argv[2]
     (place / "disk").mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_MB}m", "none", str(place / "disk")], check=True)
-    tell(place, config(place / "disk"), host)
+    tell(place, config(place / "disk"), runtime)
 
 
 if __name__ == "__main__":

@@ -37,14 +37,14 @@ def unmounted(disk: Path) -> bool:
     return not subprocess.run(["umount", str(disk)], capture_output=True, check=False).returncode
 
 
-def tell(place: Path, chosen: Config, host: str) -> None:
+def tell(place: Path, chosen: Config, runtime: str) -> None:
     """Run the story on a disk that has been mounted."""
     disk = place / "disk"
     written(chosen, place)
     log = place / "log"
     with opened(chosen) as app, machine(place) as on:
         with log.open("w") as file:
-            process = on.run("run", SHOP, "--config", "fairlead.toml", "--host", host, log=file)
+            process = on.run("run", SHOP, "--config", "fairlead.toml", "--runtime", runtime, log=file)
         eventually(lambda: "running" in log.read_text(), otherwise=log.read_text)
         with Load(app, per_s=100) as load:
             eventually(lambda: len(load.enqueued) >= 100)
@@ -68,14 +68,14 @@ def tell(place: Path, chosen: Config, host: str) -> None:
         assert_nothing_left(app)
         assert process.poll() is None, "the fleet lived through it"
     sys.stdout.write(f"{len(load.enqueued)} items, {len(killed)} actors restarted while the path was read-only\n")
-    assert len(killed) == (0 if host == "threads" else 4)
+    assert len(killed) == (0 if runtime == "threads" else 4)
 
 
 def main() -> None:
-    place, host = Path(sys.argv[1]), sys.argv[2]
+    place, runtime = Path(sys.argv[1]), sys.argv[2]
     (place / "disk").mkdir()
     mount("-t", "tmpfs", "-o", "size=64m", "none", place / "disk")
-    tell(place, config(place / "disk"), host)
+    tell(place, config(place / "disk"), runtime)
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ class Machine:
 
 @contextmanager
 def running(machine: Machine) -> Iterator[Fleet]:
-    fleet = start(machine.app, "", host="threads")
+    fleet = start(machine.app, "", runtime="threads")
     try:
         yield fleet
     finally:

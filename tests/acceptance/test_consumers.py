@@ -35,7 +35,7 @@ def test_no_item_runs_twice_while_its_lease_is_live(tmp_path: Path) -> None:
             tenant.enqueue("noted", payload(number, path=str(notes), takes_ms=takes_ms))
         with (tmp_path / "log").open("w") as log:
             for _ in range(2):
-                on.run("run", SHOP, "--config", "fairlead.toml", "--host", "threads", log=log)
+                on.run("run", SHOP, "--config", "fairlead.toml", "--runtime", "threads", log=log)
         eventually(lambda: depth(app) == 0, otherwise=(tmp_path / "log").read_text)
         runs = runs_of(notes)
         assert len(runs) == 600

@@ -17,20 +17,20 @@ may_mount = pytest.mark.skipif(bool(WHY_NOT_MOUNTED), reason=WHY_NOT_MOUNTED)
 may_trace = pytest.mark.skipif(bool(WHY_NOT_TRACED), reason=WHY_NOT_TRACED)
 
 
-def tell(story: str, place: Path, host: str) -> None:
+def tell(story: str, place: Path, runtime: str) -> None:
     """Run a story in a mount namespace of its own, where it has a small file system to itself."""
     begun = time.monotonic()
     told = subprocess.run(
-        ["unshare", "-Urm", sys.executable, "-m", f"tests.acceptance.{story}", str(place), host],
+        ["unshare", "-Urm", sys.executable, "-m", f"tests.acceptance.{story}", str(place), runtime],
         cwd=ROOT, capture_output=True, text=True, timeout=100, check=False,
     )  # fmt: skip
     assert told.returncode == 0, f"after {time.monotonic() - begun:.0f} s\n{told.stdout}\n{told.stderr}"
 
 
 @may_mount
-@pytest.mark.parametrize("host", ["threads", "ray"])
-def test_a_disk_that_is_full_for_a_while_costs_nothing_but_time(tmp_path: Path, host: str) -> None:
-    tell("full_disk_story", tmp_path, host)
+@pytest.mark.parametrize("runtime", ["threads", "ray"])
+def test_a_disk_that_is_full_for_a_while_costs_nothing_but_time(tmp_path: Path, runtime: str) -> None:
+    tell("full_disk_story", tmp_path, runtime)
 
 
 @may_mount

@@ -29,14 +29,14 @@ from tests.acceptance.fleets import (
 from tests.acceptance.loads import TENANTS, Load, depth, lines_of
 from tests.acceptance.shop import payload
 
-HOSTS = ("ray", "threads")
+RUNTIMES = ("ray", "threads")
 
 
-def start(on: Machine, chosen: Config, host: str) -> subprocess.Popen[str]:
+def start(on: Machine, chosen: Config, runtime: str) -> subprocess.Popen[str]:
     """Run the application's work on a machine."""
     written(chosen, on.directory)
     with (on.directory / "log").open("w") as log:
-        return on.run("run", SHOP, "--config", "fairlead.toml", "--host", host, log=log)
+        return on.run("run", SHOP, "--config", "fairlead.toml", "--runtime", runtime, log=log)
 
 
 def begin_long_work(app: App, directory: Path, count: int) -> Path:
@@ -51,11 +51,11 @@ def lines(path: Path) -> list[list[str]]:
     return [line.split() for line in lines_of(path)]
 
 
-@pytest.mark.parametrize("host", HOSTS)
-def test_sigterm_lets_what_runs_finish_and_gives_back_what_waits(tmp_path: Path, host: str) -> None:
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_sigterm_lets_what_runs_finish_and_gives_back_what_waits(tmp_path: Path, runtime: str) -> None:
     chosen = config(tmp_path, workers=2, slots=1, lease_ms=120_000)
     with opened(chosen) as app, machine(tmp_path) as on:
-        process = start(on, chosen, host)
+        process = start(on, chosen, runtime)
         told = begin_long_work(app, tmp_path, 6)
         begun, ended = tmp_path / "told.begun", tmp_path / "told.ended"
         eventually(lambda: len(lines(begun)) == 2, otherwise=(tmp_path / "log").read_text)
@@ -78,12 +78,12 @@ def free(app: App) -> int:
     return sum(view.state.name == "VESTED" for view in views)
 
 
-@pytest.mark.parametrize("host", HOSTS)
-def test_once_it_says_that_it_drains_nothing_new_starts_though_its_store_hangs(tmp_path: Path, host: str) -> None:
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_once_it_says_that_it_drains_nothing_new_starts_though_its_store_hangs(tmp_path: Path, runtime: str) -> None:
     """Before, workers heard of the stop once the scanner had ended, for which it waited up to ten seconds."""
     chosen = config(tmp_path, workers=2, slots=1, lease_ms=10_000)
     with opened(chosen) as app, machine(tmp_path) as on:
-        process = start(on, chosen, host)
+        process = start(on, chosen, runtime)
         told = begin_long_work(app, tmp_path, 4)
         begun, ended = tmp_path / "told.begun", tmp_path / "told.ended"
         eventually(lambda: len(lines(begun)) == 2 and free(app) == 0, otherwise=(tmp_path / "log").read_text)
@@ -111,11 +111,11 @@ def nobody_commits(store: Path) -> Iterator[None]:
         holder.kill()
 
 
-@pytest.mark.parametrize("host", HOSTS)
-def test_what_runs_longer_than_the_grace_is_returned(tmp_path: Path, host: str) -> None:
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_what_runs_longer_than_the_grace_is_returned(tmp_path: Path, runtime: str) -> None:
     chosen = config(tmp_path, workers=2, slots=1, drain_ms=1_000, lease_ms=10_000)
     with opened(chosen) as app, machine(tmp_path) as on:
-        process = start(on, chosen, host)
+        process = start(on, chosen, runtime)
         begin_long_work(app, tmp_path, 2)
         eventually(lambda: len(lines(tmp_path / "told.begun")) == 2, otherwise=(tmp_path / "log").read_text)
         begun = time.monotonic()
@@ -125,12 +125,12 @@ def test_what_runs_longer_than_the_grace_is_returned(tmp_path: Path, host: str) 
         assert free(app) == 2
 
 
-@pytest.mark.parametrize("host", HOSTS)
+@pytest.mark.parametrize("runtime", RUNTIMES)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_second_signal_ends_it_at_once(tmp_path: Path, host: str, number: int) -> None:
+def test_a_second_signal_ends_it_at_once(tmp_path: Path, runtime: str, number: int) -> None:
     chosen = config(tmp_path, workers=1, slots=1, drain_ms=600_000)
     with opened(chosen) as app, machine(tmp_path) as on:
-        process = start(on, chosen, host)
+        process = start(on, chosen, runtime)
         begin_long_work(app, tmp_path, 1)
         eventually(lambda: lines(tmp_path / "told.begun"), otherwise=(tmp_path / "log").read_text)
         process.send_signal(number)

@@ -186,7 +186,7 @@ from fairlead import App, fleet
 app = App("embedded:data")
 app.handler("mail")(lambda job: done.append(job))
 done = []
-running = fleet.start(app, "shop:app", host="threads")
+running = fleet.start(app, "shop:app", runtime="threads")
 app.tenant("shop", "alice").enqueue("mail")
 while not done:
     app.clock.sleep_us(1_000)

@@ -82,13 +82,13 @@ def test_the_sdist_holds_neither_benchmarks_nor_tests(built: Path) -> None:
     assert {path.name for path in unpacked.iterdir() if path.is_dir()} == {"fairlead"}
 
 
-@pytest.mark.parametrize("host", ["threads", "ray"])
+@pytest.mark.parametrize("runtime", ["threads", "ray"])
 def test_an_application_runs_beside_a_users_files_of_any_name(
-    run: Callable[..., subprocess.Popen[str]], host: str
+    run: Callable[..., subprocess.Popen[str]], runtime: str
 ) -> None:
     answer, error = (done := run("-c", ENQUEUE)).communicate(timeout=60)
     assert done.returncode == 0, answer + error
-    fleet = run("-m", "fairlead", "run", "shop:app", "--host", host)
+    fleet = run("-m", "fairlead", "run", "shop:app", "--runtime", runtime)
     eventually(lambda: "the user's" in run("-c", SENT).communicate(timeout=60)[0], within_s=60.0)
     fleet.terminate()
     answer, error = fleet.communicate(timeout=60)

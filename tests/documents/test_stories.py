@@ -63,7 +63,7 @@ $ fairlead peek --tenant shop/alice --app shop:app
 $ fairlead cancel order-8 --tenant shop/alice --app shop:app  # exits with 4
 Error: the item is gone...
   Do: ...
-$ fairlead run shop:app --host threads
+$ fairlead run shop:app --runtime threads
 running the kind receipt
 sent 7
 ```
@@ -87,7 +87,7 @@ cluster_name: fairlead
 ```
 ```ini
 [Service]
-ExecStart=/usr/bin/fairlead run shop:app --host threads
+ExecStart=/usr/bin/fairlead run shop:app --runtime threads
 ```
 """,
     )

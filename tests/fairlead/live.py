@@ -33,7 +33,7 @@ def eventually(what: Callable[[], bool]) -> None:
 @contextmanager
 def consumer(app: App) -> Iterator[None]:
     """A consumer in threads of this process."""
-    running = fleet.start(app, "tests:app", host="threads")
+    running = fleet.start(app, "tests:app", runtime="threads")
     try:
         yield
     finally:

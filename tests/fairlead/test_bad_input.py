@@ -287,7 +287,7 @@ def write(name: str, text: str) -> None:
 )  # fmt: skip
 def test_a_module_without_an_app(reference: str, words: list[str]) -> None:
     write("fl_shop", "number = 7")
-    refuses(run("run", reference, "--host", "threads"), REFUSED, "MODULE:ATTRIBUTE", *words)
+    refuses(run("run", reference, "--runtime", "threads"), REFUSED, "MODULE:ATTRIBUTE", *words)
     refuses(run("status", "--app", reference), REFUSED, *words)
 
 
@@ -303,7 +303,7 @@ def test_a_module_without_an_app(reference: str, words: list[str]) -> None:
 def test_a_module_that_cannot_be_imported_is_shown_by_its_own_frames(text: str, words: list[str]) -> None:
     """Before, it was a traceback of some twenty frames, of which one or none was the user's."""
     write("fl_broken", text)
-    for command in (("run", "fl_broken:app", "--host", "threads"), ("status", "--app", "fl_broken:app")):
+    for command in (("run", "fl_broken:app", "--runtime", "threads"), ("status", "--app", "fl_broken:app")):
         answer = run(*command)
         refuses(answer, REFUSED, "the module cannot be imported", "module: fl_broken", *words)
         assert not any(word in answer.err for word in ("importlib", "fairlead/cli", "click/core.py")), answer.err
@@ -323,18 +323,18 @@ def test_a_fleet_on_ray_where_ray_is_not_installed() -> None:
     write("fl_shop", "")
     Path("ray.py").write_text("raise ModuleNotFoundError(\"No module named 'ray'\", name='ray')")
     answer = run_process("run", "fl_shop:app")
-    refuses(answer, REFUSED, "Ray is not installed", "pip install", "--host threads")
+    refuses(answer, REFUSED, "Ray is not installed", "pip install", "--runtime threads")
 
 
 def test_a_handler_registered_twice() -> None:
     write("fl_twice", "app.handler('receipt')(print)\napp.handler('receipt')(len)")
-    answer = run("run", "fl_twice:app", "--host", "threads")
+    answer = run("run", "fl_twice:app", "--runtime", "threads")
     refuses(answer, REFUSED, "has a handler already", "kind: receipt", "builtins.print", "builtins.len", "Do: give one")
 
 
 def test_a_transactional_handler_that_is_async() -> None:
     write("fl_async", "async def f(job): ...\napp.handler('receipt', transactional=True)(f)")
-    answer = run("run", "fl_async:app", "--host", "threads")
+    answer = run("run", "fl_async:app", "--runtime", "threads")
     refuses(
         answer, REFUSED, "only a plain function can be transactional", "fl_async.f", "async function", "Do: make it"
     )
@@ -342,7 +342,7 @@ def test_a_transactional_handler_that_is_async() -> None:
 
 def test_a_transactional_handler_that_is_a_ray_function() -> None:
     write("fl_remote", "import ray\n@ray.remote\ndef f(job): ...\napp.handler('receipt', transactional=True)(f)")
-    answer = run_process("run", "fl_remote:app", "--host", "threads")
+    answer = run_process("run", "fl_remote:app", "--runtime", "threads")
     refuses(answer, REFUSED, "only a plain function can be transactional", "fl_remote.f", "Ray remote function")
 
 
@@ -363,8 +363,8 @@ def test_a_handler_is_not_submitted_without_a_signing_key() -> None:
 
 def test_a_fleet_of_processes_around_a_store_in_memory() -> None:
     write("fl_shop", "app = fairlead.App('memory:')")
-    refuses(run("run", "fl_shop:app", "--host", "ray"), REFUSED, "memory:", "--host threads")
-    refuses(run("run", "fl_shop:app", "--host", "threads", "--address", "auto"), REFUSED, "--address goes with")
+    refuses(run("run", "fl_shop:app", "--runtime", "ray"), REFUSED, "memory:", "--runtime threads")
+    refuses(run("run", "fl_shop:app", "--runtime", "threads", "--address", "auto"), REFUSED, "--address goes with")
 
 
 # --- What is gone ---

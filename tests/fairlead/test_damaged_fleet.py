@@ -103,7 +103,7 @@ def test_everybody_else_is_served_while_records_and_keys_are_damaged(
         shop.fill(name, 8)
     shop.app.control.limit_tenant("shop", "victim 1", max_running=2, per_s=100)
     shop.app.control.limit_kind("index", max_running=50)
-    shop.fleet = fleet.start(shop.app, "shop:app", host="threads")
+    shop.fleet = fleet.start(shop.app, "shop:app", runtime="threads")
     eventually(lambda: shop.ran.total() > 20)
     for round in range(1, 4):
         shop.damage(random)

@@ -12,7 +12,7 @@ from fairlead.demo import demo_run
 from fairlead.demo.corpus import SourceFile, read_library
 from tests.fairlead.shell import run
 
-DEMO = ("demo", "--host", "threads", "--data", "proj")
+DEMO = ("demo", "--runtime", "threads", "--data", "proj")
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +47,7 @@ def test_a_link_to_the_demos_store_is_not_followed(short_library: Path) -> None:
     assert run(*DEMO).code == 0
     (short_library / "other").mkdir()
     (short_library / "other" / "store").symlink_to(short_library / "proj" / "store")
-    assert run("demo", "--host", "threads", "--data", "other").code == 2
+    assert run("demo", "--runtime", "threads", "--data", "other").code == 2
 
 
 @pytest.mark.parametrize("there", ["photos", "store"])
@@ -71,7 +71,7 @@ def test_the_demos_help_has_no_markup_in_it() -> None:
 
 def test_a_directory_that_cannot_be_one_is_named(short_library: Path) -> None:
     (short_library / "proj").write_text("mine")
-    answer = run("demo", "--host", "threads", "--data", "proj/demo")
+    answer = run("demo", "--runtime", "threads", "--data", "proj/demo")
     assert (answer.code, str(short_library / "proj") in answer.err, "Do: " in answer.err) == (3, True, True)
 
 
@@ -84,4 +84,4 @@ def test_a_bug_in_the_demo_s_own_code_ends_the_demo_and_is_raised(monkeypatch: p
     monkeypatch.setattr(demo_run, "store_file", broken)
     monkeypatch.setattr(demo_run, "TIMEOUT_US", 2_000_000)
     with pytest.raises(ZeroDivisionError, match="a bug"):
-        demo_run.run_demo(Path("proj"), host="threads", tell=lambda _: None, progress=lambda *_: None)
+        demo_run.run_demo(Path("proj"), runtime="threads", tell=lambda _: None, progress=lambda *_: None)

@@ -33,7 +33,7 @@ enter_root()
 settings = ConsumerSettings(workers=1, managers=1, slots=2, lease_ms=2_000, pointer_lease_ms=10_000)
 app = App(config=Config(shards={{"main": sys.argv[1]}}, consumer=settings))
 app.handler("mail")(lambda job: threading.Event().wait())
-fleet.start(app, "tests:app", host="threads")
+fleet.start(app, "tests:app", runtime="threads")
 threading.Event().wait()
 """
 

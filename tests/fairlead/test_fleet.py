@@ -26,5 +26,5 @@ def test_a_ray_function_is_refused_by_threads_before_anything_is_opened() -> Non
     app.handler("mail")(print)
     app.handler("draw")(draw)
     with pytest.raises(NeedsRay) as caught:
-        fleet.start(app, "shop:app", host="threads")
+        fleet.start(app, "shop:app", runtime="threads")
     assert caught.value.fields["kind"] == "draw"

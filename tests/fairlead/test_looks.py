@@ -286,7 +286,7 @@ def test_the_slots_of_a_fleet_are_told_while_it_runs_idles_and_has_stopped(tmp_p
         page = running(app, {})
         return page["running"], page["slots"]
 
-    consumer = fleet.start(app, "tests:app", host="threads")
+    consumer = fleet.start(app, "tests:app", runtime="threads")
     try:
         eventually(lambda: shown() == (0, 6))
         for user in "abcd":

@@ -122,14 +122,14 @@ def test_a_handler_that_a_producer_wrote_into_the_store_runs_where_its_key_is_an
         app = App(config=config)
         beats: list[Job] = []
         app.handler("beat")(beats.append)
-        running = fleet.start(app, "shop:app", host="threads")
+        running = fleet.start(app, "shop:app", runtime="threads")
         app.tenant("shop", "bob").enqueue("beat")
         eventually(lambda: beats)  # noqa: B023
         running.stop(drain=0)
         assert (stranger.tenant("shop", "alice").count(), ran()) == ({"late": 1}, False)
         app.close()
     confiding = App(config=Config(shards={"main": url}, signing_key=key))
-    running = fleet.start(confiding, "shop:app", host="threads")
+    running = fleet.start(confiding, "shop:app", runtime="threads")
     eventually(ran)
     running.stop(drain=0)
     for each in (confiding, stranger):

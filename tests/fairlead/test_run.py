@@ -66,7 +66,7 @@ def shop(empty_directory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[App
 @pytest.fixture
 def running(shop: App) -> Iterator[subprocess.Popen[str]]:
     """The application's work is being run by threads of another process."""
-    command = [sys.executable, "-m", "fairlead", "run", "fl_shop:app", "--host", "threads", "--json"]
+    command = [sys.executable, "-m", "fairlead", "run", "fl_shop:app", "--runtime", "threads", "--json"]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env) as process:
         assert process.stderr is not None
@@ -102,10 +102,10 @@ def test_what_is_enqueued_is_run_exactly_once(shop: App, running: subprocess.Pop
     assert alice.transact(lambda tr: [key for key, _ in tr.get_range(("sent",))]) == [("sent", n) for n in range(20)]
 
 
-@pytest.mark.parametrize("host", fleet.HOSTS)
-def test_what_a_handler_prints_is_shown_at_once_in_a_pipe_too(shop: App, host: str) -> None:
+@pytest.mark.parametrize("runtime", fleet.RUNTIMES)
+def test_what_a_handler_prints_is_shown_at_once_in_a_pipe_too(shop: App, runtime: str) -> None:
     """Before, a journal or `| tee log` had it when the fleet ended, or once there were eight kilobytes."""
-    command = [sys.executable, "-m", "fairlead", "run", "fl_shop:app", "--host", host]
+    command = [sys.executable, "-m", "fairlead", "run", "fl_shop:app", "--runtime", runtime]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     env.pop("PYTHONUNBUFFERED", None)
     pipe = subprocess.PIPE
@@ -172,7 +172,7 @@ def test_on_a_terminal_log_records_have_rows_of_their_own_above_the_live_line(em
         "def tick(job): logging.getLogger('shop').warning('from the handler')\n"
     )
     mine, its = pty.openpty()
-    command = [sys.executable, "-m", "fairlead", "run", "fl_noisy:app", "--host", "threads"]
+    command = [sys.executable, "-m", "fairlead", "run", "fl_noisy:app", "--runtime", "threads"]
     env = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm", "COLUMNS": "200"}
     drawn = ""
     with subprocess.Popen(command, stdin=its, stdout=its, stderr=its, env=env) as process:
@@ -192,7 +192,7 @@ def test_on_a_terminal_log_records_have_rows_of_their_own_above_the_live_line(em
 
 def test_an_application_without_handlers_is_told_how_to_have_them(empty_directory: Path) -> None:
     Path("fl_core.py").write_text("import fairlead\napp = fairlead.App('embedded:data')\n")
-    command = [sys.executable, "-m", "fairlead", "run", "fl_core:app", "--host", "threads"]
+    command = [sys.executable, "-m", "fairlead", "run", "fl_core:app", "--runtime", "threads"]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env) as process:
         assert process.stderr is not None

@@ -46,8 +46,8 @@ COMMANDS = (
     "submit fl_secret:report --kind report --app fl_secret:app", "submit fl_secret:nothing --kind report",
     "check", "check --repair", "check --quarantine", "quarantine", "quarantine --discard 00", "backup secret.backup",
     "restore secret.backup", "restore nothing.backup", "cancel order-7 --tenant shop alice", "run fl_secret:nothing",
-    "run fl_secret:app --host threads --set consumer.lease_ms=1", "simulate fl_secret:app --seeds 1", "demo --nothing",
-    "log", "top", "dashboard --host 192.0.2.1", "dashboard --port x",
+    "run fl_secret:app --runtime threads --set consumer.lease_ms=1", "simulate fl_secret:app --seeds 1",
+    "demo --nothing", "log", "top", "dashboard --host 192.0.2.1", "dashboard --port x",
 )  # fmt: skip
 
 
@@ -178,7 +178,7 @@ def test_a_failing_fleet_logs_no_secret(
     alice = app.tenant("shop", "alice")
     for kind in ("mail", "mine", "stranger"):
         alice.enqueue(kind)
-    running = fleet.start(app, "shop:app", host="threads")
+    running = fleet.start(app, "shop:app", runtime="threads")
     eventually(lambda: "ZeroDivisionError" in heard.getvalue() and "not signed with" in heard.getvalue())
     running.stop(drain=1)
     said = capsys.readouterr()

@@ -1,4 +1,4 @@
-"""Fairlead on its embedded store, with its default settings but for the number of slots, on both of its hosts.
+"""Fairlead on its embedded store, with its default settings but for the number of slots, on both of its runtimes.
 
 Each job goes into the queue of its tenant. Run as its users run it: `fairlead run APP`. On Ray one consumer has two
 worker actors, which Ray restarts; on threads there are two consumers, each a process, and each does everything.
@@ -36,7 +36,7 @@ class _Producer:
 
 
 class _Fairlead(System):
-    """What both hosts share."""
+    """What both runtimes share."""
 
     packages = ("lmdb", "ray")
     best_slots = 16
@@ -93,7 +93,7 @@ class OnThreads(_Fairlead):
         return _run("threads", workers=1, slots=self.slots_per_worker)
 
 
-def _run(host: str, *, workers: int, slots: int) -> list[str]:
+def _run(runtime: str, *, workers: int, slots: int) -> list[str]:
     settings = [f"consumer.workers={workers}", f"consumer.slots={slots}"]
     options = [text for each in settings for text in ("--set", each)]
-    return [sys.executable, "-m", "fairlead", "run", f"{__name__}:app", "--host", host, *options]
+    return [sys.executable, "-m", "fairlead", "run", f"{__name__}:app", "--runtime", runtime, *options]

@@ -33,7 +33,7 @@ with trace.get_tracer("web").start_as_current_span("POST"):
 """
 FLEET = """
 from fairlead import fleet
-running = fleet.start(app, "shop:app", host="threads")
+running = fleet.start(app, "shop:app", runtime="threads")
 while not running.counts().get("completed"):
     app.clock.sleep_us(1_000)
 running.stop()

@@ -50,7 +50,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Done]:
     with collecting() as collector:
         assert endpoint == "http://localhost:4318"
         env = {**os.environ, "PYTHONPATH": str(ROOT), name: collector.url}
-        typed = [sys.executable, "-m", *shlex.split(command), "--host", "threads"]
+        typed = [sys.executable, "-m", *shlex.split(command), "--runtime", "threads"]
         pipe = subprocess.PIPE
         with subprocess.Popen(typed, cwd=directory, env=env, stdout=pipe, stderr=pipe, text=True) as process:
             try:

@@ -66,7 +66,7 @@ def test_a_fleet_that_should_export_to_what_is_not_installed_does_not_start(
         monkeypatch.setenv(name, value)
     app = App("memory:")
     with pytest.raises(NoSuchExporter) as refused:
-        fleet.start(app, "shop:app", host="threads")
+        fleet.start(app, "shop:app", runtime="threads")
     assert refused.value.fields["exporter"] in ("zipkin", "prometheus", "otlp")
     app.close()
 
