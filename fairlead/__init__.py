@@ -16,6 +16,7 @@ Read in this order:
     registered_handler  a decorated function, which enqueues its own items
     handler_types    types of handlers and hooks, for type checkers
     tenant_database  one tenant's keys and queue
+    store_threads    threads that wait for a store, so that coroutines need not
     handle           an item that was enqueued: its result, its end
     bulk_enqueue     many items, few transactions
     views            items as they are shown

@@ -1,9 +1,12 @@
 """A handle: an item that was enqueued, wherever it is by now. Ask after it, wait for it, take it back."""
 
+import asyncio
+import math
 from collections.abc import Callable
 from typing import Any, Protocol
 
 from fairlead.explanation import Explanation
+from fairlead.store_threads import AwaitableCalls
 from fairlead.zones.durations import Duration, duration_us
 from fairlead.zones.engines import Clock
 from fairlead.zones.engines.api.lost_watch import watch_error
@@ -12,7 +15,6 @@ from fairlead.zones.layout import Tenant
 from fairlead.zones.queue.items import EnqueueStatus
 from fairlead.zones.queue.results import Failed, NotKept, Pending, Returned, ending
 from fairlead.zones.shard import Shard
-from fairlead.zones.transaction_runner import Attempt
 
 POLL_US_MIN, POLL_US_MAX = 1_000, 20_000  # How soon a change is seen, at first, and of an item that takes its time.
 UNWATCHED_POLL_US = 500_000  # How often the store is asked where it gives no watch, such as the 10,001st of a client.
@@ -60,6 +62,11 @@ class ItemDatabase(Protocol):
         """Return the tenant's shard, opened."""
         ...
 
+    @property
+    def calls(self) -> AwaitableCalls:
+        """Return how coroutines wait for the shard."""
+        ...
+
     def cancel(self, item_id: bytes, *, zone: str) -> None:
         """See `TenantDatabase`."""
         ...
@@ -97,15 +104,11 @@ class Handle:
           ItemFailed: it failed for good.
           NoResult: it ended without, was cancelled, or its result is kept no more.
         """
-        shard, clock = self._database.shard, self._database.shard.clock
-        location = shard.layout.location(self._database.tenant, self.zone)
-        wait = _Wait(timeout, clock)
-
-        def body(attempt: Attempt) -> Returned | Pending | Failed | NotKept:
-            return ending(attempt.tr, location, self.item_id)
-
+        timeout_us = _checked_us(timeout)
+        shard = self._database.shard
+        wait = _Wait(timeout_us, shard.clock)
         while True:
-            found = shard.transact(body)
+            found = self._look()
             if not isinstance(found, Pending):
                 return self._answer(found)
             changed = _await_change(found.watch.is_ready, wait)
@@ -113,7 +116,39 @@ class Handle:
                 changed = wait.sleep(UNWATCHED_POLL_US)
             if not changed:
                 found.watch.cancel()
-                raise ResultPending(item=self.item_id.hex(), waited_s=timeout)
+                raise self._pending(timeout_us)
+
+    async def aresult(self, timeout: Duration | None = None) -> Any:  # noqa: ASYNC109 - as `result`
+        """Wait as `result` does, and let the event loop go on meanwhile. The event loop's clock measures the time.
+
+        A coroutine that is cancelled while it waits changes nothing: the item goes on, and can be asked again.
+
+        Raises:
+          BadArgument, ResultPending, ItemFailed, NoResult: see `result`.
+        """
+        timeout_us = _checked_us(timeout)
+        calls, loop = self._database.calls, asyncio.get_running_loop()
+        end_s = None if timeout_us is None else loop.time() + timeout_us / 1e6
+        while True:
+            found = await calls.run(self._look)
+            if not isinstance(found, Pending):
+                return self._answer(found)
+            try:
+                left_s = None if end_s is None else max(0, end_s - loop.time())
+                if not await calls.wait_for(found.watch, left_s):
+                    raise self._pending(timeout_us)
+                if watch_error(found.watch, self._database.shard.db.errors) is not None:
+                    await asyncio.sleep(min(UNWATCHED_POLL_US / 1e6, math.inf if left_s is None else left_s))
+            finally:
+                found.watch.cancel()
+
+    def _look(self) -> Returned | Pending | Failed | NotKept:
+        shard = self._database.shard
+        location = shard.layout.location(self._database.tenant, self.zone)
+        return shard.transact(lambda attempt: ending(attempt.tr, location, self.item_id))
+
+    def _pending(self, timeout_us: int | None) -> ResultPending:
+        return ResultPending(item=self.item_id.hex(), waited_s=None if timeout_us is None else timeout_us / 1e6)
 
     def cancel(self) -> None:
         """Take the item back: no worker takes it any more. If it runs, its handler is told within two seconds.
@@ -157,9 +192,9 @@ class EnqueuedHandle(Handle):
 class _Wait:
     """The time that is left of a wait, counted from look to look: the clock may be set back, or ahead, meanwhile."""
 
-    def __init__(self, timeout: Duration | None, clock: Clock) -> None:
+    def __init__(self, timeout_us: int | None, clock: Clock) -> None:
         self._clock = clock
-        self._left_us = None if timeout is None else duration_us("timeout", timeout, also=", or None")
+        self._left_us = timeout_us
         self._polled_us = clock.now_us()
 
     def sleep(self, duration_us: int) -> bool:
@@ -178,6 +213,10 @@ class _Wait:
         slept_us = self._polled_us - begun_us
         self._left_us -= slept_us if asked_us <= slept_us <= asked_us + CLOCK_JUMP_US else asked_us
         return True
+
+
+def _checked_us(timeout: Duration | None) -> int | None:
+    return None if timeout is None else duration_us("timeout", timeout, also=", or None")
 
 
 def _await_change(is_ready: Callable[[], bool], wait: _Wait) -> bool:

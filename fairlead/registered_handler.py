@@ -76,6 +76,12 @@ class RegisteredHandler(HasKind, Generic[P, R]):
         """
         return self._database_of(tenant).enqueue(self, payload, **options)
 
+    async def aenqueue(
+        self, tenant: TenantDatabase | Tenant | str, payload: Any = None, **options: Unpack[EnqueueOptions]
+    ) -> EnqueuedHandle:
+        """Enqueue one item as `enqueue` does, and let the event loop go on meanwhile; see `TenantDatabase.aenqueue`."""
+        return await self._database_of(tenant).aenqueue(self, payload, **options)
+
     def __getattr__(self, name: str) -> Any:
         """Return an attribute of the function."""
         if name.startswith("__") or "_function" not in self.__dict__:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from random import Random
 
+from fairlead.store_threads import AwaitableCalls, StoreThreads
 from fairlead.zones import engines
 from fairlead.zones.engines import Clock, Database, transact
 from fairlead.zones.errors import QueueError
@@ -56,6 +57,7 @@ class Shards(Mapping[str, Shard]):
 
     Attributes:
       must_exist: refuse a store that does not exist instead of making it; False at first.
+      calls: how coroutines wait for the stores.
       check_kind: called with the kind of each item that is enqueued; may refuse it. None: all are taken.
       tell_made: takes the sentence that a store was made, with its path. At first a warning in the log: a program that
         has not set up logging shows that on standard error.
@@ -78,6 +80,7 @@ class Shards(Mapping[str, Shard]):
         self.must_exist = False
         self.check_kind: Callable[[str], None] | None = None
         self.on_store_created: Callable[[str], None] = log.warning
+        self.calls: AwaitableCalls = StoreThreads()
         self._open: dict[str, Shard] = {}
         self._lock = ProcessLock()
 
@@ -136,6 +139,7 @@ class Shards(Mapping[str, Shard]):
             for shard in self._open.values():
                 shard.db.close()
             self._open.clear()
+        self.calls.close()
 
     def _opened(self, name: str, url: str) -> Shard:
         if self.must_exist and is_missing(url):
@@ -147,6 +151,7 @@ class Shards(Mapping[str, Shard]):
         shard = open_shard(
             name, db, clock=self._clock, random=self._random, settings=self._settings, part_count=self._part_count
         )
+        shard.run_blocking = self.calls.run
         if self.check_kind is not None:
             shard.check_kind = self.check_kind
         engine, _, place = url.partition(":")

@@ -1,6 +1,7 @@
 """A tenant as a user meets it: one logical database with its queue, wherever its shard is."""
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, TypeVar, Unpack
 
 from fairlead.actors.telemetry.enqueueing import Enqueueing
@@ -9,6 +10,7 @@ from fairlead.explanation import Explanation, explain_at
 from fairlead.handle import EnqueuedHandle, Handle
 from fairlead.operator import Operator
 from fairlead.shards import Shards
+from fairlead.store_threads import AwaitableCalls
 from fairlead.views import DeadLetterView, ItemView, dead_letter_view, item_view
 from fairlead.zones.errors import BadArgument, QueueError
 from fairlead.zones.layout import DEFAULT_ZONE, Tenant, check_name, item_id_of
@@ -19,7 +21,7 @@ from fairlead.zones.queue.queue_zone import LATER_THAN_ANY_US
 from fairlead.zones.records import DeadLetterRecord, ItemRecord, decode
 from fairlead.zones.reporting import audit_log
 from fairlead.zones.shard import Shard
-from fairlead.zones.tenant_transaction import ApplicationTransaction
+from fairlead.zones.tenant_transaction import ApplicationTransaction, check_plain
 from fairlead.zones.transaction_runner import Attempt
 
 T = TypeVar("T")
@@ -98,6 +100,38 @@ class TenantDatabase:
         item = new_item(kind, payload, **options)
         made = self.transact(lambda tr: tr.enqueue_item(item, zone=zone))
         return EnqueuedHandle(self, made.item_id, zone, made.status)
+
+    async def atransact(self, body: Callable[[ApplicationTransaction], T]) -> T:
+        """Run `body` as `transact` does, and let the event loop go on meanwhile.
+
+        `body` is a plain function, and runs in another thread. A coroutine that is cancelled while it waits does not
+        undo the transaction: one that has begun goes on, and may commit.
+
+        Raises:
+          BadArgument: `body` is an async function.
+          What `transact` raises.
+        """
+        check_plain(body)
+        return await self.calls.run(partial(self.transact, body))
+
+    async def aenqueue(
+        self,
+        kind: str | HasKind,
+        payload: Any = None,
+        *,
+        zone: str = DEFAULT_ZONE,
+        **options: Unpack[ItemOptions],
+    ) -> EnqueuedHandle:
+        """Enqueue one item as `enqueue` does, and let the event loop go on meanwhile; see `atransact`.
+
+        The payload is packed in another thread: do not change it before this returns.
+        """
+        return await self.calls.run(partial(self.enqueue, kind, payload, zone=zone, **options))
+
+    @property
+    def calls(self) -> AwaitableCalls:
+        """How coroutines wait for the tenant's store."""
+        return self._shards().calls
 
     def item(self, item_id: str | bytes, *, zone: str = DEFAULT_ZONE) -> Handle:
         """Return the handle of an item that was enqueued before, here or elsewhere. Nothing is read.

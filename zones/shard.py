@@ -4,9 +4,9 @@ A shard is made once, with an id and a number of parts that never change. Its us
 they pass when they open it.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from random import Random
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from fairlead.zones import transaction_runner
 from fairlead.zones.engines import RETRIES_MAX, Clock, Database, Transaction
@@ -26,6 +26,14 @@ OLD_KEYS = "its keys lie where an older version looks for them: back it up with 
 DEFAULT_PART_COUNT = 16  # Enough for sixteen consumers to scan apart; a peek of an empty part costs 10 µs.
 
 
+class RunBlocking(Protocol):
+    """Runs a call that blocks, and returns what it returns, for a coroutine that awaits it."""
+
+    def __call__(self, call: Callable[[], T], /) -> Awaitable[T]:
+        """Run the call; raise what it raises."""
+        ...
+
+
 class Shard:
     """An open shard. Safe to use from many threads; each process opens its own.
 
@@ -33,6 +41,7 @@ class Shard:
       made: whether this call of `open_shard` made the shard; False: it existed.
       check_kind: called with the kind of each item that a transaction of this shard's tenants enqueues; may refuse it
         by an error.
+      run_blocking: runs a blocking call for a coroutine that awaits it; by default, on the thread of the coroutine.
     """
 
     def __init__(
@@ -45,6 +54,7 @@ class Shard:
         self.random = random
         self.made = made
         self.check_kind: Callable[[str], None] = _accept_any_kind
+        self.run_blocking: RunBlocking = _run_here
 
     def transact(
         self,
@@ -85,6 +95,10 @@ class Shard:
     def zone(self, tenant: Tenant, name: str = DEFAULT_ZONE) -> QueueZone:
         """Return a queue zone of `tenant`; it need not exist."""
         return QueueZone(self.layout, tenant, name)
+
+
+async def _run_here(call: Callable[[], T], /) -> T:
+    return call()
 
 
 def _accept_any_kind(kind: str) -> None:

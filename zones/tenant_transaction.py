@@ -8,7 +8,8 @@ Each attempt that writes needs a receipt (`fairlead.zones.transaction_runner`): 
 transaction is applied once, whatever it writes.
 """
 
-from collections.abc import Iterator
+import inspect
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol, Unpack
 
 from fairlead.zones import tuples
@@ -172,6 +173,16 @@ class TenantTransaction:
         except (ValueError, AttributeError) as error:  # AttributeError: a Versionstamp, without the client library
             raise BadArgument(argument="key", value=key, allowed="a tuple of data", reason=str(error)) from None
         return packed
+
+
+def check_plain(body: Callable[..., Any]) -> None:
+    """Refuse an async function as the body of a transaction: it would run nothing, and commit nothing.
+
+    Raises:
+      BadArgument: see there.
+    """
+    if inspect.iscoroutinefunction(body):
+        raise BadArgument(argument="body", value=body.__qualname__, allowed="a plain function of a transaction")
 
 
 class ApplicationTransaction(TenantTransaction):

@@ -1,6 +1,7 @@
 """A job: one attempt at an item, as its handler sees it."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from fairlead.actors.messages import ItemRef
@@ -10,7 +11,7 @@ from fairlead.zones.queue.items import unpack_payload
 from fairlead.zones.queue.progress import NOTE_CHARS_MAX
 from fairlead.zones.records import ItemRecord, Progress
 from fairlead.zones.shard import Shard
-from fairlead.zones.tenant_transaction import TenantTransaction
+from fairlead.zones.tenant_transaction import TenantTransaction, check_plain
 from fairlead.zones.transaction_runner import Attempt
 
 STUCK_US = 5_000_000  # A handler that runs on for so long after it was cancelled ignores the cancellation.
@@ -134,6 +135,21 @@ class Job:
             result, completes = shard.transact(run)
         self.completed = self.completed or completes
         return result
+
+    async def atransact(self, body: Callable[[TenantTransaction], T]) -> T:
+        """Run `body` as `transact` does, for an `async def` handler: the event loop goes on meanwhile.
+
+        `body` is a plain function, and runs in another thread. A coroutine that is cancelled while it waits does not
+        undo the transaction: one that has begun may still commit, and then completes the item if it says so.
+
+        Raises:
+          BadArgument: `body` is an async function.
+          NoStoreHere: see `transact`.
+        """
+        check_plain(body)
+        if self._shard is None:
+            raise NoStoreHere(kind=self.kind)
+        return await self._shard.run_blocking(partial(self.transact, body))
 
     def complete_in(self, tr: TenantTransaction, *, result: Any = None) -> None:
         """Complete the item in a transaction of the handler's own, as the last operation in it.

@@ -1,20 +1,25 @@
 """An application as the simulator takes it: what it handles, requests and checks, and a way to lend it a machine."""
 
+import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial, update_wrapper
 from random import Random
+from typing import TypeVar
 
 from fairlead.actors.handlers import Registry
 from fairlead.app import App
 from fairlead.app_simulation.machine import Machine, stdlib_patched, use_machine
 from fairlead.loading import load_app
 from fairlead.shards import Shards
+from fairlead.store_threads import POLL_S_MAX, Watchable
 from fairlead.zones.engines import Database, StoreError
 from fairlead.zones.errors import QueueError
 from fairlead.zones.layout import Tenant
 from fairlead.zones.queue.periodic import Period
 from fairlead.zones.shard import Shard
+
+T = TypeVar("T")
 
 
 class NothingToSimulate(QueueError):
@@ -107,6 +112,27 @@ def simulated_app(reference: str) -> SimulatedApp:
     return SimulatedApp(app)
 
 
+class _CallsHere:
+    """How coroutines of a simulated process wait for stores: on their event loop; virtual time needs no thread."""
+
+    async def run(self, call: Callable[[], T], /) -> T:
+        """See `AwaitableCalls`."""
+        return call()
+
+    async def wait_for(self, watch: Watchable, timeout_s: float | None) -> bool:
+        """See `AwaitableCalls`."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not watch.is_ready():  # noqa: ASYNC110 - nobody in this world would set an event
+                    await asyncio.sleep(POLL_S_MAX)
+        except TimeoutError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """See `AwaitableCalls`."""
+
+
 class _MachineShards(Shards):
     """The shards of whichever simulated process asks."""
 
@@ -117,6 +143,7 @@ class _MachineShards(Shards):
             urls, clock=machine, random=machine.random, settings=config.zones, part_count=config.part_count
         )
         self._machine = machine
+        self.calls = _CallsHere()
 
     def __getitem__(self, name: str) -> Shard:
         """See `Shards`."""
