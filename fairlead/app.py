@@ -133,11 +133,10 @@ class App:
     def handler(self, kind: str, **options: Unpack[HandlerOptions]) -> HandlerDecorator:
         """Make the decorated function the handler of `kind`: a plain, async, or Ray remote function of a `Job`.
 
-            @app.handler("receipt", timeout=30)
-            def send_receipt(job):
+            @app.handler("invoice", timeout=30)
+            def send_invoice(job):
                 print(job.tenant, job.payload)
-
-            send_receipt.enqueue("shop/alice", {"order": 7}, delay=60)
+            send_invoice.enqueue("shop/alice", {"order": 7}, delay=60)
 
         The decorated function becomes a `RegisteredHandler`, which can still be called.
 

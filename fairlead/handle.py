@@ -108,7 +108,7 @@ class Handle:
         shard = self._database.shard
         wait = _Wait(timeout_us, shard.clock)
         while True:
-            found = self._look()
+            found = self._read_ending()
             if not isinstance(found, Pending):
                 return self._answer(found)
             changed = _await_change(found.watch.is_ready, wait)
@@ -130,7 +130,7 @@ class Handle:
         calls, loop = self._database.calls, asyncio.get_running_loop()
         end_s = None if timeout_us is None else loop.time() + timeout_us / 1e6
         while True:
-            found = await calls.run(self._look)
+            found = await calls.run(self._read_ending)
             if not isinstance(found, Pending):
                 return self._answer(found)
             try:
@@ -142,7 +142,7 @@ class Handle:
             finally:
                 found.watch.cancel()
 
-    def _look(self) -> Returned | Pending | Failed | NotKept:
+    def _read_ending(self) -> Returned | Pending | Failed | NotKept:
         shard = self._database.shard
         location = shard.layout.location(self._database.tenant, self.zone)
         return shard.transact(lambda attempt: ending(attempt.tr, location, self.item_id))

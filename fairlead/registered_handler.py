@@ -7,15 +7,13 @@ print(job.tenant, job.payload)
 send_receipt.enqueue("shop/alice", {"order": 7})
 """
 
-import importlib
 import inspect
 import sys
 from collections.abc import Callable
 from functools import update_wrapper
 from typing import Any, Generic, ParamSpec, TypeVar, Unpack
 
-import cloudpickle
-
+from fairlead.actors.execution.submitted_handlers import travels_by_value
 from fairlead.actors.handlers import HandlerOptions, describe
 from fairlead.handle import EnqueuedHandle
 from fairlead.tenant_database import TenantDatabase
@@ -88,11 +86,10 @@ class RegisteredHandler(HasKind, Generic[P, R]):
             raise AttributeError(name)
         return getattr(self._function, name)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        module, name = self.__module__, getattr(self, "__qualname__", "")
-        by_value = module == "__main__" or module in cloudpickle.list_registry_pickle_by_value()
-        if not by_value and _named(sys.modules.get(module), name) is self:
-            return _handler_named, (module, name)
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        name = str(getattr(self, "__qualname__", ""))
+        if not travels_by_value(self.__module__) and _named(sys.modules.get(self.__module__), name) is self:
+            return name  # of a global of its module
         return type(self), (self._function, self.kind, self.options)
 
     def __repr__(self) -> str:
@@ -102,11 +99,6 @@ class RegisteredHandler(HasKind, Generic[P, R]):
 def function_of(function: Any) -> Any:
     """Return the function of a registered handler; anything else as it is."""
     return function._function if isinstance(function, RegisteredHandler) else function
-
-
-def _handler_named(module: str, name: str) -> Any:
-    """Return a handler by its module and its name there."""
-    return _named(importlib.import_module(module), name)
 
 
 def _named(module: Any, name: str) -> Any:

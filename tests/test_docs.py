@@ -11,6 +11,7 @@ import click
 import pytest
 
 from fairlead.cli import main
+from fairlead.cli.arguments import tenants_spelled_out
 from tests.style.sources import ROOT
 
 PROJECT_PAGES = [ROOT / f"{name}.md" for name in ("README", "ARCHITECTURE", "CHANGELOG", "CONTRIBUTING", "SECURITY")]
@@ -52,7 +53,7 @@ def wrong(command: str) -> str | None:
             return "no such command"
         named = named.commands[args.pop(0)]
     try:
-        named.make_context(named.name, args, resilient_parsing=False)
+        named.make_context(named.name, tenants_spelled_out(args), resilient_parsing=False)
     except click.exceptions.Exit:
         return None
     except click.UsageError as error:

@@ -74,6 +74,11 @@ def pack_handler(kind: str, function: Callable[..., Any] | RemoteFunction, **opt
             cloudpickle.unregister_pickle_by_value(module)
 
 
+def travels_by_value(module: str) -> bool:
+    """Say whether what a module defines is pickled by value now: a program's main module, or that of `pack_handler`."""
+    return module == "__main__" or module in cloudpickle.list_registry_pickle_by_value()
+
+
 def signature(key: bytes, kind: str, version: int, code: bytes) -> bytes:
     """Return the HMAC-SHA256 of a handler under `key`; empty without a key: no fleet loads such a handler."""
     if not key:

@@ -200,7 +200,7 @@ def store(tmp_path: Path) -> str:
 @pytest.mark.parametrize(
     ("scope", "said"),
     [
-        (["--tenant", "shop", "alice"], "tenant shop/alice"),
+        (["--tenant", "shop/alice"], "tenant shop/alice"),
         (["--kind", "mail"], "kind mail"),
         (["--shard", "main"], "shard main"),
     ],
