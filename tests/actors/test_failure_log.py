@@ -145,7 +145,9 @@ def test_the_hook_gets_the_timeout_of_a_handler_that_returns_when_it_is_cancelle
 
     seen: list[str] = []
     hook = lambda job, error: seen.append(type(error).__name__)  # noqa: E731
-    assert run_with_hook(stage, returns_when_cancelled, hook, timeout=0.5, retry=Retry(attempts=1))["dead_lettered"] == 1
+    assert (
+        run_with_hook(stage, returns_when_cancelled, hook, timeout=0.5, retry=Retry(attempts=1))["dead_lettered"] == 1
+    )
     stage.pass_ms(100)
     assert seen == ["JobTimeout"]
 
