@@ -37,7 +37,7 @@ from fairlead.zones.queue.items import LeasedItem
 from fairlead.zones.queue.periodic import Period, last_tick_us, periods_of, tick_op
 from fairlead.zones.shard import Shard
 from fairlead.zones.top_level.pointers import PointerRef, earliest_vesting_us, scan
-from fairlead.zones.top_level.process_pointers import DequeueParams, PointerOutcome, PointerResult, process_all
+from fairlead.zones.top_level.process_pointers import DequeueParams, PointerOutcome, PointerResult, process_pointers
 from fairlead.zones.transaction_runner import Attempt
 
 POINTERS_MAX = 1_000  # Of one part, in one round.
@@ -191,7 +191,7 @@ class _Drain:
             )
             rules = read_policies(attempt.tr)
             capacity = Capacity(1, dict.fromkeys(self._registry.handlers, UNLIMITED), observed=rules.kinds)
-            return process_all(attempt.tr, shard.layout, [ref], capacity, params, rules)[0]
+            return process_pointers(attempt.tr, shard.layout, [ref], capacity, params, rules)[0]
 
         return shard.transact(body)
 

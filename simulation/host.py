@@ -31,8 +31,8 @@ LOOPS = frozenset(
         "completer",
         "lease keeper",
         "worker status",
-        "freeing",
-        "hearing",
+        "reclaim",
+        "policy refresh",
         "quotas",
     )
 )

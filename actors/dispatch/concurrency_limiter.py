@@ -6,7 +6,8 @@ Between two of its rounds a manager spends what it has, without asking anybody.
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -171,6 +172,13 @@ class ConcurrencyLimiter:
             probe("a kind is met beyond its quota")
             quota.unmet += 1
             self._due.notify_all()
+
+    def spend_all(self, kinds: Iterable[str], skipped: Sequence[Collection[str]]) -> None:
+        """Note the kinds of the items that were taken, one by one, and those of which more were met."""
+        if self.limited:
+            taken = Counter(kinds)
+            for kind in self.limited:
+                self.spend(kind, taken[kind], more=any(kind in some for some in skipped))
 
     def stop(self) -> None:
         """End the loop; what is held lapses."""

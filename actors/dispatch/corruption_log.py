@@ -25,7 +25,7 @@ class CorruptionLog:
     def note(self, shard_name: str, result: PointerResult) -> None:
         """Tell of what a visit could not read, unless as much has been told of that queue."""
         location = result.location
-        if location is not None and self._is_news(result.ref, result.unreadable):
+        if result.unreadable and location is not None and self._is_news(result.ref, result.unreadable):
             log.warning(
                 "shard %s: %d records of %s/%s, zone %s, cannot be read, and are passed over: they are damaged, or of a"
                 " newer version; fairlead check tells",

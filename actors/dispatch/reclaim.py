@@ -11,7 +11,7 @@ workers of which all are dead by then is given back: it has not been sent to any
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
-from fairlead.actors.dispatch.worker_pool import Member, OrphanedItems
+from fairlead.actors.dispatch.pool_member import Member, OrphanedItems
 from fairlead.actors.execution import acknowledgement
 from fairlead.actors.execution.in_flight import by_shard
 from fairlead.actors.execution.zone_by_zone import zone_by_zone

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from fairlead.actors.messages import CARRIED_BYTES_MAX, ItemRef, ServeReply
+from fairlead.actors.messages import CARRIED_BYTES_MAX, ItemRef, ScanInfo, ServeReply
 from fairlead.actors.runtime.safe_text import escaped
 from fairlead.actors.telemetry.counters import Counters
 from fairlead.actors.telemetry.metrics import (
@@ -19,6 +19,7 @@ from fairlead.actors.telemetry.metrics import (
     OPERATION,
     POINTER_LATENCY,
 )
+from fairlead.actors.telemetry.spans import Spans
 from fairlead.actors.telemetry.traces import is_sampled
 from fairlead.zones.layout import Tenant
 from fairlead.zones.queue.dequeue_plan import Capacity, Reservation
@@ -121,6 +122,14 @@ class ServeResult:
         for metric, kinds in ((EXPIRED, self.expired), (DEAD_LETTERED, self.dead_letters)):
             for kind, count in kinds.items():
                 counters.add(metric, kind, count=count)
+
+    def record_span(self, spans: Spans | None, shard_name: str, scan: ScanInfo) -> None:
+        """Record the call as a span, if it leased items and spans are recorded."""
+        if spans is not None and self.counts["items"]:
+            spans.serve(
+                shard_name, traces=self.traces, items=self.counts["items"], began_us=self.began_us,
+                ended_us=self.ended_us, scan=scan.trace, failed_by=self.failed_by,
+            )  # fmt: skip
 
     def reply(self, *, capacity: int) -> ServeReply:
         """Return what the scanner is told."""

@@ -1,161 +1,94 @@
-"""A manager's workers: how much room each has, of which kinds, from their last reports; and the calls to them.
+"""A manager's workers: how much capacity they have, what of it is reserved, and the calls to them.
 
-A report says what a worker held when it was written; what was sent since and not yet answered is added. A worker
-that died is counted out until it answers again. What it was sent lately is remembered for `freeing`: each item is sent
-to one life of a worker, and no other takes it, so once that life has ended nobody runs it.
+A report states what a worker held when it was written. Items that were sent later, and not yet answered, are added. A
+worker that died has no capacity until it answers again.
 """
 
 import logging
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
 from typing import NamedTuple
 
+from fairlead.actors.dispatch.concurrency_limiter import ConcurrencyLimiter, Usage
+from fairlead.actors.dispatch.pool_member import Member
 from fairlead.actors.messages import ItemRef, Report
 from fairlead.actors.runtime.host import Condition, Lock, Remote, note_failed_call
-from fairlead.zones.probes import probe
+from fairlead.zones.queue.dequeue_plan import UNLIMITED, Capacity
 
 log = logging.getLogger("fairlead.manager")
 
-# Items that are remembered of what a worker was sent, the last ones: as many as it can hold, with a thousand slots and
-# its reserve.
-SENT_MAX = 2_000
-
-OrphanedItems = list[ItemRef]  # What one life of a worker was sent lately, and may have held when it ended.
-
-
-@dataclass(slots=True)
-class Member:
-    """One worker, as its manager sees it."""
-
-    report: Report | None = None  # None: not heard of yet, or dead
-    answered: bool = False  # it answered once, or is known to have died
-    on_the_way: int = 0
-    kinds_on_the_way: Counter[str] = field(default_factory=Counter)
-    incarnation: bytes = b""  # the one that was heard of last, see `Host.incarnation`
-    sent: deque[Sequence[ItemRef]] = field(default_factory=deque)  # what this life was sent lately
-    sent_count: int = 0
-    earlier: dict[bytes, OrphanedItems] = field(default_factory=dict)  # and what those before it had
-    asked: bool = False  # a question for progress is out
-
-    @property
-    def capacity(self) -> int:
-        """How many items it can take."""
-        if self.report is None:
-            return 0
-        return max(0, self.report.in_flight_limit - self.report.held - self.on_the_way)
-
-    def send(self, refs: Sequence[ItemRef]) -> bytes:
-        """Note that items are on their way to it, which is not known to be dead, and return for which of its lives."""
-        self.on_the_way += len(refs)
-        self.kinds_on_the_way.update(ref.kind for ref in refs)
-        self.sent.append(refs)
-        self.sent_count += len(refs)
-        while self.sent_count - len(self.sent[0]) >= SENT_MAX:
-            self.sent_count -= len(self.sent.popleft())
-        return self.incarnation
-
-    def arrive(self, refs: Sequence[ItemRef], report: Report | None) -> None:
-        """Note the answer to `send`; None: it died."""
-        if report is None:
-            probe("a worker dies with items on their way to it")
-        self.on_the_way -= len(refs)
-        self.kinds_on_the_way.subtract(ref.kind for ref in refs)
-        self.update(report)
-
-    def update(self, report: Report | None) -> None:
-        """Take the newer of two reports: answers to calls side by side may come out of order. None: it died.
-
-        Between two items that leave, a worker only gets fuller.
-        """
-        self.answered = True
-        known = self.report
-        if report is not None and report.incarnation != self.incarnation:
-            self._begin_incarnation(report.incarnation)
-        if (
-            report is None
-            or known is None
-            or report.incarnation != known.incarnation
-            or (report.progress, report.held) >= (known.progress, known.held)
-        ):
-            self.report = report
-        else:
-            probe("an older report of a worker comes after a newer one")
-
-    @property
-    def incarnations(self) -> list[bytes]:
-        """The lives that were sent something, as far as it is not known what became of it."""
-        return [*self.earlier, self.incarnation] if self.sent else list(self.earlier)
-
-    def take_orphans(self, ended: Mapping[bytes, bool]) -> list[OrphanedItems]:
-        """Return what lives that have ended were sent; what one before the last was is forgotten if it has not.
-
-        One whose present life has ended is dead, though no call to it has failed yet: it is given nothing more.
-        `ended`: of the lives that were looked at, whether they have.
-        """
-        if self.report is not None and ended.get(self.report.incarnation):
-            self.report = None
-        if ended.get(self.incarnation):
-            self._begin_incarnation(b"")
-        earlier = self.earlier
-        self.earlier = {incarnation: refs for incarnation, refs in earlier.items() if incarnation not in ended}
-        return [refs for incarnation, refs in earlier.items() if ended.get(incarnation)]
-
-    def _begin_incarnation(self, incarnation: bytes) -> None:
-        if self.sent:
-            self.earlier[self.incarnation] = list(chain.from_iterable(self.sent))
-            self.sent.clear()
-            self.sent_count = 0
-        self.incarnation = incarnation
-
 
 class Assignment(NamedTuple):
-    """Items for one worker, and for which of its lives."""
+    """Items for one worker, and for which of its incarnations."""
 
     worker: int
     refs: Sequence[ItemRef]
     incarnation: bytes
 
 
+class ReservedCapacity(NamedTuple):
+    """What one call may take.
+
+    `limited`: how much of it is reserved to this call alone, by kinds with limits. `in_flight_limit`: how many items
+    the living workers want to hold at once.
+    """
+
+    capacity: Capacity
+    limited: Mapping[str, int]
+    poison_candidates: int
+    in_flight_limit: int
+
+
 class WorkerPool:
     """The workers of one manager. `lock`: the manager's, held by whoever calls anything but `place`.
 
     Args:
-      isolated: the worker that takes suspects, and nothing else, if this manager has it. It may not have been started.
+      isolated: the worker that takes poison candidates, and nothing else, if this manager has it. It may not have been
+        started.
+      limits: the manager's share of each handler's `max_running`, by kind; None: no limit.
       changed: notified with every answer.
 
     Attributes:
       members: all of them, the isolated one last.
-      met_suspects: whether there has been use for the isolated worker.
+      met_poison_candidates: whether there has been use for the isolated worker.
     """
 
     def __init__(
-        self, workers: Sequence[Remote], lock: Lock, changed: Condition, *, isolated: Remote | None = None
+        self,
+        workers: Sequence[Remote],
+        lock: Lock,
+        changed: Condition,
+        *,
+        limits: Mapping[str, int | None],
+        isolated: Remote | None = None,
     ) -> None:
         self._workers = [*workers, *([] if isolated is None else [isolated])]
         self.members = [Member() for _ in self._workers]
         self.met_poison_candidates = False
         self._regular = self.members[: len(workers)]  # those that run items beside others
         self._isolated = self.members[-1] if isolated is not None else None
+        self._limits = limits
+        self._limited = frozenset(kind for kind, limit in limits.items() if limit is not None)
+        self._reserved: Counter[str] = Counter()  # how many items of limited kinds the calls under way may take
+        self._reserved_poison_candidates = 0
         self._lock = lock
         self._changed = changed
 
     @property
     def capacity(self) -> int:
-        """How many items the workers can take, suspects apart."""
+        """How many items the workers can take, poison candidates apart."""
         return sum(member.capacity for member in self._regular)
 
     @property
-    def poison_candidate_capacity(self) -> int:
-        """How many suspects can be taken: one, if the isolated worker is known to live and has none."""
-        return 0 if self._isolated is None else min(1, self._isolated.capacity)
+    def in_flight_limit(self) -> int:
+        """How many items the living workers want to hold at once, poison candidates apart."""
+        return sum(member.report.in_flight_limit for member in self._regular if member.report is not None)
 
     @property
-    def in_flight_limit(self) -> int:
-        """How many items the living workers want to hold at once, suspects apart."""
-        return sum(member.report.in_flight_limit for member in self._regular if member.report is not None)
+    def poison_candidate_capacity(self) -> int:
+        """How many poison candidates can be taken: one, if the isolated worker is known to live and has none."""
+        return 0 if self._isolated is None else min(1, self._isolated.capacity)
 
     @property
     def on_the_way(self) -> int:
@@ -163,14 +96,46 @@ class WorkerPool:
         return sum(member.on_the_way for member in self.members)
 
     @property
+    def has_limits(self) -> bool:
+        """Whether a handler has a `max_running`."""
+        return bool(self._limited)
+
+    def reserve(self, limiter: ConcurrencyLimiter) -> ReservedCapacity:
+        """Return the capacity for one call, until `release`.
+
+        The capacity for kinds with limits is granted to one call alone: two concurrent calls that share it would
+        exceed the limit. Of other kinds too many items only cost a wait in the worker.
+        """
+        kinds = capacity_for_kinds(self.members, self._limits, UNLIMITED)
+        for kind in limiter.limited & kinds.keys():
+            kinds[kind] = min(kinds[kind], limiter.available(kind))
+        counted = kinds.keys() & (limiter.limited | self._limited)
+        limited = {kind: max(0, kinds[kind] - self._reserved[kind]) for kind in counted}
+        self._reserved.update(limited)
+        poison_candidates = max(0, self.poison_candidate_capacity - self._reserved_poison_candidates)
+        self._reserved_poison_candidates += poison_candidates
+        capacity = Capacity(self.capacity, {**kinds, **limited}, limiter.observed, poison_candidates=poison_candidates)
+        return ReservedCapacity(capacity, limited, poison_candidates, self.in_flight_limit)
+
+    def release(self, reserved: ReservedCapacity) -> None:
+        """Note that the call has ended: what it took is on its way."""
+        self._reserved.subtract(reserved.limited)
+        self._reserved_poison_candidates -= reserved.poison_candidates
+
+    def usage(self, kind: str) -> Usage:
+        """Return what is used of a kind, and ask the workers, so that their next reports are new."""
+        self.ask_the_living()
+        return Usage(held_of_kind(self.members, kind), self._reserved[kind])
+
     def runs_something(self) -> bool:
-        """Whether a worker held anything when it was heard of last, or is being sent something."""
+        """Return whether a worker held anything by its last report, or is being sent something; ask the workers."""
+        self.ask_the_living()
         return any(member.on_the_way or (member.report and member.report.held) for member in self.members)
 
     def assign(self, refs: Sequence[ItemRef]) -> tuple[list[Assignment], list[ItemRef]]:
-        """Deal items to the workers, for `place`; return also those that no worker gets, because it has died.
+        """Assign items to the workers, for `place`; return also those that no worker gets, because it has died.
 
-        Suspects are the isolated worker's, all others the others'.
+        Poison candidates go to the isolated worker, all other items to the others.
         """
         poison_candidates = [ref for ref in refs if ref.alone]
         together = [ref for ref in refs if not ref.alone] if poison_candidates else refs
@@ -190,7 +155,7 @@ class WorkerPool:
         ], unassigned
 
     def place(self, assignments: Sequence[Assignment]) -> None:
-        """Send what was dealt."""
+        """Send what was assigned."""
         for assignment in assignments:
             self._workers[assignment.worker].call(
                 "place", assignment.refs, assignment.incarnation, done=partial(self._placed, assignment)
@@ -202,18 +167,18 @@ class WorkerPool:
             self._ask(number)
 
     def ask_the_isolated(self) -> None:
-        """Ask the isolated worker, if there is use for it and it lives: a suspect may wait for what it runs."""
+        """Ask the isolated worker, if there is use for it and it lives: a poison candidate may wait for its item."""
         if self.met_poison_candidates and self._isolated is not None and self._isolated.report is not None:
             self._ask(len(self.members) - 1)
 
     def ask_the_living(self) -> None:
-        """Ask those that are not known to be dead: the dead answer at once, again and again."""
+        """Ask those that are not known to be dead: a call to a dead worker fails at once, again and again."""
         for number, member in enumerate(self.members):
             if member.report is not None:
                 self._ask(number)
 
     def ask_the_dead(self) -> None:
-        """Ask those that are dead, or have not been heard of, whether they are there by now."""
+        """Ask those that are dead, or have not reported, whether they live by now."""
         for number, member in enumerate(self.members):
             if member.report is None:
                 self._ask(number)
@@ -243,9 +208,9 @@ class WorkerPool:
 
 
 def capacity_for_kinds(members: Sequence[Member], limits: Mapping[str, int | None], unlimited: int) -> dict[str, int]:
-    """Return how many more items of each kind may be given to the crew now, within the kinds' `max_running`.
+    """Return how many more items of each kind the workers may get now, within the kinds' `max_running`.
 
-    As long as a worker has not been heard of, nobody knows what it runs: then no more of a kind that has a limit.
+    As long as a worker has not reported, what it runs is unknown: then none of a kind that has a limit.
     """
     left = {}
     for kind, limit in limits.items():
@@ -255,7 +220,7 @@ def capacity_for_kinds(members: Sequence[Member], limits: Mapping[str, int | Non
 
 
 def held_of_kind(members: Sequence[Member], kind: str) -> int | None:
-    """Return how many items of a kind the crew holds, those on their way included; None: nobody knows."""
+    """Return how many items of a kind the workers hold, those on their way included; None: unknown."""
     if not all(member.answered for member in members):
         return None
     held = sum(member.report.kinds.get(kind, 0) for member in members if member.report)
@@ -269,19 +234,19 @@ def share_of(limit: int | None, *, index: int, count: int) -> int | None:
     return limit // count + (1 if index < limit % count else 0)
 
 
-def assign(refs: Sequence[ItemRef], rooms: Sequence[int | None]) -> list[list[ItemRef]]:
-    """Deal items to workers by their rooms, in order, and as many as evens out what each can still take.
+def assign(refs: Sequence[ItemRef], capacities: Sequence[int | None]) -> list[list[ItemRef]]:
+    """Assign items to workers in order, so many to each that their remaining capacities become equal.
 
-    `rooms`: None for a worker that is dead; it gets nothing, and another may get more than it has room for: what waits
-    there too long goes back to the queue. If all are dead nobody gets anything. Each worker gets a stretch, so a
-    queue's items stay together, and are completed together.
+    `capacities`: None for a dead worker, which gets nothing. Then another may get more than it has capacity for; an
+    item that waits there too long returns to the queue. If all are dead no worker gets anything. Each worker gets
+    consecutive items, so a queue's items stay together, and are completed together.
     """
-    assignments: list[list[ItemRef]] = [[] for _ in rooms]
-    living = [number for number, capacity in enumerate(rooms) if capacity is not None]
+    assignments: list[list[ItemRef]] = [[] for _ in capacities]
+    living = [number for number, capacity in enumerate(capacities) if capacity is not None]
     if not living:
         return assignments
-    left = [capacity or 0 for capacity in rooms]
-    shares = [0] * len(rooms)
+    left = [capacity or 0 for capacity in capacities]
+    shares = [0] * len(capacities)
     for _ in refs:
         best = max(living, key=left.__getitem__)
         shares[best] += 1

@@ -4,14 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.actors.dispatch.worker_pool import (
-    SENT_MAX,
-    Member,
-    WorkerPool,
-    assign,
-    capacity_for_kinds,
-    share_of,
-)
+from fairlead.actors.dispatch.pool_member import SENT_MAX, Member
+from fairlead.actors.dispatch.worker_pool import WorkerPool, assign, capacity_for_kinds, share_of
 from fairlead.actors.messages import ItemRef
 from fairlead.actors.runtime.host import ActorDied
 from tests.actors.stage import Played, Stage, item_ref, report
@@ -193,7 +187,7 @@ def crew_of(stage: Stage, count: int) -> tuple[WorkerPool, list[Played]]:
     """Return a crew whose workers the test plays, each with room for ten once it has been heard of."""
     workers = [Played(stage.host) for _ in range(count)]
     lock = stage.host.lock()
-    return WorkerPool(workers, lock, stage.host.condition(lock)), workers
+    return WorkerPool(workers, lock, stage.host.condition(lock), limits={}), workers
 
 
 def test_what_is_dealt_to_a_worker_is_on_its_way_until_it_answers(stage: Stage) -> None:
@@ -246,7 +240,7 @@ def isolating_crew(stage: Stage) -> tuple[WorkerPool, Played, Played]:
     """Return a crew with a worker, which lives, and an isolated one, which nobody has heard of."""
     worker, isolated = Played(stage.host), Played(stage.host)
     lock = stage.host.lock()
-    crew = WorkerPool([worker], lock, stage.host.condition(lock), isolated=isolated)
+    crew = WorkerPool([worker], lock, stage.host.condition(lock), limits={}, isolated=isolated)
     crew.members[0].update(report(in_flight_limit=10))
     return crew, worker, isolated
 

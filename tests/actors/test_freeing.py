@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
+from fairlead.actors.dispatch.pool_member import Member, OrphanedItems
 from fairlead.actors.dispatch.reclaim import RECLAIM_S, Reclaimer, reclaim
-from fairlead.actors.dispatch.worker_pool import Member, OrphanedItems
 from fairlead.actors.runtime.periodic_task import PeriodicTask
 from tests.actors.stage import ALICE, BOB, LEASE_MS, SECOND, Stage, report
 
@@ -34,7 +34,7 @@ def watched(stage: Stage, left: OrphanedItems) -> PeriodicTask:
     member.send(left)
     lock = stage.host.lock()
     freeing = Reclaimer(stage.shards, [member], lock, stage.host.has_ended)
-    watch = PeriodicTask(stage.host, "freeing", lock, freeing.reclaim_orphans, pause_s=RECLAIM_S)
+    watch = PeriodicTask(stage.host, "reclaim", lock, freeing.reclaim_orphans, pause_s=RECLAIM_S)
     stage.do(watch.begin)
     return watch
 

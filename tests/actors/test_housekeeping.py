@@ -26,7 +26,7 @@ from fairlead.zones.records import HandlerRecord
 from fairlead.zones.reporting import completion_log, rollups
 from fairlead.zones.shard import Shard
 from fairlead.zones.top_level import sessions
-from fairlead.zones.top_level.process_pointers import DequeueParams, process_all
+from fairlead.zones.top_level.process_pointers import DequeueParams, process_pointers
 from fairlead.zones.top_level.sessions import LIVE_US, SessionRecord
 from tests.actors.stage import ALICE, LEASE_MS, MS, SECOND, SIGNING_KEY, Stage
 
@@ -389,7 +389,7 @@ def test_pointers_that_whoever_ended_a_pause_has_not_woken_are_woken_within_a_be
     transact(lambda attempt: policies.change_kind_policy(attempt.tr, "mail", now_us=attempt.now_us, paused=True))
     (ref,) = stage.pointers()
     terms = DequeueParams(stage.now_us, b"l" * 16, LEASE_MS * MS, 10, SECOND, SECOND)
-    transact(lambda attempt: process_all(attempt.tr, stage.shard.layout, [ref], Capacity(10, {"mail": 10}), terms))
+    transact(lambda attempt: process_pointers(attempt.tr, stage.shard.layout, [ref], Capacity(10, {"mail": 10}), terms))
     Keeping(stage)
     stage.pass_ms(2_000)
     assert stage.pointers() == []
@@ -409,7 +409,7 @@ def test_what_a_clock_that_was_ahead_put_to_sleep_is_woken_within_seconds(stage:
     transact = stage.shard.transact
     (ref,) = stage.pointers()
     terms = DequeueParams(stage.now_us, bytes(16), SECOND, 1, 1, 1)
-    transact(lambda attempt: process_all(attempt.tr, stage.shard.layout, [ref], Capacity(10, {"mail": 10}), terms))
+    transact(lambda attempt: process_pointers(attempt.tr, stage.shard.layout, [ref], Capacity(10, {"mail": 10}), terms))
     stage.clock.jump(0)
     assert stage.pointers() == []
     Keeping(stage)
@@ -435,7 +435,9 @@ def test_beside_many_that_may_sleep_for_long_those_that_oversleep_are_woken_in_s
     Keeping(stage)
     refs, layout = stage.pointers(), stage.shard.layout
     terms = DequeueParams(stage.now_us, bytes(16), SECOND, 1, 1, 1)
-    stage.shard.transact(lambda attempt: process_all(attempt.tr, layout, refs, Capacity(100, {"mail": 100}), terms))
+    stage.shard.transact(
+        lambda attempt: process_pointers(attempt.tr, layout, refs, Capacity(100, {"mail": 100}), terms)
+    )
     stage.pass_ms(2_000)
     stage.clock.jump(0)
     assert stage.pointers() == []

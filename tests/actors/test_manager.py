@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from fairlead.actors.dispatch.pointer_batches import PointerBatches
 from fairlead.actors.handlers import Registry, handler_of
 from fairlead.actors.manager import Manager
 from fairlead.actors.messages import VERSION_AGE_US_MAX, ItemRef, Report, ScanInfo, ServeReply
@@ -404,7 +405,7 @@ def test_a_call_that_fails_by_a_bug_gives_back_what_it_was_granted_of_a_limit(
         raise TypeError("planted")
 
     with monkeypatch.context() as planted:
-        planted.setattr("fairlead.actors.manager.process_all", broken)
+        planted.setattr("fairlead.actors.dispatch.pointer_batches.process_pointers", broken)
         with pytest.raises(TypeError, match="planted"):
             serve(stage, manager)
     assert serve(stage, manager).items == 1
@@ -422,16 +423,16 @@ def test_of_two_calls_side_by_side_one_alone_may_take_an_item_that_must_run_alon
     stage.do(manager.await_room)
     stage.pass_ms(10)
     first, second = stage.pointers()
-    visit = Manager._process_pointers
+    process = PointerBatches._transact
     rooms: list[int] = []
 
-    def overtaken(self: Manager, *args: Any) -> Any:
+    def overtaken(self: PointerBatches, *args: Any) -> Any:
         rooms.append(args[2].poison_candidates)
         if len(rooms) == 1:
             manager.serve("main", [second])
-        return visit(self, *args)
+        return process(self, *args)
 
-    monkeypatch.setattr(Manager, "_process_pointers", overtaken)
+    monkeypatch.setattr(PointerBatches, "_transact", overtaken)
     serve(stage, manager, [first])
     assert rooms == [1, 0]
     assert [len(sent) for sent in crew.sent] == [0, 1]
@@ -447,7 +448,7 @@ def test_it_leaves_no_more_pointers_to_others_than_its_scanner_can_pass_over(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before, what was beyond was visited in vain, thousands of times a second."""
-    monkeypatch.setattr("fairlead.actors.manager.DEFERRED_MAX", 1)
+    monkeypatch.setattr("fairlead.actors.dispatch.pointer_batches.DEFERRED_MAX", 1)
     sign = SessionRecord("there", 1, ["fax"], stage.now_us, stage.now_us)
     stage.shard.transact(lambda attempt: heartbeat(attempt.tr, b"another", sign))
     manager, _ = managed(stage, [10], pause_recheck_ms=2_000)

@@ -16,19 +16,19 @@ from tests.fairlead.shell import ROOT
 
 DYING = """
 import os, signal, sys, threading
-from fairlead.actors.manager import Manager
+from fairlead.actors.dispatch.pointer_batches import PointerBatches
 from fairlead import App, Config, ConsumerSettings, fleet
 from tests.rooted import enter_root
 
-def visit(manager, shard, *args):
+def conflict(batches, shard, *args):
     raise shard.db.errors[0](1020)  # as if another consumer were at the same pointer each time
 
-def die(manager, shard, ref, *args):
-    assert manager._lease(shard, ref)
+def die(batches, shard, ref, *args):
+    assert batches._lease(shard, ref)
     os.kill(os.getpid(), signal.SIGKILL)
 
 if {before_visit}:
-    Manager._process_pointers, Manager._process_leased_pointer = visit, die
+    PointerBatches._transact, PointerBatches._process_leased = conflict, die
 enter_root()
 settings = ConsumerSettings(workers=1, managers=1, slots=2, lease_ms=2_000, pointer_lease_ms=10_000)
 app = App(config=Config(shards={{"main": sys.argv[1]}}, consumer=settings))

@@ -22,7 +22,7 @@ from fairlead.zones.queue.queue_zone import QueueZone
 from fairlead.zones.records import OwnerRecord, encode
 from fairlead.zones.settings import ZoneSettings
 from fairlead.zones.top_level.pointers import PointerRef, read_for_insert, scan
-from fairlead.zones.top_level.process_pointers import PointerOutcome, lease, process_all
+from fairlead.zones.top_level.process_pointers import PointerOutcome, lease, process_pointers
 from tests.zones.colliding import Body, collides, commits
 from tests.zones.world import ANY, BOB, LEASE_US, MS, NOBODYS, SECOND, World
 
@@ -52,7 +52,7 @@ def processes(
     ref, terms = ref or world.ref(), world.terms(items_max=items_max)
 
     def body(tr: Any) -> None:
-        result = process_all(tr, world.layout, [ref], Capacity(100, ANY), terms)[0][0]
+        result = process_pointers(tr, world.layout, [ref], Capacity(100, ANY), terms)[0][0]
         assert result.outcome is found
 
     return body

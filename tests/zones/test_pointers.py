@@ -18,7 +18,7 @@ from fairlead.zones.queue.items import new_item
 from fairlead.zones.records import FORMAT, PointerRecord, encode
 from fairlead.zones.settings import WINDOW_KEYS, ZoneSettings
 from fairlead.zones.top_level.pointers import PointerRef, earliest_vesting_us, location_of, scan, scan_back
-from fairlead.zones.top_level.process_pointers import Deferred, PointerOutcome, lease, process_all
+from fairlead.zones.top_level.process_pointers import Deferred, PointerOutcome, lease, process_pointers
 from fairlead.zones.top_level.sessions import LIVE_US
 from tests.zones.world import ALICE, BOB, LEASE_US, MS, PAUSE_US, SECOND, THROTTLE_US, World
 
@@ -30,7 +30,7 @@ MAX_SLEEP_US = SETTINGS.max_sleep_ms * MS
 
 def visit_one(world: World, ref: PointerRef, **how: Any) -> Any:
     terms = world.terms(**how)
-    return world.run(lambda tr: process_all(tr, world.layout, [ref], Capacity(100, {"mail": 100}), terms)[0][0])
+    return world.run(lambda tr: process_pointers(tr, world.layout, [ref], Capacity(100, {"mail": 100}), terms)[0][0])
 
 
 # --- Made and woken by whoever enqueues ---
@@ -306,7 +306,7 @@ def test_a_visitor_that_has_left_enough_to_others_sends_the_next_to_sleep(world:
     world.enqueue("fax")
     terms = replace(world.terms(), may_defer=False)
     visit = world.run(
-        lambda tr: process_all(tr, world.layout, [world.ref()], Capacity(100, {"mail": 100}), terms)[0][0]
+        lambda tr: process_pointers(tr, world.layout, [world.ref()], Capacity(100, {"mail": 100}), terms)[0][0]
     )
     assert visit.deferred is None
     assert world.pointer_delay_us() == PAUSE_US
@@ -537,7 +537,7 @@ def test_many_zones_are_visited_in_one_transaction_and_share_one_room(world: Wor
 
     def body(tr: Any) -> list[Any]:
         capacity = Capacity(20, {"mail": 25})
-        return process_all(tr, world.layout, refs, capacity, terms)[0]
+        return process_pointers(tr, world.layout, refs, capacity, terms)[0]
 
     visits = world.run(body)
     assert [visit.outcome for visit in visits] == [PointerOutcome.SERVED] * 30

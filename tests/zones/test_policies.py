@@ -15,7 +15,7 @@ from fairlead.zones.policy.policies import NO_POLICIES, WAKE_MAX
 from fairlead.zones.queue.dequeue_plan import Capacity
 from fairlead.zones.records import FORMAT, KindPolicy, OwnerRecord, TenantPolicy, encode
 from fairlead.zones.top_level.pointers import PointerRef
-from fairlead.zones.top_level.process_pointers import PointerOutcome, PointerResult, process_all
+from fairlead.zones.top_level.process_pointers import PointerOutcome, PointerResult, process_pointers
 from tests.zones.colliding import collides
 from tests.zones.world import ALICE, ANY, BOB, PAUSE_US, SECOND, World
 
@@ -154,7 +154,7 @@ def test_a_pointer_that_falls_asleep_conflicts_with_a_concurrent_resume(world: W
     ref = world.ref()
 
     def dequeue(tr: Any) -> None:
-        process_all(tr, world.layout, [ref], Capacity(10, ANY), world.terms())
+        process_pointers(tr, world.layout, [ref], Capacity(10, ANY), world.terms())
 
     assert collides(
         world.db, lambda tr: policies.change_kind_policy(tr, "mail", now_us=world.now_us, paused=False), dequeue
@@ -166,7 +166,7 @@ def test_a_dequeue_without_paused_items_does_not_conflict_with_new_policies(worl
     ref = world.ref()
 
     def dequeue(tr: Any) -> None:
-        process_all(tr, world.layout, [ref], Capacity(10, ANY), world.terms())
+        process_pointers(tr, world.layout, [ref], Capacity(10, ANY), world.terms())
 
     assert not collides(
         world.db, lambda tr: policies.change_kind_policy(tr, "fax", now_us=world.now_us, paused=True), dequeue
@@ -206,7 +206,7 @@ def test_policies_are_read_again_only_when_they_have_changed(world: World) -> No
 
     def again(tr: Any) -> policies.Policies:
         refs: list[PointerRef] = []
-        return process_all(tr, world.layout, refs, Capacity(10, ANY), world.terms(), known)[1]
+        return process_pointers(tr, world.layout, refs, Capacity(10, ANY), world.terms(), known)[1]
 
     assert world.run(again) is known
     pause_kind(world, "index")
@@ -332,7 +332,7 @@ def test_a_pause_conflicts_with_a_concurrent_dequeue(world: World) -> None:
     ref = world.ref()
 
     def dequeue(tr: Any) -> None:
-        process_all(tr, world.layout, [ref], Capacity(10, ANY), world.terms())
+        process_pointers(tr, world.layout, [ref], Capacity(10, ANY), world.terms())
 
     def pause(tr: Any) -> None:
         policies.set_tenant_policy(tr, world.layout, ALICE, TenantPolicy(paused=True), now_us=world.now_us)

@@ -19,7 +19,7 @@ from fairlead.zones.queue.items import new_item
 from fairlead.zones.records import ItemRecord, decode
 from fairlead.zones.settings import ZoneSettings
 from fairlead.zones.top_level.pointers import scan
-from fairlead.zones.top_level.process_pointers import PointerOutcome, lease, process_all
+from fairlead.zones.top_level.process_pointers import PointerOutcome, lease, process_pointers
 from tests.clocks import ManualClock
 from tests.zones.counting import CountingTransaction
 from tests.zones.world import ALICE, ANY, LEASE_US, MS, SECOND, World
@@ -147,7 +147,7 @@ def process(
     ref, terms = ref or world.ref(), world.terms(items_max=items_max)
 
     def body(tr: Any) -> None:
-        assert process_all(tr, world.layout, [ref], Capacity(100, ANY), terms)[0][0].outcome is found
+        assert process_pointers(tr, world.layout, [ref], Capacity(100, ANY), terms)[0][0].outcome is found
 
     called = calls(world, body)
     assert called.pop("snapshot_get") == 1

@@ -15,7 +15,7 @@ from fairlead.zones.policy.tenant_limits import allowed_op
 from fairlead.zones.queue.dequeue_plan import Capacity
 from fairlead.zones.queue.items import new_item
 from fairlead.zones.records import TenantPolicy
-from fairlead.zones.top_level.process_pointers import PointerResult, process_all
+from fairlead.zones.top_level.process_pointers import PointerResult, process_pointers
 from tests.zones.colliding import collides
 from tests.zones.world import ALICE, BOB, LEASE_US, SECOND, THROTTLE_US, World
 
@@ -126,7 +126,7 @@ def test_a_paused_tenant_with_a_limit_keeps_the_limit(world: World) -> None:
 def a_dequeue(world: World) -> Callable[[Any], object]:
     """Return a dequeue from all vested zones."""
     refs, terms = world.scan(), world.terms()
-    return lambda tr: process_all(tr, world.layout, refs, Capacity(1_000, {"mail": 1_000}), terms)
+    return lambda tr: process_pointers(tr, world.layout, refs, Capacity(1_000, {"mail": 1_000}), terms)
 
 
 def extend(world: World, item_id: bytes) -> Callable[[Any], object]:
@@ -158,7 +158,7 @@ def test_a_lease_that_has_ended_and_is_extended_after_all_counts(world: World) -
     world.pass_us(LEASE_US)
     refs = [ref for ref in world.scan() if ref != world.ref()]
     terms = world.terms()
-    dequeue = lambda tr: process_all(tr, world.layout, refs, Capacity(1_000, {"mail": 1_000}), terms)  # noqa: E731
+    dequeue = lambda tr: process_pointers(tr, world.layout, refs, Capacity(1_000, {"mail": 1_000}), terms)  # noqa: E731
     assert collides(world.db, extend(world, one), dequeue)
 
 
@@ -181,7 +181,7 @@ def test_two_dequeues_of_two_zones_that_take_the_last_slot_conflict(world: World
 
     def dequeue(ref: Any) -> Callable[[Any], object]:
         terms = world.terms()
-        return lambda tr: process_all(tr, world.layout, [ref], Capacity(1_000, {"mail": 1_000}), terms)
+        return lambda tr: process_pointers(tr, world.layout, [ref], Capacity(1_000, {"mail": 1_000}), terms)
 
     assert collides(world.db, dequeue(one), dequeue(other))
 
@@ -194,5 +194,5 @@ def test_a_zone_without_work_leaves_the_tenants_allowance_to_zones_with_work(wor
     world.run(lambda tr: idle.complete(tr, item_id, now_us=world.now_us))
     refs = sorted(world.scan(), key=lambda ref: ref != world.ref(idle))
     terms = world.terms()
-    results, _ = world.run(lambda tr: process_all(tr, world.layout, refs, Capacity(1_000, {"mail": 1_000}), terms))
+    results, _ = world.run(lambda tr: process_pointers(tr, world.layout, refs, Capacity(1_000, {"mail": 1_000}), terms))
     assert [len(result.items) for result in results] == [0, 3]

@@ -10,7 +10,7 @@ from fairlead.zones.layout import Tenant
 from fairlead.zones.policy import policies
 from fairlead.zones.queue.dequeue_plan import Capacity
 from fairlead.zones.queue.items import new_item
-from fairlead.zones.top_level.process_pointers import DequeueParams, process_all
+from fairlead.zones.top_level.process_pointers import DequeueParams, process_pointers
 from tests.zones.world import ANY, SECOND, World
 
 
@@ -37,7 +37,7 @@ def shares(world: World, batches: int, *, capacity: int, pointers: int = 1_000, 
         refs = sorted(world.scan(), key=lambda ref: (ref.vesting_us, ref.id))[: min(pointers, capacity)]
         items_max = min(dequeue_max, capacity // len(refs))
         terms = DequeueParams(world.now_us, world.new_id(), 100 * SECOND, items_max, SECOND, SECOND)
-        visits, _ = world.run(lambda tr: process_all(tr, world.layout, refs, Capacity(capacity, ANY), terms))  # noqa: B023
+        visits, _ = world.run(lambda tr: process_pointers(tr, world.layout, refs, Capacity(capacity, ANY), terms))  # noqa: B023
         for visit in visits:
             assert visit.location is not None
             taken[visit.location.tenant.user] += len(visit.items)

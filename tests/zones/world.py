@@ -20,7 +20,7 @@ from fairlead.zones.records import ItemRecord, PointerRecord, decode
 from fairlead.zones.settings import ZoneSettings
 from fairlead.zones.shard import open_shard
 from fairlead.zones.top_level.pointers import PointerRef, scan
-from fairlead.zones.top_level.process_pointers import DequeueParams, PointerResult, process_all
+from fairlead.zones.top_level.process_pointers import DequeueParams, PointerResult, process_pointers
 from fairlead.zones.top_level.sessions import SessionRecord, heartbeat
 from tests.clocks import ManualClock
 
@@ -226,7 +226,7 @@ class World:
         terms = self.terms(items_max=items_max, lease_us=lease_us)
 
         def body(tr: Any) -> list[PointerResult]:
-            return process_all(tr, self.layout, refs, Capacity(1_000, kinds), terms)[0]
+            return process_pointers(tr, self.layout, refs, Capacity(1_000, kinds), terms)[0]
 
         return self.run(body)
 

@@ -1,22 +1,23 @@
-"""One visit of a pointer: lease, dequeue, and requeue or delete it (QuiCK section 6, Algorithm 2).
+"""Processing a pointer: obtain its lease, dequeue, and requeue or complete it (QuiCK section 6, Algorithm 2).
 
-The three share one transaction, and so may many visits: whoever else touched the pointer makes the commit conflict,
-so the lease of the pointer never has to be written. A pointer that stays contended is leased first, by `lease`, in a
-transaction of its own, and its visit then runs under that lease. Consumers keep away from it then; enqueues do not, and
-one to a busy tenant comes during every visit. So a visit under a lease leaves the pointer awake whatever it finds: then
-no enqueue conflicts with it, and what was there is taken.
+All steps share one transaction, and so may many pointers. Any other transaction that changed the pointer makes the
+commit conflict, so the lease of the pointer never has to be written. A pointer that stays contended is leased first, by
+`lease`, in a transaction of its own. Then other consumers leave it alone, but enqueues do not: to a busy tenant some
+enqueue comes during every attempt. So a pointer that is processed under a written lease stays awake whatever its zone
+holds: then no enqueue conflicts with it.
 
 Where a pointer goes after it has been processed:
-    items are left that can run      to now: behind every other vested pointer, unless its tenant's turn is not over
-                                     (`fair_share`)
+    items remain that can run        to now: behind every other vested pointer, unless its tenant's quantum is not used
+                                     up (`fair_share`)
     items at their kinds' limits     for `throttle_delay`
     only items of unknown kinds      until the first of the others vests, `pause_recheck` at most
     only paused items                to sleep until the first of the others vests, `max_sleep` at most; see `policies`
     only delayed and leased items    to sleep until the first of them vests, `max_sleep` at most
-    nothing                          to sleep until `min_inactive` has passed, and then it is deleted
-    whatever it is, under a lease    for `wake_slack` at most, which is not a sleep
-What cannot run here may run on another consumer: if one that lives knows such a kind, the pointer stays vested for it,
-and this one leaves it alone for the time said. Else the clock that is ahead would come first, time and again.
+    nothing                          to sleep until `min_inactive` has passed, and then it is completed: deleted
+    any of these, under a lease      for `wake_slack` at most, which is not a sleep
+Items that cannot run here may run on another consumer. If a live consumer knows such a kind, the pointer stays vested
+for it, and this consumer defers the pointer for the time stated. Otherwise a consumer whose clock is ahead would always
+come first.
 """
 
 from collections.abc import Collection, Sequence
@@ -44,20 +45,20 @@ from fairlead.zones.top_level.sessions import listing_op
 
 
 class PointerOutcome(Enum):
-    """What a visit found at a pointer."""
+    """What became of a pointer."""
 
-    SERVED = "served"  # it was leased and requeued, whether or not it held anything to run
+    SERVED = "served"  # it was leased and requeued, whether or not its zone held anything to run
     DELETED = "deleted"  # its zone has been empty for `min_inactive`
-    LEASED = "leased"  # it has not vested any more: another consumer came first
+    LEASED = "leased"  # CONFLICT in the paper: it vests later now, since another consumer came first
     GONE = "gone"  # the index entry led nowhere, or to another vesting time, and was cleared if it still stood
     UNREADABLE = "unreadable"  # written by a newer version: left alone
 
 
 class Deferred(NamedTuple):
-    """A pointer as a consumer left it to others: vested, and not to be looked at again by this one before `until_us`.
+    """A pointer that a consumer leaves to others: it stays vested, and this consumer ignores it until `until_us`.
 
-    Others can make something of it, and each look of this one would be in their way. Once it vests at another time,
-    somebody has, or has enqueued something (`pointers.wake`), and what is there may be for this one.
+    Other consumers can run its items, and this one would only be in their way. If the pointer vests at another time,
+    another consumer has processed it, or an item was enqueued (`pointers.wake`) that may be for this consumer.
     """
 
     id: bytes
@@ -67,25 +68,32 @@ class Deferred(NamedTuple):
 
 @dataclass(slots=True)
 class PointerResult:
-    """How a visit went."""
+    """What came of one pointer.
+
+    Attributes:
+      dead_letters: ids and records of the items that were moved to the dead letters.
+      unreadable: how many records could not be read.
+      skipped_kinds: the kinds of vested items that cannot run now.
+      poison_candidates: how many items were passed over because they must run isolated.
+    """
 
     ref: PointerRef
     outcome: PointerOutcome
     location: ZoneLocation | None = None
     items: Sequence[LeasedItem] = ()
-    dead_letters: Sequence[tuple[bytes, ItemRecord]] = ()  # what it buried
+    dead_letters: Sequence[tuple[bytes, ItemRecord]] = ()
     unreadable: int = 0
     deferred: Deferred | None = None
-    skipped_kinds: Collection[str] = ()  # of what has vested and cannot run now
-    poison_candidates: int = 0  # items that it passed over because they must run alone
+    skipped_kinds: Collection[str] = ()
+    poison_candidates: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class DequeueParams:
-    """What all visits of a transaction have in common.
+    """What all pointers of a transaction have in common.
 
-    `lease_id`: 16 random bytes, new for every transaction. `holder`: the consumer's id. `may_defer`: whether what
-    cannot run here may be left to other consumers, vested; else it sleeps.
+    `lease_id`: 16 random bytes, new for every transaction. `holder`: the consumer's id. `may_defer`: whether a pointer
+    whose items cannot run here may be left to other consumers; else it sleeps.
     """
 
     now_us: int
@@ -98,7 +106,7 @@ class DequeueParams:
     holder: bytes | None = None
 
 
-def process_all(
+def process_pointers(
     tr: Transaction,
     layout: ShardLayout,
     refs: Sequence[PointerRef],
@@ -106,9 +114,9 @@ def process_all(
     params: DequeueParams,
     known: Policies = NO_POLICIES,
 ) -> tuple[list[PointerResult], Policies]:
-    """Visit pointers side by side, by the rules in force; return the visits, and the rules as they were found.
+    """Process pointers together, by the policies in force; return what came of each, and the policies as found.
 
-    `known`: the rules as they were found last. While the shard is paused nothing is visited.
+    `known`: the policies as they were found last. While the shard is paused no pointer is processed.
     """
     asking = start_op(read_policies_op(tr, known))
     fair_share = FairShare(layout, params.items_max)
@@ -119,7 +127,7 @@ def process_all(
         return [], in_force
     capacity.paused = in_force.paused_kinds
     for kind in in_force.tighter_than(capacity.observed):
-        capacity.exhaust(kind)  # Nobody has asked yet how many may run.
+        capacity.exhaust(kind)  # How many may run under the tighter limit is not known yet.
     return run_together(operations), in_force
 
 
@@ -131,16 +139,16 @@ def process_op(
     fair_share: FairShare,
     params: DequeueParams,
 ) -> Operation[PointerResult]:
-    """Lease the pointer, dequeue from its zone, and requeue or delete it. Joins `fair_share`, which the batch shares.
+    """Run Algorithm 2 for one pointer, but for its line 6, which follows the commit. Joins the batch's `fair_share`.
 
     Reads with conflict: the pointer, ownership, the records of the items taken; before a sleep: the vesting index up
-    to the first entry of every priority, or all of it if there is something in it that nobody here can run; before a
-    deletion: the whole item range. Writes: the pointer and its index entry, the items and theirs; before a sleep: a
-    declared write conflict on the pointer's guard, so that a concurrent enqueue of another priority sees the sleep. A
-    pointer that is left to others is a sleep to whoever leaves it.
+    to the first entry of every priority, or all of it if it holds an item that cannot run here; before a deletion: the
+    whole item range. Writes: the pointer and its index entry, the items and theirs; before a sleep: a declared write
+    conflict on the pointer's guard, so that a concurrent enqueue of another priority notices the sleep. A pointer that
+    is deferred counts as a sleep.
 
-    The entry says which zone, so the first round reads the pointer, ownership and the front of the zone's index. A
-    pointer that is damaged is made anew.
+    The scan's entry names the zone, so the first round reads the pointer, ownership and the front of the zone's index.
+    A damaged pointer is made anew.
     """
     location = pointers.location_of(ref, layout)
     if location is None:
@@ -159,27 +167,27 @@ def process_op(
     if damaged:  # All that it says can be found out anew.
         pointer = PointerRecord(ref.vesting_us, params.now_us, priority=ref.priority)
     if pointer is None:
-        until_us = params.now_us + params.pause_recheck_us
-        return PointerResult(ref, PointerOutcome.UNREADABLE, deferred=Deferred(ref.id, ref.vesting_us, until_us))
+        return _leave_unreadable(ref, params)
+    # Line 1, obtain_lease(p): the pointer was read with conflict, and the requeue below writes it.
     if pointer.vesting_us > params.now_us and pointer.lease_id != params.lease_id:
-        if pointer.vesting_us != ref.vesting_us:
-            probe("a pointer was moved between the scan and the visit")
-            yield from _clear_dangling(tr, layout, ref)
-        return PointerResult(ref, PointerOutcome.LEASED)
+        return (yield from _conflict_op(tr, layout, ref, pointer))  # Line 2
+    # Lines 3 to 5: is_active is whether the plan found any entry, p_t is `pointer.last_active_us`.
     cursor = Cursor(pointer.cursor, Admission(pointer.best_skipped))
     quantum.deficit = pointer.deficit
     plan = yield from plan_op(tr, index_scan, capacity, quantum, cursor, lease_us=params.lease_us)
     pointer.deficit = quantum.deficit_after(taken=len(plan.items), more=plan.remaining is Admission.RUNS)
+    # Lines 7 to 12. Under a lease that was written before, the pointer stays awake.
     if pointer.lease_id == params.lease_id:
         outcome, deferred = PointerOutcome.SERVED, None
         _requeue_awake(tr, location, pointer, plan, params)
     else:
         outcome, deferred = yield from _requeue_op(tr, location, pointer, plan, capacity, params)
+    # Line 5, what the dequeue writes. It comes last: to find a conflict before the first write is cheap.
     items = apply_plan(
         tr, location, plan, quantum.policy, lease_id=params.lease_id, lease_us=params.lease_us, now_us=params.now_us,
         holder=params.holder,
     )  # fmt: skip
-    return PointerResult(
+    return PointerResult(  # Line 13
         ref, outcome, location, items, [(item_id, record) for item_id, record, _ in plan.dead_letters],
         plan.unreadable + damaged, deferred, plan.skipped_kinds, plan.poison_candidates,
     )  # fmt: skip
@@ -188,10 +196,10 @@ def process_op(
 def lease(
     tr: Transaction, layout: ShardLayout, ref: PointerRef, *, lease_id: bytes, lease_us: int, now_us: int
 ) -> bool:
-    """Take a lease on a vested pointer (QuiCK section 6, Algorithm 2, line 1); False if somebody else has it.
+    """Take a lease on a vested pointer (Algorithm 2, line 1); return False if another consumer has it.
 
-    Reads the record with conflict; writes it and its index entry. Does not conflict with enqueues. May run twice: one
-    that carries `lease_id` was leased by an attempt before this one, whose commit was of unknown result.
+    Reads the record with conflict; writes it and its index entry. Does not conflict with enqueues. May run twice: a
+    pointer that carries `lease_id` was leased by an earlier attempt, whose commit was of unknown result.
     """
     location = pointers.location_of(ref, layout)
     if location is None:
@@ -202,7 +210,7 @@ def lease(
         probe("a lease of a pointer of unknown result is found applied")
         return True
     if pointer is None or pointer.vesting_us > now_us:
-        probe("a contended pointer is somebody else's by now")
+        probe("a contended pointer is another consumer's by now")
         return False
     pointer.lease_id, pointer.lease_us, pointer.deferred = lease_id, lease_us, False
     pointers.move(tr, location, pointer, now_us + lease_us, now_us=now_us)
@@ -210,7 +218,7 @@ def lease(
 
 
 def delay_after(plan: DequeuePlan, *, last_active_us: int, params: DequeueParams, settings: ZoneSettings) -> int | None:
-    """Return for how long to requeue a pointer after a visit, in microseconds, or None to delete it."""
+    """Return for how long to requeue a processed pointer, in microseconds, or None to delete it (lines 7 to 12)."""
     sleep_us_max = settings.max_sleep_ms * 1000
     next_us = min((entry.vesting_us - params.now_us for entry in plan.first), default=None)
     if plan.remaining is Admission.RUNS:
@@ -219,7 +227,7 @@ def delay_after(plan: DequeuePlan, *, last_active_us: int, params: DequeueParams
         probe("a zone has only kinds at their limits left")
         return params.throttle_delay_us
     if plan.remaining is Admission.UNKNOWN:
-        # What vests next may be of another kind; but that it vests is no reason to look more often than at a limit.
+        # What vests next may be of a known kind. It is no reason to look more often than at a kind at its limit.
         wait_us = params.pause_recheck_us if next_us is None else max(next_us, params.throttle_delay_us)
         return min(wait_us, params.pause_recheck_us, sleep_us_max)
     if plan.remaining is Admission.PAUSED:
@@ -236,7 +244,7 @@ def delay_after(plan: DequeuePlan, *, last_active_us: int, params: DequeueParams
 def _requeue_awake(
     tr: Transaction, location: ZoneLocation, pointer: PointerRecord, plan: DequeuePlan, params: DequeueParams
 ) -> None:
-    """Requeue a visited pointer to where it is not asleep to any enqueue."""
+    """Requeue a pointer to where every enqueue takes it for awake."""
     settings = location.layout.settings
     slack_us = settings.wake_slack_ms * 1000
     delay_us = delay_after(plan, last_active_us=pointer.last_active_us, params=params, settings=settings)
@@ -246,7 +254,7 @@ def _requeue_awake(
 
 
 def _update_pointer(pointer: PointerRecord, plan: DequeuePlan, params: DequeueParams, *, deferred: bool) -> None:
-    """Note in a pointer how a visit has left its zone, whether to others, and that nobody has leased it any more."""
+    """Write in a pointer what the plan leaves in its zone, whether that is for others, and that its lease has ended."""
     if plan.remaining is not None or plan.first:
         pointer.last_active_us = params.now_us
     pointer.lease_id, pointer.lease_us = b"", 0
@@ -267,7 +275,7 @@ def _requeue_op(
     capacity: Capacity,
     params: DequeueParams,
 ) -> Operation[tuple[PointerOutcome, Deferred | None]]:
-    """Requeue or delete a visited pointer; return which, and whether it was left to others."""
+    """Requeue or delete a pointer (lines 7 to 12); return which, and whether it is deferred."""
     settings = location.layout.settings
     delay_us = delay_after(plan, last_active_us=pointer.last_active_us, params=params, settings=settings)
     elsewhere = False
@@ -278,7 +286,7 @@ def _requeue_op(
             delay_us = 0
         conflict_before_first(tr, location.keys, plan.first)
     elif plan.remaining in (Admission.PAUSED, Admission.UNKNOWN):
-        # What can run may be enqueued behind what cannot, at this moment, by one who still finds the pointer awake.
+        # A concurrent enqueue that finds the pointer awake may add an item that can run behind those that cannot.
         tr.add_read_conflict_range(location.keys.vest_priority(0), location.keys.vest_end())
     if delay_us is None:
         begin, end = location.keys.item_range()
@@ -289,19 +297,19 @@ def _requeue_op(
             probe("a pointer is deleted")
             pointers.delete(tr, location, pointer)
             return PointerOutcome.DELETED, None
-        delay_us = params.pause_recheck_us  # records without index entries: only a repair can help them
-    yield  # All visits of a batch declare their conflicts, then all write: a conflict is cheap before the first write.
+        delay_us = params.pause_recheck_us  # Records without index entries need a repair.
+    yield  # All pointers of a batch declare their conflicts, then all write: to conflict before the first is cheap.
     _update_pointer(pointer, plan, params, deferred=elsewhere)
     until_us = vesting_us = params.now_us + delay_us
     if pointer.deficit >= ONE_ITEM:
-        probe("a pointer keeps its place, because its tenant's turn is not over")
+        probe("a pointer keeps its place, because its tenant's quantum is not used up")
         vesting_us = pointer.vesting_us
     if elsewhere:
         probe("a pointer is left to another consumer")
-        # Where it was, unless this visit has taken something: then it is another's turn to look.
+        # Where it was, unless items were taken from its zone: then it goes behind the others.
         vesting_us = params.now_us if plan.items else min(pointer.vesting_us, params.now_us)
     if vesting_us <= params.now_us:
-        pointers.wake_scanners(tr, location)  # Whoever visits next need not be the one whose manager this is.
+        pointers.wake_scanners(tr, location)  # The next consumer need not be this one.
     bound_us = settings.max_sleep_ms * 1000
     pointers.move(
         tr, location, pointer, vesting_us, now_us=params.now_us, bound_us=bound_us, entry_value=_entry_value(plan)
@@ -313,10 +321,10 @@ def _requeue_op(
 
 
 def _revoke_op(tr: Transaction, location: ZoneLocation, plan: DequeuePlan, params: DequeueParams) -> Operation[bool]:
-    """Let items vest now whose lease ends later than any may, by a clock that was ahead; say whether there were any.
+    """Let items vest now whose lease ends later than any lease may; say whether there were any.
 
-    Of each priority it looks at the first entry, and only if that is too far away for a lease: the next visit, which
-    comes at once, finds the next. Reads with conflict: their records.
+    A clock that was ahead set these leases. Only the first entry of each priority is tried. The pointer is processed
+    again at once, which tries the next. Reads with conflict: the records of the entries tried.
     """
     settings = location.layout.settings
     latest_us = params.now_us + (settings.max_item_lease_ms + settings.max_skew_ms) * 1000
@@ -336,17 +344,33 @@ def _revoke_op(tr: Transaction, location: ZoneLocation, plan: DequeuePlan, param
 
 
 def _may_run_elsewhere_op(tr: Reader, plan: DequeuePlan, capacity: Capacity, now_us: int) -> Operation[bool]:
-    """Say whether a live consumer besides this one knows a kind of what cannot run here. Snapshot reads."""
+    """Say whether another live consumer knows a kind that cannot run here. Snapshot reads."""
     kinds = plan.skipped_kinds - capacity.paused
     if not kinds:
         return False
     listed = yield from listing_op(tr, now_us=now_us)
     knowing = sum(each.live and not kinds.isdisjoint(each.record.kinds) for each in listed)
-    return knowing > any(capacity.admission(kind) is not Admission.UNKNOWN for kind in kinds)  # This one knows it too.
+    return knowing > any(capacity.admission(kind) is not Admission.UNKNOWN for kind in kinds)  # Minus this one.
+
+
+def _leave_unreadable(ref: PointerRef, params: DequeueParams) -> PointerResult:
+    """Leave a pointer that a newer version wrote to consumers of that version."""
+    deferred = Deferred(ref.id, ref.vesting_us, params.now_us + params.pause_recheck_us)
+    return PointerResult(ref, PointerOutcome.UNREADABLE, deferred=deferred)
+
+
+def _conflict_op(
+    tr: Transaction, layout: ShardLayout, ref: PointerRef, pointer: PointerRecord
+) -> Operation[PointerResult]:
+    """Leave a pointer to the consumer that leased it (line 2)."""
+    if pointer.vesting_us != ref.vesting_us:
+        probe("a pointer was moved between the scan and the visit")
+        yield from _clear_dangling(tr, layout, ref)
+    return PointerResult(ref, PointerOutcome.LEASED)
 
 
 def _clear_dangling(tr: Transaction, layout: ShardLayout, ref: PointerRef) -> Operation[PointerResult]:
-    """Clear an index entry that leads nowhere, or to another vesting time; the record was read with conflict."""
+    """Clear an index entry that names no pointer, or another vesting time; the record was read with conflict."""
     key = layout.parts[ref.part].vest(ref.priority, ref.vesting_us, ref.id)
     entry = tr.get(key)
     yield

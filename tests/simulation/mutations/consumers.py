@@ -1,13 +1,12 @@
 """Bugs in actors: work that is found, handed over, kept and finished as it should not be."""
 
 from fairlead.actors.coordinator import Coordinator
-from fairlead.actors.dispatch import worker_pool
+from fairlead.actors.dispatch import pointer_batches, worker_pool
 from fairlead.actors.dispatch.batch_sizing import BatchSizer
-from fairlead.actors.dispatch.worker_pool import Member
+from fairlead.actors.dispatch.pool_member import Member
 from fairlead.actors.execution import deadlines
 from fairlead.actors.execution.completer import Completer
 from fairlead.actors.execution.job import Job
-from fairlead.actors.manager import Manager
 from fairlead.actors.runtime.supervisor import Supervisor
 from fairlead.actors.scanning import partitioning, reading
 from fairlead.actors.scanning.exclusions import HandedOverPointers
@@ -34,7 +33,7 @@ IN_ORDER = OneScannerGoesInOrder.promise
 CONSUMERS = (
     mutation(
         "a dequeue of unknown result is forgotten",
-        (Manager._process_pointers, "if record is not None and record.lease_id == lease_id:", "if False:"),
+        (pointer_batches._has_lease, "if record is not None and record.lease_id == lease_id:", "if False:"),
         found_by=[NO_LAPSE],
     ),
     mutation(

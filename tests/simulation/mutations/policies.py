@@ -29,7 +29,7 @@ RULES = (
     ),
     mutation(
         "a paused shard is visited",
-        (process_pointers.process_all, "if in_force.shard_paused:", "if False:"),
+        (process_pointers.process_pointers, "if in_force.shard_paused:", "if False:"),
         found_by=[WhatIsPausedStays.promise],
     ),
     mutation(

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.actors import manager
+from fairlead.actors.dispatch import pointer_batches
 from fairlead.actors.execution import acknowledgement
 from fairlead.actors.execution.job import Job
 from fairlead.actors.handlers import handler_of
@@ -325,5 +325,5 @@ def test_without_the_same_lease_id_in_every_attempt_a_manager_finds_the_pointer_
     def leased_anew(*args: Any, lease_id: bytes, **how: Any) -> bool:
         return lease(*args, lease_id=fresh.randbytes(16), **how)
 
-    monkeypatch.setattr(manager, "lease", leased_anew)
+    monkeypatch.setattr(pointer_batches, "lease", leased_anew)
     assert pointer_leased_with_unknown_result(Scene()).handed == []
