@@ -13,13 +13,14 @@ The first two are the paper's. Whatever the way, leases decide who has a pointer
 a way that is mistaken about the others costs collisions, or time, and nothing else.
 
 Read in this order:
-    strategy      what a scanner asks of a way; strategies: the ways by name
+    manager_calls which manager takes another call, and the wait until one does
+    shard_scan    the scans of one shard: peek, leave out, select; and the strategies by name
+    strategy      what a scan asks of a strategy
     tenant_turns  in which calls the chosen pointers go: one turn for each tenant
     exclusions    what a scan passes over: what managers hold, what was left to others
     reading       reading the parts of a top-level queue, past what must not be chosen
     at_random, in_order
     partitioning  what is whose, decided from the list of live sessions; partitioned: the way that uses it
     idle_policy   how long an idle scanner sleeps
-    part_watch    how an idle scanner hears of work
-    saturation    whether a scanner waits for room most of the time
+    part_watch    how an idle scanner learns of work
 """

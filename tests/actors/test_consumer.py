@@ -96,7 +96,7 @@ def test_a_consumer_of_which_a_loop_dies_says_so_takes_nothing_and_gives_back_wh
     enqueue(shard, 3)
     assert running_now.wait(PATIENCE_S)
     places = {
-        "scanner": "scanner.Scanner._takes_calls",
+        "scanner": "scanning.manager_calls.ManagerCalls._takes_calls",
         "housekeeping": "housekeeping.housekeeping.Housekeeping._heartbeat",
         "deadlines": "execution.slots.due_work",
     }

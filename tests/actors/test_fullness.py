@@ -1,6 +1,6 @@
 """A scanner is full if it waited for room for most of the time since that was asked last."""
 
-from fairlead.actors.scanning.saturation import Saturation
+from fairlead.actors.scanning.manager_calls import Saturation
 
 
 def test_one_that_has_never_waited_is_not_full() -> None:

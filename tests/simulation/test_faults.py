@@ -54,8 +54,8 @@ def test_a_consumer_that_does_not_show_that_it_lives_is_found(monkeypatch: pytes
 def test_a_pointer_that_a_scanner_does_not_let_go_of_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = Scanner._served
 
-    def forgets_the_lost(self: Scanner, number: int, name: str, refs: Any, served: Any, error: Any) -> None:
-        whole(self, number, name, refs if error is None else (), served, error)
+    def forgets_the_lost(self: Scanner, number: int, shard: Any, refs: Any, served: Any, error: Any) -> None:
+        whole(self, number, shard, refs if error is None else (), served, error)
 
     monkeypatch.setattr(Scanner, "_served", forgets_the_lost)
     assert "and there is nothing left to hold" in what_is_left(faults=("lost calls",))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fairlead.actors.handlers import Registry, handler_of
-from fairlead.actors.scanning.saturation import Saturation
+from fairlead.actors.scanning.manager_calls import Saturation
 from fairlead.actors.settings import ConsumerSettings, Selection
 from fairlead.simulation.actor import Actor
 from fairlead.simulation.cluster import Cluster

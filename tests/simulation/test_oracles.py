@@ -3,7 +3,7 @@
 from typing import Any
 
 from fairlead.actors.execution import deadlines
-from fairlead.actors.scanner import Scanner
+from fairlead.actors.scanning.manager_calls import ManagerCalls
 from fairlead.actors.settings import ConsumerSettings
 from fairlead.actors.worker import Worker
 from fairlead.simulation.oracles.call_rates import NobodyCallsInABusyLoop
@@ -29,7 +29,7 @@ IDLE: dict[str, Any] = {
 def test_a_scanner_that_asks_a_dead_manager_again_at_once_is_found() -> None:
     bug = mutation(
         "a manager that has just died is asked again at once",
-        (Scanner._died_lately, "return 0 <= ", "return False and 0 <= "),
+        (ManagerCalls._died_lately, "return 0 <= ", "return False and 0 <= "),
         found_by=[NobodyCallsInABusyLoop.promise],
     )
     assert bug.first_catch(SEEDS, faults=("kills", "node kills"), call_us=100)

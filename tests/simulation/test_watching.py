@@ -128,7 +128,8 @@ def test_what_a_visit_has_put_off_for_a_moment_is_found_when_it_vests(watching: 
 
 def test_what_vests_while_another_shard_is_read_is_looked_at_next(watching: Watching) -> None:
     """All parts are watched then, and nobody would tell of it."""
-    scanner, watch = watching.scanner, watching.scanner._watches["s0"]
+    scanner, watch = watching.scanner, watching.scanner._shards["s0"].watch
+    assert watch is not None
     watch.put_off(watching.stage.now_us - 1)
     watch.record_scan(watch.begin(), 0, {0: watching.stage.now_us - 1}, [])
     assert scanner._poll_us() == SLEEP_US_MIN
