@@ -67,7 +67,7 @@ def test_every_option_that_is_printed_exists() -> None:
 
 
 def test_the_numbers_that_are_printed_are_those_in_force() -> None:
-    assert re.search(r"\*\*A world lasts ten minutes\*\*", DOC)
+    assert re.search(r"\*\*A run lasts ten virtual minutes\*\*", DOC)
     assert DRAIN_US_MAX == 10 * 60 * 1_000_000
     assert re.search(r"200 times in all", DOC)
     assert Plan.__dataclass_fields__["items"].default == 200
