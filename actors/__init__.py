@@ -19,5 +19,5 @@ Read in this order:
     telemetry/    what is counted, and which spans there are
 
 May import: zones. Imported by: fairlead, simulation, bench. No actor's state is ever read to decide what is true: any
-of them may be killed at any instant, and what it held comes back when its leases lapse.
+of them may be killed at any instant, and its items run again when its leases expire.
 """

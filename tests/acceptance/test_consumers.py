@@ -40,7 +40,7 @@ def test_no_item_runs_twice_while_its_lease_is_live(tmp_path: Path) -> None:
         runs = runs_of(notes)
         assert len(runs) == 600
         assert overlapping(runs) == []
-        assert sum(len(spans) for spans in runs.values()) == 600, "no lease lapsed, so nothing ran a second time"
+        assert sum(len(spans) for spans in runs.values()) == 600, "no lease expired, so nothing ran a second time"
         pids = {line.split()[3] for line in notes.read_text().splitlines()}
         assert len(pids) == 2, "both consumers worked"
 

@@ -198,7 +198,7 @@ def test_a_worker_full_of_handlers_that_do_not_listen_starts_anew(tmp_path: Path
 
 @pytest.mark.usefixtures("cluster")
 def test_an_item_that_kills_its_workers_becomes_a_dead_letter_and_takes_nothing_with_it(tmp_path: Path) -> None:
-    """It lapses with those beside it, is suspected, runs alone, and lapses there: that is proof."""
+    """Its lease expires with those beside it, it is a poison candidate, runs isolated, and ends that worker too."""
     chosen = config(tmp_path, workers=1, lease_ms=1_000)
     with opened(chosen) as app, consumer(chosen) as running:
         tenant = app.tenant("shop", "alice")

@@ -154,7 +154,7 @@ def test_what_was_on_its_way_to_a_dead_worker_runs_at_once_too(app: App, chosen:
         assert_all_done(app, load.enqueued)
 
 
-def test_if_the_manager_died_with_it_that_runs_again_when_the_leases_lapse(
+def test_if_the_manager_died_with_it_that_runs_again_when_the_leases_expire(
     app: App, chosen: Config, tmp_path: Path
 ) -> None:
     with consumer(chosen) as running:

@@ -1,4 +1,4 @@
-"""A consumer in threads: how it stops. Real threads and real time; who waits here waits for an event."""
+"""A consumer in threads: how it stops. Real threads and real time; tests wait for events only."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PATIENCE_S = 20.0
 
 
 class SlowForManagers(FaultyDatabase):
-    """A database that tells a manager of its commit a moment late: then the items are leased, and nobody has them."""
+    """A database that answers a manager's commit late: meanwhile the items are leased and on no worker."""
 
     def __init__(self, db: Database) -> None:
         super().__init__(db)
@@ -76,10 +76,10 @@ def enqueue(shard: Shard, count: int) -> None:
 
 
 @pytest.mark.parametrize("loop", ["scanner", "housekeeping", "deadlines"])
-def test_a_consumer_of_which_a_loop_dies_says_so_takes_nothing_and_gives_back_what_it_holds(
+def test_a_consumer_whose_loop_dies_reports_it_and_returns_its_items(
     monkeypatch: pytest.MonkeyPatch, loop: str
 ) -> None:
-    """Before, the thread was gone in silence: the consumer counted as alive, and held its items or found none."""
+    """Before, the thread ended unnoticed: the consumer counted as live, and held its items or found none."""
 
     def dies(*_: Any, **__: Any) -> None:
         raise RuntimeError("can't start new thread")
@@ -126,8 +126,8 @@ sys.exit(1)
 """
 
 
-def test_a_process_ends_although_a_call_of_an_actor_stands_still() -> None:
-    """Before, `fairlead run` said that its fleet had failed, and waited for the call: nobody started it anew."""
+def test_a_process_ends_although_a_call_of_an_actor_hangs() -> None:
+    """Before, `fairlead run` logged that its fleet had failed, and waited for the call: it was not restarted."""
     assert subprocess.run([sys.executable, "-c", STUCK], timeout=PATIENCE_S, check=False).returncode == 1
 
 
@@ -151,8 +151,8 @@ def leased_count(shard: Shard) -> int:
     return sum(bool(record.lease_id) for record in records if record is not None)
 
 
-def test_what_a_manager_leases_while_its_consumer_stops_is_given_back_at_once() -> None:
-    """Before, it was handed to a worker that was closed already, waited out its lease, and counted a lapse."""
+def test_items_that_a_manager_leases_while_its_consumer_stops_are_returned_at_once() -> None:
+    """Before, it was handed to a worker that was closed already, waited out its lease, and counted as expired."""
     db, shard = opened_shard()
     running = consumer(shard, lambda job: None, workers=2)
     enqueue(shard, 5)
@@ -184,7 +184,7 @@ def test_workers_drain_at_the_same_time() -> None:
 
 
 class SlowForSheets(FaultyDatabase):
-    """A database that takes a moment for a worker's timesheet."""
+    """A database that takes a moment for a worker's status."""
 
     def __init__(self, db: Database) -> None:
         super().__init__(db)
@@ -200,8 +200,8 @@ class SlowForSheets(FaultyDatabase):
         self.written.set()
 
 
-def test_a_consumer_that_has_stopped_has_written_its_last_sheet() -> None:
-    """Before, the store was closed under it, and each end of a fleet in threads was told as a store that refuses."""
+def test_a_consumer_that_has_stopped_has_written_its_last_worker_status() -> None:
+    """Before, the store was closed first, and each end of a fleet in threads was logged as a store that refuses."""
     db = SlowForSheets(engines.open("memory:", clock=CLOCK, random=Random(1)))
     shard = open_shard("main", db, clock=CLOCK, random=Random(2))
     ran = threading.Event()
@@ -223,7 +223,7 @@ class Slow:
         return number
 
 
-def test_calls_that_wait_when_an_actor_is_closed_are_carried_out_and_answered() -> None:
+def test_waiting_calls_of_a_closed_actor_are_executed_and_answered() -> None:
     """Such a call may carry leased items."""
     actor, answers, all_answered = Slow(), list[int](), threading.Semaphore(0)
     remote = ThreadRemote(actor, "slow", thread_supervisor(print))
@@ -268,8 +268,8 @@ def test_an_idle_consumer_stops_at_once(drain: float) -> None:
     assert time.monotonic() - start < 3.0
 
 
-def test_each_worker_of_a_process_keeps_a_sheet_and_a_row_of_its_own() -> None:
-    """They share the process's life, and wrote over each other's."""
+def test_each_worker_of_a_process_has_its_own_status_and_row() -> None:
+    """They share the incarnation of the process, and overwrote each other's."""
     _, shard = opened_shard()
     held, go_on = threading.Barrier(3), threading.Event()
 

@@ -19,7 +19,7 @@ class Asking:
         )
 
 
-def test_who_asks_first_has_it_and_nobody_else() -> None:
+def test_only_the_first_consumer_gets_the_lease() -> None:
     asking = Asking()
     assert asking.ask("a", at_us=0)
     assert not asking.ask("b", at_us=1)
@@ -32,7 +32,7 @@ def test_each_shard_has_an_order_of_its_own() -> None:
     assert asking.ask("b", at_us=0, shard="s1")
 
 
-def test_it_runs_out_by_itself() -> None:
+def test_the_lease_expires() -> None:
     """As when the scanner died: there is no release."""
     asking = Asking()
     assert asking.ask("a", at_us=0)
@@ -40,7 +40,7 @@ def test_it_runs_out_by_itself() -> None:
     assert not asking.ask("a", at_us=LEASE_US)
 
 
-def test_it_is_renewed_only_by_one_that_handed_over_pointers() -> None:
+def test_the_lease_is_renewed_only_if_pointers_were_handed_over() -> None:
     asking = Asking()
     assert asking.ask("a", at_us=0)
     assert asking.ask("a", at_us=LEASE_US // 2, handed_over=True)
@@ -48,7 +48,7 @@ def test_it_is_renewed_only_by_one_that_handed_over_pointers() -> None:
     assert asking.ask("b", at_us=LEASE_US // 2 + LEASE_US)
 
 
-def test_one_that_handed_over_nothing_is_not_told_that_it_has_longer_than_it_has() -> None:
+def test_a_refused_renewal_does_not_extend_the_lease() -> None:
     """A scanner that hangs, or whose workers are full, must not stand in the way of others for ever."""
     asking = Asking()
     assert asking.ask("a", at_us=0)
@@ -56,13 +56,13 @@ def test_one_that_handed_over_nothing_is_not_told_that_it_has_longer_than_it_has
     assert asking.ask("b", at_us=LEASE_US)
 
 
-def test_one_that_handed_over_nothing_may_have_it_again_once_it_ran_out() -> None:
+def test_an_idle_holder_may_have_the_lease_again_after_its_expiry() -> None:
     asking = Asking()
     assert asking.ask("a", at_us=0)
     assert asking.ask("a", at_us=LEASE_US)
 
 
-def test_one_that_handed_over_nothing_lets_another_that_waits_go_first_when_it_ran_out() -> None:
+def test_after_an_idle_holder_a_waiting_consumer_is_next() -> None:
     """Before, it had it for ever: it asks three times per lease, the third time at the instant when that runs out."""
     asking = Asking()
     assert asking.ask("a", at_us=0)
@@ -71,14 +71,14 @@ def test_one_that_handed_over_nothing_lets_another_that_waits_go_first_when_it_r
     assert asking.ask("b", at_us=LEASE_US + 1)
 
 
-def test_one_that_handed_over_nothing_waits_for_no_other_that_has_died() -> None:
+def test_an_idle_holder_does_not_wait_for_a_dead_consumer() -> None:
     asking = Asking()
     assert asking.ask("a", at_us=0)
     assert not asking.ask("b", at_us=LEASE_US // 2)
     assert asking.ask("a", at_us=LEASE_US // 2 + LEASE_US)
 
 
-def test_who_had_to_wait_and_has_it_now_waits_for_nobody() -> None:
+def test_a_consumer_that_waited_and_has_the_lease_is_renewed() -> None:
     asking = Asking()
     assert asking.ask("a", at_us=0)
     assert not asking.ask("b", at_us=LEASE_US // 2)
@@ -86,21 +86,21 @@ def test_who_had_to_wait_and_has_it_now_waits_for_nobody() -> None:
     assert asking.ask("b", at_us=2 * LEASE_US)
 
 
-def test_a_full_consumer_gives_it_up_and_the_next_has_it_at_once() -> None:
+def test_a_full_consumer_releases_the_lease_and_the_next_gets_it_at_once() -> None:
     asking = Asking()
     assert asking.ask("a", at_us=0)
     assert not asking.ask("a", at_us=1, wanted=False)
     assert asking.ask("b", at_us=2)
 
 
-def test_nobody_can_give_up_what_another_has() -> None:
+def test_a_consumer_cannot_release_the_lease_of_another() -> None:
     asking = Asking()
     assert asking.ask("a", at_us=0)
     assert not asking.ask("b", at_us=1, wanted=False)
     assert not asking.ask("b", at_us=2)
 
 
-def test_a_coordinator_that_was_restarted_knows_nothing_and_two_may_go_in_order_for_a_while() -> None:
+def test_after_a_restart_of_the_coordinator_two_consumers_may_scan_in_order_for_a_while() -> None:
     before, after = Asking(), Asking()
     assert before.ask("a", at_us=0)
     assert after.ask("b", at_us=1)

@@ -45,8 +45,8 @@ def within_ms(stage: Stage, at_most_ms: int, *, rounds: int = 1) -> int:
     return at_most_ms + (rounds * WATCHED_REST_HEARTBEATS * 1_000 if stage.shard.layout.is_watched else 0)
 
 
-class Keeping:
-    """Housekeeping that runs, and what it said of the clock."""
+class RunningHousekeeping:
+    """Housekeeping that runs, and the sessions that it has set."""
 
     def __init__(
         self,
@@ -90,11 +90,11 @@ def shout(job: Any) -> None:
     """A handler that is submitted."""
 
 
-# --- Signs of life ---
+# --- Heartbeats ---
 
 
-def test_a_consumer_shows_that_it_lives_and_what_it_knows(stage: Stage) -> None:
-    Keeping(stage)
+def test_a_consumer_writes_heartbeats_with_its_kinds(stage: Stage) -> None:
+    RunningHousekeeping(stage)
     stage.pass_ms(10_000)
     (found,) = consumers(stage)
     assert (found.consumer_id, found.live) == (b"mine----", True)
@@ -103,17 +103,17 @@ def test_a_consumer_shows_that_it_lives_and_what_it_knows(stage: Stage) -> None:
     assert stage.now_us - found.record.heartbeat_us <= SECOND
 
 
-def test_one_that_stops_in_good_order_takes_itself_off_the_list(stage: Stage) -> None:
-    keeping = Keeping(stage)
+def test_a_consumer_that_stops_ends_its_session(stage: Stage) -> None:
+    keeping = RunningHousekeeping(stage)
     stage.do(keeping.housekeeping.stop)
     stage.wait_for(lambda: keeping.running.over_us is not None, within_ms=100)
     assert consumers(stage) == []
 
 
-def test_it_clears_away_those_that_died_long_ago(stage: Stage) -> None:
+def test_sessions_that_expired_long_ago_are_cleared(stage: Stage) -> None:
     dead = SessionRecord("host", 8, [], stage.now_us, stage.now_us)
     stage.shard.transact(lambda tr: sessions.heartbeat(tr.tr, b"theirs--", dead))
-    Keeping(stage)
+    RunningHousekeeping(stage)
     stage.pass_ms(70_000)
     assert [each.consumer_id for each in consumers(stage)] == [b"mine----"]
 
@@ -121,27 +121,27 @@ def test_it_clears_away_those_that_died_long_ago(stage: Stage) -> None:
 # --- Sessions ---
 
 
-def another_beats(stage: Stage, kinds: list[str]) -> None:
-    """Another consumer, whose id comes after this one's, says that it lives."""
+def another_sends_heartbeat(stage: Stage, kinds: list[str]) -> None:
+    """Write a heartbeat of another consumer, whose id comes after this one's."""
     alive = SessionRecord("host", 8, kinds, stage.now_us, stage.now_us)
     stage.shard.transact(lambda tr: sessions.heartbeat(tr.tr, b"theirs--", alive))
 
 
-def own(keeping: Keeping) -> tuple[float, float]:
+def own(keeping: RunningHousekeeping) -> tuple[float, float]:
     """Return where a consumer's own stretch begins and ends, in parts."""
     session = keeping.sessions["main"]
     assert session is not None
     return session.partition.begin / HASH_SPACE, session.partition.end / HASH_SPACE
 
 
-def test_one_that_is_alone_owns_all_of_the_queue_from_its_first_beat_on(stage: Stage) -> None:
-    assert own(Keeping(stage)) == (0, 2)
+def test_the_only_consumer_owns_the_whole_queue_from_its_first_heartbeat_on(stage: Stage) -> None:
+    assert own(RunningHousekeeping(stage)) == (0, 2)
 
 
-def test_it_divides_the_queue_with_another_for_as_long_as_that_beats(stage: Stage) -> None:
-    keeping = Keeping(stage)
+def test_it_divides_the_queue_with_another_for_as_long_as_that_sends_heartbeats(stage: Stage) -> None:
+    keeping = RunningHousekeeping(stage)
     for _ in range(8):
-        another_beats(stage, ["mail"])
+        another_sends_heartbeat(stage, ["mail"])
         stage.pass_ms(1_000)
     assert own(keeping) == (0, 1)
     stage.pass_ms(4_000)
@@ -150,17 +150,17 @@ def test_it_divides_the_queue_with_another_for_as_long_as_that_beats(stage: Stag
     assert own(keeping) == (0, 2)
 
 
-def test_it_divides_nothing_with_one_that_does_not_know_its_kinds(stage: Stage) -> None:
-    """That one would pass over what only this one can run."""
-    keeping = Keeping(stage)
-    another_beats(stage, ["fax"])
+def test_it_does_not_divide_the_queue_with_a_consumer_of_other_kinds(stage: Stage) -> None:
+    """The other would skip the items that only this one can run."""
+    keeping = RunningHousekeeping(stage)
+    another_sends_heartbeat(stage, ["fax"])
     stage.pass_ms(1_000)
     assert own(keeping) == (0, 2)
 
 
 @pytest.mark.parametrize("full", [False, True])
-def test_it_says_when_it_is_full_and_hears_which_others_are_unless_it_is_too(stage: Stage, full: bool) -> None:
-    keeping = Keeping(stage)
+def test_it_reports_that_it_is_full_and_reads_which_others_are_unless_it_is_too(stage: Stage, full: bool) -> None:
+    keeping = RunningHousekeeping(stage)
     keeping.full = full
     alive = SessionRecord("host", 8, ["mail"], stage.now_us, stage.now_us, full=True)
     stage.shard.transact(lambda tr: sessions.heartbeat(tr.tr, b"theirs--", alive))
@@ -171,8 +171,8 @@ def test_it_says_when_it_is_full_and_hears_which_others_are_unless_it_is_too(sta
     assert session.full == (() if full else (Partition(HASH_SPACE, 2 * HASH_SPACE),))
 
 
-def test_its_session_lasts_from_each_beat_for_as_long_as_others_wait_for_the_next(stage: Stage) -> None:
-    keeping = Keeping(stage)
+def test_a_session_lasts_from_each_heartbeat_for_as_long_as_others_wait_for_the_next(stage: Stage) -> None:
+    keeping = RunningHousekeeping(stage)
     stage.pass_ms(10_000)
     stage.store.away = True
     begun_us = stage.now_us
@@ -194,28 +194,30 @@ def show_another(stage: Stage) -> None:
     stage.shard.transact(lambda tr: sessions.heartbeat(tr.tr, b"theirs--", alive))
 
 
-def test_a_good_clock_may_take_leases_from_the_first_beat_on(stage: Stage) -> None:
-    assert Keeping(stage).fit == {"main": True}
+def test_a_consumer_with_a_good_clock_may_take_leases_from_the_first_heartbeat_on(stage: Stage) -> None:
+    assert RunningHousekeeping(stage).fit == {"main": True}
 
 
-def test_one_that_steps_is_told_of_once_and_goes_on(
+def test_a_clock_step_is_logged_once_and_work_continues(
     stage: Stage, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keeping = Keeping(stage)
+    keeping = RunningHousekeeping(stage)
     now_us = stage.host.clock.now_us
     for hours, step in ((1, "+3600.0 s, or this process stood still or waited for a store;"), (0, "-3600.0 s;")):
         caplog.clear()
         monkeypatch.setattr(stage.host.clock, "now_us", lambda hours=hours: now_us() + hours * 3_600 * SECOND)
         stage.pass_ms(5_000)
-        (said,) = [message for message in caplog.messages if "this machine's clock has stepped" in message]
-        assert step in said
+        (logged,) = [message for message in caplog.messages if "this machine's clock has stepped" in message]
+        assert step in logged
     assert keeping.fit == {"main": True}
 
 
-def test_one_that_others_prove_wrong_may_not_and_says_so_once(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_consumer_whose_clock_is_off_takes_no_leases_and_logs_it_once(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
     set_time(stage, 3_600 * SECOND)
     show_another(stage)
-    keeping = Keeping(stage)
+    keeping = RunningHousekeeping(stage)
     for second in range(10):
         if second % 3:  # Of two beats of this consumer there may be none of another's between.
             set_time(stage, 3_600 * SECOND)
@@ -226,9 +228,9 @@ def test_one_that_others_prove_wrong_may_not_and_says_so_once(stage: Stage, capl
 
 
 @pytest.mark.parametrize("beats", [10, 11, 12])  # The list of consumers is read at every third.
-def test_one_whose_clock_is_wrong_is_not_alone_if_another_has_come_since_it_looked(stage: Stage, beats: int) -> None:
+def test_a_wrong_clock_does_not_take_over_if_another_consumer_has_come_since(stage: Stage, beats: int) -> None:
     """Before, it took the time over, and its ticks were due in an hour: seed 71000105."""
-    keeping = Keeping(stage)
+    keeping = RunningHousekeeping(stage)
     stage.pass_ms(1_000 * beats)
     set_time(stage, -3_600 * SECOND)
     show_another(stage)
@@ -236,10 +238,10 @@ def test_one_whose_clock_is_wrong_is_not_alone_if_another_has_come_since_it_look
     assert keeping.fit == {"main": False}
 
 
-def test_one_whose_shard_stands_still_takes_the_time_over(stage: Stage) -> None:
-    """A fleet that was stopped yesterday left its time behind."""
+def test_a_consumer_takes_over_the_time_of_a_shard_that_stands_still(stage: Stage) -> None:
+    """A fleet that was stopped yesterday left its time in the shard."""
     set_time(stage, -86_400 * SECOND)
-    keeping = Keeping(stage)
+    keeping = RunningHousekeeping(stage)
     stage.pass_ms(5_000)
     assert keeping.fit == {"main": True}
 
@@ -248,7 +250,7 @@ def test_one_whose_shard_stands_still_takes_the_time_over(stage: Stage) -> None:
 
 
 def test_a_periodic_item_is_enqueued_at_its_ticks(stage: Stage) -> None:
-    Keeping(stage, periods=[period("sweep", 2)])
+    RunningHousekeeping(stage, periods=[period("sweep", 2)])
     stage.pass_ms(1_000)
     tenant = local_tenant("sweep")
     zone = stage.shard.zone(tenant)
@@ -265,8 +267,8 @@ def test_a_periodic_item_is_enqueued_at_its_ticks(stage: Stage) -> None:
 # --- Submitted handlers ---
 
 
-def test_a_handler_that_is_submitted_is_known_within_seconds(stage: Stage) -> None:
-    keeping = Keeping(stage)
+def test_a_submitted_handler_is_loaded_within_seconds(stage: Stage) -> None:
+    keeping = RunningHousekeeping(stage)
     submit(stage.shards, "shout", pack_handler("shout", shout), key=SIGNING_KEY)
     stage.pass_ms(5_000 if stage.shard.layout.is_watched else 2_000)
     assert "shout" in keeping.registry.handlers
@@ -282,9 +284,9 @@ def test_an_actor_without_housekeeping_loads_them_too(stage: Stage) -> None:
     assert list(submitted.registry.handlers) == ["shout"]
 
 
-def test_a_fleet_without_a_key_says_once_that_it_ignores_them(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_fleet_without_a_key_logs_once_that_it_ignores_them(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     """Housekeeping says so for all actors of its consumer; in Ray each has handlers of its own."""
-    keeping = Keeping(stage, key=b"")
+    keeping = RunningHousekeeping(stage, key=b"")
     alone = SubmittedHandlers(Registry(), key=b"", allow=True)
     stage.begin(lambda: keep_loading(stage.host, alone, stage.shards))
     for version in range(3):
@@ -294,13 +296,13 @@ def test_a_fleet_without_a_key_says_once_that_it_ignores_them(stage: Stage, capl
     assert list(keeping.registry.handlers) == ["mail"]
 
 
-def test_no_actor_stops_looking_for_them_because_a_store_was_away(
+def test_actors_load_submitted_handlers_again_after_a_store_was_away(
     stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Before, the loop ended: a worker heard of nothing new any more, and a consumer showed no more that it lived."""
+    """Before, the loop ended: a worker loaded no new handlers, and a consumer sent no heartbeats."""
     submitted = SubmittedHandlers(Registry(), key=SIGNING_KEY, allow=True)
     stage.begin(lambda: keep_loading(stage.host, submitted, stage.shards))
-    keeping = Keeping(stage)
+    keeping = RunningHousekeeping(stage)
     stage.store.away = True
     stage.pass_ms(10_000)
     stage.store.away = False
@@ -309,13 +311,11 @@ def test_no_actor_stops_looking_for_them_because_a_store_was_away(
     assert list(submitted.registry.handlers) == ["shout"]
     assert "shout" in keeping.registry.handlers
     assert [found.live for found in consumers(stage)] == [True]
-    assert len([record for record in caplog.records if record.levelname != "INFO"]) <= 2, "said once each"
+    assert len([record for record in caplog.records if record.levelname != "INFO"]) <= 2, "logged once each"
 
 
-def test_code_that_takes_a_minute_to_import_ends_no_session_meanwhile(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Before, housekeeping imported it between two beats: the consumer's parts went to others, or the fleet failed."""
+def test_a_slow_import_ends_no_session(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before, it was imported between two heartbeats: the consumer's parts went to others, or the fleet failed."""
     unpacked = submitted_handlers._unpacked
 
     def slowly(record: HandlerRecord) -> Any:
@@ -323,7 +323,7 @@ def test_code_that_takes_a_minute_to_import_ends_no_session_meanwhile(
         return unpacked(record)
 
     monkeypatch.setattr(submitted_handlers, "_unpacked", slowly)
-    keeping = Keeping(stage)
+    keeping = RunningHousekeeping(stage)
     submit(stage.shards, "shout", pack_handler("shout", shout), key=SIGNING_KEY)
     for _ in range(50):
         stage.pass_ms(1_000)
@@ -334,24 +334,26 @@ def test_code_that_takes_a_minute_to_import_ends_no_session_meanwhile(
     assert stage.host.supervisor.failure is None
 
 
-def test_a_kind_that_nobody_knows_is_told_of_once(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
-    """A misspelt kind was accepted everywhere, and the fleet said nothing."""
-    Keeping(stage)
+def test_an_unknown_kind_is_logged_once(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    """A misspelt kind was accepted everywhere, and the fleet logged nothing."""
+    RunningHousekeeping(stage)
     stage.enqueue("mial")
     stage.enqueue("mail")
     stage.pass_ms(within_ms(stage, 40_000, rounds=6))
-    told = [(each.levelname, each.getMessage()) for each in caplog.records if "no live consumer" in each.getMessage()]
-    said = "shard main: items of kind mial wait, and no live consumer has a handler for it; nearest: mail"
-    assert told == [("WARNING", said)]
+    messages = [
+        (each.levelname, each.getMessage()) for each in caplog.records if "no live consumer" in each.getMessage()
+    ]
+    logged = "shard main: items of kind mial wait, and no live consumer has a handler for it; nearest: mail"
+    assert messages == [("WARNING", logged)]
 
 
 # --- Stores ---
 
 
-def test_a_shard_that_is_away_keeps_no_other_from_its_beat(stage: Stage) -> None:
+def test_a_shard_that_is_away_does_not_delay_heartbeats_on_others(stage: Stage) -> None:
     store, other = stage.open_shard("other")
     store.away = True
-    keeping = Keeping(stage, shards={"other": other, "main": stage.shard})
+    keeping = RunningHousekeeping(stage, shards={"other": other, "main": stage.shard})
     stage.pass_ms(5_000)
     assert keeping.fit == {"main": True}
     assert stage.now_us - consumers(stage)[0].record.heartbeat_us <= SECOND + 10 * MS
@@ -361,9 +363,9 @@ def test_a_shard_that_is_away_keeps_no_other_from_its_beat(stage: Stage) -> None
 
 
 def test_a_cluster_that_does_not_answer_ends_no_session_on_another(stage: Stage) -> None:
-    """It refuses nothing: whoever asks waits, and the others with it."""
+    """It refuses nothing: a request waits, and later requests wait for it."""
     store, other = stage.open_shard("other")
-    keeping = Keeping(stage, shards={"other": other, "main": stage.shard}, allow=True)
+    keeping = RunningHousekeeping(stage, shards={"other": other, "main": stage.shard}, allow=True)
     stage.pass_ms(2_000)
     store.silent = True
     for _ in range(300):
@@ -382,15 +384,15 @@ def test_a_cluster_that_does_not_answer_ends_no_session_on_another(stage: Stage)
 # --- Kinds that go on after a pause ---
 
 
-def test_pointers_that_whoever_ended_a_pause_has_not_woken_are_woken_within_a_beat(stage: Stage) -> None:
-    """`fairlead resume` may be broken off between the two."""
+def test_pointers_that_an_interrupted_resume_left_asleep_are_woken_within_a_heartbeat(stage: Stage) -> None:
+    """`fairlead resume` may be interrupted between the two."""
     stage.enqueue("mail")
     transact = stage.shard.transact
     transact(lambda attempt: policies.change_kind_policy(attempt.tr, "mail", now_us=attempt.now_us, paused=True))
     (ref,) = stage.pointers()
     terms = DequeueParams(stage.now_us, b"l" * 16, LEASE_MS * MS, 10, SECOND, SECOND)
     transact(lambda attempt: process_pointers(attempt.tr, stage.shard.layout, [ref], Capacity(10, {"mail": 10}), terms))
-    Keeping(stage)
+    RunningHousekeeping(stage)
     stage.pass_ms(2_000)
     assert stage.pointers() == []
     transact(lambda attempt: policies.change_kind_policy(attempt.tr, "mail", now_us=attempt.now_us, paused=False))
@@ -401,7 +403,7 @@ def test_pointers_that_whoever_ended_a_pause_has_not_woken_are_woken_within_a_be
 # --- Clocks that were ahead ---
 
 
-def test_what_a_clock_that_was_ahead_put_to_sleep_is_woken_within_seconds(stage: Stage) -> None:
+def test_pointers_that_a_clock_that_was_ahead_put_to_sleep_are_woken_within_seconds(stage: Stage) -> None:
     """Before, only a new enqueue to the same queue, or a repair, woke it."""
     for _ in range(2):
         stage.enqueue("mail")
@@ -412,15 +414,15 @@ def test_what_a_clock_that_was_ahead_put_to_sleep_is_woken_within_seconds(stage:
     transact(lambda attempt: process_pointers(attempt.tr, stage.shard.layout, [ref], Capacity(10, {"mail": 10}), terms))
     stage.clock.jump(0)
     assert stage.pointers() == []
-    Keeping(stage)
+    RunningHousekeeping(stage)
     stage.pass_ms(20_000)
     assert stage.pointers() == [ref._replace(vesting_us=stage.pointers()[0].vesting_us)]
 
 
-def test_beside_many_that_may_sleep_for_long_those_that_oversleep_are_woken_in_seconds(
+def test_pointers_that_oversleep_are_woken_in_seconds_beside_many_that_may_sleep_for_long(
     stage: Stage, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before, 64 entries of a part were looked at in a beat, and of tenants with delayed items there may be thousands.
+    """Before, 64 entries of a part were read per heartbeat, and there may be thousands of tenants with delayed items.
 
     Here these are 240, and the limits the smaller.
     """
@@ -432,7 +434,7 @@ def test_beside_many_that_may_sleep_for_long_those_that_oversleep_are_woken_in_s
     for number in [*range(20)] * 2:
         stage.enqueue("mail", tenant=Tenant("shop", f"now {number}"))
     stage.clock.jump(3_600 * SECOND)
-    Keeping(stage)
+    RunningHousekeeping(stage)
     refs, layout = stage.pointers(), stage.shard.layout
     terms = DequeueParams(stage.now_us, bytes(16), SECOND, 1, 1, 1)
     stage.shard.transact(
@@ -443,11 +445,11 @@ def test_beside_many_that_may_sleep_for_long_those_that_oversleep_are_woken_in_s
     assert stage.pointers() == []
     stage.pass_ms(15_000)
     assert len(stage.pointers()) == 20
-    told = [each.getMessage() for each in caplog.records if "queues to sleep for longer" in each.getMessage()]
-    assert 1 <= len(told) <= 12
+    messages = [each.getMessage() for each in caplog.records if "queues to sleep for longer" in each.getMessage()]
+    assert 1 <= len(messages) <= 12
 
 
-def test_a_consumer_whose_own_clock_is_set_back_looks_at_all_its_parts_until_each_is_read() -> None:
+def test_a_consumer_whose_clock_is_set_back_searches_all_its_parts() -> None:
     late = LatePointerScan()
     parts = range(3, 35)
     assert late.next_parts(parts) == [3, 4]
@@ -467,26 +469,26 @@ def test_a_consumer_whose_own_clock_is_set_back_looks_at_all_its_parts_until_eac
 # --- What goes wrong ---
 
 
-def test_an_error_that_nobody_foresaw_ends_the_loop_for_its_supervisor_to_see(
+def test_an_unexpected_error_ends_the_loop_and_reaches_its_supervisor(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before, it was caught and logged, each second anew, and the consumer counted as sound."""
+    """Before, it was caught and logged each second, and the consumer counted as healthy."""
 
     def broken(*_: Any, **__: Any) -> None:
         raise OverflowError("can't convert negative int to unsigned")
 
     monkeypatch.setattr(completion_log, "compact", broken)
-    keeping = Keeping(stage)
+    keeping = RunningHousekeeping(stage)
     stage.pass_ms(100)
     assert isinstance(keeping.running.error, OverflowError)
 
 
-def test_a_period_whose_tenants_record_is_damaged_stops_no_other_and_no_sign_of_life(
+def test_a_period_of_a_damaged_tenant_stops_no_other_and_no_heartbeat(
     stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
     damaged, sound = local_tenant("damaged"), local_tenant("sound")
     stage.shard.transact(lambda attempt: attempt.tr.set(TenantKeys(*damaged).owner, b"\x63"))
-    keeping = Keeping(stage, periods=[period(each, 2) for each in ("damaged", "sound")])
+    keeping = RunningHousekeeping(stage, periods=[period(each, 2) for each in ("damaged", "sound")])
     stage.pass_ms(10_000)
     assert stage.count(sound)["sound"] >= 4
     assert keeping.fit == {"main": True}
@@ -495,38 +497,40 @@ def test_a_period_whose_tenants_record_is_damaged_stops_no_other_and_no_sign_of_
     assert len([each for each in caplog.records if "tick of damaged" in each.message]) == 1
 
 
-def test_a_chronicle_that_cannot_be_written_keeps_no_work_asleep(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_completion_log_that_cannot_be_written_keeps_no_work_asleep(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refused(*_: Any, **__: Any) -> bool:
         raise StoreError(VALUE_TOO_LARGE)
 
     monkeypatch.setattr(rollups, "sum_up", refused)
     monkeypatch.setattr(housekeeping, "wake_paused_pointers", lambda tr, layout, *, now_us: tr.set(b"woken", b"") or 1)
-    Keeping(stage)
+    RunningHousekeeping(stage)
     stage.pass_ms(1_500)
     assert stage.shard.transact(lambda attempt: attempt.tr.get(b"woken").present())
 
 
-def test_forgetting_that_conflicts_again_and_again_keeps_no_sign_of_life_from_being_given(
+def test_expiring_ids_that_conflicts_again_and_again_delays_no_heartbeat(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Many consumers forget the same keys at the same time; it was part of the heartbeat's transaction."""
+    """Many consumers expire the same keys at the same time; it was part of the heartbeat's transaction."""
 
     def collides(*_: Any, **__: Any) -> int:
         raise StoreError(NOT_COMMITTED)
 
     monkeypatch.setattr(housekeeping, "expire", collides)
-    keeping = Keeping(stage)
+    keeping = RunningHousekeeping(stage)
     stage.pass_ms(10_000)
     assert keeping.fit == {"main": True}
     (found,) = consumers(stage)
     assert stage.now_us - found.record.heartbeat_us <= 2 * SECOND
 
 
-def test_ids_that_were_kept_taken_are_forgotten_when_their_time_has_passed(stage: Stage) -> None:
+def test_retained_ids_expire(stage: Stage) -> None:
     location = stage.shard.zone(ALICE).location
     until_us = stage.now_us + 2 * SECOND
     stage.shard.transact(lambda attempt: retain_id(attempt.tr, location, bytes(16), until_us))
-    Keeping(stage)
+    RunningHousekeeping(stage)
     key = location.keys.retained_id(bytes(16))
     stage.pass_ms(1_500)
     assert stage.shard.transact(lambda attempt: attempt.tr.get(key).present())
@@ -534,12 +538,12 @@ def test_ids_that_were_kept_taken_are_forgotten_when_their_time_has_passed(stage
     assert not stage.shard.transact(lambda attempt: attempt.tr.get(key).present())
 
 
-def test_nothing_is_forgotten_by_a_clock_that_has_stepped_since_the_beat_that_checked_it(stage: Stage) -> None:
-    """Seed 4000102: an hour's step between the two freed the ids of completed items that were to stay taken."""
+def test_no_id_expires_by_a_clock_that_has_stepped_since_it_was_checked(stage: Stage) -> None:
+    """Seed 4000102: an hour's step between the two expired retained ids."""
     location = stage.shard.zone(ALICE).location
     until_us = stage.now_us + 60 * SECOND
     stage.shard.transact(lambda attempt: retain_id(attempt.tr, location, bytes(16), until_us))
-    keeping = Keeping(stage)
+    keeping = RunningHousekeeping(stage)
 
     def step_ahead(shard_name: str, session: Session | None) -> None:
         stage.clock.jump(3_600 * SECOND)
@@ -554,7 +558,7 @@ def test_nothing_is_forgotten_by_a_clock_that_has_stepped_since_the_beat_that_ch
     assert stage.shard.transact(lambda attempt: attempt.tr.get(location.keys.retained_id(bytes(16))).present())
 
 
-def test_a_chore_that_a_store_refuses_for_long_is_said_once(
+def test_a_chore_that_a_store_refuses_for_long_is_logged_once(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """While a disk was full there was a line per chore and second."""
@@ -565,7 +569,7 @@ def test_a_chore_that_a_store_refuses_for_long_is_said_once(
     caplog.set_level("INFO")
     with monkeypatch.context() as patch:
         patch.setattr(rollups, "sum_up", refused)
-        Keeping(stage)
+        RunningHousekeeping(stage)
         stage.pass_ms(10_000)
     stage.pass_ms(2_000)
     monkeypatch.setattr(rollups, "sum_up", refused)

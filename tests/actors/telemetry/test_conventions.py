@@ -142,7 +142,7 @@ def test_every_metric_that_is_required_is_there_in_its_form_and_with_its_bounds(
     assert OPERATION.bounds_s == DURATION.bounds_s == BOUNDS_S
 
 
-def test_every_point_of_a_messaging_metric_says_what_is_required_and_no_more_than_there_are_names_for(
+def test_every_point_of_a_messaging_metric_has_the_required_attributes_and_no_unknown_ones(
     readings: tuple[Points, Points],
 ) -> None:
     counted, metered = readings
@@ -155,7 +155,7 @@ def test_every_point_of_a_messaging_metric_says_what_is_required_and_no_more_tha
         assert all(about.values()), "what is not known is left out"
 
 
-def test_operations_that_failed_say_by_what_and_others_do_not(readings: tuple[Points, Points]) -> None:
+def test_only_failed_operations_have_an_error_type(readings: tuple[Points, Points]) -> None:
     counted, metered = readings
     store, told = "fairlead.zones.engines.api.errors.StoreUnavailable", itertools.chain(counted, metered)
     failed = {(name, about[ERROR], count) for name, about, count in told if ERROR in about and count}
@@ -186,7 +186,7 @@ def test_the_meter_of_a_web_server_counts_what_the_process_counts(readings: tupl
     assert enqueues(counted) == enqueues(metered)
 
 
-def test_every_span_says_what_is_required_and_no_more_than_there_are_names_for(spans: list[ReadableSpan]) -> None:
+def test_every_span_has_the_required_attributes_and_no_unknown_ones(spans: list[ReadableSpan]) -> None:
     assert {span.name for span in spans} == {"enqueue mail", "scan main", "serve main", "run mail"}
     for span in spans:
         about = span.attributes or {}
@@ -199,7 +199,7 @@ def test_every_span_says_what_is_required_and_no_more_than_there_are_names_for(s
             assert (BATCH in about) != (MESSAGE in about), "one message, or a batch"
 
 
-def test_spans_that_failed_say_by_what_and_others_do_not(spans: list[ReadableSpan]) -> None:
+def test_only_failed_spans_have_an_error_type(spans: list[ReadableSpan]) -> None:
     failed = [(span.name, (span.attributes or {})[ERROR]) for span in spans if ERROR in (span.attributes or {})]
     assert failed == [
         ("enqueue mail", "KeyError"),

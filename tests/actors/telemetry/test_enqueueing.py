@@ -164,7 +164,7 @@ def test_a_call_is_timed_from_its_first_item_to_its_end_and_one_that_enqueues_no
     assert (sum(counts), sum_s) == (1, 0.02)
 
 
-def test_what_a_ray_task_enqueues_is_told_and_counted_once() -> None:
+def test_enqueues_of_a_ray_task_are_reported_and_counted_once() -> None:
     """Its process ends when Ray likes, and nobody reads it."""
     task, worker = EnqueueCounts(), EnqueueCounts()
     told: list[Sequence[EnqueueCall]] = []
@@ -188,7 +188,7 @@ def test_a_second_enqueue_of_the_same_name_is_not_counted(alice: TenantDatabase)
     assert sent("mail") == before + 1
 
 
-def test_of_a_trace_that_is_not_recorded_only_that_is_stored(alice: TenantDatabase, recorder: Recorder) -> None:
+def test_only_the_fact_is_stored_that_a_trace_is_not_recorded(alice: TenantDatabase, recorder: Recorder) -> None:
     """So whoever runs the item knows that nobody records this request."""
     not_recorded = Recorder(ALWAYS_OFF).tracer.start_span("POST /orders")
     with trace.use_span(not_recorded):
@@ -207,7 +207,7 @@ def test_without_a_span_nothing_is_stored_with_an_item(alice: TenantDatabase) ->
     assert stored(alice, alice.enqueue("mail").item_id) is None
 
 
-def test_where_nobody_traces_an_enqueue_costs_next_to_nothing(alice: TenantDatabase) -> None:
+def test_without_tracing_an_enqueue_costs_almost_nothing(alice: TenantDatabase) -> None:
     item, shard = new_item("mail"), alice.shard
 
     def untraced() -> None:

@@ -67,13 +67,13 @@ def test_a_program_may_use_the_same_words_for_fields_of_its_own(
     assert vars(caplog.records[0])["job_kind"] == "mail"
 
 
-def test_to_install_it_twice_is_to_install_it_once(log: logging.Logger) -> None:
+def test_the_factory_may_be_installed_twice(log: logging.Logger) -> None:
     installed = logging.getLogRecordFactory()
     add_jobs_to_log_records()
     assert logging.getLogRecordFactory() is installed
 
 
-def test_a_coroutine_that_is_handed_to_a_loop_takes_its_job_along(
+def test_a_coroutine_that_is_passed_to_a_loop_keeps_its_job(
     log: logging.Logger, caplog: pytest.LogCaptureFixture
 ) -> None:
     loop = asyncio.new_event_loop()

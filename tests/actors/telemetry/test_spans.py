@@ -70,7 +70,7 @@ def test_an_item_that_was_enqueued_without_a_trace_begins_one() -> None:
     assert (span.parent, links_of(span)) == (None, [])
 
 
-def test_what_stands_there_instead_of_a_trace_context_is_none() -> None:
+def test_an_invalid_trace_context_is_none() -> None:
     recorder = Recorder()
     for stored in ({"traceparent": "00-1-2-01"}, {"traceparent": "x" * 10_000 + "1"}, {"x": "y"}, {}):
         assert context_of(stored) is None
@@ -78,7 +78,7 @@ def test_what_stands_there_instead_of_a_trace_context_is_none() -> None:
     assert all(span.parent is None for span in recorder.spans())
 
 
-def test_an_error_is_told_by_its_class_and_never_by_its_words() -> None:
+def test_a_span_has_the_class_of_an_error_and_never_its_text() -> None:
     recorder = Recorder()
     attempt(recorder, 1, ENQUEUED, ValueError("card 4111 1111 1111 1111"))
     (span,) = recorder.spans()
@@ -97,7 +97,7 @@ def test_a_retry_is_recorded_if_and_only_if_the_first_attempt_was() -> None:
         assert [(span.attributes or {}).get("fairlead.attempt") for span in recorder.spans()] == [2]
 
 
-def test_a_sampler_that_heeds_nobody_heeds_no_link() -> None:
+def test_a_sampler_that_ignores_parents_ignores_links() -> None:
     recorder = Recorder(LinkedSampler(ALWAYS_OFF))
     attempt(recorder, 2, ENQUEUED)
     assert recorder.spans() == []
@@ -106,7 +106,7 @@ def test_a_sampler_that_heeds_nobody_heeds_no_link() -> None:
     assert len(recorder.spans()) == 1
 
 
-def test_what_the_enqueuer_did_not_record_nobody_records_and_the_sampler_is_not_asked() -> None:
+def test_a_trace_that_the_enqueuer_did_not_record_is_not_recorded_and_not_sampled() -> None:
     recorder = Recorder()
     assert Spans(recorder.tracer, parent_based=True).run(item_ref(1), 1, NOT_RECORDED) is None
 
@@ -118,7 +118,7 @@ def test_a_span_of_another_process_is_passed_on_where_nothing_is_recorded() -> N
     assert passed_on(NOT_RECORDED) is passed_on(None) is None
 
 
-def test_where_no_trace_ever_begins_only_what_was_recorded_before_goes_on() -> None:
+def test_if_no_trace_begins_here_only_recorded_traces_continue() -> None:
     recorder = Recorder()
     spans = Spans(recorder.tracer, starts_traces=False, parent_based=True)
     assert spans.run(item_ref(1), 1, None) is None
@@ -129,7 +129,7 @@ def test_where_no_trace_ever_begins_only_what_was_recorded_before_goes_on() -> N
     assert [span.name for span in recorder.spans()] == ["serve main"]
 
 
-def test_a_batch_is_linked_to_its_scan_and_to_what_its_items_were_enqueued_in() -> None:
+def test_a_batch_is_linked_to_its_scan_and_to_the_enqueues_of_its_items() -> None:
     recorder = Recorder()
     spans = Spans(recorder.tracer)
     scan = spans.scan("main", pointers=5, began_us=1_000, ended_us=2_000)

@@ -73,7 +73,7 @@ def test_an_attempt_is_counted_with_its_wait_its_length_and_its_end() -> None:
     assert reading.histograms[DURATION.name, ("mail", "")] == ([0, 0, 1, *[0] * 12], 0.02)
 
 
-def test_attempts_that_fail_are_counted_by_the_class_of_their_error_and_apart_from_the_others() -> None:
+def test_failed_attempts_are_counted_separately_by_the_class_of_their_error() -> None:
     outcome_counts = OutcomeCounts()
     for error in (None, ConnectionError("no"), ConnectionError("no"), LeaseLost()):
         outcome_counts.end(ref_of("mail", 0), began_us=0, ended_us=20 * MS, error=error)
@@ -94,7 +94,7 @@ def test_classes_of_errors_beyond_twenty_are_counted_together() -> None:
     assert (types.counted(named[0]), types.counted("")) == (named[0], "")
 
 
-def test_a_class_that_denies_its_name_has_one_all_the_same() -> None:
+def test_a_class_without_a_readable_name_still_has_an_error_type() -> None:
     def refuse(cls: type) -> str:
         raise RuntimeError("no name")
 
@@ -105,7 +105,7 @@ def test_a_class_that_denies_its_name_has_one_all_the_same() -> None:
     assert error_type(ConnectionError()) == "ConnectionError"
 
 
-def test_nobody_guesses_how_long_an_item_waited_of_which_that_is_not_known() -> None:
+def test_an_unknown_wait_of_an_item_is_not_counted() -> None:
     outcome_counts = OutcomeCounts()
     outcome_counts.end(ref_of("mail", 0), began_us=5, ended_us=6)
     assert sum(outcome_counts.read().histograms[ITEM_LATENCY.name, ("mail",)][0]) == 0
