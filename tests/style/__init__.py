@@ -7,6 +7,7 @@ Read in this order:
     test_errors       no broad except
     test_shape        names, docstrings and sizes
     test_packaging    dependencies are pinned; importing `fairlead` is cheap
-    test_retired_names, test_retired_terms  replaced names and words do not come back
+    test_retired_names  identifiers that were replaced do not come back
+    test_retired_terms  nor do words of prose
 Each rule is a function from a source to its offences, so each is also tested on a planted offence.
 """
