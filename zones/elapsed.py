@@ -1,10 +1,10 @@
-"""How long something has lasted, by a clock that may be set back or ahead meanwhile: counted from look to look."""
+"""Elapsed time by a clock that may be set back or ahead: summed over frequent readings."""
 
-LOOK_US_MAX = 1_000_000  # A look that seems to come later than this counts as this: the clock was set ahead.
+LOOK_US_MAX = 1_000_000  # A longer time between two readings counts as this much: the clock was set ahead.
 
 
 class Elapsed:
-    """What has passed since `now_us`, as far as somebody looked. One thread at a time may look."""
+    """The time since `now_us`, up to the last reading. One thread at a time may read it."""
 
     __slots__ = ("_looked_us", "_passed_us")
 
@@ -13,9 +13,9 @@ class Elapsed:
         self._passed_us = 0
 
     def by(self, now_us: int) -> int:
-        """Look now, and return how many microseconds have passed. Nothing passes while the clock is set back.
+        """Return the microseconds that have passed, up to now. A clock that was set back adds nothing.
 
-        A step of the clock costs what has passed since the look before it, or adds up to `LOOK_US_MAX`: never the step.
+        A step of the clock hides the time since the reading before it, or adds at most `LOOK_US_MAX`.
         """
         since_us = now_us - self._looked_us
         if since_us > 0:

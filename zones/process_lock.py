@@ -1,7 +1,7 @@
-"""A lock of one process, which a fork leaves free in the child.
+"""A lock of one process that is free in a forked child.
 
-A fork copies the memory of a process but only one of its threads. A lock that another thread held at that moment is
-held for ever in the child: nobody is there to release it.
+A fork copies the memory of a process but only one of its threads. An ordinary lock that another thread held at that
+moment would stay locked in the child for ever.
 """
 
 import os
@@ -11,7 +11,7 @@ from weakref import WeakSet
 
 
 class ProcessLock:
-    """A lock as `threading.Lock`, for `with`. What it protects must be usable in a child forked in the middle."""
+    """A lock as `threading.Lock`, for `with`. Its data must be usable in a child that was forked while it was held."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -1,12 +1,13 @@
-"""One attempt at a transaction, and how its effects survive a commit whose result is unknown.
+"""The transaction runner: runs a body until its commit, and applies it once even if a commit's result is unknown.
 
-After 1021 (and 1031, 1025 or 1039 at a commit) a transaction may have been applied, or may still be. The ids that an
-attempt draws are a seed of the call plus an ordinal that starts anew with every attempt, so a repeated body picks the
-same ids and finds its own items. That is not enough: an item may have been run and completed in between, and must not
-come again; and a user's body may add to a counter. So a transaction that a second run would falsify also writes a
-receipt. The receipt says which attempt was applied: what that attempt returned is the result, not what a later attempt
-would have done. From the first attempt that needs a receipt on, each attempt reads the receipt with conflict and writes
-it, so that at most one of them is applied.
+After 1021 (and 1031, 1025 or 1039 at a commit) a transaction may have been applied, or may be applied later. An attempt
+draws ids from a seed of the call and an ordinal that restarts with every attempt. So a repeated body draws the same ids
+and finds its own items.
+
+That is not enough. An item may have been completed in between, and must not be enqueued again; a user's body may add to
+a counter. So a transaction that must not be applied twice also writes a receipt. The receipt holds the number of the
+applied attempt, and the result of this attempt is returned. From the first attempt with a receipt on, each attempt
+reads the receipt with conflict and writes it, so that at most one of them is applied.
 """
 
 from collections.abc import Callable
@@ -21,12 +22,12 @@ from fairlead.zones.probes import probe
 T = TypeVar("T")
 
 SEED_BYTES = 12
-SEED_TIME_BYTES = 5  # Of time in steps of 2^14 microseconds: enough until the year 2540.
+SEED_TIME_BYTES = 5  # Time in steps of 2^14 microseconds; enough until the year 2540.
 SEED_TIME_SHIFT = 14
-RECEIPT_BYTES = 4  # Of the number of an attempt.
+RECEIPT_BYTES = 4  # The number of an attempt.
 RECEIPT_LIFE_US = 600_000_000  # Ten minutes: far longer than any client retries a commit.
 
-RECEIPT_BUCKETS = 16  # Lists of receipts, by the chance in the seed.
+RECEIPT_BUCKETS = 16  # Lists of receipts, chosen by a random byte of the seed.
 
 _RECEIPT = ROOT + pack_int(RECEIPT)
 
@@ -34,8 +35,8 @@ _RECEIPT = ROOT + pack_int(RECEIPT)
 class Attempt:
     """One run of a transaction's body: the transaction, the time it uses throughout, and the ids it draws.
 
-    `needs_receipt`: the body sets it to True if a commit of unknown result must not make it be applied a second time.
-    `has_read`: the body sets it to True once it has waited for a read; then its transaction has a read version.
+    `needs_receipt`: the body sets it to True if it must not be applied twice after a commit of unknown result.
+    `has_read`: the body sets it to True once it has waited for a read. Then its transaction has a read version.
     """
 
     __slots__ = ("_ordinal", "_seed", "has_read", "needs_receipt", "now_us", "tr")
@@ -48,16 +49,16 @@ class Attempt:
         self._ordinal = 0
 
     def new_id(self) -> bytes:
-        """Return 16 bytes that no other call draws; the same ones in every attempt of this call."""
+        """Return 16 bytes that no other call draws, the same in every attempt of this call."""
         self._ordinal += 1
         return self._seed + self._ordinal.to_bytes(4, "big")
 
 
 def new_seed(now_us: int, random: Random) -> bytes:
-    """Return what all ids of a call begin with: the time, to 16 ms, and chance, alike once in 2^56 calls of that time.
+    """Return the first bytes of all ids of a call: the time, to 16 ms, and random bytes.
 
-    So items that were enqueued one after the other lie side by side, and who leases or completes some of them together
-    writes few pages.
+    Two calls within 16 ms draw equal seeds once in 2^56 calls. Items that are enqueued one after the other are stored
+    side by side, so a transaction that leases or completes some of them writes few pages.
     """
     return (now_us >> SEED_TIME_SHIFT).to_bytes(SEED_TIME_BYTES, "big") + random.randbytes(SEED_BYTES - SEED_TIME_BYTES)
 
@@ -73,24 +74,24 @@ def run(
 ) -> T:
     """Run `body` in a transaction until it is committed, and return its result.
 
-    `body` may run several times. What an attempt does that set `needs_receipt` is applied once. After an unknown result
-    `applied(tr)` says whether the commit happened, for bodies that can tell from what they wrote; it is not asked about
-    an attempt that has a receipt.
+    `body` may run several times. An attempt that sets `needs_receipt` is applied once. After an unknown result
+    `applied(tr)` returns whether the commit happened, for bodies that can find this out from their writes. It is not
+    called for an attempt with a receipt.
 
     Raises:
-      ResultUnknown: the result of an attempt that needs a receipt is unknown, on an engine that keeps none, since it
-        nearly always knows.
-      What the database raises and `transact` does not retry.
+      ResultUnknown: the result of an attempt that needs a receipt is unknown, on an engine that keeps no receipts
+        because its results are nearly always known.
+      Errors of the database that `transact` does not retry.
     """
     began_us = clock.now_us()
     seed = new_seed(began_us, random)
     expires_us = began_us + RECEIPT_LIFE_US
-    results: list[T] = []  # of the attempts that write a receipt; it holds the number of its attempt here
+    results: list[T] = []  # of the attempts with a receipt; a receipt holds an index of this list
     last_has_receipt = last_needs_receipt = False
     applied_attempt: int | None = None
 
     def was_applied(tr: Transaction) -> bool:
-        """Look whether an attempt with a receipt was applied after all, perhaps later than anybody asked; and which."""
+        """Return whether an attempt with a receipt was applied, even late; set `applied_attempt` to its number."""
         nonlocal applied_attempt
         value = tr.get(receipt_key(seed, expires_us)).value
         applied_attempt = None if value is None else int.from_bytes(value, "big")
@@ -124,11 +125,11 @@ def run(
 
 
 def _write_receipt(tr: Transaction, receipt: bytes, number: int, *, has_read: bool) -> None:
-    """Write the receipt of an attempt, which reads it with conflict, as of now at the latest.
+    """Write the receipt of an attempt, and read it with conflict at a version of now or earlier.
 
-    A body that only writes has read nothing yet. Without a read version of this moment its commit, should it arrive
-    late, would not conflict with the receipt of the attempt after it. The commit asks for that version anyway. A body
-    that has read has got its version with that; to ask again would cost a wait for the client's thread.
+    A body that only writes has no read version yet. Without one, a late commit of this attempt would not conflict with
+    the receipt of the next attempt. The commit needs a read version anyway. A body that has read has one already;
+    another request would wait for the client's thread.
     """
     if not has_read:
         tr.get_read_version().wait()
@@ -142,9 +143,9 @@ def receipt_key(seed: bytes, expires_us: int) -> bytes:
 
 
 def clear_receipts(tr: Transaction, bucket: int, *, now_us: int) -> bool:
-    """Clear all receipts of a bucket that have expired, however many: each transaction with a receipt leaves one key.
+    """Clear all expired receipts of a bucket, and return whether there were any.
 
-    Reads whether there are any, by snapshot, and says so; writes one range, which nobody reads. May run twice.
+    Each transaction with a receipt leaves one key. Reads one key by snapshot, clears one range; safe to repeat.
     """
     begin = _RECEIPT + pack_int(bucket)
     end = begin + pack_int(now_us)

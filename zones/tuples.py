@@ -1,8 +1,8 @@
-"""FoundationDB's tuple layer: pure Python, and no client library. Loaded when a key is first packed or unpacked.
+"""FoundationDB's tuple layer: pure Python, without the client library. Loaded when a key is first packed or unpacked.
 
-So an application can be imported where the binding is not installed. The binding brings an old copy of six, which
-leaves an importer behind that Python 3.11 warns about at every import that fails, and that pytest stumbles over.
-Nothing of the binding needs that importer, so it is taken off the list.
+So an application can be imported where the binding is not installed. The binding brings an old copy of six, which adds
+an importer to `sys.meta_path`. Python 3.11 warns about this importer at every failing import, and pytest fails on it.
+The binding does not need it, so it is removed.
 """
 
 import struct
@@ -25,8 +25,8 @@ def __getattr__(name: str) -> Any:
 
 
 def elements_of(key: bytes) -> tuple[Any, ...]:
-    """Return the elements of a key; none if it is no tuple."""
+    """Return the elements of a key; an empty tuple if it is no packed tuple."""
     try:
-        return tuple(sys.modules[__name__].unpack(key))  # By the module, which loads it.
+        return tuple(sys.modules[__name__].unpack(key))  # Through the module, which loads it.
     except (ValueError, IndexError, struct.error):
         return ()

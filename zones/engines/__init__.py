@@ -8,15 +8,14 @@ Read in this order:
     api/           what every engine offers: databases, transactions, errors, `transact`
     optimistic/    the optimistic transaction that the memory and the embedded engine share
     memory/        versions in memory
-    embedded/      LMDB; in cross_process/ what combines the commits of several processes
+    embedded/      LMDB; its cross_process/ combines the commits of several processes
     foundationdb/  the official binding
 
 Where the memory and embedded engines differ from FoundationDB, on purpose:
-    - Of the binding's transaction they offer what `database` lists; no key selectors, no tenants, no tr[key].
-    - Keys of the embedded engine have at most 511 bytes, and 2102 says so. A read version that is not the present one
-      is too old there (1007).
-    - A commit that nobody waits for, nor asks about, waits for the next one of its process.
-    - A watch calls back at once for commits of its own process, for others when somebody asks it.
+    - They offer the part of the binding's transaction that `api/database.py` lists: no key selectors, no tr[key].
+    - The embedded engine accepts keys of at most 511 bytes (else 2102), and only the present read version (else 1007).
+    - A commit without a call of `wait` or `is_ready` waits for the next commit of its process.
+    - A watch calls back at once for commits of its own process, and for other commits when its state is asked for.
 
 May import: nothing of the project. Time and randomness arrive as arguments.
 """
@@ -84,15 +83,15 @@ def open(url: str, *, clock: Clock, random: random_module.Random) -> Database:
         return EmbeddedDatabase(url, place, clock, random)
     if engine != "fdb" or not colon:
         raise ValueError(f"not a store: {url!r}; write memory:, embedded:PATH, or fdb:CLUSTER_FILE")
-    # Imported when chosen: it needs a library that the other engines do without.
+    # Imported on use: it needs a client library that the other engines do not need.
     from fairlead.zones.engines.foundationdb.engine import open_cluster
 
     return open_cluster(url, place)
 
 
 def write_stall(db: Database) -> Stall | None:
-    """Return which process has kept all others from writing to an embedded store for a second; None if none has.
+    """Return the process that has blocked all writers of an embedded store for a second; None if there is none.
 
-    At once unless there is one. Other engines have no lock that a process could hold.
+    Takes a second only if there is one. Other engines have no lock that a process could hold.
     """
     return db.write_stall() if isinstance(db, EmbeddedDatabase) else None

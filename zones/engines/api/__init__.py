@@ -1,11 +1,11 @@
-"""What every engine offers and every caller meets, in the shapes of the FoundationDB binding.
+"""What every engine offers to its callers, with the interface of the FoundationDB binding.
 
 Read in this order:
-    database    the shapes: a database, its transactions, and their futures
+    database    the interface: a database, its transactions, and their futures
     errors      what goes wrong, under the numbers of FoundationDB
     retry       `transact`, the one retry loop
     committing  whether some work waits for its commit
-    progress    how a supervised loop says that it has not stood still
+    progress    how a supervised loop reports progress
     clock       the time, as an argument
     lost_watch  why a watch ended without a change
 """

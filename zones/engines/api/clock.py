@@ -1,4 +1,4 @@
-"""The one clock an engine may look at; it arrives as an argument."""
+"""The clock of an engine; it arrives as an argument."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Time, as the caller of `open` sees it: the machine's, or the simulator's."""
+    """The time of the machine, or of the simulator."""
 
     def now_us(self) -> int:
         """Microseconds since the epoch. It may step back; engines stay correct if it does."""

@@ -1,7 +1,6 @@
-"""Whether some work waits for its commit, for those who judge how long the work takes.
+"""Whether some work waits for its commit.
 
-Code that a user has written, and that does not come back, may be at fault. One that waits for a commit is not: what it
-waits for is the store.
+A handler that does not return may be at fault. A handler that waits for a commit is not: it waits for the store.
 """
 
 from __future__ import annotations
@@ -10,10 +9,10 @@ from contextvars import ContextVar, Token
 
 
 class CommitTracker:
-    """Work that is done inside, on this thread.
+    """Tracks the commits of the work inside this context, on this thread.
 
-    `in_progress`: a transaction of it is being committed, or was, and it is not known yet whether that has happened.
-    Written by the thread that works, read by any.
+    `in_progress`: a transaction is being committed, or its result is not known yet. Written by the working thread, read
+    by any thread.
     """
 
     __slots__ = ("_token", "in_progress")
@@ -32,7 +31,7 @@ _current: ContextVar[CommitTracker | None] = ContextVar("committing", default=No
 
 
 def track_commit(in_progress: bool) -> None:
-    """Note that a commit of what this thread does begins or has ended."""
+    """Note that a commit of this thread's work begins or has ended."""
     committing = _current.get()
     if committing is not None:
         committing.in_progress = in_progress

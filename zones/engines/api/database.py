@@ -1,4 +1,4 @@
-"""What the engines have in common: the shapes that callers meet, as the FoundationDB binding has them."""
+"""The interface that all engines have in common, as the FoundationDB binding has it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class StreamingMode:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a store accepts; beyond it the errors 2102, 2103 and 2101."""
+    """The largest key, value and transaction of a store; larger ones fail with 2102, 2103 and 2101."""
 
     key_bytes_max: int
     value_bytes_max: int
@@ -86,15 +86,15 @@ class Future(Protocol):
         ...
 
     def on_ready(self, callback: Callable[[Any], None]) -> None:
-        """Call `callback(this future)` once it is ready, from whichever thread makes it so.
+        """Call `callback(this future)` once it is ready, on the thread that makes it ready.
 
-        It must not wait for the store: on FoundationDB that thread is the one that brings every answer.
+        The callback must not wait for the store: on FoundationDB this thread delivers all answers.
         """
         ...
 
 
 class Reads(Protocol):
-    """Reads. Those of a transaction itself are reasons to conflict, those of its `.snapshot` are not."""
+    """Reads. Reads of a transaction itself can conflict; reads of its `.snapshot` cannot."""
 
     def get(self, key: bytes) -> ValueFuture:
         """Return a future of the value of `key`."""
@@ -116,15 +116,15 @@ class Reads(Protocol):
 
 
 class Reader(Protocol):
-    """A transaction as those see it who only look: they conflict with nothing, and write nothing.
+    """A transaction for functions that conflict with nothing and write nothing.
 
-    A function that takes a `Reader` cannot read with conflict, and what a function reads of a `Reader` is nothing to
-    decide a write by. Every transaction is one; so a type checker sees where a snapshot is passed for a transaction.
+    A function that takes a `Reader` cannot read with conflict, so its result must not decide a write. Every transaction
+    is a `Reader`, but a `Reader` is no `Transaction`: the type checker reports where one is passed for the other.
     """
 
     @property
     def snapshot(self) -> Reads:
-        """The transaction's reads that are no reason to conflict."""
+        """The transaction's reads that cannot conflict."""
         ...
 
 
@@ -249,7 +249,7 @@ class Transaction(Reads, Reader, Protocol):
         ...
 
     def reset(self) -> None:
-        """Make the transaction as good as new."""
+        """Return the transaction to its initial state."""
         ...
 
 
@@ -261,7 +261,7 @@ class Listener(Protocol):
         ...
 
     def close(self) -> None:
-        """Wait no more."""
+        """End all waits."""
         ...
 
 
@@ -271,24 +271,25 @@ class Database(Protocol):
     url: str
     limits: Limits
     errors: tuple[type[Exception], ...]
-    """What `transact` catches: the class that this engine's transactions raise."""
+    """The classes of errors that this engine's transactions raise; `transact` catches them."""
     results_can_be_unknown: bool
-    """Whether a commit can fail without it being known if it happened (1021); False on the engines in this process."""
+    """Whether the result of a commit can be unknown (1021); False on the engines in this process."""
 
     def exclusive_section(self) -> AbstractContextManager[object]:
-        """Return what a body of hundreds of reads and writes runs in.
+        """Return the context for a body of hundreds of reads and writes.
 
-        Where each of them lets go of the interpreter (LMDB's binding does), two such bodies in one process pass it to
-        and fro, at ten times the cost of a read. In turns they do not. A turn is a matter of speed and of nothing else:
-        who has waited for it for some milliseconds goes on without. On other engines it is nothing.
+        LMDB's binding releases the interpreter lock in each call. Two long bodies in one process would pass this lock
+        to each other at every read, at ten times the cost of the read. In the section they run one at a time. It only
+        saves time: after some milliseconds a waiting body goes on without it. On other engines the context does
+        nothing.
         """
         ...
 
     def burst(self, tr: Transaction) -> AbstractContextManager[Transaction]:
-        """Return a context with the transaction to write through: a body's writes are done by its end at the latest.
+        """Return a context with the transaction to write through. All writes are done at the end of the context.
 
-        Where each write wakes a thread of the client (FoundationDB), writes are kept and done together; see
-        `write_bursts`. It is a matter of speed and of nothing else. On other engines it is the transaction itself.
+        On FoundationDB each write wakes a thread of the client, so writes are buffered and done together; see
+        `write_bursts`. It only saves time. On other engines it is the transaction itself.
         """
         ...
 
@@ -297,21 +298,21 @@ class Database(Protocol):
         ...
 
     def commit_sequence(self) -> int | None:
-        """Return a number that has changed if anything was committed, or None if that cannot be told cheaply.
+        """Return a number that changes with every commit, or None if this engine has no cheap one.
 
         Costs about a microsecond and opens no transaction: an idle consumer asks many times a second.
         """
         ...
 
     def listener(self) -> Listener | None:
-        """Return what waits for commits of other processes, or None if this engine, or this machine, has no such thing.
+        """Return a listener for commits of other processes; None if this engine or this machine has none.
 
-        What it hears is a hint: now and then it hears nothing of a commit, or something without one. Close it.
+        Notifications are best effort: one may be lost, or come without a commit. The caller closes the listener.
         """
         ...
 
     def close(self) -> None:
-        """Give the store back. Transactions still open fail; calling it twice is harmless."""
+        """Close the store. Open transactions fail. A second call does nothing."""
         ...
 
 

@@ -1,8 +1,8 @@
-"""What can go wrong in a store, under FoundationDB's own numbers.
+"""Errors of a store, under FoundationDB's own numbers.
 
-`StoreError` is what the memory and embedded engines raise where the binding raises `FDBError`: both carry the
-code in `.code`, so a caller tells errors apart by number and never by class. The message of a code is constant
-(logs can count it); what varies is in `.fields`, and what to do about it in `.remedy`.
+The memory and embedded engines raise `StoreError` where the binding raises `FDBError`. Both have the number in `.code`,
+so callers distinguish errors by number, never by class. The message of a code is constant, so that logs can count it.
+Variables are in `.fields`, and the remedy is in `.remedy`.
 """
 
 from __future__ import annotations
@@ -65,14 +65,14 @@ DESCRIPTIONS: Final[dict[int, str]] = {
     EXACT_MODE_WITHOUT_LIMITS: "exact mode requires a row limit",
 }
 
-# What `on_error` waits for and tries again (FoundationDB's client, `Transaction::onError`); the second line is
-# of errors that only a cluster makes.
+# Errors after which `on_error` backs off and retries (FoundationDB's client, `Transaction::onError`). Only a cluster
+# raises those of the second line.
 RETRYABLE: Final = frozenset(
     {NOT_COMMITTED, COMMIT_UNKNOWN_RESULT, TRANSACTION_TOO_OLD, FUTURE_VERSION, PROCESS_BEHIND}
     | {1038, CLUSTER_VERSION_CHANGED, 1042, 1051, 1078, 1213, 1223}
 )
 
-# After these at a commit, nobody knows whether it happened.
+# After these errors of a commit its result is unknown.
 MAYBE_COMMITTED: Final = frozenset(
     {COMMIT_UNKNOWN_RESULT, TRANSACTION_TIMED_OUT, TRANSACTION_CANCELLED, CLUSTER_VERSION_CHANGED}
 )
@@ -83,8 +83,8 @@ class StoreError(Exception):
 
     Args:
       code: FoundationDB's error code, such as 1020.
-      remedy: what the reader should do, where the code alone does not say it.
-      fields: what varies: sizes, limits, keys. Plain data, because errors are pickled between processes.
+      remedy: what the user should do, if the code alone does not say it.
+      fields: variables, such as sizes, limits and keys. Plain data, because errors are pickled between processes.
     """
 
     def __init__(self, code: int, *, remedy: str = "", **fields: object) -> None:
@@ -95,7 +95,7 @@ class StoreError(Exception):
 
     @property
     def description(self) -> str:
-        """The constant sentence for this code, as the FoundationDB client words it."""
+        """The constant sentence of this code, in the words of the FoundationDB client."""
         return DESCRIPTIONS.get(self.code, "unknown error")
 
     def __str__(self) -> str:
@@ -111,15 +111,15 @@ class StoreError(Exception):
 
 
 def error_code(error: Exception) -> int:
-    """Return the number of an error of a database: of one of its `errors`, whichever engine raised it."""
+    """Return the number of an error that a database of any engine raised."""
     code: int = error.code  # type: ignore[attr-defined]
     return code
 
 
 class TransactionTooLong(StoreError):
-    """A transaction was still at work when its five seconds were over (1007); raised by the engines in this process.
+    """A transaction took longer than five seconds (1007); raised by the engines in this process.
 
-    Trying again helps if something held it up this once. What takes so long by itself is split: see the remedy.
+    A retry helps if something delayed it once. A transaction that always takes so long must be split: see the remedy.
     """
 
     def __init__(self) -> None:
@@ -131,11 +131,11 @@ class TransactionTooLong(StoreError):
 
 
 class StoreUnavailable(StoreError):
-    """The store cannot be opened or cannot take this commit for a reason outside the program.
+    """The store cannot be opened, or cannot make this commit, for a reason outside the program.
 
-    Nothing was lost or half done: what was acknowledged is still there. `.reason` is one of a few constant
-    sentences ("the path is a file", "the disk is full", ...), `.remedy` says what to do. Trying again at once does
-    not help, so `transact` lets it pass.
+    Nothing was lost or half done: every acknowledged commit is still there. `.reason` is one of a few constant
+    sentences ("the path is a file", "the disk is full", ...); `.remedy` is what to do. An immediate retry does not
+    help, so `transact` raises it.
     """
 
     def __init__(self, reason: str, *, remedy: str, **fields: object) -> None:
@@ -143,7 +143,7 @@ class StoreUnavailable(StoreError):
 
     @property
     def reason(self) -> str:
-        """Why, in a constant sentence."""
+        """The reason, in a constant sentence."""
         return str(self.fields["reason"])
 
     @property
@@ -157,7 +157,7 @@ class StoreUnavailable(StoreError):
 
 
 class StoreFull(StoreUnavailable):
-    """The disk has no room for this commit. It may have some for a smaller one."""
+    """The disk has no space for this commit. A smaller one may fit."""
 
     def __init__(self, path: str) -> None:
         super().__init__(
@@ -168,17 +168,17 @@ class StoreFull(StoreUnavailable):
 
 
 class ResultUnknown(StoreUnavailable):
-    """The store failed in the middle of a commit, and nobody knows whether the transaction was applied.
+    """The store failed in the middle of a commit, and it is unknown whether the transaction was applied.
 
-    It takes a failing disk, or a process that slept for seconds while another committed for it. On FoundationDB, where
-    commits of unknown result are ordinary, it is found out whether they were applied, and this is never raised.
+    The cause is a failing disk, or a process that slept for seconds while another committed for it. Never raised on
+    FoundationDB: there receipts show whether a commit of unknown result was applied.
     """
 
     def __init__(self, url: str) -> None:
         super().__init__(
-            "nobody knows whether a transaction was applied",
-            remedy="Read whether what it writes is there, and make it again only if not. The disk may be failing: look"
-            " at dmesg and smartctl.",
+            "it is unknown whether a transaction was applied",
+            remedy="Read whether its writes are there, and repeat it only if not. The disk may be failing: look at "
+            "dmesg and smartctl.",
             url=url,
         )
 

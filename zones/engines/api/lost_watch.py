@@ -1,10 +1,10 @@
-"""Whether a watch that is ready tells of a change, or was lost: refused, or given up by the engine."""
+"""Whether a ready watch means a change of its key, or was lost: refused or dropped by the engine."""
 
 from typing import Any
 
 
 def watch_error(watch: Any, errors: tuple[type[Exception], ...]) -> Exception | None:
-    """Return the error of a watch that is ready; None: its key has changed. `errors`: what the engine raises."""
+    """Return the error of a ready watch; None if its key has changed. `errors`: the engine's classes of errors."""
     try:
         watch.wait()
     except errors as error:

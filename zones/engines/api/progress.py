@@ -1,8 +1,8 @@
-"""Progress: how a supervised loop shows that it goes on, from wherever in the code it is.
+"""Progress: how a supervised loop reports that it has not stalled, from anywhere in the code.
 
-A loop that stands still cannot say so. So it says the opposite, often: in each turn, in each attempt of a transaction,
-and before each sleep, with how long it may now be silent. Its supervisor looks once a second
-(`fairlead.actors.runtime.supervisor`). A thread that nobody supervises notes nothing.
+A loop reports progress in each iteration, in each attempt of a transaction, and before each sleep. Each report states
+how long the loop may be silent after it. The supervisor checks once a second (`fairlead.actors.runtime.supervisor`). A
+thread without a supervisor reports nothing.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ ATTEMPT_SILENCE_US: Final = 10_000_000
 
 
 class LoopProgress:
-    """What is known of one loop. Written by its own thread, read by its supervisor; no lock, since each field is whole.
+    """The progress of one loop. Written by its thread, read by its supervisor. No lock: each field is read at once.
 
     Args:
-      name: of the loop.
-      stalled: called by the supervisor if the loop stands still; None: that fails the actor.
+      name: the loop's name.
+      stalled: the supervisor calls it if the loop stalls; None: a stall fails the actor.
     """
 
     __slots__ = ("_allowed_silence_us", "_has_reported", "name", "silent_us", "stalled", "thread_id")
@@ -31,17 +31,17 @@ class LoopProgress:
         self.name = name
         self.stalled = stalled
         self.thread_id = threading.get_ident()
-        self.silent_us = 0  # for how long nothing was heard, as of the last look
+        self.silent_us = 0  # since the last report, as of the last check
         self._has_reported = True
         self._allowed_silence_us: int | None = 0
 
     def report(self, allowed_silence_us: int | None = 0) -> None:
-        """Note that the loop goes on, and for how long it may be silent from now on; None: for as long as it likes."""
+        """Report progress. The loop may then be silent for `allowed_silence_us`; None: without limit."""
         self._allowed_silence_us = allowed_silence_us
         self._has_reported = True
 
     def overdue_us(self, passed_us: int) -> int:
-        """Return by how much the loop has been silent for longer than it said. `passed_us`: since the last look."""
+        """Return by how much the loop has exceeded its allowed silence. `passed_us`: time since the last check."""
         allowed_silence_us = self._allowed_silence_us
         if self._has_reported or allowed_silence_us is None:
             self._has_reported = False
@@ -55,7 +55,7 @@ _current: ContextVar[LoopProgress | None] = ContextVar("progress", default=None)
 
 
 def report_loop_progress(allowed_silence_us: int | None = 0) -> None:
-    """Note that the loop on this thread goes on; see `LoopProgress.report`."""
+    """Report progress of the loop on this thread; see `LoopProgress.report`."""
     progress = _current.get()
     if progress is not None:
         progress.report(allowed_silence_us)
@@ -63,7 +63,7 @@ def report_loop_progress(allowed_silence_us: int | None = 0) -> None:
 
 @contextmanager
 def track_loop_progress(progress: LoopProgress | None) -> Iterator[None]:
-    """Let what this thread does inside be noted in `progress`; None: nowhere, such as while a user's code runs."""
+    """Let reports of this thread go to `progress` inside the context; None: to no loop, as in a user's code."""
     token = _current.set(progress)
     try:
         yield
@@ -72,9 +72,9 @@ def track_loop_progress(progress: LoopProgress | None) -> Iterator[None]:
 
 
 class unsupervised:
-    """Run code inside that may take as long as it likes, and says nothing: a user's handler.
+    """The context of code that may take any time and reports no progress: a user's handler.
 
-    A class, since each item is run in one: a generator's context takes two microseconds more.
+    A class, because each item runs in one: a generator's context takes two microseconds more.
     """
 
     __slots__ = ("_progress", "_token")

@@ -12,8 +12,8 @@ from fairlead.zones.engines.api.progress import ATTEMPT_SILENCE_US, report_loop_
 
 _T = TypeVar("_T")
 
-# A body may be held up once. One that takes longer than a transaction may would be run again for minutes; on
-# FoundationDB a transaction's timeout of ten seconds ends it, in its second run too.
+# A body may be delayed once. A body that always takes longer than five seconds would otherwise be retried for minutes.
+# On FoundationDB a transaction's timeout of ten seconds ends it in its second attempt.
 TOO_LONG_MAX: Final = 2
 RETRIES_MAX: Final = 100  # With delays that double up to a second: about a minute and a half.
 
@@ -28,22 +28,23 @@ def transact(
     """Run `body(transaction)` in one transaction, commit it, and return the body's result.
 
     The body may run several times: after a conflict, when the transaction has become too old, and after a commit of
-    unknown result (1021). So it must be harmless when run twice, **also when an earlier run was committed**: ids are
-    chosen outside, a count is raised only if the item was not there, and calls to others wait until this returns.
+    unknown result (1021). So a second run must be harmless, **also if an earlier run was committed**: choose ids
+    outside the body, raise a count only if the item was not there, and call other systems after this function has
+    returned.
 
     Args:
-      body: reads and writes; must not commit. What it returns is returned, once its transaction is durable.
-      applied: `applied(transaction) -> bool` tells, in a fresh transaction that only reads, whether the earlier
-        commit did happen. It is asked after a commit with an unknown result (1021), and after one that
-        timed out (1031), was cancelled (1025) or lost a cluster that changed its version (1039). If it says True, the
-        result of the attempt that was committed is returned and the body does not run again.
-      retries_max: how many times to try again, at least 0.
+      body: reads and writes; must not commit. Its result is returned once its transaction is durable.
+      applied: `applied(transaction) -> bool` finds out, in a new transaction that only reads, whether the earlier
+        commit happened. It is called after a commit with an unknown result (1021), and after one that timed out
+        (1031), was cancelled (1025), or met a new version of its cluster (1039). If it returns True, the result of the
+        committed attempt is returned, and the body does not run again.
+      retries_max: the number of retries, at least 0.
 
     Raises:
-      One of `db.errors`: with code 1031, 1025 or 1039 as it came, when `applied` is not given or said False (that
-        commit may still be on its way: running the body again could apply it twice); with a retryable code when
-        `retries_max` is used up; with 1007 and what to do when the body has twice taken longer than a transaction may
-        (1031 on FoundationDB); with any other code at once.
+      One of `db.errors`: code 1031, 1025 or 1039 of a commit if `applied` is not given or returned False. This commit
+        may still be under way, so another run of the body could apply it twice. A retryable code if `retries_max` is
+        used up. 1007 (1031 on FoundationDB) if the body has taken longer than a transaction twice. Any other code at
+        once.
       What `body` raises: the transaction is cancelled.
     """
     assert retries_max >= 0
@@ -81,8 +82,8 @@ def transact(
 
 
 def _was_applied(db: Database, applied: Callable[[Transaction], bool], retries_max: int) -> bool:
-    """Ask whether a commit has happened; until this is known, the commit that is asked about is under way."""
-    with CommitTracker():  # Hides the question's own transaction.
+    """Return whether a commit has happened. Until then the tracker shows this commit as in progress."""
+    with CommitTracker():  # Hides the transaction of `applied` from the outer tracker.
         return transact(db, applied, retries_max=retries_max)
 
 
@@ -92,5 +93,5 @@ def _report_attempt() -> None:
 
 
 def _track_commit() -> None:
-    report_loop_progress(None)  # A store that is away answers late; a loop that waits for it has not stood still.
+    report_loop_progress(None)  # An unreachable store answers late; a loop that waits for it has not stalled.
     track_commit(True)

@@ -75,7 +75,7 @@ class EmbeddedDatabase:
         return self._store.exclusive_section(SECTION_WAIT_S)
 
     def burst(self, tr: database.Transaction) -> AbstractContextManager[database.Transaction]:
-        """Return the transaction itself: a write wakes nobody."""
+        """Return the transaction itself: a write wakes no thread."""
         return nullcontext(tr)
 
     def write_stall(self) -> Stall | None:

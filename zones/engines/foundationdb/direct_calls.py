@@ -1,15 +1,14 @@
 """A FoundationDB transaction that calls the client's C library directly, for the product's own bodies.
 
-The binding is made for every use of the client: each of its calls goes through several of Python's, gives up the
-interpreter and takes it again, and each value that is read is an object of many. A body of the product's own reads and
-writes hundreds of keys, by the same few calls. They are made directly here, and calls that never wait keep the
-interpreter. What that gains says `docs/decisions/032-writes-on-foundationdb.md`.
+Each call of the binding makes several Python calls, and releases and takes the interpreter lock. Each value that it
+reads is several objects. A body of the product reads and writes hundreds of keys by the same few calls. This module
+makes these calls directly; calls that never wait keep the interpreter lock. The gain is stated in
+`docs/decisions/032-writes-on-foundationdb.md`.
 
-Reads are sent together: the first one at once, since the cluster is asked for a read version with it, and those that
-follow when the first answer is waited for, or before the next write. Sent one by one, with some microseconds of Python
-between them, each would find the client's thread asleep and wake it.
+Reads are sent together. The first read is sent at once, because it requests the read version. Later reads are sent when
+the first answer is waited for, or before the next write. Sent one by one, each read would wake the client's thread.
 
-What waits is the binding's own. So is everything that is not here.
+The binding does all waits, and every call that is not here.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ from typing import Any, Final, Protocol
 
 from fairlead.zones.engines.api.database import KeyValue, Reads
 
-ADD: Final = 2  # Of the client's mutations.
+ADD: Final = 2  # A mutation type of the client.
 COMPARE_AND_CLEAR: Final = 20
-READ: Final = 0  # Of the client's conflict ranges.
+READ: Final = 0  # A conflict range type of the client.
 WRITE: Final = 1
 ITERATOR: Final = -1  # The streaming mode that the binding takes if none is named.
-_ROW: Final = struct.Struct("<QiQi")  # Where a key lies and how long it is, and the same of its value.
+_ROW: Final = struct.Struct("<QiQi")  # Address and length of a key, address and length of its value.
 
 _bytes_at = ctypes.string_at
 
@@ -43,7 +42,7 @@ class Client:
     def __init__(self, library: str, wait: Callable[[int], None], error: Callable[[int], Exception]) -> None:
         self.wait = wait
         self.error = error
-        # None of these waits for the client's network thread, so each keeps the interpreter.
+        # None of these waits for the client's network thread, so each keeps the interpreter lock.
         calls = ctypes.PyDLL(library)
         pointer, key, size, flag = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_int
         out = ctypes.POINTER
@@ -81,7 +80,7 @@ def _function(function: Any, answer: Any, *arguments: Any) -> Any:
 
 
 class _Bound(Reads, Protocol):
-    """The binding's reads: they know the client's transaction."""
+    """The binding's reads, with the pointer to the client's transaction."""
 
     tpointer: int
 
@@ -123,7 +122,7 @@ class _Reads:
         return rows
 
     def send_reads(self) -> None:
-        """Send the reads that have been asked for."""
+        """Send the planned reads."""
         self._out.send()
 
     def send_get(self, key: bytes) -> int:
@@ -140,7 +139,7 @@ class _Reads:
         return future
 
     def take_value(self, future: int) -> bytes | None:
-        """Return the value that a future has."""
+        """Return the value of a future."""
         client, out = self._client, self._out
         if not client.is_ready(future):
             client.wait(future)
@@ -148,7 +147,7 @@ class _Reads:
         return _bytes_at(out.address.value, out.length.value) if out.flag.value else None  # type: ignore[arg-type]
 
     def take_rows(self, future: int) -> tuple[list[KeyValue], bool]:
-        """Return the rows that a future has, and whether there are more."""
+        """Return the rows of a future, and whether there are more."""
         client, out = self._client, self._out
         if not client.is_ready(future):
             client.wait(future)
@@ -161,12 +160,12 @@ class _Reads:
         return rows, bool(out.flag.value)
 
     def destroy(self, future: int) -> None:
-        """Let go of a future."""
+        """Destroy a future."""
         self._client.destroy(future)
 
 
 class _Out:
-    """What the reads of one transaction share: those that are to be sent, and where the client writes its answers."""
+    """State that the reads of one transaction share: the planned reads, and the memory for the client's answers."""
 
     __slots__ = ("_planned", "_sent_one", "address", "address_at", "flag", "flag_at", "length", "length_at")
 
@@ -178,7 +177,7 @@ class _Out:
         self._sent_one = False
 
     def plan(self, read: _Value | _Rows) -> None:
-        """Send a read with others."""
+        """Plan a read, to be sent with others. The first one is sent at once."""
         if self._sent_one:
             self._planned.append(read)
         else:
@@ -186,7 +185,7 @@ class _Out:
             read.send()
 
     def send(self) -> None:
-        """Send what is to be sent."""
+        """Send the planned reads."""
         if self._planned:
             planned, self._planned = self._planned, []
             for read in planned:
@@ -194,7 +193,7 @@ class _Out:
 
 
 class DirectTransaction(_Reads):
-    """A transaction of the binding, whose usual calls go to the client directly."""
+    """A transaction of the binding. Its usual calls go to the client directly."""
 
     __slots__ = ("snapshot",)
 
@@ -258,7 +257,7 @@ class _Value:
     __slots__ = ("_future", "_key", "_reads", "_value")
 
     def __init__(self, reads: _Reads, key: bytes) -> None:
-        self._reads = reads  # A transaction that is dropped cancels what it reads.
+        self._reads = reads  # Keeps the transaction alive: a dropped one cancels its reads.
         self._key: bytes | None = key  # None once the value is here.
         self._future = 0
         self._value: bytes | None = None
@@ -284,7 +283,7 @@ class _Value:
         return self._value
 
     def present(self) -> bool:
-        """Say whether there is a value. Waits for it."""
+        """Return whether there is a value. Waits for it."""
         return self.value is not None
 
     def wait(self) -> _Value:

@@ -1,10 +1,10 @@
-"""The FoundationDB engine: the official binding, opened. Nothing of ours lies between a caller and its transactions.
+"""The FoundationDB engine: the official binding, opened. Callers use the binding's own transactions.
 
-But for two things: bodies of the product's own call the client directly, see `direct_calls`, and have their writes done
-together, see `write_bursts`; and a thread that waits for a future does so in the client, see `_wait_in_client`.
+There are two exceptions. Bodies of the product call the client directly (`direct_calls`), and do their writes together
+(`write_bursts`). A thread that waits for a future waits in the client (`_wait_in_client`).
 
-This is the one module that loads the binding, and it is imported only when a store of this kind is opened: the binding
-needs FoundationDB's client library (`libfdb_c`), which other engines do without.
+Only this module loads the binding. It is imported when a FoundationDB store is opened, because the binding needs
+FoundationDB's client library (`libfdb_c`).
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from fairlead.zones.engines.foundationdb.write_bursts import BurstTransaction
 API_VERSION: Final = 730
 LIMITS: Final = Limits(key_bytes_max=10_000, value_bytes_max=100_000, transaction_bytes_max=10_000_000)
 _LIBRARY: Final = "libfdb_c.dylib" if sys.platform == "darwin" else "libfdb_c.so"
-# How long a transaction may take with all its retries: the binding counts from its creation. It lives five seconds, so
-# one that came to their end can be tried once more; and nine recoveries of a cluster in ten are over after 5.3 s
-# (FoundationDB section 5). Without it a read would wait for a cluster that is away for as long as that is away.
+# The time of a transaction with all its retries, from its creation. An attempt has five seconds, so a transaction that
+# used them up can be retried once. Nine of ten recoveries of a cluster take at most 5.3 s (FoundationDB, section 5).
+# Without this timeout a read would wait for an unreachable cluster without limit.
 TRANSACTION_TIMEOUT_MS: Final = 10_000
 CONNECT_TIMEOUT_MS: Final = 5_000  # How long `open` waits for a cluster to answer at all.
 NO_CLUSTER_FILE: Final = 1515
@@ -40,10 +40,10 @@ _CHECK_THE_FILE: Final = "Check the path and the content of the cluster file: on
 
 
 class FoundationDatabase:
-    """A cluster. `create_transaction` is the binding's own, and so is what it returns.
+    """A cluster. `create_transaction` and its result are the binding's own.
 
-    In a process that was forked after a cluster had been opened `create_transaction` raises StoreUnavailable. There the
-    client's network thread is missing, and nothing that a transaction asks for would be answered, nor time out.
+    In a process that was forked after a cluster was opened, `create_transaction` raises StoreUnavailable. This process
+    lacks the client's network thread, so a transaction would get no answer and no timeout.
     """
 
     results_can_be_unknown = True
@@ -57,25 +57,25 @@ class FoundationDatabase:
         self._database = database  # The binding destroys it when the last reference goes.
 
     def commit_sequence(self) -> int | None:
-        """Return None: FoundationDB tells through a read version only, which costs a round trip."""
+        """Return None: on FoundationDB this needs a read version, which costs a round trip."""
         return None
 
     def listener(self) -> None:
-        """Return nothing: see `Database`."""
+        """Return None: see `Database`."""
 
     def exclusive_section(self) -> AbstractContextManager[object]:
-        """Return nothing to wait for."""
+        """Return a context that does nothing."""
         return nullcontext()
 
     def burst(self, tr: Transaction) -> AbstractContextManager[Transaction]:
-        """Return the transaction as one that keeps its writes and does them together, by direct calls."""
-        if not isinstance(tr, fdb.impl.Transaction):  # Tests put something around it.
+        """Return a transaction that buffers its writes and does them together, by direct calls."""
+        if not isinstance(tr, fdb.impl.Transaction):  # Tests wrap it.
             return BurstTransaction(tr)
         direct = DirectTransaction(_load_client(), tr)
         return BurstTransaction(cast("Transaction", direct), direct.send_reads)
 
     def invalidate_after_fork(self) -> None:
-        """Make no more transactions; called in a forked process."""
+        """Refuse new transactions; called in a forked process."""
         self.create_transaction = _refuse_after_fork
 
     def close(self) -> None:
@@ -83,9 +83,10 @@ class FoundationDatabase:
 
 
 class Clusters:
-    """The clusters that this process has opened, and what has become of the client's network thread.
+    """The clusters that this process has opened, and whether the client's network thread runs.
 
-    The first cluster starts that thread, and a fork does not take it along. If the parent had opened none, a child may.
+    The first cluster starts this thread, and a forked child does not have it. If the parent had opened no cluster, the
+    child may open one.
     """
 
     def __init__(self) -> None:
@@ -113,7 +114,7 @@ class Clusters:
         return _connect(cluster_file)
 
     def invalidate_after_fork(self) -> None:
-        """Mark what the parent had opened; called in a forked process before anything else runs there."""
+        """Invalidate the parent's databases; called first in a forked process."""
         self._lock = threading.Lock()  # Another thread of the parent may have held it.
         self._invalid_after_fork = self._invalid_after_fork or self._network_runs
         for database in self._opened.values():
@@ -146,7 +147,7 @@ def _refuse_after_fork() -> NoReturn:
 
 @cache
 def _load_client() -> Client:
-    # Looked for here first, because the binding says so only with a bare Exception, in the middle of its import.
+    # Checked first, because the binding would raise a bare Exception in the middle of its import.
     if not _client_library_found():
         raise StoreUnavailable(
             "FoundationDB's client library is missing",
@@ -173,14 +174,14 @@ def _await(pointer: int) -> None:
     try:
         future.block_until_ready()
     finally:
-        future.fpointer = None  # It is not the binding's to let go of.
+        future.fpointer = None  # So the binding does not destroy it.
 
 
 def _wait_in_client(futures: Any) -> None:
-    """Let threads wait for `futures`, the binding's class, in the client; not the main thread, which hears of signals.
+    """Let threads wait for `futures`, the binding's class, in the client. Not the main thread, which handles signals.
 
-    The binding waits in Python: it has the client's network thread call back. That thread then waits for the
-    interpreter, which another thread may keep for five milliseconds; meanwhile nothing else comes from the cluster.
+    The binding waits in Python: the client's network thread calls back. This thread then waits for the interpreter
+    lock, which another thread may hold for five milliseconds. Meanwhile no other answer of the cluster is delivered.
     """
     await_call_back = futures.block_until_ready
     if await_call_back.__module__ == __name__:
@@ -200,7 +201,7 @@ def _wait_in_client(futures: Any) -> None:
 
 
 def _client_library_found() -> bool:
-    """Whether the library is in one of the places where the binding looks for it."""
+    """Return whether the library is in one of the places that the binding searches."""
     beside = Path(fdb.__file__).with_name(_LIBRARY)
     if beside.exists() or beside.with_name(f"{_LIBRARY}.pth").exists():
         return True
@@ -227,7 +228,7 @@ def _connect(cluster_file: str) -> Any:
 
 
 def _check_reachable(database: FoundationDatabase) -> None:
-    """Ask for one read version, so that a cluster that is away is noticed here and not in the middle of work."""
+    """Get one read version, so that an unreachable cluster is noticed now, and not in the middle of work."""
     tr = database.create_transaction()
     tr.options.set_timeout(CONNECT_TIMEOUT_MS)
     try:
@@ -237,9 +238,9 @@ def _check_reachable(database: FoundationDatabase) -> None:
 
 
 def unreachable(cluster_file: str, error: Any) -> StoreUnavailable:
-    """Return why a cluster cannot be reached, in words, of the client's error.
+    """Return the error of an unreachable cluster, with its remedy, from the client's error.
 
-    The client reads a cluster file when the first transaction needs it, so opening may succeed with one that is none.
+    The client reads a cluster file with the first transaction, so `fdb.open` may succeed with a bad file.
     """
     if error.code == TRANSACTION_TIMED_OUT:
         return StoreUnavailable(

@@ -1,10 +1,10 @@
-"""Writes of a FoundationDB transaction, kept and done in bursts.
+"""Writes of a FoundationDB transaction, buffered and done in bursts.
 
-The client does everything in a thread of its own, and each write is handed to that thread. If the writes come one by
-one, with some microseconds of Python between them, that thread falls asleep after each, and each wakes it: that takes
-three times as much processor time, of both threads, as writes that come together. So a body of the product's own keeps
-its writes, and does `BURST_SIZE` of them at once; and what is left, before its next read or at its end. What the
-transaction reads, writes and conflicts with stays the same.
+The client works in a thread of its own, and each write is passed to this thread. Writes with some microseconds of
+Python between them let the thread sleep and wake it each time. This takes three times as much processor time of both
+threads as writes that come together. So a body of the product buffers its writes, and does `BURST_SIZE` of them at
+once. It does the rest before its next read, or at its end. Reads, writes and conflicts of the transaction stay the
+same.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from typing import Any, cast
 
 from fairlead.zones.engines.api.database import Reads, Transaction
 
-BURST_SIZE = 100  # Calls: the client's thread wakes for each burst, and then works beside the body that goes on.
+BURST_SIZE = 100  # Calls. The client's thread wakes for each burst, and then works in parallel with the body.
 
 Call = tuple[Callable[..., None], tuple[Any, ...]]
 
 
 class BurstTransaction:
-    """A transaction that keeps what it writes. Used as a context: what is left at its end is written then.
+    """A transaction that buffers its writes. Used as a context: its end does the remaining writes.
 
-    The order of writes and declared conflicts is kept, since a conflict with what the transaction has already written
-    itself is none. A read comes after all writes before it, and need not wait for conflicts. Everything else that a
-    transaction has is the other one's, after the writes.
+    Writes and declared conflicts keep their order, because a conflict with the transaction's own earlier write does not
+    count. A read comes after all writes before it; it need not wait for conflicts. All other calls go to the inner
+    transaction, after the writes.
 
     Args:
-      tr: the transaction.
-      send_reads: sends the reads that it has not sent yet; called at the end, as a read without a use may conflict too.
+      tr: the inner transaction.
+      send_reads: sends its planned reads. Called at the end, because an unused read may conflict too.
     """
 
     __slots__ = ("_buffered", "_send_reads", "_tr", "_wrote", "snapshot")
@@ -38,7 +38,7 @@ class BurstTransaction:
         self._tr = tr
         self._send_reads = send_reads
         self._buffered: list[Call] = []
-        self._wrote = False  # one of what is kept changes what a read finds
+        self._wrote = False  # whether a buffered call changes what a read finds
         self.snapshot = _Reads(tr.snapshot, self)
 
     def __enter__(self) -> Transaction:
@@ -56,7 +56,7 @@ class BurstTransaction:
         return getattr(self._tr, name)
 
     def before_read(self) -> None:
-        """Write what a read must find."""
+        """Do the buffered writes that a read must see."""
         if self._wrote:
             self._flush()
 
@@ -119,7 +119,7 @@ class BurstTransaction:
 
 
 class _Reads:
-    """The snapshot reads of a transaction that keeps its writes."""
+    """The snapshot reads of a transaction that buffers its writes."""
 
     __slots__ = ("_burst", "_reader")
 

@@ -1,6 +1,6 @@
-"""The memory engine: every version in memory, for this process only. Unit tests and the simulator run on it.
+"""The memory engine: every version in memory, for this process only. Unit tests and the simulator use it.
 
-A commit is a new root of an immutable tree, so reads take no lock and see one version for as long as they like.
+A commit is a new root of an immutable tree. So reads take no lock, and see one version for any time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fairlead.zones.engines.optimistic.writes import Mutations
 
 LIMITS: Final = Limits(key_bytes_max=10_000, value_bytes_max=100_000, transaction_bytes_max=TRANSACTION_BYTES_MAX)
 
-# Versions that `set_read_version` can still reach. A transaction that has read keeps its own version alive anyway.
+# Versions that `set_read_version` can reach. A transaction that has read keeps its own version alive.
 VERSIONS_MAX: Final = 1_024
 
 
@@ -52,18 +52,18 @@ class MemoryDatabase:
         return self._store.commit_sequence()
 
     def listener(self) -> None:
-        """Return nothing: see `Database`."""
+        """Return None: see `Database`."""
 
     def exclusive_section(self) -> AbstractContextManager[object]:
-        """Return nothing to wait for."""
+        """Return a context that does nothing."""
         return nullcontext()
 
     def burst(self, tr: database.Transaction) -> AbstractContextManager[database.Transaction]:
-        """Return the transaction itself: a write wakes nobody."""
+        """Return the transaction itself: a write wakes no thread."""
         return nullcontext(tr)
 
     def close(self) -> None:
-        """Do nothing: the data goes with the object."""
+        """Do nothing: the data is freed with the object."""
 
 
 class MemoryStore:
@@ -78,7 +78,7 @@ class MemoryStore:
         self._newest: tuple[int, sorted_map.Map] = (version, sorted_map.EMPTY)
         self._versions: deque[tuple[int, sorted_map.Map]] = deque([self._newest], maxlen=VERSIONS_MAX)
         self._log: deque[LogEntry] = deque()
-        self._floor = 0  # The newest version that the log has forgotten.
+        self._floor = 0  # The newest version that was pruned from the log.
 
     def snapshot(self, clock: Clock) -> MemorySnapshot:
         """Return the newest version."""
@@ -141,7 +141,7 @@ class MemoryStore:
     def _prune(self, oldest: int) -> None:
         while self._log[0].version < oldest:
             self._floor = self._log.popleft().version
-        # The version in force at `oldest` can still be read at `oldest`.
+        # The version that was newest at `oldest` can still be read at `oldest`.
         while len(self._versions) > 1 and self._versions[1][0] <= oldest:
             self._versions.popleft()
 
@@ -175,5 +175,5 @@ class MemorySnapshot:
         return sorted_map.scan(self._root, begin, end, reverse)
 
     def close(self) -> None:
-        """Let go of the version."""
+        """Release the version."""
         self._root = sorted_map.EMPTY

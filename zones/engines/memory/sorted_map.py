@@ -1,10 +1,10 @@
-"""An immutable sorted map: an update makes a new one that shares all but a few paths with the old.
+"""An immutable sorted map: an update makes a new map that shares all but a few paths with the old one.
 
-That is all the memory engine needs to be multi-version: a snapshot is a reference to a map, reading an old version
-costs what reading the newest does, and versions that nobody refers to are freed by Python.
+So a snapshot is a reference to a map. Reading an old version costs as much as reading the newest, and Python frees
+versions without references.
 
-The map is a B+ tree. All of it is plain tuples, on purpose: tuples of bytes and of such tuples are soon left alone by
-Python's cyclic collector, which otherwise walks through every stored key again and again.
+The map is a B+ tree of plain tuples. Python's garbage collector soon untracks tuples of bytes and of such tuples; other
+objects it would traverse with every stored key, again and again.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _scan(height: int, node: _Node, begin: bytes, end: bytes, reverse: bool) -> 
 
 
 def _update(height: int, node: _Node, changes: list[Change], low: int, high: int) -> _Parts:
-    """Return what replaces `node` after the changes[low:high], all of which belong in it; [] if nothing is left."""
+    """Return the nodes that replace `node` after changes[low:high], which all belong in it; [] if it is empty."""
     keys, values = list(node[0]), list(node[1])
     if not height:
         for key, value in changes[low:high]:
@@ -93,7 +93,7 @@ def _update(height: int, node: _Node, changes: list[Change], low: int, high: int
                 keys.insert(index, key)
                 values.insert(index, value)
         return _split(keys, values)
-    # From the last child to the first, so that the places of those still to come do not move.
+    # From the last child to the first, so that the positions of the remaining children do not change.
     while low < high:
         index = bisect_right(keys, changes[high - 1][0], 1) - 1
         start = bisect_left(changes, (keys[index],), low, high) if index else low
@@ -108,13 +108,13 @@ def _update(height: int, node: _Node, changes: list[Change], low: int, high: int
 
 
 def _remove(height: int, node: _Node, begin: bytes, end: bytes) -> _Parts:
-    """Return what replaces `node` without [begin, end)."""
+    """Return the nodes that replace `node` without [begin, end)."""
     keys, values = node
     if not height:
         low, high = bisect_left(keys, begin), bisect_left(keys, end)
         return _split([*keys[:low], *keys[high:]], [*values[:low], *values[high:]])
     low, high = bisect_right(keys, begin, 1) - 1, bisect_left(keys, end, 1)
-    # Of the children in between the two outermost keep an end, perhaps; the others are gone.
+    # The two outermost children may keep a part; those between them are removed.
     kept = [
         (keys[index], part)
         for index in sorted({low, high - 1})
@@ -125,7 +125,7 @@ def _remove(height: int, node: _Node, begin: bytes, end: bytes) -> _Parts:
 
 
 def _split(keys: list[bytes], values: list[Any]) -> _Parts:
-    """Return one node, or, of too many keys, nodes half full, so that there is room to grow; [] of none."""
+    """Return one node; half-full nodes if there are too many keys, so that each can grow; [] without keys."""
     length = len(keys)
     if length <= FANOUT_MAX:
         return [(keys[0], (tuple(keys), tuple(values)))] if length else []
@@ -135,7 +135,7 @@ def _split(keys: list[bytes], values: list[Any]) -> _Parts:
 
 
 def _grown(height: int, parts: _Parts) -> Map:
-    """Return the map of what replaces a root: higher if it was split, lower if it has a single child."""
+    """Return the map of the nodes that replace a root: higher after a split, lower with a single child."""
     while len(parts) > 1:
         parts = _split([first for first, _ in parts], [node for _, node in parts])
         height += 1

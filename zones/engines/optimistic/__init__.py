@@ -6,9 +6,9 @@ Read in this order:
     writes             what a transaction has written and not yet committed
     atomics            the atomic operations; pure
     ranges             sets of keys and ranges; pure
-    range_read, futures, options, watches   what a transaction hands out
+    range_read, futures, options, watches   objects that a transaction returns
     snapshot           what a transaction reads
-    commit             what a transaction hands to its store: a commit on its way
-    commit_log         what recent commits wrote, and who conflicts with it
-    reserved_keys      the keys of the stores that no caller sees
+    commit             the request that a transaction submits to its store
+    commit_log         the writes of recent commits, and which transactions conflict with them
+    reserved_keys      the keys of the embedded store that no caller sees
 """

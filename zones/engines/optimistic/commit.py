@@ -1,4 +1,4 @@
-"""A commit on its way: what a transaction hands to its store, and what comes back."""
+"""A commit request: what a transaction submits to its store, and the answer."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from fairlead.zones.engines.optimistic.snapshot import Snapshot
 from fairlead.zones.engines.optimistic.watches import Versionstamp, Watch, Watches
 from fairlead.zones.engines.optimistic.writes import Mutations, Writes
 
-Outcome = tuple[int, Mutations] | StoreError  # Of a commit: its version and what it did, or why it was not made.
+Outcome = tuple[int, Mutations] | StoreError  # Version and mutations of a commit, or its error.
 
-NO_VERSION = -1  # What the binding answers for a transaction that has not written.
+NO_VERSION = -1  # As in the binding, for a transaction that has not written.
 
 
 class Store(Protocol):
@@ -32,11 +32,11 @@ class Store(Protocol):
         ...
 
     def snapshot_at(self, clock: Clock, version: int) -> Snapshot:
-        """Return the snapshot of a version; StoreError 1007 where it is gone, 1009 where it has not come yet."""
+        """Return the snapshot of a version. StoreError 1007 if it is too old, 1009 if it is in the future."""
         ...
 
     def submit(self, request: CommitRequest) -> Future:
-        """Start a commit. Its effect and its answer are there at the latest when somebody waits for the future."""
+        """Start a commit. It is made and answered, at the latest, when a caller waits for the future."""
         ...
 
     def commit_sequence(self) -> int:
@@ -45,14 +45,14 @@ class Store(Protocol):
 
 
 class CommitRequest:
-    """What one commit asks of a store, and then its answer.
+    """The request of one commit, and then its answer.
 
-    `reads` and `read_version` are None if nothing that was read can conflict. A store that takes the request up
-    (`begin`) answers it by `succeed` or `fail`, and then, without holding a lock, calls `call_back`.
+    `reads` and `read_version` are None if no read can conflict. A store that begins the request (`begin`) answers it by
+    `succeed` or `fail`. Then it calls `call_back` without holding a lock.
 
     Attributes:
-      mark: what the commit log knows it by, above version `floor`, if another process may have made it; else empty.
-      outcome: what became of it, once the store knows; it is answered with that.
+      commit_id: identifies the commit in the log, above version `floor`, if another process may make it; else empty.
+      outcome: the outcome, once the store knows it. The answer follows from it.
     """
 
     __slots__ = (
@@ -100,13 +100,13 @@ class CommitRequest:
         self._lock = threading.Lock()
 
     def begin(self) -> bool:
-        """Take the request up; False if it was withdrawn."""
+        """Begin the request; False if it was withdrawn."""
         with self._lock:
             self.is_begun = not self.done
             return self.is_begun
 
     def withdraw(self, error: StoreError) -> bool:
-        """Fail it with `error` if the store has not taken it up yet; whether that was so."""
+        """Fail it with `error`, unless the store has begun it. Returns whether it was withdrawn."""
         with self._lock:
             if self.is_begun or self.done:
                 return False
@@ -125,14 +125,14 @@ class CommitRequest:
         self.done = True
 
     def fail(self, error: StoreError) -> None:
-        """Answer that the commit did not happen, or, with 1021, that nobody knows."""
+        """Answer that the commit failed, or, with 1021, that its result is unknown."""
         self.error = error
         for waiting in (*self.stamps, *self.watches):
             waiting.settle(error)
         self.done = True
 
     def call_back(self, watches: Watches) -> None:
-        """Call who asked to be called, after the answer; without a lock, for they may start commits of their own."""
+        """Call all callbacks after the answer. Without a lock, because a callback may start a commit."""
         for watch in self.watches:
             watch.is_ready()  # Another commit may have come before it was armed.
         for waiting in (*self.stamps, *self.watches):
@@ -151,7 +151,7 @@ class AnsweredCommit:
         self._request = request
 
     def wait(self) -> None:
-        """Return if the commit is durable; raise why not otherwise."""
+        """Return if the commit is durable; raise its error otherwise."""
         if self._request.error is not None:
             raise self._request.error
 

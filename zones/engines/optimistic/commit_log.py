@@ -1,8 +1,8 @@
-"""What recent commits wrote: the means to tell whether a transaction read something that has changed since.
+"""The commit log: the writes of recent commits, to check whether a transaction's reads have changed.
 
-A transaction that read at version R commits if no commit after R wrote anything that it read (optimistic
-concurrency, as FoundationDB's resolvers do it; SIGMOD '21, section 2.4). Entries older than the window are pruned;
-`floor` remembers how far, so that a transaction older than what was pruned is refused instead of trusted.
+A transaction that read at version R commits if no commit after R wrote anything that it read. This is optimistic
+concurrency control, as in FoundationDB's resolvers (SIGMOD '21, section 2.4). Entries older than the window are pruned.
+A transaction that is older than the pruned entries is refused.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 
 from fairlead.zones.engines.optimistic.ranges import KeySet, Range, any_overlap, any_point_in, merge
 
-LOOKUP_RATIO: Final = 16  # So many more points, and looking each up is quicker than going through all.
+LOOKUP_RATIO: Final = 16  # With this many times more points, binary search is faster than a set operation.
 WINDOW_US: Final = 5_000_000  # FoundationDB's: a transaction lives for 5 s. Versions are microseconds, or close.
 
 
@@ -36,7 +36,7 @@ class LogEntry:
 
 
 class ReadSet:
-    """What a committing transaction read with conflict, compared with as many commits as there were meanwhile."""
+    """The conflicting reads of a committing transaction, to compare with the commits since its read version."""
 
     __slots__ = ("_merged", "_ordered", "points", "ranges")
 
@@ -47,7 +47,7 @@ class ReadSet:
         self._ordered: list[bytes] | None = None
 
     def changed_by(self, entry: LogEntry) -> bool:
-        """Whether the commit wrote something that was read."""
+        """Return whether the commit wrote something that was read."""
         if self._has_point_of(entry):
             return True
         if self.ranges:
@@ -64,12 +64,12 @@ class ReadSet:
     def _has_point_of(self, entry: LogEntry) -> bool:
         if len(entry.points) < LOOKUP_RATIO * len(self.points):
             return not self.points.isdisjoint(entry.points)
-        written = entry.ordered_points()  # One large commit must not cost each small one that comes after it a walk.
+        written = entry.ordered_points()  # A large commit must not slow down each small one after it.
         places = ((bisect_left(written, key), key) for key in self.points)
         return any(place < len(written) and written[place] == key for place, key in places)
 
     def changed_by_any(self, entries: Iterable[LogEntry]) -> bool:
-        """Whether one of the commits wrote something that was read."""
+        """Return whether one of the commits wrote something that was read."""
         return any(map(self.changed_by, entries))
 
 

@@ -1,4 +1,4 @@
-"""Results that the binding hands out before they exist. Here nearly all of them exist already.
+"""Results that the binding returns before they exist. Here nearly all of them exist already.
 
 The memory and embedded engines read at once, so a read's future is a small object with the value in a slot, without
 locks; the only futures that wait are those of commits, watches and versionstamps, each beside what it waits for.
@@ -19,7 +19,7 @@ _T = TypeVar("_T")
 class Value(msgspec.Struct, gc=False, eq=False):
     """A value that has been read; None if the key is not there.
 
-    Thousands are made and dropped each second, so this is a structure that the collector need not look at.
+    Thousands are created and dropped each second, so the garbage collector does not track this structure.
     """
 
     value: bytes | None
@@ -45,7 +45,7 @@ class Value(msgspec.Struct, gc=False, eq=False):
 
 
 class FailedValue:
-    """A read that failed; the error comes when the value is asked for, as in the binding."""
+    """A failed read. Its error is raised when the value is used, as in the binding."""
 
     __slots__ = ("_error",)
 

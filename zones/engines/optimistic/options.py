@@ -1,4 +1,4 @@
-"""Options of a transaction. Those without meaning on one machine are accepted, so that layers need not ask.
+"""Options of a transaction. Options without meaning on one machine are accepted, so that layers need no condition.
 
 Source: the binding's `fdboptions.py`. `on_error` keeps the persistent ones (timeout, retry limit, maximum delay, size
 limit); `reset` keeps none.
@@ -15,7 +15,7 @@ from fairlead.zones.engines.api.errors import CLIENT_INVALID_OPERATION, INVALID_
 TRANSACTION_BYTES_MAX: Final = 10_000_000
 _INT_MAX: Final = 2**31 - 1
 
-# About clusters, networks, priorities and logs: nothing that an engine on one machine could do differently.
+# Options of clusters, networks, priorities and logs. They change nothing on one machine.
 WITHOUT_EFFECT: Final = frozenset(
     {
         "causal_write_risky",
@@ -60,12 +60,12 @@ class PersistentOptions:
 
 
 class Configurable(Protocol):
-    """What options need of their transaction."""
+    """The part of a transaction that its options use."""
 
     persistent_options: PersistentOptions
 
     def apply_timeout(self) -> None:
-        """Let the timeout of `persistent_options` hold."""
+        """Apply the timeout of `persistent_options`."""
         ...
 
     def skip_next_write_conflict(self) -> None:
@@ -73,7 +73,7 @@ class Configurable(Protocol):
         ...
 
     def disable_own_writes(self) -> bool:
-        """Let reads see the store only; False if it is too late for that."""
+        """Let reads see only the store; False if the transaction has already read or written."""
         ...
 
     def nest_snapshot_own_writes(self, step: int) -> None:
@@ -94,13 +94,13 @@ class TransactionOptions:
         self._transaction = transaction
 
     def set_timeout(self, timeout_ms: int) -> None:
-        """Cancel the transaction (1031) so long after its creation; 0: never."""
+        """Cancel the transaction (1031) this long after its creation; 0: never."""
         if self._checked(0 <= timeout_ms <= _INT_MAX, timeout_ms=timeout_ms):
             self._transaction.persistent_options.timeout_ms = timeout_ms
             self._transaction.apply_timeout()
 
     def set_retry_limit(self, retries: int) -> None:
-        """Let `on_error` raise after so many retries; -1: never."""
+        """Let `on_error` raise after this many retries; -1: never."""
         if self._checked(-1 <= retries <= _INT_MAX, retry_limit=retries):
             self._transaction.persistent_options.retry_limit = retries
 

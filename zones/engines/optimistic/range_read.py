@@ -21,7 +21,7 @@ class PieceReader(Protocol):
     def read_piece(
         self, begin: bytes, end: bytes, limit: int, reverse: bool, mode: int, piece: int, snapshot: bool
     ) -> tuple[list[KeyValue], bool]:
-        """Read the next pairs of [begin, end), and say whether there are more."""
+        """Read the next pairs of [begin, end); return them, and whether there are more."""
         ...
 
     def get_read_version(self) -> ReadyFuture[int]:
@@ -38,7 +38,7 @@ class SnapshotReads:
         self._transaction = transaction
 
     def get(self, key: bytes) -> ValueFuture:
-        """Read one key; no reason to conflict."""
+        """Read one key without conflict."""
         return self._transaction.read_key(key, True)
 
     def get_range(
@@ -49,7 +49,7 @@ class SnapshotReads:
         reverse: bool = False,
         streaming_mode: int = StreamingMode.iterator,
     ) -> RangeRead:
-        """Read the pairs of [begin, end); no reason to conflict."""
+        """Read the pairs of [begin, end) without conflict."""
         return RangeRead(self._transaction, begin, end, limit, reverse, streaming_mode, True)
 
     def get_read_version(self) -> ReadyFuture[int]:
@@ -60,7 +60,7 @@ class SnapshotReads:
 class RangeRead:
     """Pairs of a range, fetched piece by piece; the first piece was read when this was made.
 
-    It can be iterated more than once; each time the later pieces are read anew.
+    It can be iterated more than once; each iteration reads the later pieces again.
     """
 
     __slots__ = (

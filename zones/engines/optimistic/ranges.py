@@ -16,7 +16,7 @@ Range = tuple[bytes, bytes]
 KEYS_BEGIN: Final = b""
 KEYS_END: Final = b"\xff"  # Keys from here on are FoundationDB's own.
 
-# What FoundationDB's client counts for a conflict range beside its two ends.
+# FoundationDB's client adds this to the bytes of a conflict range's two ends.
 _RANGE_BYTES: Final = 24
 
 
@@ -42,7 +42,7 @@ class KeySet:
             self.ranges.append((begin, end))
 
     def size_bytes(self) -> int:
-        """Return what FoundationDB would count for these keys as conflict ranges of a transaction."""
+        """Return the size that FoundationDB would count for these keys as conflict ranges."""
         points = self.points
         # A point is the range from the key to the key and a zero byte.
         size_bytes = 2 * sum(map(len, points)) + (_RANGE_BYTES + 1) * len(points)
@@ -62,13 +62,13 @@ def merge(ranges: Iterable[Range]) -> list[Range]:
 
 
 def covers(merged: list[Range], key: bytes) -> bool:
-    """Whether one of the merged ranges contains `key`."""
+    """Return whether one of the merged ranges contains `key`."""
     index = bisect_right(merged, (key, b"\xff\xff")) - 1
     return index >= 0 and merged[index][0] <= key < merged[index][1]
 
 
 def any_point_in(points: list[bytes], merged: list[Range]) -> bool:
-    """Whether one of the sorted `points` lies in one of the merged ranges."""
+    """Return whether one of the sorted `points` lies in one of the merged ranges."""
     if len(points) < len(merged):
         return any(covers(merged, point) for point in points)
     for begin, end in merged:
@@ -79,11 +79,11 @@ def any_point_in(points: list[bytes], merged: list[Range]) -> bool:
 
 
 def any_overlap(these: list[Range], those: list[Range]) -> bool:
-    """Whether two lists of merged ranges have a key in common."""
+    """Return whether two lists of merged ranges have a key in common."""
     if len(these) > len(those):
         these, those = those, these
     for begin, end in these:
-        # Of `those` that begin before this one ends, the last reaches furthest.
+        # The last range of `those` that begins before this one ends reaches furthest.
         index = bisect_left(those, (end,)) - 1
         if index >= 0 and those[index][1] > begin:
             return True
@@ -91,7 +91,7 @@ def any_overlap(these: list[Range], those: list[Range]) -> bool:
 
 
 def gaps(begin: bytes, end: bytes, taken: Iterable[Range]) -> Iterable[Range]:
-    """Yield what of [begin, end) is in none of the sorted ranges `taken`."""
+    """Yield the parts of [begin, end) that are in none of the sorted ranges `taken`."""
     for taken_begin, taken_end in taken:
         if taken_begin >= end:
             break

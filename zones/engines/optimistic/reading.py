@@ -1,7 +1,7 @@
-"""The reads of a transaction: from a snapshot that the first of them opens, through its own writes.
+"""The reads of a transaction: from a snapshot that the first read opens, overlaid with the transaction's own writes.
 
-Each read notes which keys of the store its answer came from: they are what the commit conflicts on. Keys that this
-transaction has set or cleared itself do not count, for nobody else can change what it sees there.
+Each read records the keys of the store that it depends on: the commit conflicts on these keys. Keys that this
+transaction has set or cleared itself do not count, because no other transaction can change what it sees there.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _ITERATOR_BYTES: Final = (4_096, 6_144, 9_216, 13_824, 20_736, 31_104, 46_656, 6
 
 _new = tuple.__new__  # `KeyValue._make`, without the call around it.
 
-# A read that fails so makes the commit fail with the same error.
+# A read with such an error makes the commit fail with the same error.
 _STICKY_ERRORS: Final = frozenset({TRANSACTION_TOO_OLD, FUTURE_VERSION, ACCESSED_UNREADABLE})
 
 
@@ -78,12 +78,12 @@ class Reading(TransactionState):
 
     @property
     def snapshot(self) -> SnapshotReads:
-        """This transaction, with reads that are no reason to conflict."""
-        # Made anew each time: kept, it would close a circle, and LMDB's pages would stay pinned until a collection.
+        """This transaction, with reads without conflict."""
+        # A new object each time: a stored one would be a cycle, and pin LMDB's pages until a garbage collection.
         return SnapshotReads(self)
 
     def get(self, key: bytes) -> Value | FailedValue:
-        """Read one key; a reason to conflict unless this transaction has set or cleared it itself."""
+        """Read one key. Conflicts with changes, unless this transaction has set or cleared the key itself."""
         return self.read_key(key, False)
 
     def get_range(
@@ -109,10 +109,9 @@ class Reading(TransactionState):
             return ReadyFuture(NO_VERSION, error)
 
     def set_read_version(self, version: int) -> None:
-        """Read as of `version`, from another transaction's `get_read_version`.
+        """Read at `version`, from another transaction's `get_read_version`.
 
-        The embedded engine keeps no old snapshots for transactions to come: there every version but the present one
-        is too old (1007).
+        The embedded engine keeps no old snapshots: every version but the present one is too old (1007).
         """
         if not self._is_writable():
             return
@@ -136,13 +135,13 @@ class Reading(TransactionState):
             self._conflict_on_read(begin, end)
 
     def _takes_conflict_range(self, begin: bytes, end: bytes) -> bool:
-        raise NotImplementedError  # It is checked as writes are.
+        raise NotImplementedError  # `Writing` checks it as it checks writes.
 
     # --- One key ---
 
     def read_key(self, key: bytes, snapshot: bool) -> Value | FailedValue:
         """Read one key, as a snapshot read or not."""
-        # The hottest path: an ordinary read falls through it with no call but the clock's and the store's.
+        # The hottest path: a plain read calls only the clock and the store.
         if not self._plain_reads or self._now_us() > self._expires_us or key in self._writes.entries or key >= KEYS_END:
             return self._read_key_slow_path(key, snapshot)
         opened = self._snapshot
@@ -197,7 +196,7 @@ class Reading(TransactionState):
     def read_piece(
         self, begin: bytes, end: bytes, limit: int, reverse: bool, mode: int, piece: int, snapshot: bool
     ) -> tuple[list[KeyValue], bool]:
-        """Return the first pairs of a range and whether there may be more; for `RangeRead`."""
+        """Return the first pairs of a range, and whether there may be more. For `RangeRead`."""
         self._check_usable()
         if begin > KEYS_END or end > KEYS_END:
             raise StoreError(KEY_OUTSIDE_LEGAL_RANGE, begin=begin, end=end)
@@ -283,11 +282,11 @@ class Reading(TransactionState):
             snapshot.close()
 
     def _read_failed(self, error: StoreError) -> StoreError:
-        """Note an error of the store's, if it is one that the commit will fail with too; return it."""
+        """Record an error of the store if the commit must fail with it too; return it."""
         if self._read_error is None and error.code in _STICKY_ERRORS:
             self._read_error = error
             if error.code == TRANSACTION_TOO_OLD:
-                self._close_snapshot()  # So a clock that steps back does not open the window again.
+                self._close_snapshot()  # So a clock that is set back does not reopen the window.
         return error
 
     def _sees_own_writes(self, snapshot: bool) -> bool:
@@ -296,7 +295,7 @@ class Reading(TransactionState):
     # --- For the options ---
 
     def disable_own_writes(self) -> bool:
-        """Let reads see the store only; False if it is too late for that."""
+        """Let reads see only the store; False if the transaction has already read or written."""
         if self._snapshot is not None or self._writes or self._reads:
             return False
         self._own_writes_disabled = True

@@ -1,12 +1,12 @@
-r"""What the embedded engine keeps for itself in an environment, behind the last key that a user can write (\xff).
+r"""Keys of the embedded engine itself, behind the last key that a user can write (\xff).
 
     \xff\\x00empty        -> the value of the empty key, which LMDB does not take
     \xff\\x00format       -> the format of all this
     \xff\\x01 newest...   -> the commit log: what each commit of the last seconds wrote, newest first
 
-All in the one tree that holds the users' keys: with trees of their own a small commit wrote ten pages instead of seven,
-and pages are what it waits for. Newest first, because the end of a shard's keys, where its counters are,
-then shares pages with what every commit adds to the log.
+They are in the one LMDB tree that holds the users' keys. With trees of their own, a small commit wrote ten pages
+instead of seven, and the number of pages decides its time. The log is ordered newest first, so that each commit's entry
+shares a page with the end of a shard's keys, where its counters are.
 """
 
 from __future__ import annotations

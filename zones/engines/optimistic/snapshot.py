@@ -12,7 +12,7 @@ class Snapshot(Protocol):
     """A store as it was after one commit."""
 
     errors: tuple[type[Exception], ...]
-    """What `get` raises where the answer takes more than a look: unusual keys, a snapshot that has ended."""
+    """The errors of `get` for the empty key and for a snapshot that has ended."""
     opened_us: int
 
     @property
@@ -21,7 +21,7 @@ class Snapshot(Protocol):
         ...
 
     def get_after_error(self, key: bytes, error: Exception) -> bytes | None:
-        """Return what `get` should have, after it raised; StoreError 1007 if the snapshot has ended."""
+        """Return the value after `get` raised; StoreError 1007 if the snapshot has ended."""
         ...
 
     def version(self) -> int:
@@ -33,5 +33,5 @@ class Snapshot(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of what it pins."""
+        """Release the version that it pins."""
         ...

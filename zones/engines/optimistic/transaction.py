@@ -1,9 +1,8 @@
 """One transaction of the memory and embedded engines: optimistic, with FoundationDB's semantics step by step.
 
-It reads from a snapshot, keeps what it writes to itself, notes which keys of the store its answers came from, and hands
-both to the store at commit. All that differs between the two engines is behind `Store` and `Snapshot`. It is built
-in layers, each in a file: `transaction_state`, `reading`, `writing`, and here its end: commit, retry, and what waits
-for them.
+It reads from a snapshot, buffers its writes, and records the keys of the store that its reads depend on. At commit it
+submits both to the store. The two engines differ only behind `Store` and `Snapshot`. The transaction has layers, each
+in a file: `transaction_state`, `reading`, `writing`, and in this file commit, retry, watches and versionstamps.
 
 Sources: FoundationDB 7.3, `ReadYourWrites.actor.cpp` and `NativeAPI.actor.cpp`, and answers recorded from a cluster.
 """
@@ -38,7 +37,7 @@ _BACKOFF_OLD_US: Final = 10_000  # Its FUTURE_VERSION_RETRY_DELAY, after 1007 an
 
 
 class Transaction(Writing):
-    """A transaction with the binding's API; `fairlead.zones.engines.api.database.Transaction` says what that is.
+    """A transaction with the binding's API, as `fairlead.zones.engines.api.database.Transaction` describes it.
 
     One thread at a time may use it. It keeps its database open.
 
@@ -99,7 +98,7 @@ class Transaction(Writing):
         return self._store.submit(request)
 
     def _request_to_commit(self) -> CommitRequest | None:
-        """Return what to ask of the store; None if there is nothing to write."""
+        """Return the request for the store; None if there is nothing to write."""
         if self._read_error is not None:
             raise self._read_error
         writes = self._writes
@@ -134,7 +133,7 @@ class Transaction(Writing):
     def _size_bytes_at_most(self) -> int:
         return self._reads.size_bytes() + self._writes.size_bytes_at_most()
 
-    # --- What is known after the commit ---
+    # --- Results of the commit ---
 
     def get_committed_version(self) -> int:
         """Return the version of the commit, -1 before it or if nothing was written."""
@@ -178,17 +177,17 @@ class Transaction(Writing):
         self._plain_writes = False
         return watch
 
-    # --- Again, or no more ---
+    # --- Retry and end ---
 
     def on_error(self, error: Exception | int) -> Future:
-        """Reset after a retryable error, and return a future that waits as long as is polite before the next attempt.
+        """Reset after a retryable error, and return a future that waits for the backoff before the next attempt.
 
         Any other error is raised by that future, and the transaction is cancelled.
         """
         if isinstance(error, int):
             error = StoreError(error)
         if not isinstance(error, StoreError):
-            raise error  # As the binding does: it is not about the store.
+            raise error  # As the binding does: it is no error of the store.
         if self._ended is not None:
             return ReadyFuture(None, self._ended)
         hit_limit = 0 <= self.persistent_options.retry_limit <= self._retries
@@ -211,7 +210,7 @@ class Transaction(Writing):
         self._end(StoreError(TRANSACTION_CANCELLED))
 
     def reset(self) -> None:
-        """Make it as good as new: options, retries and the time of the timeout start again too."""
+        """Return it to its initial state. Options, retries and the time of the timeout start over too."""
         self._abandon(StoreError(TRANSACTION_CANCELLED))
         self.persistent_options = PersistentOptions()
         self._retries = 0
@@ -220,7 +219,7 @@ class Transaction(Writing):
         self._clear()
 
     def _abandon(self, error: StoreError) -> None:
-        """Let go of the snapshot, and of a commit that has not begun, with all who wait for it."""
+        """Release the snapshot, and a commit that has not begun; fail its watches and stamps."""
         self._close_snapshot()
         if self._request is None or self._request.withdraw(error):
             self._fail_waiting(error)
@@ -232,7 +231,7 @@ class Transaction(Writing):
 
 
 class Delay:
-    """The future of `on_error`: ready when the time has come."""
+    """The future of `on_error`: ready when the backoff has passed."""
 
     __slots__ = ("_clock", "_until_us")
 
@@ -241,7 +240,7 @@ class Delay:
         self._until_us = until_us
 
     def is_ready(self) -> bool:
-        """Whether the time has come."""
+        """Return whether the backoff has passed."""
         return self._clock.now_us() >= self._until_us
 
     def wait(self) -> None:

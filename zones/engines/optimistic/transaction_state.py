@@ -1,8 +1,8 @@
-"""How long a transaction is of use: what stands in the way of its next step, and what ends it.
+"""The state of a transaction: what makes its next step fail, and what ends it.
 
-Every step of a transaction may fail for a reason that lies behind it: a write that was refused (the binding
-reports it late, at every later step), a commit already begun, a cancellation, a timeout. FoundationDB looks at them in
-that order, and so does `_check_usable`. The other layers of a transaction build on this one.
+Every step of a transaction may fail for an earlier reason: a refused write (the binding reports it at every later
+step), a commit that has begun, a cancellation, a timeout. FoundationDB checks them in this order, and so does
+`_check_usable`. The other layers of a transaction build on this one.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ class TransactionState:
         self._created_us = clock.now_us()
 
     def _clear_state(self) -> None:
-        self._deferred: StoreError | None = None  # The write that was refused.
+        self._deferred: StoreError | None = None  # The error of a refused write.
         self._commit_started = False
         self._ended: StoreError | None = None  # Cancelled, timed out, or used during commit.
-        self._usable = True  # None of these three stands in the way.
-        # The hot paths look at one flag instead of many. A plain read needs no more than the open snapshot, a plain
-        # write no more than a note: whatever makes that untrue lowers the flag.
+        self._usable = True  # None of these three has happened.
+        # The hot paths check one flag instead of many. A plain read needs only the open snapshot; a plain write needs
+        # only an entry in a dictionary. Every step that changes this clears the flag.
         self._plain_reads = False
         self._plain_writes = True
         self._window_ends_us = NEVER_US
@@ -60,13 +60,13 @@ class TransactionState:
         self.apply_timeout()
 
     def apply_timeout(self) -> None:
-        """Let the timeout in force decide, beside the window, when the transaction expires."""
+        """Set when the transaction expires, from its timeout and its window."""
         timeout_ms = self.persistent_options.timeout_ms
         deadline_us = self._created_us + timeout_ms * 1_000 if timeout_ms else NEVER_US
         self._expires_us = min(deadline_us, self._window_ends_us)
 
     def defer(self, code: int, *, remedy: str = "", **fields: object) -> None:
-        """Fail every later step with this error: how the binding treats a write that it refuses."""
+        """Fail every later step with this error, as the binding does after a refused write."""
         self._defer(StoreError(code, remedy=remedy, **fields))
 
     def _defer(self, error: StoreError) -> None:
@@ -75,7 +75,7 @@ class TransactionState:
         self._not_usable()
 
     def _check_usable(self) -> None:
-        """Raise what stands in the way of a step."""
+        """Raise the error that makes a step fail."""
         if self._now_us() > self._expires_us and self._timed_out():
             self._end(StoreError(TRANSACTION_TIMED_OUT))
         if self._usable:
@@ -89,7 +89,7 @@ class TransactionState:
         raise self._ended
 
     def _is_writable(self) -> bool:
-        """Whether a write is of any use. One after the commit is not, and makes every later step say so."""
+        """Return whether a write is possible. A write after the commit makes every later step fail."""
         if not self._usable and self._commit_started and self._deferred is None:
             self._end(StoreError(USED_DURING_COMMIT))
             self.defer(USED_DURING_COMMIT)
@@ -103,12 +103,12 @@ class TransactionState:
         self._usable = self._plain_reads = self._plain_writes = False
 
     def _end(self, error: StoreError) -> None:
-        """Let every later step fail with `error`, unless something else has ended the transaction before."""
+        """Let every later step fail with `error`, unless the transaction has ended before."""
         if self._ended is None:
             self._ended = error
             self._not_usable()
             self._abandon(error)
 
     def _abandon(self, error: StoreError) -> None:
-        """Let go of what the other layers hold."""
+        """Release the resources of the other layers."""
         raise NotImplementedError

@@ -1,8 +1,8 @@
 """Futures that a commit makes ready: watches, and versionstamps.
 
-A watch is ready once the value of its key differs from what its transaction saw. Within this process the commit that
-changes it fires it; for changes by other processes whoever asks (`is_ready`, `wait`) looks, and only if anything was
-committed since the last look. Nothing runs in the background.
+A watch is ready once the value of its key differs from the value that its transaction saw. A commit of this process
+fires it. For commits of other processes, `is_ready` and `wait` read the key, if anything was committed since the last
+read. Nothing runs in the background.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from fairlead.zones.engines.api.errors import TRANSACTION_CANCELLED, StoreError
 from fairlead.zones.engines.optimistic.snapshot import Snapshot
 from fairlead.zones.engines.optimistic.writes import Mutations
 
-POLL_US: Final = 2_000  # How soon a waiting watch notices another process's commit.
-COUNT_MIN: Final = 100  # Of dropped watches so many may lie about.
+POLL_US: Final = 2_000  # The delay until a waiting watch notices another process's commit.
+COUNT_MIN: Final = 100  # This many dropped watches may stay in the list.
 
 
 class _PendingFuture:
-    """A future that something later makes ready, with callbacks."""
+    """A future that is made ready later, with callbacks."""
 
     __slots__ = ("__weakref__", "_callbacks", "_error", "_ready")
 
@@ -37,7 +37,7 @@ class _PendingFuture:
             self.call_back()
 
     def settle(self, error: StoreError | None = None) -> bool:
-        """Make it ready, but call nobody back yet; whether it was not ready before."""
+        """Make it ready without calling callbacks. Returns False if it was ready before."""
         if self._ready:
             return False
         self._error = error
@@ -45,7 +45,7 @@ class _PendingFuture:
         return True
 
     def on_ready(self, callback: Callable[[Any], None]) -> None:
-        """Call `callback(self)` once ready, from the thread that makes it so; at once if it is."""
+        """Call `callback(self)` once ready, on the thread that makes it ready; now if it is ready."""
         self._callbacks.append(callback)
         if self.is_ready():
             self.call_back()
@@ -55,12 +55,12 @@ class _PendingFuture:
         return self._ready
 
     def cancel(self) -> None:
-        """Give up waiting; `wait` then raises 1101."""
+        """Cancel the wait; `wait` then raises 1101."""
         self.fail(StoreError(1101))
 
     def call_back(self) -> None:
         """Call the callbacks if it is ready, each once."""
-        # Whichever thread takes a callback from the list calls it, and so it is called once.
+        # The thread that removes a callback from the list calls it, so it is called once.
         while self._ready and self._callbacks:
             try:
                 callback = self._callbacks.pop()
@@ -70,7 +70,7 @@ class _PendingFuture:
 
 
 class Versionstamp(_PendingFuture):
-    """The ten bytes that a commit puts where a stamp was asked for; ready once that commit is."""
+    """The ten bytes of a commit's versionstamp; ready once the commit is durable."""
 
     __slots__ = ("_stamp",)
 
@@ -79,7 +79,7 @@ class Versionstamp(_PendingFuture):
         self._stamp = b""
 
     def resolve(self, stamp: bytes) -> None:
-        """Make it ready, but call nobody back yet."""
+        """Make it ready without calling callbacks."""
         self._stamp = stamp
         self.settle()
 
@@ -130,19 +130,19 @@ class Watch(_PendingFuture):
         super().__init__()
         self.key = key
         self.seen = seen
-        # Weak: a transaction that is dropped uncommitted cancels its watches, and must not be kept by them.
+        # Weak: a transaction that is dropped without a commit cancels its watches, so they must not keep it alive.
         self._transaction = weakref.ref(transaction)
         self._clock = transaction.clock
         self._store: WatchableStore | None = None
         self._last_sequence: int | None = None
 
     def written(self, key: bytes, value: bytes | None) -> None:
-        """Fire if `value` of `key` is news."""
+        """Fire if `value` is a new value of this watch's key."""
         if key == self.key and value != self.seen and self.settle():
             self.call_back()
 
     def touched(self, key: bytes) -> None:
-        """Fire if it is about `key`: its value becomes something that nobody knows yet."""
+        """Fire if `key` is this watch's key: its new value is unknown until the commit."""
         if key == self.key and self.settle():
             self.call_back()
 
@@ -152,7 +152,7 @@ class Watch(_PendingFuture):
         store.watches.add(self)
 
     def is_ready(self) -> bool:
-        """Whether the value has changed, looking if there were commits since the last look."""
+        """Return whether the value has changed. Reads the key if there were commits since the last read."""
         if self._ready:
             return True
         if self._store is None:

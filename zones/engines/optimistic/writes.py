@@ -25,7 +25,7 @@ from fairlead.zones.engines.optimistic.ranges import (
 )
 
 STAMP_BYTES: Final = 10
-_WRITE_BYTES: Final = 53  # What FoundationDB's client counts for a write beside its bytes: mutation and conflict range.
+_WRITE_BYTES: Final = 53  # FoundationDB's client adds this to the bytes of a write, for mutation and conflict range.
 OFFSET_BYTES: Final = 4  # Little-endian, at the end of a stamped key or value: where the stamp goes.
 
 
@@ -58,7 +58,7 @@ class PendingAtomics(list[tuple[Atomic, bytes]]):
     __slots__ = ()
 
     def push(self, operation: Atomic, param: bytes) -> None:
-        """Add one operation, combined with the one before it where that is the same."""
+        """Add one operation; combine it with the operation before if both are the same."""
         if self and operation in COALESCING:
             last, last_param = self[-1]
             if last is operation and len(last_param) == len(param):
@@ -67,14 +67,14 @@ class PendingAtomics(list[tuple[Atomic, bytes]]):
         self.append((operation, param))
 
     def apply(self, base: bytes | None) -> bytes | None:
-        """Return what the operations make of `base`."""
+        """Return the result of the operations on `base`."""
         for operation, param in self:
             base = operation(base, param)
         return base
 
 
 class StampedAtomics(PendingAtomics):
-    """Atomic operations on a value that the commit stamps; the store has no say in it."""
+    """Atomic operations on a value that the commit stamps; they do not read the store."""
 
     __slots__ = ("template",)
 
@@ -87,7 +87,7 @@ Entry = bytes | None | PendingAtomics
 
 
 class Mutations(NamedTuple):
-    """What a commit does to the store: first the cleared ranges, then the cleared keys, then the values."""
+    """The changes of a commit to the store, in this order: cleared ranges, cleared keys, values."""
 
     ranges: list[Range]
     cleared: list[bytes]
@@ -116,7 +116,7 @@ class Writes:
         self.ranges: list[Range] = []
         """Cleared ranges, merged."""
         self.conflicts = KeySet()
-        """Declared write conflicts; written keys and cleared ranges conflict without being in here."""
+        """Declared write conflicts. Written keys and cleared ranges conflict too, and are not in here."""
         self.conflict_free_keys: set[bytes] = set()
         """Keys of `entries` written without a write conflict."""
         self.has_conflict_free_ranges: bool = False
@@ -126,7 +126,7 @@ class Writes:
         """Keys that depend on this commit's versionstamp, which does not exist yet."""
         self._keys: list[bytes] = []
         self._pending_keys: list[bytes] = []
-        """Keys of `entries` that have held a waiting operation."""
+        """Keys of `entries` that have held a pending operation."""
         self._pending_bytes = 0
 
     def __bool__(self) -> bool:
@@ -145,7 +145,7 @@ class Writes:
             self.unreadable.points.discard(key)
 
     def update(self, key: bytes, operation: Atomic, param: bytes, *, conflicting: bool) -> None:
-        """Apply an atomic operation, now if the value before it is this transaction's own."""
+        """Apply an atomic operation, at once if this transaction has written the value before."""
         entries = self.entries
         self._pending_bytes += len(param)
         entry = entries.get(key)
@@ -164,7 +164,7 @@ class Writes:
                 self.conflict_free_keys.add(key)
 
     def clear_range(self, begin: bytes, end: bytes, *, conflicting: bool) -> None:
-        """Clear [begin, end), begin < end, and forget what was written in it before."""
+        """Clear [begin, end), begin < end, and drop earlier writes in it."""
         covered = self.keys_in(begin, end)
         if not conflicting:
             self.conflicts.points.update(key for key in covered if key not in self.conflict_free_keys)
@@ -213,8 +213,8 @@ class Writes:
         return keys[bisect_left(keys, begin) : bisect_left(keys, end)]
 
     def _sorted_keys(self) -> list[bytes]:
-        # Keys only come, in the order of the dictionary, except in `clear_range`, which empties the sorted list. So
-        # what is missing are the last ones, and sorting a sorted list with a short tail costs little.
+        # Keys are only added, at the end of the dictionary; `clear_range` empties the sorted list. So only the last
+        # keys are missing, and sorting a sorted list with a short tail costs little.
         keys = self._keys
         if len(keys) != len(self.entries):
             keys += islice(self.entries, len(keys), None)
@@ -222,7 +222,7 @@ class Writes:
         return keys
 
     def is_unreadable(self, begin: bytes, end: bytes) -> bool:
-        """Whether a key in [begin, end) depends on a versionstamp that does not exist yet."""
+        """Return whether a key in [begin, end) depends on a versionstamp that does not exist yet."""
         unreadable = self.unreadable
         if unreadable is None:
             return False
@@ -231,7 +231,7 @@ class Writes:
         return any_overlap(merge(unreadable.ranges), [(begin, end)])
 
     def is_independent(self, key: bytes) -> bool:
-        """Whether the store has no say in the value of `key`."""
+        """Return whether the value of `key` does not depend on the store."""
         if key not in self.entries:
             return bool(self.ranges) and covers(self.ranges, key)
         return type(self.entries[key]) is not PendingAtomics
@@ -247,7 +247,7 @@ class Writes:
             if type(entries[key]) is not PendingAtomics:
                 own.append((key, key + b"\x00"))
         if self.ranges:
-            # A waiting operation is never inside a cleared range: there its base is known to be nothing.
+            # A pending operation is never inside a cleared range: its base is known to be missing there.
             first = max(bisect_right(self.ranges, (begin,)) - 1, 0)
             own += self.ranges[first : bisect_left(self.ranges, (end,))]
             own = merge(own)
@@ -301,7 +301,7 @@ class Writes:
         return total
 
     def size_bytes_at_most(self) -> int:
-        """Return at least that, sooner: parameters of atomic operations count even where they were overwritten."""
+        """Return an upper bound of it, faster: overwritten parameters of atomic operations count too."""
         entries = self.entries
         # A write counts its key and value, and its conflict range the key twice.
         total = 3 * sum(map(len, entries)) + sum(map(len, filter(None, entries.values()))) + _WRITE_BYTES * len(entries)
@@ -313,7 +313,7 @@ class Writes:
         return total
 
     def conflict_keys(self, stamp: bytes) -> tuple[list[bytes], list[Range]]:
-        """Return what these writes conflict on: points, and merged ranges."""
+        """Return the keys that these writes conflict on: points, and merged ranges."""
         points = self._sorted_keys()
         if self.conflict_free_keys:
             points = [key for key in points if key not in self.conflict_free_keys]
@@ -326,14 +326,14 @@ class Writes:
         return points, merge(ranges) if len(ranges) > 1 else list(ranges)
 
     def touched(self) -> Mutations:
-        """Return what somebody else did to the store for these writes: which keys and ranges, not what they are now.
+        """Return the keys and ranges that another process changed for these writes, without their values.
 
-        Not for writes that were stamped.
+        Not for writes with a versionstamp.
         """
         return Mutations(self.ranges, list(self.entries), [])
 
     def mutations(self, stored: Callable[[bytes], bytes | None], stamp: bytes) -> Mutations:
-        """Return what to do to the store, given a reader of its present values and this commit's versionstamp."""
+        """Return the changes to the store, given a reader of its present values and this commit's versionstamp."""
         entries = self.entries
         if self._pending_keys:
             entries = entries.copy()

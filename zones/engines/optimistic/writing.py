@@ -1,6 +1,6 @@
-"""The writes of a transaction: noted, checked against the store's limits, applied by the commit.
+"""The writes of a transaction: recorded, checked against the store's limits, applied by the commit.
 
-A write that is refused says so late, as in the binding: the write itself returns, and every later step fails.
+A refused write fails late, as in the binding: the write itself returns, and every later step fails.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Writing(Reading):
 
     def set(self, key: bytes, value: bytes) -> None:
         """Set a key."""
-        # Hot, and so written out: nothing is called in the ordinary case.
+        # A hot path, written out: the common case calls nothing.
         if (
             self._plain_writes
             and type(key) is bytes is type(value)
@@ -63,7 +63,7 @@ class Writing(Reading):
             self._writes.entries[key] = None
             return
         if len(key) > self._key_bytes_max:
-            key, kept = key[: self._key_bytes_max], False  # No such key can exist; it is only checked to be legal.
+            key, kept = key[: self._key_bytes_max], False  # Such a key cannot exist; it is only checked to be legal.
         else:
             kept = True
         if self._accepts(key, b"") and kept:
@@ -88,7 +88,7 @@ class Writing(Reading):
                 if begin <= watch.key < end:
                     watch.written(watch.key, None)
 
-    # --- Atomic operations: see `fairlead.zones.engines.optimistic.atomics` for what each makes of the value ---
+    # --- Atomic operations: their results are in `fairlead.zones.engines.optimistic.atomics` ---
 
     def add(self, key: bytes, param: bytes) -> None:
         """Add little-endian integers; the value becomes as long as `param`."""
@@ -151,11 +151,11 @@ class Writing(Reading):
     # --- Conflicts without a write ---
 
     def add_write_conflict_key(self, key: bytes) -> None:
-        """Make who reads `key` conflict, as if it had been written."""
+        """Make readers of `key` conflict, as if it had been written."""
         self.add_write_conflict_range(key, key + b"\x00")
 
     def add_write_conflict_range(self, begin: bytes, end: bytes) -> None:
-        """Make who reads in [begin, end) conflict, as if it had been written; raises 2005 if inverted."""
+        """Make readers in [begin, end) conflict, as if it had been written; raises 2005 if inverted."""
         if self._takes_conflict_range(begin, end):
             self._writes.conflicts.add_range(begin, end)
 
@@ -176,7 +176,7 @@ class Writing(Reading):
             self._plain_writes = False
 
     def _next_write_conflicts(self) -> bool:
-        """Whether the write at hand conflicts; uses up the option that it does not."""
+        """Return whether the current write conflicts. The option against it holds for one write."""
         skips_conflict, self._skips_next_write_conflict = self._skips_next_write_conflict, False
         return not skips_conflict
 
@@ -197,7 +197,7 @@ class Writing(Reading):
                 watch.touched(key)
 
     def _accepts(self, key: bytes, param: bytes) -> bool:
-        """Whether a write may go on; if it may not, later steps fail with the reason."""
+        """Return whether a write is accepted. If not, later steps fail with the reason."""
         if not self._is_writable():
             return False
         if _bytes(key) >= KEYS_END:
