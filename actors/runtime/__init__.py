@@ -1,16 +1,16 @@
-"""Where actors live, and what keeps them alive.
+"""What actors run in, and what restarts them.
 
 Read in this order:
-    host                the seam: time, randomness, locks, threads, calls
+    host                the interface of a host: time, randomness, locks, threads, calls
     thread_host         actors in threads
-    ray_host/           actors in Ray; the only folder that imports it
-    supervisor          no loop of an actor ends, or stands still, unnoticed
-    circuit_breaker     leaving a shard alone that does not answer
-    periodic_task       what an actor does now and then, beside its calls
-    rate_limited_log    saying once what happens often
-    actor_identity      who a consumer is, and where an actor of it lives
+    ray_host/           actors in Ray; the only folder that imports Ray
+    supervisor          fails an actor when one of its loops ends or stalls
+    circuit_breaker     skips a shard that does not answer
+    periodic_task       work that an actor repeats, beside its calls
+    rate_limited_log    logs a frequent event once
+    actor_identity      the consumer of an actor, and the process that it runs in
     process_identity    the name of a process, and whether it has ended
-    garbage_collection  how often the processes of a fleet look for cycles
-    safe_text           text from strangers, for terminals and logs
-    ray_environment     what Ray must find in the environment when it is imported
+    garbage_collection  how often the processes of a fleet collect cyclic garbage
+    safe_text           untrusted text, for terminals and logs
+    ray_environment     environment variables that Ray reads when it is imported
 """

@@ -1,11 +1,11 @@
-"""Who a consumer is, and where an actor of it lives: what people are told of it."""
+"""The consumer of an actor, and the process that the actor runs in, as status pages show them."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A consumer's id, and where the actor that bears this runs: host, process, since when."""
+    """A consumer's id, with the host, process and start time of the actor."""
 
     consumer_id: bytes
     host: str

@@ -1,9 +1,8 @@
-"""Patience with shards that do not answer, of whoever asks several of them in turn.
+"""Circuit breaker: a loop over several shards skips a shard that does not answer.
 
-A cluster that is away refuses nothing: a transaction waits until its timeout, and so do the shards that come after it.
-So what is asked in turn has a timeout of its own, far shorter than the engine's, and a shard that used it up is left
-alone for some time: it has a quarter of the asker's time, and the others share the rest. One that refuses at once is
-asked each time.
+An unreachable cluster refuses nothing: a transaction waits until its timeout, and delays the shards after it. So such a
+loop uses a timeout of its own, far shorter than the engine's. After a timeout the loop skips the shard for some time:
+an unreachable shard takes at most a quarter of the loop's time. A shard that refuses at once is asked each time.
 """
 
 from collections.abc import Callable
@@ -17,19 +16,19 @@ from fairlead.zones.transaction_runner import Attempt
 
 T = TypeVar("T")
 
-ANSWER_TIMEOUT_MS = 1_000  # For what takes milliseconds. A fifth of a session, which is kept up on all shards in turn.
-OPEN_US = 3_000_000  # For so long a shard is left alone after that.
+ANSWER_TIMEOUT_MS = 1_000  # For transactions of milliseconds. A fifth of the time in which a session needs a heartbeat.
+OPEN_US = 3_000_000  # The time for which a shard is skipped.
 
 
 class CircuitBreaker:
-    """What one thread knows of its shards: which did not answer, and until when it leaves them alone."""
+    """The circuit breakers of the shards of one thread: which shards it skips, and until when."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._until_us: dict[str, int] = {}
 
     def is_open(self, name: str) -> bool:
-        """Say whether a shard did not answer a short while ago. A clock that is set back makes it no longer."""
+        """Return whether a shard is skipped now. A clock that is set back does not prolong it."""
         return 0 < self._until_us.get(name, 0) - self._clock.now_us() <= OPEN_US
 
     def transact(
@@ -40,9 +39,9 @@ class CircuitBreaker:
         applied: Callable[[Transaction], bool] | None = None,
         retries_max: int = RETRIES_MAX,
     ) -> T:
-        """As `shard.transact`, for `ANSWER_TIMEOUT_MS` with all its retries, where the store is not in this process.
+        """As `shard.transact`, within `ANSWER_TIMEOUT_MS` including retries, if the store is not in this process.
 
-        For bodies that may be applied although they timed out (1031), and whose caller tries again later.
+        For bodies that may be applied although they timed out (1031), and whose caller retries later.
         """
         if not shard.db.results_can_be_unknown:
             return shard.transact(body, applied=applied, retries_max=retries_max)

@@ -1,20 +1,21 @@
-"""How often a process that is a fleet's own looks for cycles among its objects."""
+"""How often a process of a fleet collects cyclic garbage."""
 
 import gc
 
 import psutil
 
-COLLECT_AFTER = 20_000  # Objects made and not freed: some megabytes, if they are small.
-GROWN_BYTES = 64_000_000  # If they are large: by so much the process may grow before it looks for cycles anyway.
+COLLECT_AFTER = 20_000  # Objects created and not freed: some megabytes of small objects.
+GROWN_BYTES = 64_000_000  # Large objects: after this much growth the process collects anyway.
 
 _grown_from: list[int] = []  # Bytes in memory after the last collection; empty in a process that collects as usual.
 
 
 def collect_rarely() -> None:
-    """Look for cycles rarely from now on, and not among what there is already.
+    """Collect cyclic garbage rarely from now on, and never among the objects that exist now.
 
-    What was imported stays for good, and a batch makes thousands of objects that go with it: looking through both for
-    cycles after every 700 would take a tenth of the process's time. A user's own process is the user's to set.
+    Imported modules stay for good, and a batch creates thousands of objects that it frees itself. A collection after
+    every 700 new objects, Python's default, would take a tenth of the process's time. Call it only in processes of a
+    fleet: other processes belong to the user.
     """
     gc.freeze()
     gc.set_threshold(COLLECT_AFTER)
@@ -22,9 +23,10 @@ def collect_rarely() -> None:
 
 
 def collect_if_grown() -> None:
-    """Look for cycles now, if this process collects rarely and has grown since: a cycle may hold a large buffer.
+    """Collect now, if this process collects rarely and has grown: a cycle may hold a large buffer.
 
-    Called once a second. The floor rises with what stays: a process that has grown for good does not collect for ever.
+    Called once a second. The limit rises with the memory that remains after a collection, so that a process that has
+    grown for good does not collect every time.
     """
     if _grown_from and _resident_bytes() > _grown_from[0] + GROWN_BYTES:
         gc.collect()

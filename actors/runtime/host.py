@@ -1,9 +1,8 @@
-"""The seam between an actor's decisions and where it lives.
+"""The interface between an actor's decisions and the environment that it runs in.
 
-The classes in scanner.py, manager.py, worker.py and coordinator.py are plain: what runs beside what, how time
-passes, how another actor is called and where they count what they do comes from a `Host`. Ray and threads share one,
-`thread_host.ThreadHost`: threads inside a process, and handles that Ray or the process supplies. The simulator brings
-greenlets and virtual time.
+The classes in scanner.py, manager.py, worker.py and coordinator.py are plain. Threads, time, calls of other actors and
+counters come from a `Host`. Ray and threads share `thread_host.ThreadHost`: threads inside a process, and handles that
+Ray or the process supplies. The simulator has a host of greenlets and virtual time.
 """
 
 import logging
@@ -21,7 +20,7 @@ from fairlead.zones.errors import QueueError
 class ActorDied(QueueError):
     """A call went to an actor that is dead or being restarted; whether it was carried out is unknown.
 
-    Do: count on nothing the call was to do, and call again later; all truth is in the store.
+    Do: assume nothing about the effect of the call, and call again later. The store holds all truth.
     """
 
     message = "the actor called is dead or being restarted"
@@ -38,18 +37,18 @@ class Lock(Protocol):
 
 
 class Condition(Protocol):
-    """A condition variable, as `threading.Condition`; its lock is taken by who calls its methods."""
+    """A condition variable, as `threading.Condition`. Callers of its methods hold its lock."""
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Let go of the lock, wait for a notification or `timeout` seconds, take it again; False if time ran out."""
+        """Release the lock, wait for a notification or `timeout` seconds, take the lock; False after a timeout."""
         ...
 
     def notify(self, n: int = 1) -> None:
-        """Wake up to `n` that wait."""
+        """Wake up to `n` waiting tasks."""
         ...
 
     def notify_all(self) -> None:
-        """Wake all that wait."""
+        """Wake all waiting tasks."""
         ...
 
 
@@ -61,12 +60,12 @@ class Task(Protocol):
         ...
 
     def is_alive(self) -> bool:
-        """Say whether it still runs."""
+        """Return whether it still runs."""
         ...
 
 
 class Host(Protocol):
-    """Where the code of one actor lives."""
+    """The environment of one actor."""
 
     @property
     def clock(self) -> Clock:
@@ -80,7 +79,7 @@ class Host(Protocol):
 
     @property
     def telemetry(self) -> Telemetry:
-        """What this actor counts, and the spans of its process."""
+        """The counters of this actor, and the spans of its process."""
         ...
 
     def lock(self) -> Lock:
@@ -88,32 +87,32 @@ class Host(Protocol):
         ...
 
     def condition(self, lock: Lock) -> Condition:
-        """Return a new condition variable around `lock`; several may share one. To wait counts as progress."""
+        """Return a new condition variable around `lock`; several may share one. A wait counts as progress."""
         ...
 
     @property
     def supervisor(self) -> Supervisor:
-        """Who watches the tasks of this actor."""
+        """The supervisor of this actor's tasks."""
         ...
 
     def spawn(self, name: str, body: Callable[[], None], stalled: Callable[[], None] | None = None) -> Task:
-        """Run `body` beside the caller, under the actor's supervisor: what it raises fails the actor.
+        """Run `body` beside the caller, under the actor's supervisor: an error fails the actor.
 
-        `stalled`: called if it stands still; None: that fails the actor, too.
+        `stalled`: called if it stalls; None: a stall fails the actor, too.
         """
         ...
 
     @property
     def incarnation(self) -> bytes:
-        """The name of this life of this actor's process; no other life, of any actor, bears it."""
+        """The name of this incarnation of the actor. No other incarnation of any actor has it."""
         ...
 
     def has_ended(self, incarnation: bytes) -> bool:
-        """Say whether another life has certainly ended; False also where that cannot be seen from here."""
+        """Return whether another incarnation has certainly ended; False also if that is unknown here."""
         ...
 
     def recycle(self, reason: str) -> None:
-        """End this actor's process and start it anew, if it has one of its own; its leases lapse or are given back."""
+        """Restart this actor's process, if it has one of its own. Its items are returned, or their leases expire."""
         ...
 
 
@@ -123,7 +122,8 @@ class Remote(Protocol):
     def call(self, method: str, *args: Any, done: Callable[[Any, Exception | None], None]) -> None:
         """Send a call without waiting for anything; the caller may hold a lock.
 
-        `done(result, error)` runs later on some other thread: it takes a lock, notes, notifies, and no more.
+        `done(result, error)` runs later on another thread. It may take a lock, record the result and notify, and no
+        more.
 
         `error` is `ActorDied`, or what the method raised.
         """
@@ -131,7 +131,7 @@ class Remote(Protocol):
 
 
 def note_failed_call(log: logging.Logger, actor: str, error: Exception) -> None:
-    """Log that a call failed: quietly if the actor died, which is ordinary; with a traceback if its code is wrong."""
+    """Log a failed call: at info level if the actor died, which is ordinary; else with a traceback."""
     if isinstance(error, ActorDied):
         log.info("%s did not answer: %s", actor, error)
     else:

@@ -1,4 +1,4 @@
-"""Rounds: something that is done now and then beside an actor's calls, from its first work to its stop."""
+"""Periodic task: work that an actor repeats beside its calls, from its first work to its stop."""
 
 from collections.abc import Callable
 
@@ -6,7 +6,7 @@ from fairlead.actors.runtime.host import Host, Lock
 
 
 class PeriodicTask:
-    """Does `body` again and again, `pause_s` before each time. `lock`: the actor's; `body` is called without it."""
+    """Repeats `body`, with a pause of `pause_s` before each time. `lock`: the actor's; `body` is called without it."""
 
     def __init__(self, host: Host, name: str, lock: Lock, body: Callable[[], None], *, pause_s: float) -> None:
         self._host = host
@@ -19,13 +19,13 @@ class PeriodicTask:
         self._stopping = False
 
     def begin(self) -> None:
-        """Go round from now on, if it does not yet. The lock is held."""
+        """Start, unless it runs already. The caller holds the lock."""
         if not self._runs:
             self._runs = True
             self._host.spawn(self._name, self._run)
 
     def stop(self) -> None:
-        """Begin no round any more. The lock is held."""
+        """Stop: `body` is not called again. The caller holds the lock."""
         self._stopping = True
         self._pause.notify_all()
 

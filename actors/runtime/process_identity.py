@@ -1,7 +1,8 @@
-"""The life of a process: a name that no other process of any machine bears, and whether it has ended.
+"""The name of a process, unique among all machines, and whether the process has ended.
 
-A name is the machine's boot, the process namespace, the process id, and when the process started. Only who shares the
-first two can see whether it still runs; Linux tells (`/proc`), and elsewhere nobody knows.
+A name consists of the machine's boot id, the process namespace, the process id, and the start time of the process. Only
+processes with the same boot id and namespace can see whether it still runs, by Linux's `/proc`. On other systems it is
+unknown. Decision 049 says why psutil cannot answer this.
 """
 
 import os
@@ -9,11 +10,11 @@ from functools import cache
 from pathlib import Path
 
 _PROC = Path("/proc")
-_DEAD = frozenset("ZX")  # Its parent has not looked yet, or is looking.
+_DEAD = frozenset("ZX")  # A zombie, or being reaped by its parent.
 
 
 def this_incarnation() -> bytes | None:
-    """Return the name of this process's life; None where the system does not tell what it takes."""
+    """Return the name of this process; None if this system does not have the parts of a name."""
     try:
         return b" ".join([*_boot_and_namespace(), str(os.getpid()).encode(), _stat(os.getpid())[1].encode()])
     except OSError:
@@ -21,7 +22,7 @@ def this_incarnation() -> bytes | None:
 
 
 def has_ended(incarnation: bytes) -> bool:
-    """Say whether that life has certainly ended; False also where nobody can tell."""
+    """Return whether the process of this name has certainly ended; False also if that is unknown."""
     parts = incarnation.split(b" ")
     try:
         if len(parts) != 4 or parts[:2] != _boot_and_namespace():
@@ -36,13 +37,13 @@ def has_ended(incarnation: bytes) -> bool:
 
 @cache
 def _boot_and_namespace() -> list[bytes]:
-    """Return which boot of which machine, and which process namespace there, this process is of."""
+    """Return the boot id and the process namespace of this process."""
     boot = (_PROC / "sys/kernel/random/boot_id").read_bytes().strip()
     return [boot, str((_PROC / "self/ns/pid").stat().st_ino).encode()]
 
 
 def _stat(pid: int) -> tuple[str, str]:
-    """Return a process's state, and when it started."""
-    # Bytes: the name of a process, in parentheses, is cut at 15 bytes, perhaps within a letter.
+    """Return the state of a process and its start time in clock ticks."""
+    # Bytes: the name in parentheses is cut at 15 bytes, perhaps within a letter.
     fields = (_PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].decode("ascii").split()
     return fields[0], fields[19]

@@ -1,15 +1,17 @@
-"""What an actor says of a shard that refuses: once, however often it refuses, and for however long."""
+"""Rate-limited log: a shard that refuses is logged once, however often and for however long it refuses."""
 
 from logging import Logger
 from typing import Final
 
 from fairlead.zones.engines import Clock
 
-LOG_AGAIN_US: Final = 10_000_000  # Without a refusal for so long it was well: an almost full disk takes some commits.
+LOG_AGAIN_US: Final = (
+    10_000_000  # A shard without a refusal for this long works again. An almost full disk takes some commits.
+)
 
 
 class RateLimitedLog:
-    """The shards that refuse, as far as the log has been told. `message`: takes a shard's name, and the reason."""
+    """Logs refusing shards. `message`: a format of a shard's name and the reason."""
 
     def __init__(self, clock: Clock, log: Logger, message: str) -> None:
         self._clock = clock
@@ -18,7 +20,7 @@ class RateLimitedLog:
         self._last_us: dict[str, int] = {}
 
     def note(self, shard_name: str, error: Exception) -> None:
-        """Say that a shard refuses, unless that is known."""
+        """Log that a shard refuses, unless it was logged already."""
         now_us = self._clock.now_us()
         last_us = self._last_us.get(shard_name)
         self._last_us[shard_name] = now_us

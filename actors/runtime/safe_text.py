@@ -1,10 +1,10 @@
-"""Text that came from strangers, for terminals and logs: kinds, names of tenants, errors that quote payloads."""
+"""Untrusted text, for terminals and logs: kinds, names of tenants, errors that quote payloads."""
 
 
 def escaped(text: str, *, keep: str = "") -> str:
-    """Return `text` with all characters that cannot be printed, such as control characters, spelled out.
+    """Return `text` with all unprintable characters, such as control characters, escaped.
 
-    `but`: those that stay.
+    `keep`: characters that stay as they are.
     """
     if text.isprintable():
         return text

@@ -1,12 +1,12 @@
-"""The supervisor of one actor: no loop of it ends, or stands still, unnoticed.
+"""The supervisor of one actor: it fails the actor when one of its loops ends by an error, or stalls.
 
-Every task that a `Host` spawns runs under its supervisor. What a task raises, of any class, is logged with its
-traceback and fails the actor; so does a loop that has made no progress for `STALL_US`. An actor that has failed is not
-mended: in Ray its process ends and Ray starts another; in threads `Consumer.check` raises, and `fairlead run` ends.
+Every task that a `Host` spawns runs under the supervisor. An error of any class is logged with its traceback and fails
+the actor. A loop without progress for `STALL_US` fails it too. A failed actor does not recover: in Ray its process ends
+and Ray starts another; in threads `Consumer.check` raises, and `fairlead run` ends.
 
-Sleeps, and each attempt of a transaction, count as progress (`fairlead.zones.engines.api.progress`), so a store that is
-away fails nobody. Silence is counted in the supervisor's own looks: a process that was stopped as a whole has not stood
-still.
+Sleeps, and each attempt of a transaction, count as progress (`fairlead.zones.engines.api.progress`). So an unreachable
+store fails no actor. The supervisor sums its own pauses, not the clock: a process that was stopped as a whole has not
+stalled.
 """
 
 import logging
@@ -22,16 +22,16 @@ from fairlead.zones.probes import probe
 log = logging.getLogger("fairlead.supervisor")
 
 CHECK_S = 1.0
-# No turn of a loop computes for so long: the largest batches take a tenth of a second, on a busy machine a second. A
-# shorter time would restart actors of a machine that swaps.
+# No iteration of a loop computes for this long: the largest batches take a tenth of a second, and a second on a busy
+# machine. A shorter time would restart actors of a machine that swaps.
 STALL_US = 10_000_000
 
 
 class ActorFailed(QueueError):
     """A loop of a fleet ended by an error, or stood still for ten seconds. The fleet takes no more work.
 
-    Do: read the traceback in the log, and start the fleet again. What it held is given back, or runs again when its
-    leases have ended.
+    Do: read the traceback in the log, and start the fleet again. Its items are returned, or run again when their leases
+    have expired.
     """
 
     message = "a loop of the fleet failed, and the fleet takes no more work"
@@ -41,10 +41,10 @@ class Supervisor:
     """The supervisor of an actor's tasks.
 
     Args:
-      on_failure: called once, with the reason of the first failure, on whatever thread finds it; it must not wait.
-      stack_of: returns what a thread is doing, for the log.
-      beside: runs what writes to the log, and waits a little for it. Whoever reads a log may have stopped reading, and
-        then whoever writes to it stands still: an actor fails all the same.
+      on_failure: called once, with the reason of the first failure, on the thread that finds it; it must not wait.
+      stack_of: returns the stack of a thread, for the log. write_log: runs a function that writes to the log, and waits
+      a moment for it. The reader of a log may have stopped,
+        so that a write hangs; the actor must fail all the same.
     """
 
     def __init__(
@@ -64,9 +64,9 @@ class Supervisor:
     def supervised(
         self, name: str, body: Callable[[], None], stalled: Callable[[], None] | None = None
     ) -> Callable[[], None]:
-        """Return `body` as a task runs it: watched until it ends, and whatever it raises fails the actor.
+        """Return `body` as a task runs it: watched until it ends, and any error fails the actor.
 
-        `stalled`: called if it stands still; None: that fails the actor, too.
+        `stalled`: called if it stalls; None: a stall fails the actor, too.
         """
 
         def run() -> None:
@@ -81,7 +81,7 @@ class Supervisor:
 
     @contextmanager
     def watching(self, name: str, stalled: Callable[[], None] | None = None) -> Iterator[None]:
-        """Watch whether what this thread does inside stands still; what it raises is the caller's."""
+        """Watch whether this thread stalls inside the context. Errors go to the caller."""
         progress = LoopProgress(name, stalled)
         self._watched[progress] = None
         try:
@@ -91,7 +91,7 @@ class Supervisor:
             self._watched.pop(progress, None)
 
     def check_loops(self, passed_us: int) -> None:
-        """Look at every loop once. `passed_us`: the pause since the last look, as it was meant to be."""
+        """Check every loop once. `passed_us`: the intended pause since the last check."""
         for progress in list(self._watched):
             if progress.overdue_us(passed_us) > STALL_US:
                 probe("a loop stands still")
@@ -105,11 +105,11 @@ class Supervisor:
                     progress.stalled()
 
     def stop(self) -> None:
-        """Look no more: the actor is being stopped in good order."""
+        """End the checks: the actor stops in good order."""
         self.stopped = True
 
     def silent_us(self) -> dict[str, int]:
-        """Return for how long each loop has been silent, to a second; of loops of one name the longest."""
+        """Return for how long each loop has been silent, to a second; the longest of loops with one name."""
         silent: dict[str, int] = {}
         for progress in list(self._watched):
             silent[progress.name] = max(progress.silent_us, silent.get(progress.name, 0))
@@ -124,7 +124,7 @@ class Supervisor:
 
 
 def keep_checking(supervisor: Supervisor, pause: Callable[[float], object]) -> None:
-    """Look once a second until the actor fails or stops. `pause`: sleeps for some seconds."""
+    """Check once a second until the actor fails or stops. `pause`: sleeps for some seconds."""
     while supervisor.failure is None and not supervisor.stopped:
         pause(CHECK_S)
         supervisor.check_loops(int(CHECK_S * 1e6))

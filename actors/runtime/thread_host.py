@@ -1,7 +1,7 @@
-"""Actors in threads: the host of development, of small services, and of the inside of a Ray actor.
+"""Actors in threads: the host for development, for small services, and inside a Ray actor.
 
-`ThreadHost` is what the core sees inside any process: time, randomness, locks, threads. `ThreadRemote` makes an
-object of the same process callable like an actor of another.
+`ThreadHost` is the environment of an actor inside a process: time, randomness, locks, threads. `ThreadRemote` calls an
+object of the same process as an actor.
 """
 
 import logging
@@ -32,14 +32,14 @@ log = logging.getLogger("fairlead.host")
 
 Done = Callable[[Any, Exception | None], None]
 
-# Of a worker that goes on beside their threads. One that computes for ever takes a share of the processor, which Python
-# gives to one thread at a time.
+# A worker with more blocked event loops restarts its process. A loop that computes for ever takes a share of the
+# interpreter, which runs one thread at a time.
 BLOCKED_LOOPS_MAX = 3
-CALLS_AT_ONCE = 4  # Of an actor's methods: a long question for progress must not hold up the next batch.
-INCARNATION_BYTES = 8  # What tells two actors of one number apart.
-# How long a failure waits for the log. A line takes a millisecond, unless whoever reads it has stopped.
+CALLS_AT_ONCE = 4  # Calls of an actor's methods: a long call for progress must not delay the next batch.
+INCARNATION_BYTES = 8  # Random bytes that distinguish two actors of one number.
+# How long a failure waits for the log. A line takes a millisecond, unless the log's reader has stopped.
 LOG_S_MAX = 1.0
-# How long a stop waits for calls that carry items. A manager waits up to a second for room, then for its store.
+# How long a stop waits for calls that carry items. A manager waits up to a second for capacity, then for its store.
 HAND_OVER_S_MAX = 5.0
 
 
@@ -53,7 +53,7 @@ class NeedsRay(QueueError):
 
 
 class WatchedCondition(threading.Condition):
-    """A condition variable; a supervised loop that waits for it has not stood still."""
+    """A condition variable. A supervised loop that waits for it has not stalled."""
 
     def wait(self, timeout: float | None = None) -> bool:
         """See `Condition`."""
@@ -65,7 +65,7 @@ class WatchedCondition(threading.Condition):
 
 
 def thread_supervisor(on_failure: Callable[[str], None]) -> Supervisor:
-    """Return a supervisor of this process's threads, which looks from now on until the actor has failed."""
+    """Return a supervisor of this process's threads. It checks until the actor has failed or stops."""
     supervisor = Supervisor(on_failure, _stack_of, _write_log)
     look = supervisor.supervised("supervisor", lambda: keep_checking(supervisor, _pause))
     threading.Thread(target=look, name="supervisor", daemon=True).start()
@@ -78,11 +78,11 @@ def _pause(seconds: float) -> None:
 
 
 def _write_log(write: Callable[[], None]) -> None:
-    """Write to the log on a thread of its own, and wait for that no longer than `LOG_S_MAX`."""
+    """Write to the log on a thread of its own, and wait for this at most `LOG_S_MAX`."""
     writing = threading.Thread(target=write, name="log", daemon=True)
     try:
         writing.start()
-    except RuntimeError:  # There are too many threads, and the log must say so.
+    except RuntimeError:  # There are too many threads, and the log must show it.
         write()
     else:
         writing.join(LOG_S_MAX)
@@ -113,9 +113,9 @@ class ThreadHost:
         self._on_recycle = on_recycle
 
     def of_actor(self, number: int) -> "ThreadHost":
-        """Return the host of one actor among several of its sort in this process: its life bears a name of its own.
+        """Return the host of one actor among several of its kind in this process, with an incarnation of its own.
 
-        There may be several fleets in the process, one after the other or side by side, each with such actors.
+        The process may have several fleets, one after the other or side by side, each with such actors.
         """
         host = ThreadHost(
             clock=self.clock,
@@ -140,7 +140,7 @@ class ThreadHost:
         return WatchedCondition(lock)
 
     def spawn(self, name: str, body: Callable[[], None], stalled: Callable[[], None] | None = None) -> threading.Thread:
-        """See `Host`. The thread is a daemon: a process that is told to end does not wait for a handler."""
+        """See `Host`. The thread is a daemon, so that the end of the process does not wait for a handler."""
         thread = threading.Thread(target=self.supervisor.supervised(name, body, stalled), name=name, daemon=True)
         thread.start()
         return thread
@@ -158,7 +158,7 @@ class ThreadHost:
 
 
 class PendingCalls:
-    """Counts calls that have not been answered, by method, so that who stops can wait for them."""
+    """Counts unanswered calls by method, so that a stop can wait for them."""
 
     def __init__(self) -> None:
         self._out: Counter[str] = Counter()
@@ -170,7 +170,7 @@ class PendingCalls:
             self._out[method] += 1
 
     def end(self, method: str) -> None:
-        """Count it no more."""
+        """Count a call as answered."""
         with self._answered:
             self._out[method] -= 1
             self._answered.notify_all()
@@ -188,7 +188,7 @@ class PendingCalls:
         return answer
 
     def wait_for(self, *methods: str, timeout_s: float) -> bool:
-        """Wait until no call of these methods is out; False if some are after `timeout_s`."""
+        """Wait until no call of these methods is unanswered; False if some are after `timeout_s`."""
         with self._answered:
             return self._answered.wait_for(lambda: not any(self._out[method] for method in methods), timeout_s)
 
@@ -196,8 +196,8 @@ class PendingCalls:
 class ThreadRemote:
     """An actor in this process: calls run on a few threads of its own, results come by callback.
 
-    Every call is answered: one that was made before `close` runs, a later one gets `ActorDied`. The threads are there
-    from the start, so a call needs none to be started; and no end of the process waits for one that stands still.
+    Every call is answered: a call before `close` runs, a later one gets `ActorDied`. The threads start with the actor,
+    so a call needs to start none. They are daemons, so that a stalled call does not delay the end of the process.
     """
 
     def __init__(
@@ -219,12 +219,12 @@ class ThreadRemote:
             if not self._closed:
                 self._calls.put(self._supervisor.supervised(method, partial(self._run, method, args, answer)))
                 return
-        # Never told on the caller's thread, which may hold a lock.
-        tell = self._supervisor.supervised("answer", partial(answer, None, ActorDied(method=method)))
-        threading.Thread(target=tell, daemon=True).start()
+        # Not on the caller's thread, which may hold a lock.
+        refuse = self._supervisor.supervised("answer", partial(answer, None, ActorDied(method=method)))
+        threading.Thread(target=refuse, daemon=True).start()
 
     def close(self) -> None:
-        """Take no more calls. Those that wait still run: a call may carry items, which must be given back."""
+        """Take no more calls. Waiting calls still run: a call may carry items, which must be returned."""
         with self._closing:
             if not self._closed:
                 self._closed = True
@@ -238,9 +238,9 @@ class ThreadRemote:
     def _run(self, method: str, args: tuple[Any, ...], done: Done) -> None:
         try:
             result = getattr(self._actor, method)(*args)
-        except Exception as error:  # noqa: BLE001 - whatever a method raises is the caller's to see
+        except Exception as error:  # noqa: BLE001 - the caller gets any error of a method
             done(None, error)
-        except BaseException:  # An actor's method exits: the call is answered, and the supervisor fails the actor.
+        except BaseException:  # The method exits: the call is answered, and the supervisor fails the actor.
             done(None, ActorDied(method=method))
             raise
         else:
@@ -248,12 +248,12 @@ class ThreadRemote:
 
 
 class ThreadRunners:
-    """Runs coroutines on one event loop of this process. Ray remote functions have no place here."""
+    """Runs coroutines on one event loop of this process. Refuses Ray remote functions."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
         self._loop: EventLoop | None = None
-        self._blocked: list[EventLoop] = []  # that were lost, as far as their threads still run
+        self._blocked: list[EventLoop] = []  # lost event loops whose threads still run
         self._lock = threading.Lock()
 
     def run_coroutine(self, function: Callable[[Job], Any], held: HeldItem) -> Any:

@@ -1,4 +1,4 @@
-"""What runs on threads of Ray's, or beside them, is watched as any loop of an actor. Needs no cluster."""
+"""Code on threads of Ray, or beside them, is watched as any loop of an actor. Needs no cluster."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ NO_ARGUMENTS = b"\x90"  # an empty array of msgpack's
 
 
 class Watched:
-    """A supervisor that looks when the test says so, and what it was told of."""
+    """A supervisor that checks when the test asks it to, and the failures that it found."""
 
     def __init__(self) -> None:
         self.failures: list[str] = []
         self.supervisor = Supervisor(self.failures.append, lambda thread_id: "")
 
     def check_loops(self) -> None:
-        for _ in range(3):  # The first look may find what was noted before.
+        for _ in range(3):  # The first check may find an earlier report.
             self.supervisor.check_loops(STALL_US)
 
 
@@ -58,7 +58,7 @@ class Handle:
 
 
 class Reference:
-    """What Ray returns for a call that it has sent."""
+    """Ray's reference of a call."""
 
     def __init__(self) -> None:
         self._future: Future[Any] = Future()
@@ -77,7 +77,7 @@ def ignore(result: Any, error: Exception | None) -> None:
 def test_an_error_in_the_thread_that_finds_an_actor_fails_the_caller(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before, the thread ended, the call was never answered, and the caller counted it as out for ever."""
+    """The thread ended, the call was never answered, and the caller counted it as unanswered for ever."""
 
     def refuse() -> Any:
         raise ValueError("not an answer of Ray's")
@@ -88,8 +88,10 @@ def test_an_error_in_the_thread_that_finds_an_actor_fails_the_caller(
     assert "ValueError: not an answer of Ray's" in watched.failures[0]
 
 
-def test_an_error_in_taking_an_answer_fails_the_caller(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before, Ray's thread logged it and went on, without what the answer was to change."""
+def test_an_error_in_the_callback_of_an_answer_fails_the_caller(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray's thread only logged the error, and the answer was lost."""
     reference = Reference()
     monkeypatch.setattr(ray, "get_actor", lambda name, namespace: Handle(lambda: reference))
 
@@ -103,7 +105,7 @@ def test_an_error_in_taking_an_answer_fails_the_caller(watched: Watched, monkeyp
     assert "KeyError: 7" in watched.failures[0]
 
 
-def test_a_look_up_that_takes_long_fails_nobody(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_search_for_an_actor_does_not_fail_the_caller(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     answers: list[Exception | None] = []
 
     def get_actor(name: str, namespace: str) -> Any:
@@ -121,7 +123,7 @@ def test_a_look_up_that_takes_long_fails_nobody(watched: Watched, monkeypatch: p
 
 
 class Called:
-    """An actor, as its process has it."""
+    """An actor, as in its own process."""
 
     def __init__(self, watched: Watched) -> None:
         self.supervisor = watched.supervisor
@@ -142,8 +144,8 @@ class Called:
         raise KeyError("no such order")
 
 
-def test_a_call_that_stands_still_fails_its_actor(watched: Watched) -> None:
-    """Before, Ray's thread waited unseen: who had called a manager took its pointers for visited, for ever."""
+def test_a_call_that_stalls_fails_its_actor(watched: Watched) -> None:
+    """Ray's thread waited unnoticed, and the scanner skipped the pointers of the call for ever."""
     actor = Called(watched)
     calling = threading.Thread(target=actor.stand_still, args=(NO_ARGUMENTS,))
     calling.start()
@@ -155,13 +157,13 @@ def test_a_call_that_stands_still_fails_its_actor(watched: Watched) -> None:
 
 
 def test_a_call_that_exits_is_answered_and_fails_its_actor(watched: Watched) -> None:
-    """Ray takes an exit for an end in good order, and would not start the actor again."""
+    """Ray considers an exit an ordinary end, and would not restart the actor."""
     with pytest.raises(ActorDied):
         Called(watched).leave(NO_ARGUMENTS)
     assert "SystemExit: 3" in watched.failures[0]
 
 
-def test_an_error_of_a_call_is_the_callers(watched: Watched) -> None:
+def test_the_caller_gets_the_error_of_a_call(watched: Watched) -> None:
     with pytest.raises(KeyError):
         Called(watched).fail(NO_ARGUMENTS)
     assert watched.failures == []
@@ -170,10 +172,10 @@ def test_an_error_of_a_call_is_the_callers(watched: Watched) -> None:
 # --- Killing tasks ---
 
 
-def test_whoever_cancels_a_job_waits_for_nothing_that_ray_does(
+def test_the_cancellation_of_a_job_does_not_wait_for_ray(
     watched: Watched, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A worker cancels under its lock. Before, it stood still for as long as Ray's head did not answer."""
+    """A worker cancels under its lock. It stalled for as long as Ray's head did not answer."""
     begun, killing, killed, ended = (threading.Event() for _ in range(4))
 
     def cancel(reference: Any, *, force: bool) -> None:

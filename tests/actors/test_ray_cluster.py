@@ -1,4 +1,4 @@
-"""Starting Ray in this process: what it leaves to its actors, and on the disk. Ray itself is not started here."""
+"""Starting Ray in this process: the umask of its actors, and its token. Ray itself is not started here."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MASK = 0o002
 
 @pytest.fixture
 def token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Where Ray's token belongs, of a user who has none yet and whose new files are open to a group."""
+    """The path of Ray's token, for a user without one whose new files are readable for a group."""
     for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
         monkeypatch.delenv(name, raising=False)
     path = tmp_path / ".ray" / "auth_token"
@@ -42,17 +42,17 @@ def masks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         found.append(mask)
 
     monkeypatch.setattr(ray, "init", init)
-    monkeypatch.setattr(cluster, "_keep_notes_off_the_screen", lambda: None)
+    monkeypatch.setattr(cluster, "_log_messages_of_ray", lambda: None)
     return found
 
 
 def test_handlers_inherit_the_umask_of_the_program(token: Path, masks: list[int]) -> None:
-    """Before, what they wrote could be read by its owner only."""
+    """Their files were readable for their owner only."""
     ray_host.connect("local")
     assert masks == [MASK]
 
 
-def test_the_token_is_its_owners_alone_and_whole(token: Path, masks: list[int]) -> None:
+def test_only_its_owner_can_read_the_token_and_it_is_complete(token: Path, masks: list[int]) -> None:
     ray_host.connect("local")
     made = token.read_text()
     assert made
@@ -63,10 +63,10 @@ def test_the_token_is_its_owners_alone_and_whole(token: Path, masks: list[int]) 
     assert token.read_text() == made
 
 
-def test_a_fleet_that_starts_meanwhile_never_finds_an_empty_token(
+def test_a_fleet_that_starts_at_the_same_time_never_finds_an_empty_token(
     token: Path, masks: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ray refuses an empty one: the fleet that came second did not start, and a crash at that moment barred all."""
+    """Ray refuses an empty token: the second fleet did not start, and after a crash at that moment no fleet did."""
     seen: list[bool] = []
 
     def generate() -> str:

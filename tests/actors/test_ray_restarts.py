@@ -1,4 +1,4 @@
-"""An actor that has failed, or cannot begin, ends its process whatever stands in the way: Ray starts another."""
+"""An actor that has failed or cannot start ends its process in every case, so that Ray starts another."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def exits(monkeypatch: pytest.MonkeyPatch) -> SimpleQueue[int]:
     monkeypatch.setattr(os, "_exit", codes.put)
     monkeypatch.setattr(restarts, "RESTART_S_MIN", 0.0)
     monkeypatch.setattr(restarts, "ASK_S_MAX", 0.1)
-    monkeypatch.setattr(restarts, "GIVE_BACK_S_MAX", 0.1)
+    monkeypatch.setattr(restarts, "RETURN_ITEMS_S_MAX", 0.1)
     monkeypatch.setattr(restarts, "_restarts", lambda: 0)
     monkeypatch.setattr(actors, "OPEN_RETRY_S", 0.0)
     return codes
@@ -34,7 +34,7 @@ def exits(monkeypatch: pytest.MonkeyPatch) -> SimpleQueue[int]:
 
 @pytest.fixture
 def waiting() -> Iterator[threading.Event]:
-    """What nobody sets before the test ends."""
+    """An event that is not set before the test ends."""
     event = threading.Event()
     yield event
     event.set()
@@ -44,10 +44,10 @@ def refuse_threads(*args: Any) -> NoReturn:
     raise RuntimeError("can't start new thread")
 
 
-def test_an_actor_leaves_although_no_thread_can_be_started(
+def test_an_actor_exits_although_no_thread_can_be_started(
     exits: SimpleQueue[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may be what it has failed of. Before, it stayed: with no sign of life, and never replaced."""
+    """This may be why it failed. Such an actor stayed, without heartbeats, and was never replaced."""
     supervisor = restarting_supervisor(SystemClock())
     monkeypatch.setattr(threading.Thread, "start", refuse_threads)
     supervisor.fail("no thread can be started")
@@ -55,7 +55,7 @@ def test_an_actor_leaves_although_no_thread_can_be_started(
 
 
 @pytest.mark.parametrize("deaf", ["answers", "refuses", "is silent"])
-def test_an_actor_leaves_whatever_ray_and_the_store_say(
+def test_an_actor_exits_although_ray_and_the_store_do_not_answer(
     exits: SimpleQueue[int], monkeypatch: pytest.MonkeyPatch, waiting: threading.Event, deaf: str
 ) -> None:
     def ask() -> int:
@@ -71,8 +71,8 @@ def test_an_actor_leaves_whatever_ray_and_the_store_say(
     assert exits.get(timeout=PATIENCE_S) == 1
 
 
-def test_an_actor_that_cannot_begin_ends_its_process(exits: SimpleQueue[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ray never starts an actor again whose constructor raises: the fleet would lack it for good."""
+def test_an_actor_that_cannot_start_ends_its_process(exits: SimpleQueue[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray never restarts an actor whose constructor raises: the fleet would lack it for good."""
 
     def open_nothing(opening: Any) -> NoReturn:
         raise RuntimeError("can't start new thread")

@@ -1,4 +1,4 @@
-"""The supervisor: no loop of an actor ends, or stands still, unnoticed."""
+"""The supervisor fails an actor when one of its loops ends by an error, or stalls."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def test_a_loop_that_dies_of_any_error_fails_its_actor_and_is_logged_with_its_tr
     assert record.exc_info[1] is error
 
 
-def test_an_actor_fails_although_nobody_reads_its_log() -> None:
-    """Ctrl-S in a terminal, a pager, a log driver that stands still: whoever writes to the log waits for ever."""
+def test_an_actor_fails_although_its_log_is_not_read() -> None:
+    """Ctrl-S in a terminal, a pager, a stalled log driver: a write to the log waits for ever."""
     failed, read = threading.Event(), threading.Event()
 
     class Unread(logging.Handler):
@@ -73,21 +73,21 @@ def test_an_actor_fails_although_nobody_reads_its_log() -> None:
         log.removeHandler(unread)
 
 
-def test_an_actor_fails_once_whatever_dies_after_that(supervisor: Supervisor, failures: list[str]) -> None:
+def test_an_actor_fails_once_although_more_loops_die(supervisor: Supervisor, failures: list[str]) -> None:
     for name in ("scanner", "housekeeping"):
         supervisor.supervised(name, raising(ValueError(name)))()
     assert len(failures) == 1
     assert supervisor.failure == failures[0]
 
 
-def test_a_loop_that_ends_in_order_fails_nobody(supervisor: Supervisor, failures: list[str]) -> None:
+def test_a_loop_that_ends_without_an_error_does_not_fail_the_actor(supervisor: Supervisor, failures: list[str]) -> None:
     supervisor.supervised("scanner", lambda: None)()
     supervisor.check_loops(10 * STALL_US)
     assert failures == []
 
 
 def looks_within(supervisor: Supervisor, body: Callable[[], Any], seconds: int) -> None:
-    """Run a loop that does something and is then looked at for so many seconds."""
+    """Run a loop that does something and is then checked for some seconds."""
 
     def loop() -> None:
         body()
@@ -97,7 +97,7 @@ def looks_within(supervisor: Supervisor, body: Callable[[], Any], seconds: int) 
     supervisor.supervised("deadlines", loop)()
 
 
-def test_a_loop_that_says_nothing_for_ten_seconds_stands_still(
+def test_a_loop_without_progress_for_ten_seconds_has_stalled(
     supervisor: Supervisor, failures: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     looks_within(supervisor, report_loop_progress, 11)
@@ -107,16 +107,16 @@ def test_a_loop_that_says_nothing_for_ten_seconds_stands_still(
     assert "a stack" in caplog.text
 
 
-def test_a_loop_may_be_silent_for_as_long_as_it_said(supervisor: Supervisor, failures: list[str]) -> None:
+def test_a_loop_may_be_silent_for_as_long_as_it_reported(supervisor: Supervisor, failures: list[str]) -> None:
     looks_within(supervisor, lambda: report_loop_progress(60 * SECOND), 71)
     looks_within(supervisor, lambda: report_loop_progress(None), 100_000)
     assert failures == []
 
 
-def test_a_users_handler_may_take_as_long_as_it_likes(supervisor: Supervisor, failures: list[str]) -> None:
+def test_a_users_handler_may_take_any_time(supervisor: Supervisor, failures: list[str]) -> None:
     def slot() -> None:
         with unsupervised():
-            report_loop_progress()  # What a transaction of the handler notes is not the slot's.
+            report_loop_progress()  # Reports of the handler's transactions do not count for the slot.
             for _ in range(1_000):
                 supervisor.check_loops(SECOND)
 
@@ -135,7 +135,7 @@ def test_a_loop_with_a_remedy_of_its_own_does_not_fail_the_actor(supervisor: Sup
     assert (stalled, failures) == (["replaced"], [])
 
 
-def test_a_store_that_does_not_answer_for_two_minutes_fails_nobody(stage: Stage) -> None:
+def test_a_store_that_does_not_answer_for_two_minutes_fails_no_actor(stage: Stage) -> None:
     stage.store.silent = True
 
     def loop() -> None:
@@ -149,7 +149,7 @@ def test_a_store_that_does_not_answer_for_two_minutes_fails_nobody(stage: Stage)
     assert stage.failed == []
 
 
-def test_a_store_whose_commits_wait_for_two_minutes_fails_nobody(stage: Stage) -> None:
+def test_a_store_whose_commits_wait_for_two_minutes_fails_no_actor(stage: Stage) -> None:
     stage.store.on_commit(1, lambda: stage.world.sleep_us(120 * SECOND))
     stage.host.spawn("lease keeper", lambda: stage.shard.transact(lambda attempt: attempt.tr.set(b"key", b"value")))
     stage.pass_ms(150_000)
@@ -157,9 +157,7 @@ def test_a_store_whose_commits_wait_for_two_minutes_fails_nobody(stage: Stage) -
 
 
 @pytest.mark.parametrize(
-    ("restarts", "lived_s", "pause_s"), [(0, 1, 1), (1, 1, 2), (3, 1, 8), (40, 1, 30), (40, 3_600, 1)]
+    ("restarts", "ran_s", "pause_s"), [(0, 1, 1), (1, 1, 2), (3, 1, 8), (40, 1, 30), (40, 3_600, 1)]
 )
-def test_an_actor_that_fails_again_and_again_waits_longer_each_time(
-    restarts: int, lived_s: float, pause_s: float
-) -> None:
-    assert restart_pause_s(restarts, lived_s=lived_s) == pause_s
+def test_an_actor_that_fails_repeatedly_waits_longer_each_time(restarts: int, ran_s: float, pause_s: float) -> None:
+    assert restart_pause_s(restarts, ran_s=ran_s) == pause_s

@@ -1,4 +1,4 @@
-"""The actors of a consumer, each one process around its plain class, and how they start and leave."""
+"""The actors of a consumer, each one process around its plain class, and how they start and end."""
 
 import itertools
 import logging
@@ -37,28 +37,28 @@ from fairlead.zones.top_level.pointers import PointerRef
 
 log = logging.getLogger("fairlead.ray")
 
-COORDINATOR = "coordinator-1"  # The number changes with what it answers; old and new fleets then have one each.
+COORDINATOR = "coordinator-1"  # The number changes with its interface; old and new fleets then have one each.
 RECYCLE_DRAIN_MS = 2_000
 OPEN_RETRY_S = 1.0
 RAYLET_LOOK_S = 2.0
-REPORT_S_MAX = 1.0  # A task waits no longer for a worker that does not take its progress.
+REPORT_S_MAX = 1.0  # A task waits at most this long for a worker to take its progress.
 
 
 class RayRunners(ThreadRunners):
     """Runs coroutines on one event loop of this process, and Ray remote functions as Ray tasks.
 
-    `worker`: the actor that this process is, to which the tasks tell their progress.
+    `worker`: the handle of this actor, to which the tasks report their progress.
     """
 
     def __init__(self, host: Host, worker: Any, tasks: Tasks) -> None:
         super().__init__(host)
         self._worker = worker
         self._tasks = tasks
-        self._jobs_by_number: dict[int, Job] = {}  # jobs that run as tasks, by a number that they bear
+        self._jobs_by_number: dict[int, Job] = {}  # jobs that run as tasks, by number
         self._numbers = itertools.count()
 
     def run_remote(self, function: Any, held: HeldItem) -> Any:
-        """See `Runners`. Past its timeout the task is killed, on a thread of its own: the killer may hold a lock."""
+        """See `Runners`. After its timeout the task is killed, on a thread of its own: the caller may hold a lock."""
         number, job = next(self._numbers), held.job
         self._jobs_by_number[number] = job
         job.report_progress_to(ProgressReporter(self._worker, number))
@@ -72,17 +72,17 @@ class RayRunners(ThreadRunners):
             del self._jobs_by_number[number]
 
     def record_progress(self, number: int, done: float, total: float | None, note: str) -> None:
-        """Take what a task tells of its progress, unless it has ended."""
+        """Record the progress that a task reports, unless it has ended."""
         job = self._jobs_by_number.get(number)
         if job is not None:
             job.record_progress(done, total, note)
 
 
 class ProgressReporter:
-    """How the job in a Ray task tells its progress to the worker that started it. Travels with the job.
+    """Reports the progress of a job in a Ray task to the worker that started the task. It is sent with the job.
 
-    One message at a time, each waited for before the next: a handler that tells in every turn of a loop is slowed to a
-    thousand turns a second, and floods nobody.
+    It waits for each message before it sends the next. So a handler that reports in each iteration of a loop is slowed
+    to a thousand iterations a second, and does not flood the worker.
     """
 
     def __init__(self, worker: Any, number: int) -> None:
@@ -98,25 +98,25 @@ class ProgressReporter:
 
 
 class EnqueueReporter:
-    """How a Ray task tells what it has enqueued to the worker that started it. Travels with the task."""
+    """Reports the enqueues of a Ray task to the worker that started the task. It is sent with the task."""
 
     def __init__(self, worker: Any) -> None:
         self._worker = worker
 
     def __call__(self, sent: Sequence[EnqueueCall]) -> None:
-        """Send it, and wait until it has been heard: the task's process may end with the task."""
+        """Send it, and wait until it has arrived: the task's process may end with the task."""
         ray.wait([self._worker.record_enqueues.remote(sent)], timeout=REPORT_S_MAX)
 
 
 def _kill_task(reference: Any, held: HeldItem) -> None:
-    """Kill the task of an item; if Ray does not, say so, and let it run: nobody waits for what it returns.
+    """Kill the task of an item. If Ray cannot, log it and let the task run; its result is ignored.
 
-    What Ray says is not this worker's failure.
+    An error of Ray does not fail this worker.
     """
     try:
         with unsupervised():  # Ray's head may be out of reach for long.
             ray.cancel(reference, force=True)
-    except (RayError, TypeError, ValueError) as error:  # The last two: the reference is of no task that can be.
+    except (RayError, TypeError, ValueError) as error:  # The last two: Ray cannot cancel this kind of reference.
         log.warning(
             "a Ray task cannot be killed and goes on, kind=%s item=%s: %s: %s",
             held.ref.kind, held.ref.item_id.hex(), type(error).__name__, error,
@@ -127,10 +127,10 @@ Begin = TypeVar("Begin", bound=Callable[..., None])
 
 
 def _exit_if_it_fails(begin: Begin) -> Begin:
-    """Let a constructor of an actor that fails end the process after a moment, and Ray starts another.
+    """Let a failing constructor of an actor end the process after a moment, so that Ray starts another.
 
-    An actor whose constructor raises is never started again, whatever `max_restarts` says: a store that is away while
-    a worker restarts, or a thread that cannot be started, would cost the fleet that worker for good.
+    Ray never restarts an actor whose constructor raises, whatever `max_restarts` says. An unreachable store, or a
+    thread that cannot be started, would cost the fleet that worker for good.
     """
 
     @wraps(begin)
@@ -152,7 +152,7 @@ class WorkerActor:
     def __init__(
         self, open_resources: OpenResources, name: str, identity: Identity, isolation: Isolation = Isolation.NONE
     ) -> None:
-        os.environ["RAY_TASK_MAX_RETRIES"] = "0"  # A handler's retries are counted in the store, and by nobody else.
+        os.environ["RAY_TASK_MAX_RETRIES"] = "0"  # A handler's retries are counted in the store only.
         resources = _open(open_resources)
         self._exports = resources.exports
         self.supervisor = supervisor = restarting_supervisor(resources.clock, self._abandon)
@@ -206,13 +206,13 @@ class WorkerActor:
         self._worker.abandon()
 
     def _recycle(self, reason: str) -> None:
-        log.error("this worker starts anew: %s", reason)
+        log.error("this worker restarts: %s", reason)
 
         def leave() -> None:
             try:
                 self.drain(RECYCLE_DRAIN_MS)
             finally:
-                os._exit(1)  # the threads that do not listen would hold up any politer end
+                os._exit(1)  # blocked threads would delay an ordinary exit
 
         threading.Thread(target=leave, daemon=True).start()
 
@@ -275,10 +275,10 @@ class ManagerActor:
         return self._telemetry.read()
 
     def stop(self) -> None:
-        """Serve nothing any more, and wait until the workers have what was being leased."""
+        """Serve nothing more, and wait until the workers have the items that are being leased."""
         self._manager.stop()
         if not self._pending_calls.wait_for("serve", "place", timeout_s=HAND_OVER_S_MAX):
-            log.warning("this manager is still leasing items; those that it hands over now may lapse")
+            log.warning("this manager is still leasing items; leases of items that it sends now may expire")
         self._exports.close()
 
 
@@ -337,7 +337,7 @@ class CoordinatorActor:
 
 
 def _open(open_resources: OpenResources) -> Resources:
-    """Open what an actor works with."""
+    """Open the resources of an actor."""
     _end_with_raylet()
     resources = open_resources()
     collect_rarely()
@@ -347,7 +347,7 @@ def _open(open_resources: OpenResources) -> Resources:
 def _end_with_raylet() -> None:
     """End this process soon after its parent, the raylet of its node, has died.
 
-    Ray then takes its actors for dead, and nobody can call them; left alone, they would go on showing signs of life.
+    Ray then considers its actors dead and calls to them fail. Without this they would continue to send heartbeats.
     """
     raylet = os.getppid()
 
@@ -361,16 +361,16 @@ def _end_with_raylet() -> None:
 
 
 def _drain_on_sigterm(drain: Callable[[], object]) -> None:
-    """Let a SIGTERM drain this actor before its process ends, where Ray's own handler would end it at once.
+    """Let a SIGTERM drain this actor before its process ends. Ray's own handler would end it at once.
 
-    A fleet that goes on gets its actor back: Ray restarts it. On a machine that shuts down nobody does: Ray's daemon
-    gets the signal too. `fairlead run`, which owns the drain of a fleet, ends its actors without a restart.
+    Ray then restarts the actor if the fleet goes on. On a machine that shuts down Ray's daemon gets the signal too, and
+    restarts nothing. `fairlead run` drains a fleet itself, and ends its actors without a restart.
     """
 
     def leave() -> None:
         try:
             drain()
         finally:
-            os._exit(1)  # an exit in good order would end the actor for good, and cost the fleet its slots
+            os._exit(1)  # after an ordinary exit Ray would not restart the actor
 
     signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=leave, daemon=True).start())

@@ -1,7 +1,7 @@
-"""Another Ray actor, called by message and found by its name.
+"""Calls of other Ray actors, found by name.
 
-Arguments travel as one msgpack text: Ray's own pickling calls back into Python for every tuple of a batch, which took a
-tenth of the time that leasing it takes.
+Arguments are sent as one msgpack value. Ray's own pickling calls Python for every tuple of a batch, which took a tenth
+of the time that it takes to lease the batch.
 """
 
 import threading
@@ -26,7 +26,7 @@ _pack = msgspec.msgpack.Encoder().encode
 def called_with(*shapes: Any) -> Callable[[Callable[..., Any]], Callable[[Any, bytes], Any]]:
     """Let a method of an actor be called by `RayRemote`, with arguments of these shapes.
 
-    The actor's `supervisor` watches each call: one that stands still fails the actor, as does one that exits.
+    The actor's `supervisor` watches each call: a call that stalls or exits fails the actor.
     """
     unpack = msgspec.msgpack.Decoder(tuple[shapes]).decode  # type: ignore[valid-type]
 
@@ -39,8 +39,8 @@ def called_with(*shapes: Any) -> Callable[[Callable[..., Any]], Callable[[Any, b
                 with supervisor.watching(method.__name__):
                     return method(self, *arguments)
             except Exception:
-                raise  # Whatever a method raises is the caller's to see.
-            except BaseException as error:  # noqa: BLE001 - Ray would take it for an end in good order, and start no other
+                raise  # The caller gets any error of a method.
+            except BaseException as error:  # noqa: BLE001 - Ray would consider it an ordinary exit, and restart nothing
                 supervisor.fail(f"call {method.__name__!r} ended by {type(error).__name__}: {error}", error)
                 raise ActorDied(method=method.__name__) from None
 
@@ -51,13 +51,12 @@ def called_with(*shapes: Any) -> Callable[[Callable[..., Any]], Callable[[Any, b
 
 
 class RayRemote:
-    """A Ray actor, called by message, found by its name.
+    """Calls a Ray actor by its name.
 
-    Names, not handles: a handle among the arguments of an actor's constructor is an object that must outlive it, or the
-    actor cannot be restarted.
+    Names, not handles: an actor whose constructor got a handle cannot be restarted once the handle's object is gone.
 
-    What runs beside the caller is watched by the caller's `supervisor`: a call whose answer is lost would be out for
-    ever.
+    The caller's `supervisor` watches the threads beside the caller. Without it a call whose answer is lost would stay
+    unanswered for ever.
     """
 
     def __init__(self, name: str, supervisor: Supervisor, pending_calls: PendingCalls | None = None) -> None:
@@ -67,10 +66,10 @@ class RayRemote:
         self._pending_calls = pending_calls or PendingCalls()
 
     def call(self, method: str, *args: Any, done: Done) -> None:
-        """See `Remote`. `done` runs on a thread of Ray's; it runs for every call, sent or not.
+        """See `Remote`. `done` runs on a thread of Ray, for every call, sent or not.
 
-        Finding the actor waits for an answer, which comes through the thread that also runs every `done`; and a `done`
-        takes the lock that the caller may be holding now. So the first call finds it on a thread of its own.
+        The search for the actor waits for an answer, and the thread that delivers it also runs every `done`. A `done`
+        may take a lock that the caller holds now. So the first call finds the actor on a thread of its own.
         """
         packed = _pack(args)
         answer = self._pending_calls.counted(method, done)
@@ -103,23 +102,23 @@ class RayRemote:
         reference.future().add_done_callback(partial(self._on_answer, threading.get_ident(), method, done))
 
     def _not_sent(self, method: str, done: Done, error: Exception) -> None:
-        self._handle = None  # The next call finds the actor anew.
+        self._handle = None  # The next call finds the actor again.
         done(None, ActorDied(method=method, actor=self._name, reason=f"{type(error).__name__}: {error}"[:500]))
 
     def _on_answer(self, caller: int, method: str, done: Done, future: Any) -> None:
-        """Take an answer. One that was there already, from an actor known to be dead, comes on the caller's thread."""
+        """Deliver an answer. The answer of an actor that is known to be dead comes at once, on the caller's thread."""
         if threading.get_ident() == caller:
             self._beside("answer", partial(self._deliver, method, done, future))
-        else:  # Ray logs what a callback raises, and goes on.
+        else:  # Ray would only log an error of a callback.
             self._supervisor.supervised("answer", partial(self._deliver, method, done, future))()
 
     def _deliver(self, method: str, done: Done, future: Any) -> None:
-        # This runs on the thread that serves all calls of the process: while it works, none of them comes back.
+        # This runs on the thread that delivers the answers of all calls, and delays them.
         error = future.exception()
         if error is None:
             done(future.result(), None)
         elif isinstance(error, RayActorError):
-            if isinstance(error, ActorDiedError):  # for good; another may have been started under its name
+            if isinstance(error, ActorDiedError):  # For good. Another may have been started under its name.
                 self._handle = None
             done(None, ActorDied(method=method, reason=type(error).__name__))
         else:

@@ -19,15 +19,15 @@ from fairlead.zones.errors import QueueError
 
 log = logging.getLogger("fairlead.ray")
 
-OBJECT_STORE_BYTES = 100 * 2**20  # Calls carry their arguments with them; the object store stays all but empty.
+OBJECT_STORE_BYTES = 100 * 2**20  # Calls carry their arguments, so the object store stays nearly empty.
 PROBE_S = 3.0
 
 SYSTEM_CONFIG = {
-    # Calls to a dead actor fail after 0.2 s instead of 2 s; idle, it costs nothing that can be measured.
+    # Calls to a dead actor fail after 0.2 s instead of 2 s. An idle actor has no measurable cost from this.
     "timeout_ms_task_wait_for_death_info": 100,
     "core_worker_internal_heartbeat_ms": 200,
-    # Ray's 15 is meant for jobs that shall stay in the background: beside one busy process on the same core an actor
-    # gets a thirtieth of it, takes half a minute to start, and lets its leases run out.
+    # Ray's default of 15 suits background jobs. Beside one busy process on the same core an actor would get a
+    # thirtieth of the core, take half a minute to start, and lose its leases.
     "worker_niceness": 0,
 }
 
@@ -45,16 +45,16 @@ class ClusterUnreachable(QueueError):
 def connect(address: str, *, show_output: bool = True) -> None:
     """Start a Ray cluster in this process ("local"), or join one ("auto", or HOST:PORT of its head).
 
-    A cluster that is started here takes nobody without its token, unless RAY_AUTH_MODE says otherwise: Ray makes one in
-    `~/.ray/auth_token` if there is none, which only its owner may read.
+    A cluster that is started here accepts only processes with its token, unless RAY_AUTH_MODE is set otherwise. If
+    there is no token, one is written to `~/.ray/auth_token`, which only its owner may read.
 
-    Call it on a thread that lives as long as the cluster: Ray ends its processes with the thread that started them.
+    Call it on a thread that runs as long as the cluster: Ray ends its processes with the thread that started them.
 
     Args:
-      show_output: whether what handlers print in their actors appears here too.
+      show_output: whether the output of handlers in their actors appears here too.
 
     Raises:
-      ClusterUnreachable: nobody listens at the address, or it refuses this token.
+      ClusterUnreachable: no cluster listens at the address, or it refuses this token.
     """
     options: dict[str, Any] = {}
     if address == "local":
@@ -74,17 +74,17 @@ def connect(address: str, *, show_output: bool = True) -> None:
         )
     except (ConnectionError, AuthenticationError) as error:
         raise ClusterUnreachable(address=address, reason=_reason_of(error)) from None
-    _keep_notes_off_the_screen()
+    _log_messages_of_ray()
     if threading.current_thread() is threading.main_thread():
-        for number, handler in handlers.items():  # Ray puts its own in their place, which end the process at once.
+        for number, handler in handlers.items():  # Ray has replaced them by its own, which end the process at once.
             signal.signal(number, handler)
 
 
 def _make_token() -> None:
-    """Make Ray's token before Ray does, which writes it for everybody to read, unless this user has one.
+    """Write Ray's token, unless this user has one. Ray itself would write it readable for all users.
 
-    A umask around Ray's start would do as much, and be inherited by every handler. The file appears whole: another
-    fleet may start at this moment.
+    A umask around Ray's start would help too, but every handler would inherit it. The file appears complete, because
+    another fleet may start at the same moment.
     """
     if TOKEN_FILE.exists() or {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & os.environ.keys():
         return
@@ -99,12 +99,12 @@ def _make_token() -> None:
 
 
 def _reason_of(error: Exception) -> str:
-    """Return why Ray did not let this process in, without the traceback that it puts into the text."""
+    """Return why Ray refused this process, without the traceback in Ray's text."""
     return str(error.__cause__ or error).partition("Traceback")[0].strip()[:500] or type(error).__name__
 
 
 def _probe(address: str) -> None:
-    """Raise at once if nobody listens: Ray itself tries for minutes."""
+    """Raise at once if no process listens: Ray itself retries for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     try:
         socket.create_connection((host, int(port)), timeout=PROBE_S).close()
@@ -112,11 +112,11 @@ def _probe(address: str) -> None:
         raise ClusterUnreachable(address=address, reason=str(error)) from None
 
 
-def _keep_notes_off_the_screen() -> None:
-    """Send Ray's notes about dead processes to the log.
+def _log_messages_of_ray() -> None:
+    """Send Ray's messages about dead processes to the log.
 
-    Ray prints them to the driver's standard output, whatever `log_to_driver` says, between the lines of a program that
-    is piped; and a worker's death, which they explain at length, is ordinary here. There is no public switch.
+    Ray prints them to the driver's standard output, whatever `log_to_driver` is, between the output of the program.
+    They explain the death of a worker at length, which is ordinary here. There is no public switch.
     """
     printing = ray_worker.print_to_stdstream
 
@@ -130,5 +130,5 @@ def _keep_notes_off_the_screen() -> None:
 
 
 def disconnect() -> None:
-    """Leave the cluster; one that `connect` started ends with this."""
+    """Leave the cluster. A cluster that `connect` started ends."""
     ray.shutdown()

@@ -30,16 +30,16 @@ from fairlead.zones.errors import QueueError
 
 log = logging.getLogger("fairlead.ray")
 
-CALLS_AT_ONCE = 6  # Two batches, two long questions, and room for counts and a drain.
+CALLS_AT_ONCE = 6  # Two batches, two long calls for progress, counts, and a drain.
 STOP_GRACE_S = 10.0
 START_S_MAX = 120.0
-LOOK_S = 2.0  # Between two looks at the node and the managers. Ray takes some fifteen seconds to find a node dead.
+LOOK_S = 2.0  # Between two checks of the node and the managers. Ray needs some fifteen seconds to find a node dead.
 ISOLATED = "isolated"
-GAUGES = ("held", "pointers_held")  # Counts of what is there now, and not of what was done.
+GAUGES = ("held", "pointers_held")  # Counts of the present state, not of events.
 
 
 class FleetNotStarted(QueueError):
-    """The actors did not come up.
+    """The actors did not start.
 
     Do: read their logs, in `/tmp/ray/session_latest/logs`; on a cluster, check that every node can import the
     application and reach its stores.
@@ -49,24 +49,24 @@ class FleetNotStarted(QueueError):
 
 
 class CumulativeCounts:
-    """Sums what actors count, over their restarts: each life of an actor begins at zero, in another process."""
+    """Sums the counts of actors over their restarts. Each incarnation counts from zero, in a new process."""
 
     def __init__(self) -> None:
-        self._lives: dict[int, tuple[int, dict[str, int]]] = {}  # by actor: process id, and its counts as last told
+        self._latest: dict[int, tuple[int, dict[str, int]]] = {}  # by actor: process id, and its latest counts
         self._past: Counter[str] = Counter()
 
     def note(self, actor: int, counts: dict[str, int]) -> None:
         """Take an actor's counts, its process id (`pid`) among them."""
         pid, counted = counts["pid"], {name: value for name, value in counts.items() if name != "pid"}
-        last = self._lives.get(actor)
+        last = self._latest.get(actor)
         if last is not None and last[0] != pid:
             self._past.update({name: value for name, value in last[1].items() if name not in GAUGES})
-        self._lives[actor] = pid, counted
+        self._latest[actor] = pid, counted
 
     def total(self) -> dict[str, int]:
         """Return the sums."""
         total = Counter(self._past)
-        for _, counted in self._lives.values():
+        for _, counted in self._latest.values():
             total.update(counted)
         return dict(total)
 
@@ -98,7 +98,7 @@ class RayConsumer:
         self._workers = [
             start(WorkerActor, f"worker-{number}", open_resources, f"worker-{number}", identity) for number in workers
         ]
-        self._isolated: list[Any] = []  # one, once there are suspects
+        self._isolated: list[Any] = []  # one, once there are poison candidates
         self._start_isolated = lambda: start(
             WorkerActor, ISOLATED, open_resources, ISOLATED, identity, Isolation.PROCESS
         )
@@ -120,9 +120,9 @@ class RayConsumer:
         names = [f"{stem}-manager-{index}" for index in managers]
         self._scanner = start(ScannerActor, "scanner", open_resources, names, identity)
         _await_start([self._scanner])
-        self._lives = True
+        self._node_is_alive = True
         self._stopping = threading.Event()
-        self._supervisor = thread_supervisor(lambda reason: None)  # `check` tells.
+        self._supervisor = thread_supervisor(lambda reason: None)  # `check` raises.
         watch = self._supervisor.supervised("watch", self._watch)
         self._watching = threading.Thread(target=watch, name="watch", daemon=True)
         self._watching.start()
@@ -139,14 +139,14 @@ class RayConsumer:
             ISOLATED: self._isolated,
         }
         for role, members in roles.items():
-            if members:  # There is an isolated worker only once there are suspects.
+            if members:  # There is an isolated worker only once there are poison candidates.
                 found[role] = [counts["pid"] for counts in _answers([actor.counts.remote() for actor in members])]
         return found
 
     def counts(self) -> dict[str, int]:
-        """Return what the consumer has done, summed over its actors and their restarts.
+        """Return the counts of the consumer, summed over its actors and their restarts.
 
-        What an actor did between the last call of this and its death is not in it: ask now and then.
+        Events between the last call of this method and the death of an actor are missing, so call it regularly.
         """
         actors = (self._scanner, *self._all_workers)
         for number, counts in _answers_by_index([actor.counts.remote() for actor in actors]):
@@ -154,7 +154,7 @@ class RayConsumer:
         return self._cumulative.total()
 
     def readings(self) -> dict[str, Reading]:
-        """Return what the actors count for telemetry, by their names; one that does not answer in time is left out."""
+        """Return the telemetry of the actors by their names. An actor that does not answer in time is left out."""
         actors = {f"manager-{number}": actor for number, actor in enumerate(self._managers)}
         actors |= {f"worker-{number}": actor for number, actor in enumerate(self._workers)}
         actors |= dict(zip((ISOLATED,), self._isolated, strict=False))
@@ -163,14 +163,14 @@ class RayConsumer:
         return {names[index]: reading for index, reading in answers}
 
     def is_node_alive(self) -> bool:
-        """Say whether Ray takes this node for alive, as last heard; if not, none of the actors is. Never waits."""
-        return self._lives
+        """Return whether Ray considered this node alive at the last check; if not, no actor lives. Never waits."""
+        return self._node_is_alive
 
     def check(self) -> None:
-        """Say nothing if the loops of this process go on; those of the actors are their own processes' to see to.
+        """Check the loops of this process. The processes of the actors check their own loops.
 
         Raises:
-          ActorFailed: one died, or stood still.
+          ActorFailed: a loop died, or stalled.
         """
         if self._supervisor.failure is not None:
             raise ActorFailed(reason=self._supervisor.failure)
@@ -178,15 +178,15 @@ class RayConsumer:
     def begin_drain(self) -> None:
         """See `Worker.begin_drain`: nothing new starts once this has returned.
 
-        A worker that does not answer within two seconds is being restarted, or busy; it hears of it from `stop`.
+        A worker that does not answer within two seconds is restarting or busy; `stop` drains it.
         """
         _answers([worker.begin_drain.remote() for worker in self._all_workers])
 
     def stop(self, *, drain: Duration | None = None) -> dict[str, int]:
         """Drain: start nothing new, let running items finish within `drain`, and return the others at once.
 
-        A manager may be leasing items at that moment. It stops once the workers have answered for them; these drain
-        meanwhile, and give back what still comes.
+        A manager may be leasing items at that moment. It stops once the workers have these items. The workers drain
+        meanwhile, and return items that still arrive.
         """
         wait_ms = self._settings.drain_ms if drain is None else duration_us("drain", drain) // 1000
         self.begin_drain()  # First: the scanner's loops may be waiting for a store.
@@ -207,21 +207,21 @@ class RayConsumer:
         return [*self._workers, *self._isolated]
 
     def _watch(self) -> None:
-        """Ask Ray and the managers now and then; while Ray's head does not answer, this waits, and what is known stays.
+        """Check the node and the managers regularly. While Ray's head does not answer, this waits.
 
-        Most fleets never meet a suspect: only one that has met some starts a process in which they run isolated.
+        Most fleets never meet a poison candidate. A fleet that has met one starts a process to run them isolated.
         """
         while not self._stopping.wait(LOOK_S):
             report_loop_progress(None)  # Ray's head may be out of reach for long.
             try:
                 nodes = ray.nodes()
                 if not self._isolated and self._met_poison_candidates():
-                    log.info("items are suspected of ending their worker; a worker is started for them")
+                    log.info("poison candidates were met; an isolated worker is started for them")
                     self._isolated.append(self._start_isolated())
             except RayError as error:
-                log.info("the cluster does not say which nodes live: %s", error)
+                log.info("the cluster does not list its live nodes: %s", error)
             else:
-                self._lives = any(node["NodeID"] == self._node_id and node["Alive"] for node in nodes)
+                self._node_is_alive = any(node["NodeID"] == self._node_id and node["Alive"] for node in nodes)
             report_loop_progress(int(LOOK_S * 1e6))
 
     def _met_poison_candidates(self) -> bool:

@@ -1,7 +1,7 @@
 """Handlers that are Ray remote functions, as Ray tasks in which their job and its span are current.
 
-A task runs in a process that knows nothing of the fleet. So what Ray starts there, with the handler's own options, is a
-function around the handler: it sets up that process's telemetry, and makes current what came with the task.
+A task runs in a process that is not part of the fleet. So Ray starts a wrapper of the handler there, with the handler's
+own options. The wrapper sets up telemetry in that process, and makes the job and its span current.
 """
 
 from collections.abc import Callable
@@ -24,8 +24,8 @@ class Tasks:
     """Starts the tasks of one worker.
 
     Args:
-      elsewhere: sets up a task's process, and returns how to send what waits.
-      tell_sent: tells the worker from there what the task has enqueued.
+      process_setup: sets up a task's process, and returns the function that sends its telemetry.
+      report_enqueues: reports the enqueues of a task to the worker.
     """
 
     def __init__(self, process_setup: ProcessSetup, report_enqueues: ReportEnqueues) -> None:
@@ -36,7 +36,7 @@ class Tasks:
     def start(self, function: Any, job: Job) -> Any:
         """Start a handler as a Ray task; return the reference to its end."""
         plain, options = plain_and_options(function)
-        if not hasattr(plain, "_function"):  # Nothing that could be a handler; see `handlers`.
+        if not hasattr(plain, "_function"):  # It cannot be a handler; see `handlers`.
             return function.remote(job)
         context = trace.get_current_span().get_span_context()
         stored = trace_of(context) if context.is_valid else None if is_recorded() else NOT_RECORDED
@@ -63,5 +63,5 @@ def run_current(
         ):
             return handler(job)
     finally:
-        if is_sampled(stored):  # Ray ends a process that has nothing to do without asking.
+        if is_sampled(stored):  # Ray may end an idle process at any time.
             send()
