@@ -41,10 +41,9 @@ def transact(
       retries_max: the number of retries, at least 0.
 
     Raises:
-      One of `db.errors`: code 1031, 1025 or 1039 of a commit if `applied` is not given or returned False. This commit
-        may still be under way, so another run of the body could apply it twice. A retryable code if `retries_max` is
-        used up. 1007 (1031 on FoundationDB) if the body has taken longer than a transaction twice. Any other code at
-        once.
+      One of `db.errors`: code 1031, 1025 or 1039 of a commit if `applied` is not given or returned False, because this
+        commit may still happen; a retryable code if `retries_max` is used up; 1007 (1031 on FoundationDB) if the body
+        has taken longer than a transaction twice; any other code at once.
       What `body` raises: the transaction is cancelled.
     """
     assert retries_max >= 0
