@@ -114,7 +114,7 @@ class Manager:
     ) -> None:
         capacity, in_flight_limit = reserved.capacity, reserved.in_flight_limit
         batch = self._batch_sizer.choose(
-            shard.name, refs, alone=scan.alone, capacity=capacity.items, in_flight_limit=in_flight_limit
+            shard.name, refs, single_tenant=scan.single_tenant, capacity=capacity.items, in_flight_limit=in_flight_limit
         )
         served.began_us = self._host.clock.now_us()
         items_max, version = batch.batch_size.items_max, scan.version_at(served.began_us)
@@ -126,7 +126,7 @@ class Manager:
             ):
                 self._pass_to_workers(shard, results, capacity, served)  # Line 6
             served.tenants = batch.tenants
-            served_tenants = len(served.waited_us if scan.alone else served.served_tenants)
+            served_tenants = len(served.waited_us if scan.single_tenant else served.served_tenants)
             self._batch_sizer.learn(
                 shard.name, batch.batch_size, served_tenants=served_tenants, items=served.counts["items"]
             )
@@ -144,7 +144,7 @@ class Manager:
         with self._lock:
             self._batches.note_deferred(results)
             assignments, unassigned = self._pool.assign(refs)
-            self._pool.met_poison_candidates |= served.counts["suspects"] > 0
+            self._pool.met_poison_candidates |= served.counts["poison_candidates"] > 0
             self._limiter.spend_all(
                 (ref.kind for each in assignments for ref in each.refs), [result.skipped_kinds for result in results]
             )
@@ -155,7 +155,7 @@ class Manager:
             probe("items are leased for workers of which all are dead by now")
             return_items(shard, unassigned)
 
-    def await_room(self) -> int:
+    def await_capacity(self) -> int:
         """Return how many items the workers can take, once it is more than none, or after a second."""
         with self._lock:
             self._await_capacity()

@@ -23,7 +23,7 @@ class ItemRef(NamedTuple):
     item_id: bytes
     lease_id: bytes
     kind: str
-    alone: bool
+    isolated: bool
     stored: bytes = b""
     vested_us: int = 0
 
@@ -45,13 +45,13 @@ class ScanInfo(NamedTuple):
     """What the scanner tells a manager about the scan that found the pointers of a call.
 
     Attributes:
-      alone: all pointers are of one tenant, and no other competes.
+      single_tenant: all pointers are of one tenant, and no other competes.
       version: the scan's read version, where reusing it spares a dequeue a round trip; 0: none.
       us: when the version was taken.
       trace: the scan's trace context, if it is recorded.
     """
 
-    alone: bool = False
+    single_tenant: bool = False
     version: int = 0
     us: int = 0
     trace: Trace | None = None

@@ -132,7 +132,7 @@ class Scanner:
         if self._shards[shard_name].set_session(session):
             self._wake()
 
-    def was_full(self) -> bool:
+    def was_saturated(self) -> bool:
         """Say whether it has waited for capacity for most of the time since this was asked last."""
         with self._lock:
             return self._managers.was_saturated()

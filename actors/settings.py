@@ -11,7 +11,7 @@ from msgspec import Meta
 from fairlead.zones.errors import BadArgument
 from fairlead.zones.settings import HOUR_MS, check_ranges
 
-Selection = Literal["random", "in_order", "own_parts"]
+Selection = Literal["random", "in_order", "partitioned"]
 SELECTIONS: Final[tuple[Selection, ...]] = get_args(Selection)
 
 
@@ -80,10 +80,11 @@ class ConsumerSettings:
     drain_ms: Annotated[int, Meta(ge=0, le=HOUR_MS)] = 30_000
     """How long running handlers get to finish when the consumer stops."""
 
-    selection: Selection = "own_parts"
-    """How a scanner selects vested pointers. `own_parts`: each consumer takes a part of the top-level queue of its own.
-    As in QuiCK: `random`, or `in_order`, where one consumer at a time takes them in order and the others at random. All
-    consumers of a shard should have the same."""
+    selection: Selection = "partitioned"
+    """How a scanner selects vested pointers. All consumers of a shard should have the same.
+
+    `partitioned`: each consumer takes its own partition of the top-level queue. As in QuiCK: `random`, or `in_order`,
+    where one consumer at a time takes pointers in order and the others at random."""
 
     in_order_lease_ms: Annotated[int, Meta(ge=100, le=60_000)] = 3_000
     """For how long the coordinator lets one scanner take pointers in order."""

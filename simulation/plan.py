@@ -122,7 +122,7 @@ def _draw_zones(random: Random) -> ZoneSettings:
         max_pointer_lease_ms=random.choice([1_000, 10_000]),
         max_item_lease_ms=random.choice([10_000, 600_000]),
         max_skew_ms=random.choice([3_000, 5_000]),
-        lapses_before_alone=random.choice([1, 3, 3]),
+        expiries_before_isolation=random.choice([1, 3, 3]),
     )
 
 

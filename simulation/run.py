@@ -222,7 +222,7 @@ class Simulation(Trial):
         oracles: list[Oracle] = [
             IndexNamesEveryItem(world),
             CountsEqualItems(world, layouts),
-            ChangesAreOperations(world, plan.zones.lapses_before_alone),
+            ChangesAreOperations(world, plan.zones.expiries_before_isolation),
             PointersLeadToWork(world, bounds),
             LeasesAreRespected(
                 world,
@@ -233,7 +233,7 @@ class Simulation(Trial):
             ItemsRunBeforeTheyGo(world, self.cluster.is_consumer),
             ItemsAreEnqueuedOnce(world),
             OnlyTheTriedAreDeadLettered(world, self.cluster.is_isolated),
-            PoisonCandidatesRunIsolated(world, plan.zones.lapses_before_alone),
+            PoisonCandidatesRunIsolated(world, plan.zones.expiries_before_isolation),
             PoisonCandidatesGoOneByOne(world),
             FailuresAreCounted(world),
             LeasesRunOnce(world),

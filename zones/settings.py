@@ -49,10 +49,11 @@ class ZoneSettings:
 
     The shard's time is as old as its last heartbeat, which comes once a second and may fail once or twice."""
 
-    lapses_before_alone: Annotated[int, Meta(ge=1, le=100)] = 3
-    """After this many lapses in a row of attempts that had started, an item runs isolated.
+    expiries_before_isolation: Annotated[int, Meta(ge=1, le=100)] = 3
+    """After this many lease expiries in a row of attempts that had started, an item runs isolated.
 
-    So it cannot take others down with it. The first lapse does not count: nobody wrote whether it had started."""
+    So it cannot take others down with it. The first expiry does not count: whether the attempt had started was not
+    written."""
 
     @property
     def clocks_apart_us_max(self) -> int:

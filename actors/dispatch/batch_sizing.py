@@ -41,11 +41,11 @@ class BatchSizer:
         self._expected: dict[str, int] = {}  # items that a tenant, or one's zone, gives, at least, by shard
 
     def choose(
-        self, shard_name: str, refs: Sequence[PointerRef], *, alone: bool, capacity: int, in_flight_limit: int
+        self, shard_name: str, refs: Sequence[PointerRef], *, single_tenant: bool, capacity: int, in_flight_limit: int
     ) -> SizedBatch:
         """Return what to visit of a call; see `size_batch`. `alone`: all are one tenant's, and no other competes."""
         tenants = list(by_tenant(refs).values())
-        if alone:
+        if single_tenant:
             batch_size = self.size_batch(shard_name, len(refs), capacity=capacity, in_flight_limit=in_flight_limit)
             return SizedBatch(list(refs[: batch_size.shares]), 1, batch_size)
         batch_size = self.size_batch(shard_name, len(tenants), capacity=capacity, in_flight_limit=in_flight_limit)

@@ -62,7 +62,7 @@ class ServeResult:
     ) -> list[ItemRef]:
         """Note visits that have been committed; return their items as they are sent. They use up `capacity`."""
         refs = [ref for result in results for ref in self._item_refs(shard_name, result)]
-        poison_candidates = sum(ref.alone for ref in refs)
+        poison_candidates = sum(ref.isolated for ref in refs)
         capacity.take(Reservation(Counter(ref.kind for ref in refs), poison_candidates))
         found = Counter(result.outcome for result in results)
         buried = [self._log_dead_letter(result, *each) for result in results for each in result.dead_letters]
@@ -70,7 +70,7 @@ class ServeResult:
         self.counts["missed_at_read"] += found[PointerOutcome.LEASED]
         self.counts["unreadable"] += sum(result.unreadable for result in results)
         self.counts["dead_lettered"] += len(buried)
-        self.counts["suspects"] += poison_candidates + sum(result.poison_candidates for result in results)
+        self.counts["poison_candidates"] += poison_candidates + sum(result.poison_candidates for result in results)
         self.counts["items"] += len(refs)
         self.dead_letters.update(buried)
         self.waited_us += [now_us - result.ref.vesting_us for result in results if result.outcome in LEASED_HERE]
@@ -98,14 +98,14 @@ class ServeResult:
         assert result.location is not None
         tenant, zone = result.location.tenant, result.location.name
         refs = []
-        for item_id, record, alone, stored, vested_us, expired in result.items:
+        for item_id, record, isolated, stored, vested_us, expired in result.items:
             if expired:
                 self.expired[record.kind] += 1
             if record.trace and is_sampled(record.trace):
                 self.traces.append(record.trace)
             carried = stored if is_short(stored, record) else b""
             refs.append(
-                ItemRef(shard_name, tenant, zone, item_id, record.lease_id, record.kind, alone, carried, vested_us)
+                ItemRef(shard_name, tenant, zone, item_id, record.lease_id, record.kind, isolated, carried, vested_us)
             )
         return refs
 

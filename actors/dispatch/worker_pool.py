@@ -137,8 +137,8 @@ class WorkerPool:
 
         Poison candidates go to the isolated worker, all other items to the others.
         """
-        poison_candidates = [ref for ref in refs if ref.alone]
-        together = [ref for ref in refs if not ref.alone] if poison_candidates else refs
+        poison_candidates = [ref for ref in refs if ref.isolated]
+        together = [ref for ref in refs if not ref.isolated] if poison_candidates else refs
         assignments = assign(
             together, [member.capacity if member.report is not None else None for member in self._regular]
         )

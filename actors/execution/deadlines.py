@@ -87,4 +87,4 @@ def lease_at_start(held: HeldItem, *, now_us: int, lease_us: int) -> int | None:
     if now_us >= held.lease_until_us:
         probe("an item whose lease has expired is leased again before it starts")
         return lease_us
-    return lease_us if held.ref.alone or held.record.expired_count else None
+    return lease_us if held.ref.isolated or held.record.expired_count else None

@@ -64,7 +64,7 @@ class ScannerHandle(Protocol):
         """Set the consumer's session on a shard; None: no leases may be taken there."""
         ...
 
-    def was_full(self) -> bool:
+    def was_saturated(self) -> bool:
         """Say whether it had no capacity for most of the time since the last call."""
         ...
 
@@ -116,7 +116,7 @@ class Housekeeping:
         # Loading imports users' code, and no heartbeat may wait for that. Without a key nothing is loaded.
         loading = self._host.spawn("loading", self._keep_loading) if self._submitted.key else None
         while self._host.supervisor.failure is None:
-            full = self._scanner.was_full()
+            full = self._scanner.was_saturated()
             for name, shard in self._answering():
                 self._run_chore(name, "heartbeat", partial(self._heartbeat, name, shard, full=full))
             self._heartbeats += 1

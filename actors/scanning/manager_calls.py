@@ -112,7 +112,7 @@ class ManagerCalls:
                     self._changed.wait(min(wait_us, give_way_at_us - now_us) / 1e6)
                     self._saturation.end_wait(self._clock.now_us())
             for number in ask:
-                self._managers[number].call("await_room", done=partial(self.end, number))
+                self._managers[number].call("await_capacity", done=partial(self.end, number))
             if opened:
                 return True
         return False

@@ -132,7 +132,7 @@ class ShardScan:
             self._seen_token = None
             self._strategy.selected()
             trace = self._trace(len(peeked.refs), now_us)
-            return Selected(plan.calls, ScanInfo(plan.alone, peeked.version, now_us, trace))
+            return Selected(plan.calls, ScanInfo(plan.single_tenant, peeked.version, now_us, trace))
         # The calls under way with what was found end soon, which wakes the scanner.
         due = {part.part: now_us for part in parts} if peeked.refs else peeked.due
         times_us = rescan_times_us(
@@ -243,5 +243,5 @@ def strategy_for(
         return InOrderSelection(layout, settings, host, coordinator, consumer=consumer)
     if settings.selection == "random":
         return RandomSelection(layout, settings, host.random)
-    assert settings.selection == "own_parts"
+    assert settings.selection == "partitioned"
     return PartitionedSelection(layout, settings, host.random)

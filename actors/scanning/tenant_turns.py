@@ -73,16 +73,16 @@ class HandoverPlan(NamedTuple):
 
     Attributes:
       calls: the pointers of each call.
-      alone: whether all belong to one tenant, with which no other competes.
+      single_tenant: whether all belong to one tenant, with which no other competes.
       waiting_parts: the parts in which pointers wait for their tenant's turn.
     """
 
     calls: list[Sequence[PointerRef]]
-    alone: bool
+    single_tenant: bool
     waiting_parts: frozenset[int]
 
 
-EMPTY_PLAN = HandoverPlan([], alone=False, waiting_parts=frozenset())
+EMPTY_PLAN = HandoverPlan([], single_tenant=False, waiting_parts=frozenset())
 
 
 class TenantTurns:
@@ -101,14 +101,14 @@ class TenantTurns:
         """Return the calls of up to `size` pointers in which those go that a scan has chosen."""
         tenants = by_tenant(refs)
         self._with_several_pointers = {tenant for tenant, some in tenants.items() if len(some) > 1}
-        alone = len(under_way.union(tenants)) <= 1
+        single_tenant = len(under_way.union(tenants)) <= 1
         waiting: dict[bytes, list[PointerRef]] = {}
-        if not alone:
+        if not single_tenant:
             waiting = {tenant: tenants.pop(tenant) for tenant in list(tenants) if tenant in under_way}
         if waiting:
             probe("a pointer waits for its tenant's turn")
         parts = frozenset(ref.part for some in waiting.values() for ref in some)
-        return HandoverPlan(_calls(self._in_turn_order(tenants, now_us), size), alone, parts)
+        return HandoverPlan(_calls(self._in_turn_order(tenants, now_us), size), single_tenant, parts)
 
     def begin(self, refs: Sequence[PointerRef]) -> None:
         """Note that a call with these pointers is under way."""

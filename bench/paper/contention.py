@@ -35,7 +35,7 @@ LINES = (
     Line("the paper's consumer, all at random", AS_IN_THE_PAPER, "random"),
     Line("ours, all at random", OURS, "random"),
     Line("ours, one in order", OURS, "in_order"),
-    Line("ours, own parts", OURS, "own_parts"),
+    Line("ours, own parts", OURS, "partitioned"),
 )
 
 

@@ -18,7 +18,7 @@ from bench.paper.setup import OURS, Shape, setup
 TITLE = "Figure 4: throughput at saturation"
 TENANTS = 150_000
 SMALL = {**OURS, "slots": 8}
-MANY = {"own_parts": "8 slots, 4 items, own parts", "in_order": "8 slots, 4 items"}
+MANY = {"partitioned": "8 slots, 4 items, own parts", "in_order": "8 slots, 4 items"}
 
 
 def series_of(items: int) -> str:
@@ -35,10 +35,10 @@ def points(form: str, *, quick: bool) -> list[Point]:
         return _grid([1, 2], [1, 4], Backlog(4_000, warm_s=0.25, seconds=0.5), {**OURS, "slots": 32})
     full = Backlog(TENANTS, warm_s=0.3, seconds=1)
     return [
-        *_many([1_000, 256, 64, 16], "own_parts"),
+        *_many([1_000, 256, 64, 16], "partitioned"),
         *_many([64, 16], "in_order"),  # Each scan of theirs looks at 20,000 pointers: more would take hours.
         *_grid([16, 8, 4, 2, 1], [4, 3, 2, 1], full, OURS),
-        *_grid([16, 8, 4, 2, 1], [1], full, OURS, "own_parts"),
+        *_grid([16, 8, 4, 2, 1], [1], full, OURS, "partitioned"),
     ]
 
 
@@ -48,7 +48,7 @@ def _grid(
     """Return points of so many consumers and items, which each tenant of the backlog then has."""
     return [
         Point(
-            series_of(each) + (", own parts" if selection == "own_parts" else ""),
+            series_of(each) + (", own parts" if selection == "partitioned" else ""),
             {"consumers": count, "items_per_enqueue": each},
             setup(count, shape, dequeue_max=each, selection=selection),
             Backlog(backlog.tenants, each, warm_s=backlog.warm_s, seconds=backlog.seconds),

@@ -121,7 +121,10 @@ class Client:
         items_max = self._draw.choice([1, 2, 4])
         kinds = {kind: self._draw.choice([1, 4]) for kind in self._draw.choice([KINDS, KINDS, KINDS[:1]])}
         lease_us = self._lease_us()
-        expiries, poison_candidates = self._shard.layout.settings.lapses_before_alone, self._draw.choice([0, 1, 1])
+        expiries, poison_candidates = (
+            self._shard.layout.settings.expiries_before_isolation,
+            self._draw.choice([0, 1, 1]),
+        )
 
         def once(attempt: Attempt) -> list[Told]:
             number, lease_id = self._recorder.moment(), attempt.new_id()

@@ -42,7 +42,7 @@ def fairness_bound_us(plan: Plan) -> int:
     seen_late_ms = (
         plan.zones.wake_slack_ms
         + SCAN_BACKOFF_FACTOR_MAX * consumer.poll_interval_ms
-        + (stealable_after_us(consumer) // 1000 if consumer.selection == "own_parts" else 0)
+        + (stealable_after_us(consumer) // 1000 if consumer.selection == "partitioned" else 0)
         + consumer.pointer_lease_ms
         + consumer.throttle_delay_ms
         + consumer.pause_recheck_ms
@@ -71,7 +71,7 @@ class NoTenantWaitsTooLong(Oracle):
         self._bound_us = fairness_bound_us(plan)
         self._calm_from_us = START_US if plan.is_calm else START_US + plan.trouble_us + RECOVERY_US
         self._kinds = kinds
-        self._before_isolation = plan.zones.lapses_before_alone
+        self._before_isolation = plan.zones.expiries_before_isolation
         self._next_check_us: dict[str, int] = {}  # by shard
         self._started_us: dict[tuple[str, ZoneName], int] = {}
 

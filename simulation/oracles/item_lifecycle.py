@@ -68,7 +68,7 @@ class OnlyTheTriedAreDeadLettered(Oracle):
     def on_call(self, caller: str, target: str, method: str, args: Sequence[Any]) -> None:
         """See `Oracle`."""
         if method == "place":
-            self._isolated.update((item_of(ref), ref.lease_id) for ref in args[0] if ref.alone)
+            self._isolated.update((item_of(ref), ref.lease_id) for ref in args[0] if ref.isolated)
 
     def on_start(self, run: HandlerRun) -> None:
         """See `Oracle`."""

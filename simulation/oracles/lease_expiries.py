@@ -35,8 +35,8 @@ class PoisonCandidatesRunIsolated(Oracle):
         if method == "place":
             for ref in args[0]:
                 expiries = self._expiries.get((item_of(ref), ref.lease_id), 0)
-                if ref.alone != (expiries >= self._candidate_after):
-                    how = "isolated" if ref.alone else "beside others"
+                if ref.isolated != (expiries >= self._candidate_after):
+                    how = "isolated" if ref.isolated else "beside others"
                     self.report_violation(f"{caller} sends {item_of(ref)} after {expiries} expiries to run {how}")
 
     def on_start(self, run: HandlerRun) -> None:
@@ -92,7 +92,7 @@ class PoisonCandidatesGoOneByOne(Oracle):
 
 def _poison_candidates(method: str, args: Sequence[Any]) -> list[tuple[ItemName, bytes]]:
     """Return the items that must run alone of those that a call sends to a worker, and their leases."""
-    return [(item_of(ref), ref.lease_id) for ref in args[0] if ref.alone] if method == "place" else []
+    return [(item_of(ref), ref.lease_id) for ref in args[0] if ref.isolated] if method == "place" else []
 
 
 class FailuresAreCounted(Oracle):

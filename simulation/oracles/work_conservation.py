@@ -43,7 +43,7 @@ def waiting_bound_us(plan: Plan) -> int:
     seen_late_ms = (
         zones.wake_slack_ms
         + SCAN_BACKOFF_FACTOR_MAX * consumer.poll_interval_ms
-        + (stealable_after_us(consumer) // 1000 if consumer.selection == "own_parts" else 0)
+        + (stealable_after_us(consumer) // 1000 if consumer.selection == "partitioned" else 0)
         + consumer.pointer_lease_ms
         + consumer.throttle_delay_ms
         + consumer.pause_recheck_ms
@@ -152,5 +152,6 @@ class NothingWaitsBesideFreeSlots(Oracle):
 
     def _may_run(self, record: ItemRecord) -> bool:
         return (
-            record.kind in self._kinds and record.expiry_count + record.started < self._plan.zones.lapses_before_alone
+            record.kind in self._kinds
+            and record.expiry_count + record.started < self._plan.zones.expiries_before_isolation
         )

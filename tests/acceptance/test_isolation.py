@@ -19,7 +19,9 @@ from tests.acceptance.shop import payload
 WORKERS = 2
 QUICK = 20
 QUICK_S = 1.0
-DEATHS = 1 + ZoneSettings().lapses_before_alone  # The first does not count: nobody wrote that the item had started.
+DEATHS = (
+    1 + ZoneSettings().expiries_before_isolation
+)  # The first does not count: nobody wrote that the item had started.
 
 
 @pytest.mark.usefixtures("cluster")

@@ -434,9 +434,9 @@ def report(*, in_flight_limit: int = 10, held: int = 0, progress: int = 0, incar
     return Report(incarnation, in_flight_limit, held, progress, kinds or {})
 
 
-def item_ref(number: int, *, kind: str = "mail", alone: bool = False, tenant: Tenant = ALICE) -> ItemRef:
+def item_ref(number: int, *, kind: str = "mail", isolated: bool = False, tenant: Tenant = ALICE) -> ItemRef:
     """Return a reference to an item that exists in the test's imagination."""
-    return ItemRef("main", tenant, DEFAULT_ZONE, number.to_bytes(16, "big"), bytes(16), kind, alone)
+    return ItemRef("main", tenant, DEFAULT_ZONE, number.to_bytes(16, "big"), bytes(16), kind, isolated)
 
 
 def held_item(
@@ -444,7 +444,7 @@ def held_item(
     *,
     now_us: int = 0,
     lease_us: int = LEASE_MS * MS,
-    alone: bool = False,
+    isolated: bool = False,
     kind: str = "mail",
     function: Callable[..., Any] = lambda job: None,
     transactional: bool = False,
@@ -454,7 +454,7 @@ def held_item(
     handler = handler_of(
         kind, (lambda job, tr: None) if transactional else function, transactional=transactional, **options
     )
-    ref = item_ref(number, kind=kind, alone=alone)
+    ref = item_ref(number, kind=kind, isolated=isolated)
     record = ItemRecord(
         kind, pack_payload(None), 100, now_us + lease_us, now_us, lease_id=ref.lease_id, lease_us=lease_us
     )

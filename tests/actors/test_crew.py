@@ -248,7 +248,7 @@ def isolating_crew(stage: Stage) -> tuple[WorkerPool, Played, Played]:
 def test_what_must_run_alone_goes_to_the_isolated_worker_and_all_else_to_others(stage: Stage) -> None:
     crew, worker, isolated = isolating_crew(stage)
     crew.members[1].update(report(in_flight_limit=1, incarnation=b"isolated life"))
-    suspect, others = item_ref(2, alone=True), [item_ref(1), item_ref(3)]
+    suspect, others = item_ref(2, isolated=True), [item_ref(1), item_ref(3)]
     assignments, unassigned = crew.assign([others[0], suspect, others[1]])
     crew.place(assignments)
     assert [call.args for call in worker.taken()] == [(others, b"first life")]
@@ -258,7 +258,7 @@ def test_what_must_run_alone_goes_to_the_isolated_worker_and_all_else_to_others(
 
 def test_what_must_run_alone_is_nobody_elses_if_the_isolated_worker_has_died(stage: Stage) -> None:
     crew, _, _ = isolating_crew(stage)
-    suspect, other = item_ref(2, alone=True), item_ref(1)
+    suspect, other = item_ref(2, isolated=True), item_ref(1)
     assignments, unassigned = crew.assign([other, suspect])
     assert [assignment.refs for assignment in assignments] == [[other]]
     assert unassigned == [suspect]
@@ -269,7 +269,7 @@ def test_what_an_isolated_worker_can_take_is_one_item_and_no_room_for_others(sta
     assert crew.poison_candidate_capacity == 0, "nobody knows whether it lives"
     crew.members[1].update(report(in_flight_limit=1))
     assert (crew.poison_candidate_capacity, crew.capacity, crew.in_flight_limit) == (1, 10, 10)
-    crew.assign([item_ref(1, alone=True)])
+    crew.assign([item_ref(1, isolated=True)])
     assert (crew.poison_candidate_capacity, crew.capacity) == (0, 10)
 
 

@@ -21,12 +21,12 @@ from tests.actors.stage import SECOND, held_item
 LEASE_US = 9 * SECOND
 
 
-def waiting(*, alone: bool = False, transactional: bool = False) -> HeldItem:
-    return held_item(lease_us=LEASE_US, alone=alone, transactional=transactional)
+def waiting(*, isolated: bool = False, transactional: bool = False) -> HeldItem:
+    return held_item(lease_us=LEASE_US, isolated=isolated, transactional=transactional)
 
 
-def running(*, timeout: float = 60, transactional: bool = False, alone: bool = False) -> HeldItem:
-    held = held_item(lease_us=LEASE_US, timeout=timeout, transactional=transactional, alone=alone)
+def running(*, timeout: float = 60, transactional: bool = False, isolated: bool = False) -> HeldItem:
+    held = held_item(lease_us=LEASE_US, timeout=timeout, transactional=transactional, isolated=isolated)
     held.phase = Phase.RUNNING
     held.begin(0)
     return held
@@ -73,7 +73,7 @@ def due_by(items: list[HeldItem], now_us: int, *, since_us: int = 0) -> DueWork:
         (running(), 9 * SECOND, "lost"),
         (running(timeout=5), 9 * SECOND, "lost"),
         (waiting(), 9 * SECOND, "lost"),
-        (waiting(alone=True), 9 * SECOND, "lost"),
+        (waiting(isolated=True), 9 * SECOND, "lost"),
         (running(transactional=True), 9 * SECOND, "lost"),
         # A handler is timed out at its timeout exactly.
         (running(timeout=2), 2 * SECOND - 1, None),
@@ -85,7 +85,7 @@ def due_by(items: list[HeldItem], now_us: int, *, since_us: int = 0) -> DueWork:
         # An item that found no slot is returned.
         (waiting(), WAITING_US_MAX - 1, None),
         (waiting(), WAITING_US_MAX, "return_now"),
-        (waiting(alone=True), WAITING_US_MAX, "return_now"),
+        (waiting(isolated=True), WAITING_US_MAX, "return_now"),
         (waiting(transactional=True), WAITING_US_MAX, "return_now"),
         # The end of a finished item is being committed: nothing may conflict with that.
         (finished(), 3 * SECOND, None),
@@ -155,7 +155,7 @@ def test_a_transactional_attempt_starts_with_a_lease_longer_than_its_transaction
 
 def test_an_item_that_runs_isolated_is_marked_before_it_starts() -> None:
     """If its lease expires, the mark shows that it has killed the worker."""
-    assert lease_at_start(waiting(alone=True), now_us=0, lease_us=LEASE_US) == LEASE_US
+    assert lease_at_start(waiting(isolated=True), now_us=0, lease_us=LEASE_US) == LEASE_US
 
 
 def test_an_item_whose_lease_expired_before_is_marked_before_it_starts() -> None:

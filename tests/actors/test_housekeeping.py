@@ -72,7 +72,7 @@ class RunningHousekeeping:
         """See `ScannerHandle`."""
         self.sessions[shard_name] = session
 
-    def was_full(self) -> bool:
+    def was_saturated(self) -> bool:
         """See `ScannerHandle`."""
         return self.full
 
@@ -553,7 +553,7 @@ def test_no_id_expires_by_a_clock_that_has_stepped_since_it_was_checked(stage: S
         return False
 
     keeping.set_session = step_ahead  # type: ignore[method-assign]
-    keeping.was_full = step_back  # type: ignore[method-assign]
+    keeping.was_saturated = step_back  # type: ignore[method-assign]
     stage.pass_ms(within_ms(stage, 3_000, rounds=stage.shard.layout.part_count))
     assert stage.shard.transact(lambda attempt: attempt.tr.get(location.keys.retained_id(bytes(16))).present())
 

@@ -88,7 +88,7 @@ def isolating(*items: HeldItem) -> InFlight:
 
 def test_in_isolation_an_item_starts_when_the_end_of_the_one_before_it_is_committed() -> None:
     """The next item may kill the worker: then this one would be taken for the cause."""
-    first, second = held_item(1, alone=True), held_item(2, alone=True)
+    first, second = held_item(1, isolated=True), held_item(2, isolated=True)
     made = isolating(first, second)
     assert made.next_to_run(0) is first
     assert made.next_to_run(0) is None
@@ -99,15 +99,15 @@ def test_in_isolation_an_item_starts_when_the_end_of_the_one_before_it_is_commit
 
 
 def test_in_isolation_a_waiting_item_that_leaves_lets_no_other_start() -> None:
-    other = held_item(2, alone=True)
-    made = isolating(held_item(1, alone=True), other, held_item(3, alone=True))
+    other = held_item(2, isolated=True)
+    made = isolating(held_item(1, isolated=True), other, held_item(3, isolated=True))
     made.next_to_run(0)
     made.drop(other)
     assert made.next_to_run(0) is None
 
 
 def test_in_isolation_the_next_item_starts_once_a_stuck_one_is_given_up() -> None:
-    first, second = held_item(1, alone=True), held_item(2, alone=True)
+    first, second = held_item(1, isolated=True), held_item(2, isolated=True)
     made = isolating(first, second)
     made.next_to_run(0)
     made.give_up(first)
@@ -116,7 +116,7 @@ def test_in_isolation_the_next_item_starts_once_a_stuck_one_is_given_up() -> Non
 
 
 def test_in_isolation_a_worker_wants_one_item_and_prefetches_none() -> None:
-    held = held_item(1, alone=True)
+    held = held_item(1, isolated=True)
     made = isolating(held)
     assert made.in_flight_limit == 1
     made.next_to_run(0)

@@ -24,7 +24,7 @@ from fairlead.zones.transaction_runner import Attempt
 CLOCK = SystemClock()
 PATIENCE_S = 20.0
 QUICK = 20
-LAPSES = ZoneSettings().lapses_before_alone
+LAPSES = ZoneSettings().expiries_before_isolation
 
 
 class Story:

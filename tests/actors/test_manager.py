@@ -190,7 +190,7 @@ def test_of_tenants_who_have_more_fewer_are_visited_next_and_more_is_taken_of_ea
         for number in range(6):
             stage.enqueue("mail", number, tenant=tenant)
     manager, crew = managed(stage, [256])
-    stage.do(manager.await_room)
+    stage.do(manager.await_capacity)
     assert serve(stage, manager).items == 256
     assert set(Counter(ref.tenant for ref in crew.all_sent).values()) == {2}
     crew.sent[0].clear()
@@ -420,7 +420,7 @@ def test_of_two_calls_side_by_side_one_alone_may_take_an_item_that_must_run_alon
         suspect = stage.enqueue("mail", tenant=tenant)
         stage.change(suspect, tenant=tenant, expiry_count=3, expired_count=3)
     manager, crew = managed(stage, [10, 1], isolates=True)
-    stage.do(manager.await_room)
+    stage.do(manager.await_capacity)
     stage.pass_ms(10)
     first, second = stage.pointers()
     process = PointerBatches._transact
@@ -491,31 +491,31 @@ def test_dead_workers_are_not_asked_again_and_again(stage: Stage) -> None:
     """They answer at once."""
     manager, crew = managed(stage, [10, 10])
     crew.dead = {0, 1}
-    assert stage.do(manager.await_room) == 0
+    assert stage.do(manager.await_capacity) == 0
     assert sum(len(remote.calls) for remote in crew.remotes) <= 4
 
 
 def test_a_worker_that_is_back_is_used_again(stage: Stage) -> None:
     manager, crew = managed(stage, [10])
     crew.dead = {0}
-    assert stage.do(manager.await_room) == 0
+    assert stage.do(manager.await_capacity) == 0
     crew.dead = set()
-    assert stage.do(manager.await_room) == 10
+    assert stage.do(manager.await_capacity) == 10
 
 
 def test_a_worker_that_is_back_is_heard_of_although_another_has_room(stage: Stage) -> None:
     """Before, nobody asked it until the other was full; if that one died too, nobody was known to live."""
     manager, crew = managed(stage, [10, 10])
-    stage.do(manager.await_room)
+    stage.do(manager.await_capacity)
     stage.pass_ms(1)
-    assert stage.do(manager.await_room) == 20
+    assert stage.do(manager.await_capacity) == 20
     crew.dead = {0}
     stage.enqueue("mail")
     serve(stage, manager)
-    assert stage.do(manager.await_room) == 10
+    assert stage.do(manager.await_capacity) == 10
     crew.dead = set()
     stage.pass_ms(300)
-    assert stage.do(manager.await_room) == 20
+    assert stage.do(manager.await_capacity) == 20
 
 
 def all_die_while_a_visit_commits(stage: Stage) -> tuple[Manager, PlayedWorkers]:
@@ -529,7 +529,7 @@ def all_die_while_a_visit_commits(stage: Stage) -> tuple[Manager, PlayedWorkers]
                 call.answer(error=ActorDied(method=call.method))
         stage.clock.sleep_us(MS)
 
-    stage.do(manager.await_room)
+    stage.do(manager.await_capacity)
     stage.store.on_commit(1, die)
     return manager, crew
 
@@ -584,18 +584,18 @@ def test_items_are_sent_to_the_life_of_a_worker_that_answered_last(stage: Stage)
 def test_a_worker_that_died_with_items_on_their_way_to_it_has_its_room_back_when_it_returns(stage: Stage) -> None:
     stage.enqueue("mail")
     manager, crew = managed(stage, [10])
-    stage.do(manager.await_room)
+    stage.do(manager.await_capacity)
     crew.dead = {0}
     assert serve(stage, manager).items == 1
     crew.dead = set()
-    assert stage.do(manager.await_room) == 10, "nothing is counted as on its way for ever"
+    assert stage.do(manager.await_capacity) == 10, "nothing is counted as on its way for ever"
 
 
 def test_work_goes_to_both_workers(stage: Stage) -> None:
     for tenant in tenants(10):
         stage.enqueue("mail", tenant=tenant)
     manager, crew = managed(stage, [10, 10])
-    stage.do(manager.await_room)
+    stage.do(manager.await_capacity)
     serve(stage, manager)
     assert [len(refs) for refs in crew.sent] == [5, 5]
 
@@ -647,7 +647,7 @@ def test_each_manager_uses_its_share_of_a_limit(stage: Stage) -> None:
 def test_a_manager_that_was_stopped_takes_nothing(stage: Stage) -> None:
     stage.enqueue("mail")
     manager, crew = managed(stage, [10])
-    stage.do(manager.await_room)
+    stage.do(manager.await_capacity)
     stage.do(manager.stop)
     assert serve(stage, manager).items == 0
     assert crew.all_sent == []
@@ -657,8 +657,8 @@ def test_a_manager_that_was_stopped_takes_nothing(stage: Stage) -> None:
 def test_a_manager_waits_no_longer_for_room_because_its_clock_is_set_back(stage: Stage) -> None:
     """Before, it waited by the clock: an hour set back was an hour more, and a process that ended waited for it."""
     manager, _ = managed(stage, [0])
-    stage.do(manager.await_room)
-    asked = stage.begin(manager.await_room)
+    stage.do(manager.await_capacity)
+    asked = stage.begin(manager.await_capacity)
     stage.pass_ms(500)
     stage.clock.jump(-3600 * SECOND)
     stage.pass_ms(2_000)
@@ -669,12 +669,12 @@ def test_an_answer_that_comes_late_does_no_harm(stage: Stage) -> None:
     stage.enqueue("mail", tenant=BOB)
     manager, crew = managed(stage, [10])
     crew.remotes[0]._reply = None
-    asked = stage.begin(manager.await_room)
+    asked = stage.begin(manager.await_capacity)
     stage.pass_ms(2_000)
     assert asked.result == 0
     crew.remotes[0].calls[0].answer(report(in_flight_limit=10, progress=3))
     stage.pass_ms(1)
-    assert stage.do(manager.await_room) == 10
+    assert stage.do(manager.await_capacity) == 10
 
 
 # --- Transactions that cannot be ---

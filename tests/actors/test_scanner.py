@@ -42,7 +42,7 @@ class Scanning:
         self.stage = stage
         self.managers = [Played(stage.host) for _ in range(managers)]
         self.coordinator = Played(stage.host, lambda method, args: order)
-        selection = "own_parts" if order is None else "in_order"
+        selection = "partitioned" if order is None else "in_order"
         chosen = ConsumerSettings(**{"selection": selection, "managers": managers, "workers": managers, **settings})
         shards = shards or stage.shards
         self.scanner = Scanner(stage.host, shards, chosen, self.managers, self.coordinator, consumer="me")
@@ -147,7 +147,7 @@ def test_nothing_is_scanned_while_no_worker_has_room(stage: Stage) -> None:
     stage.enqueue("mail", tenant=BOB)
     stage.pass_ms(900)
     assert scanning.scanner.counts()["scans"] == before
-    (question,) = scanning.managers[0].named("await_room")
+    (question,) = scanning.managers[0].named("await_capacity")
     question.answer(5)
     stage.pass_ms(50)
     assert scanning.calls(), "with room it goes on"
@@ -160,7 +160,7 @@ def test_a_manager_that_was_full_is_asked_for_room_although_another_has_some(sta
     (call,) = scanning.calls()
     call.answer(served(room=0))
     stage.pass_ms(50)
-    (question,) = scanning.managers[0].named("await_room")
+    (question,) = scanning.managers[0].named("await_capacity")
     question.answer(5)
     for number in range(4):
         stage.enqueue("mail", tenant=Tenant("shop", f"user {number}"))
@@ -350,9 +350,9 @@ def test_it_is_full_if_it_waits_for_room_most_of_the_time(stage: Stage, room: in
     scanning = Scanning(stage)
     (call,) = scanning.calls()
     call.answer(served(room=room))
-    assert not scanning.scanner.was_full()
+    assert not scanning.scanner.was_saturated()
     stage.pass_ms(1_000)
-    assert scanning.scanner.was_full() is full
+    assert scanning.scanner.was_saturated() is full
 
 
 # --- Clocks and stores ---
@@ -419,7 +419,7 @@ def test_what_a_manager_held_that_died_is_handed_over_again(stage: Stage) -> Non
     call.answer(error=ActorDied(method="serve"))
     stage.pass_ms(150)
     (question,) = scanning.managers[0].taken()
-    assert question.method == "await_room"
+    assert question.method == "await_capacity"
     question.answer(10)
     stage.pass_ms(50)
     assert len(scanning.calls()) == 1

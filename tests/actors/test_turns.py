@@ -44,14 +44,14 @@ def test_while_a_tenant_has_its_turn_its_other_zones_wait_and_another_tenants_do
     later = plan(turns, [*zones("a", 8)[4:], pointer("b", part=7)])
     assert users(later.calls[0]) == ["b"]
     assert later.waiting_parts == {0, 1, 2, 3}
-    assert not later.alone
+    assert not later.single_tenant
 
 
 def test_a_tenant_that_is_alone_takes_its_turns_side_by_side() -> None:
     turns = TenantTurns()
     turns.begin(zones("a", 4))
     later = plan(turns, zones("a", 8)[4:])
-    assert later == HandoverPlan([zones("a", 8)[4:]], alone=True, waiting_parts=frozenset())
+    assert later == HandoverPlan([zones("a", 8)[4:]], single_tenant=True, waiting_parts=frozenset())
 
 
 def test_a_tenant_is_not_alone_while_another_is_served() -> None:
@@ -122,22 +122,26 @@ def test_no_more_turns_are_remembered_than_a_bound() -> None:
 def test_room_is_divided_among_tenants_and_not_among_their_zones() -> None:
     """Before, a tenant with twenty zones had twenty shares: another had 200 of 2,000 starts beside it."""
     refs = interleaved_by_tenant([*zones("a", 20), pointer("b")])
-    chosen = BatchSizer(dequeue_max=64).choose("main", refs, alone=False, capacity=8, in_flight_limit=8)
+    chosen = BatchSizer(dequeue_max=64).choose("main", refs, single_tenant=False, capacity=8, in_flight_limit=8)
     assert (chosen.tenants, chosen.batch_size.items_max) == (2, 4)
     assert (users(chosen.refs).count("a"), users(chosen.refs).count("b")) == (4, 1)
 
 
 def test_with_room_for_one_item_one_zone_of_the_first_tenant_is_visited() -> None:
     refs = interleaved_by_tenant([*zones("a", 20), pointer("b", vesting_us=50)])
-    chosen = BatchSizer(dequeue_max=64).choose("main", refs, alone=False, capacity=1, in_flight_limit=8)
+    chosen = BatchSizer(dequeue_max=64).choose("main", refs, single_tenant=False, capacity=1, in_flight_limit=8)
     assert users(chosen.refs) == ["b"]
 
 
 def test_a_tenant_alone_in_its_call_takes_one_portion_if_others_compete() -> None:
-    chosen = BatchSizer(dequeue_max=64).choose("main", zones("a", 100), alone=False, capacity=500, in_flight_limit=500)
+    chosen = BatchSizer(dequeue_max=64).choose(
+        "main", zones("a", 100), single_tenant=False, capacity=500, in_flight_limit=500
+    )
     assert len(chosen.refs) == chosen.batch_size.items_max == 64
 
 
 def test_a_tenant_that_is_alone_has_a_portion_for_each_zone() -> None:
-    chosen = BatchSizer(dequeue_max=64).choose("main", zones("a", 100), alone=True, capacity=500, in_flight_limit=500)
+    chosen = BatchSizer(dequeue_max=64).choose(
+        "main", zones("a", 100), single_tenant=True, capacity=500, in_flight_limit=500
+    )
     assert (len(chosen.refs), chosen.batch_size.items_max) == (100, 5)

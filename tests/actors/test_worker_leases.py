@@ -454,10 +454,10 @@ def test_a_transactional_poison_candidate_runs_isolated(stage: Stage) -> None:
 
 
 def test_the_number_of_expiries_before_isolation_is_a_setting() -> None:
-    stage = Stage(zones=ZoneSettings(lapses_before_alone=1))
+    stage = Stage(zones=ZoneSettings(expiries_before_isolation=1))
     item_id = stage.enqueue("mail")
     stage.change(item_id, expiry_count=1)
-    assert [ref.alone for ref in stage.lease(["mail"])] == [True]
+    assert [ref.isolated for ref in stage.lease(["mail"])] == [True]
 
 
 def test_a_stage_is_a_host(stage: Stage) -> None:

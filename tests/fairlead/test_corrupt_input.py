@@ -27,7 +27,7 @@ signing_key = "a key of twenty characters"
 [consumer]
 slots = 32
 lease_ms = 20_000
-selection = "own_parts"
+selection = "partitioned"
 [zones]
 max_sleep_ms = 300_000
 """

@@ -118,7 +118,7 @@ def missed_frac(selection: Selection) -> float:
 
 
 def test_consumers_with_parts_of_their_own_hardly_ever_want_the_same_pointer() -> None:
-    assert missed_frac("own_parts") < 0.01
+    assert missed_frac("partitioned") < 0.01
 
 
 def test_at_random_but_for_the_one_in_order_they_often_do() -> None:
@@ -136,7 +136,7 @@ def completed_of_one_tenant(seed: int = 1) -> int:
         for _ in range(20):
             enqueue(shard, [Tenant("shop", "alice")] * 50)
 
-    fleet = Fleet("own_parts", Mail(200_000), enqueue_many, seed=seed)
+    fleet = Fleet("partitioned", Mail(200_000), enqueue_many, seed=seed)
     fleet.pass_us(2_000_000)
     before = fleet.counts("worker")
     fleet.pass_us(2_000_000)

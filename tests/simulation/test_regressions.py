@@ -61,7 +61,7 @@ def test_a_manager_whose_worker_is_overfull_asks_again_as_soon_as_one_item_has_l
 
     def ask() -> None:
         manager = Manager(host, {}, Registry(), ConsumerSettings(managers=1, workers=1), [worker], consumer_id=b"c0")
-        rooms.append((manager.await_room(), world.elapsed_us))
+        rooms.append((manager.await_capacity(), world.elapsed_us))
 
     host.spawn("asking", ask)
     world.run_until(START_US + 2_000_000)
@@ -146,17 +146,17 @@ def test_a_manager_that_was_stopped_answers_late_that_it_has_no_room() -> None:
     manager = Manager(stage.host, {}, Registry(), ConsumerSettings(managers=1, workers=1), [worker], consumer_id=b"c0")
 
     def stop_and_ask() -> tuple[int, int]:
-        manager.await_room()
+        manager.await_capacity()
         manager.stop()
         begun_us = stage.now_us
-        return manager.await_room(), stage.now_us - begun_us
+        return manager.await_capacity(), stage.now_us - begun_us
 
     assert stage.play(stop_and_ask) == (0, SECOND)
 
 
 def held_item(user: str, *, lease_until_us: int = START_US + 1_000_000) -> HeldItem:
     """An item that its enqueuer named `night run`, as one batch leased it for one tenant."""
-    ref = ItemRef("s0", Tenant("shop", user), "queue", item_id_of("night run"), bytes(16), "mail", alone=False)
+    ref = ItemRef("s0", Tenant("shop", user), "queue", item_id_of("night run"), bytes(16), "mail", isolated=False)
     record = ItemRecord("mail", pack_payload(None), 100, lease_until_us, START_US, lease_id=ref.lease_id)
     handler = handler_of("mail", lambda job: None)
     return HeldItem(ref, record, handler, Job(None, ref, record, record.payload), START_US)
@@ -204,7 +204,9 @@ def test_an_item_that_reaches_a_worker_which_drains_is_given_back_at_once() -> N
     def lease_and_place() -> None:
         enqueue_and_lease(stage, zone, "mail")
         worker.drain(0)
-        worker.place([ItemRef("s0", ALICE, "queue", b"1" * 16, b"2" * 16, "mail", alone=False)], stage.host.incarnation)
+        worker.place(
+            [ItemRef("s0", ALICE, "queue", b"1" * 16, b"2" * 16, "mail", isolated=False)], stage.host.incarnation
+        )
 
     stage.play(lease_and_place)
     ((_, record),) = stage.replica.items()
@@ -225,7 +227,9 @@ def test_a_worker_that_was_stopped_rests_although_a_handler_of_it_goes_on() -> N
 
     def lease_run_and_stop() -> None:
         enqueue_and_lease(stage, zone, "deaf")
-        worker.place([ItemRef("s0", ALICE, "queue", b"1" * 16, b"2" * 16, "deaf", alone=False)], stage.host.incarnation)
+        worker.place(
+            [ItemRef("s0", ALICE, "queue", b"1" * 16, b"2" * 16, "deaf", isolated=False)], stage.host.incarnation
+        )
         stage.host.clock.sleep_us(SECOND)  # The handler has begun.
         worker.drain(1_000)
 
@@ -266,7 +270,7 @@ def test_two_batches_that_a_manager_serves_side_by_side_share_the_limit_of_a_kin
     manager = Manager(
         stage.host, {"s0": stage.shard}, registry, ConsumerSettings(managers=1, workers=1), [worker], consumer_id=b"c0"
     )
-    stage.play(manager.await_room)
+    stage.play(manager.await_capacity)
     stage.pass_us(SECOND)
     refs = [PointerRef(zone.location.part.part, zone.location.pointer_id, stage.now_us, 100) for zone in zones]
 

@@ -284,7 +284,7 @@ def test_an_item_that_is_given_back_before_it_has_started_is_as_suspect_as_befor
 
 
 def lapse_until_alone(world: World, item_id: bytes) -> None:
-    for _ in range(world.layout.settings.lapses_before_alone):
+    for _ in range(world.layout.settings.expiries_before_isolation):
         assert item_id in lapse(world)
 
 
@@ -300,7 +300,7 @@ def test_an_item_that_lapsed_several_times_is_dequeued_to_run_alone_beside_other
 
 def test_of_items_that_must_run_alone_as_many_are_taken_as_can(world: World) -> None:
     first, *rest = ids(world, 3)
-    for _ in range(world.layout.settings.lapses_before_alone):
+    for _ in range(world.layout.settings.expiries_before_isolation):
         lapse(world)
     (item,) = ids(world, 1)
     dequeued = world.dequeued()
@@ -312,7 +312,7 @@ def test_of_items_that_must_run_alone_as_many_are_taken_as_can(world: World) -> 
 def test_an_item_that_cannot_run_alone_now_stands_in_nobodys_way(world: World) -> None:
     """As many as a dequeue takes of them come first. Before, such an item was taken, and everything waited for it."""
     poison_candidates = ids(world, 3)
-    for _ in range(world.layout.settings.lapses_before_alone):
+    for _ in range(world.layout.settings.expiries_before_isolation):
         lapse(world)
     others = ids(world, 3)
     capacity = Capacity(3, {"mail": 3}, poison_candidates=0)
@@ -326,7 +326,7 @@ def test_an_item_that_cannot_run_alone_now_stands_in_nobodys_way(world: World) -
 
 def test_an_item_that_must_run_alone_uses_no_room_of_the_others(world: World) -> None:
     (poison_candidate,) = ids(world, 1)
-    for _ in range(world.layout.settings.lapses_before_alone):
+    for _ in range(world.layout.settings.expiries_before_isolation):
         lapse(world)
     capacity = Capacity(1, {"mail": 2}, poison_candidates=1)
     held = world.run(
@@ -339,7 +339,7 @@ def test_an_item_that_must_run_alone_uses_no_room_of_the_others(world: World) ->
 def test_where_nothing_runs_alone_an_item_is_buried_after_three_more_lapses(world: World) -> None:
     """In threads, an item that must run alone shares its process with others: one of them may have ended it."""
     (poison,) = ids(world, 1)
-    for _ in range(world.layout.settings.lapses_before_alone + SHARED_EXPIRIES):
+    for _ in range(world.layout.settings.expiries_before_isolation + SHARED_EXPIRIES):
         assert lapse(world) == [poison]
     dequeued = world.dequeued()
     assert (dequeued.items, dequeued.dead_letters) == ([], ["mail"])

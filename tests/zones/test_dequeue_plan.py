@@ -27,7 +27,7 @@ PAUSED, UNKNOWN, FULL, RUNS = Admission
 NOW_US, LEASED_UNTIL_US = 1_000, 5_000
 PRIORITY = 100
 STOPPED_AT = b"behind"
-SETTINGS = ZoneSettings(lapses_before_alone=3)
+SETTINGS = ZoneSettings(expiries_before_isolation=3)
 
 
 def record_of(mark: str, kind: str, vesting_us: int) -> ItemRecord | Outcome | None:

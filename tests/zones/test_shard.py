@@ -112,7 +112,7 @@ def test_an_opened_shard_offers_its_tenants_zones_by_name(world: World) -> None:
         ("max_sleep_ms", 99),
         ("max_skew_ms", 5.5),
         ("max_skew_ms", 2_999),
-        ("lapses_before_alone", 101),
+        ("expiries_before_isolation", 101),
     ],
 )
 def test_a_setting_outside_its_range_is_named(setting: str, value: float) -> None:

@@ -31,7 +31,7 @@ DELAYS_MS = st.sampled_from([0, 0, 0, 3, 40, 2_000, 20_000])
 WHICH = st.integers(0, 10**6)
 CAPACITIES = st.sampled_from([ANY, {"mail": 1, "index": 0}, {"mail": 100}, {}])
 MARKS = st.sampled_from([(False, False), (True, False), (True, True)])  # started, and ran isolated
-CANDIDATE_AFTER = ZoneSettings().lapses_before_alone
+CANDIDATE_AFTER = ZoneSettings().expiries_before_isolation
 SLACK_US = ZoneSettings().wake_slack_ms * MS
 NOBODYS_LEASE = b"nobody's lease. "
 

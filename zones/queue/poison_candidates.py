@@ -21,7 +21,7 @@ SHARED_EXPIRIES = 3
 
 def is_poison_candidate(record: ItemRecord, settings: ZoneSettings) -> bool:
     """Say whether an item that has vested must run isolated when it is leased next: too many deaths in a row."""
-    return record.expiry_count + record.started >= settings.lapses_before_alone
+    return record.expiry_count + record.started >= settings.expiries_before_isolation
 
 
 def poison_error(record: ItemRecord, settings: ZoneSettings) -> str | None:
@@ -29,7 +29,7 @@ def poison_error(record: ItemRecord, settings: ZoneSettings) -> str | None:
     if record.lease_id and record.ran_isolated:
         return EXPIRED_ISOLATED
     deaths = record.expiry_count + record.started
-    if deaths >= settings.lapses_before_alone + SHARED_EXPIRIES:
+    if deaths >= settings.expiries_before_isolation + SHARED_EXPIRIES:
         return f"its process died or stalled {deaths} times in a row while it ran"
     return None
 

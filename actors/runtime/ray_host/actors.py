@@ -265,8 +265,8 @@ class ManagerActor:
             self._pending_calls.end("serve")
 
     @called_with()
-    def await_room(self) -> int:
-        return self._manager.await_room()
+    def await_capacity(self) -> int:
+        return self._manager.await_capacity()
 
     def counts(self) -> dict[str, int]:
         return {**self._manager.counts(), "pid": os.getpid()}

@@ -225,7 +225,9 @@ class RayConsumer:
             report_loop_progress(int(LOOK_S * 1e6))
 
     def _met_poison_candidates(self) -> bool:
-        return any(counts.get("suspects") for counts in _answers([each.counts.remote() for each in self._managers]))
+        return any(
+            counts.get("poison_candidates") for counts in _answers([each.counts.remote() for each in self._managers])
+        )
 
 
 def _start(kind: type, options: dict[str, Any], *args: Any) -> Any:

@@ -136,7 +136,7 @@ CONSUMERS = (
         "items that must run alone are sent to the worker that has most room",
         (
             worker_pool.WorkerPool.assign,
-            "together = [ref for ref in refs if not ref.alone] if poison_candidates else refs",
+            "together = [ref for ref in refs if not ref.isolated] if poison_candidates else refs",
             "together, poison_candidates = refs, []",
         ),
         found_by=[OnlyTheTriedAreDeadLettered.promise],

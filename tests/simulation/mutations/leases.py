@@ -94,7 +94,7 @@ LEASES = (
     ),
     mutation(
         "an item that lapsed before starts without a word",
-        (deadlines.lease_at_start, "held.ref.alone or held.record.expired_count", "held.ref.alone"),
+        (deadlines.lease_at_start, "held.ref.isolated or held.record.expired_count", "held.ref.isolated"),
         found_by=[ISOLATED],
     ),
     mutation(

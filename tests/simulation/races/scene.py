@@ -95,7 +95,7 @@ class Scene(Stage):
 
     def consumer(self, name: str, *, kinds: Sequence[str] = ("mail",), **settings: Any) -> ConsumerRole:
         """Return a role that finds work in its own parts; see `ConsumerRole`."""
-        chosen = ConsumerSettings(managers=1, workers=1, selection="own_parts", **settings)
+        chosen = ConsumerSettings(managers=1, workers=1, selection="partitioned", **settings)
         return ConsumerRole(self, self.new_host(name), kinds, chosen)
 
     def housekeeper(
@@ -266,7 +266,7 @@ class ScannerRole(Role[None]):
         shard = scene.open_in(host)
 
         def reply(method: str, args: tuple[Any, ...]) -> int | ServeReply | None:
-            if method == "await_room":
+            if method == "await_capacity":
                 return 100
             host.clock.sleep_us(CALL_US)
             refs = args[1]
@@ -294,7 +294,7 @@ class ConsumerRole(Role[None]):
             if method == "serve":
                 self.handed.extend(args[1])
                 host.clock.sleep_us(CALL_US)
-            return 100 if method == "await_room" else ServeReply(0, 0, 0, 0, capacity=100)
+            return 100 if method == "await_capacity" else ServeReply(0, 0, 0, 0, capacity=100)
 
         scanner = Scanner(host, {"s0": shard}, settings, [Played(host, reply)], Played(host), consumer=host.name)
         identity = Identity(host.name.encode(), host.name, 1, scene.now_us)
@@ -336,7 +336,7 @@ class HousekeeperRole(Role[None]):
         """See `ScannerHandle`."""
         self.fit, self.session = session is not None, session
 
-    def was_full(self) -> bool:
+    def was_saturated(self) -> bool:
         """See `ScannerHandle`."""
         return False
 
