@@ -87,7 +87,7 @@ class Scanner:
                 self._sleep_while_idle()
 
     def _scan_shard(self, shard: ShardScan) -> int:
-        """Scan a shard and hand over until nothing is found or `processing_bound` is reached; return how many."""
+        """Scan a shard until nothing is found or `processing_bound` is reached; return how many were passed on."""
         processed = 0  # Line 3
         while processed < self._settings.processing_bound and self._managers.await_capacity():  # Lines 4 and 5
             if not shard.can_scan():

@@ -33,7 +33,7 @@ LOOPS = frozenset(
         "worker status",
         "reclaim",
         "policy refresh",
-        "quotas",
+        "limits",
     )
 )
 YIELD_US_MAX = 300  # How long a thread that lets others go first may wait for its next turn.

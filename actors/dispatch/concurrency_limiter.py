@@ -1,8 +1,8 @@
-"""Quotas: what a manager may take of kinds whose rules limit them over the whole fleet.
+"""The concurrency limiter: how many items of fleet-wide limited kinds a manager may take.
 
-A manager says what it uses of such a kind, and whether it met more; a loop beside it takes slots and tokens for that
-from the kind's own shard (`fairlead.zones.policy.limits`), renews them while they are used, and gives the rest back.
-Between two of its rounds a manager spends what it has, without asking anybody.
+A manager notes how many items of such a kind it uses, and whether it met more. A loop takes slots and tokens for these
+from the kind's own shard (`fairlead.zones.policy.limits`), renews them while they are used, and returns the rest.
+Between two rounds the manager spends what it has, without a transaction.
 """
 
 import logging
@@ -26,20 +26,20 @@ from fairlead.zones.transaction_runner import Attempt
 
 log = logging.getLogger("fairlead.manager")
 
-ROUND_S = 0.2  # Between two rounds. How long a kind waits that was idle, and how much of a second's tokens go at once.
-IDLE_ROUNDS = 4  # So long slots are kept that nobody uses: what was met without is met again, a throttle's delay later.
-GRANT_LEASES = 2  # A grant outlives the leases of the items that it stands for, by as much as their last extension.
+ROUND_S = 0.2  # Between two rounds: how long an idle kind waits, and how much of a second's tokens is taken at once.
+IDLE_ROUNDS = 4  # For so long unused slots are kept: items that were met without one are met again after a throttle.
+GRANT_LEASES = 2  # A grant outlives the leases of its items, whose last extension may be as late as its end.
 
 
 class Usage(NamedTuple):
-    """What is used of a kind. `held`: by the workers, None: nobody knows. `reserved`: to calls under way, at most."""
+    """What is used of a kind. `held`: by the workers; None: unknown. `reserved`: for calls under way, at most."""
 
     held: int | None
     reserved: int
 
 
 class _Renewal(NamedTuple):
-    """What a manager tells the store: it holds so many, wants so many slots, returns tokens; whether it starts more."""
+    """A request: how many slots are held and wanted, how many tokens are returned, and whether more items start."""
 
     held: int
     wanted: int
@@ -48,9 +48,9 @@ class _Renewal(NamedTuple):
 
 
 class _Grant(NamedTuple):
-    """What the store has granted by a rule: to run so many, until then, and to start so many. `granted`: see `_Quota`.
+    """What was granted by a policy: `slots` to run until `until_us`, and `tokens` to start. `granted`: see `_Quota`.
 
-    `readable`: whether the kind's own shard could tell its rule.
+    `readable`: whether the kind's own shard has a readable policy.
     """
 
     policy: KindPolicy
@@ -63,11 +63,11 @@ class _Grant(NamedTuple):
 
 @dataclass(slots=True)
 class _Quota:
-    """What there is of one kind.
+    """The slots and tokens of one kind.
 
-    `slots`: how many may run here. `granted`: how many the store counts, which is at least what ran here when it was
-    told. `until_us`: when both end, see `limits.stands`. `unmet`: how many more could have been used since the last
-    round. `idle`: for how many rounds none could.
+    `slots`: how many items may run here. `granted`: how many the store counts, at least as many as ran here at the last
+    renewal. `until_us`: when both end, see `limits.is_in_force`. `unmet`: how many more could have been used since the
+    last round. `idle`: for how many rounds none could.
     """
 
     policy: KindPolicy
@@ -79,13 +79,13 @@ class _Quota:
     idle: int = 0
 
     def apply_policies(self, policy: KindPolicy) -> None:
-        """Take a later rule for the one before. By what was granted under a wider one nothing more starts."""
+        """Replace the policy by a later one. Nothing more starts by what was granted under a wider policy."""
         if policy.is_tighter_than(self.policy):
             self.slots = self.tokens = 0
         self.policy = policy
 
     def add(self, grant: _Grant) -> None:
-        """Add what the store has granted; perhaps a later, lower rule was heard after that."""
+        """Add what the store has granted. A later, tighter policy may have been observed since."""
         self.slots, self.granted, self.until_us = grant.slots, grant.granted, grant.until_us
         self.tokens += grant.tokens
         observed, self.policy = self.policy, grant.policy
@@ -94,19 +94,19 @@ class _Quota:
 
     @property
     def is_idle(self) -> bool:
-        """Whether what is left is being given back, so that nothing more of it may be promised."""
+        """Whether the unused slots are being returned, so that no more items may be taken by them."""
         return self.idle >= IDLE_ROUNDS
 
 
 class ConcurrencyLimiter:
-    """The quotas of one manager, which is the `holder`. `lock`: the manager's; held by whoever calls.
+    """The limits of one manager, which is the `holder`. `lock`: the manager's; callers hold it.
 
     Args:
-      use: tells what is used of a kind now.
+      usage: returns what is used of a kind now.
 
     Attributes:
-      heard: the latest rule of each kind, of all shards; it is replaced, never changed. `limited`: the kinds that they
-        limit.
+      observed: the latest policy of each kind, of all shards; it is replaced, never changed.
+      limited: the kinds that these policies limit.
     """
 
     def __init__(
@@ -131,16 +131,16 @@ class ConcurrencyLimiter:
         self.limited: frozenset[str] = frozenset()
         self.observed: Mapping[str, KindPolicy] = {}
         self._breaker = CircuitBreaker(host.clock)
-        self._unreadable: set[str] = set()  # kinds of which that has been said
+        self._unreadable: set[str] = set()  # kinds for which that has been logged
         self._runs = False
         self._stopping = False
 
     def apply_policies(self, found: Policies) -> None:
-        """Hear the rules of a shard: of each kind the latest counts, whichever shard says it."""
+        """Observe the policies of a shard: of each kind the latest counts, whichever shard has it."""
         self._observe(found.later_than(self.observed))
 
     def _observe(self, later: Mapping[str, KindPolicy]) -> None:
-        """Take rules that are later than those heard before. The loop begins with the first limit."""
+        """Take policies that are later than those observed before. The loop begins with the first limit."""
         self.observed = {**self.observed, **later}
         for kind, policy in later.items():
             if policy.is_limited:
@@ -151,10 +151,10 @@ class ConcurrencyLimiter:
         self._due.notify_all()  # What runs already counts.
         if self._quotas and not self._runs:
             self._runs = True
-            self._host.spawn("quotas", self._run)
+            self._host.spawn("limits", self._run)
 
     def available(self, kind: str) -> int:
-        """Return how many more items of a limited kind may be taken now, what is promised included."""
+        """Return how many more items of a limited kind may be taken now, those reserved for calls included."""
         quota, usage = self._quotas[kind], self._usage(kind)
         if usage.held is None or quota.is_idle:
             return 0
@@ -164,12 +164,12 @@ class ConcurrencyLimiter:
         return max(0, min(may_run, may_start))
 
     def spend(self, kind: str, count: int, *, more: bool) -> None:
-        """Note that items of a limited kind were taken, and whether more were met that its quota did not allow for."""
+        """Note that items of a limited kind were taken, and whether more were met than its limit allows."""
         quota = self._quotas[kind]
         quota.tokens = max(0, quota.tokens - count)
         quota.unmet += count
         if more:
-            probe("a kind is met beyond its quota")
+            probe("a kind is met beyond its limit")
             quota.unmet += 1
             self._due.notify_all()
 
@@ -181,13 +181,13 @@ class ConcurrencyLimiter:
                 self.spend(kind, taken[kind], more=any(kind in some for some in skipped))
 
     def stop(self) -> None:
-        """End the loop; what is held lapses."""
+        """End the loop; what is granted expires."""
         self._stopping = True
         self._due.notify_all()
         self._pause.notify_all()
 
     def _is_valid(self, kind: str, quota: _Quota) -> bool:
-        """Whether others count what was granted. By the same rule as theirs: a clock may have been set back."""
+        """Whether other managers still count what was granted; decided as they do, since a clock may be set back."""
         return limits.is_in_force(
             quota.until_us,
             self._lease_us,
@@ -196,7 +196,7 @@ class ConcurrencyLimiter:
         )
 
     def _is_due(self, kind: str, quota: _Quota) -> bool:
-        """Whether the store must be told, or asked."""
+        """Whether a renewal is due."""
         if quota.unmet or quota.granted or quota.tokens:
             return True
         return quota.policy.max_running is not None and bool(self._usage(kind).held)
@@ -222,7 +222,7 @@ class ConcurrencyLimiter:
         return self._shards[home(local_tenant(kind), list(self._shards))]
 
     def _renew(self, kind: str, quota: _Quota) -> None:
-        """Take what is wanted of a kind, and give back what was not used."""
+        """Take what is wanted of a kind, and return what was not used."""
         shard = self._home(kind)
         if self._breaker.is_open(shard.name):
             return
@@ -233,18 +233,20 @@ class ConcurrencyLimiter:
         try:
             grant = self._take_limits(shard, kind, observed, renewal)
         except shard.db.errors as error:
-            log.info("shard %s does not tell how many items of %s may run: %s", shard.name, kind, error)
+            log.info("shard %s cannot be asked how many items of %s may run: %s", shard.name, kind, error)
             return
         with self._lock:
             quota.add(grant)
             if grant.policy.updated_us > self.observed[kind].updated_us:
                 self._observe({kind: grant.policy})
         if not grant.readable and kind not in self._unreadable:
-            log.warning("shard %s: the rule of kind %s cannot be read; the one heard elsewhere holds", shard.name, kind)
+            log.warning(
+                "shard %s: the policy of kind %s cannot be read; the one found on another shard holds", shard.name, kind
+            )
             self._unreadable.add(kind)
 
     def _renewal_of(self, kind: str, quota: _Quota) -> _Renewal | None:
-        """Begin a round: what to tell the store; None: nothing that it does not know. The lock is held."""
+        """Begin a round: return what to renew; None: the store knows all. The lock is held."""
         usage = self._usage(kind)
         unmet, quota.unmet = quota.unmet, 0
         quota.idle = 0 if unmet else quota.idle + 1
@@ -260,13 +262,13 @@ class ConcurrencyLimiter:
         return _Renewal(held, wanted, unused, starts=unmet > 0)
 
     def _take_limits(self, shard: Shard, kind: str, observed: KindPolicy, renewal: _Renewal) -> _Grant:
-        """Tell the store, and return what it grants; nothing of a kind that is not limited. `observed`: of its rule."""
+        """Renew, and return what the store grants: nothing of a kind that is not limited. `observed`: its policy."""
         unused, apart_us = renewal.unused, shard.layout.settings.clocks_apart_us_max
 
         def body(attempt: Attempt) -> _Grant:
             tr, now_us = attempt.tr, attempt.now_us
             found = policies.kind_policy(tr, kind)
-            # Its own shard says the latest, unless it is damaged, or was restored as it was once.
+            # Its own shard has the latest policy, unless that is damaged, or was restored from a backup.
             policy = observed if found is None or found.updated_us < observed.updated_us else found
             if not policy.is_limited:
                 probe("a kind's own shard does not limit it any more")
@@ -285,7 +287,7 @@ class ConcurrencyLimiter:
             return _Grant(policy, slots, granted, tokens, now_us + self._lease_us, readable=found is not None)
 
         def applied(tr: Reader) -> bool:
-            """Nobody can tell; but tokens come back once, and an attempt of unknown result may have put them back."""
+            """Return False: it is unknown. An unknown result may have returned the tokens; they return only once."""
             nonlocal unused
             unused = 0
             return False

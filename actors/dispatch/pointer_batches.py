@@ -98,7 +98,7 @@ class PointerBatches:
             code = error_code(error)
             counts["conflicts"] += code == NOT_COMMITTED
             if version and code in (NOT_COMMITTED, TRANSACTION_TOO_OLD):
-                probe("a visit at the read version of its scan conflicts, and is made at a new one")
+                probe("a batch at the read version of its scan conflicts, and is tried at a new one")
                 yield from self.process(shard, refs, capacity, items_max, counts)
                 return
             full = isinstance(error, StoreFull)
@@ -111,7 +111,7 @@ class PointerBatches:
             yield results
             return
         if len(refs) > 1:
-            probe("a batch of visits conflicts and is halved")
+            probe("a batch of pointers conflicts and is halved")
             half = len(refs) // 2
             yield from self.process(shard, refs[:half], capacity, items_max, counts)
             yield from self.process(shard, refs[half:], capacity, items_max, counts)
@@ -142,7 +142,7 @@ class PointerBatches:
         except shard.db.errors as error:
             if error_code(error) not in CAN_BE_HALVED:
                 raise
-            probe("a visit conflicts although its pointer is leased")
+            probe("a batch conflicts although its pointer is leased")
             return []  # The lease ends by itself.
 
     def _lease_moved(self, shard: Shard, ref: PointerRef, counts: Counter[str]) -> None:

@@ -1,11 +1,11 @@
-"""Freeing: what a worker held, or was sent, vests as soon as the worker is dead, not when its leases end.
+"""Reclaim: the items that a worker held, or was sent, vest as soon as the worker is dead, not when their leases end.
 
-That a call failed tells little: its worker may be slow, or out of reach, and go on with what it runs; and of one that
-nobody calls nobody hears. So a manager looks now and then whether its workers' lives have ended, which it can see if it
-is on the same machine (`Host.has_ended`). Where it cannot, or is dead itself, the leases decide as ever.
+A failed call proves little: its worker may be slow or unreachable, and still run its items. A worker without calls
+fails no call. So a manager checks now and then whether its workers' incarnations have ended, which it can do on the
+same machine (`Host.has_ended`). Otherwise, or if the manager is dead, the items vest when their leases expire.
 
-A freed item is not given back: it keeps its lease id, so whoever leases it next counts a lapse. But what was leased for
-workers of which all are dead by then is given back: it has not been sent to anybody.
+A reclaimed item keeps its lease id, so the next lease of it counts a lease expiry. Items that were leased for workers
+that are all dead by then are returned instead: no worker received them.
 """
 
 import logging
@@ -24,13 +24,13 @@ from fairlead.zones.transaction_runner import Attempt
 
 log = logging.getLogger("fairlead.manager")
 
-RECLAIM_S = 0.25  # Between two looks at the workers' lives. One costs a tenth of a millisecond.
-RECLAIM_MAX = 256  # Items in one freeing transaction.
+RECLAIM_S = 0.25  # Between two checks of the workers. One costs a tenth of a millisecond.
+RECLAIM_MAX = 256  # Items in one transaction.
 RECLAIMED_LEASE_US = 1
 
 
 class Reclaimer:
-    """A manager's watch over the lives of its workers. `has_ended`: see `Host`. `lock`: what guards `members`."""
+    """Reclaims the items of one manager's dead workers. `has_ended`: see `Host`. `lock`: what guards `members`."""
 
     def __init__(
         self, shards: Mapping[str, Shard], members: Sequence[Member], lock: Lock, has_ended: Callable[[bytes], bool]
@@ -41,7 +41,7 @@ class Reclaimer:
         self._has_ended = has_ended
 
     def reclaim_orphans(self) -> None:
-        """Free what the workers held, or were sent, whose lives have ended."""
+        """Reclaim what ended incarnations of workers held, or were sent."""
         with self._lock:
             incarnations = [incarnation for member in self._members for incarnation in member.incarnations]
         ended = {incarnation: self._has_ended(incarnation) for incarnation in incarnations}
@@ -52,11 +52,12 @@ class Reclaimer:
 
 
 def reclaim(shards: Mapping[str, Shard], orphans: OrphanedItems) -> None:
-    """Let the items of a worker that is dead vest now.
+    """Let the items of a dead worker vest now.
 
-    What has been completed, or leased by somebody else since, stays as it is. What the store refuses is left to lapse.
+    Items that were completed, or leased by another worker since, stay as they are. If the store refuses, their leases
+    expire.
     """
-    probe("the items of a dead worker are freed")
+    probe("the items of a dead worker are reclaimed")
     for name, refs in by_shard(orphans).items():
         shard = shards[name]
         try:
@@ -64,25 +65,33 @@ def reclaim(shards: Mapping[str, Shard], orphans: OrphanedItems) -> None:
                 _reclaim(shard, refs[begin : begin + RECLAIM_MAX]) for begin in range(0, len(refs), RECLAIM_MAX)
             )
         except shard.db.errors as error:
-            log.warning("shard %s refuses; what a dead worker held there lapses in time: %s", name, error)
+            log.warning(
+                "shard %s refuses; the items that a dead worker held there vest when their leases expire: %s",
+                name,
+                error,
+            )
         else:
             log.info("a worker died; %d items that it held on shard %s vest now", reclaimed, name)
 
 
 def return_items(shard: Shard, refs: Sequence[ItemRef]) -> None:
-    """Let leased items that nobody was sent vest now, without a lapse. What the store refuses is left to lapse."""
+    """Let leased items that no worker received vest now. If the store refuses, their leases expire."""
     try:
         for begin in range(0, len(refs), RECLAIM_MAX):
             acknowledgement.return_items(shard, refs[begin : begin + RECLAIM_MAX])
     except shard.db.errors as error:
-        log.warning("shard %s refuses; what was leased there for dead workers lapses in time: %s", shard.name, error)
+        log.warning(
+            "shard %s refuses; the items leased there for dead workers vest when their leases expire: %s",
+            shard.name,
+            error,
+        )
 
 
 def _reclaim(shard: Shard, refs: Sequence[ItemRef]) -> int:
-    """Cut the leases of items short in one transaction, and return of how many there was one."""
+    """Shorten the leases of items in one transaction, and return how many still had their lease."""
 
     def body(attempt: Attempt) -> list[Outcome]:
-        attempt.needs_receipt = True  # One death is one: a repetition would count it again.
+        attempt.needs_receipt = True  # Each death counts once; a repetition would count it again.
         tr, now_us = attempt.tr, attempt.now_us
         return zone_by_zone(
             shard,

@@ -1,6 +1,6 @@
-"""What one call to a manager comes to: the items that it leased, and what it has to say of them.
+"""The result of one call to a manager: the items that it leased, and what is counted of them.
 
-Its answer goes to the scanner; what telemetry counts is added once, when the call ends, and not item by item.
+The reply goes to the scanner. What telemetry counts is added once, when the call ends, and not item by item.
 """
 
 import logging
@@ -28,20 +28,20 @@ from fairlead.zones.top_level.process_pointers import Deferred, PointerOutcome, 
 
 log = logging.getLogger("fairlead.manager")
 
-LEASED_HERE = (PointerOutcome.SERVED, PointerOutcome.DELETED)  # What a visit finds that had the pointer to itself.
+LEASED_HERE = (PointerOutcome.SERVED, PointerOutcome.DELETED)  # Outcomes of pointers that this manager leased.
 
 
 @dataclass(slots=True)
 class ServeResult:
-    """What one call to `serve` has come to so far.
+    """The result of one call to `serve` so far.
 
     Attributes:
-      waited_us: of each pointer that was leased: for how long it had been vested.
-      visited: the tenants of these pointers.
-      tenants: how many tenants, in the order of the pointers, had their turn.
-      lapsed, buried: items by kind, of those that had lapsed.
+      waited_us: for how long each leased pointer had been vested.
+      served_tenants: the tenants of these pointers.
+      tenants: how many tenants, in the order of the pointers, were served.
+      expired: by kind, the items whose last lease had expired; dead_letters: those that became dead letters for that.
       traces: of the items that were enqueued in a trace that is recorded.
-      began_us, ended_us: when the store was asked, and when that had come to an end; 0: it was not asked.
+      began_us, ended_us: when the transactions began and ended; 0: there was none.
       failed_by: the type of the error with which the store refused; "": it did not.
     """
 
@@ -60,19 +60,19 @@ class ServeResult:
     def note(
         self, shard_name: str, results: Sequence[PointerResult], capacity: Capacity, *, now_us: int
     ) -> list[ItemRef]:
-        """Note visits that have been committed; return their items as they are sent. They use up `capacity`."""
+        """Add committed results, and take their items out of `capacity`; return the items as they are sent."""
         refs = [ref for result in results for ref in self._item_refs(shard_name, result)]
         poison_candidates = sum(ref.isolated for ref in refs)
         capacity.take(Reservation(Counter(ref.kind for ref in refs), poison_candidates))
         found = Counter(result.outcome for result in results)
-        buried = [self._log_dead_letter(result, *each) for result in results for each in result.dead_letters]
+        dead_letters = [self._log_dead_letter(result, *each) for result in results for each in result.dead_letters]
         self.counts.update({each.value: count for each, count in found.items()})
         self.counts["missed_at_read"] += found[PointerOutcome.LEASED]
         self.counts["unreadable"] += sum(result.unreadable for result in results)
-        self.counts["dead_lettered"] += len(buried)
+        self.counts["dead_lettered"] += len(dead_letters)
         self.counts["poison_candidates"] += poison_candidates + sum(result.poison_candidates for result in results)
         self.counts["items"] += len(refs)
-        self.dead_letters.update(buried)
+        self.dead_letters.update(dead_letters)
         self.waited_us += [now_us - result.ref.vesting_us for result in results if result.outcome in LEASED_HERE]
         self.served_tenants.update(
             result.location.tenant for result in results if result.location and result.outcome in LEASED_HERE
@@ -81,7 +81,7 @@ class ServeResult:
         return refs
 
     def _log_dead_letter(self, result: PointerResult, item_id: bytes, record: ItemRecord) -> str:
-        """Log an item that a visit has buried since its workers died, and return its kind. No worker can log it."""
+        """Log an item that became a dead letter because its workers died, and return its kind. No worker can log it."""
         assert result.location is not None
         tenant, name = result.location.tenant, record.given_id
         log.error(
@@ -92,7 +92,7 @@ class ServeResult:
         return record.kind
 
     def _item_refs(self, shard_name: str, result: PointerResult) -> list[ItemRef]:
-        """Return the items of a visit as they are sent, and note what is special about them."""
+        """Return the items of a result as they are sent; count the expired ones and collect traces."""
         if not result.items:
             return []
         assert result.location is not None
@@ -110,7 +110,7 @@ class ServeResult:
         return refs
 
     def record_metrics(self, counters: Counters, shard_name: str) -> None:
-        """Count it for telemetry. The manager's lock is held."""
+        """Add it to the telemetry. The manager's lock is held."""
         latency = counters.histogram(POINTER_LATENCY, shard_name)
         for waited_us in self.waited_us:
             latency.record(waited_us)
@@ -132,7 +132,7 @@ class ServeResult:
             )  # fmt: skip
 
     def reply(self, *, capacity: int) -> ServeReply:
-        """Return what the scanner is told."""
+        """Return the reply to the scanner."""
         counts = self.counts
         return ServeReply(
             items=counts["items"],
@@ -149,5 +149,5 @@ class ServeResult:
 
 
 def is_short(stored: bytes, record: ItemRecord) -> bool:
-    """Say whether an item travels whole with the call to its worker."""
+    """Say whether a whole item fits into the call to its worker."""
     return len(stored) <= CARRIED_BYTES_MAX and not record.payload_bytes

@@ -41,7 +41,7 @@ class ReservedCapacity(NamedTuple):
 
 
 class WorkerPool:
-    """The workers of one manager. `lock`: the manager's, held by whoever calls anything but `place`.
+    """The workers of one manager. `lock`: the manager's; callers hold it, but for `place`.
 
     Args:
       isolated: the worker that takes poison candidates, and nothing else, if this manager has it. It may not have been

@@ -1,6 +1,6 @@
 """Random selection: a fraction of the vested pointers, by chance (QuiCK section 6, Algorithm 1, lines 6 to 8).
 
-Chance keeps consumers apart: they collide the less the smaller `selection_frac` is, and a pointer waits the longer.
+Chance keeps consumers apart. A smaller `selection_frac` causes fewer conflicts, and longer waits of pointers.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from fairlead.zones.top_level.pointers import PointerRef
 
 
 class RandomSelection(SelectionStrategy):
-    """Peek at up to `peek_max` pointers, and take `selection_frac` of them, `selection_max` at most."""
+    """Peek at up to `peek_max` pointers, and select `selection_frac` of them, `selection_max` at most."""
 
     def __init__(self, layout: ShardLayout, settings: ConsumerSettings, random: Random) -> None:
         super().__init__(layout)

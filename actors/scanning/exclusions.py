@@ -1,6 +1,6 @@
-"""What a scanner must not choose of one shard: what managers hold, what was left to others, and whose turn it is not.
+"""What a scanner must not select on one shard: pointers that managers hold, deferred pointers, tenants with a call.
 
-A scan is told once, when it begins, what it passes over: a call that ends while it reads changes nothing for it.
+The exclusions of a scan are fixed when it begins: a call that ends while the scan reads does not change them.
 """
 
 from collections.abc import Sequence
@@ -14,19 +14,19 @@ DeferredUntil = dict[tuple[bytes, int], int]  # id and vesting time of a pointer
 
 
 class Exclusions(NamedTuple):
-    """What one scan passes over: ids that managers hold, what was left to others, tenants that have their turn."""
+    """What one scan passes over: ids that managers hold, deferred pointers, tenants with a call under way."""
 
     held: frozenset[bytes]
     deferred: DeferredUntil
     tenants: frozenset[bytes]
 
     def eligible(self, ref: PointerRef) -> bool:
-        """Say whether a pointer may be chosen."""
+        """Say whether a pointer may be selected."""
         return ref.id not in self.held and (ref.id, ref.vesting_us) not in self.deferred
 
 
 class HandedOverPointers:
-    """The pointers of one shard that one scanner has handed over. Guarded by the scanner's lock."""
+    """The pointers of one shard that one scanner has passed to managers. Guarded by the scanner's lock."""
 
     def __init__(self) -> None:
         self._held: set[bytes] = set()
@@ -40,13 +40,13 @@ class HandedOverPointers:
         return len(self._held)
 
     def begin_scan(self, now_us: int) -> Exclusions:
-        """Return what a scan that begins now passes over."""
+        """Return the exclusions of a scan that begins now."""
         self._deferred = {each: until_us for each, until_us in self._deferred.items() if until_us > now_us}
         self._ended = False
         return Exclusions(frozenset(self._held), self._deferred.copy(), self._turns.under_way())
 
     def plan(self, refs: Sequence[PointerRef], size: int, exclusions: Exclusions, *, now_us: int) -> HandoverPlan:
-        """Return the calls in which those go that a scan has chosen; see `TenantTurns.plan`."""
+        """Return the calls in which the selected pointers go; see `TenantTurns.plan`."""
         plan = self._turns.plan(refs, size, under_way=exclusions.tenants, now_us=now_us)
         self._waiting = plan.waiting_parts
         return plan
@@ -66,10 +66,10 @@ class HandedOverPointers:
 
     @property
     def has_unblocked_parts(self) -> bool:
-        """Whether a call has ended, since the last scan began, for which pointers may have waited."""
+        """Whether a call has ended since the last scan began, and pointers were waiting for such an end."""
         return self._ended and bool(self._waiting)
 
     def take_waiting_parts(self) -> frozenset[int]:
-        """Return the parts in which they wait, for a scan that is made now."""
+        """Return the parts in which pointers wait, for a scan that is made now."""
         parts, self._waiting = self._waiting, frozenset()
         return parts

@@ -1,7 +1,7 @@
-"""Selection in order: the oldest vested pointers first, by the one consumer that the coordinator lets do so.
+"""Selection in order: the oldest vested pointers first, by the one consumer that holds the coordinator's lease.
 
-All others select at random, and so does this one while it is not its turn (QuiCK section 6, "Concurrency between
-consumers"). It asks three times per `in_order_lease`, and says whether it has handed pointers over in order since.
+All others select at random, and so does this one without the lease (QuiCK section 6, "Concurrency between consumers").
+It requests the lease three times per `in_order_lease`, and reports whether it has passed on pointers in order since.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from fairlead.zones.top_level.pointers import PointerRef
 
 
 class InOrderSelection(RandomSelection):
-    """See the module. `consumer`: under which name it asks the `coordinator`."""
+    """See the module. `consumer`: its name in requests to the `coordinator`."""
 
     def __init__(
         self, layout: ShardLayout, settings: ConsumerSettings, host: Host, coordinator: Remote, *, consumer: str
@@ -28,10 +28,10 @@ class InOrderSelection(RandomSelection):
         self._coordinator = coordinator
         self._consumer = consumer
         self._lease_us = settings.in_order_lease_ms * 1000
-        self._until_us = 0  # how long it may go in order
+        self._until_us = 0  # until when it holds the lease
         self._asked_us = 0
         self._in_order = False  # whether the present scan goes in order
-        self._handed_over = False  # whether pointers were handed over in order since it asked last
+        self._handed_over = False  # whether pointers were passed on in order since the last request
 
     def begin(self, now_us: int) -> None:
         """See `SelectionStrategy`."""
@@ -52,9 +52,9 @@ class InOrderSelection(RandomSelection):
         self._handed_over = self._handed_over or self._in_order
 
     def give_way(self) -> None:
-        """Let another consumer go in order: this one is full."""
+        """Let another consumer go in order: the managers of this one are full."""
         if self._until_us > self._clock.now_us():
-            probe("a full scanner gives the order up")
+            probe("a full scanner returns its in-order lease")
             self._until_us = 0
             self._request(handed_over=False, wanted=False, until_us=0)
 

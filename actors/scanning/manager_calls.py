@@ -121,7 +121,7 @@ class ManagerCalls:
         """Choose the manager for a call that is made now; None: none takes one any more. The lock is held."""
         ready = [number for number in range(len(self._managers)) if self._takes_calls(number)]
         if not ready:
-            probe("room is gone between the look and the handing over")
+            probe("capacity is gone before the call")
             return None
         number = min(ready, key=self._calls.__getitem__)
         self._calls[number] += 1

@@ -1,10 +1,10 @@
-"""Watching a shard's parts: how an idle scanner hears of work where the engine tells of commits by watches alone.
+"""Watching a shard's parts: how an idle scanner learns of work if the engine tells of commits by watches alone.
 
 Each part has a key that changes when a pointer of the part is made or woken
-(`fairlead.zones.top_level.pointers.wake_scanners`). A scan that finds nothing in a part watches its key, as of the very
-version that it has read. Until the key changes, another scan of the part could find nothing new but what vests by time.
-So of sixteen parts only those are read again in which something has changed, or may have vested. A watch may be lost,
-so each part is looked at now and then anyway, and watched anew once a minute.
+(`fairlead.zones.top_level.pointers.wake_scanners`). A scan that finds nothing in a part watches its key from the very
+version that it has read. Until the key changes, another scan of the part could only find pointers that have vested by
+time. So only those of sixteen parts are read again in which something has changed, or may have vested. A watch may be
+lost, so each part is read now and then anyway, and watched anew once a minute.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,10 +18,10 @@ from fairlead.zones.keyspace import PartKeys
 from fairlead.zones.probes import probe
 
 Watch = tuple[PartKeys, Any]  # A part, and the engine's future.
-# A part whose watch the engine has given up, or refused, is looked at this often instead. A scan that is made anyway
-# looks at the parts, too, that were not looked at for so long: a watch may be lost without a word.
+# A part whose watch the engine has dropped or refused is read this often instead. Any scan also reads the parts that
+# were not read for so long: a watch may be lost without an error.
 LOOK_US = 1_000_000
-WATCH_US_MAX = 60_000_000  # How old a watch may be at such a look. To set sixteen anew costs a request in four seconds.
+WATCH_US_MAX = 60_000_000  # The age at which a scan replaces a watch. For sixteen that is a request in four seconds.
 
 
 class PartWatch:
@@ -30,7 +30,7 @@ class PartWatch:
     Args:
       lock: guards this object; no argument below is called under it.
       due_us: returns by when a part must be scanned that has changed just now.
-      wake: called after a change, on a thread of the engine's; it must not wait.
+      wake: called after a change, on a thread of the engine; it must not wait.
       errors: what a future of the engine raises.
     """
 
@@ -62,7 +62,7 @@ class PartWatch:
         return min(self._due_us.values())
 
     def is_due(self, now_us: int) -> bool:
-        """Whether a part must be scanned by now; so it is once the clock has been set back, by which all times are."""
+        """Whether a part must be scanned by now. After the clock was set back all parts must."""
         return now_us >= self.next_due_us or now_us < max(self._looked_us.values())
 
     def due(self, now_us: int) -> list[PartKeys]:
@@ -76,24 +76,24 @@ class PartWatch:
         ]
 
     def is_watched(self, part: PartKeys) -> bool:
-        """Whether a part has a watch that has told of no change: its first entry says whether anything has vested."""
+        """Whether a part has a watch without a change: its first entry tells whether anything has vested."""
         return part.part in self._watches
 
     def lost(self) -> Exception | None:
-        """Return why a watch was lost since this was asked last, if one was."""
+        """Return the error by which a watch was lost since the last call, if one was."""
         with self._lock:
             lost, self._lost = self._lost, None
             return lost
 
     def invalidate(self, parts: Iterable[int] | None = None) -> None:
-        """Let parts, by number, be scanned at once: something has happened of which no watch tells. None: all."""
+        """Let parts, by number, be scanned at once, for a change that no watch tells of. None: all parts."""
         with self._lock:
             self._number += 1
             for part in self._due_us if parts is None else parts:
                 self._due_us[part], self._changed_at[part] = 0, self._number
 
     def put_off(self, until_us: int) -> None:
-        """Let no part be scanned before a time, unless something happens: the shard cannot be scanned now."""
+        """Let no part be scanned before a time, unless it changes: the shard cannot be scanned now."""
         with self._lock:
             for part, due_us in self._due_us.items():
                 self._due_us[part] = max(due_us, until_us)
@@ -107,9 +107,9 @@ class PartWatch:
         return [(part, tr.watch(part.change_counter)) for part in parts if self._needs_watch(part.part, now_us)]
 
     def record_scan(self, number: int, now_us: int, due_us: Mapping[int, int], watches: Sequence[Watch]) -> None:
-        """Take over what a committed scan has found now: when its parts are due again, and its watches.
+        """Record a committed scan that found nothing: when its parts are due again, and its watches.
 
-        What has happened to a part since `begin` gave `number` outdates what was found there.
+        A change of a part since `begin` returned `number` outdates what was found there.
         """
         with self._lock:
             for number_of_part, due in due_us.items():
@@ -133,7 +133,7 @@ class PartWatch:
     def _changed(self, part: PartKeys, watch: Any) -> None:
         with self._lock:
             if self._watches.get(part.part) is not watch:
-                return  # Another has taken its place, from a later version on.
+                return  # It was replaced by a watch from a later version on.
             del self._watches[part.part]
         lost = watch_error(watch, self._errors)
         due_us = self._due_of(part) + (0 if lost is None else LOOK_US)

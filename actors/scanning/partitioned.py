@@ -1,30 +1,31 @@
-"""Selection from own parts: consumers that do not collide (beyond QuiCK; the idea is the CockroachDB recipe's).
+"""Selection by partition: consumers that do not conflict (beyond QuiCK; the idea is the CockroachDB recipe's).
 
-**Who owns what.** Every consumer holds a session in each shard: it beats once a second, and a session that has been
-silent for five is over (`fairlead.zones.top_level.sessions`). The live sessions divide the top-level queue among them
-(`partition`), each by itself, from the list that it reads when it beats. Nobody asks for a part, and nobody gives one
-up: the list changes, and everybody divides anew within a second.
+**Who owns what.** Every consumer has a session in each shard, with a heartbeat once a second. A session without a
+heartbeat for five seconds has ended (`fairlead.zones.top_level.sessions`). The live sessions divide the top-level queue
+among them (`partitioning`): each consumer decides by itself, from the list that it reads with its heartbeat. There are
+no requests and no hand-overs: the list changes, and all consumers divide anew within a second.
 
-**What it takes.** The oldest pointers of its own stretch, in order. Of all others some that are overdue: that have
-waited for `stealable_after_us`, and, if it has more of its own than half a batch, for so much longer than those that it
-comes to then. An owner that is free has looked several times by then, so they belong to one that is full, or slow, or
-dead and not yet known for it, or at a limit of a kind; or to nobody, while lists differ. It chooses by chance, as in
-random selection, among the youngest of them: their owner takes the oldest first. So ownership is a right of way, and
-never a reason to wait long.
+**What it selects.** The oldest pointers of its own partition, in order. Of other partitions some overdue pointers:
+those that have waited for `stealable_after_us`. If it has more pointers of its own than half a batch, others must be
+overdue for so much longer than its own. An idle owner has scanned several times by then. So overdue pointers belong to
+an owner that is full, or slow, or dead without a known end, or at a limit of a kind; or to no consumer, while lists
+differ. It selects among the youngest of them by chance, as in random selection, since their owner takes the oldest
+first. So ownership gives precedence, and no pointer waits long for it.
 
     two consumers disagree           both scan, or for a moment neither: leases decide, or the pointers become overdue
-    an owner is full                 it says so when it beats, and who has little of its own looks at its pointers, be
-                                     they ever so young, once in `STEAL_POLLS` polls: of one tenant's many long items
-                                     it takes one whenever it can, so the pointer would never be overdue
+    an owner is full                 its heartbeat states it. Consumers with few pointers of their own then steal its
+                                     pointers, even young ones, once in `STEAL_POLLS` polls: the pointer of a tenant
+                                     with many long items gives an item whenever it can, so it would never be overdue
     all are full                     each keeps to its own
-    an owner does not know a kind    it divides only among those that know what it knows, so another owns it as well
-    a kind is at the owner's limit   the pointer stays vested, and becomes overdue for those that are below theirs
-    an owner dies or stalls          its pointers become overdue, and within the session's life they have new owners
-    it wakes after its session       it owns nothing until it has beaten again, as on the day that it started
-    a clock is off                   a session is over when its beat stands still, and nobody's clock is compared; one
-                                     that is ahead takes others' pointers for overdue earlier, at most by its error
-    a consumer's clock is unfit      it does not beat, and takes nothing: its session ends
-    it is alone                      all is its own: a scan in order, and no more
+    an owner does not know a kind    it divides only among consumers that know its kinds, so another owns it as well
+    a kind is at the owner's limit   the pointer stays vested, and becomes overdue for consumers below their limits
+    an owner dies or stalls          its pointers become overdue, and get new owners when the session ends
+    it wakes after its session       it owns nothing until its next heartbeat, as at its start
+    a clock is off                   a session ends when its heartbeat stands still, without comparing clocks. A
+                                     consumer whose clock is ahead takes others' pointers for overdue too early, at most
+                                     by its error
+    a consumer's clock is unfit      it sends no heartbeat, and selects nothing: its session ends
+    it is the only consumer          it owns all: a scan in order, and no more
 """
 
 from collections.abc import Sequence
@@ -43,10 +44,10 @@ from fairlead.zones.pipelining import run_together
 from fairlead.zones.probes import probe
 from fairlead.zones.top_level.pointers import PointerRef, earliest_vesting_us, scan_back
 
-STEALABLE_POLLS = 10  # An owner that is idle looks every five polls at least,
+STEALABLE_POLLS = 10  # An idle owner scans every five polls at least,
 STEALABLE_US = 200_000  # and later than twice that by so much at most, unless its machine or its store is very busy.
-STEAL_POLLS = 10  # Helpers of one that is full would be in each other's way if they all looked at each poll.
-STEALABLE_PER_PART = 64  # How many of those that are overdue it chooses from.
+STEAL_POLLS = 10  # Consumers that steal from a full one would conflict if they all did so at each poll.
+STEALABLE_PER_PART = 64  # From so many overdue pointers it selects.
 
 
 class PartitionedSelection(SelectionStrategy):
@@ -60,8 +61,8 @@ class PartitionedSelection(SelectionStrategy):
         self._steal_us = STEAL_POLLS * settings.poll_interval_ms * 1000
         self._session = Session(NO_PARTITION, 0)
         self._own = NO_PARTITION
-        self._full: tuple[Partition, ...] = ()  # whose pointers the present scan may take however young they are
-        self._stole_us = 0  # when it last looked at those
+        self._full: tuple[Partition, ...] = ()  # whose pointers the present scan may steal however young they are
+        self._stole_us = 0  # when it last did so
 
     def set_session(self, session: Session) -> None:
         """See `SelectionStrategy`."""
@@ -71,7 +72,7 @@ class PartitionedSelection(SelectionStrategy):
         """See `SelectionStrategy`."""
         session = self._session
         if now_us >= session.until_us and session.until_us:
-            probe("a session is over, and its consumer owns nothing until it has beaten again")
+            probe("a session has ended, and its consumer owns nothing until its next heartbeat")
         self._own = session.partition if now_us < session.until_us else NO_PARTITION
         self._full = () if 0 <= now_us - self._stole_us < self._steal_us else session.full
 
@@ -100,7 +101,7 @@ class PartitionedSelection(SelectionStrategy):
         stolen = self._steal(tr, theirs, others, before_us=now_us + 1 if full else stealable_before_us)
         if not stolen:
             return found
-        probe("a pointer of another consumer is overdue, and taken")
+        probe("a pointer of another consumer is stolen")
         return interleaved_by_tenant(found + stolen)[: self._settings.selection_max]
 
     def steals(self) -> bool:
@@ -108,11 +109,11 @@ class PartitionedSelection(SelectionStrategy):
         return bool(self._session.full)
 
     def may_wait_us(self, part: PartKeys) -> int:
-        """See `SelectionStrategy`. What is another's is its own business until it is overdue."""
+        """See `SelectionStrategy`. Changes in another's part may wait until its pointers are overdue."""
         return 0 if part.part in self._own.parts else self._stealable_after_us
 
     def due_us(self, tr: Reader, parts: Sequence[PartKeys], *, after_us: int) -> dict[int, int | None]:
-        """See `SelectionStrategy`. Others' pointers are due when overdue, or when full ones are to be helped again."""
+        """See `SelectionStrategy`. Others' pointers are due when overdue, or when it may steal from full ones again."""
         own, others = _mine(parts, self._own), _others(parts, self._own)
         stealable_after_us = max(0, after_us - self._stealable_after_us)
         found = run_together(
@@ -131,7 +132,7 @@ class PartitionedSelection(SelectionStrategy):
         return self._stole_us + self._steal_us if self._session.full else None
 
     def _steal(self, tr: Reader, eligible: Eligible, parts: Sequence[PartKeys], *, before_us: int) -> list[PointerRef]:
-        """Choose among others' pointers that have vested before a time."""
+        """Select among others' pointers that have vested before a time."""
 
         def backward(part: PartKeys) -> Any:
             return lambda ids_max, end: scan_back(tr, part, before_us=before_us, ids_max=ids_max, end=end)
@@ -141,15 +142,15 @@ class PartitionedSelection(SelectionStrategy):
 
 
 def _mine(parts: Sequence[PartKeys], own: Partition) -> list[PartKeys]:
-    """Return the parts of which something is its own."""
+    """Return the parts that its partition overlaps."""
     return [part for part in parts if part.part in own.parts]
 
 
 def _others(parts: Sequence[PartKeys], own: Partition) -> list[PartKeys]:
-    """Return the parts that are not its own as a whole."""
+    """Return the parts that its partition does not cover as a whole."""
     return [part for part in parts if not own.contains_part(part.part)]
 
 
 def stealable_after_us(settings: ConsumerSettings) -> int:
-    """Return for how long a pointer is its owner's alone."""
+    """Return for how long only its owner selects a pointer."""
     return STEALABLE_POLLS * settings.poll_interval_ms * 1000 + STEALABLE_US

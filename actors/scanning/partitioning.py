@@ -1,14 +1,14 @@
-"""What part of a shard's top-level queue is whose, decided from the list of live sessions alone.
+"""Which consumer owns which partition of a shard's top-level queue, from the list of live sessions alone.
 
-Each pointer has a place on a line: the parts follow each other, and within its part it stands where the hash of its id
-says. The sessions, in the order of their ids, cut the line into equal stretches. So everybody who sees the same list
-decides the same, no two stretches overlap, and they are equally long whatever the numbers: of sixteen parts, each of
-five consumers has three whole ones and a fifth of another. With more consumers than parts several share a part, and
-each reads past what is the others'; so a shard should have as many parts as it will have consumers.
+Each pointer has a position: the parts follow each other, and within its part the hash of its id decides. The sessions,
+in the order of their ids, divide the positions into equal ranges. So consumers that read the same list decide the same,
+and no two partitions overlap. The partitions are equal for any number of consumers: of sixteen parts, each of five
+consumers has three whole ones and a fifth of another. With more consumers than parts several share a part, and each
+reads past the pointers of the others. So a shard should have as many parts as it will have consumers.
 
-A consumer divides among those who know every kind that it knows. What is another's by its account is then looked at by
-one who can run all that it could itself: by that one, or by whom that one leaves it to, who knows still more. So for
-each pointer, and each kind that anybody knows, a consumer that knows the kind has the pointer in its own stretch.
+A consumer divides among the consumers that know every kind that it knows. So it leaves a pointer only to a consumer
+that can run all that it could run itself, or to one that this consumer leaves it to, which knows still more kinds. For
+each pointer and each known kind, a consumer that knows the kind owns the pointer.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -21,18 +21,18 @@ HASH_SPACE = 1 << 32  # Of a part.
 
 
 class Partition(NamedTuple):
-    """A stretch of the line, from place `begin` on, up to and without `end`."""
+    """A range of positions, from `begin` on, up to and without `end`."""
 
     begin: int
     end: int
 
     @property
     def parts(self) -> range:
-        """The parts in which it lies, the first and the last perhaps not whole."""
+        """The parts that it covers; the first and the last perhaps not as a whole."""
         return range(self.begin // HASH_SPACE, -(-self.end // HASH_SPACE))
 
     def contains_part(self, part: int) -> bool:
-        """Say whether a part lies in it as a whole."""
+        """Say whether it covers a whole part."""
         return self.begin <= part * HASH_SPACE and (part + 1) * HASH_SPACE <= self.end
 
     def contains(self, ref: PointerRef) -> bool:
@@ -44,10 +44,10 @@ NO_PARTITION = Partition(0, 0)
 
 
 class Session(NamedTuple):
-    """A consumer's session on a shard, as its scanner needs it: what is its own, and until when it may count on it.
+    """A consumer's session on a shard, as its scanner needs it: its partition, and until when it owns that.
 
-    Once its time is over, by the consumer's own clock, others have divided its stretch among them. `full`: what belongs
-    to others who have no room.
+    After that time, by the consumer's own clock, others have divided its partition among them. `full`: the partitions
+    of consumers without capacity.
     """
 
     partition: Partition
@@ -56,14 +56,14 @@ class Session(NamedTuple):
 
 
 def has_session_changed(known: Session | None, current: Session | None, now_us: int) -> bool:
-    """Say whether a scan by one session may find what a scan by the session before, known until now, could not."""
+    """Say whether a scan with the current session may find what one with the known session could not."""
     if known is None or current is None or now_us >= known.until_us:
         return True
     return (known.partition, known.full) != (current.partition, current.full)
 
 
 def divide(kinds: Mapping[bytes, Collection[str]], part_count: int) -> dict[bytes, Partition]:
-    """Return which stretch is whose own. `kinds`: those that each live consumer knows, by its id."""
+    """Return the partition of each consumer. `kinds`: those that each live consumer knows, by its id."""
     alike: dict[frozenset[str], list[bytes]] = {}
     for consumer_id, known in kinds.items():
         alike.setdefault(frozenset(known), []).append(consumer_id)
@@ -78,7 +78,7 @@ def divide(kinds: Mapping[bytes, Collection[str]], part_count: int) -> dict[byte
 
 
 def merged(partitions: Iterable[Partition]) -> tuple[Partition, ...]:
-    """Return what lies in any of these, in as few stretches as can be, in their order."""
+    """Return the union of partitions, as few ranges in order."""
     found: list[Partition] = []
     for partition in sorted(partitions):
         if found and partition.begin <= found[-1].end:

@@ -1,7 +1,7 @@
-"""Reading the parts of a top-level queue, past what must not be chosen.
+"""Reading the parts of a top-level queue past excluded pointers.
 
-What has vested and is not `eligible`, such as what this consumer's managers are busy with, is passed over, so it never
-stops up the window. Snapshot reads of index keys; conflicts with nothing.
+Vested pointers that are not `eligible`, such as those that this consumer's managers hold, are passed over, so that they
+never fill the window. Snapshot reads of index keys; conflicts with nothing.
 """
 
 from bisect import bisect_right
@@ -20,7 +20,7 @@ from fairlead.zones.top_level.pointers import PointerRef, scan
 
 IN_ORDER_MAX = 512  # Pointers of one scan in order: some 100 ms of work, after which older ones may have vested.
 PART_READ_MIN = 8
-# Index entries of one look past a tenant's flood, some ten milliseconds; and how many of its zones are not passed over.
+# Index entries that are read past one tenant's flood, some ten milliseconds; and how many of its zones are kept.
 FLOOD_READ_MAX = 8_192
 FLOOD_ZONES = 16
 
@@ -33,9 +33,9 @@ def oldest(
 ) -> list[PointerRef]:
     """Return the first eligible pointers of some parts by vesting time, tenant by tenant: a scan in order.
 
-    Each part is read a little further than its even share. Where one was cut off, the merge ends there too: what comes
-    after is not known to be next. A tenant with very many queue zones would fill all that is read; then a second look
-    passes over most of them, `FLOOD_READ_MAX` entries at most.
+    Each part is read a little further than its even share. If one was cut off, the merge ends there too: what comes
+    after need not be next. A tenant with very many queue zones would fill all that is read; then a second read passes
+    over most of them, `FLOOD_READ_MAX` entries at most.
     """
     ids_max = min(IN_ORDER_MAX, settings.selection_max)
     per_part = max(PART_READ_MIN, 2 * ids_max // max(1, len(parts)))
@@ -65,7 +65,7 @@ def _merged(peeked: Sequence[tuple[list[PointerRef], bool]]) -> tuple[list[Point
 
 
 def sample(refs: Sequence[PointerRef], settings: ConsumerSettings, random: Random) -> list[PointerRef]:
-    """Choose a fraction of what was peeked by chance (Algorithm 1, line 8)."""
+    """Select a fraction of the peeked pointers uniformly at random (Algorithm 1, line 8)."""
     return random.sample(refs, min(settings.selection_max, ceil(len(refs) * settings.selection_frac)))
 
 
@@ -78,7 +78,7 @@ def peek(
     *,
     keys_max: int | None = None,
 ) -> list[tuple[list[PointerRef], bool]]:
-    """Read of each part up to `per_part` eligible pointers, the oldest first; say whether these were all.
+    """Read up to `per_part` eligible pointers of each part, the oldest first; say whether these were all.
 
     `keys_max`: how many entries of a part are read for that; None: as many as it takes.
     """
@@ -94,7 +94,7 @@ def read_eligible(
 ) -> Operation[tuple[list[PointerRef], bool]]:
     """Read until there are `ids_max` eligible pointers or the end; say whether it was the end.
 
-    A pointer that has a second, dangling entry comes once: a batch of visits may hold at most one of each.
+    A pointer that has a second, dangling entry comes once: a batch may hold each pointer only once.
     """
     found: dict[bytes, PointerRef] = {}
     begin: bytes | None = b""

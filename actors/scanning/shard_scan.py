@@ -113,7 +113,7 @@ class ShardScan:
         return self._session is not None and not self._breaker.is_open(self.name)
 
     def scan(self) -> Selected:
-        """Return the pointers to hand over now."""
+        """Return the pointers to pass to managers now."""
         now_us = self._clock.now_us()
         token = self.shard.db.commit_sequence()
         if self._is_idle(token, now_us):

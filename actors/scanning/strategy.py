@@ -1,4 +1,4 @@
-"""What a scanner asks of its way to select. One object per scanner and shard, whose defaults are those of `random`."""
+"""What a scan asks of a selection strategy. One object per scanner and shard; the defaults are those of `random`."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ from fairlead.zones.top_level.pointers import PointerRef, earliest_vesting_us
 
 
 class SelectionStrategy:
-    """A way to select on one shard. `select` and `due_us` run in a scan's transaction, which may run twice."""
+    """How to select on one shard. `select` and `due_us` run in a scan's transaction, which may run twice."""
 
     def __init__(self, layout: ShardLayout) -> None:
         self.layout = layout
@@ -21,11 +21,11 @@ class SelectionStrategy:
         """Note that a scan begins."""
 
     def select(self, tr: Reader, eligible: Eligible, *, now_us: int, parts: Sequence[PartKeys]) -> list[PointerRef]:
-        """Choose among the eligible pointers of some parts that have vested. Snapshot reads; conflicts with nothing."""
+        """Select among the vested, eligible pointers of some parts. Snapshot reads; conflicts with nothing."""
         raise NotImplementedError
 
     def steals(self) -> bool:
-        """Say whether it looks for what full consumers leave: visits of theirs change it, and tell nobody."""
+        """Say whether it looks for pointers of full consumers, whose requeues no watch tells of."""
         return False
 
     def may_wait_us(self, part: PartKeys) -> int:
@@ -35,16 +35,16 @@ class SelectionStrategy:
     def due_us(self, tr: Reader, parts: Sequence[PartKeys], *, after_us: int) -> dict[int, int | None]:
         """Return, by number of a part, when a scan of it may find more than one that found nothing.
 
-        None: nobody knows of anything there. `after_us`: what has vested by then is accounted for. Snapshot reads.
+        None: nothing is known there. `after_us`: pointers that vested by then are already handled. Snapshot reads.
         """
         due = run_together([earliest_vesting_us(tr, part, after_us=after_us) for part in parts])
         return {part.part: each for part, each in zip(parts, due, strict=True)}
 
     def selected(self) -> None:
-        """Note that the scan's transaction has chosen pointers, which are handed over now."""
+        """Note that the scan has selected pointers, which are passed to managers now."""
 
     def give_way(self) -> None:
         """Note that all managers have been full for a while."""
 
     def set_session(self, session: Session) -> None:
-        """Note this consumer's session, once a second or so. Called by another thread than the rest."""
+        """Note this consumer's session, once a second or so. Called by a thread of its own."""

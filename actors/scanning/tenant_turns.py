@@ -1,12 +1,12 @@
-"""Turns of tenants: in which calls to managers the pointers go that a scan has chosen, and which of them wait.
+"""Turns of tenants: in which calls to managers the selected pointers go, and which of them wait.
 
-A turn is a tenant's, however many queue zones it has:
-    order      the tenant whose oldest pointer, or whose last turn if that was later, is the oldest comes first
-    one call   all pointers of a tenant that are chosen go in one call, which divides its room among tenants
-    waiting    while such a call is under way, the tenant's other pointers wait, as its only one would
+A turn belongs to a tenant, however many queue zones it has:
+    order      by the time of the tenant's oldest pointer, or of its last turn if that was later; the oldest first
+    one call   all selected pointers of a tenant go in one call, which divides its capacity among tenants
+    waiting    while such a call is under way, the tenant's other pointers wait
 
-So a tenant with a thousand queue zones takes as much as one with a single zone. A tenant that nobody competes with
-takes its turns side by side. What is remembered here is soft: a consumer that starts anew begins without it.
+So a tenant with a thousand queue zones takes as much as a tenant with a single zone. A tenant without competing tenants
+has several calls at once. This state is soft: a consumer that starts anew begins without it.
 """
 
 from collections import Counter
@@ -17,22 +17,22 @@ from typing import NamedTuple, TypeVar
 from fairlead.zones.probes import probe
 from fairlead.zones.top_level.pointers import PointerRef
 
-# Tenants with several pointers whose last turns are remembered. One that is forgotten comes a turn too early.
+# How many tenants with several pointers have their last turns remembered. A forgotten one comes a turn too early.
 REMEMBERED_MAX = 1_000
 
 T = TypeVar("T")
 
 
 def queue_order(ref: PointerRef) -> tuple[int, int, bytes]:
-    """Return what pointers are in line by. Those of one instant, as a bulk enqueue leaves them, by name.
+    """Return the sort key of pointers: by time, and those of one instant, as a bulk enqueue makes them, by name.
 
-    Zones whose names follow each other lie beside each other, so what takes them together writes fewer pages.
+    Zones whose names follow each other lie beside each other, so a transaction over them writes fewer pages.
     """
     return ref.priority, ref.vesting_us, ref.id
 
 
 def tenant_of(ref: PointerRef) -> bytes:
-    """Return what the ids of all pointers of a tenant begin with; an id that is damaged is a tenant of its own.
+    """Return the prefix of the ids of all pointers of a tenant; a damaged id counts as a tenant of its own.
 
     An id is three names, each of which ends with a NUL: the app's, the user's, the zone's.
     """
@@ -49,9 +49,9 @@ def by_tenant(refs: Iterable[PointerRef]) -> dict[bytes, list[PointerRef]]:
 
 
 def interleaved_by_tenant(refs: Iterable[PointerRef]) -> list[PointerRef]:
-    """Return pointers in the order in which they are served: of each tenant the first, then the second of each, so on.
+    """Return pointers in the order in which they are served: the first of each tenant, then the second of each, etc.
 
-    So a tenant with a thousand queue zones comes before another by one visit, not by a thousand.
+    So a tenant with a thousand queue zones delays another tenant by one pointer, not by a thousand.
     """
     in_order = sorted(refs, key=queue_order)
     tenants = by_tenant(in_order)
@@ -69,7 +69,7 @@ class LastTurn(NamedTuple):
 
 
 class HandoverPlan(NamedTuple):
-    """What goes to managers now.
+    """What goes to managers now, and what waits.
 
     Attributes:
       calls: the pointers of each call.
@@ -94,11 +94,11 @@ class TenantTurns:
         self._last: dict[bytes, LastTurn] = {}  # of tenants with more than one pointer; the latest at the end
 
     def under_way(self) -> frozenset[bytes]:
-        """Return the tenants of which calls are under way; `plan` is told what this was when the scan began."""
+        """Return the tenants with calls under way; `plan` takes this as of the beginning of the scan."""
         return frozenset(self._under_way)
 
     def plan(self, refs: Sequence[PointerRef], size: int, *, under_way: frozenset[bytes], now_us: int) -> HandoverPlan:
-        """Return the calls of up to `size` pointers in which those go that a scan has chosen."""
+        """Return the calls, of up to `size` pointers each, for the pointers that a scan has selected."""
         tenants = by_tenant(refs)
         self._with_several_pointers = {tenant for tenant, some in tenants.items() if len(some) > 1}
         single_tenant = len(under_way.union(tenants)) <= 1
@@ -115,7 +115,7 @@ class TenantTurns:
         self._under_way.update(set(map(tenant_of, refs)))
 
     def end(self, refs: Sequence[PointerRef], tenants: int, *, now_us: int) -> None:
-        """Note that it has ended. `tenants`: how many of its tenants, in their order, had their turn."""
+        """Note that it has ended. `tenants`: how many of its tenants, in their order, were served."""
         served = by_tenant(refs)
         self._under_way.subtract(served.keys())
         self._under_way = +self._under_way
@@ -127,13 +127,13 @@ class TenantTurns:
             del self._last[next(iter(self._last))]
 
     def _in_turn_order(self, tenants: Mapping[bytes, list[PointerRef]], now_us: int) -> list[list[PointerRef]]:
-        """Return the tenants' pointers in the order of their turns: as they come, but for those that had theirs."""
+        """Return the tenants' pointers in the order of their turns: as they come, but for tenants with a later turn."""
         if self._last.keys().isdisjoint(tenants):
             return list(tenants.values())
 
         def key(tenant: bytes) -> tuple[int, int, bytes]:
             first, last = tenants[tenant][0], self._last.get(tenant)
-            # A pointer that has kept its place says that the turn is not over; a clock that was set back, nothing.
+            # A pointer that kept its place means that the quantum is not used up. A clock that was set back is ignored.
             if last is None or last.us > now_us or last.first in tenants[tenant]:
                 return queue_order(first)
             return first.priority, max(first.vesting_us, last.us), first.id
@@ -142,9 +142,10 @@ class TenantTurns:
 
 
 def _calls(tenants: Sequence[Sequence[PointerRef]], size: int) -> list[Sequence[PointerRef]]:
-    """Return the calls in which tenants' pointers go: no tenant in two of them, and none alone if that can be.
+    """Return the calls for tenants' pointers: no tenant is in two of them, and if possible each has several tenants.
 
-    What does not fit into its tenant's call is left out: it is found again. A tenant that is alone has several calls.
+    Pointers that do not fit into their tenant's call are left out: the next scan finds them. A single tenant has
+    several calls.
     """
     pointers = list(chain.from_iterable(tenants))
     if len(tenants) in (1, len(pointers)):

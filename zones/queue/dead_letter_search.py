@@ -1,7 +1,7 @@
-"""Graves: the buried items of a shard that somebody looks for, and what may become of many of them at once.
+"""Finding dead letters of a shard by a filter, and retrying or discarding many at once.
 
-The shard's list of buried items is ordered by time and says each one's kind, so a search reads a bounded stretch of it,
-and the records only of those whose key does not rule them out. It goes on where the last one stopped.
+The shard's index of dead letters is ordered by time and holds the kind of each. A search reads a bounded range of it,
+and only those records that the index entry does not rule out. The next search continues where the last one stopped.
 """
 
 from collections.abc import Sequence
@@ -19,15 +19,15 @@ from fairlead.zones.queue.queue_zone import QueueZone
 from fairlead.zones.queue.stored_item import check_owner
 from fairlead.zones.records import DeadLetterRecord, decode
 
-SCANNED_MAX = 500  # Graves that one transaction looks at: with their records up to 8 MB, mostly a tenth of it.
-BULK_ITEMS_MAX = 200  # Graves that one transaction empties.
+SCANNED_MAX = 500  # Dead letters that one transaction reads: with their records up to 8 MB, mostly a tenth of that.
+BULK_ITEMS_MAX = 200  # Dead letters that one transaction retries or discards.
 
 
 class DeadLetterFilter(NamedTuple):
-    """Which buried items are meant; None: whatever it is.
+    """Which dead letters match; a field that is None matches all.
 
-    `error`: text that the error contains, as it was raised. `before_us`: buried before then. `shard`: its name, for
-    whoever goes from shard to shard; a search is in one.
+    `error`: text that the error contains, as it was raised. `before_us`: dead since before then. `shard`: the name of a
+    shard, for callers that search several; a search is in one.
     """
 
     kind: str | None = None
@@ -38,7 +38,7 @@ class DeadLetterFilter(NamedTuple):
     shard: str | None = None
 
     def may_match(self, tenant: Tenant, zone: str, kind: str) -> bool:
-        """Say whether an item of which the list tells this may be meant."""
+        """Say whether a dead letter may match by its index entry."""
         return (
             (self.kind is None or kind == self.kind)
             and (self.tenant is None or tenant == self.tenant)
@@ -46,12 +46,12 @@ class DeadLetterFilter(NamedTuple):
         )
 
     def matches(self, record: DeadLetterRecord) -> bool:
-        """Say whether an item that may be meant is."""
+        """Say whether a dead letter that may match does."""
         return self.error is None or self.error in record.error
 
 
 class DeadLetterPage(NamedTuple):
-    """What a stretch of the list held. `next_key`: where to go on; None: that was all. `scanned`: how many graves."""
+    """What a range of the index held. `next_key`: where to go on; None: that was all. `scanned`: how many entries."""
 
     items: list[DeadLetter]
     next_key: bytes | None
@@ -68,7 +68,7 @@ def search(
     latest_first: bool = False,
     scanned_max: int = SCANNED_MAX,
 ) -> DeadLetterPage:
-    """Return the buried items that are meant, of the first `scanned_max` graves from `next_key` on.
+    """Return the dead letters that match, of the first `scanned_max` from `next_key` on.
 
     Snapshot reads. One that a newer version wrote, or that is damaged, is passed over.
     """
@@ -104,10 +104,10 @@ def search(
 def retry_dead_letters(
     tr: Transaction, layout: ShardLayout, items: Sequence[DeadLetter], *, now_us: int
 ) -> list[DeadLetter]:
-    """Put buried items back into their queues, due now, and wake their pointers; return those that were.
+    """Put dead letters back into their queues, due now, and wake their pointers; return those that were put back.
 
-    Left out is what is not buried any more, or was buried anew, or whose tenant has left. Reads with conflict: the
-    tenants' ownership, the buried records, the pointers as `pointers.look` says. May run twice.
+    Left out are those that are no longer there, that failed again since, or whose tenant has moved. Reads with
+    conflict: the tenants' ownership, the dead letters, the pointers as `pointers.read_for_insert` says. May run twice.
     """
     retried = _still_dead_letters(tr, layout, items)
     zones: dict[tuple[Tenant, str], QueueZone] = {}
@@ -119,7 +119,7 @@ def retry_dead_letters(
 
 
 def discard_all(tr: Transaction, layout: ShardLayout, items: Sequence[DeadLetter]) -> list[DeadLetter]:
-    """Delete dead letters for good; return those deleted. Left out, and read with conflict: as `retry_dead_letters`."""
+    """Delete dead letters; return those deleted. Leaves out, and reads with conflict, as `retry_dead_letters`."""
     discarded = _still_dead_letters(tr, layout, items)
     for location, item, record in discarded:
         dead_letters.discard(tr, location, item.id, record)

@@ -1,7 +1,7 @@
-"""Buried items: work that will not run again by itself, kept with its error until somebody decides.
+"""Dead letters: items that failed for good, kept with their errors until an operator retries or discards them.
 
-A buried item lies in its tenant's zone, so it moves and goes with the tenant; one key per buried item in a list of
-the shard, ordered by time, lets an operator find them all without a search.
+A dead letter lies in its tenant's zone, so it moves with the tenant and is deleted with the tenant. One key per dead
+letter in an index of the shard, ordered by time, lets an operator find all of them.
 """
 
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ _INDEX = ROOT + pack_int(DEAD_LETTER_INDEX)
 
 
 class DeadLetter(NamedTuple):
-    """A buried item and where it lies."""
+    """A dead letter and where it lies."""
 
     tenant: Tenant
     zone: str
@@ -50,9 +50,9 @@ def move_to_dead_letters(
     traceback: str,
     now_us: int,
 ) -> None:
-    """Move an item, whose record and ownership the caller has read with conflict, out of its queue into the grave.
+    """Move an item, whose record and ownership the caller has read with conflict, from its queue to the dead letters.
 
-    Writes: the item's record and index entry (cleared), the count, the buried record, the shard's list.
+    Writes: the item's record and index entry (cleared), the count, the dead letter, its entry in the shard's index.
     """
     stored_item.remove(tr, location, item_id, record, keep_payload=True)
     stored_item.change_count(tr, location, record.kind, -1)
@@ -64,10 +64,10 @@ def move_to_dead_letters(
 
 
 def read(tr: Transaction, location: ZoneLocation, item_id: bytes) -> DeadLetterRecord | None:
-    """Return the buried record of an item, or None. Reads its key and ownership with conflict.
+    """Return the dead letter of an item, or None. Reads its key and ownership with conflict.
 
     Raises:
-      TenantMoved: the tenant is not this shard's any more.
+      TenantMoved: another shard owns the tenant.
     """
     owner = tr.get(location.keys.tenant.owner)
     stored = tr.get(location.keys.dead_letter(item_id))
@@ -76,7 +76,7 @@ def read(tr: Transaction, location: ZoneLocation, item_id: bytes) -> DeadLetterR
 
 
 def remove(tr: Transaction, location: ZoneLocation, item_id: bytes, dead_letter: DeadLetterRecord) -> None:
-    """Clear the buried record and its place in the shard's list; the payload stays. `read` came before."""
+    """Clear a dead letter and its index entry; the payload stays. The caller has called `read`."""
     tr.clear(location.keys.dead_letter(item_id))
     tr.clear(dead_letter_index_key(location, item_id, dead_letter.dead_lettered_us))
 
@@ -84,11 +84,11 @@ def remove(tr: Transaction, location: ZoneLocation, item_id: bytes, dead_letter:
 def retry_dead_letter(
     tr: Transaction, location: ZoneLocation, item_id: bytes, dead_letter: DeadLetterRecord, *, now_us: int
 ) -> None:
-    """Put a buried item back into its queue, due now, its attempts forgotten. `read` came before.
+    """Put a dead letter back into its queue: due now, its attempts reset. The caller has called `read`.
 
     The caller wakes the pointer (`QueueZone.wake_op`).
     """
-    probe("a buried item is revived")
+    probe("a dead letter is retried")
     remove(tr, location, item_id, dead_letter)
     record = dead_letter.item
     record.error_count = record.expiry_count = record.expired_count = record.died = record.return_count = 0
@@ -100,14 +100,14 @@ def retry_dead_letter(
 
 
 def discard(tr: Transaction, location: ZoneLocation, item_id: bytes, dead_letter: DeadLetterRecord) -> None:
-    """Delete a buried item for good, payload included. `read` came before."""
+    """Delete a dead letter, its payload included. The caller has called `read`."""
     remove(tr, location, item_id, dead_letter)
     if dead_letter.item.payload_bytes:
         stored_item.clear_payload(tr, location, item_id)
 
 
 def listing(tr: Reader, layout: ShardLayout, *, items_max: int) -> Iterator[DeadLetter]:
-    """Yield the shard's buried items, oldest first. Snapshot reads; one that is unreadable is passed over."""
+    """Yield the shard's dead letters, oldest first. Snapshot reads; one that is unreadable is passed over."""
     for row in tr.snapshot.get_range(_INDEX, range_end(_INDEX), limit=items_max):
         entry = parse_dead_letter_index_key(row.key, layout)
         if entry is None:
@@ -120,7 +120,7 @@ def listing(tr: Reader, layout: ShardLayout, *, items_max: int) -> Iterator[Dead
 
 
 def in_zone(tr: Reader, location: ZoneLocation, *, items_max: int) -> tuple[list[DeadLetter], bool]:
-    """Return buried items of a queue zone, by their ids, and whether these are all. Snapshot reads.
+    """Return dead letters of a queue zone, by their ids, and whether these are all. Snapshot reads.
 
     One that is unreadable is passed over.
     """
@@ -137,16 +137,16 @@ def in_zone(tr: Reader, location: ZoneLocation, *, items_max: int) -> tuple[list
 def zones_with_dead_letter(
     tr: Reader, layout: ShardLayout, item_id: bytes, *, dead_letters_max: int
 ) -> tuple[list[ZoneLocation], bool]:
-    """Return the zones in which an item of this id is buried, and whether all graves were looked at. Snapshot reads.
+    """Return the zones that hold a dead letter of this id, and whether all index entries were read. Snapshot reads.
 
-    The youngest graves are looked at first.
+    The youngest entries are read first.
     """
     rows = list(
         tr.snapshot.get_range(
             _INDEX, range_end(_INDEX), limit=dead_letters_max + 1, reverse=True, streaming_mode=WANT_ALL
         )
     )
-    ending = pack_bytes(item_id)  # To take thousands of keys apart would be half of the search.
+    ending = pack_bytes(item_id)  # To parse thousands of keys would be half of the cost.
     entries = [
         parse_dead_letter_index_key(row.key, layout) for row in rows[:dead_letters_max] if row.key.endswith(ending)
     ]
@@ -154,19 +154,19 @@ def zones_with_dead_letter(
 
 
 def dead_letter_index_key(location: ZoneLocation, item_id: bytes, dead_lettered_us: int) -> bytes:
-    """Return the key of a buried item in the shard's list."""
+    """Return the key of a dead letter in the shard's index."""
     tenant = location.tenant
     names = pack_text(tenant.app) + pack_text(tenant.user) + pack_text(location.name)
     return _INDEX + pack_int(dead_lettered_us) + names + pack_bytes(item_id)
 
 
 def dead_letter_index_range() -> tuple[bytes, bytes]:
-    """Return begin and end of the shard's list of buried items."""
+    """Return begin and end of the shard's index of dead letters."""
     return _INDEX, range_end(_INDEX)
 
 
 def parse_dead_letter_index_key(key: bytes, layout: ShardLayout) -> tuple[ZoneLocation, bytes] | None:
-    """Take a key of the shard's list apart: return the zone, and the item's id; None if it is damaged."""
+    """Parse a key of the shard's index: return the zone, and the item's id; None if it is damaged."""
     dead_lettered_us = unpack_int(key, len(_INDEX))
     named = None if dead_lettered_us is None else unpack_names(key, dead_lettered_us[1], 3)
     if named is None:

@@ -176,7 +176,7 @@ def lease(
     isolated = is_poison_candidate(record, location.layout.settings)
     vested_us, had_expired = record.vesting_us, bool(record.lease_id)
     if had_expired:
-        probe("an item lapsed")
+        probe("the lease of an item has expired")
         record.expiry_count += record.started
         record.expired_count += 1
     record.started = False

@@ -315,7 +315,7 @@ class _Draft:
     def _can_isolate(self, kind: str) -> bool:
         """Use the capacity for an isolated item, if there is any, and not the others'."""
         if self._isolated >= self._capacity.poison_candidates:
-            probe("an item that must run alone is passed over")
+            probe("an item that must run isolated is passed over")
             self._poison_candidates += 1
             self._skip_kind(kind, Admission.FULL)
             return False
@@ -331,7 +331,7 @@ class _Draft:
         """Return the plan that stops in front of an entry because it has enough."""
         cursor = Cursor(self._cursor.key, self._best_skipped)
         if remaining is Admission.PAUSED:
-            probe("a paused tenant is visited")
+            probe("a pointer of a paused tenant is processed")
             return self._plan(remaining, [], cursor)
         if remaining is Admission.FULL:
             probe("a tenant is at its limit")

@@ -1,4 +1,4 @@
-"""What callers hand in and get back: new items, leased items, and how an operation on an item went."""
+"""Arguments and results of the operations: new items, leased items, and how an operation on an item went."""
 
 from enum import Enum
 from typing import Any, NamedTuple, TypedDict
@@ -200,7 +200,7 @@ class EnqueueStatus(Enum):
 
     ENQUEUED = "enqueued"
     PRESENT = "present"  # an item of this id waits or runs; nothing was changed
-    DEAD_LETTER = "buried"  # an item of this id is buried; nothing was changed
+    DEAD_LETTER = "dead letter"  # a dead letter has this id; nothing was changed
     COMPLETED = "completed"  # it completed, and `unique_for` has not passed; nothing was changed
 
 
@@ -230,8 +230,8 @@ class Item(NamedTuple):
 class LeasedItem(NamedTuple):
     """An item that the caller holds until its vesting time.
 
-    `isolated`: it lapsed so often that it must run isolated. `stored`: the record as it was written.
-    `vested_us`: from when it could be leased. `had_expired`: its last lease had ended without being given back.
+    `isolated`: its leases expired so often that it must run isolated. `stored`: the record as it was written.
+    `vested_us`: from when it could be leased. `had_expired`: its last lease had expired.
     """
 
     id: bytes

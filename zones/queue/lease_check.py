@@ -1,4 +1,4 @@
-"""Whether whoever says that it holds an item does: what was found, and the error for it."""
+"""Whether a caller still holds an item under its lease: what was found, and the error for it."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ LeaseRef = tuple[bytes, bytes | None]  # item id, and the lease under which the 
 def check_leases_op(
     tr: Transaction, location: ZoneLocation, held: Sequence[LeaseRef]
 ) -> Operation[list[ItemRecord | Outcome]]:
-    """Read the records of held items with conflict, and the tenant's ownership; for one not to be touched, why not."""
+    """Read held items' records and the tenant's ownership with conflict; return the records, or why one is not held."""
     owner = tr.get(location.keys.tenant.owner)
     reads = [tr.get(location.keys.item(item_id)) for item_id, _ in held]
     yield
@@ -26,7 +26,7 @@ def check_leases_op(
 
 
 def check_lease(value: bytes | None, lease_id: bytes | None) -> ItemRecord | Outcome:
-    """Return the record of an item as it was read, or why the caller may not touch it. `lease_id` None: it may."""
+    """Return the record of an item as it was read, or why it is not held. `lease_id` None: any lease will do."""
     if value is None:
         probe("a held item is gone")
         return Outcome.GONE
@@ -34,7 +34,7 @@ def check_lease(value: bytes | None, lease_id: bytes | None) -> ItemRecord | Out
     if record is None:
         return Outcome.UNREADABLE
     if lease_id is not None and record.lease_id != lease_id:
-        probe("somebody else has taken a held item over")
+        probe("a held item was leased by another holder")
         return Outcome.LEASE_LOST
     return record
 
@@ -43,11 +43,11 @@ _ERRORS = {Outcome.GONE: ItemGone, Outcome.LEASE_LOST: LeaseLost, Outcome.UNREAD
 
 
 def error_of(outcome: Outcome, item_id: bytes) -> QueueError:
-    """Return the error that says what was found instead of a held item."""
+    """Return the error for what was found instead of a held item."""
     return _ERRORS[outcome](item=item_id.hex())
 
 
 def raise_unless_done(outcome: Outcome, item_id: bytes) -> None:
-    """Raise what was found instead of a held item, if it was not there to be changed."""
+    """Raise the error for what was found instead of a held item, unless the operation was done."""
     if outcome is not Outcome.DONE:
         raise error_of(outcome, item_id)

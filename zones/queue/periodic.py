@@ -1,10 +1,10 @@
 """Periodic items: work that is enqueued again and again, without a leader.
 
 The ticks of a period lie at fixed times, `phase + n * every` since the epoch, so all consumers agree on them without
-talking. A record per period says which tick comes next; whoever finds it due enqueues a local item and advances the
-record in the same transaction, so each tick happens once, however many consumers look.
+messages. A record per period states which tick comes next. A consumer that finds it due enqueues a local item and
+advances the record in the same transaction. So each tick happens once, however many consumers there are.
 
-Ticks that nobody was there to see (the fleet was down) are collapsed into one: the last of them.
+Ticks that were missed (the fleet was down) are collapsed into one: the last of them.
 """
 
 from collections.abc import Sequence
@@ -85,9 +85,9 @@ def tick_op(tr: Transaction, layout: ShardLayout, period: Period, *, now_us: int
     """Enqueue the period's item if a tick is due, and note the next one; return what was enqueued, or None.
 
     The item is local, its payload `{"tick_us": ..., "collapsed": ...}`: the time of the tick, and how many ticks
-    before it nobody saw. A period that is new, or changed, or whose record is damaged, starts with its next tick. While
-    programs with different periods for one kind share a shard, ticks may be missed; a newer version's period is kept by
-    programs of that version.
+    before it were missed. A period that is new, or changed, or whose record is damaged, starts with its next tick.
+    While programs with different periods for one kind share a shard, ticks may be missed. The period of a newer version
+    is kept by programs of that version.
 
     Reads with conflict: the record; if due, what an enqueue reads. Writes: the record; if due, what an enqueue writes.
     Most calls write nothing, and so conflict with nothing. May run twice: the second run finds the record advanced.

@@ -1,9 +1,9 @@
-"""Suspects: items that were running, several times in a row, when their worker died or stalled.
+"""Poison candidates: items that were running, several times in a row, when their worker died or stalled.
 
-What kills its worker's process (it exits, crashes in C, eats all memory) cannot be told by its error, since nobody is
-left to catch one. What can be told is that it was running at each of these deaths; so were innocent items beside it. So
-a suspect runs isolated: if that process dies, too, it is proved. Only attempts that had started count, as the worker
-writes before the handler begins (`QueueZone.extend_op`): what waited in the worker cannot have killed it.
+An item that kills its worker's process (it exits, crashes in C, uses all memory) leaves no error that could be caught.
+It was running at each of these deaths, but so were innocent items beside it. So a poison candidate runs isolated: if
+that process dies, too, the item is poison. Only attempts that had started count; the worker writes that before the
+handler begins (`QueueZone.extend_op`). An item that waited in the worker cannot have killed it.
 """
 
 from fairlead.zones.engines import Transaction
@@ -14,8 +14,8 @@ from fairlead.zones.records import ItemRecord
 from fairlead.zones.settings import ZoneSettings
 
 EXPIRED_ISOLATED = "its worker died or stalled while it ran this item alone"
-# Where a suspect has no process of its own (in threads), its death may be another item's doing. So three more in a row
-# are held against it: an innocent one is there by chance each time, and its own end clears it.
+# Where a poison candidate has no process of its own (in threads), another item may have caused the death. So it takes
+# three more expiries in a row. An innocent item is there by chance each time, and its next end resets the count.
 SHARED_EXPIRIES = 3
 
 
@@ -25,7 +25,7 @@ def is_poison_candidate(record: ItemRecord, settings: ZoneSettings) -> bool:
 
 
 def poison_error(record: ItemRecord, settings: ZoneSettings) -> str | None:
-    """Return the error with which an item is buried because its worker has died or stalled again; None: it is not."""
+    """Return why an item is moved to the dead letters: its worker died or stalled again. None: it is not moved."""
     if record.lease_id and record.ran_isolated:
         return EXPIRED_ISOLATED
     deaths = record.expiry_count + record.started
@@ -37,8 +37,8 @@ def poison_error(record: ItemRecord, settings: ZoneSettings) -> str | None:
 def move_poison_to_dead_letters(
     tr: Transaction, location: ZoneLocation, item_id: bytes, record: ItemRecord, error: str, *, now_us: int
 ) -> None:
-    """Bury an item for what `poison_error` says; its last lapse counts, too."""
+    """Move an item to the dead letters for what `poison_error` says; its last lease expiry counts, too."""
     if record.ran_isolated:
-        probe("an item that lapsed while it ran alone is buried")
+        probe("an item whose lease expired while it ran isolated becomes a dead letter")
     record.expired_count += 1
     move_to_dead_letters(tr, location, item_id, record, reason="lapsed", error=error, traceback="", now_us=now_us)

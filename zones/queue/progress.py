@@ -1,6 +1,6 @@
-"""Progress: how far the handler of a long item says that it is, kept in the item's record.
+"""Progress: how far the handler of a long item has come, by its own report, kept in the item's record.
 
-There it is seen wherever the item is, outlives the worker, and is there for the next attempt, which may go on from it.
+There it outlives the worker. Every reader of the item sees it, and the next attempt may go on from it.
 """
 
 from collections.abc import Sequence

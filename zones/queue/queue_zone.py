@@ -3,10 +3,10 @@
 Every operation takes a transaction first and never commits it, so operations compose with each other and with a
 user's own reads and writes. Time (`now_us`, microseconds since the epoch by the caller's clock) and randomness (ids)
 are arguments, and each body may run twice: the same ids lead to the same result. Each reads the tenant's ownership
-record with conflict, and raises `TenantMoved` if the tenant is not this shard's.
+record with conflict, and raises `TenantMoved` if another shard owns the tenant.
 
-Methods named `..._steps` are operations of `fairlead.zones.pipelining` and serve many items of the zone, and many zones
-in one transaction. The others run one of them alone.
+Methods named `..._op` are operations of `fairlead.zones.pipelining`: they take many items of the zone, and run beside
+those of other zones in one transaction. The other methods run one operation.
 """
 
 from collections.abc import Callable, Sequence
@@ -42,8 +42,8 @@ from fairlead.zones.top_level import pointers
 from fairlead.zones.top_level.part_writes import PartWrites
 
 PEEK_READ = 64  # Keys that a peek reads at once, whether they have vested or not.
-LATER_THAN_ANY_US = 1 << 62  # A time of which a peek finds what is delayed or leased, too.
-COUNT_MAX = 100_000  # Items of one peek: more would not fit the five seconds of a transaction.
+LATER_THAN_ANY_US = 1 << 62  # At this time a peek finds delayed and leased items, too.
+COUNT_MAX = 100_000  # Items of one peek: more would take longer than the five seconds of a transaction.
 
 
 class QueueZone:
@@ -70,16 +70,16 @@ class QueueZone:
     ) -> Operation[list[Enqueued]]:
         """Add items under ids of 16 bytes, and see to it that the zone's pointer vests no later than they do.
 
-        An id that is present, leased, buried, or completed within its `unique_for` changes nothing, and the status says
-        so; so does an id that comes a second time in one call. An id whose item names no `given_id` must be one that
-        nobody used before, and nobody looks for it: so the caller's attempt needs a receipt. Unless they are not
-        `ids_are_new`: then an id that is present changes nothing.
+        An id that is present, leased, a dead letter, or completed within its `unique_for` changes nothing, and the
+        status says so; so does an id that comes a second time in one call. An id whose item has no `given_id` must be
+        new, and this is not checked: so the caller's attempt needs a receipt. If `ids_are_new` is false, such an id
+        that is present changes nothing.
 
-        Reads with conflict: ownership; per item with a given id its key, its buried and its done key; the pointer as
-        `pointers.look` says. Writes per item: record, index entry, counts; once: the pointer, if it must be made or
-        woken, which reads its record with conflict too. Two enqueues of different ids into a zone with an awake
+        Reads with conflict: ownership; per item with a given id its record, dead letter and retained id; the pointer as
+        `pointers.read_for_insert` says. Writes per item: record, index entry, counts; once: the pointer, if it must be
+        made or woken, which reads its record with conflict too. Two enqueues of different ids into a zone with an awake
         pointer never conflict, nor does an enqueue with a dequeue. The second enqueue of one transaction finds the
-        pointer as the first has left it: there is nothing to make then, and to wake only for what vests earlier still.
+        pointer as the first has left it: it makes none, and wakes it only for an item that vests earlier still.
         `parts` gathers what is written to the keys of the zone's part, for the caller to write.
         """
         keys, location = self.location.keys, self.location
@@ -191,7 +191,7 @@ class QueueZone:
         Commit it together with the item's effects, and they happen exactly once. See `complete_op`.
 
         Raises:
-          LeaseLost: somebody else holds it.
+          LeaseLost: another holder has it.
           ItemGone: there is no such item.
           ItemUnreadable: a newer version wrote it.
         """
@@ -210,7 +210,7 @@ class QueueZone:
         end_reason: EndReason = EndReason.COMPLETED,
         parts: PartWrites | None = None,
     ) -> Operation[list[Outcome]]:
-        """Delete items that are held under the leases given (None: whoever holds them); say how each went.
+        """Delete items that are held under the leases given (None: any lease); return how each went.
 
         Adds to `ended` what the caller must `completion_log.append`, for all its zones together; without a
         lease an item counts as cancelled. The id of one that completed stays taken for its `unique_us`; of one that was
@@ -243,7 +243,7 @@ class QueueZone:
         """Hide a held item until `now_us + lease_us`; see `extend_op`.
 
         Raises:
-          LeaseLost: somebody else took it over.
+          LeaseLost: another holder has it.
           ItemGone: there is no such item.
           ItemUnreadable: a newer version wrote it.
         """
@@ -261,11 +261,11 @@ class QueueZone:
         ran_isolated: bool = False,
         died: bool = False,
     ) -> Operation[list[Outcome]]:
-        """Move the vesting times of held items to `now_us + lease_us`; say how each went.
+        """Move the vesting times of held items to `now_us + lease_us`; return how each went.
 
-        Succeeds on an expired lease that nobody else took. `started` notes that the handler begins now, `ran_isolated`
-        that it does so in a process of its own, `died` that its worker is dead. Reads with conflict: ownership, the
-        records. Writes: records, index entries; and the pointer, if the lease gets shorter.
+        Succeeds on an expired lease if the item was not leased again. `started` notes that the handler begins now,
+        `ran_isolated` that it does so in a process of its own, `died` that its worker is dead. Reads with conflict:
+        ownership, the records. Writes: records, index entries; and the pointer, if the lease gets shorter.
         """
         self._check_lease(lease_us)
         records = yield from check_leases_op(tr, self.location, held)
@@ -295,10 +295,10 @@ class QueueZone:
         error: str = "",
         traceback: str = "",
     ) -> None:
-        """Let go of a held item: it vests again after `delay_us`; see `requeue_op`.
+        """Requeue a held item: it vests again after `delay_us`; see `requeue_op`.
 
         Raises:
-          LeaseLost: somebody else took it over.
+          LeaseLost: another holder has it.
           ItemGone: there is no such item.
           ItemUnreadable: a newer version wrote it.
         """
@@ -320,11 +320,11 @@ class QueueZone:
         error: str = "",
         traceback: str = "",
     ) -> Operation[Outcome]:
-        """Let go of one held item (QuiCK section 5, requeue); with `error_count` because it failed.
+        """Requeue one held item (QuiCK section 5); with `error_count` because it failed, else it is returned.
 
-        Its lapses in a row end here, unless it goes back as it came, not started. Reads with conflict: ownership,
-        record; and when the item now vests earlier than its lease would have ended, the pointer as `pointers.look`
-        says. Writes: record, index entry, of a failure its traceback, perhaps the pointer.
+        This ends its lease expiries in a row, unless it is returned before it has started. Reads with conflict:
+        ownership, record; and when the item now vests earlier than its lease would have ended, the pointer as
+        `pointers.read_for_insert` says. Writes: record, index entry, of a failure its traceback, perhaps the pointer.
         """
         (record,) = yield from check_leases_op(tr, self.location, [(item_id, lease_id)])
         if isinstance(record, Outcome):
@@ -343,17 +343,17 @@ class QueueZone:
         return Outcome.DONE
 
     def wake_op(self, tr: Transaction, *, earliest_us: int, now_us: int) -> Operation[None]:
-        """See to it that the pointer vests no later than `earliest_us`; make it if there is none.
+        """Make the pointer vest no later than `earliest_us`; make it if there is none.
 
         For every transaction that inserts an index entry earlier than the one it replaces. Reads the pointer as
-        `pointers.look` says, and its record with conflict if it must move.
+        `pointers.read_for_insert` says, and its record with conflict if it must move.
         """
         stored = pointers.read_for_insert(tr, self.location)
         yield
         self._ensure_pointer(tr, stored.value, earliest_us, now_us)
 
     def count(self, tr: Reader) -> dict[str, int]:
-        """Return how many items of each kind are present: waiting, delayed and leased, not buried. Snapshot reads."""
+        """Return how many items of each kind are present: waiting, delayed and leased; no dead letters."""
         return run_one(self.count_op(tr))
 
     def count_op(self, tr: Reader) -> Operation[dict[str, int]]:
@@ -390,7 +390,7 @@ class QueueZone:
         """Make the pointer or wake it if what vests at `earliest_us` needs that; one that exists may stay `asleep`."""
         pointer = None if stored is None else decode(PointerRecord, stored)
         if stored is None or (pointer is None and not is_newer(stored)):
-            if stored is not None:  # A visit may mend it, too.
+            if stored is not None:  # A manager may make it anew, too.
                 tr.add_read_conflict_key(self.location.keys.pointer)
             pointers.create(tr, self.location, vesting_us=max(earliest_us, now_us), now_us=now_us, parts=parts)
         elif (

@@ -1,7 +1,7 @@
 """Results: what handlers returned, kept for a time after completion where their kind asks for it.
 
-A result lies beside its queue zone under the item's id, behind the time until which it is kept; `history` forgets it
-together with the ids that stayed taken, and an enqueue of the same id before that: a result is the last item's.
+A result lies beside its queue zone under the item's id, after the time until which it is kept. `id_retention` expires
+it. An enqueue of the same id clears it before that: a result belongs to the last item of an id.
 """
 
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ RESULT_BYTES_MAX = 64_000  # It is one value, and FoundationDB's end at 100,000 
 
 
 class ResultNotKept(QueueError):
-    """A handler returned something that cannot be kept, and its kind asks for that. The item is buried.
+    """A handler returned something that cannot be kept, and its kind keeps results. The item becomes a dead letter.
 
     Do: return plain data of up to 64,000 bytes; keep more in the tenant's own keys, and return which.
     """
@@ -50,14 +50,14 @@ class Pending(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """The item failed for good; `dead_letter`: it can be revived."""
+    """The item failed for good; `dead_letter`: it can be retried."""
 
     error: str
     dead_letter: bool
 
 
 class NotKept(NamedTuple):
-    """The item has ended, or never was, and there is no result of it. `how`: as far as that is remembered."""
+    """The item has ended, or never was, and has no result. `end_reason`: None if it is not in the completion log."""
 
     end_reason: EndReason | None
 
@@ -94,8 +94,8 @@ def ending(tr: Transaction, location: ZoneLocation, item_id: bytes) -> Returned 
     """Return how the last item of this id ended, or that it has not. Snapshot reads, and a watch.
 
     Raises:
-      TenantMoved: the tenant is another shard's.
-      PayloadDamaged: there is a result, and it is no plain data any more.
+      TenantMoved: another shard owns the tenant.
+      PayloadDamaged: there is a result, and it is damaged.
     """
     snapshot = tr.snapshot
     stored = snapshot.get(location.keys.item(item_id))

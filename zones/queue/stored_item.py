@@ -1,8 +1,8 @@
 """An item as it is stored: its record, its index entry, its counts and its payload, always changed together.
 
-Everything that inserts, moves or removes an item goes through the functions here, so that the index names every
-record exactly once and the counts equal the items. Each writes only; what must be read first, and with which
-conflicts, is said where they are called.
+All code that inserts, moves or removes an item calls the functions here, so that the index names every record exactly
+once and the counts equal the items. The functions only write. Their callers state what must be read first, and with
+which conflicts.
 """
 
 from fairlead.zones.engines import Reader, Transaction
@@ -28,7 +28,7 @@ def insert(tr: Transaction, location: ZoneLocation, item_id: bytes, record: Item
 
 
 def rewrite(tr: Transaction, location: ZoneLocation, item_id: bytes, record: ItemRecord) -> None:
-    """Store `record`, of which the caller changed nothing that the index names."""
+    """Store `record`, in which the caller changed neither priority nor vesting time."""
     tr.set(location.keys.item(item_id), encode(record))
 
 
@@ -59,8 +59,8 @@ def note_failure(
 ) -> None:
     """Note in `record`, which the caller stores, how an attempt failed; write the traceback beside it.
 
-    It lies apart, so that leases do not rewrite it. Only an item that has failed has one, and its record says that it
-    failed: what never fails costs no write and no clear.
+    The traceback has a key of its own, so that leases do not rewrite it. Only an item that has failed has one, and its
+    record says so: an item that never fails costs no write and no clear.
     """
     had_one = bool(record.last_error)
     record.last_error = shortened(error)
@@ -71,9 +71,9 @@ def note_failure(
 
 
 def shortened(text: str) -> str:
-    """Return `text` cut in its middle to what a record may hold; its end says what went wrong.
+    """Return `text` cut in its middle to what a record may hold; its end is the most useful part.
 
-    What cannot be stored (a lone surrogate, as in the name of a file) is written as its number.
+    A character that cannot be stored (a lone surrogate, as in the name of a file) is written as its number.
     """
     if len(text) > TEXT_BYTES_MAX // 4:
         half = TEXT_BYTES_MAX // 8
@@ -102,7 +102,7 @@ def change_count(
     """Add `change` to the counts of the zone and of its part; a count's key goes when it reaches zero.
 
     Atomic adds: no reads, no conflicts. Not idempotent: the caller has read, with conflict, that the items are
-    there (or are not). `parts`: gathers what the part's count is changed by; None: it is written now.
+    there (or are not). `parts` gathers the change of the part's count; None: it is written now.
     """
     add_to_count(tr, location.keys.count(kind), change)
     if parts is None:
@@ -112,7 +112,7 @@ def change_count(
 
 
 def number_of(value: bytes) -> int:
-    """Return what a count says; of one that is damaged, what an atomic add takes it for."""
+    """Return the number in a count; a damaged count is read as an atomic add reads it."""
     return int.from_bytes(value[:8].ljust(8, b"\0"), "little", signed=True)
 
 
@@ -120,7 +120,7 @@ _NO_POLICY = TenantPolicy()
 
 
 def check_owner(layout: ShardLayout, value: bytes | None) -> TenantPolicy:
-    """Return the tenant's rule. `value`: its ownership record; absent means: at home since ever, and without a rule.
+    """Return the tenant's policy. `value`: its ownership record; absent: this shard owns it, and it has no policy.
 
     Raises:
       TenantMoved: the record names another shard.

@@ -2,10 +2,10 @@
 
 Vesting times are wall clocks of different machines. A consumer an hour ahead would take other consumers' leases for
 expired ones, so each shard holds a time that its consumers advance, and one that is further off than `max_skew`
-takes no leases. Nobody can tell a wrong clock by looking once: a shard's time that is far off may be another's
-mistake, or what a fleet left that stopped a day ago. So a consumer that finds it far off watches whether others
-advance it. If they do, this clock is the odd one out; if nobody does, or no other consumer is on the shard's list,
-it takes the shard's time over.
+takes no leases. One look cannot tell which clock is wrong: a shard's time that is far off may be another consumer's
+mistake, or be as old as the last fleet that ran. So a consumer that finds it far off watches whether others advance it.
+If they do, this clock is wrong. If none does, or no other consumer is on the shard's list, it takes the shard's time
+over.
 """
 
 from collections.abc import Callable
@@ -18,10 +18,10 @@ from fairlead.zones.probes import probe
 
 
 class ClockStatus(Enum):
-    """What a consumer's clock is worth after a beat. Only GOOD and TAKEN_OVER may take leases."""
+    """What a consumer's clock is worth after a heartbeat. Only GOOD and TAKEN_OVER may take leases."""
 
     GOOD = "good"
-    TAKEN_OVER = "taken over"  # the shard's time was far off and nobody advanced it: now it is this clock's
+    TAKEN_OVER = "taken over"  # the shard's time was far off and no consumer advanced it: now it is this clock's
     WATCHING = "watching"  # the shard's time is far off; others may be advancing it
     OFF = "off"  # others advance the shard's time, and this clock is far off
 
@@ -55,7 +55,7 @@ class ShardClock:
             probe("a consumer finds its clock off")
             self._watched_us, self._unchanged = shard_us, Elapsed(now_us)
             return ClockStatus.OFF
-        # By a clock that is wrong already: one that steps once more must not have watched for hours by that.
+        # `Elapsed` ignores steps of the clock: one step must not count as hours of watching.
         if self._unchanged.by(now_us) < self._watch_us:
             return ClockStatus.WATCHING
         probe("a consumer takes the shard's time over")
@@ -66,13 +66,13 @@ class ShardClock:
 def check_clock(
     tr: Transaction, clock: ShardClock, *, now_us: int, is_only_consumer: Callable[[], bool] = lambda: False
 ) -> ClockStatus:
-    """Judge this consumer's clock and, if it is good, advance the shard's time by it. May run twice.
+    """Assess this consumer's clock and, if it is good, advance the shard's time by it. May run twice.
 
-    `is_only_consumer` looks whether no other consumer is there; called only where this clock is far off, since then the
-    answer must be of now: one that has come a second ago may be the one whose clock is right.
+    `is_only_consumer` reads whether there is no other consumer. It is called only if this clock is far off; then the
+    answer must be fresh, since a consumer that came a second ago may have the right clock.
 
-    Reads the time key by snapshot and writes it by an atomic `max`, so beats never conflict; a take-over reads it
-    with conflict, so of two that take over one does.
+    Reads the time key by snapshot and writes it by an atomic `max`, so heartbeats never conflict. A take-over reads it
+    with conflict, so of two concurrent ones one succeeds.
     """
     value = tr.snapshot.get(TIME_KEY).value
     shard_us = None if value is None else int.from_bytes(value, "little")

@@ -1,6 +1,6 @@
-"""How much waits on a shard, and since when: from counters, and from bounded stretches of the top-level queue.
+"""How much waits on a shard, and since when: from counters, and from bounded ranges of the top-level queue.
 
-Snapshot reads: a look costs the same with a million tenants, and conflicts with nothing.
+Snapshot reads: the cost is the same with a million tenants, and it conflicts with nothing.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,29 +17,29 @@ from fairlead.zones.queue.stored_item import number_of
 from fairlead.zones.records import POINTER_PRIORITY, PointerRecord, decode
 from fairlead.zones.top_level.pointers import PointerRef, location_of
 
-# Counts that a look reads, of all parts together, or of each part `KINDS_MIN`: a tenth of a second. A kind is a
-# handler's name, and there are a few dozen; whoever puts a user's name into it has as many as there are users.
+# Counts that are read, of all parts together, or of each part `KINDS_MIN`: a tenth of a second. A kind is a handler's
+# name, and there are a few dozen. An application that puts users' names into kinds has as many as users.
 KEYS_MAX = 8_000
 KINDS_MIN = 200
-OLDEST_OF = 64  # Queues that can run, those that have waited longest for a visit, that are asked for their oldest item.
+OLDEST_OF = 64  # Queues that can run of which the oldest item is read: those whose pointers vested first.
 POINTERS_MAX = 1_024  # Of the vested ones and of the others, each: those that vest first.
 POINTERS_OF_PART_MIN = 4
-BLOCKED_QUEUES_MAX = 200  # Asked for their oldest item, and for how many have vested.
+BLOCKED_QUEUES_MAX = 200  # Of which the oldest item is read, and how many have vested.
 BLOCKED_ITEMS_MAX = 100  # Counted in each of these.
 BLOCKED = frozenset(
     {Admission.PAUSED, Admission.UNKNOWN, Admission.FULL}
-)  # What a visit found that could run nothing of what has vested.
+)  # Outcomes of pointers whose vested items could not run.
 
 
 class Backlog(NamedTuple):
     """What waits on a shard. Times in microseconds since the epoch; None: nothing does.
 
     Attributes:
-      oldest_us: since when the oldest item that has vested waits, held back or not.
-      whole: whether all queues that could hold it were looked at; if not, an item may have waited longer.
-      held_items: items that have vested and that a limit, a pause, or an unknown kind holds back; in `blocked_queues`
-        queues, the oldest since `blocked_oldest_us`.
-      held_whole: whether these are all; if not, there are at least so many.
+      oldest_us: since when the oldest vested item waits, blocked or not.
+      whole: whether all queues that could hold it were read; if not, an item may have waited longer.
+      blocked_items: vested items that a limit, a pause or an unknown kind blocks; in `blocked_queues` queues, the
+        oldest since `blocked_oldest_us`.
+      blocked_whole: whether these are all; if not, there are at least so many.
     """
 
     oldest_us: int | None = None
@@ -58,9 +58,9 @@ class Depth(NamedTuple):
 
 
 def depth(tr: Reader, layout: ShardLayout) -> Depth:
-    """Return how many items of each kind are in all queues: waiting, delayed and leased ones, not buried ones.
+    """Return how many items of each kind are in all queues: waiting, delayed and leased ones, no dead letters.
 
-    Of very many kinds it tells the first by name, as far as it has read the counts of all parts.
+    Of very many kinds it returns the first by name, as far as it has read the counts of all parts.
     """
     begin, end = range_begin(layout.parts[0].depth_prefix), range_end(layout.parts[-1].depth_prefix)
     first = list(tr.snapshot.get_range(begin, end, KINDS_MIN, False, WANT_ALL))
@@ -107,19 +107,18 @@ def _few(layout: ShardLayout, rows: Sequence[KeyValue]) -> Depth:
 
 
 def oldest_us(tr: Reader, layout: ShardLayout, now_us: int, *, asleep: bool = True) -> int | None:
-    """Return since when the oldest item waits, held back or not; None: none does. See `Backlog.oldest_us`.
+    """Return since when the oldest item waits, blocked or not; None: none does. See `Backlog.oldest_us`.
 
-    `asleep`: whether to look at queues that are not visited because all that has vested there is held back, too. Of
-    each that sleeps, for whatever reason, the pointer is read then.
+    `asleep`: whether to look at queues whose pointers sleep, too, since all their vested items may be blocked.
     """
     seen = _look_at_queues(tr, layout, now_us, paused=False, asleep=asleep)
     return oldest_of(tr, [*seen.awake, *seen.blocked], now_us)
 
 
 def backlog(tr: Reader, layout: ShardLayout, now_us: int, *, paused: bool) -> Backlog:
-    """Return since when the oldest item waits, and how much is held back.
+    """Return since when the oldest item waits, and how much is blocked.
 
-    `paused`: whether the shard is: then all is held back.
+    `paused`: whether the shard is paused: then all items are blocked.
     """
     seen = _look_at_queues(tr, layout, now_us, paused=paused)
     blocked_oldest_us = oldest_of(tr, seen.blocked, now_us)
@@ -154,7 +153,7 @@ class _Queues(NamedTuple):
 
 
 def _look_at_queues(tr: Reader, layout: ShardLayout, now_us: int, *, paused: bool, asleep: bool = True) -> _Queues:
-    """Return the queues that may hold the oldest item: by their pointers, which say what the last visit found."""
+    """Return the queues that may hold the oldest item: by their pointers, which state what a manager found last."""
     each_max = max(POINTERS_OF_PART_MIN, POINTERS_MAX // layout.part_count)
     vested, vested_whole = _pointers(tr, layout, each_max, until_us=now_us)
     sleeping, asleep_whole = _pointers(tr, layout, each_max, after_us=now_us) if asleep else ([], False)
@@ -168,7 +167,7 @@ def _look_at_queues(tr: Reader, layout: ShardLayout, now_us: int, *, paused: boo
             blocked.append(location)
         elif has_vested:
             awake.append((ref.vesting_us, location))
-    # The held ones by name, so that a look finds the same ones as the last: an age must not change with the sample.
+    # The blocked ones by name, so that each reading finds the same: an age must not change with the sample.
     chosen = nsmallest(BLOCKED_QUEUES_MAX, blocked, key=lambda location: location.pointer_id)
     first = nsmallest(OLDEST_OF, awake, key=lambda each: each[0])
     return _Queues(

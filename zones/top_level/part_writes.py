@@ -25,7 +25,7 @@ class PartWrites:
         self._changes[key] += change
 
     def wake_watchers(self, key: bytes) -> None:
-        """Wake who watches a part's key."""
+        """Wake the watchers of a part's key."""
         self._woken.add(key)
 
     def write(self, tr: Transaction) -> None:

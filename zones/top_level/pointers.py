@@ -1,27 +1,27 @@
 """Pointers: the entries of the top-level queue, one per active queue zone (QuiCK section 6).
 
 A pointer's id is its zone's packed name. Its record lies beside the zone's items, so an enqueue finds it without a
-search; its entry in the top-level queue says whose it is, so a scan finds the zone without the record.
+search. Its entry in the top-level queue names the zone, so a scan finds the zone without the record.
 
-Consumers move a pointer with every visit, and an enqueue looks at it each time: by snapshot, or they would collide all
-the time. What an enqueue must not miss is that the pointer was made, deleted or put to sleep meanwhile. So whoever does
-that declares a write conflict on the pointer's *guard*, a key that never holds a value, and whoever looks at the
-pointer by snapshot declares a read conflict on the guard.
+A manager moves a pointer each time it processes it, and an enqueue reads it each time: by snapshot, or they would
+conflict all the time. What an enqueue must not miss is that the pointer was made, deleted or put to sleep meanwhile. So
+a transaction that does one of these declares a write conflict on the pointer's *guard*, a key that never holds a value.
+A transaction that reads the pointer by snapshot declares a read conflict on the guard.
 
                                    reads with conflict                           writes
     enqueue, pointer awake         guard
     enqueue that makes it          guard                                         record, entry, guard
     enqueue that wakes it          guard, record                                 record, entry
-    lease; visit, work is left     record                                        record, entry
-    visit that sends it to sleep   record, whole vesting index of the zone       record, entry, guard
-    visit that deletes it          record, whole item range of the zone          record, entry, guard
+    lease; requeue, items remain   record                                        record, entry
+    requeue that is a sleep        record, whole vesting index of the zone       record, entry, guard
+    deletion                       record, whole item range of the zone          record, entry, guard
 
-Whatever inserts an index entry that vests earlier than the one it replaces (a give-back, a revival, a shorter lease)
-is an enqueue here.
+Each transaction that inserts an index entry that vests earlier than the one it replaces (a returned item, a retried
+dead letter, a shorter lease) is an enqueue here.
 
-A clock that was ahead for a moment puts pointers to sleep until a time that is far away once it is right again. So each
-record says when it was written and how long the pointer may sleep, and where that is longer than `max_sleep`, its index
-entry says so too. What vests later than its bound allows oversleeps: housekeeping looks for that, and wakes it.
+A clock that was ahead for a moment puts pointers to sleep for too long. So each record states when it was written and
+how long the pointer may sleep. If that is longer than `max_sleep`, its index entry states it, too. A pointer that vests
+later than its bound allows oversleeps: housekeeping finds it, and wakes it.
 """
 
 from typing import NamedTuple
@@ -39,14 +39,13 @@ from fairlead.zones.top_level.part_writes import PartWrites, wake_watchers
 
 MAY_SLEEP = b"\x02"  # Before two times, when it was written and how long it may sleep: longer than `max_sleep`.
 _TIME_BYTES = 8
-UNREADABLE = b"\x01"  # The mark of a pointer in whose zone a visit met something that cannot be read.
+UNREADABLE = b"\x01"  # The mark of a pointer whose zone holds something that could not be read.
 
 
 class PointerRef(NamedTuple):
-    """What a scan knows of a pointer: where it is and when it vested. The record is the manager's to read.
+    """What a scan knows of a pointer: where it is and when it vested. The manager reads the record.
 
-    `id`: what its entry ends with, which is the packed name of its zone unless the entry leads nowhere; see
-    `location_of`.
+    `id`: the end of its entry, which is the packed name of its zone unless the entry is dangling; see `location_of`.
     """
 
     part: int
@@ -61,8 +60,8 @@ def scan(
     """Read up to `ids_max` vested pointers of a part in order, and where to go on (None: that was all).
 
     Reads index keys only, by snapshot; conflicts with nothing (QuiCK section 6: "the peek only scans entries of the
-    vesting time index"). A pointer that has a second, dangling entry comes once: a batch of visits may hold at most
-    one of each.
+    vesting time index"). A pointer that has a second, dangling entry comes once: a batch may hold each pointer
+    only once.
     """
     end = part.vest_priority(POINTER_PRIORITY + 1)  # Behind those that have not vested there is no other priority.
     entries, stopped_at = yield from collect_vested(tr, part, now_us=now_us, keys_max=ids_max, begin=begin, end=end)
@@ -75,7 +74,7 @@ def scan_back(
 ) -> Operation[tuple[list[PointerRef], bytes | None]]:
     """Read up to `ids_max` pointers of a part that vested before `before_us`, the youngest first, and where to go on.
 
-    As `scan`, but from the other end: two that go through a part from either end meet late. `end`: as it was returned.
+    As `scan`, but from the other end: two scans from either end rarely choose the same. `end`: as it was returned.
     """
     begin, end = part.vest_priority(POINTER_PRIORITY), end or part.vest_after(POINTER_PRIORITY, before_us - 1)
     sent = tr.snapshot.get_range(begin, end, limit=ids_max, reverse=True, streaming_mode=WANT_ALL)
@@ -120,11 +119,11 @@ def location_of(ref: PointerRef, layout: ShardLayout) -> ZoneLocation | None:
 
 
 def read_for_insert(tr: Transaction, location: ZoneLocation) -> ValueFuture:
-    """Read the record of the zone's pointer for somebody who inserts something, and return the future.
+    """Read the record of the zone's pointer for a transaction that inserts an index entry, and return the future.
 
-    Reads by snapshot, and with conflict the guard: so whoever inserts conflicts with who makes, deletes or puts to
-    sleep the pointer, and not with visits that leave it awake. Made, woken or deleted by this very transaction, the
-    pointer is seen as it will be.
+    Reads by snapshot, and with conflict the guard: so it conflicts with transactions that make or delete the pointer or
+    put it to sleep, and not with requeues that leave it awake. If this very transaction made, woke or deleted the
+    pointer, it sees the pointer as changed.
     """
     stored = tr.snapshot.get(location.keys.pointer)  # Conflicts count from the first read on: it must be one.
     tr.add_read_conflict_key(location.keys.pointer_guard)
@@ -136,7 +135,7 @@ def create(
 ) -> None:
     """Make the zone's pointer. Writes the record and its index entry; a declared write conflict on the guard.
 
-    The caller has looked, see `read_for_insert`, so two that create the same pointer collide.
+    The caller has called `read_for_insert`, so two that create the same pointer conflict.
     """
     record = PointerRecord(vesting_us, last_active_us=now_us)
     _store(tr, location, record, bound_us=vesting_us - now_us, now_us=now_us, entry_value=b"")
@@ -157,7 +156,7 @@ def move(
     """Store `pointer`, changed by the caller, under a new vesting time. Writes the record and its index entry.
 
     The caller has read the record with conflict. `bound_us`: how long it may sleep; None: until `vesting_us`.
-    `entry_value`: what the entry says, such as `UNREADABLE`, until it is moved again: whoever counts pointers sees it.
+    `entry_value`: a mark for those that count pointers, such as `UNREADABLE`; it stands until the next move.
     """
     tr.clear(location.part.vest(pointer.priority, pointer.vesting_us, location.pointer_id))
     pointer.vesting_us = vesting_us
@@ -194,9 +193,9 @@ def delete(tr: Transaction, location: ZoneLocation, pointer: PointerRecord) -> N
 def must_wake(pointer: PointerRecord, *, earliest_us: int, now_us: int, settings: ZoneSettings) -> bool:
     """Say whether a pointer would let an item wait that vests at `earliest_us`.
 
-    A leased pointer is left alone if its lease ends soon: its holder will requeue it, and must look at the index to
-    do so. A lease longer than anybody may take comes from a wrong clock and is not waited for. A pointer that a
-    consumer has left to others lets an item wait that only that consumer can run.
+    A leased pointer stays if its lease ends soon: its holder will requeue it, and must read the index for that. A lease
+    longer than any consumer may take comes from a wrong clock, and the pointer is woken. A pointer that a consumer has
+    deferred would let an item wait that only that consumer can run.
     """
     if pointer.lease_id and pointer.vesting_us > now_us:
         if pointer.vesting_us <= now_us + (settings.max_pointer_lease_ms + settings.max_skew_ms) * 1000:
@@ -223,10 +222,10 @@ def wake(
     """
     probe("a sleeping pointer is woken")
     tr.add_read_conflict_key(location.keys.pointer)
-    if pointer.lease_id:  # Its holder has not looked at the index yet, and will not put right what vests before this.
+    if pointer.lease_id:  # Its holder has not read the index yet, and will not wake it for earlier items.
         earliest_us = now_us
     pointer.lease_id = b""
-    if pointer.deferred:  # It keeps its place among the vested, and by its new time all look again who passed it over.
+    if pointer.deferred:  # It keeps its place. By its new time, consumers that passed it over look at it again.
         pointer.deferred = False
         move(tr, location, pointer, pointer.vesting_us + 1, now_us=now_us)
     else:
@@ -248,9 +247,9 @@ def wake_scanners(tr: Transaction, location: ZoneLocation, parts: PartWrites | N
 
 
 def oversleeps(vesting_us: int, entry_value: bytes, *, now_us: int, settings: ZoneSettings) -> bool:
-    """Say whether a pointer vests later than whoever put it there may have meant: by a clock that was ahead.
+    """Say whether a pointer vests later than its writer can have intended: its clock was ahead.
 
-    `entry_value`: what its index entry says. Clocks that are good are `max_skew` off at most.
+    `entry_value`: the value of its index entry. Good clocks are `max_skew` off at most.
     """
     if vesting_us <= longest_sleep_us(now_us, settings):
         return False
@@ -261,12 +260,12 @@ def oversleeps(vesting_us: int, entry_value: bytes, *, now_us: int, settings: Zo
 
 
 def longest_sleep_us(now_us: int, settings: ZoneSettings) -> int:
-    """Return until when a pointer vests whose entry says nothing of its sleep: a sleep, or a lease."""
+    """Return the latest vesting time of a pointer whose entry states no bound: by a sleep, or by a lease."""
     return now_us + (max(settings.max_sleep_ms, settings.max_pointer_lease_ms) + settings.max_skew_ms) * 1000
 
 
 class OversleepScan(NamedTuple):
-    """What a look for pointers that oversleep came to. `end`: where to go on, empty: at the end of the part again."""
+    """What a scan for oversleeping pointers found. `end`: where to go on; empty: at the end of the part again."""
 
     woken: int
     entries: int
@@ -291,7 +290,7 @@ def wake_oversleeping(
         if entry is None or not oversleeps(entry.vesting_us, row.value, now_us=now_us, settings=layout.settings):
             continue
         location = layout.location_of(entry.id)
-        if location is not None:  # Otherwise an audit finds the entry.
+        if location is not None:  # Otherwise the store check finds the entry.
             late.append((location, entry.vesting_us, tr.get(location.keys.pointer)))
     for location, vesting_us, stored in late:
         pointer = None if stored.value is None else decode(PointerRecord, stored.value)

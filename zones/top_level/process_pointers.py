@@ -123,7 +123,7 @@ def process_pointers(
     operations = [start_op(process_op(tr, layout, ref, capacity, fair_share, params)) for ref in refs]
     in_force = run_one(asking)
     if in_force.shard_paused:
-        probe("a paused shard is not visited")
+        probe("a paused shard is not processed")
         return [], in_force
     capacity.paused = in_force.paused_kinds
     for kind in in_force.tighter_than(capacity.observed):
@@ -160,7 +160,7 @@ def process_op(
     index_scan.send(tr)
     yield
     if stored.value is None:
-        probe("a pointer was deleted between the scan and the visit")
+        probe("a pointer was deleted after the scan")
         return (yield from _clear_dangling(tr, layout, ref))
     pointer = decode(PointerRecord, stored.value)
     damaged = pointer is None and not is_newer(stored.value)
@@ -224,7 +224,7 @@ def delay_after(plan: DequeuePlan, *, last_active_us: int, params: DequeueParams
     if plan.remaining is Admission.RUNS:
         return 0
     if plan.remaining is Admission.FULL:
-        probe("a zone has only kinds at their limits left")
+        probe("a zone has only kinds at their limits")
         return params.throttle_delay_us
     if plan.remaining is Admission.UNKNOWN:
         # What vests next may be of a known kind. It is no reason to look more often than at a kind at its limit.
@@ -305,7 +305,7 @@ def _requeue_op(
         probe("a pointer keeps its place, because its tenant's quantum is not used up")
         vesting_us = pointer.vesting_us
     if elsewhere:
-        probe("a pointer is left to another consumer")
+        probe("a pointer is deferred for another consumer")
         # Where it was, unless items were taken from its zone: then it goes behind the others.
         vesting_us = params.now_us if plan.items else min(pointer.vesting_us, params.now_us)
     if vesting_us <= params.now_us:
@@ -364,7 +364,7 @@ def _conflict_op(
 ) -> Operation[PointerResult]:
     """Leave a pointer to the consumer that leased it (line 2)."""
     if pointer.vesting_us != ref.vesting_us:
-        probe("a pointer was moved between the scan and the visit")
+        probe("a pointer was moved after the scan")
         yield from _clear_dangling(tr, layout, ref)
     return PointerResult(ref, PointerOutcome.LEASED)
 

@@ -1,11 +1,11 @@
 """Which consumers are alive, where they run, and the kinds they know.
 
-Soft state: each consumer overwrites its own record every second or so, and whoever reads takes one that is older than
-`LIVE_US` for dead. Nothing that must be true hangs on it: leases alone keep two consumers apart. It tells people who
-serves a shard, and which kinds wait because nobody knows them; and consumers, who there is to divide the work with.
+Soft state: each consumer overwrites its own record every second or so, and readers take a consumer for dead whose
+record is older than `LIVE_US`. No guarantee depends on it: leases alone keep two consumers apart. Operators see which
+consumers serve a shard, and which kinds wait because no consumer knows them. Consumers divide the work by it.
 
-The record is the consumer's session (the CockroachDB recipe's word): it lasts as long as the consumer beats. A glance
-has to compare two clocks; `Sessions`, which looks again and again, sees whether a beat goes on.
+The record is the consumer's session (the CockroachDB recipe's word): it lasts as long as the heartbeats. A single
+reading has to compare two clocks. `Sessions`, which reads again and again, sees whether the heartbeats go on.
 """
 
 from collections.abc import Sequence
@@ -19,18 +19,18 @@ from fairlead.zones.pipelining import Operation, run_one
 from fairlead.zones.queue.index_scan import WANT_ALL
 from fairlead.zones.records import Count, Kind, TimeUs, pack_value, unpacked
 
-HEARTBEAT_US = 1_000_000  # How often a consumer beats.
-LIVE_US = 5_000_000  # Five beats: a consumer whose last one is older is dead, or its clock is far behind.
-RETENTION_US = 60_000_000  # Dead consumers stay listed this long, so that one that fell silent can be asked about.
+HEARTBEAT_US = 1_000_000  # How often a consumer sends a heartbeat.
+LIVE_US = 5_000_000  # Five heartbeats: a consumer whose last one is older is dead, or its clock is far behind.
+RETENTION_US = 60_000_000  # Dead consumers stay listed this long, so that operators can see them.
 
 _PREFIX = ROOT + pack_int(SESSION)
 
 
 class SessionRecord(msgspec.Struct, array_like=True, frozen=True):
-    """A consumer's sign of life. Times by its own clock, microseconds since the epoch.
+    """A consumer's heartbeat. Times by its own clock, microseconds since the epoch.
 
-    `full`: whether it has had no room for most of the time since its last beat. `slots`: how many handlers its workers
-    run at once, together; 0: it does not tell. `loops`: when each loop of the process that beats last made progress.
+    `full`: whether it has had no capacity for most of the time since its last heartbeat. `slots`: how many handlers its
+    workers run at once, together; 0: unknown. `loops`: when each loop of the scanner's process last made progress.
     """
 
     host: str
@@ -58,17 +58,17 @@ class Sessions:
     """Which sessions are live, as one consumer sees them that reads the list again and again. Plain decisions.
 
     Attributes:
-      stands_still: whether the beat of a live session stood still between the last two looks: it may be over soon.
+      stands_still: whether a live session had no heartbeat between the last two readings: it may end soon.
     """
 
     def __init__(self) -> None:
         self.stands_still = False
-        self._seen: dict[bytes, tuple[int, int]] = {}  # the last beat of each, and when it was new, by this clock
+        self._seen: dict[bytes, tuple[int, int]] = {}  # the last heartbeat of each, and when it was new, by this clock
 
     def live(self, listed: Sequence[ListedSession], *, now_us: int) -> list[ListedSession]:
-        """Return those of `listed`, as just read, whose beat was new within `LIVE_US`.
+        """Return those of `listed`, as just read, whose last heartbeat was new within `LIVE_US`.
 
-        How old a beat was when it was first seen only the clocks can tell; from then on, whether it changes.
+        The age of the first heartbeat seen depends on both clocks. The age of a later one counts from its change.
         """
         seen = {}
         still = set()
@@ -85,12 +85,12 @@ class Sessions:
 
 
 def heartbeat(tr: Transaction, consumer_id: bytes, record: SessionRecord) -> None:
-    """Say that the consumer lives, at `record.heartbeat_us`. One blind write; conflicts with nothing; may run twice."""
+    """Write that the consumer lives at `record.heartbeat_us`. One blind write without conflicts; may run twice."""
     tr.set(_key(consumer_id), pack_value(record))
 
 
 def end_session(tr: Transaction, consumer_id: bytes) -> None:
-    """Take the consumer off the list, because it stops in good order. One blind write; may run twice."""
+    """Remove the consumer from the list, because it has stopped in order. One blind write; may run twice."""
     tr.clear(_key(consumer_id))
 
 
@@ -114,7 +114,7 @@ def listing_op(tr: Reader, *, now_us: int) -> Operation[list[ListedSession]]:
 def clear_dead(tr: Transaction, listed: Sequence[ListedSession], *, now_us: int, keys_max: int) -> int:
     """Clear up to `keys_max` consumers of a `listing` that have been silent for `RETENTION_US`; return how many.
 
-    Blind writes; may run twice. One that was only paused comes back with its next beat.
+    Blind writes; may run twice. One that was only paused returns with its next heartbeat.
     """
     dead = [each for each in listed if now_us - each.record.heartbeat_us > RETENTION_US][:keys_max]
     for each in dead:
@@ -131,5 +131,5 @@ def _consumer_id(key: bytes) -> bytes:
 
 
 def is_readable(value: bytes) -> bool:
-    """Say whether a value is a consumer's sign of life."""
+    """Say whether a value is a consumer's session."""
     return unpacked(_decoder, value) is not None

@@ -14,7 +14,7 @@ from tests.simulation.mutations.mutation import mutation
 
 RULES = (
     mutation(
-        "a paused tenant is visited like any other",
+        "a pointer of a paused tenant is processed like any other",
         (Quantum.share, "if self.policy.paused or self.must_ask:", "if self.must_ask:"),
         found_by=[WhatIsPausedStays.promise],
     ),
