@@ -29,15 +29,15 @@ def stage() -> Stage:
 
 
 class PlayedWorkers:
-    """Workers played by the test: each has room for so many, and keeps what it is sent."""
+    """Workers played by the test: each has capacity for so many, and keeps what it is sent."""
 
-    def __init__(self, stage: Stage, rooms: list[int]) -> None:
-        self.rooms = rooms
-        self.sent: list[list[ItemRef]] = [[] for _ in rooms]
+    def __init__(self, stage: Stage, capacities: list[int]) -> None:
+        self.capacities = capacities
+        self.sent: list[list[ItemRef]] = [[] for _ in capacities]
         self.dead: set[int] = set()
-        self.kinds: list[dict[str, int]] = [{} for _ in rooms]
-        self.progress = [0 for _ in rooms]
-        self.remotes = [Played(stage.host, self._replies(number)) for number in range(len(rooms))]
+        self.kinds: list[dict[str, int]] = [{} for _ in capacities]
+        self.progress = [0 for _ in capacities]
+        self.remotes = [Played(stage.host, self._replies(number)) for number in range(len(capacities))]
 
     def _replies(self, number: int) -> Any:
         def reply(method: str, args: tuple[Any, ...]) -> Report | Exception | None:
@@ -54,7 +54,7 @@ class PlayedWorkers:
     def report(self, number: int) -> Report:
         held = len(self.sent[number])
         kinds, progress = self.kinds[number], self.progress[number]
-        return report(in_flight_limit=self.rooms[number], held=held, kinds=kinds, progress=progress)
+        return report(in_flight_limit=self.capacities[number], held=held, kinds=kinds, progress=progress)
 
     def move_on(self, number: int, kinds: dict[str, int]) -> None:
         """Let an item leave a worker, which holds `kinds` now, and answer the questions for progress."""
@@ -70,21 +70,21 @@ class PlayedWorkers:
 
 
 def managed(
-    stage: Stage, rooms: list[int], *, index: int = 0, count: int = 1, limits: dict[str, int] | None = None,
+    stage: Stage, capacities: list[int], *, index: int = 0, count: int = 1, limits: dict[str, int] | None = None,
     consumer_id: bytes = b"consumer", isolates: bool = False, **settings: Any
 ) -> tuple[Manager, PlayedWorkers]:  # fmt: skip
     """Return a manager of played workers that knows the kinds `mail` and `index`; the last one may be isolated."""
-    crew = PlayedWorkers(stage, rooms)
-    workers = crew.remotes[: len(rooms) - isolates]
+    pool = PlayedWorkers(stage, capacities)
+    workers = pool.remotes[: len(capacities) - isolates]
     registry = Registry()
     for kind in ("mail", "index"):
         registry.add(handler_of(kind, lambda job: None, max_running=(limits or {}).get(kind)))
     chosen = ConsumerSettings(**{"managers": 1, "workers": len(workers), "lease_ms": LEASE_MS, **settings})
     manager = Manager(
         stage.host, stage.shards, registry, chosen, workers,
-        isolated=crew.remotes[-1] if isolates else None, consumer_id=consumer_id, index=index, count=count,
+        isolated=pool.remotes[-1] if isolates else None, consumer_id=consumer_id, index=index, count=count,
     )  # fmt: skip
-    return manager, crew
+    return manager, pool
 
 
 def serve(stage: Stage, manager: Manager, refs: list[PointerRef] | None = None) -> ServeReply:
@@ -100,19 +100,19 @@ def tenants(count: int) -> list[Tenant]:
 # --- Serving ---
 
 
-def test_a_visit_is_made_at_the_read_version_of_its_scan_and_at_a_new_one_if_that_conflicts(stage: Stage) -> None:
+def test_a_batch_uses_the_read_version_of_its_scan_and_a_new_one_if_that_conflicts(stage: Stage) -> None:
     """The scan has asked the cluster for a version, and the visit need not ask again (QuiCK section 6)."""
     stage.enqueue("mail", 1)
-    manager, crew = managed(stage, [10])
+    manager, pool = managed(stage, [10])
     version = stage.shard.transact(lambda attempt: attempt.tr.get_read_version().wait())
     refs = stage.pointers()
     scan = ScanInfo(version=version, us=stage.now_us)
     assert stage.do(lambda: manager.serve("main", refs, scan)).conflicts == 0
-    assert len(crew.all_sent) == 1
+    assert len(pool.all_sent) == 1
     stage.enqueue("mail", 2)
     stage.pass_ms(1)
     served = stage.do(lambda: manager.serve("main", stage.pointers(), scan._replace(us=stage.now_us)))
-    assert (served.items, served.conflicts, len(crew.all_sent)) == (1, 1, 2)
+    assert (served.items, served.conflicts, len(pool.all_sent)) == (1, 1, 2)
 
 
 def test_a_read_version_that_is_too_old_is_not_taken_over(stage: Stage) -> None:
@@ -127,9 +127,9 @@ def test_a_read_version_that_is_too_old_is_not_taken_over(stage: Stage) -> None:
 
 def test_items_are_leased_and_sent_and_their_pointers_requeued(stage: Stage) -> None:
     ids = [stage.enqueue("mail", number) for number in range(3)]
-    manager, crew = managed(stage, [10])
+    manager, pool = managed(stage, [10])
     served = serve(stage, manager)
-    assert [ref.item_id for ref in crew.all_sent] == ids
+    assert [ref.item_id for ref in pool.all_sent] == ids
     assert (served.items, served.capacity) == (3, 7)
     for item_id in ids:
         record = stage.record(item_id)
@@ -151,13 +151,13 @@ def test_it_says_how_long_each_pointer_that_it_leased_had_been_vested(stage: Sta
     assert serve(stage, manager, refs).waited_us == ()
 
 
-def test_a_visit_takes_no_more_than_its_turn(stage: Stage) -> None:
+def test_a_batch_takes_no_more_than_its_quantum(stage: Stage) -> None:
     """A tenant with a million items delays a tenant with one by one visit."""
     for number in range(50):
         stage.enqueue("mail", number)
-    manager, crew = managed(stage, [1_000], dequeue_max=16)
+    manager, pool = managed(stage, [1_000], dequeue_max=16)
     serve(stage, manager)
-    assert len(crew.all_sent) == 16
+    assert len(pool.all_sent) == 16
     pointer = stage.pointer()
     assert pointer is not None
     assert pointer.vesting_us <= stage.now_us, "behind every other vested pointer, but vested"
@@ -167,62 +167,62 @@ def test_never_more_is_leased_than_the_workers_can_take(stage: Stage) -> None:
     for tenant in tenants(10):
         for _ in range(5):
             stage.enqueue("mail", tenant=tenant)
-    manager, crew = managed(stage, [4, 3])
+    manager, pool = managed(stage, [4, 3])
     for _ in range(3):
         serve(stage, manager)
-    assert len(crew.all_sent) == 7
+    assert len(pool.all_sent) == 7
     leased = sum(len(stage.lease(["mail"], tenant=tenant)) for tenant in tenants(10))
     assert leased == 50 - 7, "what was not sent is free for others"
 
 
-def test_little_room_is_shared_by_the_pointers_of_a_batch(stage: Stage) -> None:
+def test_little_capacity_is_shared_by_the_pointers_of_a_batch(stage: Stage) -> None:
     for tenant in tenants(4):
         for _ in range(5):
             stage.enqueue("mail", tenant=tenant)
-    manager, crew = managed(stage, [8])
+    manager, pool = managed(stage, [8])
     serve(stage, manager)
-    assert {ref.tenant for ref in crew.all_sent} == set(tenants(4))
+    assert {ref.tenant for ref in pool.all_sent} == set(tenants(4))
 
 
-def test_of_tenants_who_have_more_fewer_are_visited_next_and_more_is_taken_of_each(stage: Stage) -> None:
+def test_of_tenants_with_more_items_fewer_are_served_next_and_more_is_taken_of_each(stage: Stage) -> None:
     """A visit writes the pages of its zone for two items as for four."""
     for tenant in tenants(128):
         for number in range(6):
             stage.enqueue("mail", number, tenant=tenant)
-    manager, crew = managed(stage, [256])
+    manager, pool = managed(stage, [256])
     stage.do(manager.await_capacity)
     assert serve(stage, manager).items == 256
-    assert set(Counter(ref.tenant for ref in crew.all_sent).values()) == {2}
-    crew.sent[0].clear()
-    crew.move_on(0, {})
+    assert set(Counter(ref.tenant for ref in pool.all_sent).values()) == {2}
+    pool.sent[0].clear()
+    pool.move_on(0, {})
     assert serve(stage, manager).items == 256
-    assert sorted(Counter(ref.tenant for ref in crew.all_sent).values()) == [4] * 64
+    assert sorted(Counter(ref.tenant for ref in pool.all_sent).values()) == [4] * 64
 
 
 def test_a_batch_of_many_pointers_is_one_transaction(stage: Stage) -> None:
     for tenant in tenants(30):
         stage.enqueue("mail", tenant=tenant)
-    manager, crew = managed(stage, [100])
+    manager, pool = managed(stage, [100])
     before = stage.store.commits
     serve(stage, manager)
-    assert len(crew.all_sent) == 30
+    assert len(pool.all_sent) == 30
     assert stage.store.commits == before + 1
 
 
-def test_a_kind_that_nobody_here_knows_is_left_for_others(stage: Stage) -> None:
+def test_a_kind_unknown_here_is_deferred_for_others(stage: Stage) -> None:
     stage.enqueue("unheard of")
     mine = stage.enqueue("mail")
-    manager, crew = managed(stage, [10])
+    manager, pool = managed(stage, [10])
     serve(stage, manager)
-    assert [ref.item_id for ref in crew.all_sent] == [mine]
+    assert [ref.item_id for ref in pool.all_sent] == [mine]
 
 
 def test_a_short_record_travels_with_the_call_and_a_long_one_does_not(stage: Stage) -> None:
     stage.enqueue("mail", "short")
     stage.enqueue("mail", "l" * 5_000)
-    manager, crew = managed(stage, [10])
+    manager, pool = managed(stage, [10])
     serve(stage, manager)
-    assert [bool(ref.stored) for ref in crew.all_sent] == [True, False]
+    assert [bool(ref.stored) for ref in pool.all_sent] == [True, False]
 
 
 def test_a_pointer_that_another_consumer_has_leased_is_left_to_it(stage: Stage) -> None:
@@ -230,9 +230,9 @@ def test_a_pointer_that_another_consumer_has_leased_is_left_to_it(stage: Stage) 
     refs = stage.pointers()
     other, _ = managed(stage, [10])
     serve(stage, other, refs)
-    manager, crew = managed(stage, [10])
+    manager, pool = managed(stage, [10])
     served = serve(stage, manager, refs)
-    assert (served.items, served.missed_at_read, crew.all_sent) == (0, 1, [])
+    assert (served.items, served.missed_at_read, pool.all_sent) == (0, 1, [])
 
 
 # --- Conflicts ---
@@ -241,18 +241,18 @@ def test_a_pointer_that_another_consumer_has_leased_is_left_to_it(stage: Stage) 
 def test_a_batch_that_conflicts_is_halved_so_that_one_hot_pointer_sinks_no_neighbour(stage: Stage) -> None:
     for tenant in tenants(8):
         stage.enqueue("mail", tenant=tenant)
-    manager, crew = managed(stage, [100])
+    manager, pool = managed(stage, [100])
     # The whole, then the first half, then the first quarter meet a conflict.
     stage.store.faults.extend(Fault(applied=False, code=NOT_COMMITTED) for _ in range(3))
     served = serve(stage, manager)
-    assert sorted(ref.tenant for ref in crew.all_sent) == sorted(tenants(8))
+    assert sorted(ref.tenant for ref in pool.all_sent) == sorted(tenants(8))
     assert (served.items, served.conflicts, served.missed_at_commit) == (8, 3, 0)
 
 
 def test_a_pointer_that_conflicts_by_itself_is_leased_first(stage: Stage) -> None:
     """Under its lease nobody else looks at it, so the second visit meets no other consumer."""
     stage.enqueue("mail")
-    manager, crew = managed(stage, [10], pointer_lease_ms=500)
+    manager, pool = managed(stage, [10], pointer_lease_ms=500)
     leases: list[int] = []
 
     def look() -> None:
@@ -264,13 +264,13 @@ def test_a_pointer_that_conflicts_by_itself_is_leased_first(stage: Stage) -> Non
     stage.store.on_commit(3, look)  # the first was refused, the second took the lease
     served = serve(stage, manager)
     assert (served.items, served.missed_at_commit, leases) == (1, 1, [500 * MS])
-    assert len(crew.all_sent) == 1
+    assert len(pool.all_sent) == 1
 
 
-def test_users_who_enqueue_during_every_visit_of_their_tenant_do_not_hold_up_what_is_there(stage: Stage) -> None:
+def test_enqueues_that_conflict_with_every_batch_do_not_block_their_tenants_items(stage: Stage) -> None:
     """Two consumers once let one item in a hundred wait a second: the lease, of a visit that met an enqueue again."""
     stage.enqueue("mail")
-    manager, crew = managed(stage, [10])
+    manager, pool = managed(stage, [10])
 
     def enqueue_during_the_visit_under_the_lease() -> None:
         stage.enqueue("mail", priority=2)
@@ -280,12 +280,12 @@ def test_users_who_enqueue_during_every_visit_of_their_tenant_do_not_hold_up_wha
     assert serve(stage, manager).items == 2
     stage.pass_ms(stage.shard.layout.settings.wake_slack_ms)
     assert serve(stage, manager).items == 1
-    assert len(crew.all_sent) == 3
+    assert len(pool.all_sent) == 3
 
 
 def test_one_that_conflicts_even_under_its_lease_is_left_until_the_lease_ends(stage: Stage) -> None:
     stage.enqueue("mail")
-    manager, crew = managed(stage, [10], pointer_lease_ms=500)
+    manager, pool = managed(stage, [10], pointer_lease_ms=500)
     # The visit conflicts; the lease is taken; the visit under it conflicts again.
     stage.store.faults.append(Fault(applied=False, code=NOT_COMMITTED))
     conflict = Fault(applied=False, code=NOT_COMMITTED)
@@ -294,30 +294,30 @@ def test_one_that_conflicts_even_under_its_lease_is_left_until_the_lease_ends(st
     assert stage.pointers() == []
     stage.pass_ms(500)
     assert serve(stage, manager).items == 1
-    assert len(crew.all_sent) == 1
+    assert len(pool.all_sent) == 1
 
 
 def test_a_transaction_that_became_too_old_is_halved_too(stage: Stage) -> None:
     for tenant in tenants(4):
         stage.enqueue("mail", tenant=tenant)
-    manager, crew = managed(stage, [100])
+    manager, pool = managed(stage, [100])
     stage.store.faults.append(Fault(applied=False, code=TRANSACTION_TOO_OLD))
     assert serve(stage, manager).items == 4
-    assert len(crew.all_sent) == 4
+    assert len(pool.all_sent) == 4
 
 
 def test_after_a_dequeue_of_unknown_result_that_happened_its_items_are_sent(stage: Stage) -> None:
     """They carry the manager's lease: nobody else would run them until it ends."""
     ids = [stage.enqueue("mail", tenant=tenant) for tenant in tenants(3)]
-    manager, crew = managed(stage, [10])
+    manager, pool = managed(stage, [10])
     stage.store.faults.append(Fault(applied=True))
     assert serve(stage, manager).items == 3
-    assert sorted(ref.item_id for ref in crew.all_sent) == sorted(ids)
+    assert sorted(ref.item_id for ref in pool.all_sent) == sorted(ids)
 
 
 def test_it_recognises_its_dequeue_even_if_an_item_of_it_was_cancelled_at_once(stage: Stage) -> None:
     first, second = stage.enqueue("mail", 1), stage.enqueue("mail", 2)
-    manager, crew = managed(stage, [10])
+    manager, pool = managed(stage, [10])
     zone = stage.shard.zone(ALICE)
 
     def cancel() -> None:
@@ -325,22 +325,22 @@ def test_it_recognises_its_dequeue_even_if_an_item_of_it_was_cancelled_at_once(s
 
     stage.store.faults.append(Fault(applied=True, then=cancel))
     serve(stage, manager)
-    assert second in [ref.item_id for ref in crew.all_sent]
+    assert second in [ref.item_id for ref in pool.all_sent]
 
 
 def test_after_a_dequeue_of_unknown_result_that_did_not_happen_nothing_is_sent_and_nothing_lost(stage: Stage) -> None:
     stage.enqueue("mail")
-    manager, crew = managed(stage, [10])
+    manager, pool = managed(stage, [10])
     stage.store.faults.append(Fault(applied=False))
     assert serve(stage, manager).items == 0
-    assert crew.all_sent == []
+    assert pool.all_sent == []
     assert serve(stage, manager).items == 1
 
 
 def test_a_store_that_refuses_is_waited_for_and_named_once(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     stage.enqueue("mail")
     refs = stage.pointers()
-    manager, crew = managed(stage, [10])
+    manager, pool = managed(stage, [10])
     stage.store.full = True
     begun_us = stage.now_us
     for _ in range(4):
@@ -349,10 +349,10 @@ def test_a_store_that_refuses_is_waited_for_and_named_once(stage: Stage, caplog:
     assert len(caplog.records) == 1
     stage.store.full = False
     assert serve(stage, manager, refs).items == 1
-    assert len(crew.all_sent) == 1
+    assert len(pool.all_sent) == 1
 
 
-def test_an_item_that_is_buried_because_its_workers_died_is_logged_as_an_error(
+def test_an_item_that_is_dead_lettered_because_its_workers_died_is_logged_as_an_error(
     stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Nobody is left to report such an error where its attempts ended, and no hook is called."""
@@ -377,9 +377,9 @@ def test_a_tenant_that_has_moved_does_not_hold_up_the_others(stage: Stage) -> No
     key = stage.shard.zone(tenants(4)[1]).location.keys.tenant.owner
     moved = encode(OwnerRecord(1, b"another shard..."))
     stage.shard.transact(lambda attempt: attempt.tr.set(key, moved))
-    manager, crew = managed(stage, [10])
+    manager, pool = managed(stage, [10])
     serve(stage, manager)
-    assert len(crew.all_sent) == 3
+    assert len(pool.all_sent) == 3
     assert stage.pointers() == [], "and nobody looks at it again and again"
 
 
@@ -388,18 +388,18 @@ def test_a_tenant_that_has_moved_does_not_hold_up_the_others(stage: Stage) -> No
 
 def test_a_manager_that_was_just_started_asks_its_workers_first(stage: Stage) -> None:
     stage.enqueue("mail")
-    manager, crew = managed(stage, [10])
+    manager, pool = managed(stage, [10])
     serve(stage, manager)
-    methods = [call.method for call in crew.remotes[0].calls]
+    methods = [call.method for call in pool.remotes[0].calls]
     assert (methods[0], methods[-1]) == ("await_progress", "place")
 
 
-def test_a_call_that_fails_by_a_bug_gives_back_what_it_was_granted_of_a_limit(
+def test_a_call_that_fails_by_a_bug_returns_what_it_was_granted_of_a_limit(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before, nothing of that kind was leased any more as long as the manager lived."""
     stage.enqueue("mail")
-    manager, crew = managed(stage, [10], limits={"mail": 1})
+    manager, pool = managed(stage, [10], limits={"mail": 1})
 
     def broken(*_: Any) -> Any:
         raise TypeError("planted")
@@ -409,39 +409,39 @@ def test_a_call_that_fails_by_a_bug_gives_back_what_it_was_granted_of_a_limit(
         with pytest.raises(TypeError, match="planted"):
             serve(stage, manager)
     assert serve(stage, manager).items == 1
-    assert len(crew.all_sent) == 1
+    assert len(pool.all_sent) == 1
 
 
-def test_of_two_calls_side_by_side_one_alone_may_take_an_item_that_must_run_alone(
+def test_of_two_concurrent_calls_only_one_may_take_a_poison_candidate(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else the second of the two items would wait behind the first, under a lease."""
     for tenant in (ALICE, BOB):
-        suspect = stage.enqueue("mail", tenant=tenant)
-        stage.change(suspect, tenant=tenant, expiry_count=3, expired_count=3)
-    manager, crew = managed(stage, [10, 1], isolates=True)
+        poison_candidate = stage.enqueue("mail", tenant=tenant)
+        stage.change(poison_candidate, tenant=tenant, expiry_count=3, expired_count=3)
+    manager, pool = managed(stage, [10, 1], isolates=True)
     stage.do(manager.await_capacity)
     stage.pass_ms(10)
     first, second = stage.pointers()
     process = PointerBatches._transact
-    rooms: list[int] = []
+    capacities: list[int] = []
 
     def overtaken(self: PointerBatches, *args: Any) -> Any:
-        rooms.append(args[2].poison_candidates)
-        if len(rooms) == 1:
+        capacities.append(args[2].poison_candidates)
+        if len(capacities) == 1:
             manager.serve("main", [second])
         return process(self, *args)
 
     monkeypatch.setattr(PointerBatches, "_transact", overtaken)
     serve(stage, manager, [first])
-    assert rooms == [1, 0]
-    assert [len(sent) for sent in crew.sent] == [0, 1]
-    crew.sent[1].clear()
-    crew.move_on(1, {})
+    assert capacities == [1, 0]
+    assert [len(sent) for sent in pool.sent] == [0, 1]
+    pool.sent[1].clear()
+    pool.move_on(1, {})
     serve(stage, manager, [])  # It asks the isolated worker, now that there are such items.
     stage.pass_ms(500)
     serve(stage, manager)
-    assert (rooms[-1], len(crew.sent[1])) == (1, 1), "the place is free again"
+    assert (capacities[-1], len(pool.sent[1])) == (1, 1), "the place is free again"
 
 
 def test_it_leaves_no_more_pointers_to_others_than_its_scanner_can_pass_over(
@@ -462,24 +462,24 @@ def test_it_leaves_no_more_pointers_to_others_than_its_scanner_can_pass_over(
     assert left == [1, 0, 1]
 
 
-def test_without_room_it_waits_for_some_and_takes_nothing(stage: Stage) -> None:
+def test_without_capacity_it_waits_for_some_and_takes_nothing(stage: Stage) -> None:
     stage.enqueue("mail")
-    manager, crew = managed(stage, [0])
-    crew.remotes[0]._reply = None
+    manager, pool = managed(stage, [0])
+    pool.remotes[0]._reply = None
     asked = stage.begin(lambda: manager.serve("main", stage.pointers()))
     stage.pass_ms(300)
     assert asked.over_us is None
-    crew.rooms[0] = 1
-    crew.remotes[0].calls[0].answer(crew.report(0))
+    pool.capacities[0] = 1
+    pool.remotes[0].calls[0].answer(pool.report(0))
     stage.pass_ms(1)
     assert asked.over_us is not None
     assert asked.result.items == 1
 
 
-def test_it_answers_after_a_second_even_if_there_is_no_room(stage: Stage) -> None:
+def test_it_answers_after_a_second_even_if_there_is_no_capacity(stage: Stage) -> None:
     stage.enqueue("mail")
-    manager, crew = managed(stage, [0])
-    crew.remotes[0]._reply = None
+    manager, pool = managed(stage, [0])
+    pool.remotes[0]._reply = None
     begun_us = stage.now_us
     served = serve(stage, manager)
     assert (served.items, served.capacity) == (0, 0)
@@ -489,71 +489,71 @@ def test_it_answers_after_a_second_even_if_there_is_no_room(stage: Stage) -> Non
 
 def test_dead_workers_are_not_asked_again_and_again(stage: Stage) -> None:
     """They answer at once."""
-    manager, crew = managed(stage, [10, 10])
-    crew.dead = {0, 1}
+    manager, pool = managed(stage, [10, 10])
+    pool.dead = {0, 1}
     assert stage.do(manager.await_capacity) == 0
-    assert sum(len(remote.calls) for remote in crew.remotes) <= 4
+    assert sum(len(remote.calls) for remote in pool.remotes) <= 4
 
 
 def test_a_worker_that_is_back_is_used_again(stage: Stage) -> None:
-    manager, crew = managed(stage, [10])
-    crew.dead = {0}
+    manager, pool = managed(stage, [10])
+    pool.dead = {0}
     assert stage.do(manager.await_capacity) == 0
-    crew.dead = set()
+    pool.dead = set()
     assert stage.do(manager.await_capacity) == 10
 
 
-def test_a_worker_that_is_back_is_heard_of_although_another_has_room(stage: Stage) -> None:
+def test_a_worker_that_is_back_is_noticed_although_another_has_capacity(stage: Stage) -> None:
     """Before, nobody asked it until the other was full; if that one died too, nobody was known to live."""
-    manager, crew = managed(stage, [10, 10])
+    manager, pool = managed(stage, [10, 10])
     stage.do(manager.await_capacity)
     stage.pass_ms(1)
     assert stage.do(manager.await_capacity) == 20
-    crew.dead = {0}
+    pool.dead = {0}
     stage.enqueue("mail")
     serve(stage, manager)
     assert stage.do(manager.await_capacity) == 10
-    crew.dead = set()
+    pool.dead = set()
     stage.pass_ms(300)
     assert stage.do(manager.await_capacity) == 20
 
 
 def all_die_while_a_visit_commits(stage: Stage) -> tuple[Manager, PlayedWorkers]:
     """Return a manager whose workers die while its next transaction commits, and are asked for progress then."""
-    manager, crew = managed(stage, [5, 5], limits={"index": 1})
+    manager, pool = managed(stage, [5, 5], limits={"index": 1})
 
     def die() -> None:
-        crew.dead = {0, 1}
-        for remote in crew.remotes:
+        pool.dead = {0, 1}
+        for remote in pool.remotes:
             for call in remote.taken():
                 call.answer(error=ActorDied(method=call.method))
         stage.clock.sleep_us(MS)
 
     stage.do(manager.await_capacity)
     stage.store.on_commit(1, die)
-    return manager, crew
+    return manager, pool
 
 
-def test_what_was_leased_for_workers_that_all_died_meanwhile_goes_back_at_once_without_a_lapse(stage: Stage) -> None:
+def test_items_leased_for_workers_that_all_died_are_returned_at_once_without_an_expiry(stage: Stage) -> None:
     """Nobody was sent it. Before, it was sent to the dead, and waited out its lease if none was back in time."""
     item_id = stage.enqueue("mail")
-    manager, crew = all_die_while_a_visit_commits(stage)
+    manager, pool = all_die_while_a_visit_commits(stage)
     serve(stage, manager)
-    assert [call for remote in crew.remotes for call in remote.named("place")] == []
+    assert [call for remote in pool.remotes for call in remote.named("place")] == []
     assert [ref.item_id for ref in stage.lease(["mail"])] == [item_id]
     record = stage.record(item_id)
     assert record is not None
     assert (record.expiry_count, record.error_count) == (0, 0)
 
 
-def test_if_the_store_refuses_to_have_it_back_that_is_said_and_it_lapses(
+def test_if_the_store_refuses_a_return_that_is_logged_and_the_lease_expires(
     stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
     item_id = stage.enqueue("mail")
     manager, _ = all_die_while_a_visit_commits(stage)
     stage.store.on_commit(2, lambda: setattr(stage.store, "full", True))
     serve(stage, manager)
-    assert "shard main refuses; what was leased there for dead workers lapses in time" in caplog.text
+    assert "shard main refuses; the items leased there for dead workers vest when their leases expire" in caplog.text
     stage.store.full = False
     assert stage.lease(["mail"]) == []
     stage.pass_ms(LEASE_MS)
@@ -563,9 +563,9 @@ def test_if_the_store_refuses_to_have_it_back_that_is_said_and_it_lapses(
 def test_what_a_worker_had_that_died_vests_at_once_and_so_does_what_was_on_its_way(stage: Stage) -> None:
     """It was sent to the life that ended, and no other takes it. Before, it waited out its lease."""
     had = stage.enqueue("mail")
-    manager, crew = managed(stage, [5])
+    manager, pool = managed(stage, [5])
     serve(stage, manager)
-    crew.dead.add(0)
+    pool.dead.add(0)
     stage.world.ended_incarnations.add("first life")
     sent = stage.enqueue("mail")
     serve(stage, manager)
@@ -573,31 +573,31 @@ def test_what_a_worker_had_that_died_vests_at_once_and_so_does_what_was_on_its_w
     assert {ref.item_id for ref in stage.lease(["mail"])} == {had, sent}
 
 
-def test_items_are_sent_to_the_life_of_a_worker_that_answered_last(stage: Stage) -> None:
+def test_items_are_sent_to_the_incarnation_of_a_worker_that_answered_last(stage: Stage) -> None:
     stage.enqueue("mail")
-    manager, crew = managed(stage, [5])
+    manager, pool = managed(stage, [5])
     serve(stage, manager)
-    (sent,) = [call.args for call in crew.remotes[0].calls if call.method == "place"]
-    assert sent == (crew.sent[0], b"first life")
+    (sent,) = [call.args for call in pool.remotes[0].calls if call.method == "place"]
+    assert sent == (pool.sent[0], b"first life")
 
 
-def test_a_worker_that_died_with_items_on_their_way_to_it_has_its_room_back_when_it_returns(stage: Stage) -> None:
+def test_a_worker_that_died_with_items_on_their_way_to_it_has_its_capacity_back_when_it_returns(stage: Stage) -> None:
     stage.enqueue("mail")
-    manager, crew = managed(stage, [10])
+    manager, pool = managed(stage, [10])
     stage.do(manager.await_capacity)
-    crew.dead = {0}
+    pool.dead = {0}
     assert serve(stage, manager).items == 1
-    crew.dead = set()
+    pool.dead = set()
     assert stage.do(manager.await_capacity) == 10, "nothing is counted as on its way for ever"
 
 
 def test_work_goes_to_both_workers(stage: Stage) -> None:
     for tenant in tenants(10):
         stage.enqueue("mail", tenant=tenant)
-    manager, crew = managed(stage, [10, 10])
+    manager, pool = managed(stage, [10, 10])
     stage.do(manager.await_capacity)
     serve(stage, manager)
-    assert [len(refs) for refs in crew.sent] == [5, 5]
+    assert [len(refs) for refs in pool.sent] == [5, 5]
 
 
 # --- Limits ---
@@ -607,26 +607,26 @@ def test_no_more_of_a_kind_is_taken_than_may_run(stage: Stage) -> None:
     for number in range(5):
         stage.enqueue("mail", number)
     other = stage.enqueue("index")
-    manager, crew = managed(stage, [10], limits={"mail": 2})
+    manager, pool = managed(stage, [10], limits={"mail": 2})
     serve(stage, manager)
-    assert sorted(ref.kind for ref in crew.all_sent) == ["index", "mail", "mail"]
-    assert other in [ref.item_id for ref in crew.all_sent]
+    assert sorted(ref.kind for ref in pool.all_sent) == ["index", "mail", "mail"]
+    assert other in [ref.item_id for ref in pool.all_sent]
     pointer = stage.pointer()
     assert pointer is not None
     assert 90 * MS <= pointer.vesting_us - stage.now_us <= 100 * MS, "throttled: neither now nor much later"
 
 
-def test_room_for_a_kind_comes_back_when_its_items_have_left(stage: Stage) -> None:
+def test_capacity_for_a_kind_comes_back_when_its_items_have_left(stage: Stage) -> None:
     for number in range(5):
         stage.enqueue("mail", number)
-    manager, crew = managed(stage, [10], limits={"mail": 2})
-    crew.kinds[0] = {"mail": 2}
+    manager, pool = managed(stage, [10], limits={"mail": 2})
+    pool.kinds[0] = {"mail": 2}
     serve(stage, manager)
-    assert crew.all_sent == []
-    crew.move_on(0, {"mail": 1})
+    assert pool.all_sent == []
+    pool.move_on(0, {"mail": 1})
     stage.pass_ms(100)
     serve(stage, manager)
-    assert len(crew.all_sent) == 1
+    assert len(pool.all_sent) == 1
 
 
 def test_each_manager_uses_its_share_of_a_limit(stage: Stage) -> None:
@@ -634,10 +634,10 @@ def test_each_manager_uses_its_share_of_a_limit(stage: Stage) -> None:
         stage.enqueue("mail", number)
     sent = []
     for index in range(2):
-        manager, crew = managed(stage, [10], limits={"mail": 3}, index=index, count=2)
+        manager, pool = managed(stage, [10], limits={"mail": 3}, index=index, count=2)
         stage.pass_ms(200)
         serve(stage, manager)
-        sent.append(len(crew.all_sent))
+        sent.append(len(pool.all_sent))
     assert sent == [2, 1]
 
 
@@ -646,15 +646,15 @@ def test_each_manager_uses_its_share_of_a_limit(stage: Stage) -> None:
 
 def test_a_manager_that_was_stopped_takes_nothing(stage: Stage) -> None:
     stage.enqueue("mail")
-    manager, crew = managed(stage, [10])
+    manager, pool = managed(stage, [10])
     stage.do(manager.await_capacity)
     stage.do(manager.stop)
     assert serve(stage, manager).items == 0
-    assert crew.all_sent == []
+    assert pool.all_sent == []
     assert stage.lease(["mail"]) != []
 
 
-def test_a_manager_waits_no_longer_for_room_because_its_clock_is_set_back(stage: Stage) -> None:
+def test_a_manager_waits_no_longer_for_capacity_because_its_clock_is_set_back(stage: Stage) -> None:
     """Before, it waited by the clock: an hour set back was an hour more, and a process that ended waited for it."""
     manager, _ = managed(stage, [0])
     stage.do(manager.await_capacity)
@@ -667,12 +667,12 @@ def test_a_manager_waits_no_longer_for_room_because_its_clock_is_set_back(stage:
 
 def test_an_answer_that_comes_late_does_no_harm(stage: Stage) -> None:
     stage.enqueue("mail", tenant=BOB)
-    manager, crew = managed(stage, [10])
-    crew.remotes[0]._reply = None
+    manager, pool = managed(stage, [10])
+    pool.remotes[0]._reply = None
     asked = stage.begin(manager.await_capacity)
     stage.pass_ms(2_000)
     assert asked.result == 0
-    crew.remotes[0].calls[0].answer(report(in_flight_limit=10, progress=3))
+    pool.remotes[0].calls[0].answer(report(in_flight_limit=10, progress=3))
     stage.pass_ms(1)
     assert stage.do(manager.await_capacity) == 10
 
@@ -701,8 +701,8 @@ def test_a_zone_whose_items_are_too_large_together_gives_them_in_smaller_helping
     assert serve(stage, manager).items == 6, "the rest, now that they fit"
 
 
-def test_on_a_disk_with_little_room_visits_become_as_small_as_fits(stage: Stage) -> None:
-    """A visit takes more room than anything else, and what is done makes some. Before, all work stood still."""
+def test_on_a_disk_with_little_room_batches_become_as_small_as_fits(stage: Stage) -> None:
+    """To lease items takes the most room, and to complete them makes some. Before, all work stood still."""
     for tenant in tenants(8):
         for number in range(8):
             stage.enqueue("mail", bytes([number]) * 500, tenant=tenant)
@@ -712,7 +712,7 @@ def test_on_a_disk_with_little_room_visits_become_as_small_as_fits(stage: Stage)
     assert serve(stage, manager).items > 8
 
 
-def test_on_a_disk_that_is_full_the_smallest_visit_is_the_last_that_is_tried(stage: Stage) -> None:
+def test_on_a_full_disk_the_smallest_batch_is_the_last_that_is_tried(stage: Stage) -> None:
     for tenant in tenants(8):
         for number in range(8):
             stage.enqueue("mail", number, tenant=tenant)
@@ -724,21 +724,21 @@ def test_on_a_disk_that_is_full_the_smallest_visit_is_the_last_that_is_tried(sta
     assert stage.store.commits - before == 7, "of 8, 4, 2 and 1 pointers; then 4, 2 and 1 items of that one"
 
 
-def test_a_batch_that_was_halved_gives_no_tenant_more_than_its_share_of_the_room(stage: Stage) -> None:
+def test_a_batch_that_was_halved_gives_no_tenant_more_than_its_share_of_the_capacity(stage: Stage) -> None:
     for tenant in tenants(8):
         for _ in range(3):
             stage.enqueue("mail", tenant=tenant)
-    manager, crew = managed(stage, [8])
+    manager, pool = managed(stage, [8])
     serve(stage, manager, [])
     stage.store.faults.append(Fault(applied=False, code=NOT_COMMITTED))
     serve(stage, manager)
-    assert sorted(ref.tenant for ref in crew.all_sent) == tenants(8)
+    assert sorted(ref.tenant for ref in pool.all_sent) == tenants(8)
 
 
-def test_a_contended_tenant_that_moves_before_its_visit_does_not_hold_up_the_others(stage: Stage) -> None:
+def test_a_contended_tenant_that_moves_does_not_block_the_others(stage: Stage) -> None:
     for tenant in tenants(4):
         stage.enqueue("mail", tenant=tenant)
-    manager, crew = managed(stage, [100])
+    manager, pool = managed(stage, [100])
     serve(stage, manager, [])
     refs = stage.pointers()
     first = next(each for each in tenants(4) if stage.shard.zone(each).location.pointer_id == refs[0].id)
@@ -751,7 +751,7 @@ def test_a_contended_tenant_that_moves_before_its_visit_does_not_hold_up_the_oth
     for then in (lambda: None, lambda: None, move):  # The batch, its half, and the visit of the first alone.
         stage.store.faults.append(Fault(applied=False, code=NOT_COMMITTED, then=then))
     serve(stage, manager, refs)
-    assert {ref.tenant for ref in crew.all_sent} == set(tenants(4)) - {first}
+    assert {ref.tenant for ref in pool.all_sent} == set(tenants(4)) - {first}
 
 
 # --- What is paused ---
@@ -763,10 +763,10 @@ def pause_mail(stage: Stage, paused: bool) -> None:
     )
 
 
-def test_a_kind_that_is_paused_between_two_calls_is_taken_by_the_first_alone(stage: Stage) -> None:
+def test_a_kind_that_is_paused_between_two_calls_is_taken_only_by_the_first(stage: Stage) -> None:
     stage.enqueue("mail", tenant=ALICE)
     stage.enqueue("mail", tenant=BOB)
-    manager, crew = managed(stage, [10])
+    manager, pool = managed(stage, [10])
     first, second = stage.pointers()
     assert serve(stage, manager, [first]).items == 1
     pause_mail(stage, True)
@@ -776,7 +776,7 @@ def test_a_kind_that_is_paused_between_two_calls_is_taken_by_the_first_alone(sta
         lambda attempt: policies.wake_paused_pointers(attempt.tr, stage.shard.layout, now_us=attempt.now_us)
     )
     assert serve(stage, manager).items == 1
-    assert len(crew.all_sent) == 2
+    assert len(pool.all_sent) == 2
 
 
 def test_a_shard_that_is_paused_while_its_pointers_are_on_their_way_is_left_as_it_is(stage: Stage) -> None:

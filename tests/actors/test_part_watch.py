@@ -176,7 +176,7 @@ def test_what_changes_before_the_scan_has_taken_its_watch_over_is_scanned_again(
     assert scene.scan() == [0]
 
 
-def test_a_shard_that_cannot_be_scanned_is_left_alone_until_something_happens() -> None:
+def test_a_shard_that_cannot_be_scanned_is_put_off_until_it_changes() -> None:
     scene = Scene()
     scene.watch.put_off(400)
     assert (scene.watch.next_due_us, scene.scan()) == (400, [])

@@ -1,4 +1,4 @@
-"""The scanner: finds what has vested while somebody has room, and sleeps when there is nothing (Algorithm 1)."""
+"""The scanner: finds what has vested while somebody has capacity, and sleeps when there is nothing (Algorithm 1)."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def stage() -> Stage:
     return Stage()
 
 
-def served(room: int = 100, items: int = 0) -> ServeReply:
-    return ServeReply(items, 0, 0, 0, room)
+def served(capacity: int = 100, items: int = 0) -> ServeReply:
+    return ServeReply(items, 0, 0, 0, capacity)
 
 
 class Scanning:
@@ -55,16 +55,16 @@ class Scanning:
         """Return the batches that came since this was asked last."""
         return [call for manager in self.managers for call in manager.taken() if call.method == "serve"]
 
-    def answer(self, room: int = 100) -> list[set[bytes]]:
+    def answer(self, capacity: int = 100) -> list[set[bytes]]:
         """Answer all that is out, as if the pointers had been put to sleep; return the pointers of each batch."""
         found = []
         for manager in self.managers:
             for call in manager.taken():
                 if call.method == "serve":
                     found.append({ref.id for ref in call.args[1]})
-                    call.answer(served(room))
+                    call.answer(served(capacity))
                 else:
-                    call.answer(room)
+                    call.answer(capacity)
         return found
 
 
@@ -75,7 +75,7 @@ def pointer_ids(stage: Stage, *tenants: Tenant) -> set[bytes]:
 # --- Finding ---
 
 
-def test_a_vested_pointer_is_handed_to_a_manager(stage: Stage) -> None:
+def test_a_vested_pointer_is_passed_to_a_manager(stage: Stage) -> None:
     stage.enqueue("mail")
     scanning = Scanning(stage)
     (call,) = scanning.calls()
@@ -83,7 +83,7 @@ def test_a_vested_pointer_is_handed_to_a_manager(stage: Stage) -> None:
     assert {ref.id for ref in call.args[1]} == pointer_ids(stage, ALICE)
 
 
-def test_one_that_a_manager_holds_is_not_handed_over_twice(stage: Stage) -> None:
+def test_a_pointer_that_a_manager_holds_is_not_passed_on_twice(stage: Stage) -> None:
     stage.enqueue("mail")
     scanning = Scanning(stage)
     assert len(scanning.calls()) == 1
@@ -93,7 +93,7 @@ def test_one_that_a_manager_holds_is_not_handed_over_twice(stage: Stage) -> None
     assert {ref.id for ref in second.args[1]} == pointer_ids(stage, BOB)
 
 
-def test_one_that_comes_back_vested_is_handed_over_again(stage: Stage) -> None:
+def test_a_pointer_that_comes_back_vested_is_passed_on_again(stage: Stage) -> None:
     stage.enqueue("mail")
     scanning = Scanning(stage)
     scanning.answer()
@@ -112,7 +112,7 @@ def test_pointers_travel_in_batches(stage: Stage) -> None:
     assert sizes[:3] == [4, 4, 2]
 
 
-def test_batches_are_dealt_to_the_managers_that_have_least_to_do(stage: Stage) -> None:
+def test_batches_are_assigned_to_the_managers_that_have_least_to_do(stage: Stage) -> None:
     for number in range(4):
         stage.enqueue("mail", tenant=Tenant("shop", f"user {number}"))
     scanning = Scanning(stage, managers=2, selection_frac=1, batch_pointers=1)
@@ -136,12 +136,12 @@ def test_a_manager_has_one_batch_at_work_and_one_waiting(stage: Stage) -> None:
     assert len(scanning.calls()) == 2
 
 
-def test_nothing_is_scanned_while_no_worker_has_room(stage: Stage) -> None:
+def test_nothing_is_scanned_while_no_worker_has_capacity(stage: Stage) -> None:
     """A pointer leased for nobody would be hidden from the consumers that could serve it."""
     stage.enqueue("mail")
     scanning = Scanning(stage)
     (call,) = scanning.calls()
-    call.answer(served(room=0))
+    call.answer(served(capacity=0))
     stage.pass_ms(100)
     before = scanning.scanner.counts()["scans"]
     stage.enqueue("mail", tenant=BOB)
@@ -150,15 +150,15 @@ def test_nothing_is_scanned_while_no_worker_has_room(stage: Stage) -> None:
     (question,) = scanning.managers[0].named("await_capacity")
     question.answer(5)
     stage.pass_ms(50)
-    assert scanning.calls(), "with room it goes on"
+    assert scanning.calls(), "with capacity it goes on"
 
 
-def test_a_manager_that_was_full_is_asked_for_room_although_another_has_some(stage: Stage) -> None:
+def test_a_manager_that_was_full_is_asked_for_capacity_although_another_has_some(stage: Stage) -> None:
     """Before, it stood idle for as long as the other was not full too."""
     stage.enqueue("mail")
     scanning = Scanning(stage, managers=2)
     (call,) = scanning.calls()
-    call.answer(served(room=0))
+    call.answer(served(capacity=0))
     stage.pass_ms(50)
     (question,) = scanning.managers[0].named("await_capacity")
     question.answer(5)
@@ -168,7 +168,7 @@ def test_a_manager_that_was_full_is_asked_for_room_although_another_has_some(sta
     assert all(manager.named("serve") for manager in scanning.managers)
 
 
-def test_every_shard_is_visited_however_much_one_has(stage: Stage) -> None:
+def test_every_shard_is_scanned_however_much_one_has(stage: Stage) -> None:
     """`processing_bound` pointers, and then it is the next one's turn."""
     _, other = stage.open_shard("other")
     for number in range(30):
@@ -344,12 +344,12 @@ def test_a_pointer_that_is_left_to_another_consumer_does_not_hide_its_namesake_o
     assert "other" in [call.args[0] for call in scanning.calls()]
 
 
-@pytest.mark.parametrize("room, full", [(0, True), (5, False)])
-def test_it_is_full_if_it_waits_for_room_most_of_the_time(stage: Stage, room: int, full: bool) -> None:
+@pytest.mark.parametrize("capacity, full", [(0, True), (5, False)])
+def test_it_is_full_if_it_waits_for_capacity_most_of_the_time(stage: Stage, capacity: int, full: bool) -> None:
     stage.enqueue("mail")
     scanning = Scanning(stage)
     (call,) = scanning.calls()
-    call.answer(served(room=room))
+    call.answer(served(capacity=capacity))
     assert not scanning.scanner.was_saturated()
     stage.pass_ms(1_000)
     assert scanning.scanner.was_saturated() is full
@@ -412,7 +412,7 @@ def test_a_cluster_that_does_not_answer_lets_others_wait_a_second_at_most_and_is
 # --- Managers that die ---
 
 
-def test_what_a_manager_held_that_died_is_handed_over_again(stage: Stage) -> None:
+def test_pointers_of_a_manager_that_died_are_passed_on_again(stage: Stage) -> None:
     stage.enqueue("mail")
     scanning = Scanning(stage)
     (call,) = scanning.calls()
@@ -485,7 +485,7 @@ def test_without_it_a_few_at_random(stage: Stage) -> None:
     assert set(sizes) == {1}
 
 
-def test_it_says_whether_it_handed_over_in_order_since_it_asked_last(stage: Stage) -> None:
+def test_a_request_states_whether_pointers_were_passed_on_in_order_since_the_last(stage: Stage) -> None:
     scanning = Scanning(stage, order=True, in_order_lease_ms=300)
     stage.pass_ms(400)
     assert (False, True) in requests(scanning)
@@ -501,7 +501,7 @@ def test_a_full_consumer_gives_the_order_up(stage: Stage) -> None:
     scanning = Scanning(stage, order=True, in_order_lease_ms=900)
     stage.pass_ms(50)
     for call in scanning.calls():
-        call.answer(served(room=0))
+        call.answer(served(capacity=0))
     stage.pass_ms(700)
     assert (False, False) in requests(scanning)
 
@@ -514,7 +514,7 @@ def test_it_gives_the_order_up_however_often_its_managers_say_that_they_are_full
     for _ in range(7):
         for manager in scanning.managers:
             for call in manager.taken():
-                call.answer(served(room=0) if call.method == "serve" else 0)
+                call.answer(served(capacity=0) if call.method == "serve" else 0)
             stage.pass_ms(50)
     assert (False, False) in requests(scanning)
 
@@ -541,7 +541,7 @@ def test_it_stops_at_once(stage: Stage, busy: bool) -> None:
     scanning = Scanning(stage)
     if busy:
         for call in scanning.calls():
-            call.answer(served(room=0))
+            call.answer(served(capacity=0))
         stage.pass_ms(50)
     begun_us = stage.now_us
     stage.do(scanning.scanner.stop)
@@ -559,7 +559,7 @@ def test_it_counts_what_it_did(stage: Stage) -> None:
     stage.pass_ms(1)
     counts = scanning.scanner.counts()
     assert (counts["pointers"], counts["items"], counts["pointers_held"]) == (1, 3, 0)
-    assert "room" not in counts
+    assert "capacity" not in counts
 
 
 def test_a_store_that_refuses_to_say_whether_anything_changed_is_asked_again(stage: Stage) -> None:
@@ -581,7 +581,7 @@ def test_a_store_that_refuses_to_say_whether_anything_changed_is_asked_again(sta
 # --- A paused shard ---
 
 
-def test_nothing_of_a_paused_shard_is_handed_over_until_it_goes_on(stage: Stage) -> None:
+def test_no_pointer_of_a_paused_shard_is_passed_on_until_it_goes_on(stage: Stage) -> None:
     stage.shard.transact(lambda attempt: policies.pause_shard(attempt.tr))
     stage.enqueue("mail")
     scanning = Scanning(stage)

@@ -159,7 +159,7 @@ def flood_zones(stage: Stage, tenant: Tenant, zones: int) -> None:
 
 
 @pytest.mark.parametrize("zones", [20, 3_000])
-def test_whoever_comes_after_a_tenants_thousand_queue_zones_waits_for_one_visit_of_it(stage: Stage, zones: int) -> None:
+def test_a_tenant_behind_a_thousand_queue_zones_of_another_waits_for_one_of_them(stage: Stage, zones: int) -> None:
     """Before, each of the zones had a turn of its own, and all of them came first."""
     flood_zones(stage, Tenant("shop", "mallory"), zones)
     others = active(stage, 3)

@@ -102,7 +102,7 @@ def test_more_of_what_can_run_is_left_when_the_caller_wanted_no_more(world: Worl
     assert world.dequeued(3).remaining is Admission.RUNS
 
 
-def test_one_room_serves_several_zones_and_shrinks_with_each_item(world: World) -> None:
+def test_one_capacity_serves_several_zones_and_shrinks_with_each_item(world: World) -> None:
     zones = [world.zone_of(ALICE, name) for name in ("a", "b", "c")]
     for zone in zones:
         world.enqueue(zone=zone)
@@ -177,7 +177,7 @@ def test_records_that_a_newer_version_wrote_do_not_stand_in_front_of_others(worl
     assert dequeued.remaining is Admission.UNKNOWN
 
 
-def test_records_that_cannot_be_read_use_none_of_the_room(world: World) -> None:
+def test_records_that_cannot_be_read_use_none_of_the_capacity(world: World) -> None:
     (unreadable,) = ids(world, 1)
     world.set(world.zone.location.keys.item(unreadable), bytes([FORMAT + 1]))
     (readable,) = ids(world, 1)
@@ -220,7 +220,7 @@ def note_start(world: World, held: LeasedItem, *, ran_isolated: bool = False) ->
     )
 
 
-def lapse(world: World, items_max: int = 100, *, started: bool = True) -> list[bytes]:
+def expiry(world: World, items_max: int = 100, *, started: bool = True) -> list[bytes]:
     """Dequeue, let the worker begin with all of it and die, and return what it held."""
     held = world.dequeue(items_max)
     for item in held if started else []:
@@ -229,26 +229,26 @@ def lapse(world: World, items_max: int = 100, *, started: bool = True) -> list[b
     return [item.id for item in held]
 
 
-def lapses(world: World, item_id: bytes) -> int:
+def expiries(world: World, item_id: bytes) -> int:
     record = world.record(item_id)
     assert record is not None
     return record.expiry_count
 
 
-def test_an_item_that_is_dequeued_though_its_lease_was_never_given_back_has_lapsed(world: World) -> None:
+def test_an_item_that_is_leased_again_after_its_lease_has_expired_counts_an_expiry(world: World) -> None:
     (item_id,) = ids(world, 1)
-    assert lapse(world) == [item_id]
-    assert lapses(world, item_id) == 0
-    assert lapse(world) == [item_id]
-    assert lapses(world, item_id) == 1
-    assert world.dequeue()[0].record.error_count == 0, "lapses are counted apart from errors"
+    assert expiry(world) == [item_id]
+    assert expiries(world, item_id) == 0
+    assert expiry(world) == [item_id]
+    assert expiries(world, item_id) == 1
+    assert world.dequeue()[0].record.error_count == 0, "expiries are counted apart from errors"
 
 
-def test_a_lapse_of_an_item_that_had_not_started_raises_no_suspicion(world: World) -> None:
+def test_an_expiry_before_the_start_does_not_count_towards_isolation(world: World) -> None:
     """It was in the reserve of a worker that something else ended. Before, it had to run alone after three of these."""
     (item_id,) = ids(world, 1)
     for _ in range(10):
-        assert lapse(world, started=False) == [item_id]
+        assert expiry(world, started=False) == [item_id]
     (held,) = world.dequeue()
     assert not held.isolated
     assert (held.record.expiry_count, held.record.expired_count) == (0, 10)
@@ -256,41 +256,41 @@ def test_a_lapse_of_an_item_that_had_not_started_raises_no_suspicion(world: Worl
 
 def test_that_an_item_has_started_holds_for_one_lease(world: World) -> None:
     (item_id,) = ids(world, 1)
-    lapse(world)
-    lapse(world, started=False)
-    assert lapse(world) == [item_id]
-    assert lapses(world, item_id) == 1
+    expiry(world)
+    expiry(world, started=False)
+    assert expiry(world) == [item_id]
+    assert expiries(world, item_id) == 1
 
 
-def test_an_item_that_is_given_back_after_it_has_started_is_free_of_suspicion(world: World) -> None:
+def test_an_item_that_is_returned_after_its_start_is_no_poison_candidate(world: World) -> None:
     (item_id,) = ids(world, 1)
-    lapse(world)
-    lapse(world)
+    expiry(world)
+    expiry(world)
     (held,) = world.dequeue()
-    assert lapses(world, item_id) == 2
+    assert expiries(world, item_id) == 2
     note_start(world, held)
     world.run(lambda tr: world.zone.requeue(tr, item_id, held.record.lease_id, delay_us=0, now_us=world.now_us))
-    assert lapses(world, item_id) == 0
+    assert expiries(world, item_id) == 0
     assert not world.dequeue()[0].isolated
 
 
-def test_an_item_that_is_given_back_before_it_has_started_is_as_suspect_as_before(world: World) -> None:
-    """Before, a suspect that found no slot was a suspect no longer, and could take three more workers down."""
+def test_an_item_that_is_returned_before_its_start_stays_a_poison_candidate(world: World) -> None:
+    """Before, one that found no slot was a poison candidate no longer, and could end three more workers."""
     (item_id,) = ids(world, 1)
-    lapse_until_alone(world, item_id)
+    expire_until_candidate(world, item_id)
     (held,) = world.dequeue()
     world.run(lambda tr: world.zone.requeue(tr, item_id, held.record.lease_id, delay_us=0, now_us=world.now_us))
     assert world.dequeue()[0].isolated
 
 
-def lapse_until_alone(world: World, item_id: bytes) -> None:
+def expire_until_candidate(world: World, item_id: bytes) -> None:
     for _ in range(world.layout.settings.expiries_before_isolation):
-        assert item_id in lapse(world)
+        assert item_id in expiry(world)
 
 
-def test_an_item_that_lapsed_several_times_is_dequeued_to_run_alone_beside_others(world: World) -> None:
+def test_an_item_with_several_expiries_is_dequeued_to_run_isolated(world: World) -> None:
     (poison,) = ids(world, 1)
-    lapse_until_alone(world, poison)
+    expire_until_candidate(world, poison)
     others = ids(world, 3)
     assert [(item.id, item.isolated) for item in world.dequeue()] == [
         (poison, True),
@@ -298,10 +298,10 @@ def test_an_item_that_lapsed_several_times_is_dequeued_to_run_alone_beside_other
     ]
 
 
-def test_of_items_that_must_run_alone_as_many_are_taken_as_can(world: World) -> None:
+def test_as_many_poison_candidates_are_taken_as_can_run_isolated(world: World) -> None:
     first, *rest = ids(world, 3)
     for _ in range(world.layout.settings.expiries_before_isolation):
-        lapse(world)
+        expiry(world)
     (item,) = ids(world, 1)
     dequeued = world.dequeued()
     assert [each.id for each in dequeued.items] == [first, item]
@@ -309,25 +309,25 @@ def test_of_items_that_must_run_alone_as_many_are_taken_as_can(world: World) -> 
     assert {each.id for each in world.dequeue()} <= set(rest)
 
 
-def test_an_item_that_cannot_run_alone_now_stands_in_nobodys_way(world: World) -> None:
+def test_a_poison_candidate_that_cannot_run_isolated_now_blocks_no_item(world: World) -> None:
     """As many as a dequeue takes of them come first. Before, such an item was taken, and everything waited for it."""
     poison_candidates = ids(world, 3)
     for _ in range(world.layout.settings.expiries_before_isolation):
-        lapse(world)
+        expiry(world)
     others = ids(world, 3)
     capacity = Capacity(3, {"mail": 3}, poison_candidates=0)
     held = world.run(
         lambda tr: world.zone.dequeue(tr, capacity=capacity, lease_id=b"l" * 16, lease_us=LEASE_US, now_us=world.now_us)
     )
     assert [each.id for each in held] == others
-    assert (capacity.items, capacity.kinds) == (0, {"mail": 0}), "what was passed over uses no room"
+    assert (capacity.items, capacity.kinds) == (0, {"mail": 0}), "what was passed over uses no capacity"
     assert [world.record(each).lease_id != b"l" * 16 for each in poison_candidates] == [True] * 3  # type: ignore[union-attr]
 
 
-def test_an_item_that_must_run_alone_uses_no_room_of_the_others(world: World) -> None:
+def test_a_poison_candidate_uses_no_capacity_of_the_others(world: World) -> None:
     (poison_candidate,) = ids(world, 1)
     for _ in range(world.layout.settings.expiries_before_isolation):
-        lapse(world)
+        expiry(world)
     capacity = Capacity(1, {"mail": 2}, poison_candidates=1)
     held = world.run(
         lambda tr: world.zone.dequeue(tr, capacity=capacity, lease_id=b"l" * 16, lease_us=LEASE_US, now_us=world.now_us)
@@ -336,22 +336,22 @@ def test_an_item_that_must_run_alone_uses_no_room_of_the_others(world: World) ->
     assert (capacity.items, capacity.poison_candidates) == (1, 0)
 
 
-def test_where_nothing_runs_alone_an_item_is_buried_after_three_more_lapses(world: World) -> None:
+def test_without_isolation_an_item_becomes_a_dead_letter_after_three_more_expiries(world: World) -> None:
     """In threads, an item that must run alone shares its process with others: one of them may have ended it."""
     (poison,) = ids(world, 1)
     for _ in range(world.layout.settings.expiries_before_isolation + SHARED_EXPIRIES):
-        assert lapse(world) == [poison]
+        assert expiry(world) == [poison]
     dequeued = world.dequeued()
     assert (dequeued.items, dequeued.dead_letters) == ([], ["mail"])
-    (grave,) = world.run(lambda tr: list(listing(tr, world.layout, items_max=10)))
-    assert grave.record.error == "its process died or stalled 6 times in a row while it ran"
+    (dead_letter,) = world.run(lambda tr: list(listing(tr, world.layout, items_max=10)))
+    assert dead_letter.record.error == "its process died or stalled 6 times in a row while it ran"
 
 
-def test_an_item_that_lapses_while_it_ran_alone_is_buried_with_its_payload(world: World) -> None:
+def test_an_item_whose_lease_expires_while_it_runs_isolated_becomes_a_dead_letter(world: World) -> None:
     payload = bytes(100_000)
     poison = world.enqueue(payload=payload)
     world.pass_us(1)
-    lapse_until_alone(world, poison)
+    expire_until_candidate(world, poison)
     (held,) = world.dequeue()
     note_start(world, held, ran_isolated=True)
     world.pass_us(LEASE_US)
@@ -363,20 +363,20 @@ def test_an_item_that_lapses_while_it_ran_alone_is_buried_with_its_payload(world
     assert world.count() == {"mail": 1}
 
 
-def test_an_item_that_finished_alone_after_all_is_completed_like_any_other(world: World) -> None:
+def test_an_item_that_finished_isolated_is_completed_like_any_other(world: World) -> None:
     (poison,) = ids(world, 1)
-    lapse_until_alone(world, poison)
+    expire_until_candidate(world, poison)
     (held,) = world.dequeue()
     note_start(world, held, ran_isolated=True)
     world.run(lambda tr: world.zone.complete(tr, poison, lease_id=held.record.lease_id, now_us=world.now_us))
     assert world.count() == {}
 
 
-def test_an_item_that_was_given_back_after_it_ran_alone_is_not_buried(world: World) -> None:
+def test_an_item_that_is_returned_after_it_ran_isolated_becomes_no_dead_letter(world: World) -> None:
     (poison,) = ids(world, 1)
-    lapse_until_alone(world, poison)
+    expire_until_candidate(world, poison)
     (held,) = world.dequeue()
     note_start(world, held, ran_isolated=True)
     world.run(lambda tr: world.zone.requeue(tr, poison, held.record.lease_id, delay_us=0, now_us=world.now_us))
-    assert lapse(world) == [poison]
+    assert expiry(world) == [poison]
     assert [item.id for item in world.dequeue()] == [poison]

@@ -92,7 +92,7 @@ def test_a_completed_item_is_gone_and_leaves_nothing_behind(world: World) -> Non
 
 
 @pytest.mark.parametrize("delay", [0, 60])
-def test_without_a_lease_complete_cancels_whoever_holds_the_item(world: World, delay: float) -> None:
+def test_without_a_lease_complete_cancels_the_item_for_any_holder(world: World, delay: float) -> None:
     item_id = world.enqueue(delay=delay)
     complete(world, item_id, None)
     assert world.record(item_id) is None
@@ -103,7 +103,7 @@ def test_without_a_lease_complete_cancels_whoever_holds_the_item(world: World, d
         complete(world, held, lease_id)
 
 
-def test_a_lease_that_ran_out_may_still_complete_what_nobody_took(world: World) -> None:
+def test_an_expired_lease_may_still_complete_an_item_that_was_not_leased_again(world: World) -> None:
     item_id = world.enqueue()
     lease_id = world.lease(item_id)
     world.pass_us(10 * LEASE_US)
@@ -112,9 +112,7 @@ def test_a_lease_that_ran_out_may_still_complete_what_nobody_took(world: World) 
 
 
 @HOLDERS_OPERATIONS
-def test_once_another_took_over_the_first_holder_is_told_that_its_lease_is_lost(
-    world: World, operation: Operation
-) -> None:
+def test_once_another_leased_the_item_the_first_holder_gets_lease_lost(world: World, operation: Operation) -> None:
     item_id = world.enqueue()
     first = world.lease(item_id)
     world.pass_us(LEASE_US)
@@ -125,7 +123,7 @@ def test_once_another_took_over_the_first_holder_is_told_that_its_lease_is_lost(
 
 
 @HOLDERS_OPERATIONS
-def test_a_lease_that_was_given_back_is_lost(world: World, operation: Operation) -> None:
+def test_a_lease_that_was_returned_is_lost(world: World, operation: Operation) -> None:
     item_id = world.enqueue()
     lease_id = world.lease(item_id)
     requeue(world, item_id, lease_id)
@@ -143,7 +141,7 @@ def test_what_was_completed_is_gone(world: World, operation: Operation) -> None:
 
 
 @HOLDERS_OPERATIONS
-def test_what_a_newer_version_wrote_is_left_alone_and_not_called_gone(world: World, operation: Operation) -> None:
+def test_a_record_of_a_newer_version_is_kept_and_not_called_gone(world: World, operation: Operation) -> None:
     item_id = world.enqueue()
     key = world.zone.location.keys.item(item_id)
     newer = bytes([FORMAT + 1]) + b"what it means only they know"
@@ -184,7 +182,7 @@ def test_an_extended_lease_ends_later(world: World) -> None:
     assert world.vested_ids() == [item_id]
 
 
-def test_an_expired_lease_can_be_extended_while_nobody_took_the_item(world: World) -> None:
+def test_an_expired_lease_can_be_extended_if_the_item_was_not_leased_again(world: World) -> None:
     item_id = world.enqueue()
     lease_id = world.lease(item_id)
     world.pass_us(5 * LEASE_US)
@@ -219,7 +217,7 @@ def test_a_requeued_item_vests_again_after_its_delay(world: World) -> None:
     assert world.vested_ids() == [item_id]
 
 
-def test_a_failure_is_noted_and_a_mere_give_back_is_not(world: World) -> None:
+def test_a_failure_is_noted_and_a_return_is_not(world: World) -> None:
     item_id = world.enqueue()
     requeue(world, item_id, world.lease(item_id), delay_us=0, error_count=2, error="ValueError: no")
     requeue(world, item_id, world.lease(item_id), delay_us=0)
@@ -234,7 +232,7 @@ def fail(world: World, item_id: bytes, traceback: str = "line 3, in send") -> No
     )
 
 
-def test_the_traceback_of_the_last_failure_is_kept_until_the_next_and_by_a_give_back(world: World) -> None:
+def test_the_traceback_of_the_last_failure_is_kept_until_the_next_and_by_a_return(world: World) -> None:
     item_id = world.enqueue()
     key = world.zone.location.keys.traceback(item_id)
     fail(world, item_id, "line 3, in send")
@@ -245,9 +243,11 @@ def test_the_traceback_of_the_last_failure_is_kept_until_the_next_and_by_a_give_
     assert world.get(key) is None, "the last failure has none"
 
 
-@pytest.mark.parametrize("end", ["complete", "cancel", "bury", "bury and revive", "bury and discard"])
+@pytest.mark.parametrize(
+    "end", ["complete", "cancel", "dead_letter", "dead_letter and retry", "dead_letter and discard"]
+)
 def test_a_traceback_goes_with_its_item(world: World, end: str) -> None:
-    """The buried record has one of its own."""
+    """The dead letters record has one of its own."""
     item_id = world.enqueue(payload=bytes(20_000))
     fail(world, item_id)
     location = world.zone.location
@@ -262,13 +262,13 @@ def test_a_traceback_goes_with_its_item(world: World, end: str) -> None:
             )
         )
     assert world.get(location.keys.traceback(item_id)) is None
-    if end.startswith("bury and"):
+    if end.startswith("dead_letter and"):
 
         def decide(tr: Any) -> None:
-            grave = read(tr, location, item_id)
-            assert grave is not None
-            discard(tr, location, item_id, grave) if end == "bury and discard" else retry_dead_letter(
-                tr, location, item_id, grave, now_us=world.now_us
+            dead_letter = read(tr, location, item_id)
+            assert dead_letter is not None
+            discard(tr, location, item_id, dead_letter) if end == "dead_letter and discard" else retry_dead_letter(
+                tr, location, item_id, dead_letter, now_us=world.now_us
             )
 
         world.run(decide)
@@ -277,7 +277,7 @@ def test_a_traceback_goes_with_its_item(world: World, end: str) -> None:
 
 @pytest.mark.parametrize("error", ["x" * 200_000, "\U0001f355" * 2_001, "no file \udc80"], ids=["long", "wide", "odd"])
 def test_any_error_text_can_be_stored(world: World, error: str) -> None:
-    """An item whose failure could not be noted would lapse instead, and be taken for one that kills its workers."""
+    """An item whose failure could not be noted would expiry instead, and be taken for one that kills its workers."""
     item_id = world.enqueue()
     requeue(world, item_id, world.lease(item_id), error_count=1, error=error, traceback=error)
     record = world.record(item_id)

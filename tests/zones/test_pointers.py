@@ -112,7 +112,7 @@ def test_a_pointer_leased_for_longer_than_anybody_may_is_woken(world: World) -> 
     assert world.pointer_delay_us() == 0
 
 
-def test_a_pointer_that_was_woken_is_nobodys_lease_any_more(world: World) -> None:
+def test_a_pointer_that_was_woken_has_no_lease(world: World) -> None:
     world.enqueue()
     too_long_us = (SETTINGS.max_pointer_lease_ms + SETTINGS.max_skew_ms) * MS + 1
     ref = world.ref()
@@ -159,7 +159,7 @@ def test_a_transaction_that_enqueues_twice_makes_one_pointer_which_vests_in_time
     assert world.scan() == [world.ref()]
 
 
-def test_reviving_an_item_wakes_the_pointer(world: World) -> None:
+def test_retrying_an_item_wakes_the_pointer(world: World) -> None:
     item_id = world.enqueue()
     record = world.record(item_id)
     assert record is not None
@@ -189,7 +189,7 @@ def test_waking_a_zone_that_has_no_pointer_makes_one(world: World) -> None:
 # --- Where a pointer goes after a visit ---
 
 
-def test_a_visit_leases_items_and_puts_the_pointer_to_sleep_until_the_lease_ends(world: World) -> None:
+def test_a_processed_pointer_sleeps_until_the_leases_of_its_items_end(world: World) -> None:
     item_id = world.enqueue()
     world.pass_us(7)
     (visit,) = world.process()
@@ -234,7 +234,7 @@ def test_a_zone_whose_kinds_are_at_their_limits_waits_for_the_throttle_delay(wor
     assert world.pointer_delay_us() == THROTTLE_US
 
 
-def test_a_zone_of_kinds_that_nobody_here_knows_waits_for_the_recheck(world: World) -> None:
+def test_a_zone_of_kinds_unknown_here_waits_for_the_recheck(world: World) -> None:
     world.enqueue("fax")
     world.process()
     assert world.pointer_delay_us() == PAUSE_US
@@ -265,7 +265,9 @@ def test_a_zone_of_which_something_was_taken_vests_anew_for_another_consumer(wor
     assert visit.deferred.vesting_us == world.now_us
 
 
-def test_a_zone_whose_kinds_are_at_their_limits_stays_vested_for_a_consumer_that_may_have_room(world: World) -> None:
+def test_a_zone_whose_kinds_are_at_their_limits_stays_vested_for_a_consumer_that_may_have_capacity(
+    world: World,
+) -> None:
     world.present("full", "mail")
     world.enqueue()
     world.process({"mail": 0})
@@ -278,7 +280,7 @@ def test_a_zone_whose_kinds_are_at_their_limits_stays_vested_for_a_consumer_that
     assert visit.deferred.until_us == world.now_us + THROTTLE_US
 
 
-def test_a_zone_of_more_than_a_visit_looks_at_stays_vested_for_a_consumer_that_knows_it(world: World) -> None:
+def test_a_zone_of_more_than_two_windows_stays_vested_for_a_consumer_that_knows_the_kind(world: World) -> None:
     """A visitor that knows nothing of it is none of those that do."""
     world.present("old", "mail")
     world.present("new", "fax")
@@ -301,7 +303,7 @@ def test_an_item_wakes_a_pointer_that_a_consumer_has_left_to_others(world: World
     assert ref.vesting_us != visit.deferred.vesting_us
 
 
-def test_a_visitor_that_has_left_enough_to_others_sends_the_next_to_sleep(world: World) -> None:
+def test_a_manager_that_has_deferred_enough_pointers_puts_the_next_to_sleep(world: World) -> None:
     world.present("new", "fax")
     world.enqueue("fax")
     terms = replace(world.terms(), may_defer=False)
@@ -320,7 +322,7 @@ def test_a_consumer_that_is_dead_is_left_nothing(world: World) -> None:
     assert world.pointer_delay_us() == PAUSE_US
 
 
-def test_a_zone_of_records_that_nobody_here_can_read_waits_for_the_recheck(world: World) -> None:
+def test_a_zone_of_unreadable_records_waits_for_the_recheck(world: World) -> None:
     """Going on at once would turn an old consumer into a busy loop for as long as the upgrade takes."""
     item_id = world.enqueue()
     world.set(world.zone.location.keys.item(item_id), bytes([FORMAT + 1]))
@@ -355,7 +357,7 @@ def test_a_dead_workers_item_is_found_though_paused_ones_share_its_zone(world: W
     assert [item.id for item in visit.items] == [item_id]
 
 
-def test_visits_go_on_where_the_last_one_stopped_until_they_find_what_can_run(world: World) -> None:
+def test_dequeues_go_on_from_the_cursor_until_they_find_an_item_that_can_run(world: World) -> None:
     world.enqueue_all([new_item("fax")] * 1_700)
     world.pass_us(1)
     wanted = world.enqueue("mail")
@@ -492,7 +494,7 @@ def test_of_two_consumers_that_scanned_the_same_pointer_the_second_finds_it_leas
     assert world.everything() == before
 
 
-def test_a_pointer_leased_first_is_visited_by_its_holder_and_by_nobody_else(world: World) -> None:
+def test_a_leased_pointer_is_processed_by_its_holder_alone(world: World) -> None:
     """For a contended pointer the lease comes in a transaction of its own, as in Algorithm 2."""
     item_id = world.enqueue()
     ref = world.ref()
@@ -530,7 +532,7 @@ def test_what_is_not_there_cannot_be_leased(world: World, named: bool) -> None:
     )
 
 
-def test_many_zones_are_visited_in_one_transaction_and_share_one_room(world: World) -> None:
+def test_many_zones_are_processed_in_one_transaction_and_share_one_capacity(world: World) -> None:
     for number in range(30):
         world.enqueue(zone=world.zone_of(ALICE, f"zone {number}"), kind="mail")
     refs, terms = world.scan(), world.terms()
@@ -542,7 +544,7 @@ def test_many_zones_are_visited_in_one_transaction_and_share_one_room(world: Wor
     visits = world.run(body)
     assert [visit.outcome for visit in visits] == [PointerOutcome.SERVED] * 30
     assert sum(len(visit.items) for visit in visits) == 20
-    assert len(world.scan()) == 10, "what found no room stays in the line"
+    assert len(world.scan()) == 10, "what found no capacity stays in the line"
 
 
 # --- Scanning ---
@@ -635,7 +637,7 @@ def test_a_dangling_entry_that_leads_to_no_pointer_is_cleared(
     assert world.scan() == []
 
 
-def test_an_entry_in_another_part_than_its_pointer_is_cleared_and_not_visited(world: World) -> None:
+def test_an_entry_in_another_part_than_its_pointer_is_cleared_and_not_processed(world: World) -> None:
     """Scans of two parts may come into one batch: two visits of one zone would lease its items twice."""
     item_id = world.enqueue()
     location = world.zone.location
@@ -648,7 +650,7 @@ def test_an_entry_in_another_part_than_its_pointer_is_cleared_and_not_visited(wo
     assert world.scan() == [world.ref()]
 
 
-def test_a_second_entry_of_a_pointer_is_not_visited_beside_the_first_and_is_cleared_in_the_end(world: World) -> None:
+def test_a_second_entry_of_a_pointer_is_not_processed_beside_the_first_and_is_cleared_in_the_end(world: World) -> None:
     """Two visits of one zone in one batch would lease its items twice."""
     item_id = world.enqueue()
     location = world.zone.location
@@ -662,7 +664,7 @@ def test_a_second_entry_of_a_pointer_is_not_visited_beside_the_first_and_is_clea
     assert world.pointer_delay_us() == LEASE_US
 
 
-def test_a_pointer_that_a_newer_version_wrote_is_left_alone(world: World) -> None:
+def test_a_pointer_that_a_newer_version_wrote_is_kept(world: World) -> None:
     world.enqueue()
     ref, location = world.ref(), world.zone.location
     newer = bytes([FORMAT + 1])

@@ -1,4 +1,4 @@
-"""A scanner is full if it waited for room for most of the time since that was asked last."""
+"""A scanner is full if it waited for capacity for most of the time since that was asked last."""
 
 from fairlead.actors.scanning.manager_calls import Saturation
 
@@ -31,7 +31,7 @@ def test_a_wait_that_lasts_counts_as_far_as_it_has_got_each_time() -> None:
     assert not fullness.since_last(300)
 
 
-def test_a_clock_that_steps_back_makes_nobody_full() -> None:
+def test_a_clock_that_steps_back_makes_no_scanner_full() -> None:
     fullness = Saturation(1_000)
     fullness.wait(1_000)
     assert not fullness.since_last(500)

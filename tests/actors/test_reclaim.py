@@ -33,8 +33,8 @@ def watched(stage: Stage, left: OrphanedItems) -> PeriodicTask:
     member.update(report(incarnation=LIFE.encode()))
     member.send(left)
     lock = stage.host.lock()
-    freeing = Reclaimer(stage.shards, [member], lock, stage.host.has_ended)
-    watch = PeriodicTask(stage.host, "reclaim", lock, freeing.reclaim_orphans, pause_s=RECLAIM_S)
+    reclaimer = Reclaimer(stage.shards, [member], lock, stage.host.has_ended)
+    watch = PeriodicTask(stage.host, "reclaim", lock, reclaimer.reclaim_orphans, pause_s=RECLAIM_S)
     stage.do(watch.begin)
     return watch
 
@@ -54,7 +54,7 @@ def test_what_a_dead_worker_held_vests_at_once_and_so_do_its_pointers(stage: Sta
     assert len(stage.pointers()) == 2
 
 
-def test_that_it_died_with_the_item_is_counted_as_a_lapse(stage: Stage) -> None:
+def test_a_reclaimed_item_counts_a_lease_expiry(stage: Stage) -> None:
     left = leased(stage)
     reclaim(stage.shards, left)
     stage.pass_ms(1)
@@ -66,7 +66,7 @@ def test_that_it_died_with_the_item_is_counted_as_a_lapse(stage: Stage) -> None:
     )
 
 
-def test_what_was_completed_or_taken_over_meanwhile_is_left_alone(stage: Stage) -> None:
+def test_items_that_were_completed_or_leased_again_are_not_reclaimed(stage: Stage) -> None:
     left = leased(stage, 2)
     done, taken, _ = left
     stage.shard.transact(
@@ -80,12 +80,14 @@ def test_what_was_completed_or_taken_over_meanwhile_is_left_alone(stage: Stage) 
     assert vests_in_us(stage, taken.item_id) > 9 * SECOND
 
 
-def test_what_the_store_refuses_to_free_lapses_in_time(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+def test_items_whose_reclaim_the_store_refuses_vest_when_their_leases_expire(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
     left = leased(stage)
     stage.store.full = True
     with caplog.at_level(logging.WARNING):
         reclaim(stage.shards, left)
-    assert "shard main refuses; what a dead worker held there lapses in time" in caplog.text
+    assert "shard main refuses; the items that a dead worker held there vest when their leases expire" in caplog.text
     stage.store.full = False
     stage.pass_ms(LEASE_MS)
     assert len(stage.lease(["mail"])) == 1

@@ -10,7 +10,7 @@ from tests.zones.world import SECOND, World
 ANNA, BERT = b"anna\x00id", b"bert"
 
 
-def beat(world: World, consumer_id: bytes, *, kinds: tuple[str, ...] = ("mail",)) -> None:
+def heartbeat(world: World, consumer_id: bytes, *, kinds: tuple[str, ...] = ("mail",)) -> None:
     signs = SessionRecord("host", 7, list(kinds), 1, world.now_us)
     world.run(lambda tr: sessions.heartbeat(tr, consumer_id, signs))
 
@@ -28,51 +28,51 @@ def clear_dead(world: World, keys_max: int = 10) -> int:
 
 
 def test_a_consumer_is_listed_with_what_it_knows(world: World) -> None:
-    beat(world, ANNA, kinds=("index", "mail"))
+    heartbeat(world, ANNA, kinds=("index", "mail"))
     (found,) = world.run(lambda tr: sessions.listing(tr, now_us=world.now_us))
     assert (found.consumer_id, found.live) == (ANNA, True)
     assert found.record == SessionRecord("host", 7, ["index", "mail"], 1, world.now_us)
 
 
-def test_a_consumer_lives_as_long_as_it_beats(world: World) -> None:
-    beat(world, ANNA)
-    beat(world, BERT)
+def test_a_consumer_is_live_as_long_as_its_heartbeats_go_on(world: World) -> None:
+    heartbeat(world, ANNA)
+    heartbeat(world, BERT)
     world.pass_us(LIVE_US)
-    beat(world, BERT)
+    heartbeat(world, BERT)
     assert listed(world) == {ANNA: True, BERT: True}
     world.pass_us(1)
     assert listed(world) == {ANNA: False, BERT: True}
 
 
 def test_a_consumer_that_stops_in_good_order_is_off_the_list_at_once(world: World) -> None:
-    beat(world, ANNA)
-    beat(world, BERT)
+    heartbeat(world, ANNA)
+    heartbeat(world, BERT)
     world.run(lambda tr: sessions.end_session(tr, ANNA))
     assert listed(world) == {BERT: True}
 
 
 def test_the_dead_are_cleared_by_others_after_a_while_a_few_at_a_time(world: World) -> None:
     for number in range(5):
-        beat(world, bytes([number]))
+        heartbeat(world, bytes([number]))
     world.pass_us(RETENTION_US)
     assert clear_dead(world) == 0
     world.pass_us(SECOND)
-    beat(world, ANNA)
+    heartbeat(world, ANNA)
     assert clear_dead(world, keys_max=3) == 3
     assert clear_dead(world, keys_max=3) == 2
     assert listed(world) == {ANNA: True}
 
 
 def test_a_consumer_that_was_only_paused_comes_back(world: World) -> None:
-    beat(world, ANNA)
+    heartbeat(world, ANNA)
     world.pass_us(RETENTION_US + 1)
     clear_dead(world)
-    beat(world, ANNA)
+    heartbeat(world, ANNA)
     assert listed(world) == {ANNA: True}
 
 
-def test_beats_never_conflict(world: World) -> None:
-    """Each is one blind write; even one that was read before beats on."""
+def test_heartbeats_never_conflict(world: World) -> None:
+    """Each is one blind write; even one that was read before heartbeats on."""
     one, other = world.db.create_transaction(), world.db.create_transaction()
     for tr in (one, other):
         sessions.listing(tr, now_us=world.now_us)
@@ -81,8 +81,8 @@ def test_beats_never_conflict(world: World) -> None:
     other.commit().wait()
 
 
-def test_a_record_of_a_newer_format_or_of_nonsense_is_left_out_and_left_alone(world: World) -> None:
-    beat(world, ANNA)
+def test_a_record_of_a_newer_format_or_a_damaged_one_is_left_out_and_kept(world: World) -> None:
+    heartbeat(world, ANNA)
     strange = {pack_bytes(b"new"): b"\x02\x95", pack_bytes(b"bad"): b"\x01nonsense", pack_bytes(b"no"): b""}
     prefix = ROOT + pack_int(SESSION)
     for name, value in strange.items():
@@ -105,12 +105,12 @@ class Watching:
         self._sessions = Sessions()
 
     def sees(self, heartbeat_us: int) -> bool:
-        """Whether Anna's session is live, whose last beat was at `heartbeat_us`."""
+        """Whether Anna's session is live, whose last heartbeat was at `heartbeat_us`."""
         anna = ListedSession(ANNA, SessionRecord("host", 7, [], 1, heartbeat_us), live=False)
         return bool(self._sessions.live([anna], now_us=self.anna_us + self._off_us))
 
 
-def test_a_session_is_over_once_its_beat_has_stood_still_for_a_while() -> None:
+def test_a_session_ends_once_its_heartbeat_has_stood_still_for_a_while() -> None:
     watching = Watching()
     last_us = watching.anna_us
     for _ in range(6):
@@ -119,7 +119,7 @@ def test_a_session_is_over_once_its_beat_has_stood_still_for_a_while() -> None:
     assert not watching.sees(last_us)
 
 
-def test_a_beat_that_goes_on_is_a_live_session_however_far_off_its_clock() -> None:
+def test_a_session_with_heartbeats_is_live_however_far_off_its_clock() -> None:
     for off_us in (-60 * SECOND, 60 * SECOND):
         watching = Watching(off_us=off_us)
         watching.sees(watching.anna_us)
@@ -142,7 +142,7 @@ def test_one_that_was_silent_before_it_was_first_seen_is_over_at_once() -> None:
     assert not watching.sees(watching.anna_us - LIVE_US - 1)
 
 
-def test_one_that_beats_again_is_live_again() -> None:
+def test_a_session_with_a_new_heartbeat_is_live_again() -> None:
     watching = Watching()
     watching.sees(watching.anna_us)
     watching.anna_us += 10 * SECOND

@@ -10,29 +10,29 @@ from fairlead.actors.housekeeping.chore_schedule import (
 CHORE = "packing"
 
 
-def beats_in_which_it_is_done(schedule: ChoreSchedule, *, did: bool, beats: int = 45) -> list[int]:
+def heartbeats_in_which_it_is_done(schedule: ChoreSchedule, *, did: bool, heartbeats: int = 45) -> list[int]:
     done = []
-    for beat in range(beats):
-        if schedule.is_due(CHORE, beat):
-            schedule.note(CHORE, beat, did=did)
-            done.append(beat)
+    for heartbeat in range(heartbeats):
+        if schedule.is_due(CHORE, heartbeat):
+            schedule.note(CHORE, heartbeat, did=did)
+            done.append(heartbeat)
     return done
 
 
 def test_a_chore_that_finds_nothing_to_do_rests() -> None:
-    assert beats_in_which_it_is_done(ChoreSchedule(backs_off=True), did=False) == [
+    assert heartbeats_in_which_it_is_done(ChoreSchedule(backs_off=True), did=False) == [
         0,
         WATCHED_REST_HEARTBEATS,
         2 * WATCHED_REST_HEARTBEATS,
     ]
 
 
-def test_one_that_found_something_goes_on_at_the_next_beat() -> None:
-    assert beats_in_which_it_is_done(ChoreSchedule(backs_off=True), did=True) == list(range(45))
+def test_one_that_found_something_goes_on_at_the_next_heartbeat() -> None:
+    assert heartbeats_in_which_it_is_done(ChoreSchedule(backs_off=True), did=True) == list(range(45))
 
 
 def test_where_reads_cost_nothing_no_chore_rests() -> None:
-    assert beats_in_which_it_is_done(ChoreSchedule(backs_off=False), did=False) == list(range(45))
+    assert heartbeats_in_which_it_is_done(ChoreSchedule(backs_off=False), did=False) == list(range(45))
 
 
 def test_one_that_broke_off_is_due_again_and_its_turn_is_not_over() -> None:

@@ -55,7 +55,7 @@ def test_a_stretch_reads_only_the_parts_in_which_it_lies() -> None:
     assert list(NO_PARTITION.parts) == []
 
 
-def test_one_that_knows_more_kinds_than_the_others_divides_with_nobody() -> None:
+def test_a_consumer_that_knows_more_kinds_than_the_others_divides_with_none() -> None:
     """During an upgrade: the old ones leave a part to it, and it looks at everything for what only it knows."""
     old, older, new = ids(3)
     found = divide({old: ["mail"], older: ["mail"], new: ["fax", "mail"]}, 3)
@@ -75,7 +75,7 @@ def test_two_fleets_that_know_different_kinds_divide_each_by_itself() -> None:
 
 
 @pytest.mark.parametrize("seed", range(50))
-def test_whoever_knows_what_each_kind_at_each_place_is_looked_at_by_one_that_knows_it(seed: int) -> None:
+def test_each_kind_at_each_position_has_an_owner_that_knows_it(seed: int) -> None:
     """The heart of it: what nobody scans who could run it would wait for ever."""
     random, names = Random(seed), ["mail", "fax", "index", "charge"]
     kinds = {each: random.sample(names, random.randint(0, 4)) for each in ids(random.randint(1, 8))}

@@ -18,11 +18,11 @@ def answered(**fields: object) -> Member:
     return member
 
 
-def test_a_worker_that_nobody_heard_of_has_no_room() -> None:
+def test_a_worker_without_a_report_has_no_capacity() -> None:
     assert Member().capacity == 0
 
 
-def test_its_room_is_what_it_wants_less_what_it_has_and_what_is_on_its_way() -> None:
+def test_its_capacity_is_what_it_wants_less_what_it_has_and_what_is_on_its_way() -> None:
     member = answered(in_flight_limit=10, held=3)
     assert member.capacity == 7
     member.send([item_ref(1), item_ref(2)])
@@ -37,18 +37,18 @@ def test_what_arrived_is_in_its_report_and_no_longer_on_its_way() -> None:
     assert member.capacity == 8
 
 
-def test_one_that_wants_less_than_it_has_has_no_room() -> None:
+def test_one_that_wants_less_than_it_has_has_no_capacity() -> None:
     assert answered(in_flight_limit=3, held=5).capacity == 0
 
 
-def test_one_that_died_has_no_room_until_it_answers_again() -> None:
+def test_one_that_died_has_no_capacity_until_it_answers_again() -> None:
     member = answered(in_flight_limit=10, held=4)
     refs = [item_ref(1)]
     member.send(refs)
     member.arrive(refs, None)
     assert member.capacity == 0
     member.update(report(in_flight_limit=10, incarnation=b"second life"))
-    assert member.capacity == 10, "what the first life held is forgotten: it will lapse"
+    assert member.capacity == 10, "what the first life held is forgotten: it will expiry"
 
 
 def test_of_two_reports_that_overtook_each_other_the_newer_counts() -> None:
@@ -65,7 +65,7 @@ def test_of_two_reports_between_which_nothing_left_the_fuller_is_the_newer() -> 
     assert capacity_for_kinds([member], {"mail": 3}, 99) == {"mail": 1}
 
 
-def test_a_report_of_another_life_counts_whatever_it_says() -> None:
+def test_a_report_of_another_incarnation_replaces_the_last() -> None:
     member = answered(in_flight_limit=10, held=5, progress=700)
     member.update(report(in_flight_limit=10, held=0, progress=0, incarnation=b"second life"))
     assert member.capacity == 10
@@ -74,7 +74,7 @@ def test_a_report_of_another_life_counts_whatever_it_says() -> None:
 # --- Limits of kinds ---
 
 
-def test_a_kind_without_a_limit_has_room_without_end() -> None:
+def test_a_kind_without_a_limit_has_capacity_without_end() -> None:
     assert capacity_for_kinds([answered()], {"mail": None}, 99) == {"mail": 99}
 
 
@@ -84,11 +84,11 @@ def test_a_limit_counts_what_all_workers_hold_and_what_is_on_its_way() -> None:
     assert capacity_for_kinds([one, other], {"mail": 5}, 99) == {"mail": 1}
 
 
-def test_a_limit_that_was_overstepped_leaves_no_room() -> None:
+def test_a_limit_that_was_overstepped_leaves_no_capacity() -> None:
     assert capacity_for_kinds([answered(kinds={"mail": 9})], {"mail": 5}, 99) == {"mail": 0}
 
 
-def test_a_kind_with_a_limit_has_no_room_while_a_worker_is_unheard_of() -> None:
+def test_a_kind_with_a_limit_has_no_capacity_while_a_worker_has_not_reported() -> None:
     """A manager that was just restarted does not know what its workers run."""
     assert capacity_for_kinds([answered(), Member()], {"mail": 5, "index": None}, 99) == {"mail": 0, "index": 99}
 
@@ -149,7 +149,7 @@ def test_so_does_one_that_is_back_before_its_end_was_seen() -> None:
     assert member.take_orphans({b"second": True}) == [[item_ref(2)]]
 
 
-def test_what_a_former_life_had_is_forgotten_if_its_end_cannot_be_seen() -> None:
+def test_items_of_an_earlier_incarnation_are_forgotten_if_its_end_cannot_be_seen() -> None:
     """It may be on another machine; then its leases decide."""
     member = Member()
     taking(member, [item_ref(1)])
@@ -159,7 +159,7 @@ def test_what_a_former_life_had_is_forgotten_if_its_end_cannot_be_seen() -> None
     assert member.incarnations == [b"second"]
 
 
-def test_what_a_life_had_is_kept_that_ended_while_others_were_looked_at() -> None:
+def test_items_of_an_incarnation_that_ends_during_the_check_are_kept() -> None:
     """It was not seen whether that one has: the next look will tell."""
     member = Member()
     taking(member, [item_ref(1)])
@@ -175,7 +175,7 @@ def test_of_what_a_worker_was_sent_as_much_is_remembered_as_it_can_hold() -> Non
     assert member.take_orphans({b"first": True}) == [[item_ref(number) for number in range(SENT_MAX, 2 * SENT_MAX)]]
 
 
-# --- The crew ---
+# --- The pool ---
 
 
 @pytest.fixture
@@ -183,114 +183,114 @@ def stage() -> Stage:
     return Stage()
 
 
-def crew_of(stage: Stage, count: int) -> tuple[WorkerPool, list[Played]]:
-    """Return a crew whose workers the test plays, each with room for ten once it has been heard of."""
+def pool_of(stage: Stage, count: int) -> tuple[WorkerPool, list[Played]]:
+    """Return a pool whose workers the test plays, each with capacity for ten once it has been heard of."""
     workers = [Played(stage.host) for _ in range(count)]
     lock = stage.host.lock()
     return WorkerPool(workers, lock, stage.host.condition(lock), limits={}), workers
 
 
-def test_what_is_dealt_to_a_worker_is_on_its_way_until_it_answers(stage: Stage) -> None:
-    crew, [worker] = crew_of(stage, 1)
-    crew.members[0].update(report(in_flight_limit=10))
+def test_what_is_assigned_to_a_worker_is_on_its_way_until_it_answers(stage: Stage) -> None:
+    pool, [worker] = pool_of(stage, 1)
+    pool.members[0].update(report(in_flight_limit=10))
     refs = [item_ref(1), item_ref(2)]
-    assignments, _ = crew.assign(refs)
-    assert (crew.on_the_way, crew.capacity) == (2, 8)
-    crew.place(assignments)
+    assignments, _ = pool.assign(refs)
+    assert (pool.on_the_way, pool.capacity) == (2, 8)
+    pool.place(assignments)
     [call] = worker.taken()
     assert (call.method, call.args) == ("place", (refs, b"first life"))
     call.answer(report(in_flight_limit=10, held=2))
     stage.pass_ms(1)
-    assert (crew.on_the_way, crew.capacity) == (0, 8)
+    assert (pool.on_the_way, pool.capacity) == (0, 8)
 
 
-def test_a_worker_that_is_dealt_nothing_is_not_called_and_leaves_nothing_behind(stage: Stage) -> None:
-    crew, workers = crew_of(stage, 2)
-    for member in crew.members:
+def test_a_worker_that_is_assigned_nothing_is_not_called_and_leaves_nothing_behind(stage: Stage) -> None:
+    pool, workers = pool_of(stage, 2)
+    for member in pool.members:
         member.update(report(in_flight_limit=10))
-    crew.place(crew.assign([item_ref(1)])[0])
+    pool.place(pool.assign([item_ref(1)])[0])
     assert [len(worker.taken()) for worker in workers] == [1, 0]
-    assert [member.incarnations for member in crew.members] == [[b"first life"], []]
+    assert [member.incarnations for member in pool.members] == [[b"first life"], []]
 
 
-def test_nothing_is_dealt_while_nobody_is_known_to_live(stage: Stage) -> None:
-    crew, _ = crew_of(stage, 2)
-    assert crew.assign([item_ref(1)]) == ([], [item_ref(1)])
-    assert crew.on_the_way == 0
+def test_nothing_is_assigned_while_no_worker_is_known_to_live(stage: Stage) -> None:
+    pool, _ = pool_of(stage, 2)
+    assert pool.assign([item_ref(1)]) == ([], [item_ref(1)])
+    assert pool.on_the_way == 0
 
 
 def test_a_worker_is_asked_one_question_at_a_time(stage: Stage) -> None:
-    crew, [worker] = crew_of(stage, 1)
-    crew.ask_the_dead()
-    crew.ask_the_dead()
+    pool, [worker] = pool_of(stage, 1)
+    pool.ask_the_dead()
+    pool.ask_the_dead()
     [call] = worker.taken()
     assert (call.method, call.args) == ("await_progress", (-1,))
     call.answer(report(progress=7))
     stage.pass_ms(1)
-    crew.ask_the_dead()
+    pool.ask_the_dead()
     assert worker.taken() == [], "it lives"
-    crew.ask_the_living()
+    pool.ask_the_living()
     assert [call.args for call in worker.taken()] == [(7,)]
 
 
 # --- The isolated worker ---
 
 
-def isolating_crew(stage: Stage) -> tuple[WorkerPool, Played, Played]:
-    """Return a crew with a worker, which lives, and an isolated one, which nobody has heard of."""
+def isolating_pool(stage: Stage) -> tuple[WorkerPool, Played, Played]:
+    """Return a pool with a worker, which lives, and an isolated one, which nobody has heard of."""
     worker, isolated = Played(stage.host), Played(stage.host)
     lock = stage.host.lock()
-    crew = WorkerPool([worker], lock, stage.host.condition(lock), limits={}, isolated=isolated)
-    crew.members[0].update(report(in_flight_limit=10))
-    return crew, worker, isolated
+    pool = WorkerPool([worker], lock, stage.host.condition(lock), limits={}, isolated=isolated)
+    pool.members[0].update(report(in_flight_limit=10))
+    return pool, worker, isolated
 
 
-def test_what_must_run_alone_goes_to_the_isolated_worker_and_all_else_to_others(stage: Stage) -> None:
-    crew, worker, isolated = isolating_crew(stage)
-    crew.members[1].update(report(in_flight_limit=1, incarnation=b"isolated life"))
-    suspect, others = item_ref(2, isolated=True), [item_ref(1), item_ref(3)]
-    assignments, unassigned = crew.assign([others[0], suspect, others[1]])
-    crew.place(assignments)
+def test_poison_candidates_go_to_the_isolated_worker_and_all_other_items_to_others(stage: Stage) -> None:
+    pool, worker, isolated = isolating_pool(stage)
+    pool.members[1].update(report(in_flight_limit=1, incarnation=b"isolated life"))
+    poison_candidate, others = item_ref(2, isolated=True), [item_ref(1), item_ref(3)]
+    assignments, unassigned = pool.assign([others[0], poison_candidate, others[1]])
+    pool.place(assignments)
     assert [call.args for call in worker.taken()] == [(others, b"first life")]
-    assert [call.args for call in isolated.taken()] == [([suspect], b"isolated life")]
+    assert [call.args for call in isolated.taken()] == [([poison_candidate], b"isolated life")]
     assert unassigned == []
 
 
-def test_what_must_run_alone_is_nobody_elses_if_the_isolated_worker_has_died(stage: Stage) -> None:
-    crew, _, _ = isolating_crew(stage)
-    suspect, other = item_ref(2, isolated=True), item_ref(1)
-    assignments, unassigned = crew.assign([other, suspect])
+def test_poison_candidates_go_to_no_other_worker_if_the_isolated_one_has_died(stage: Stage) -> None:
+    pool, _, _ = isolating_pool(stage)
+    poison_candidate, other = item_ref(2, isolated=True), item_ref(1)
+    assignments, unassigned = pool.assign([other, poison_candidate])
     assert [assignment.refs for assignment in assignments] == [[other]]
-    assert unassigned == [suspect]
+    assert unassigned == [poison_candidate]
 
 
-def test_what_an_isolated_worker_can_take_is_one_item_and_no_room_for_others(stage: Stage) -> None:
-    crew, _, _ = isolating_crew(stage)
-    assert crew.poison_candidate_capacity == 0, "nobody knows whether it lives"
-    crew.members[1].update(report(in_flight_limit=1))
-    assert (crew.poison_candidate_capacity, crew.capacity, crew.in_flight_limit) == (1, 10, 10)
-    crew.assign([item_ref(1, isolated=True)])
-    assert (crew.poison_candidate_capacity, crew.capacity) == (0, 10)
+def test_what_an_isolated_worker_can_take_is_one_item_and_no_capacity_for_others(stage: Stage) -> None:
+    pool, _, _ = isolating_pool(stage)
+    assert pool.poison_candidate_capacity == 0, "nobody knows whether it lives"
+    pool.members[1].update(report(in_flight_limit=1))
+    assert (pool.poison_candidate_capacity, pool.capacity, pool.in_flight_limit) == (1, 10, 10)
+    pool.assign([item_ref(1, isolated=True)])
+    assert (pool.poison_candidate_capacity, pool.capacity) == (0, 10)
 
 
 def test_an_isolated_worker_that_is_not_there_is_asked_once_and_again_if_there_is_use_for_it(stage: Stage) -> None:
     """It may hold something of this manager's former life; and most consumers never start one."""
-    crew, _, isolated = isolating_crew(stage)
-    crew.ask_the_dead()
+    pool, _, isolated = isolating_pool(stage)
+    pool.ask_the_dead()
     [call] = isolated.taken()
     call.answer(error=ActorDied())
     stage.pass_ms(1)
-    crew.ask_the_dead()
+    pool.ask_the_dead()
     assert isolated.taken() == []
-    crew.met_poison_candidates = True
-    crew.ask_the_dead()
+    pool.met_poison_candidates = True
+    pool.ask_the_dead()
     assert [call.method for call in isolated.taken()] == ["await_progress"]
 
 
 # --- Dealing ---
 
 
-def test_items_go_where_there_is_most_room() -> None:
+def test_items_go_where_there_is_most_capacity() -> None:
     assignments = assign([item_ref(number) for number in range(6)], [5, 3])
     assert [len(assignment) for assignment in assignments] == [4, 2]
 
@@ -305,22 +305,22 @@ def test_items_of_a_queue_stay_together() -> None:
     assert assign(refs, [5, 5]) == [refs[:3], refs[3:]]
 
 
-def test_nothing_goes_to_a_worker_without_room_while_another_has_some() -> None:
+def test_nothing_goes_to_a_worker_without_capacity_while_another_has_some() -> None:
     assert [len(assignment) for assignment in assign([item_ref(1), item_ref(2)], [0, 2])] == [0, 2]
 
 
-def test_what_was_leased_for_a_worker_that_died_meanwhile_goes_to_one_that_lives() -> None:
-    """It may have to wait there a little; sent to the dead one it would have to lapse."""
+def test_items_leased_for_a_worker_that_died_go_to_one_that_lives() -> None:
+    """It may have to wait there a little; sent to the dead one it would have to expiry."""
     assignments = assign([item_ref(number) for number in range(4)], [None, 1])
     assert [len(assignment) for assignment in assignments] == [0, 4]
 
 
-def test_if_all_died_meanwhile_nobody_gets_anything() -> None:
-    """Before, they were sent all the same, to whichever life would be there; if none was in time, they had to lapse."""
+def test_if_all_workers_died_none_gets_anything() -> None:
+    """Before, they were sent all the same, to any incarnation; if none came in time, their leases expired."""
     assert assign([item_ref(1), item_ref(2)], [None, None]) == [[], []]
 
 
-def test_a_worker_whose_life_is_seen_to_have_ended_is_given_nothing_until_it_answers_again() -> None:
+def test_a_worker_whose_incarnation_has_ended_gets_nothing_until_it_answers_again() -> None:
     """Before, what had just been freed went to the dead worker, or was lost on the way to its next life."""
     member = Member()
     member.update(report(incarnation=b"first", in_flight_limit=10))
@@ -332,7 +332,7 @@ def test_a_worker_whose_life_is_seen_to_have_ended_is_given_nothing_until_it_ans
     assert member.capacity == 10
 
 
-def test_a_worker_that_has_a_new_life_already_keeps_its_room_when_its_last_one_is_seen_to_have_ended() -> None:
+def test_a_worker_with_a_new_incarnation_keeps_its_capacity_when_the_last_one_is_seen_to_have_ended() -> None:
     member = Member()
     member.update(report(incarnation=b"first", in_flight_limit=10))
     member.update(report(incarnation=b"second", in_flight_limit=10))

@@ -83,7 +83,7 @@ class Selecting:
 # --- Its own ---
 
 
-def test_one_that_is_alone_takes_everything_in_order(stage: Stage) -> None:
+def test_the_only_consumer_takes_everything_in_order(stage: Stage) -> None:
     ids = active(stage, 40)
     assert Selecting(stage, ALONE.partition).ids() == ids
 

@@ -47,20 +47,20 @@ def test_while_a_tenant_has_its_turn_its_other_zones_wait_and_another_tenants_do
     assert not later.single_tenant
 
 
-def test_a_tenant_that_is_alone_takes_its_turns_side_by_side() -> None:
+def test_a_single_tenant_has_several_calls_at_once() -> None:
     turns = TenantTurns()
     turns.begin(zones("a", 4))
     later = plan(turns, zones("a", 8)[4:])
     assert later == HandoverPlan([zones("a", 8)[4:]], single_tenant=True, waiting_parts=frozenset())
 
 
-def test_a_tenant_is_not_alone_while_another_is_served() -> None:
+def test_a_tenant_competes_while_another_is_served() -> None:
     turns = TenantTurns()
     turns.begin([*zones("a", 1), *zones("b", 1)])
     assert plan(turns, zones("a", 8)[1:]).calls == []
 
 
-def test_a_call_that_ends_during_the_scan_leaves_nobody_alone() -> None:
+def test_a_call_that_ends_during_the_scan_still_competes() -> None:
     """The other tenant's only pointer was in that call, so this scan did not find it. Seen as 300 of 2,000 starts."""
     turns = TenantTurns()
     served = [*zones("a", 1), *zones("b", 1)]
@@ -71,7 +71,7 @@ def test_a_call_that_ends_during_the_scan_leaves_nobody_alone() -> None:
 
 
 def test_a_tenant_that_had_its_turn_comes_behind_those_that_wait_since_before_it() -> None:
-    """With room for one item a call, a tenant with many old zones would come first until all had been visited."""
+    """With capacity for one item a call, a tenant with many old zones would come first until all had been visited."""
     turns = TenantTurns()
     refs = [*zones("a", 3), pointer("b", vesting_us=200)]
     first = plan(turns, refs).calls[0]
@@ -91,7 +91,7 @@ def test_a_tenant_whose_turn_did_not_come_keeps_its_place() -> None:
 
 
 def test_a_pointer_that_keeps_its_place_goes_on_with_its_tenants_turn() -> None:
-    """A heavy tenant, where there is room for one item at a time."""
+    """A heavy tenant, where there is capacity for one item at a time."""
     turns = TenantTurns()
     refs = [*zones("a", 3), pointer("b", vesting_us=200)]
     plan(turns, refs)
@@ -119,7 +119,7 @@ def test_no_more_turns_are_remembered_than_a_bound() -> None:
     assert len(turns._last) == REMEMBERED_MAX
 
 
-def test_room_is_divided_among_tenants_and_not_among_their_zones() -> None:
+def test_capacity_is_divided_among_tenants_and_not_among_their_zones() -> None:
     """Before, a tenant with twenty zones had twenty shares: another had 200 of 2,000 starts beside it."""
     refs = interleaved_by_tenant([*zones("a", 20), pointer("b")])
     chosen = BatchSizer(dequeue_max=64).choose("main", refs, single_tenant=False, capacity=8, in_flight_limit=8)
@@ -127,20 +127,20 @@ def test_room_is_divided_among_tenants_and_not_among_their_zones() -> None:
     assert (users(chosen.refs).count("a"), users(chosen.refs).count("b")) == (4, 1)
 
 
-def test_with_room_for_one_item_one_zone_of_the_first_tenant_is_visited() -> None:
+def test_with_capacity_for_one_item_one_zone_of_the_first_tenant_is_processed() -> None:
     refs = interleaved_by_tenant([*zones("a", 20), pointer("b", vesting_us=50)])
     chosen = BatchSizer(dequeue_max=64).choose("main", refs, single_tenant=False, capacity=1, in_flight_limit=8)
     assert users(chosen.refs) == ["b"]
 
 
-def test_a_tenant_alone_in_its_call_takes_one_portion_if_others_compete() -> None:
+def test_a_single_tenant_in_a_call_takes_one_share_if_others_compete() -> None:
     chosen = BatchSizer(dequeue_max=64).choose(
         "main", zones("a", 100), single_tenant=False, capacity=500, in_flight_limit=500
     )
     assert len(chosen.refs) == chosen.batch_size.items_max == 64
 
 
-def test_a_tenant_that_is_alone_has_a_portion_for_each_zone() -> None:
+def test_a_single_tenant_has_a_share_for_each_zone() -> None:
     chosen = BatchSizer(dequeue_max=64).choose(
         "main", zones("a", 100), single_tenant=True, capacity=500, in_flight_limit=500
     )

@@ -30,7 +30,7 @@ def weigh(world: World, user: str, weight: float) -> None:
 
 
 def shares(world: World, batches: int, *, capacity: int, pointers: int = 1_000, dequeue_max: int = 64) -> Counter[str]:
-    """Serve the oldest pointers again and again, as a manager with room for so many; count whose items it takes."""
+    """Serve the oldest pointers again and again, as a manager with capacity for so many; count whose items it takes."""
     taken: Counter[str] = Counter()
     for _ in range(batches):
         world.pass_us(1_000)
@@ -62,9 +62,7 @@ def test_a_lighter_tenant_takes_less_and_fractions_add_up(world: World) -> None:
 
 
 @pytest.mark.parametrize("weight", [2, 5])
-def test_where_there_is_room_for_one_item_at_a_time_a_heavier_tenant_keeps_its_place(
-    world: World, weight: float
-) -> None:
+def test_with_capacity_for_one_item_at_a_time_a_heavier_tenant_keeps_its_place(world: World, weight: float) -> None:
     """Long items: a worker has a free slot now and then, and there is nothing to divide."""
     flood(world, "a", "b", "c", items=100)
     weigh(world, "a", weight)
@@ -72,7 +70,7 @@ def test_where_there_is_room_for_one_item_at_a_time_a_heavier_tenant_keeps_its_p
     assert taken == {"a": 10 * weight, "b": 10, "c": 10}
 
 
-def test_where_there_is_room_for_one_item_at_a_time_a_lighter_tenant_passes_its_turn_on(world: World) -> None:
+def test_with_capacity_for_one_item_at_a_time_a_lighter_tenant_passes_its_turn_on(world: World) -> None:
     flood(world, "a", "b", items=100)
     weigh(world, "a", 0.5)
     taken = shares(world, 61, capacity=1)
@@ -80,28 +78,28 @@ def test_where_there_is_room_for_one_item_at_a_time_a_lighter_tenant_passes_its_
     assert taken["a"] > 10
 
 
-def test_a_heavy_tenant_alone_takes_what_there_is(world: World) -> None:
+def test_a_single_heavy_tenant_takes_all_capacity(world: World) -> None:
     flood(world, "a", items=100)
     weigh(world, "a", 100)
     assert shares(world, 2, capacity=50) == {"a": 100}
 
 
-def test_nobody_is_left_with_nothing_however_heavy_another_is(world: World) -> None:
+def test_every_tenant_gets_an_item_however_heavy_another_is(world: World) -> None:
     flood(world, *"abcdefgh", items=200)
     weigh(world, "a", 100)
     taken = shares(world, 40, capacity=8)
     assert all(taken[user] >= 1 for user in "abcdefgh")
 
 
-def test_a_weight_takes_no_room_from_the_others_of_its_batch(world: World) -> None:
-    """Who finds the room used up would be put off as if its kind were at its limit."""
+def test_a_weight_takes_no_capacity_from_the_others_of_its_batch(world: World) -> None:
+    """Who finds the capacity used up would be put off as if its kind were at its limit."""
     flood(world, *"abcdefgh")
     weigh(world, "a", 5)
     shares(world, 1, capacity=8)
     assert len(world.scan()) == 8
 
 
-def test_a_tenant_whose_queue_is_empty_leaves_no_credit_behind(world: World) -> None:
+def test_a_tenant_whose_queue_is_empty_leaves_no_deficit_behind(world: World) -> None:
     flood(world, "a", items=1)
     flood(world, "b")
     weigh(world, "a", 5)
@@ -133,7 +131,7 @@ def test_each_zone_of_a_tenant_takes_an_item_however_many_there_are(world: World
     assert taken == {"a": 40, "b": 16}
 
 
-def test_a_tenant_that_is_alone_need_not_divide_its_turn(world: World) -> None:
+def test_a_single_tenant_does_not_divide_its_quantum(world: World) -> None:
     flood_zones(world, "a", 8)
     assert shares(world, 1, capacity=1_000, dequeue_max=16) == {"a": 8 * 16}
 

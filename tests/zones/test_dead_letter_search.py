@@ -1,4 +1,4 @@
-"""Buried items are found by what they are and why they failed, and many are revived or discarded at once."""
+"""Buried items are found by what they are and why they failed, and many are retried or discarded at once."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from fairlead.zones.queue.dead_letter_search import DeadLetterFilter, DeadLetter
 from fairlead.zones.queue.queue_zone import QueueZone
 from fairlead.zones.records import OwnerRecord, encode
 from tests.zones.colliding import collides
-from tests.zones.test_buried import bury_item
+from tests.zones.test_dead_letters import dead_letter_item
 from tests.zones.world import ALICE, BOB, SECOND, World
 
 
-def bury(world: World, kind: str = "mail", error: str = "ValueError: no", *, zone: QueueZone | None = None) -> bytes:
+def dead_letter(
+    world: World, kind: str = "mail", error: str = "ValueError: no", *, zone: QueueZone | None = None
+) -> bytes:
     item_id = world.enqueue(kind, zone=zone)
-    bury_item(world, item_id, zone=zone, error=error)
+    dead_letter_item(world, item_id, zone=zone, error=error)
     world.pass_us(SECOND)
     return item_id
 
@@ -30,11 +32,11 @@ def found(world: World, criteria: DeadLetterFilter) -> list[bytes]:
     return [item.id for item in search(world, criteria).items]
 
 
-def test_buried_items_are_found_by_kind_tenant_zone_error_and_time(world: World) -> None:
-    mail = bury(world)
-    index = bury(world, "index", "TimeoutError: after 30 s")
-    bobs = bury(world, zone=world.zone_of(BOB))
-    other = bury(world, zone=world.zone_of(ALICE, "other"))
+def test_dead_letters_are_found_by_kind_tenant_zone_error_and_time(world: World) -> None:
+    mail = dead_letter(world)
+    index = dead_letter(world, "index", "TimeoutError: after 30 s")
+    bobs = dead_letter(world, zone=world.zone_of(BOB))
+    other = dead_letter(world, zone=world.zone_of(ALICE, "other"))
     assert found(world, DeadLetterFilter()) == [mail, index, bobs, other]
     assert found(world, DeadLetterFilter(kind="index")) == [index]
     assert found(world, DeadLetterFilter(tenant=BOB)) == [bobs]
@@ -46,8 +48,8 @@ def test_buried_items_are_found_by_kind_tenant_zone_error_and_time(world: World)
 
 @pytest.mark.parametrize("latest_first", [False, True])
 def test_a_search_goes_on_where_it_stopped_whichever_bound_stopped_it(world: World, latest_first: bool) -> None:
-    buried_ids = [bury(world, "mail" if number % 3 else "index") for number in range(9)]
-    wanted = [each for number, each in enumerate(buried_ids) if number % 3]
+    dead_lettered_ids = [dead_letter(world, "mail" if number % 3 else "index") for number in range(9)]
+    wanted = [each for number, each in enumerate(dead_lettered_ids) if number % 3]
     met: list[bytes] = []
     looked = 0
     next_key: bytes | None = None
@@ -69,44 +71,44 @@ def test_a_search_goes_on_where_it_stopped_whichever_bound_stopped_it(world: Wor
     assert looked == 9
 
 
-def test_many_are_revived_at_once_and_run(world: World) -> None:
-    ids = {bury(world), bury(world), bury(world, zone=world.zone_of(BOB))}
+def test_many_are_retried_at_once_and_run(world: World) -> None:
+    ids = {dead_letter(world), dead_letter(world), dead_letter(world, zone=world.zone_of(BOB))}
     items = search(world, DeadLetterFilter()).items
-    revived = world.run(lambda tr: dead_letter_search.retry_dead_letters(tr, world.layout, items, now_us=world.now_us))
-    assert {item.id for item in revived} == ids
+    retried = world.run(lambda tr: dead_letter_search.retry_dead_letters(tr, world.layout, items, now_us=world.now_us))
+    assert {item.id for item in retried} == ids
     assert {item.id for visit in world.process() for item in visit.items} == ids
     assert found(world, DeadLetterFilter()) == []
 
 
 def test_many_are_discarded_at_once(world: World) -> None:
-    bury(world)
-    kept = bury(world, "index")
+    dead_letter(world)
+    kept = dead_letter(world, "index")
     items = search(world, DeadLetterFilter(kind="mail")).items
     world.run(lambda tr: dead_letter_search.discard_all(tr, world.layout, items))
     assert found(world, DeadLetterFilter()) == [kept]
     assert world.count() == {}
 
 
-def test_what_is_not_buried_any_more_or_was_buried_anew_is_left_out(world: World) -> None:
-    _, anew, there = bury(world), bury(world), bury(world)
+def test_items_that_are_no_longer_dead_letters_or_failed_anew_are_left_out(world: World) -> None:
+    _, anew, there = dead_letter(world), dead_letter(world), dead_letter(world)
     items = search(world, DeadLetterFilter()).items
     world.run(lambda tr: dead_letter_search.retry_dead_letters(tr, world.layout, items[:2], now_us=world.now_us))
-    bury_item(world, anew)
+    dead_letter_item(world, anew)
     done = world.run(lambda tr: dead_letter_search.discard_all(tr, world.layout, items))
     assert [item.id for item in done] == [there]
 
 
-def test_items_of_a_tenant_that_has_moved_are_left_out_and_hold_up_nobody(world: World) -> None:
-    bury(world)
-    bobs = bury(world, zone=world.zone_of(BOB))
+def test_items_of_a_tenant_that_has_moved_are_left_out_and_block_no_other(world: World) -> None:
+    dead_letter(world)
+    bobs = dead_letter(world, zone=world.zone_of(BOB))
     items = search(world, DeadLetterFilter()).items
     world.set(world.zone.location.keys.tenant.owner, encode(OwnerRecord(1, b"another shard...")))
     done = world.run(lambda tr: dead_letter_search.retry_dead_letters(tr, world.layout, items, now_us=world.now_us))
     assert [item.id for item in done] == [bobs]
 
 
-def test_of_two_that_empty_one_grave_one_finds_it_empty(world: World) -> None:
-    bury(world)
+def test_of_two_that_retry_one_dead_letter_one_finds_none(world: World) -> None:
+    dead_letter(world)
     items = search(world, DeadLetterFilter()).items
     assert collides(
         world.db,

@@ -24,7 +24,7 @@ def found(
     return batch_sizer.size_batch("main", pointers, capacity=capacity, in_flight_limit=in_flight_limit)
 
 
-def test_at_first_all_zones_share_the_room(batch_sizer: BatchSizer) -> None:
+def test_at_first_all_zones_share_the_capacity(batch_sizer: BatchSizer) -> None:
     assert batch_sizer.size_batch("main", 128, capacity=512, in_flight_limit=MANY) == (128, 4)
 
 
@@ -43,20 +43,20 @@ def deep(batch_sizer: BatchSizer) -> BatchSizer:
     return batch_sizer
 
 
-def test_once_they_have_less_all_are_visited_again(batch_sizer: BatchSizer) -> None:
+def test_once_they_have_fewer_items_all_are_processed_again(batch_sizer: BatchSizer) -> None:
     assert found(deep(batch_sizer), 3) == (128, 4)
 
 
-def test_little_room_goes_to_few_zones_that_can_use_it_up(batch_sizer: BatchSizer) -> None:
+def test_little_capacity_goes_to_few_zones_that_can_use_it_up(batch_sizer: BatchSizer) -> None:
     found(batch_sizer, 3)
     assert batch_sizer.size_batch("main", 128, capacity=300, in_flight_limit=MANY) == (100, 3)
 
 
-def test_zones_with_few_items_are_all_visited(batch_sizer: BatchSizer) -> None:
+def test_zones_with_few_items_are_all_processed(batch_sizer: BatchSizer) -> None:
     assert found(batch_sizer, 2) == (128, 4)
 
 
-def test_where_items_are_long_a_portion_stays_one_item_so_that_nobody_waits_for_anothers(
+def test_of_long_items_a_share_stays_one_so_that_no_tenant_waits_for_another(
     batch_sizer: BatchSizer,
 ) -> None:
     assert found(batch_sizer, 100, pointers=51, capacity=72, in_flight_limit=72) == (51, 1)
@@ -66,11 +66,11 @@ def test_no_portion_is_larger_than_a_tenant_may_take(batch_sizer: BatchSizer) ->
     assert found(BatchSizer(dequeue_max=2), 100) == (128, 2)
 
 
-def test_few_zones_give_as_much_as_there_is_room_for_up_to_their_turn(batch_sizer: BatchSizer) -> None:
+def test_few_zones_give_as_much_as_there_is_capacity_for_up_to_their_turn(batch_sizer: BatchSizer) -> None:
     assert found(batch_sizer, 100, pointers=3) == (3, 64)
 
 
-def test_with_less_room_than_a_portion_one_zone_is_visited(batch_sizer: BatchSizer) -> None:
+def test_with_less_capacity_than_a_share_one_zone_is_processed(batch_sizer: BatchSizer) -> None:
     deep(batch_sizer)
     assert batch_sizer.size_batch("main", 128, capacity=5, in_flight_limit=MANY) == (1, 5)
 
@@ -86,6 +86,6 @@ def test_a_call_that_had_no_zone_to_itself_says_nothing_of_them(batch_sizer: Bat
     assert batch_sizer.size_batch("main", 128, capacity=512, in_flight_limit=MANY) == (32, 16)
 
 
-def test_no_room_or_no_pointers_make_no_portions(batch_sizer: BatchSizer) -> None:
+def test_no_capacity_or_no_pointers_make_no_portions(batch_sizer: BatchSizer) -> None:
     assert batch_sizer.size_batch("main", 0, capacity=10, in_flight_limit=10) == (0, 10)
     assert batch_sizer.size_batch("main", 10, capacity=0, in_flight_limit=10) == (0, 0)
