@@ -262,6 +262,7 @@ class _Draft:
     def walk(self, quantum: int) -> bool:
         """Consider the entries in order; say whether it stopped in front of one because it had enough."""
         entries, capacity, kinds = self._entries, self._capacity, self._kinds
+        records, available, paused = entries.records, capacity.kinds, capacity.paused
         for number, (entry, kind) in enumerate(entries.vested):
             if self.taken >= quantum or self._items_left <= 0:
                 return True
@@ -270,11 +271,10 @@ class _Draft:
                 if not entries.has_gap:
                     self._best_skipped = Admission.PAUSED
             used = kinds.get(kind, 0)
-            admission = capacity.admission(kind, used)
-            if admission is not Admission.RUNS:
-                self._skip_kind(kind, admission)
+            if available.get(kind, 0) <= used or kind in paused:
+                self._skip_kind(kind, capacity.admission(kind, used))
                 continue
-            record = entries.records.get(entry.id)
+            record = records.get(entry.id)
             if record is None:
                 self.unread.append(entry.id)
             elif self._can_take(record, entry, kind):
