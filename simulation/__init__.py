@@ -1,36 +1,36 @@
 """The deterministic world in which the same code is tested (FoundationDB section 3).
 
-One thread, greenlets for tasks, virtual time, and a seed for every choice: the scanner, manager, worker, coordinator,
-housekeeping, zones and handlers of the product run here unmodified, on what they get as arguments anyway: a clock, a
-host, a random generator and a database.
+It has one thread, greenlets for tasks, virtual time, and a seed for every choice. The scanner, manager, worker,
+coordinator, housekeeping, zones and handlers of the product run here unmodified. They get a clock, a host, a random
+generator and a database as arguments, as they do in production.
 
 Read in this order:
-    world         virtual time, whose turn it is, and the event log (`event_log`)
-    host          one life of an actor: locks, conditions, tasks, and a clock that is wrong
-    actor         nodes, and actors that are killed and live again
-    network       calls between actors: late, or lost
-    store         a shard: the memory engine, whose commits take time and go wrong
-    database      a shard as an actor opens it: reads that take their time
+    world         virtual time, tasks and their turns, and the event log (`event_log`)
+    host          one incarnation of an actor: locks, conditions, tasks, and a clock with skew
+    actor         nodes, and actors that are killed and restarted
+    network       calls between actors, with latency and losses
+    store         a shard: the memory engine, with commit latency and failing commits
+    database      a shard as an actor opens it, with read latency
     event_loop    coroutines in virtual time
-    handler_runners  handlers, watched and struck, whatever their form
+    handler_runners  handlers of every form, observed by oracles and disturbed by faults
     cluster       consumers made of the product's own classes
-    workload      a shop, whose handlers misbehave; its `producer` enqueues
-    operator      somebody outside, who asks and writes
-    faults/       what goes wrong now and then
-    plan          what a run is made of, drawn from its seed
-    zone_model    a queue zone as a sequential model, for oracles, histories and a stateful test
-    replica       what a shard holds, kept up commit by commit, for
-    oracles/      what must be true of every run
-    corpus        how much of a plan there is to be, for
-    trial         a cluster that goes through trouble, and the report of how it went
+    workload      a shop whose handlers misbehave; its `producer` and `payer` enqueue and write
+    operator      a client outside the cluster that calls actors and writes
+    faults/       disturbances of a run
+    plan          sizes, settings, latencies and faults of a run, drawn from its seed
+    zone_model    the sequential model of a queue zone, for oracles, histories and a stateful test
+    replica       the contents of a shard, parsed commit by commit
+    oracles/      checks that hold for every run
+    reduction     a smaller plan: fewer faults, items and actors
+    trial         a cluster that runs with faults, and the report of the run
     run           the trial of consumers and a workload, from one seed
-    linearizability/   the trial of a few clients on one queue zone: could one thing at a time have answered as it did?
-    machine       what a user's code finds where it looks for a machine, in
+    linearizability/   the trial of a few clients on one queue zone
+    machine       the clock, random numbers and stores that the code of an application finds
     application   a user's application as the workload
-    determinism_check  whether a seed runs the same twice
-    shrink        a failing run with less, as long as it fails alike
-    campaign      many seeds, side by side, and the probes that they must reach
-    without_oracles  a world that is run for its times, not for its faults: no log, no oracles
+    determinism_check  whether two runs of a seed are the same
+    shrink        a smaller run that breaks the same promise
+    campaign      many seeds in parallel, and the probes that they must reach
+    without_oracles  a world without log and oracles, for measurements of virtual time
 
-May import: zones, actors. Imported by: tests, bench, and the command line once it is asked to simulate.
+May import: zones, actors. Imported by: tests, bench, and the command `fairlead simulate`.
 """

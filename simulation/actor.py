@@ -1,7 +1,7 @@
-"""Nodes and actors: where the product's classes live, are called, are killed, and live again.
+"""Nodes and actors: the product's classes are built here, called, killed, and restarted.
 
-An actor is a place with a name. What lives in it is built anew by `factory` at every start, in a host of its own: all
-that its former life had in memory is gone, and every call to it is answered by `ActorDied`.
+An actor has a name. At every start `factory` builds its instance anew, on a new host: the memory of the incarnation
+before is lost, and every call to that one is answered by `ActorDied`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fairlead.simulation.host import NodeClock, SimulatedHost
 from fairlead.simulation.world import World
 from fairlead.zones.engines.api.errors import StoreError
 
-CALLS_AT_ONCE = 6  # As the Ray host gives its actors: two batches, two long questions, and room for the rest.
+CALLS_AT_ONCE = 6  # As on the Ray host: two batches, two long polls, and capacity for other calls.
 
 RELEASE_US_MAX = 5_000_000  # As the Ray host waits for an actor that has failed.
 RECYCLE_US = 100_000  # How long a process takes to come back.
@@ -29,8 +29,8 @@ class Node:
     """A machine: a clock, and actors that share it.
 
     Attributes:
-      leaves: whether its consumer is being stopped in good order.
-      is_wrong: whether its clock is further off than clocks may be.
+      is_stopping: whether its consumer is being stopped in good order.
+      clock_is_wrong: whether its clock is further off than clocks may be.
     """
 
     def __init__(self, world: World, name: str, *, skew_us: int) -> None:
@@ -41,7 +41,7 @@ class Node:
 
 
 class Call:
-    """A call that has arrived. Its arguments came as bytes: nothing is shared across actors but data."""
+    """A call that has arrived. Its arguments came as bytes: actors share nothing but data."""
 
     __slots__ = ("answer", "method", "packed")
 
@@ -55,9 +55,9 @@ class Actor:
     """An actor on a node.
 
     Args:
-      birth: builds what answers the calls, given the host, in a task of the new life; it may wait.
-      leave: what is done, with what was born, before a life ends by its own wish (`Host.recycle`); it may wait.
-      give_back: the same before a life ends because a loop of it has failed; it may stand still.
+      factory: builds the instance that answers the calls, in a task of the new host; it may wait.
+      before_recycle: is called with the instance before an incarnation ends by `Host.recycle`; it may wait.
+      before_failure: the same before an incarnation ends because a loop has failed; it may stall.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Actor:
 
     @property
     def is_up(self) -> bool:
-        """Whether it lives, and takes calls."""
+        """Whether it is started, and takes calls."""
         return self._instance is not None
 
     def has_pending_call(self, method: str) -> bool:
@@ -95,7 +95,7 @@ class Actor:
         return any(call.method == method for call in [*self._running, *self._waiting])
 
     def start(self) -> None:
-        """Begin a new life. Called between turns."""
+        """Begin a new incarnation. Called between turns."""
         assert self.host is None
         self._incarnations += 1
         name = f"{self.name}#{self._incarnations}"
@@ -109,10 +109,10 @@ class Actor:
         )
         host.yield_frac = self._yield_frac
         self.host = host
-        host.spawn("birth", partial(self._construct, host))
+        host.spawn("construction", partial(self._construct, host))
 
     def kill(self, reason: str) -> None:
-        """End the life there is, without a goodbye. Called between turns."""
+        """Kill the present incarnation. Called between turns."""
         host, self.host = self.host, None
         if host is None:
             return
@@ -132,7 +132,7 @@ class Actor:
             self._world.after(delay_us, self.start)
 
     def arrive(self, call: Call) -> None:
-        """Take a call in. One that has not been born yet lets calls wait; one that is dead does not. Between turns."""
+        """Accept a call; calls wait while the instance is built. A dead actor answers `ActorDied`. Between turns."""
         if self.host is None:
             call.answer(None, ActorDied(actor=self.name, method=call.method))
         else:
@@ -161,9 +161,9 @@ class Actor:
         result, failed = None, None
         try:
             result = getattr(instance, call.method)(*pickle.loads(call.packed))
-        except Exception as error:  # noqa: BLE001 - whatever a method raises is the caller's to see
+        except Exception as error:  # noqa: BLE001 - the caller gets any error of a method
             failed = error
-        if not host.dead:  # else it failed on the way out, and was answered by the kill
+        if not host.dead:  # The kill has answered the call of a dead host.
             del self._running[call]
             call.answer(result, failed)
             self._start_calls()
@@ -176,10 +176,10 @@ class Actor:
             self._before_recycle(instance)
             self._world.after(0, partial(self.restart, f"recycles: {reason}", RECYCLE_US))
 
-        host.spawn("leaving", before_recycle)
+        host.spawn("before recycle", before_recycle)
 
     def _fail(self, reason: str) -> None:
-        """End this life because a loop of it has failed, as the Ray host does: soon, whether or not it lets go."""
+        """End this incarnation because a loop has failed, soon, even if `before_failure` stalls; as on the Ray host."""
         host, instance = self.host, self._instance
         assert host is not None
         self._world.note(f"{host.name} fails: {reason}")
@@ -193,5 +193,5 @@ class Actor:
                 self._before_failure(instance)
             self._world.after(0, end)
 
-        host.spawn("giving back", before_failure)
+        host.spawn("before failure", before_failure)
         self._world.after(RELEASE_US_MAX, end)

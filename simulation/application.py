@@ -1,7 +1,7 @@
 """A user's application as the workload: its handlers, unmodified, in the same worlds and under the same oracles.
 
-Its requests come from two processes, which fail and come back like any other: what a request had sent off by then may
-or may not happen. Its checks look at what is stored once everything has come to rest.
+Its requests come from two processes, which are killed and restarted like any other: the commits that a request had sent
+by then may or may not happen. Its checks read the stores once all work is done.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from fairlead.zones.engines.api.errors import StoreError
 from fairlead.zones.layout import Tenant
 from fairlead.zones.queue.periodic import Period
 
-DRAIN_US_MAX = 600_000_000  # Ten minutes: for retries that are spaced as in production, and no day of idleness.
+DRAIN_US_MAX = 600_000_000  # Ten minutes: enough for retries with the backoffs of production.
 CHECK_US_MAX = 60_000_000
 _COMMIT = re.compile(r"\d+ world s\d+ (commits|refuses) ")
 
 
 class Code(Protocol):
-    """The application, as its own side hands it over.
+    """The application, as `fairlead.app_simulation` adapts it.
 
     Attributes:
       requests: each does what one request to the application's service does.
-      checks: each is told which tenants there are, and raises if something is wrong with what they have.
+      checks: each gets all tenants, and raises if their data is wrong.
     """
 
     @property
@@ -59,14 +59,14 @@ class Code(Protocol):
     def checks(self) -> Sequence[Callable[[Sequence[Tenant]], object]]: ...
 
     def on(self, machine: Machine) -> AbstractContextManager[None]:
-        """Let the application find its clock, dice and stores on `machine` meanwhile."""
+        """Let the application find its clock, random numbers and stores on `machine` meanwhile."""
         ...
 
 
 def run_application(seed: int, code: Code, reduction: Reduction = NO_REDUCTION) -> Report:
     """Run an application in the world of `seed`. Never raises a `Violation`: the report holds it.
 
-    Which tenants there are is for its requests to choose; `reduction.items` is how many requests there are.
+    Its requests choose the tenants; `reduction.items` is the number of requests.
     """
     ran: Counter[str] = Counter()
     simulation = Simulation(
@@ -77,9 +77,9 @@ def run_application(seed: int, code: Code, reduction: Reduction = NO_REDUCTION) 
 
 
 class ApplicationWorkload:
-    """The application, its visitors, and what is checked of it. See `fairlead.simulation.run.Workload`."""
+    """The application, its clients, and its checks. See `fairlead.simulation.run.Workload`."""
 
-    unlimited_kinds: frozenset[str] = frozenset()  # How many queues wait beside another, and for what, is not known.
+    unlimited_kinds: frozenset[str] = frozenset()  # No bound is known for the waits of its queues.
     punctual = False  # A transactional handler may take longer than its transaction, and its lease with it.
 
     def __init__(self, code: Code, ran: Counter[str], world: World) -> None:
@@ -101,7 +101,7 @@ class ApplicationWorkload:
         return self._code.registry
 
     def periods(self) -> Sequence[Period]:
-        """See `Application`. The ticks end with the trouble: a queue that is filled for ever is never empty."""
+        """See `Application`. The ticks end with the fault phase: else the queues would never be empty."""
         return self._periods
 
     def oracles(self, plan: Plan) -> list[Oracle]:
@@ -109,7 +109,7 @@ class ApplicationWorkload:
         return [KindsHaveHandlers(self._world, self.kinds), HandlersRun(self._world, self._ran), self._checks]
 
     def start(self, cluster: Cluster) -> None:
-        """Let the visitors come, each from a machine of its own."""
+        """Start the clients, each on a machine of its own."""
         plan = cluster.plan
         self._checks.cluster = cluster
         for number in range(plan.producers):
@@ -121,9 +121,9 @@ class ApplicationWorkload:
 
 
 class RequestClient:
-    """One process that makes its share of the requests within the time of trouble, one after the other.
+    """One process that makes its share of the requests during the fault phase, one after the other.
 
-    If its machine fails, it goes on with the next request when it is back.
+    After a failure of its machine it continues with the next request.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class RequestClient:
         self._random = world.random(f"visitor {number}")
 
     def run(self, host: SimulatedHost) -> None:
-        """Make the requests that are left."""
+        """Make the remaining requests."""
         while self._left > 0:
             host.clock.sleep_us(int(self._random.expovariate(1 / self._pause_us)))
             self._left -= 1
@@ -148,7 +148,7 @@ class RequestClient:
 
 
 class KindsHaveHandlers(Oracle):
-    """Every item that is enqueued is of a kind that the application handles; any other waits for ever."""
+    """Every enqueued item is of a kind that the application handles; any other would wait for ever."""
 
     promise = "what is enqueued has a handler"
 
@@ -166,7 +166,7 @@ class KindsHaveHandlers(Oracle):
 
 
 class HandlersRun(Oracle):
-    """No promise: it counts which handlers run, and return. One that does not is not tested, and the user must know."""
+    """No promise: it counts the handlers that return, because the user must know which were not tested."""
 
     def __init__(self, world: World, ran: Counter[str]) -> None:
         super().__init__(world)
@@ -182,7 +182,7 @@ class HandlersRun(Oracle):
 
 
 class UsersChecks(Oracle):
-    """The application's own checks, once all is at rest."""
+    """The application's own checks, once all work is done."""
 
     cluster: Cluster
 
@@ -210,7 +210,7 @@ class UsersChecks(Oracle):
 
 
 def blame(world: World, promise: str, function: Callable[..., object], *args: Any) -> None:
-    """Call a function of the application's; what it raises is a broken promise, unless the store is to blame."""
+    """Call a function of the application. Its error is a broken promise, unless it is the store's."""
     try:
         function(*args)
     except (Killed, KeyboardInterrupt):
@@ -225,12 +225,12 @@ def blame(world: World, promise: str, function: Callable[..., object], *args: An
 
 
 def without_commits(lines: Sequence[str]) -> list[str]:
-    """Return the events that an application's author has names for: requests, handlers, faults, and what they say."""
+    """Return the events that an application's author knows: requests, handlers, faults, and their messages."""
     return [line for line in lines if not _COMMIT.match(line)]
 
 
 def name_of(function: Callable[..., object]) -> str:
-    """Return what a function is called."""
+    """Return the name of a function."""
     return str(getattr(function, "__name__", function))
 
 

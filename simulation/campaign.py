@@ -1,4 +1,4 @@
-"""A campaign: many seeds, on as many cores as there are, and what the oracles saw of each.
+"""A campaign: many seeds, on all cores, and the violations that oracles found.
 
 Each seed draws worlds of its own, so a campaign is as deterministic as a run: the same seeds, the same violations.
 """
@@ -34,24 +34,24 @@ WORLDS: Final[Sequence[WorldRunner]] = (
     run,
     check_clients,
 )  # Every seed draws one of each: a shop with consumers, and a few clients' history.
-STANDARD_SEEDS = 1_000  # So many seeds of the standard workload reach every probe; fewer may miss a rare one.
-SAME_VIOLATION_MAX = 3  # So many seeds that break the same promise: further ones would tell the same again.
+STANDARD_SEEDS = 1_000  # This many seeds of the standard workload reach every probe; fewer may miss a rare one.
+SAME_VIOLATION_MAX = 3  # A campaign ends after this many seeds that break the same promise.
 
-_SPAWN = multiprocessing.get_context("spawn")  # A fork would carry the caller's threads and stores along.
-_AHEAD = 4  # Times as much is asked for as there are processes: enough for all, and an end is not far.
+_SPAWN = multiprocessing.get_context("spawn")  # A fork would copy the caller's locks and open stores.
+_AHEAD = 4  # Seeds per process that are submitted ahead of the results.
 
 
 class ProcessDied(QueueError):
-    """A process that ran seeds has ended: for want of memory, or because a handler ended it.
+    """A process that ran seeds has ended: it had too little memory, or a handler ended it.
 
-    Do: run the seeds from `first` on in one process, `--first <first> --processes 1`: it ends where the other did.
+    Do: run the seeds from `first` on in one process, `--first <first> --processes 1`: it ends at the same place.
     """
 
-    message = "a process ended in the midst of a run; --processes 1 from this seed on shows where"
+    message = "a process ended during a run; --processes 1 from this seed on shows where"
 
 
 class BrokenPromise(NamedTuple):
-    """A promise that a run broke: which oracle's, and how; and which faults there were in that run."""
+    """A promise that a run broke, how it was broken, and the faults of that run."""
 
     seed: int
     oracle: str
@@ -60,12 +60,12 @@ class BrokenPromise(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """How the runs of a seed went.
+    """The results of the runs of a seed.
 
     Attributes:
       probes: how often each rare point was reached.
       events: the digests of their event logs.
-      ran: how often each handler of an application returned, of those that ran.
+      ran: how often each handler of an application returned.
     """
 
     broken: list[BrokenPromise]
@@ -92,7 +92,7 @@ def _probes_in(source: str) -> Iterator[str]:
 
 @dataclass(slots=True)
 class CampaignResult:
-    """What a campaign has seen so far."""
+    """The results of a campaign so far."""
 
     seeds: int = 0
     broken: list[BrokenPromise] = field(default_factory=list)
@@ -127,7 +127,7 @@ def broken_by(report: Report) -> list[BrokenPromise]:
 
 
 def worlds_of(code: Callable[[], Code] | None) -> Sequence[WorldRunner]:
-    """Return what is run of every seed: the standard worlds, or the one in which the application runs."""
+    """Return the worlds that are run for each seed: the standard ones, or the one of the application."""
     return WORLDS if code is None else [lambda seed, reduction: run_application(seed, code(), reduction)]
 
 
@@ -135,7 +135,7 @@ def run_worlds(seed: int, reduction: Reduction = NO_REDUCTION, code: Callable[[]
     """Run the worlds of `seed`, with `reduction` of their plans. One that breaks a promise is the last.
 
     Args:
-      code: answers the application that runs in them; None: the standard workloads do.
+      code: returns the application that runs in them; None: the standard workloads run.
     """
     reports: list[Report] = []
     for world in worlds_of(code):
@@ -165,17 +165,17 @@ def events_of(reports: Sequence[Report]) -> str:
 def campaign(
     seeds: Sequence[int], *, processes: int, reduction: Reduction = NO_REDUCTION, code: Callable[[], Code] | None = None
 ) -> Iterator[Outcome]:
-    """Run seeds side by side, and yield how each went, in their order.
+    """Run seeds in parallel, and yield their outcomes in order.
 
-    Whoever closes the iterator ends the runs that are under way; so does the end of this process, however it ends.
+    Closing the iterator ends the unfinished runs; so does the end of this process, even a kill.
 
     Args:
       seeds: any whole numbers.
       processes: how many at once, 1 or more; with 1 they run in this process.
-      kept, code: see `run_worlds`; `code` goes to other processes, so it is a module's function, or a `partial` of one.
+      reduction, code: see `run_worlds`. `code` is pickled: it is a module's function, or a `partial` of one.
 
     Raises:
-      ProcessDied: one of the processes ended in the midst of a run.
+      ProcessDied: one of the processes ended during a run.
     """
     run_one = partial(run_seed, reduction=reduction, code=code)
     if processes == 1:
@@ -205,7 +205,7 @@ def _side_by_side(seeds: Sequence[int], processes: int, run_one: Callable[[int],
 
 
 def _end_with_the_campaign(pipe: Connection) -> None:
-    """Let this process end, whatever it is doing, once the campaign has closed its end of a pipe, or is gone."""
+    """End this process at once when the campaign has closed its end of a pipe, or has died."""
 
     def watch() -> None:
         pipe.poll(None)  # Nothing is ever sent.
@@ -216,9 +216,9 @@ def _end_with_the_campaign(pipe: Connection) -> None:
 
 @contextmanager
 def _interrupts_held_back() -> Iterator[None]:
-    """Let processes that start meanwhile never be interrupted, and this one a moment later.
+    """Block SIGINT meanwhile: processes that start now inherit that, and this one gets the signal a moment later.
 
-    A Ctrl-C goes to every process of a terminal: it is for this one to end the others.
+    A Ctrl-C goes to every process of a terminal. This process ends the others.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:

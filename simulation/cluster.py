@@ -27,17 +27,17 @@ from fairlead.simulation.world import START_US, World
 from fairlead.zones.queue.periodic import Period
 from fairlead.zones.shard import Shard, open_shard
 
-ISOLATED = "isolated"  # the worker of each consumer that runs suspects
+ISOLATED = "isolated"  # the worker of each consumer that runs poison candidates
 COORDINATOR = "coordinator"  # its name, and its node's
 
-RECYCLE_DRAIN_MS = 2_000  # As the Ray host gives a worker that wants to be restarted.
+RECYCLE_DRAIN_MS = 2_000  # As on the Ray host.
 
 
 class Application(Protocol):
-    """What runs on the cluster: handlers, and who enqueues work for them."""
+    """What runs on the cluster: handlers and periodic items."""
 
     def registry(self, host: SimulatedHost) -> Registry:
-        """Return the handlers as a process has them that lives in `host`."""
+        """Return the handlers of a process on `host`."""
         ...
 
     def periods(self) -> Sequence[Period]:
@@ -46,7 +46,7 @@ class Application(Protocol):
 
 
 class Cluster:
-    """The machines of a run and what lives on them."""
+    """The machines of a run and their actors."""
 
     def __init__(self, world: World, plan: Plan, suite: OracleSuite, application: Application) -> None:
         self.world = world
@@ -62,7 +62,7 @@ class Cluster:
         self.consumers: list[Node] = []
         self.actors: dict[str, Actor] = {}
         self._databases = {
-            name: SimulatedDatabase(store, tells_changes=plan.tells_changes, rings=plan.rings)
+            name: SimulatedDatabase(store, has_commit_sequence=plan.has_commit_sequence, has_listener=plan.has_listener)
             for name, store in self.stores.items()
         }
         self._clocks: dict[str, NodeClock] = {}
@@ -99,20 +99,20 @@ class Cluster:
         return host_name.partition("#")[0] in self.actors
 
     def consumer_id(self, node_name: str) -> bytes:
-        """Return the id under which the consumer on a node shows that it lives."""
+        """Return the id under which the consumer on a node has its session."""
         return node_name.encode().ljust(16, b"-")
 
     def is_isolated(self, host_name: str) -> bool:
-        """Whether a host is the life of a worker that runs suspects."""
+        """Whether a host is an isolated worker's."""
         return host_name.partition("#")[0].endswith(f".{ISOLATED}")
 
     def incarnation_of(self, actor_name: str) -> str | None:
-        """Return the name of an actor's present life, None while it is dead."""
+        """Return the name of an actor's present host, None while it is dead."""
         host = self.actors[actor_name].host
         return None if host is None else host.name
 
     def heal(self) -> None:
-        """End what faults left behind: nothing is away or paused any more. What is dead comes back by itself."""
+        """Make all stores available, and end all pauses. Dead actors restart by themselves."""
         for store in self.stores.values():
             store.unavailable_until_us = 0
         for node in self.nodes:
@@ -121,7 +121,7 @@ class Cluster:
                     actor.host.resume()
 
     def close(self) -> None:
-        """End every life, so that nothing of this world is left in the process."""
+        """Kill every host, so that this world leaves nothing in the process."""
         for node in self.nodes:
             for actor in node.actors:
                 actor.kill("the end")
@@ -130,7 +130,7 @@ class Cluster:
     def open_shards(
         self, host: SimulatedHost, databases: Mapping[str, SimulatedDatabase] | None = None
     ) -> dict[str, Shard]:
-        """Open all shards as a process does that lives in `host`, or through databases of the caller's. Waits."""
+        """Open all shards for a process on `host`, perhaps through databases of the caller's own. Waits."""
         return {
             name: open_shard(
                 name,
@@ -149,7 +149,7 @@ class Cluster:
         return actor
 
     def _add_consumer(self, name: str, coordinator: Actor) -> None:
-        """Add one consumer: what `fairlead.actors.consumer.Consumer` puts together in threads."""
+        """Add one consumer, built like `fairlead.actors.consumer.Consumer`."""
         node, settings = self.add_node(name), self.plan.consumer
         identity = Identity(self.consumer_id(name), name, 1, START_US)
 

@@ -1,7 +1,7 @@
-"""A simulated shard as an actor opens it: the engine's own transaction, whose reads are answered after a while.
+"""A simulated shard as an actor opens it: the engine's own transaction, with latency.
 
-The first read waits for its read version; every other one is sent at once and waited for when its value is used, those
-of one instant together. Each wait is a switch: anything can happen between a read and the next.
+The first read waits for its read version. Every other read is sent at once, and waited for when its value is used. All
+reads of one instant are answered together. Each wait is a switch: anything can happen between two reads.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fairlead.zones.engines.optimistic.watches import Watch
 
 
 class PendingRead(NamedTuple):
-    """A read on its way: when its answer arrives, and what it says if it is no value."""
+    """A read that was sent: when its answer arrives, and its error, if it is one."""
 
     ready_us: int
     error: StoreError | None
@@ -41,7 +41,7 @@ class PendingRead(NamedTuple):
 
 
 class LatentTransaction(Transaction):
-    """The engine's own transaction, whose reads are answered after a while."""
+    """The engine's own transaction, whose reads have latency."""
 
     __slots__ = ("_forgotten", "_latent_store", "_pending_read", "_sent_us")
 
@@ -84,28 +84,28 @@ class LatentTransaction(Transaction):
         return LateSnapshotReads(self)
 
     def watch(self, key: bytes) -> LateWatch:  # type: ignore[override]
-        """See `Transaction`. What becomes of it is told a while later, or never."""
+        """See `Transaction`. It is ready a while after the change, or never."""
         return LateWatch(super().watch(key), self._latent_store)
 
     def late_range(self, rows: RangeRead) -> LateRange:
-        """Return rows as they arrive."""
+        """Return rows with latency."""
         return LateRange(rows, self.send_read(), self._latent_store.world)
 
     def send_read(self) -> PendingRead:
-        """Send a read; those of one instant travel together. Once a version is forgotten, every later read says so."""
+        """Send a read; those of one instant are answered together. After a read that is too old all others are, too."""
         now_us = self._now_us()
         if now_us != self._sent_us:
             self._sent_us = now_us
             store = self._latent_store
             if self._forgotten is None and store.is_forgetful():
-                store.world.note(f"{store.name} has forgotten a version")
+                store.world.note(f"{store.name} calls a version too old")
                 self._forgotten = StoreError(TRANSACTION_TOO_OLD)
             self._pending_read = PendingRead(store.read_ready_us(), self._forgotten)
         return self._pending_read
 
 
 class LateValue:
-    """A value on its way; see `fairlead.zones.engines.api.database.ValueFuture`."""
+    """A value with latency; see `fairlead.zones.engines.api.database.ValueFuture`."""
 
     __slots__ = ("_pending_read", "_value", "_world")
 
@@ -116,7 +116,7 @@ class LateValue:
 
     @property
     def value(self) -> bytes | None:
-        """The value, once it is there."""
+        """The value. Waits."""
         self._pending_read.wait(self._world)
         return self._value.value
 
@@ -140,7 +140,7 @@ class LateValue:
 
 
 class LateWatch:
-    """A watch, of which its caller hears late: in a task of the caller's own host, as from a thread of the client's."""
+    """A watch with latency. Its callback runs in a task of the caller's host, as in a thread of the client."""
 
     __slots__ = ("_refused", "_store", "_watch")
 
@@ -150,22 +150,22 @@ class LateWatch:
         self._refused = False
 
     def on_ready(self, callback: Callable[[Any], None]) -> None:
-        """See `Watch`. Some are lost, and some are refused."""
+        """See `Watch`. Faults lose some watches, and refuse others."""
         task = self._store.world.current
         assert task is not None
         host = task.host
 
-        def tell() -> None:
+        def call_back() -> None:
             if not host.dead:
                 host.spawn("watch", partial(callback, self))
 
         def ready(_: Any) -> None:
             if not any(loses() for loses in self._store.loses_watch):
-                self._store.world.after(self._store.wakeup_us(), tell)
+                self._store.world.after(self._store.wakeup_us(), call_back)
 
         self._refused = any(refuses() for refuses in self._store.refuses_watch)
         if self._refused:
-            self._store.world.after(self._store.wakeup_us(), tell)
+            self._store.world.after(self._store.wakeup_us(), call_back)
         else:
             self._watch.on_ready(ready)
 
@@ -189,7 +189,7 @@ class LateWatch:
 
 
 class LateRange:
-    """Rows on their way."""
+    """Rows with latency."""
 
     __slots__ = ("_pending_read", "_rows", "_world")
 
@@ -208,7 +208,7 @@ class LateRange:
 
 
 class LateSnapshotReads(SnapshotReads):
-    """The reads of a transaction without read conflicts, answered after a while."""
+    """The reads of a transaction without read conflicts, with latency."""
 
     __slots__ = ("_latent",)
 
@@ -232,19 +232,19 @@ class SimulatedDatabase:
     """The database of one shard, as every actor opens it.
 
     Args:
-      tells_changes: whether it answers `commit_sequence`, as the embedded engine does and FoundationDB does not.
-      rings: whether it wakes who listens, as the embedded engine does where it can.
+      has_commit_sequence: whether it answers `commit_sequence`, as the embedded engine does and FoundationDB does not.
+      has_listener: whether it wakes listeners after commits, as the embedded engine does where it can.
     """
 
     errors: tuple[type[Exception], ...] = (StoreError,)
     results_can_be_unknown = True
 
-    def __init__(self, store: SimulatedStore, *, tells_changes: bool, rings: bool = False) -> None:
+    def __init__(self, store: SimulatedStore, *, has_commit_sequence: bool, has_listener: bool = False) -> None:
         self.url = f"simulated:{store.name}"
         self.limits = store.limits
         self.store = store
-        self._tells_changes = tells_changes
-        self._rings = rings
+        self._has_commit_sequence = has_commit_sequence
+        self._has_listener = has_listener
         self._random = store.world.random(f"retries of {store.name}")
 
     def create_transaction(self) -> LatentTransaction:
@@ -253,11 +253,11 @@ class SimulatedDatabase:
 
     def commit_sequence(self) -> int | None:
         """Return the version of the last commit, or None if this store does not tell."""
-        return self.store.commit_sequence() if self._tells_changes else None
+        return self.store.commit_sequence() if self._has_commit_sequence else None
 
     def listener(self) -> SimulatedListener | None:
         """Return what waits for commits, or None if this store wakes nobody."""
-        return SimulatedListener(self.store) if self._rings else None
+        return SimulatedListener(self.store) if self._has_listener else None
 
     def exclusive_section(self) -> AbstractContextManager[object]:
         """Return nothing to wait for."""
@@ -272,7 +272,7 @@ class SimulatedDatabase:
 
 
 class SimulatedListener:
-    """Who waits for commits of one store. Of one in ten it hears nothing."""
+    """Waits for commits of one store. It misses one in ten."""
 
     def __init__(self, store: SimulatedStore) -> None:
         self._store = store
@@ -289,8 +289,8 @@ class SimulatedListener:
                 world.suspend(round(timeout_s * 1e6))
             finally:
                 self._waiting = None
-        heard, self._notified = self._notified, False
-        return heard
+        notified, self._notified = self._notified, False
+        return notified
 
     def close(self) -> None:
         """See `Listener`."""

@@ -1,4 +1,4 @@
-"""Whether a seed can be replayed: the same world twice, event by event."""
+"""Whether a seed can be replayed: two runs are compared event by event."""
 
 from collections.abc import Callable
 from itertools import zip_longest
@@ -8,9 +8,9 @@ from fairlead.simulation.trial import Report
 
 
 class Difference(NamedTuple):
-    """Where two runs of one seed went two ways: the number of the event, and what it was in either; None: no more.
+    """Where two runs of one seed differ: the number of the event, and the event in each run; None: the run had ended.
 
-    Without an event, they differ from one process to another, and not within one.
+    Without an event, they differ between processes, and not within one.
     """
 
     event: int | None
@@ -22,7 +22,7 @@ def first_difference(events: str, again: Callable[[], Report]) -> Difference | N
     """Return where the runs of a seed differ; None if it is the same run every time.
 
     Args:
-      events: the digest of the events of a run that has been.
+      events: the digest of the events of an earlier run.
       again: runs the same seed.
     """
     first = again()

@@ -1,7 +1,7 @@
 """An event loop in virtual time: coroutines of users' handlers, as one simulated process runs them.
 
-asyncio's own loop, with a selector that parks the task instead of waiting for sockets, of which this world has none.
-`asyncio.sleep(30)` costs nothing, and other tasks have their turns meanwhile, those of other loops included.
+asyncio's own loop, with a selector that suspends the task: this world has no sockets. `asyncio.sleep(30)` takes no real
+time, and other tasks have their turns meanwhile, those of other loops included.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fairlead.zones.engines.api.progress import report_loop_progress
 
 
 class EventLoop(asyncio.BaseEventLoop):
-    """The event loop of one life of an actor."""
+    """The event loop of one incarnation of an actor."""
 
     def __init__(self, host: SimulatedHost) -> None:
         super().__init__()
@@ -34,14 +34,14 @@ class EventLoop(asyncio.BaseEventLoop):
         host.close_at_end(self)
 
     def live(self) -> None:
-        """Run what others give to it, until this life of the actor ends."""
+        """Run the coroutines that other tasks submit, until the host is killed."""
         try:
             self.run_forever()
         finally:
             self.close()
 
     def close(self) -> None:
-        """End what has not ended, now and in order, and not whenever it is collected."""
+        """End all unfinished coroutines now, in order, not when the garbage collector finds them."""
         for task in list(self._tasks):
             _abandon(task.get_coro())
         super().close()
@@ -75,7 +75,7 @@ class EventLoop(asyncio.BaseEventLoop):
         return self._world.elapsed_us / 1e6
 
     def select(self, timeout: float | None) -> Sequence[Any]:
-        """Wait until something is given to the loop, or time runs out."""
+        """Wait until a task submits to the loop, or until the timeout."""
         self._host.check_alive()
         self._world.count_step()
         if timeout is None or timeout > 0:
@@ -97,12 +97,12 @@ class EventLoop(asyncio.BaseEventLoop):
         """There are none."""
 
     def _write_to_self(self) -> None:
-        """Called by asyncio when another task has given something to the loop."""
+        """Called by asyncio when another task has submitted to the loop."""
         if self._waiting is not None:
             self._world.wake(self._waiting)
 
 
 def _abandon(coroutine: Any) -> None:
-    """End a coroutine that will not go on: its process is dead. One that has ended, or ends just now, stays so."""
+    """End a coroutine whose process is dead. One that has ended, or ends just now, stays so."""
     with suppress(RuntimeError, ValueError, Killed):
         coroutine.close()

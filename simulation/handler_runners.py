@@ -21,7 +21,7 @@ from fairlead.simulation.replica import ItemName
 
 
 class HandlerInterceptor(Protocol):
-    """What runs before and after each handler; see `fairlead.simulation.faults.handlers.HandlerFault`."""
+    """Code that runs before and after each handler; see `fairlead.simulation.faults.handlers.HandlerFault`."""
 
     def before(self, host: SimulatedHost, handler: Handler, job: Job) -> None:
         """A handler is about to run on `host`. May raise, and may wait."""

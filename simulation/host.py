@@ -1,7 +1,7 @@
-"""A simulated host: one life of an actor on a node, as the product sees it through `fairlead.actors.runtime.host.Host`.
+"""A simulated host: one incarnation of an actor on a node; see `fairlead.actors.runtime.host.Host`.
 
-Locks, conditions and tasks are greenlets' affairs here, the clock is the node's, and time is the world's. A host that
-was killed is dead for good: its tasks end, its memory goes, and its actor gets a new host when it is restarted.
+Locks, conditions and tasks are built on greenlets. The clock is the node's, and time is the world's. A host that was
+killed stays dead: its tasks end, its memory is lost, and its actor gets a new host when it is restarted.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from fairlead.actors.telemetry.telemetry import Telemetry
 from fairlead.simulation.world import Killed, Task, World
 from fairlead.zones.engines.api.progress import report_loop_progress
 
-# The loops of the product, by the names under which they are spawned. Slots are not among them: what befalls a slot is
-# its handler's to see, and is drawn apart.
+# The loops of the product, by the names under which they are spawned. Slots are not among them: faults of handlers
+# disturb those.
 LOOPS = frozenset(
     (
         "scanner",
@@ -36,19 +36,19 @@ LOOPS = frozenset(
         "limits",
     )
 )
-YIELD_US_MAX = 300  # How long a thread that lets others go first may wait for its next turn.
+YIELD_US_MAX = 300  # How long a thread may wait for its next turn that yields before it takes a lock.
 
 
 class Closable(Protocol):
-    """What holds something that its life must not leave behind in the process."""
+    """A resource of the process that a host must not leave open."""
 
     def close(self) -> None:
-        """Let go of it. May be called again."""
+        """Release it. May be called again."""
         ...
 
 
 class NodeClock:
-    """The wall clock of one machine, wrong by `skew_us`."""
+    """The wall clock of one machine, off by `skew_us`."""
 
     def __init__(self, world: World, skew_us: int) -> None:
         self.skew_us = skew_us
@@ -57,11 +57,11 @@ class NodeClock:
         self._highest_us = 0
 
     def now_us(self) -> int:
-        """Return what the machine takes for the time."""
+        """Return the time that the machine shows."""
         return self._true_us() + self.skew_us
 
     def jump(self, skew_us: int) -> None:
-        """Be wrong by `skew_us` from now on."""
+        """Be off by `skew_us` from now on."""
         self._highest_us = self.highest_us()
         self.skew_us = skew_us
 
@@ -71,7 +71,7 @@ class NodeClock:
 
 
 class SimulatedHost:
-    """One life of an actor. `name` says whose and which, such as `c0.worker1#2`."""
+    """One incarnation of an actor. `name` is the actor's and a number, such as `c0.worker1#2`."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class SimulatedHost:
         self.telemetry = Telemetry()
         self.dead = False
         self.paused_until_us = 0
-        self.postponed: list[tuple[Task, int]] = []  # tasks, and which turns of theirs came while it was paused
+        self.postponed: list[tuple[Task, int]] = []  # tasks, and the numbers of their turns during the pause
         self.yield_frac = 0.0
         self._switches_left = 0
         self._switch_injection: Callable[[], None] | None = None
@@ -98,9 +98,9 @@ class SimulatedHost:
         self._open: dict[Closable, None] = {}
         self._on_recycle = on_recycle
         self._on_failure = on_failure
-        self._lock_injection: Callable[[], object] | None = None  # what befalls the next loop that takes a lock
+        self._lock_injection: Callable[[], object] | None = None  # what happens to the next loop that takes a lock
         self.supervisor = Supervisor(self._failed, lambda thread_id: "a simulated task")
-        self.injected_failure = False  # a fault has let a loop die, or stand still
+        self.injected_failure = False  # a fault has ended or stalled a loop
         self._watched = False
 
     # --- What the product uses ---
@@ -138,17 +138,17 @@ class SimulatedHost:
         self._on_recycle(reason)
 
     def close_at_end(self, resource: Closable) -> None:
-        """Close `resource` when this life ends, if nobody has before: a task that never had a turn closes nothing."""
+        """Close `resource` when this host is killed: a task that never had a turn cannot close it."""
         self._open[resource] = None
 
     def forget_closed(self, resource: Closable) -> None:
-        """Note that nothing of `resource` is left to close."""
+        """Note that `resource` is closed."""
         self._open.pop(resource, None)
 
     # --- What the world does to it ---
 
     def kill(self) -> None:
-        """End this life: every task ends where it waits. Called between turns."""
+        """Kill this host: every task ends where it waits. Called between turns."""
         self.dead = True
         self.world.ended_incarnations.add(self.name)
         for task in list(self._tasks):
@@ -157,23 +157,23 @@ class SimulatedHost:
             resource.close()
 
     def resume(self) -> None:
-        """End a pause: every turn that was put off comes now. Called between turns."""
+        """End a pause: every postponed turn comes now. Called between turns."""
         self.paused_until_us = 0
         postponed, self.postponed = self.postponed, []
         for task, turn in postponed:
             self.world.run_postponed(task, turn)
 
     def inject_at_switch(self, switches: int, happen: Callable[[], None]) -> None:
-        """Let something happen, between turns, once tasks of this life have begun to wait `switches` times from now."""
+        """Let `happen` run, between turns, after the tasks of this host have begun to wait `switches` times."""
         self._switches_left = switches
         self._switch_injection = happen
 
     def inject_at_lock(self, happen: Callable[[], object]) -> None:
-        """Let something befall the next loop of this life that takes a lock, in its own turn."""
+        """Let `happen` run in the turn of the next loop of this host that takes a lock."""
         self._lock_injection = happen
 
     def before_lock(self) -> None:
-        """Called whenever a task of this life is about to take a lock."""
+        """Called before a task of this host takes a lock."""
         self.check_alive()
         current = self.world.current
         if self._lock_injection is not None and current is not None and current.name in LOOPS:
@@ -182,7 +182,7 @@ class SimulatedHost:
             happen()
 
     def before_switch(self) -> None:
-        """Called whenever a task of this life is about to wait."""
+        """Called before a task of this host waits."""
         if self.dead:
             raise Killed
         if self._switch_injection is not None:
@@ -192,18 +192,18 @@ class SimulatedHost:
                 self._switch_injection = None
 
     def check_alive(self) -> None:
-        """Raise `Killed` in a task of a life that has ended."""
+        """Raise `Killed` in a task of a dead host."""
         if self.dead:
             raise Killed
 
     def on_task_crash(self, task_name: str, error: Exception) -> None:
-        """A task of the simulation's own ended by an error."""
+        """A task ended by an error."""
         if not self.dead:
             trace = "".join(format_exception(error))
             self.world.fail("no loop dies of an error", f"{self.name} {task_name}: {error!r}\n{trace}")
 
     def _failed(self, reason: str) -> None:
-        """The actor's supervisor has found that a loop died, or stood still: no error of the product's may do that."""
+        """The actor's supervisor has found a loop that died or stalled: no error of the product may cause that."""
         if self.dead:
             return
         if not self.injected_failure:
@@ -246,7 +246,7 @@ class SimulatedTask:
 
 
 class SimulatedLock:
-    """See `fairlead.actors.runtime.host.Lock`. Now and then its taker lets others go first, as threads do."""
+    """See `fairlead.actors.runtime.host.Lock`. Now and then the task that takes it yields first, as threads do."""
 
     __slots__ = ("_host", "_taken", "_waiting")
 
@@ -280,7 +280,7 @@ class SimulatedLock:
         self._taken = True
 
     def release(self) -> None:
-        """Let go of it."""
+        """Release it, and wake the first task that waits for it."""
         self._taken = False
         if self._waiting:
             self._host.world.wake(self._waiting.popleft())

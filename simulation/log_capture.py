@@ -1,4 +1,4 @@
-"""What the product logs becomes part of the event log, at virtual times."""
+"""The product's log records become lines of the event log, at virtual times."""
 
 import logging
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ _BLANK = vars(logging.LogRecord("", 0, "", 0, "", (), None)) | {"process": 0, "t
 
 
 class VirtualRecord(logging.LogRecord):
-    """A record of virtual time. It does not look at the real clock, nor at threads and processes."""
+    """A log record without real time, threads and processes."""
 
     def __init__(
         self, world: World, name: str, level: int, path: str, line: int, msg: Any, args: Any, exc_info: Any,
@@ -33,7 +33,7 @@ class VirtualRecord(logging.LogRecord):
 
 
 class EventLogHandler(logging.Handler):
-    """Notes each record. An error of the product's own that it only logged is a finding; one of user code is not."""
+    """Notes each record. An error of the product that it only logged is a violation; one of user code is not."""
 
     def __init__(self, world: World) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class EventLogHandler(logging.Handler):
 
 @contextmanager
 def product_log_captured(world: World) -> Iterator[None]:
-    """Send what the product logs into the world's event log, and nowhere else."""
+    """Send the product's log records into the world's event log, and nowhere else."""
     logger = logging.getLogger(_PRODUCT)
     handler = EventLogHandler(world)
     factory, level, propagate = logging.getLogRecordFactory(), logger.level, logger.propagate

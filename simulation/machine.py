@@ -1,7 +1,7 @@
-"""What a user's code finds of the machine that it runs on: a clock, sleep, dice, stores, an event loop.
+"""The machine that a user's code finds: a clock, sleep, random numbers, stores, an event loop.
 
 The product's classes get these as arguments, one set per simulated process. A user's application is one object in one
-module, whoever's turn it is; so it is given this one machine, which is at any instant that of whose turn it is.
+module for all processes. So it gets this one machine, which is at any instant the machine of the current task.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from fairlead.simulation.host import SimulatedHost
 from fairlead.zones.engines.api.database import Future
 from fairlead.zones.shard import Shard
 
-APPLICATION = "application"  # Who commits, where an application does it of its own accord.
+APPLICATION = "application"  # The sender of commits that an application makes outside of handlers.
 
 
 class Machine:
-    """The machine of whose turn it is. Between turns there are no stores, and its clock is right.
+    """The machine of the current task. Between turns it has no stores, and its clock is right.
 
-    Time stands still within a turn: whoever looks at the clock until it is later, without waiting, is told so.
+    Time stands still within a turn: a loop that reads the clock without waiting is reported as a violation.
 
     Attributes:
-      seed: of whatever dice there are besides.
-      random: for bytes that nobody should guess.
+      seed: of all other random generators.
+      random: for bytes that must not be guessed.
       shard_names: of all stores.
     """
 
@@ -37,7 +37,7 @@ class Machine:
         self.random: Random = self._world.random(APPLICATION)
         self.shard_names = list(cluster.stores)
         self._databases = {
-            name: _ApplicationDatabase(store, tells_changes=cluster.plan.tells_changes)
+            name: _ApplicationDatabase(store, has_commit_sequence=cluster.plan.has_commit_sequence)
             for name, store in cluster.stores.items()
         }
         self._open: dict[str, Mapping[str, Shard]] = {}
@@ -48,7 +48,7 @@ class Machine:
         return self._world.turns
 
     def now_us(self) -> int:
-        """Return what the machine takes for the time, microseconds since the epoch."""
+        """Return the time that the machine shows, microseconds since the epoch."""
         host = self._host()
         if host is None:
             return self._world.now_us()
@@ -62,7 +62,7 @@ class Machine:
         return self._world.elapsed_us
 
     def sleep_us(self, duration_us: int) -> None:
-        """Let others have their turns until the time has passed."""
+        """Let other tasks have their turns until the time has passed."""
         self._world.sleep_us(duration_us)
 
     def shards(self) -> Mapping[str, Shard] | None:
@@ -93,7 +93,7 @@ class Machine:
 
 
 class _ApplicationTransaction(LatentTransaction):
-    """A transaction of the application's own. It may cancel an item that is not its own; a consumer may not."""
+    """A transaction of the application. It may cancel any item; a consumer may not."""
 
     __slots__ = ()
 

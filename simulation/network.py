@@ -1,7 +1,7 @@
-"""The network between actors: calls that take their time, come late, or are lost.
+"""The network between actors: calls have latency, come late, or are lost.
 
-A lost call ends as on a real host: after a while the caller is told `ActorDied`, and does not learn whether the call
-was carried out.
+A lost call ends as on a real host: after a while the caller gets `ActorDied`. It does not learn whether the call was
+carried out.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from fairlead.simulation.world import World
 
 
 class Delivery(NamedTuple):
-    """What befalls one call. The times are there and back; a lost call is noticed after `back_us`.
+    """How one call is delivered. The times are there and back; a lost call is noticed after `back_us`.
 
-    `duplicate_us`: when it arrives a second time; nobody waits for that answer. None: it does not.
+    `duplicate_us`: when it arrives a second time; that answer is dropped. None: it arrives once.
     """
 
     there_us: int
@@ -46,9 +46,9 @@ class Network:
     """Carries calls.
 
     Attributes:
-      disturb: the faults' ways to change what befalls a call.
-      on_call: told of each call that is sent.
-      on_reply: told of each reply that an actor gives, whether or not it arrives, and whether or not anybody waits.
+      perturb: functions of faults that change the delivery of a call.
+      on_call: is called with each call that is sent.
+      on_reply: is called with each reply that an actor gives, even if it is lost or its caller is dead.
     """
 
     def __init__(self, world: World, random: Random, *, latency_us: int) -> None:
@@ -62,7 +62,7 @@ class Network:
     def send(
         self, caller: SimulatedHost, target: Actor, method: str, args: tuple[Any, ...], done: ReplyCallback
     ) -> None:
-        """Carry a call to `target`, and its answer back to a task of `caller`, if that life goes on."""
+        """Carry a call to `target`, and its answer back to a task of `caller`, unless `caller` is killed meanwhile."""
         caller.check_alive()
         for tell in self.on_call:
             tell(caller.name, target.name, method, args)
@@ -79,7 +79,7 @@ class Network:
             self.world.after(delivery.there_us, partial(target.arrive, call))
             if delivery.duplicate_us is not None:
                 self.world.note(f"call to {target.name}.{method} is carried out twice")
-                again = Call(method, packed, partial(self._tell, caller, target, method, args))
+                again = Call(method, packed, partial(self._note_reply, caller, target, method, args))
                 self.world.after(delivery.duplicate_us, partial(_deliver_duplicate, target, target.host, again))
 
     def _answer(
@@ -93,13 +93,13 @@ class Network:
         result: Any,
         error: Exception | None,
     ) -> None:
-        self._tell(caller, target, method, args, result, error)
+        self._note_reply(caller, target, method, args, result, error)
         if delivery.reply_lost:
             result, error = None, ActorDied(actor=target.name, method=method, reason="unreachable")
         result, error = pickle.loads(pickle.dumps((result, error)))
         self.world.after(delivery.back_us, partial(_deliver, caller, done, result, error))
 
-    def _tell(
+    def _note_reply(
         self,
         caller: SimulatedHost,
         target: Actor,
@@ -108,8 +108,8 @@ class Network:
         result: Any,
         error: Exception | None,
     ) -> None:
-        for tell in self.on_reply:
-            tell(Reply(caller.name, target.name, method, args, result, error))
+        for note in self.on_reply:
+            note(Reply(caller.name, target.name, method, args, result, error))
 
     def _draw(self) -> Delivery:
         delivery = Delivery(self._draw_us(), self._draw_us())
@@ -122,7 +122,7 @@ class Network:
 
 
 def _deliver_duplicate(target: Actor, incarnation: SimulatedHost | None, call: Call) -> None:
-    """Let a call come a second time, to the life that it came to: what sent it twice was a connection to that."""
+    """Deliver a call a second time, to the same incarnation: it was sent twice on one connection."""
     if target.host is incarnation and incarnation is not None:
         target.arrive(call)
 

@@ -1,4 +1,4 @@
-"""The operator: somebody outside the cluster who calls its actors and opens its shards, as an administrator does."""
+"""The operator: a client outside the cluster that calls its actors and opens its shards, as an administrator does."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CallResult = tuple[Any, Exception | None]
 
 
 class Operator:
-    """A life of its own, which nothing befalls, with a clock that is right."""
+    """A host with a right clock, which no fault disturbs."""
 
     def __init__(self, world: World, network: Network) -> None:
         self._network = network

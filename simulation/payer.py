@@ -1,7 +1,7 @@
-"""A payer: a process of the shop whose requests only write, and enqueue nothing but a note now and then.
+"""A payer: a process of the shop whose requests write without a read, and now and then enqueue a note.
 
-Each payment adds 1 to a key of its own, so a payment that is applied twice shows, and so does one that was acknowledged
-and is not there.
+Each payment adds 1 to a key of its own. So a payment that is applied twice is found, and so is one that was
+acknowledged and lost.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from fairlead.zones.shard import Shard
 from fairlead.zones.tenant_transaction import ApplicationTransaction
 from fairlead.zones.transaction_runner import Attempt
 
-PAYMENTS_FRAC = 0.25  # As many payments as that of the items of a run.
-NOTES_FRAC = 0.3  # How often a note is enqueued instead, whose handler writes in a transaction of its own.
+PAYMENTS_FRAC = 0.25  # Payments per item of a run.
+NOTES_FRAC = 0.3  # How often it enqueues a note instead, whose handler writes in a transaction of its own.
 
 
 class Payer:
-    """One process that makes its payments within the time of trouble; see `Producer`."""
+    """One process that makes its payments during the fault phase; see `Producer`."""
 
     def __init__(self, log: ShopLog, cluster: Cluster) -> None:
         self._log = log
@@ -36,7 +36,7 @@ class Payer:
         self.done = False
 
     def run(self, host: SimulatedHost) -> None:
-        """Make the payments that are left."""
+        """Make the remaining payments."""
         shards = self._cluster.open_shards(host)
         while self._left > 0:
             host.clock.sleep_us(int(self._random.expovariate(1 / self._pause_us)))
@@ -45,7 +45,7 @@ class Payer:
             try:
                 self._pay(shards[home(tenant, list(shards))], tenant)
             except StoreError as error:
-                host.world.note(f"is told {error.code}, and does not know whether it has paid")
+                host.world.note(f"gives up a payment after error {error.code}")
         self.done = True
 
     def _pay(self, shard: Shard, tenant: Tenant) -> None:
@@ -75,6 +75,6 @@ def _add_raw(tr: ApplicationTransaction, shard: Shard, name: str) -> None:
 
 
 def _add_if_not_there(tr: ApplicationTransaction, shard: Shard, name: str) -> None:
-    """Write something in the first attempt, and in a later one perhaps nothing: what was applied says which."""
+    """Write in the first attempt, and in a later one only if the first was not applied."""
     if tr.get(("payment", name), snapshot=True) is None:
         tr.add(("payment", name), 1)

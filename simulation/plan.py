@@ -1,7 +1,7 @@
-"""What a run is made of, drawn from its seed: sizes, settings, latencies, clocks, and which faults exist.
+"""The plan of a run, drawn from its seed: sizes, settings, latencies, clocks, and faults.
 
-Every run draws other extremes (swarm testing, FoundationDB section 3): a fault that is always there hides what only
-happens without it, and a setting that is always the same becomes something the code depends on.
+Every run draws other extremes (swarm testing, FoundationDB section 3). A fault that is always there hides bugs that
+need its absence, and code comes to depend on a setting that is always the same.
 """
 
 from dataclasses import dataclass, replace
@@ -13,9 +13,9 @@ from fairlead.simulation.faults.names import FAULT_NAMES, HARMLESS_TO_LEASES, WR
 from fairlead.simulation.store import Latencies
 from fairlead.zones.settings import ZoneSettings
 
-# Faults that a seed draws after all else, in this order, and how often: so the rest stays what it was.
-DRAWN_LAST = {"weights by rule": 1 / 2, "exiting handlers": 1 / 2, "dying loops": 1 / 8, "standing loops": 1 / 8}
-# And those that it draws even after whether there are payments.
+# Faults that a seed draws after all others, in this order, and how often: so the other draws stay as they were.
+DRAWN_LAST = {"weights by policy": 1 / 2, "exiting handlers": 1 / 2, "dying loops": 1 / 8, "stalled loops": 1 / 8}
+# Faults that it draws after whether there are payments.
 DRAWN_AT_THE_END = {
     "wrong clocks": 1 / 4, "killing handlers": 1 / 8, "lost watches": 1 / 4, "refused watches": 1 / 4
 }  # fmt: skip
@@ -31,24 +31,24 @@ class Plan:
     latencies: Latencies
     call_us: int
     skew_us_max: int
-    yield_frac: float  # how often whoever takes a lock lets others go first
-    tells_changes: bool  # whether shards answer `commit_sequence`
+    yield_frac: float  # how often a task yields before it takes a lock
+    has_commit_sequence: bool  # whether shards answer `commit_sequence`
     faults: tuple[str, ...]
-    rings: bool = False  # whether they also wake who listens for commits
+    has_listener: bool = False  # whether they also wake listeners after commits
     consumers: int = 3
     shards: int = 2
     producers: int = 2
     tenants: int = 20
     items: int = 200
     pays: bool = False  # whether there is a process whose requests only write
-    trouble_us: int = 4_000_000  # for how long faults happen, and items are enqueued
-    drain_us_max: int = 120_000_000  # how long the work may take from then on
+    trouble_us: int = 4_000_000  # how long the fault phase lasts, in which items are enqueued
+    drain_us_max: int = 120_000_000  # how long the work may take afterwards
 
     @property
     def clocks_agree(self) -> bool:
-        """Whether no clock of this run can be too far off to take leases by."""
-        beat_us_max = 2_000_000  # How old a shard's time is, while nothing goes wrong.
-        return 2 * self.skew_us_max + beat_us_max <= self.zones.max_skew_ms * 1000
+        """Whether every clock of this run is good enough to take leases."""
+        heartbeat_us_max = 2_000_000  # The age of a shard's time, without faults.
+        return 2 * self.skew_us_max + heartbeat_us_max <= self.zones.max_skew_ms * 1000
 
     @property
     def ahead_us_max(self) -> int:
@@ -57,52 +57,54 @@ class Plan:
 
     @property
     def is_calm(self) -> bool:
-        """Whether all consumers do their work from the start, with nothing that stops or delays them."""
+        """Whether all consumers work from the start, and no fault stops or delays them."""
         return self.clocks_agree and set(self.faults) <= HARMLESS_TO_LEASES - {"restarts"}
 
     @property
     def leases_may_run_out(self) -> bool:
-        """Whether something in this run explains that a lease is not kept: a fault, or clocks too far apart for it."""
+        """Whether a fault of this run, or the skew of its clocks, explains that a lease expires."""
         short = self.consumer.lease_ms < 10_000
-        tried_for_long = "unknown results" in self.faults and short  # An extension can be, by chance.
+        tried_for_long = "unknown results" in self.faults and short  # By chance all attempts of an extension are hit.
         return tried_for_long or not set(self.faults) <= HARMLESS_TO_LEASES or not self.clocks_fit_leases
 
     @property
     def clocks_fit_leases(self) -> bool:
-        """Whether two clocks of this run are so close that whoever renews in time is never late by the other's."""
+        """Whether an extension in time by one clock of this run is in time by all its clocks."""
         return 2 * self.skew_us_max <= self.consumer.lease_ms * 1000 // 3
 
 
 def draw_plan(random: Random, **chosen: Any) -> Plan:
-    """Return a plan drawn by `random`; `chosen` fields are as given. Each field draws for itself."""
+    """Return a plan drawn by `random`; `chosen` fields are as given."""
     latency_factor = random.choice([0.2, 1.0, 1.0, 5.0])
-    tells_changes = random.random() < 0.5
+    has_commit_sequence = random.random() < 0.5
     drawn = Plan(
         part_count=random.choice([1, 2, 4]),
         zones=_draw_zones(random),
-        consumer=_draw_consumer(random, tells_changes=tells_changes),
+        consumer=_draw_consumer(random, has_commit_sequence=has_commit_sequence),
         latencies=Latencies(*(int(mean_us * latency_factor) for mean_us in Latencies())),
         call_us=random.choice([100, 1_000, 5_000]),
         skew_us_max=random.choice([0, 5_000, 200_000, 2_000_000]),
         yield_frac=random.choice([0.0, 0.0, 0.02, 0.3]),
-        tells_changes=tells_changes,
+        has_commit_sequence=has_commit_sequence,
         faults=_draw_faults(random),
     )
     # Drawn last: the other draws of a seed stay what they were before there was a choice.
     selecting = replace(drawn.consumer, selection=random.choice(SELECTIONS))
-    rings = tells_changes and random.random() < 0.5
+    has_listener = has_commit_sequence and random.random() < 0.5
     faults = (*drawn.faults, *(name for name, frac in DRAWN_LAST.items() if random.random() < frac))
     pays = random.random() < 1 / 4
     faults = (*faults, *(name for name, frac in DRAWN_AT_THE_END.items() if random.random() < frac))
-    if set(drawn.faults) <= HARMLESS_TO_LEASES:  # These runs are to show what holds where nobody fails.
+    if set(drawn.faults) <= HARMLESS_TO_LEASES:  # These runs show the promises that need runs without failures.
         faults = tuple(name for name in faults if name in HARMLESS_TO_LEASES)
-    return replace(drawn, **{"consumer": selecting, "rings": rings, "faults": faults, "pays": pays, **chosen})
+    return replace(
+        drawn, **{"consumer": selecting, "has_listener": has_listener, "faults": faults, "pays": pays, **chosen}
+    )
 
 
 def _draw_faults(random: Random) -> tuple[str, ...]:
-    """A few faults, or half of them, or nearly all; and in a quarter of the runs none that could cost a lease.
+    """Draw a few faults, half of them, or nearly all; in a quarter of the runs none that could cost a lease.
 
-    In half of these there are fleet-wide limits, and nobody is away: only then are they never exceeded.
+    Half of these have fleet-wide limits and no restarts: only then are the limits never exceeded.
     """
     frac = random.choice([0.15, 0.5, 0.8])
     late = {*DRAWN_LAST, *DRAWN_AT_THE_END}
@@ -110,7 +112,7 @@ def _draw_faults(random: Random) -> tuple[str, ...]:
     if random.random() < 1 / 4:
         drawn = [name for name in drawn if name in HARMLESS_TO_LEASES]
         if random.random() < 1 / 2:
-            drawn = [*(name for name in drawn if name not in ("restarts", "limits by rule")), "limits by rule"]
+            drawn = [*(name for name in drawn if name not in ("restarts", "limits by policy")), "limits by policy"]
     return tuple(drawn)
 
 
@@ -126,8 +128,8 @@ def _draw_zones(random: Random) -> ZoneSettings:
     )
 
 
-def _draw_consumer(random: Random, *, tells_changes: bool) -> ConsumerSettings:
-    """Where shards do not tell of changes, every poll is a scan, and frequent polls only make runs slow."""
+def _draw_consumer(random: Random, *, has_commit_sequence: bool) -> ConsumerSettings:
+    """Draw settings. Without a commit sequence every poll is a scan, and frequent polls only make runs slow."""
     workers = random.choice([1, 2, 3])
     return ConsumerSettings(
         managers=random.randint(1, workers),
@@ -143,7 +145,7 @@ def _draw_consumer(random: Random, *, tells_changes: bool) -> ConsumerSettings:
         pointer_lease_ms=random.choice([10, 1_000]),
         throttle_delay_ms=random.choice([10, 100]),
         pause_recheck_ms=random.choice([100, 5_000]),
-        poll_interval_ms=random.choice([20, 100, 500] if tells_changes else [100, 500]),
+        poll_interval_ms=random.choice([20, 100, 500] if has_commit_sequence else [100, 500]),
         linger_ms=random.choice([0, 2, 50]),
         in_order_lease_ms=random.choice([200, 3_000]),
     )

@@ -1,4 +1,4 @@
-"""A producer: a process of the shop that enqueues, names, batches and cancels work, and digs up what was buried."""
+"""A producer: a process of the shop that enqueues, names, batches and cancels items, and retries dead letters."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ KINDS = {
     "plain": 17, "long": 3, "flaky": 15, "effect": 20, "fenced": 20, "chain": 5, "limited": 10, "slow": 3, "broken": 3,
     "dropped": 4, "new": 2, "noted": 0,
 }  # fmt: skip
-RECHECK_FRAC = 0.2  # How often a producer waits for a queue of its latest that has run empty to be looked at again.
+RECHECK_FRAC = 0.2  # How often a producer waits until the pointer of an empty queue is about to vest.
 LATEST = 8
-RUSH_FRAC, RUSH_US = 0.1, 250_000  # How often a producer waits for the next rush, and how far apart they are.
+RUSH_FRAC, RUSH_US = 0.1, 250_000  # How often a producer waits for the next rush, and the time between rushes.
 DEAD_LETTERS_MAX = 8
-PADDINGS = ["", "", "", "", " " * 2_000, " " * 9_000]  # Too long to travel with a call; too long to lie in a record.
+PADDINGS = ["", "", "", "", " " * 2_000, " " * 9_000]  # The latter two are too long for a call, and for a record.
 
 
 class Producer:
-    """One producer process: enqueues its share of items within the time of trouble, and cancels or digs up a few.
+    """One producer process: enqueues its share of items during the fault phase, and cancels or retries a few.
 
-    If its machine fails, it goes on with the rest when it is back; what was on its way may or may not have happened.
+    After a failure of its machine it continues. A commit that was sent before may or may not have happened.
     """
 
     def __init__(self, log: ShopLog, cluster: Cluster, number: int, share: int) -> None:
@@ -53,7 +53,7 @@ class Producer:
         self._known: list[tuple[Tenant, Shard, str, bytes]] = []
 
     def run(self, host: SimulatedHost) -> None:
-        """Enqueue the share, spread over the time of trouble."""
+        """Enqueue the share, spread over the fault phase."""
         shards = self._cluster.open_shards(host)
         while self._left > 0:
             size = min(self._left, self._random.choice([1, 1, 1, 4]))
@@ -73,13 +73,13 @@ class Producer:
                 if self._random.random() < 0.05:
                     self._retry_or_discard(shards)
             except StoreError as error:
-                host.world.note(f"is told {error.code}, and does not know what became of it")
+                host.world.note(f"gives up after error {error.code}")
         self.done = True
 
     def _zone_to_be_rechecked(self, shards: dict[str, Shard], host: SimulatedHost) -> ZoneName | None:
-        """Wait until a queue that has run empty is about to be looked at once more, perhaps for good; return which.
+        """Wait until the pointer of an empty queue is about to vest; return the zone.
 
-        Whoever enqueues there now meets the visit that sends its pointer to sleep again, or deletes it.
+        An enqueue there now meets the transaction that sends the pointer to sleep again, or deletes it.
         """
         whose = dict.fromkeys((tenant, shard.name, zone) for tenant, shard, zone, _ in self._known[-LATEST:])
         soon = {}
@@ -96,13 +96,13 @@ class Producer:
         return ZoneName(tenant, zone)
 
     def _rush(self, shards: dict[str, Shard], host: SimulatedHost) -> None:
-        """Enqueue, at an instant that others choose as well, an item of the name that they give theirs."""
+        """Enqueue an item at the same instant, and with the same name, as other producers."""
         host.clock.sleep_us(RUSH_US - self._cluster.world.now_us() % RUSH_US)
         item = new_item("plain", "", item_id="rush", unique_for=self._random.choice([0, 0.2]))
         self._enqueue(shards, ZoneName(Tenant("shop", "t0"), "queue"), [item])
 
     def _enqueue(self, shards: dict[str, Shard], whose: ZoneName, items: list[NewItem]) -> None:
-        """Enqueue items of one tenant in one transaction, which counts an order that names it."""
+        """Enqueue items of one tenant in one transaction, which also counts an order."""
         tenant, zone = whose
         shard = shards[home(tenant, list(shards))]
         self._orders += 1
@@ -111,7 +111,7 @@ class Producer:
 
         def body(attempt: Attempt) -> list[Enqueued]:
             tr = ApplicationTransaction(shard, tenant, attempt)
-            tr.add(("order", order), 1)  # As little to be done twice as what it enqueues.
+            tr.add(("order", order), 1)  # An oracle checks that it is applied once.
             return enqueue(tr, attempt, items, zone)
 
         for enqueued in shard.transact(body):
@@ -135,7 +135,7 @@ class Producer:
             )
 
     def _retry_or_discard(self, shards: dict[str, Shard]) -> None:
-        """Revive or discard something that is buried, if there is anything."""
+        """Retry or discard a dead letter, if there is one."""
         shard = self._random.choice(list(shards.values()))
         listed = shard.transact(
             lambda attempt: list(dead_letters.listing(attempt.tr, shard.layout, items_max=DEAD_LETTERS_MAX))
@@ -174,7 +174,7 @@ class Producer:
         draw = self._random
         kind = draw.choices(list(KINDS), list(KINDS.values()))[0]
         if kind == "new" and not self._cluster.plan.clocks_agree:
-            kind = "plain"  # The consumer that knows it may have to keep still for good.
+            kind = "plain"  # The one consumer that knows it may never take leases.
         how: dict[str, Any] = {
             "priority": draw.choice([0, 100, 100, 100, 255]),
             "delay": draw.choice([0, 0, 0, 0.001, 0.3, 2]),
@@ -187,7 +187,7 @@ class Producer:
 
 
 def _empty_zone_vests_in_us(location: ZoneLocation, attempt: Attempt) -> int | None:
-    """Return how long the pointer of a queue without items still sleeps; None if it has items, or no pointer."""
+    """Return for how long the pointer of an empty queue still sleeps; None if it has items, or no pointer."""
     begin, end = location.keys.item_range()
     stored, items = attempt.tr.snapshot.get(location.keys.pointer), attempt.tr.snapshot.get_range(begin, end, limit=1)
     pointer = None if stored.value is None else decode(PointerRecord, stored.value)
@@ -195,7 +195,7 @@ def _empty_zone_vests_in_us(location: ZoneLocation, attempt: Attempt) -> int | N
 
 
 def has_full_length(payload: object) -> bool:
-    """Say whether a payload is as long as a producer makes them; handlers and periods enqueue others."""
+    """Say whether a payload has a length that producers choose; handlers and periods enqueue other types."""
     return not isinstance(payload, str) or " " * (len(payload) - len(payload.rstrip())) in PADDINGS
 
 

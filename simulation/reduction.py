@@ -1,7 +1,7 @@
-"""What is kept of a run: which faults, and how many of everything; the rest of its plan stays as its seed drew it.
+"""Reductions: fewer faults and smaller numbers; the rest of a plan stays as its seed drew it.
 
-A run of which less is kept is another run, with events of its own. But each fault, producer and actor draws from a
-generator of its own, so what is left often goes as it went before.
+A reduced run is another run, with other events. But each fault, producer and actor draws from a generator of its own,
+so the remaining ones often do the same as before.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ TROUBLE_MS_MIN: Final = 100  # Less than that, and a fault has no time to happen
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
-    """How much of a plan is kept. None: what its seed drew.
+    """Some fields of a plan, reduced. None: as its seed drew it.
 
     Attributes:
       faults: names of `FAULT_NAMES`, in their order.
       workers: of each consumer.
-      trouble_ms: for how long faults happen, and items are enqueued.
+      trouble_ms: how long the fault phase lasts, in which items are enqueued.
     """
 
     faults: tuple[str, ...] | None = None
@@ -39,11 +39,11 @@ class Reduction:
         return {name: value for name, value in asdict(self).items() if value is not None}
 
     def sizes(self) -> dict[str, int]:
-        """Return what is chosen besides the faults: numbers of which less is a smaller run."""
+        """Return the chosen attributes but the faults: smaller numbers make smaller runs."""
         return {name: value for name, value in self.chosen().items() if name != "faults"}
 
     def apply_to(self, plan: Plan) -> Plan:
-        """Return what is left of a plan."""
+        """Return a plan, reduced."""
         changes = self.chosen()
         workers = changes.pop("workers", plan.consumer.workers)
         consumer = replace(plan.consumer, workers=workers, managers=min(plan.consumer.managers, workers))
@@ -56,7 +56,7 @@ SIZES: Final = tuple(name for name in asdict(NO_REDUCTION) if name != "faults")
 
 
 def whole_plan(plan: Plan) -> Reduction:
-    """Return all that a plan has, each attribute chosen."""
+    """Return the reduction that leaves a plan as it is, with each attribute chosen."""
     return Reduction(
         faults=plan.faults,
         items=plan.items,
@@ -69,7 +69,7 @@ def whole_plan(plan: Plan) -> Reduction:
 
 
 def reduction_from(plan: Plan, reduction: Reduction) -> Reduction:
-    """Return what must be said to get from a plan to what is kept of it: attributes that stay as they are, are None."""
+    """Return the shortest reduction with the same result: attributes that do not reduce the plan are None."""
     whole = whole_plan(plan).chosen()
     return Reduction(**{name: value for name, value in reduction.chosen().items() if value != whole[name]})
 

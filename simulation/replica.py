@@ -1,7 +1,7 @@
-"""What a shard holds, taken apart and kept up commit by commit, so that oracles need not read the store.
+"""A replica of a shard, parsed commit by commit, so that oracles need not read the store.
 
-The keys are taken apart here by the tuple layer's rules, not by the product's own readers: a key that the product
-packs wrongly is not understood here, and that is a finding too.
+Keys are unpacked here by the rules of the tuple layer, not by the product's own readers. So a key that the product
+packs wrongly is found, too.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class ItemName(NamedTuple):
 
 
 def item_of(ref: ItemRef) -> ItemName:
-    """Return which item a message is about."""
+    """Return the name of the item of a message."""
     return ItemName(ref.shard, ref.tenant, ref.zone, ref.item_id)
 
 
@@ -83,13 +83,13 @@ class ItemChange(NamedTuple):
 
 @dataclass(slots=True)
 class ParsedCommit:
-    """A commit in the queue's terms: the zones it touched, pointers included, what it did to items, and to graves."""
+    """A commit in the queue's terms: the zones that it touched, pointers included, and its changes of items."""
 
     commit: Commit
     shard: ShardReplica
     zones: dict[ZoneName, ZoneReplica] = field(default_factory=dict)
     items: list[ItemChange] = field(default_factory=list)
-    removed_dead_letters: set[ItemName] = field(default_factory=set)  # what was buried and is not any more
+    removed_dead_letters: set[ItemName] = field(default_factory=set)  # retried, or discarded
     data: dict[bytes, bytes | None] = field(default_factory=dict)  # of tenants, by whole key
 
     @property
@@ -99,7 +99,7 @@ class ParsedCommit:
 
 
 class Limit(NamedTuple):
-    """How many may run at once of a tenant or a kind, and the version that says so. `updated_us`: see `KindPolicy`."""
+    """How many items of a tenant or a kind may run at once, and since which version. `updated_us`: see `KindPolicy`."""
 
     max_running: int
     since: int
@@ -113,25 +113,25 @@ class ShardReplica:
         self.name = name
         self.zones: dict[ZoneName, ZoneReplica] = {}
         self.depths: dict[tuple[int, str], int] = {}
-        self.others: dict[bytes, bytes] = {}  # what belongs to no zone
-        self.paused_since: dict[Paused, int] = {}  # what is paused, and the version that says so
+        self.others: dict[bytes, bytes] = {}  # all other keys
+        self.paused_since: dict[Paused, int] = {}  # the version of each pause
         self.limits: dict[Limited, Limit] = {}
         self.kind_policies: dict[str, KindPolicy] = {}
-        self.paused_pointers: dict[ZoneName, set[str]] = {}  # zones whose pointers are to be woken when a kind goes on
-        self.strays: set[bytes] = set()  # index entries that lead nowhere, and are meant to
-        self._strewn: set[bytes] = set()
+        self.paused_pointers: dict[ZoneName, set[str]] = {}  # zones whose pointers wake when a kind's pause ends
+        self.strays: set[bytes] = set()  # index entries that a fault has written, and that name no record
+        self._expected_strays: set[bytes] = set()
 
     def expect_stray(self, key: bytes) -> None:
-        """Learn that the entry `key`, should it ever be there, was put there to lead nowhere; oracles ignore it."""
-        self._strewn.add(key)
+        """Note that a fault may write the entry `key`, which names no record; oracles ignore it."""
+        self._expected_strays.add(key)
 
     def read(self, commit: Commit, now_us: int) -> ParsedCommit:
-        """Take a commit in, and say what it meant."""
+        """Apply a commit to the replica, and return it parsed."""
         parsed = ParsedCommit(commit, self)
         dead_letter_changes: dict[tuple[ZoneName, bytes], DeadLetterChange] = {}
         changed: list[tuple[ZoneReplica, bytes, bytes | None, bytes | None]] = []
         for key, before, after in commit.changes:
-            if key in self._strewn:
+            if key in self._expected_strays:
                 self.strays.discard(key) if after is None else self.strays.add(key)
                 continue
             if not key.startswith(ROOT):
@@ -237,14 +237,14 @@ class ShardReplica:
 
 
 def location_of(zone: ZoneReplica, layout: ShardLayout) -> ZoneLocation:
-    """Return where the product says a zone is."""
+    """Return the product's location of a zone."""
     return layout.location(zone.name.tenant, zone.name.zone)
 
 
 def unpack_key(key: bytes) -> list[Any]:
     """Return the elements of a key of ours after the root: whole numbers, texts and byte strings.
 
-    Of a key of a tenant's data, what follows the first element that is none of these comes last, as it stands.
+    In a key of a tenant's data, the rest after the first element of another type is the last element, unparsed.
     """
     path: list[Any] = []
     at = len(ROOT)

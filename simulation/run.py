@@ -1,4 +1,4 @@
-"""One run of a simulated cluster from one seed: trouble, then peace, then the end; and what the oracles saw."""
+"""One run of a simulated cluster from one seed: with faults, then without them until all work is done, with oracles."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ from fairlead.zones.layout import ShardLayout
 
 DRAINS = "everything drains after the faults"
 RECOVERS = "the system gets over a fault that has stopped"
-OVERSLEPT_US = 30_000_000  # Within so long what a wrong clock has put to sleep is found: docs/reliability.md.
-RECOVERY_US = 10_000_000  # Restarts take two seconds, and signs of life come once a second.
+OVERSLEPT_US = 30_000_000  # The bound of docs/reliability.md for pointers that sleep because of a wrong clock.
+RECOVERY_US = 10_000_000  # Restarts take two seconds, and heartbeats come once a second.
 
 
 def run(seed: int, reduction: Reduction = NO_REDUCTION, **chosen: Any) -> Report:
@@ -52,14 +52,14 @@ def run(seed: int, reduction: Reduction = NO_REDUCTION, **chosen: Any) -> Report
     Never raises a `Violation`: the report holds it.
 
     Args:
-      kept: how much of what the seed draws there is to be.
+      reduction: makes the plan of the seed smaller.
       chosen: fields of the `Plan` that are as given, not drawn.
     """
     return Simulation(seed, reduction, **chosen).run()
 
 
 class Workload(Application, Protocol):
-    """Who enqueues work, and what can be checked of it."""
+    """An application with its clients and its checks."""
 
     @property
     def kinds(self) -> frozenset[str]:
@@ -68,12 +68,12 @@ class Workload(Application, Protocol):
 
     @property
     def unlimited_kinds(self) -> frozenset[str]:
-        """Those of which any consumer may run any number at any time."""
+        """The kinds that every consumer handles, without limits."""
         ...
 
     @property
     def punctual(self) -> bool:
-        """Whether no handler of it outlasts its lease: then only a fault explains a lease that runs out."""
+        """Whether no handler outlasts its lease: then only a fault explains a lease that expires."""
         ...
 
     @property
@@ -86,7 +86,7 @@ class Workload(Application, Protocol):
         ...
 
     def start(self, cluster: Cluster) -> None:
-        """Add who enqueues, and begin."""
+        """Add the clients, and start them."""
         ...
 
 
@@ -116,7 +116,7 @@ class Simulation(Trial):
         return replace(super().run(), drained_us=self._drained_us)
 
     def run_scenario(self) -> None:
-        """See `Trial`: trouble, and then peace until all work is done and forgotten."""
+        """See `Trial`: first with faults, then without them until all work is done and all pointers are deleted."""
         world, plan = self.world, self.plan
         self.cluster.add_consumers()
         self.workload.start(self.cluster)
@@ -134,13 +134,13 @@ class Simulation(Trial):
         world.run_until(max(world.now_us(), self._late_until_us))
         self._await_pointers_deleted()
         self._check_faults()
-        self._await_pointers_deleted()  # What went on after a pause only now: its pointers were parked.
+        self._await_pointers_deleted()  # The checks may have ended pauses, which woke more pointers.
         self.suite.at_end()
         if world.violation is not None:
             raise world.violation
 
     def _strike_late(self) -> None:
-        """Let the faults strike that have to once more, now that all has been enqueued; each does so once."""
+        """Let each fault strike once more, if it must, now that all work has been enqueued."""
         now_us = self.world.now_us()
         for fault in list(self._to_strike_late):
             lasts_us = fault.strike_late()
@@ -155,7 +155,7 @@ class Simulation(Trial):
             self.world.run_until(self.world.now_us() + STEP_US)
 
     def _check_faults(self) -> None:
-        """Let each fault see that the world has got over it, or say within `RECOVERY_US` what has not."""
+        """Let each fault check that the cluster has recovered from it within `RECOVERY_US`."""
         wrong: dict[str, str | None] = dict.fromkeys(self.faults, "it was not checked")
 
         def check() -> None:
@@ -181,7 +181,7 @@ class Simulation(Trial):
 
     def _fail_undrained(self) -> None:
         left = [
-            f"{item}, {each.kind}, {each.error_count} errors, {each.expiry_count} lapses, {each.last_error}"
+            f"{item}, {each.kind}, {each.error_count} errors, {each.expiry_count} expiries, {each.last_error}"
             for shard in self.suite.shards.values()
             for item, each in shard.items()
         ]
@@ -194,9 +194,9 @@ class Simulation(Trial):
     def _pointer_stays_us(self) -> int:
         """How long an empty zone's pointer may stay.
 
-        It may sleep until the last lease would have ended, and then for `min_inactive`; each visit comes a little late,
-        or, where scanners are told of work by watches, with the next look; and where a clock was wrong, once a consumer
-        has looked for what oversleeps by it.
+        It may sleep until the last lease would have ended, and then for `min_inactive`. Each time it is processed a
+        little late; where scanners rely on watches, with the next scan; and after a wrong clock, when a consumer has
+        looked for oversleeping pointers.
         """
         zones, consumer = self.plan.zones, self.plan.consumer
         lease_ms = min(zones.max_sleep_ms, max(consumer.lease_ms, TRANSACTION_LEASE_US // 1000))
@@ -251,7 +251,7 @@ class Simulation(Trial):
         ]
         if plan.is_calm and plan.clocks_fit_leases:
             oracles.append(KindsKeepToFleetLimits(world))
-        if plan.clocks_agree:  # Else some consumers take no leases, and nobody knows how many are left.
+        if plan.clocks_agree:  # Else some consumers take no leases, and the number of the others is not known.
             oracles.append(NothingWaitsBesideFreeSlots(world, plan, kinds=self.workload.unlimited_kinds))
         if self.workload.punctual and not plan.leases_may_run_out:
             oracles.append(NoLeaseExpiresWithoutCause(world, self.cluster.incarnation_of))

@@ -1,13 +1,12 @@
 """Shrinking: from a run that breaks a promise to a small one that breaks the same.
 
-What is left explains: if the pauses had to stay and the kills could go, the bug is about pauses. The search is greedy:
-it tries the least of everything, then leaves out faults, lowers one number after the other, keeps every step after
-which the run still fails, and begins again until no step helps. It draws nothing, so the same failure shrinks to the
-same run.
+The remaining faults explain the bug: if the pauses had to stay and the kills could go, it is about pauses. The search
+is greedy. It tries the least of everything, then removes faults, and lowers one number after the other. It keeps every
+step after which the run still fails, and repeats until no step helps. It draws nothing, so the same failure shrinks to
+the same run.
 
-It counts as failing only if the *same* oracle speaks. A smaller run is another world: it may stumble over something
-else, such as a drain that one consumer alone cannot do in time; the search would follow that, and the report would
-explain a bug that the campaign did not find.
+A smaller run counts as failing only if the *same* oracle reports it. It may break another promise, such as a drain that
+one consumer cannot finish in time. The search would follow that, and explain a bug that the campaign did not find.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ def shrink(report: Report, again: Callable[[Reduction], Report], *, runs_max: in
 
     Args:
       report: of a run with a violation.
-      again: runs the same seed with less.
+      again: runs the same seed with a reduction.
       runs_max: how often, at most.
     """
     oracle = report.violations[0].oracle
@@ -55,7 +54,7 @@ def minimize(reduction: Reduction, fails: Fails, *, runs_max: int) -> Iterator[R
     """Yield `reduction`, then smaller ones that still `fails`, as far as a greedy search comes in `runs_max` tries.
 
     Args:
-      kept: what is known to fail, every attribute chosen. It is not tried again.
+      reduction: is known to fail, and has every attribute chosen. It is not tried again.
     """
     tried = {reduction}
     found: Reduction | None = reduction
@@ -74,9 +73,9 @@ def minimize(reduction: Reduction, fails: Fails, *, runs_max: int) -> Iterator[R
 
 
 def _smaller(reduction: Reduction) -> Iterator[Reduction]:
-    """Yield what is smaller by one step: fewer faults first, then less of each number; of each, great steps first.
+    """Yield what is smaller by one step: fewer faults first, then lower numbers; of each, large steps first.
 
-    The greatest comes before all: where something always fails, the least of everything shows it.
+    The least of everything comes first: it shows a bug that always happens.
     """
     assert reduction.faults is not None
     least: dict[str, Any] = {name: min(getattr(reduction, name), _lowest(name)) for name in SIZES}

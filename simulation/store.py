@@ -1,7 +1,7 @@
-"""A simulated shard's store: the memory engine, whose answers take their time, and whose commits can go wrong.
+"""A simulated shard's store: the memory engine with latency, and with commits that fail.
 
-A commit is on its way for a while, is carried out somewhere between, whether or not its caller still lives, and may end
-in an answer that tells nothing. Latencies default to FoundationDB's own figures. What is read through is `database`.
+A commit is applied some time between its call and its answer, even if its caller is killed meanwhile. Its result may be
+unknown. Latencies default to FoundationDB's own figures. Actors read through `database`.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ _ANSWERS = {
     Fate.UNKNOWN_LOST: COMMIT_UNKNOWN_RESULT,
     Fate.UNKNOWN_LATE: COMMIT_UNKNOWN_RESULT,
     Fate.TIMED_OUT_LATE: TRANSACTION_TIMED_OUT,
-}  # What the sender is told, whatever became of its commit.
+}  # The error that the sender gets.
 _APPLIED_LATE = (Fate.UNKNOWN_LATE, Fate.TIMED_OUT_LATE)
 _NOT_APPLIED = (Fate.CONFLICT, Fate.TOO_OLD, Fate.UNKNOWN_LOST)
-LOST_WAKEUPS_FRAC = 0.1  # Told to a listener, whose datagrams a full buffer drops.
-# How late a commit may be applied, and its sender be told; at most far below the five seconds after which a shard
-# refuses what read so long ago.
+LOST_WAKEUPS_FRAC = 0.1  # A listener's full buffer drops them.
+# How late a commit may be applied, and answered. The maximum is far below the five seconds after which a shard refuses
+# a transaction as too old.
 LATE_US_MIN, LATE_US_MAX = 500, 2_000_000
 
 
@@ -70,9 +70,9 @@ class Change(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """A commit that was applied: where, by whom (the host's name), and what it changed, in key order.
+    """An applied commit: its shard, the name of the host that sent it, and its changes in key order.
 
-    `read_version`: what it read was as of then; None if nothing that it read could conflict.
+    `read_version`: None if nothing that it read could conflict.
     """
 
     shard: str
@@ -86,15 +86,15 @@ class SimulatedStore(MemoryStore):
     """The store of one shard.
 
     Attributes:
-      draw_fate: the faults' ways to say what becomes of a commit; the first that does not leave it to its reads has it.
-      forgets_version: the faults' ways to say that reads sent now come too late (1007).
-      loses_watch, refuses_watch: the faults' ways to say that a watch tells nothing, or fails.
-      on_commit: told of each commit that was applied, and what it did.
-      on_applied: told that there was one.
-      away_until_us: until when it answers nothing.
-      sender: in whose name commits are sent; None: of the process that sends them.
-      commits_sent, commits: how many arrived here, and how many were applied.
-      landing: how many are on their way, though their senders have their answers.
+      draw_fate: functions of faults that decide the fate of a commit; the first that is not `DECIDED` counts.
+      forgets_version: functions of faults that decide whether a read fails as too old (1007).
+      loses_watch, refuses_watch: functions of faults that decide whether a watch is lost, or fails.
+      on_commit: is called with each applied commit.
+      on_applied: is called after each applied commit.
+      unavailable_until_us: until when it answers nothing.
+      sender: the name under which commits are sent; None: that of the host that sends them.
+      commits_sent, commits: how many were sent, and how many applied.
+      late_commits: how many will be applied after their answers.
     """
 
     def __init__(self, world: World, name: str, latencies: Latencies) -> None:
@@ -118,17 +118,17 @@ class SimulatedStore(MemoryStore):
 
     @property
     def contents(self) -> sorted_map.Map:
-        """All keys and values. It never changes: what is committed later makes another."""
+        """All keys and values. This map never changes: a later commit makes another one."""
         return self._newest[1]
 
     def preload(self, contents: sorted_map.Map) -> None:
-        """Hold what another world's store held, as if it had been there from the start."""
+        """Start with the contents of another world's store."""
         self._newest = (self._newest[0], contents)
 
     def snapshot(self, clock: Clock) -> MemorySnapshot:
-        """Return the newest version, newest at some time between call and return.
+        """Return the version that is the newest at some time between call and return.
 
-        Nobody waits where no task asks: there the store itself looks at its watches, as a commit arrives.
+        Outside of tasks it does not wait: the store itself reads its watches when a commit arrives.
         """
         if self.world.current is None:
             return super().snapshot(clock)
@@ -142,7 +142,7 @@ class SimulatedStore(MemoryStore):
         return opened
 
     def submit(self, request: CommitRequest) -> PendingCommit:  # type: ignore[override]
-        """Send a commit off. It happens even if its sender dies now."""
+        """Send a commit. It happens even if its sender is killed now."""
         request.begin()
         self.commits_sent += 1
         fate = Fate.DECIDED
@@ -160,7 +160,7 @@ class SimulatedStore(MemoryStore):
         return pending
 
     def is_forgetful(self) -> bool:
-        """Draw whether the version is forgotten that somebody reads at now."""
+        """Draw whether a read now fails because its version is too old."""
         return any(forgets() for forgets in self.forgets_version)
 
     def read_ready_us(self) -> int:
@@ -168,34 +168,34 @@ class SimulatedStore(MemoryStore):
         return self.world.now_us() + self._wait_us(self._latencies.read_us)
 
     def _arrive(self, request: CommitRequest, pending: PendingCommit, fate: Fate, by: str, back_us: int) -> None:
-        told = StoreError(_ANSWERS[fate]) if fate in _ANSWERS else None
+        error = StoreError(_ANSWERS[fate]) if fate in _ANSWERS else None
         applied = ""
         if fate in _APPLIED_LATE:
             self.late_commits += 1
             self.world.after(self._late_us(), partial(self._apply_late, request, by))
-            back_us += self._late_us()  # That a connection is gone is noticed late, and then it may have been applied.
+            back_us += self._late_us()  # The sender notices late that its connection is lost.
             applied = ", on its way"
         elif fate in _NOT_APPLIED:
-            assert told is not None
-            request.fail(told)
+            assert error is not None
+            request.fail(error)
         else:
             self._apply(request, by)
             applied = ", applied" if request.error is None else ""
-            told = request.error or told
-        if told is not None:
-            self.world.note(f"{self.name} refuses {by}: {told.code}{applied}")
-        pending.answer(told, back_us)
+            error = request.error or error
+        if error is not None:
+            self.world.note(f"{self.name} refuses {by}: {error.code}{applied}")
+        pending.answer(error, back_us)
 
     def loses_wakeup(self) -> bool:
-        """Draw whether somebody who listens for commits hears nothing of one."""
+        """Draw whether a listener misses the wake-up of a commit."""
         return self._wakeup_random.random() < LOST_WAKEUPS_FRAC
 
     def wakeup_us(self) -> int:
-        """Draw how long it takes until somebody who waits hears of a commit."""
+        """Draw how long the wake-up of a commit takes to a waiting task."""
         return 1 + int(self._wakeup_random.expovariate(1 / self._latencies.read_us))
 
     def _late_us(self) -> int:
-        """Draw how late something is, from hardly to very: any order of magnitude is as likely."""
+        """Draw how late something is: each order of magnitude between the limits is equally likely."""
         return int(LATE_US_MIN * (LATE_US_MAX / LATE_US_MIN) ** self._random.random())
 
     def _apply_late(self, request: CommitRequest, by: str) -> None:
@@ -209,8 +209,8 @@ class SimulatedStore(MemoryStore):
         super().submit(request)
         if request.error is None:
             self.commits += 1
-            for tell in self.on_applied:
-                tell()
+            for wake in self.on_applied:
+                wake()
             if self.on_commit:
                 self._announce(request, before, by)
 
@@ -225,8 +225,8 @@ class SimulatedStore(MemoryStore):
         changes = [Change(key, was, after[key]) for key in sorted(after) if (was := before.get(key)) != after[key]]
         self.world.note(f"{self.name} commits {by}: {version - START_US} {len(changes)}")
         commit = Commit(self.name, by, version, changes, request.read_version)
-        for tell in self.on_commit:
-            tell(commit)
+        for show in self.on_commit:
+            show(commit)
 
     def _wait_us(self, mean_us: int) -> int:
         return int(mean_us * (0.5 + self._random.expovariate(2.0)))
@@ -254,7 +254,7 @@ class PendingCommit:
             self._world.after(back_us, partial(callback, self))
 
     def wait(self) -> None:
-        """Return if the commit is durable; raise why not, or that nobody knows."""
+        """Return if the commit is durable; else raise its error, such as that its result is unknown."""
         if self._ready_us is None:
             assert self._world.current is not None
             self._waiting.append(self._world.current)

@@ -1,4 +1,4 @@
-"""A trial: a cluster that goes through trouble, and the report of how it went."""
+"""A trial: a cluster that runs with faults, and the report of the run."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from fairlead.simulation.reduction import Reduction
 from fairlead.simulation.world import START_US, Violation, World
 from fairlead.zones.probes import probes_into
 
-STEP_US = 100_000  # Between two looks at whether something has come to its end.
+STEP_US = 100_000  # Between two checks whether a phase of the run has ended.
 LAST_EVENTS = 40
 
 
 @dataclass(slots=True)
 class Report:
-    """How a run went. `events` is the digest of the event log `lines`: equal digests, equal runs."""
+    """The result of a run. `events` is the digest of the event log `lines`: equal digests, equal runs."""
 
     seed: int
     chosen: dict[str, Any]
@@ -33,15 +33,15 @@ class Report:
     reduction: Reduction
     events: str
     lines: Sequence[str]
-    end: int  # how many of the lines there were when the run ended; then its actors were cleared away
+    end: int  # how many of the lines there were when the run ended, before its actors were killed
     virtual_us: int
     turns: int
     commits: int
-    drained_us: int | None = None  # how long after the end of trouble the last item left its queue
+    drained_us: int | None = None  # how long after the fault phase the last item left its queue
     violations: list[Violation] = field(default_factory=list)
     probes: Counter[str] = field(default_factory=Counter)  # how often each rare point was reached
     struck: Counter[str] = field(default_factory=Counter)  # how often each fault struck
-    ran: Counter[str] = field(default_factory=Counter)  # how often each handler of an application that ran returned
+    ran: Counter[str] = field(default_factory=Counter)  # how often each handler of an application returned
 
     @property
     def last_events(self) -> Sequence[str]:
@@ -56,10 +56,10 @@ class Report:
 
 
 class Trial:
-    """A cluster in its world, ready to run once. What happens there, `run_scenario` says.
+    """A cluster in its world, ready to run once. Subclasses define `run_scenario`.
 
     Args:
-      plan: what of `seed`'s draws is kept by `reduction`, but for what was `chosen`.
+      plan: drawn from `seed`, with the fields `chosen`, and reduced by `reduction`.
     """
 
     def __init__(
@@ -74,18 +74,18 @@ class Trial:
         self._chosen = chosen
 
     def run_scenario(self) -> None:
-        """Let it all happen. Raises a `Violation`, the first."""
+        """Run all phases. Raises the first `Violation`."""
         raise NotImplementedError
 
     def run_fault_phase(self) -> None:
-        """Let the faults of the plan happen for as long as it says, and then end what they left behind."""
+        """Run with the faults of the plan for as long as it says; then stop them and heal the cluster."""
         world = self.world
         self.faults = {name: FAULTS[name](self.cluster, world.random(f"fault {name}")) for name in self.plan.faults}
         world.run_until(START_US + self.plan.trouble_us)
         for fault in self.faults.values():
             fault.stop()
         self.cluster.heal()
-        world.note("peace")
+        world.note("the faults have stopped")
 
     def run(self) -> Report:
         """Run to the end, or to the first violation."""
@@ -119,9 +119,9 @@ class Trial:
 
 @contextmanager
 def _interruptible(world: World) -> Iterator[None]:
-    """Let Ctrl-C end the world, though a worker survives whatever is raised where its handlers run."""
+    """Let Ctrl-C end the world, though a worker survives any exception in its handlers."""
 
-    def tell(*_: object) -> None:
+    def interrupt(*_: object) -> None:
         world.interrupted = True
         raise KeyboardInterrupt
 
@@ -129,7 +129,7 @@ def _interruptible(world: World) -> Iterator[None]:
     if before is not signal.default_int_handler or threading.current_thread() is not threading.main_thread():
         yield
         return
-    signal.signal(signal.SIGINT, tell)
+    signal.signal(signal.SIGINT, interrupt)
     try:
         yield
     finally:

@@ -1,6 +1,6 @@
-"""A world that is run for its times, not for its faults: what happens is neither logged nor checked.
+"""A world for measurements of virtual time: its events are neither logged nor checked.
 
-That makes it some five times as fast, so that it can be large.
+It is some five times as fast as a world with log and oracles, so that it can be large.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ class NoLog(EventLog):
     """Keeps no lines."""
 
     def add(self, line: str) -> None:
-        """Let it go."""
+        """Drop the line."""
 
 
 class NoOracles(OracleSuite):
-    """A bench on which nobody sits."""
+    """A suite without oracles."""
 
     def attach(self, stores: Iterable[SimulatedStore], network: Network) -> None:
-        """Ask to be told of nothing: a store that tells nobody need not work out what a commit changed."""
+        """Do nothing: a store without observers does not compute the changes of its commits."""
 
     def on_start(self, run: HandlerRun) -> None:
-        """Do not look."""
+        """Do nothing."""
 
     def on_end(self, run: HandlerRun) -> None:
-        """Do not look."""
+        """Do nothing."""

@@ -1,9 +1,9 @@
 """The standard workload: a shop whose producers enqueue, name, batch and cancel work, and whose handlers misbehave.
 
-Most tenants are light, one is heavy. Each enqueue counts an order in the tenant's data in the same transaction; each
-exactly-once handler writes an effect in the transaction of its completion. In some worlds there are payments, too:
-requests that only write, and handlers that write in transactions that do not complete their item. All are checked
-commit by commit.
+One tenant has many items, the others few. Each enqueue counts an order in the tenant's data in the same transaction.
+Each exactly-once handler writes an effect in the transaction of its completion. Some worlds also have payments:
+requests that write without a read, and handlers that write in transactions that do not complete their item. All are
+checked commit by commit.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _SOON = Retry(attempts=None, backoff=0.05, backoff_max=1)
 
 
 class Shop:
-    """The application. `finished` once every producer has had its say."""
+    """The application. It is `finished` when every producer is done."""
 
     kinds = KNOWN_TO_ALL
     unlimited_kinds = KNOWN_TO_ALL - set(LIMITS)
@@ -71,7 +71,7 @@ class Shop:
         ]
         if plan.is_calm:
             oracles.append(KindsKeepToTheirLimits(world, LIMITS))
-        if plan.clocks_agree:  # Else some consumers take no leases, and nobody knows how many are left.
+        if plan.clocks_agree:  # Else some consumers take no leases, and the number of the others is not known.
             oracles.append(NoTenantWaitsTooLong(world, plan, kinds=self.unlimited_kinds))
         return oracles
 
@@ -121,7 +121,7 @@ class Shop:
 
 
 class _Handlers:
-    """The handlers, as one process runs them: how long they take and when they fail is drawn there."""
+    """The handlers of one process. It draws how long they take and when they fail."""
 
     def __init__(self, host: SimulatedHost, payments: list[Payment]) -> None:
         self._host = host
@@ -165,7 +165,7 @@ class _Handlers:
         job.transact(apply)
 
     def noted(self, job: Job) -> None:
-        """Write in a transaction that does not complete the item: each attempt once, under a name of its own."""
+        """Write in a transaction that does not complete the item, under a name of its own in each attempt."""
         name = self._host.random.randbytes(8).hex()
         job.transact(lambda tr: tr.add(("payment", name), 1))
         self._payments.append(Payment(job.shard_name, job.tenant, name))

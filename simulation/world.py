@@ -1,9 +1,8 @@
 """The world: one thread, virtual time, tasks that take turns, and every choice from one seed.
 
-A task is a greenlet: it runs until it waits, and nothing else runs meanwhile. Whoever waits names the time at which
-to go on, at the latest; the world sleeps for nobody: it takes the next turn from a heap and sets the time to that
-turn's. Turns of the same instant come in drawn order. So a run is a function of its seed, and lasts as long as its
-work does.
+A task is a greenlet: it runs until it waits, and nothing else runs meanwhile. A task that waits gives the latest time
+of its next turn. The world does not sleep: it takes the next turn from a heap, and sets the time to that turn's. Turns
+of the same instant come in drawn order. So a run is a function of its seed.
 
 Source: FoundationDB section 3 ("a deterministic discrete-event simulation").
 """
@@ -24,13 +23,13 @@ from fairlead.simulation.event_log import EventLog
 from fairlead.zones.engines.api.progress import report_loop_progress
 
 START_US = 1_700_000_000_000_000
-TURNS_AT_ONE_INSTANT_MAX = 200_000  # More of them, and time stands still: somebody waits without waiting.
+TURNS_AT_ONE_INSTANT_MAX = 200_000  # More of them mean that a task waits for no time at all, again and again.
 
 STEPS_IN_A_TURN_MAX = 100_000
 
 
 class Violation(AssertionError):
-    """The product broke a promise, or does not come to an end. `oracle` says which promise, `what` how."""
+    """The product broke a promise, or does not end. `oracle` is the promise, `what` describes how it was broken."""
 
     def __init__(self, oracle: str, what: str) -> None:
         super().__init__(f"{oracle}: {what}")
@@ -39,7 +38,7 @@ class Violation(AssertionError):
 
 
 class InjectedError(Exception):
-    """What a fault lets a loop of the product die of: no class that the product knows."""
+    """The error that a fault raises in a loop of the product. The product does not know its class."""
 
 
 class Killed(greenlet.GreenletExit):  # type: ignore[misc]
@@ -47,11 +46,11 @@ class Killed(greenlet.GreenletExit):  # type: ignore[misc]
 
 
 class TaskHost(Protocol):
-    """What the world needs of the life of an actor that a task runs in; see `fairlead.simulation.host`.
+    """What the world needs of the host of a task; see `fairlead.simulation.host.SimulatedHost`.
 
     Attributes:
-      dead: whether this life has ended.
-      paused_until_us: no task of it has a turn before this time.
+      dead: whether it was killed.
+      paused_until_us: none of its tasks has a turn before this time.
       postponed: its tasks, each with the number of the turn that came during the pause.
     """
 
@@ -61,11 +60,11 @@ class TaskHost(Protocol):
     postponed: list[tuple[Task, int]]
 
     def spawn(self, name: str, body: Callable[[], None]) -> object:
-        """Start a task of this life."""
+        """Start a task on this host."""
         ...
 
     def before_switch(self) -> None:
-        """A task is about to wait. Raises `Killed` if the life has ended."""
+        """A task is about to wait. Raises `Killed` if the host is dead."""
         ...
 
     def on_task_crash(self, task_name: str, error: Exception) -> None:
@@ -78,14 +77,14 @@ class TaskHost(Protocol):
 
 
 class Task:
-    """A greenlet and its turns. `host` is the life of the actor that it runs in."""
+    """A greenlet and its turns. It runs on `host`."""
 
     __slots__ = ("_body", "greenlet", "host", "name", "suspended", "turn", "waiting_to_end", "woken")
 
     def __init__(self, world: World, host: TaskHost, name: str, body: Callable[[], None]) -> None:
         self.host = host
         self.name = name
-        self.turn = 0  # Counts its turns: an entry of the heap for one that is over is passed by.
+        self.turn = 0  # Counts its turns: the world skips heap entries of past turns.
         self.suspended = False
         self.woken = False
         self.waiting_to_end: list[Task] = []
@@ -95,14 +94,14 @@ class Task:
     def _run(self) -> None:
         try:
             self._body()
-        except Exception as error:  # noqa: BLE001 - whatever ends a loop of the product is a finding
+        except Exception as error:  # noqa: BLE001 - any error that ends a loop of the product is a finding
             self.host.on_task_crash(self.name, error)
         finally:
             self.host.on_task_end(self)
 
 
 class World:
-    """Virtual time and whose turn it is. As a clock it shows the true time, which no actor's clock need agree with."""
+    """Virtual time and turns. As a clock it shows the true time; the clocks of actors may differ."""
 
     def __init__(self, seed: int | str, log: EventLog | None = None) -> None:
         self.seed = seed
@@ -120,16 +119,16 @@ class World:
         self._draw_order = self.random("order of turns").random
 
     def random(self, purpose: str) -> Random:
-        """Return a generator of its own for a purpose: what one draws does not change what another draws."""
+        """Return a generator for one purpose. Its draws do not change those of other purposes."""
         return Random(f"{self.seed}: {purpose}")
 
     def note(self, event: str) -> None:
         """Write a line into the event log, with the time and the actor whose turn it is."""
-        who = self.current.host.name if self.current is not None else "world"
-        self.log.add(f"{self._now_us - START_US} {who} {event}")
+        actor = self.current.host.name if self.current is not None else "world"
+        self.log.add(f"{self._now_us - START_US} {actor} {event}")
 
     def fail(self, oracle: str, what: str) -> None:
-        """Say that a promise is broken: the run ends after this turn, by the first `Violation`."""
+        """Report a broken promise. The run ends after this turn with the first `Violation`."""
         if self.violation is None:
             self.violation = Violation(oracle, what)
             self.note(f"VIOLATION {self.violation}")
@@ -146,7 +145,7 @@ class World:
         return self._now_us - START_US
 
     def sleep_us(self, duration_us: int) -> None:
-        """Let others have their turns until the time has passed."""
+        """Let other tasks have their turns until the time has passed."""
         report_loop_progress(max(0, duration_us))
         self.suspend(max(0, duration_us))
         report_loop_progress()
@@ -156,7 +155,7 @@ class World:
     def at(self, time_us: int, action: Callable[[], object], *, order: float | None = None) -> None:
         """Do `action` at a time, between the turns of tasks. It must not wait.
 
-        `order`, 0 to 1, decides among what happens at one instant; drawn, unless the caller has drawn it.
+        `order`, 0 to 1, decides the order within one instant. None: it is drawn.
         """
         drawn = self._draw_order() if order is None else order
         heappush(self._heap, (time_us, drawn, next(self._numbers), None, action))
@@ -170,7 +169,7 @@ class World:
         self._push(self._now_us, task)
 
     def suspend(self, timeout_us: int | None = None) -> bool:
-        """End this turn until `wake`, or until time runs out; say whether it was `wake`.
+        """End this turn until `wake`, or until the timeout; return whether it was `wake`.
 
         Raises:
           Killed: the task's actor was killed.
@@ -190,7 +189,7 @@ class World:
         return task.woken
 
     def block_forever(self) -> None:
-        """End this turn, and have no other: only a kill ends the task."""
+        """End this turn and never continue: only a kill ends the task."""
         task = self.current
         assert task is not None
         task.turn += 1
@@ -198,20 +197,20 @@ class World:
         self.hub.switch()
 
     def run_postponed(self, task: Task, turn: int) -> None:
-        """Give a task a turn now that was put off; nothing happens if it has had it."""
+        """Give a task a postponed turn now; nothing happens if it had that turn."""
         heappush(self._heap, (self._now_us, self._draw_order(), next(self._numbers), task, turn))
 
     def wake(self, task: Task, delay_us: int = 0) -> None:
-        """Give a parked task a turn, now or after a delay; nothing happens if it was woken before."""
+        """Give a suspended task a turn, now or after a delay; nothing happens if it was woken before."""
         if task.suspended and not task.woken:
             task.woken = True
             self._push(self._now_us + delay_us, task)
 
     def count_step(self) -> None:
-        """Called for every lock that is taken, and look at the clock: a turn with very many is one that never ends."""
+        """Count a taken lock, or a read of the clock. A turn with very many of them never ends: it is a violation."""
         self._steps += 1
         if self._steps > STEPS_IN_A_TURN_MAX:
-            self.fail("every turn ends", "a task goes round and round without waiting")
+            self.fail("every turn ends", "a task loops without waiting")
             raise Killed
 
     def run_until(self, end_us: int) -> None:
@@ -235,7 +234,7 @@ class World:
         self._now_us = max(self._now_us, end_us)
 
     def throw(self, task: Task) -> None:
-        """End a task by `Killed`, between turns. It may not wait on its way out."""
+        """End a task by `Killed`, between turns. It must not wait while it ends."""
         assert greenlet.getcurrent() is self.hub
         outer, self.current = self.current, task
         task.turn += 1
@@ -244,7 +243,7 @@ class World:
         assert task.greenlet.dead, f"{task.name} did not die"
 
     def _switch_out_of(self, loop: AbstractEventLoop) -> None:
-        """Switch in the midst of an event loop: a thread has one at most, and here every task may have its own."""
+        """Switch while an event loop runs: a thread has one at most, and here every task may have its own."""
         hooks = sys.get_asyncgen_hooks()
         _set_running_loop(None)
         try:
@@ -265,7 +264,7 @@ class World:
             raise KeyboardInterrupt
 
     def _postpone(self, task: Task, time_us: int) -> bool:
-        """Put the turn of a paused actor off until it goes on."""
+        """Postpone the turn of a paused actor to the end of the pause."""
         paused_until_us = task.host.paused_until_us
         if paused_until_us <= time_us:
             return False

@@ -200,7 +200,7 @@ def _plan(setup: Setup) -> Plan:
         call_us=CALL_US,
         skew_us_max=0,
         yield_frac=0.0,
-        tells_changes=False,
+        has_commit_sequence=False,
         faults=(),
         consumers=setup.consumers,
         shards=1,

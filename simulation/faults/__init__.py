@@ -1,14 +1,19 @@
-"""Faults: what goes wrong in a run, each a small class with three phases: set up, run, check.
+"""Faults: disturbances of a run, each a small class with three phases: set up, run, check.
 
-    fault         the phases, and how something happens now and then
-    commits       a shard's commits are refused, of unknown result, late or too old; a shard is away
-    actors        actors and machines are killed, paused, restarted; the coordinator is gone
+    names         all faults by name, and which of them explain that a lease expires
+    fault         the phases, and events at random times
+    commits       a shard's commits are refused, of unknown result, late or too old; a shard is unavailable
+    actors        actors and machines are killed, paused, restarted; the coordinator is lost
     clocks        clocks jump, or are an hour off for a second
     calls         calls between actors are lost, late, or carried out twice
     handlers      handlers fail, hang, and end their process
-    stray_entries index entries that lead nowhere
-    policies      an operator pauses tenants, kinds and shards, and lets them go on
+    loops         a loop of an actor dies or stalls
+    watches       watches are lost or refused
+    stray_entries index entries without records
+    policies      an operator pauses, limits and weighs tenants, kinds and shards for a while
+    cleanup       checks that actors, sessions and in-flight items have recovered
+    table         the class of each fault
 
-`table` lists them all. A run draws which of them exist (`plan`); each has a generator of its own, so leaving one out
-changes nothing of what the others draw.
+A run draws its faults (`plan`). Each has a random generator of its own, so leaving one out does not change the draws of
+the others.
 """

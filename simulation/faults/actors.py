@@ -1,4 +1,4 @@
-"""What befalls actors and machines: they are killed, paused, restarted; the coordinator is gone."""
+"""Faults of actors and machines: they are killed, paused, restarted; the coordinator is lost."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ HAND_OVER_LOOK_US = 10_000
 
 
 class ActorFault(Fault):
-    """Something that befalls an actor: at any time, or when it is about to wait, in the midst of something."""
+    """A fault of one actor: at any time, or just before one of its tasks waits."""
 
     def check(self) -> str | None:
-        """Every actor lives, every consumer says so, and nobody counts on what ended with an actor."""
+        """Every actor is up, every consumer has its sessions, and none waits for an actor that has died."""
         return missing_actor(self.cluster) or silent_consumer(self.cluster) or leaked_in_flight(self.cluster)
 
     def strike_actor(self) -> None:
-        """Choose an actor, and let it happen to the life it leads, if it leads one."""
+        """Choose an actor, and strike its present host, if it has one."""
         actor = self.random.choice(list(self.cluster.actors.values()))
         host = actor.host
         if host is None:
@@ -38,7 +38,7 @@ class ActorFault(Fault):
             host.inject_at_switch(self.random.randint(1, 30), happen)
 
     def strike(self, actor: Actor, host: SimulatedHost) -> None:
-        """Let it happen. Called between turns."""
+        """Strike an actor. Called between turns."""
         raise NotImplementedError
 
     def _strike_once(self, actor: Actor, host: SimulatedHost) -> None:
@@ -61,7 +61,7 @@ class Kills(ActorFault):
 
 
 class NodeKills(ActorFault):
-    """A machine fails with all its actors, and comes back."""
+    """A machine fails with all its actors, and restarts."""
 
     def set_up(self) -> None:
         """See `Fault`."""
@@ -76,7 +76,7 @@ class NodeKills(ActorFault):
 
 
 class CoordinatorLoss(ActorFault):
-    """The coordinator is gone for seconds, and has forgotten everything when it is back."""
+    """The coordinator is down for seconds, and restarts without its state."""
 
     def set_up(self) -> None:
         """See `Fault`."""
@@ -91,7 +91,7 @@ class CoordinatorLoss(ActorFault):
 
 
 class Pauses(ActorFault):
-    """A process stops for a while, its leases perhaps with it, and goes on as if nothing had happened."""
+    """A process is paused, perhaps for longer than its leases last, and continues."""
 
     def set_up(self) -> None:
         """See `Fault`."""
@@ -106,14 +106,14 @@ class Pauses(ActorFault):
 
 
 class NodePauses(Fault):
-    """A machine stops for a while with all that it runs, producers too, as when it is moved to other hardware."""
+    """A machine is paused with all its processes, producers too, as when it is moved to other hardware."""
 
     def set_up(self) -> None:
         """See `Fault`."""
         self.at_random_times(self.random.choice([0.3e6, 1e6]), self._pause)
 
     def check(self) -> str | None:
-        """Nobody counts on what was lost meanwhile."""
+        """No actor holds an item that was lost meanwhile."""
         return leaked_in_flight(self.cluster)
 
     def _pause(self) -> None:
@@ -133,9 +133,9 @@ def pause_us_of(cluster: Cluster, random: Random) -> int:
 
 
 class Restarts(ActorFault):
-    """A consumer is told to stop in good order, and started again, as in a rolling upgrade.
+    """A consumer is stopped in good order, and started again, as in a rolling upgrade.
 
-    Not while a clock is wrong: a consumer that others have left alone goes by its own.
+    Not while a clock is wrong: a consumer without others to compare with trusts its own clock.
     """
 
     def set_up(self) -> None:
@@ -145,7 +145,7 @@ class Restarts(ActorFault):
 
     def _restart(self) -> None:
         node = self.random.choice(self.cluster.consumers)
-        # One that leaves already would be ended by the order that came before, once it has started anew.
+        # The stop order before would also stop a consumer that has restarted since.
         if not node.is_stopping and not any(each.clock_is_wrong for each in self.cluster.consumers):
             self.strike_count += 1
             node.is_stopping = True
@@ -153,14 +153,14 @@ class Restarts(ActorFault):
 
     def _stop_and_start(self, node: Node) -> None:
         world, operator = self.cluster.world, self.cluster.operator
-        world.note(f"{node.name} is told to stop")
+        world.note(f"{node.name} is asked to stop")
         managers, workers = _of_role(node, "manager"), [*_of_role(node, "worker"), *_of_role(node, "isolated")]
         operator.ask_all(workers, "begin_drain")
         operator.ask_all(_of_role(node, "scanner"), "stop")
-        told = operator.do("stop managers", partial(self._stop, managers))
+        stopping = operator.do("stop managers", partial(self._stop, managers))
         operator.ask_all(workers, "drain", self._drain_ms)
         self._await_hand_over(managers)
-        told.join()  # An order that is still on its way would end what starts anew.
+        stopping.join()  # A stop order that arrives late would stop the restarted managers.
         for actor in node.actors:
             world.after(0, partial(actor.restart, "stopped in good order", 100_000))
         node.is_stopping = False
@@ -169,7 +169,7 @@ class Restarts(ActorFault):
         self.cluster.operator.ask_all(managers, "stop")
 
     def _await_hand_over(self, managers: list[Actor]) -> None:
-        """Wait, as hosts do, until the workers have answered for what managers were leasing when they were stopped."""
+        """Wait, as hosts do, until workers have accepted what the stopping managers had leased."""
         world, operator = self.cluster.world, self.cluster.operator
         until_us = world.now_us() + HAND_OVER_US_MAX
         while world.now_us() < until_us:

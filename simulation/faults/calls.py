@@ -1,4 +1,4 @@
-"""What befalls calls between actors: they are lost, late, or carried out twice."""
+"""Faults of calls between actors: they are lost, late, or carried out twice."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fairlead.simulation.network import Delivery
 
 
 class CallFault(Fault):
-    """Something that befalls calls, each with a drawn chance."""
+    """A fault of calls, each with a drawn probability."""
 
     fracs: ClassVar = (0.01, 0.1)
 
@@ -20,11 +20,11 @@ class CallFault(Fault):
         self.cluster.network.perturb.append(self._perturb)
 
     def check(self) -> str | None:
-        """No actor counts on an answer that will not come: nobody holds a pointer or an item."""
+        """No actor waits for an answer that is lost: none holds a pointer or an item."""
         return leaked_in_flight(self.cluster)
 
     def perturb(self, delivery: Delivery) -> Delivery:
-        """Return what befalls a call that it strikes."""
+        """Return the delivery of a call that it strikes."""
         raise NotImplementedError
 
     def _perturb(self, delivery: Delivery) -> Delivery:

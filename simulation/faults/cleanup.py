@@ -1,6 +1,6 @@
-"""What faults must not leave behind: actors that are gone, consumers that are silent, items that nobody lets go of.
+"""Checks of recovery: actors are up, consumers have their sessions, and no actor holds lost items.
 
-The faults' checks ask these, in a task, until the answer is that nothing is wrong.
+The faults call these, in a task, until each returns None.
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ if TYPE_CHECKING:
 
 
 def missing_actor(cluster: Cluster) -> str | None:
-    """Name an actor that does not live, or does not answer yet."""
+    """Name an actor that is dead, or does not answer yet."""
     for actor in cluster.actors.values():
         if not actor.is_up:
-            return f"{actor.name} has not come back"
+            return f"{actor.name} has not restarted"
     return None
 
 
 def silent_consumer(cluster: Cluster) -> str | None:
-    """Name a consumer that does not show on a shard that it lives, though its clock is good enough for that."""
+    """Name a consumer that has no live session on a shard, though its clock is good enough for that."""
     if not cluster.plan.clocks_agree:
-        return None  # One whose clock is off takes no leases, and is silent by right.
+        return None  # A consumer whose clock is off takes no leases, and need not have a session.
     for name, shard in cluster.open_shards(cluster.operator.host).items():
         found = {each.consumer_id: each.record for each in shard.transact(lambda a: listing(a.tr, now_us=a.now_us))}
         for node in cluster.consumers:
             record = found.get(cluster.consumer_id(node.name))
             if record is None or node.clock.now_us() - record.heartbeat_us > 3 * HEARTBEAT_US:
-                return f"{node.name} does not show on {name} that it lives"
+                return f"{node.name} has no live session on {name}"
     return None
 
 
 def leaked_in_flight(cluster: Cluster) -> str | None:
-    """Name an actor that holds a pointer or an item, though there is none; once all queues are empty."""
+    """Name an actor that still holds a pointer or an item although all queues are empty."""
     asked = [actor for actor in cluster.actors.values() if actor.name != "coordinator"]
     for actor in asked:
         counts, error = cluster.operator.ask(actor, "counts")
@@ -43,5 +43,5 @@ def leaked_in_flight(cluster: Cluster) -> str | None:
             return f"{actor.name} does not answer: {error}"
         held = sum(counts.get(name, 0) for name in ("held", "pointers_held", "on_the_way"))
         if held:
-            return f"{actor.name} holds {held}, and there is nothing left to hold"
+            return f"{actor.name} holds {held}, and all queues are empty"
     return None

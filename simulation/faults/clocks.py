@@ -1,4 +1,4 @@
-"""What befalls clocks: they step within what clocks may be off, or are an hour off for a second."""
+"""Faults of clocks: they step within the allowed skew, or are an hour off for a second."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from fairlead.simulation.faults.names import WRONG_CLOCK_US
 if TYPE_CHECKING:
     from fairlead.simulation.actor import Actor, Node
 
-LASTS_US: Final = 1_000_000  # A consumer looks once a second whether its clock is off.
-DIES: Final = 0.5  # How often the machine fails then, and leaves what it has leased until an hour from now.
+LASTS_US: Final = 1_000_000  # A consumer checks its clock once a second.
+DIES: Final = 0.5  # How often the machine fails then, and leaves leases that end an hour from now.
 BACK_US: Final = 1_000_000
-HOLD_US: Final = 10_000  # How often a life that has begun meanwhile is held up like the others.
+HOLD_US: Final = 10_000  # How often actors that have restarted meanwhile are paused like the others.
 
 
 class ClockJumps(ActorFault):
-    """The clock of a machine steps, forward or back, within what clocks may be off in this run."""
+    """The clock of a machine steps, forward or back, within the skew of this run."""
 
     def set_up(self) -> None:
         """See `Fault`."""
@@ -32,35 +32,35 @@ class ClockJumps(ActorFault):
 
 
 class WrongClocks(ActorFault):
-    """The clock of a consumer's machine is an hour ahead, or behind, for a second, while nobody enqueues.
+    """The clock of a consumer's machine is an hour ahead, or behind, for a second, without enqueues.
 
-    What its scanner and its managers make of a backlog by such a clock must be put right soon after it: no enqueue
-    comes to help. The producers are held up meanwhile, and so are the machine's workers: an item that fails by a clock
-    that is an hour ahead is tried again an hour later, and nobody can tell that from a delay that somebody wanted.
+    Vesting times that its scanner and its managers write by such a clock must be repaired soon, without the help of an
+    enqueue. The producers are paused meanwhile, and so are the machine's workers: an item that fails by a clock that is
+    an hour ahead is retried an hour later, which looks like a wanted delay.
 
-    It strikes while work is enqueued, and once when all has been. And only while the other consumers live, and their
-    clocks agree: a consumer that is alone on a shard's list goes by its own clock, whatever that shows.
+    It strikes while work is enqueued, and once after the last enqueue. It strikes only while the other consumers are up
+    and their clocks agree: a consumer that is alone on a shard's list trusts its own clock.
     """
 
     def set_up(self) -> None:
         """See `Fault`."""
-        self._off: tuple[Node, int] | None = None  # whose clock is off, and by how much it was before
+        self._off: tuple[Node, int] | None = None  # the node whose clock is off, and its skew before
         self._ends_us = 0
         self.at_random_times(self.random.choice([0.7e6, 2e6]), self._strike)
 
     def stop(self) -> None:
-        """See `Fault`: a clock that is off is set right."""
+        """See `Fault`: the clock is set right."""
         super().stop()
         self._end()
 
     def strike_late(self) -> int | None:
-        """See `Fault`: no enqueue comes at all any more, and what sleeps until a wrong time would sleep on."""
+        """See `Fault`: an enqueue would wake a pointer that sleeps until a wrong time."""
         if not self.cluster.plan.clocks_agree:
             return 0
         return LASTS_US if self._strike() else None
 
     def _strike(self) -> bool:
-        """Set a clock wrong, if nobody may be alone by that, and say whether it is."""
+        """Set a clock wrong, unless another consumer could then be alone; return whether it did."""
         nodes = self.cluster.consumers
         living = [node for node in nodes if not node.is_stopping and all(actor.is_up for actor in node.actors)]
         alone = len(living) < 2 or len(living) < len(nodes) or not self.cluster.plan.clocks_agree

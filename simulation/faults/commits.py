@@ -1,4 +1,4 @@
-"""What befalls a shard: commits refused for nothing, of unknown result, late, too old; and a shard that is away."""
+"""Faults of a shard: commits are refused without cause, of unknown result, late, or too old; it is unavailable."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fairlead.simulation.store import Fate, SimulatedStore
 
 
 class CommitFault(Fault):
-    """Something that befalls commits, each with a drawn chance."""
+    """A fault of commits, each with a drawn probability."""
 
     def set_up(self) -> None:
         """See `Fault`."""
@@ -24,16 +24,16 @@ class CommitFault(Fault):
         self._commits_at_stop = {name: store.commits for name, store in self.cluster.stores.items()}
 
     def check(self) -> str | None:
-        """Every shard has taken commits since: whoever met the fault has tried again."""
+        """Every shard has applied commits since the fault stopped: clients have retried."""
         for name, store in self.cluster.stores.items():
             if store.commits == self._commits_at_stop[name]:
-                return f"nobody has committed on {name} since"
+                return f"no commit was applied on {name} since"
             if store.late_commits:
                 return f"{store.late_commits} commits are still on their way to {name}"
         return None
 
     def draw(self) -> Fate:
-        """Draw what becomes of a commit that it strikes."""
+        """Draw the fate of a commit that it strikes."""
         raise NotImplementedError
 
     def _draw(self) -> Fate:
@@ -65,7 +65,7 @@ class LateCommits(CommitFault):
 
 
 class OldTransactions(CommitFault):
-    """Reads and commits are refused with 1007: the shard has forgotten the version that they read at."""
+    """Reads and commits are refused with 1007: their read version is too old."""
 
     def set_up(self) -> None:
         """See `Fault`."""
@@ -80,9 +80,9 @@ class OldTransactions(CommitFault):
 
 
 class Recoveries(CommitFault):
-    """A shard is away for seconds (FoundationDB section 5: median 3.1 s, 90th percentile 5.3 s).
+    """A shard is unavailable for seconds (FoundationDB section 5: median 3.1 s, 90th percentile 5.3 s).
 
-    Commits that are on their way then end with 1021; read versions wait.
+    Commits that arrive meanwhile end with 1021; read versions wait.
     """
 
     def set_up(self) -> None:
@@ -96,7 +96,7 @@ class Recoveries(CommitFault):
         store = self.random.choice(list(self.cluster.stores.values()))
         away_us = int(self.random.lognormvariate(1.13, 0.42) * 1e6)
         self.strike_count += 1
-        self.cluster.world.note(f"{store.name} is away for {away_us} us")
+        self.cluster.world.note(f"{store.name} is unavailable for {away_us} us")
         store.unavailable_until_us = self.cluster.world.now_us() + away_us
 
     def _draw_at(self, store: SimulatedStore) -> Fate:

@@ -1,4 +1,4 @@
-"""What every fault is: drawn before the run, let loose, stopped, and asked at the end what it has left behind."""
+"""The base of all faults: each is drawn before the run, strikes for a while, and checks at the end the recovery."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
 
 class Fault:
-    """Something that goes wrong now and then.
+    """A disturbance that strikes now and then.
 
-    Its phases (FoundationDB section 3 has them for its workloads), in this order: `set_up` draws how bad it is and
-    takes its place in the world; it runs until `stop`; `strike_late` lets it happen once more when nobody enqueues any
-    more; `check` says what is still wrong because of it.
+    It has the phases of FoundationDB's workloads (section 3). `set_up` draws how severe it is, and registers it in the
+    world. It strikes until `stop`. `strike_late` lets it strike once more after the last enqueue. `check` reports
+    what has not recovered.
 
     Attributes:
       strike_count: how often it struck.
@@ -29,34 +29,34 @@ class Fault:
         self.set_up()
 
     def set_up(self) -> None:
-        """Draw how bad it is, and begin."""
+        """Draw how severe it is, and begin."""
         raise NotImplementedError
 
     def stop(self) -> None:
-        """Let it happen no more."""
+        """Strike no more."""
         self.is_active = False
 
     def strike_late(self) -> int | None:
-        """Strike once more, if what enqueues heal must be seen without them, and return for how long, in microseconds.
+        """Strike once more, if enqueues would hide the damage, and return for how long, in microseconds.
 
-        Called every `STEP_US` from when all has been enqueued until all is done; None: it cannot strike now, and is
-        called again.
+        Called every `STEP_US` from the last enqueue until all work is done. None: it cannot strike now, and is called
+        again.
         """
         return 0
 
     def check(self) -> str | None:
-        """Say what is still wrong because of it; None: nothing, as the world must come to be soon after `stop`."""
+        """Return what is still wrong because of it; None: nothing. This must be so soon after `stop`."""
         raise NotImplementedError
 
     def strikes(self, frac: float) -> bool:
-        """Draw whether it strikes this time; never once it has stopped."""
+        """Draw whether it strikes this time; never after `stop`."""
         if not self.is_active or self.random.random() >= frac:
             return False
         self.strike_count += 1
         return True
 
     def at_random_times(self, mean_us: float, happen: Callable[[], object]) -> None:
-        """Let it happen at random times, `mean_us` apart, until it is stopped."""
+        """Call `happen` at random times, `mean_us` apart, until it is stopped."""
 
         def once() -> None:
             if self.is_active:

@@ -1,7 +1,7 @@
-"""What befalls handlers, whatever they do themselves: they fail, before or after their work, hang, or exit.
+"""Faults of handlers: they fail before or after their work, hang, or exit.
 
-Those that fail or hang do so in an item's first attempt, and only where another one follows a failure: the application
-sees the trouble that its retries are there for, and no more.
+Handlers fail or hang only in an item's first attempt, and only if another attempt follows a failure: an application
+sees the failures for which it has retries, and no others.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from fairlead.simulation.faults.fault import Fault
 from fairlead.simulation.host import SimulatedHost
 
 KILLERS_MAX: Final = 8
-ISOLATED_US: Final = 500_000  # How long a killer runs where it may: so that others come meanwhile.
+ISOLATED_US: Final = 500_000  # How long a killer runs isolated: so that other items come meanwhile.
 RESTART_US: Final = 100_000
 
 
 class InjectedFailure(Exception):
-    """What a struck handler raises."""
+    """The error of a handler that a fault strikes."""
 
 
 def may_fail(handler: Handler, job: Job) -> bool:
@@ -33,7 +33,7 @@ def may_fail(handler: Handler, job: Job) -> bool:
 
 
 class HandlerFault(Fault):
-    """Something that befalls handlers, each attempt with a drawn chance."""
+    """A fault of handlers, in each attempt with a drawn probability."""
 
     fracs: ClassVar = (0.01, 0.1)
 
@@ -43,7 +43,7 @@ class HandlerFault(Fault):
         self.cluster.handler_interceptors.append(self)
 
     def check(self) -> str | None:
-        """Every slot is free again: nobody holds an item."""
+        """Every slot is free again: no actor holds an item."""
         return leaked_in_flight(self.cluster)
 
     def before(self, host: SimulatedHost, handler: Handler, job: Job) -> None:
@@ -54,7 +54,7 @@ class HandlerFault(Fault):
 
 
 class FailingHandlers(HandlerFault):
-    """Handlers raise: instead of their work, or after it, when all that it did has happened but its completion."""
+    """Handlers raise before their work, or after it, before their completion."""
 
     fracs: ClassVar = (0.05, 0.3)
 
@@ -88,7 +88,7 @@ class ExitingHandlers(HandlerFault):
 
 
 class HangingHandlers(HandlerFault):
-    """Handlers stand still for a while: longer than their lease, their timeout, or a transaction may take."""
+    """Handlers hang for a while: longer than their lease, their timeout, or a transaction may take."""
 
     def before(self, host: SimulatedHost, handler: Handler, job: Job) -> None:
         """See `HandlerFault`."""
@@ -106,7 +106,7 @@ class HangingHandlers(HandlerFault):
 class KillingHandlers(HandlerFault):
     """A few items end the process that runs them, each time, unless it is an isolated worker's.
 
-    What ran beside them lapses with them, so that several items come to be suspects at once.
+    The leases of items beside them expire, too, so that several items become poison candidates at once.
     """
 
     def set_up(self) -> None:

@@ -1,6 +1,6 @@
-"""What befalls the loops of actors: one dies of an error that nobody foresaw, or stands still.
+"""Faults of loops: a loop of an actor dies of an unexpected error, or stalls.
 
-The actor's supervisor must find out within seconds, and the actor must come back.
+The actor's supervisor must notice within seconds, and the actor must restart.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class DyingLoops(ActorFault):
-    """A loop of an actor dies of an error, wherever it takes a lock."""
+    """A loop of an actor dies of an error when it takes a lock."""
 
     def set_up(self) -> None:
         """See `Fault`."""
@@ -32,7 +32,7 @@ class DyingLoops(ActorFault):
 
 
 class StalledLoops(ActorFault):
-    """A loop of an actor stands still in front of a lock, for good."""
+    """A loop of an actor stalls for ever before it takes a lock."""
 
     def set_up(self) -> None:
         """See `Fault`."""
@@ -40,8 +40,8 @@ class StalledLoops(ActorFault):
 
     def strike(self, actor: Actor, host: SimulatedHost) -> None:
         """See `ActorFault`."""
-        host.inject_at_lock(lambda: self._stand(host))
+        host.inject_at_lock(lambda: self._stall(host))
 
-    def _stand(self, host: SimulatedHost) -> None:
-        self.cluster.world.note(f"a loop of {host.name} stands still")
+    def _stall(self, host: SimulatedHost) -> None:
+        self.cluster.world.note(f"a loop of {host.name} stalls")
         self.cluster.world.block_forever()

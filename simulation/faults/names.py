@@ -1,4 +1,4 @@
-"""The names of all faults: what a plan draws from, and what the command line knows. `table` has their classes."""
+"""The names of all faults, as plans draw them and the command line takes them. `table` has their classes."""
 
 from typing import Final
 
@@ -18,16 +18,16 @@ COSTS_LEASES: Final[dict[str, bool]] = {
     "restarts": False,
     "lost calls": True,
     "late calls": True,
-    "doubled calls": True,
+    "duplicated calls": True,
     "failing handlers": False,
     "hanging handlers": True,
     "stray entries": False,
-    "pauses by rule": False,
-    "limits by rule": False,
-    "weights by rule": False,
+    "pauses by policy": False,
+    "limits by policy": False,
+    "weights by policy": False,
     "exiting handlers": False,
     "dying loops": True,
-    "standing loops": True,
+    "stalled loops": True,
     "wrong clocks": True,
     "killing handlers": True,
     "lost watches": False,

@@ -1,4 +1,4 @@
-"""An operator who pauses, limits or weighs tenants, kinds and whole shards, for a moment each."""
+"""Policies: an operator pauses, limits or weighs tenants, kinds and whole shards, each for a while."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ _NO_LIMIT: dict[str, Any] = {"max_running": None, "per_s": None, "burst": 1}
 
 
 class PolicyChange(Protocol):
-    """Says that something is held back, or that it goes on, and waits until it has been heard."""
+    """Sets a policy, or ends it, and waits until it is committed."""
 
     def __call__(self, *, holds: bool) -> None: ...
 
 
 class ShardChange(Protocol):
-    """Holds something on a shard back, or lets it go on."""
+    """Sets a policy on one shard, or ends it."""
 
     def __call__(self, shard: Shard, attempt: Attempt, /, *, holds: bool) -> None: ...
 
 
 class _TemporaryPolicies(Fault):
-    """Something that has work is held back by a rule, which goes after a while of `lasts_us` on the average."""
+    """A policy is set for a tenant, kind or shard that has work, and ends after `lasts_us` on the average."""
 
     lasts_us = 500_000
 
@@ -45,15 +45,15 @@ class _TemporaryPolicies(Fault):
         self.at_random_times(self.random.choice([0.2e6, 1e6]), self._begin)
 
     def policy_changes(self, kind: str, tenant: Tenant, shard_name: str) -> list[PolicyChange]:
-        """Return what may be said of a kind and a tenant that have work on a shard, and of the shard."""
+        """Return the changes to choose from, for a kind and a tenant that have work on a shard, and for the shard."""
         raise NotImplementedError
 
     def check(self) -> str | None:
-        """Everything goes on, and all shards say the same of every kind."""
+        """No policy is in force, and all shards have the same policies of kinds."""
         if self._in_force:
-            return f"{self._in_force} rules are in force still"
-        said = [replica.kind_policies for replica in self.cluster.suite.shards.values()]
-        return None if all(each == said[0] for each in said) else f"shards differ in what they say of kinds: {said}"
+            return f"{self._in_force} policies are in force still"
+        stored = [replica.kind_policies for replica in self.cluster.suite.shards.values()]
+        return None if all(each == stored[0] for each in stored) else f"shards differ in policies of kinds: {stored}"
 
     def change_shard(self, shard_name: str, change: ShardChange, *, holds: bool) -> None:
         """Change something on one shard."""
@@ -61,7 +61,7 @@ class _TemporaryPolicies(Fault):
         self.retry_until_committed(shard, partial(change, shard, holds=holds))
 
     def change_kind(self, kind: str, *, holding: dict[str, Any], ending: dict[str, Any], holds: bool) -> None:
-        """Change a kind's rule on the kind's own shard, and let the others repeat it; see `policies`."""
+        """Change a kind's policy on the kind's own shard, and propagate it to the others; see `policies`."""
         shards = self.shards()
         own, changes = shards[home(local_tenant(kind), list(shards))], holding if holds else ending
 
@@ -76,7 +76,7 @@ class _TemporaryPolicies(Fault):
                 )
 
     def retry_until_committed(self, shard: Shard, body: Callable[[Attempt], T]) -> T:
-        """Run `body` in a transaction until the store takes it."""
+        """Run `body` in transactions until one commits."""
         while True:
             try:
                 return shard.transact(body)
@@ -97,24 +97,24 @@ class _TemporaryPolicies(Fault):
             return
         zone = self.random.choice(zones)
         policy_changes = self.policy_changes(min(zone.counts), zone.name.tenant, replica.name)
-        # Now and then two people say something of the same at once, and the shards hear them in different orders.
+        # Now and then two operators change the same policy at once, and the shards get the changes in different orders.
         for policy_change in self.random.choices(policy_changes, k=self.random.choice([1, 1, 2])):
             self.strike_count += 1
             self._in_force += 1
-            self.cluster.operator.do("rule", partial(self._hold, policy_change))
+            self.cluster.operator.do("policy", partial(self._hold, policy_change))
 
     def _hold(self, policy_change: PolicyChange) -> None:
         policy_change(holds=True)
-        # Not for ever: a world looks, seconds after the trouble is over, whether everything goes on.
+        # Not for long: `check` expects its end within seconds after the fault phase.
         self.cluster.world.sleep_us(int(min(self.random.expovariate(1 / self.lasts_us), 3 * self.lasts_us)))
         policy_change(holds=False)
         self._in_force -= 1
 
 
 class PausesByPolicy(_TemporaryPolicies):
-    """A tenant, a shard, or a kind of all shards is paused, and goes on after a while.
+    """A tenant, a shard, or a kind of all shards is paused, and resumed after a while.
 
-    Whoever lets a kind go on leaves it to the consumers, every other time, to wake what is parked.
+    Every other resume of a kind leaves it to the consumers to wake the paused pointers.
     """
 
     def policy_changes(self, kind: str, tenant: Tenant, shard_name: str) -> list[PolicyChange]:
@@ -126,11 +126,11 @@ class PausesByPolicy(_TemporaryPolicies):
         ]
 
     def check(self) -> str | None:
-        """Everything goes on, and nothing is parked."""
+        """No policy is in force, and the index of paused pointers is empty."""
         replicas = self.cluster.suite.shards.values()
         paused_pointers = [str(zone) for shard in replicas for zone, kinds in shard.paused_pointers.items() if kinds]
         return super().check() or (
-            f"parked still: {paused_pointers[0]}, one of {len(paused_pointers)}" if paused_pointers else None
+            f"paused still: {paused_pointers[0]}, one of {len(paused_pointers)}" if paused_pointers else None
         )
 
     def _change_kind(self, kind: str, *, holds: bool) -> None:
@@ -141,7 +141,7 @@ class PausesByPolicy(_TemporaryPolicies):
 
 
 class LimitsByPolicy(_TemporaryPolicies):
-    """A tenant, or a kind of all shards, may run or start no more than so many at once, for a while."""
+    """A tenant, or a kind of all shards, has limits for a while."""
 
     lasts_us = 2_000_000
 
@@ -156,7 +156,7 @@ class LimitsByPolicy(_TemporaryPolicies):
 
 
 class WeightsByPolicy(_TemporaryPolicies):
-    """A tenant is worth less than the others, or more, for a while."""
+    """A tenant has a lower or higher weight than the others for a while."""
 
     lasts_us = 2_000_000
 

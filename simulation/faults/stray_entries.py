@@ -1,8 +1,7 @@
-"""Index entries that lead nowhere, as a program with a bug, or a careless restore, would leave them in a shard.
+"""Stray index entries, as a program with a bug, or a careless restore, would leave them in a shard.
 
-Entries of items and of zones that do not exist, what names no zone at all, and second entries of pointers, in their own
-part or in another. Consumers must not stumble over them, and they clear them: managers those of pointers, dequeues
-those of items.
+These are entries of items and of zones that do not exist, entries that name no zone, and second entries of pointers, in
+their own part or in another. Consumers clear them: managers those of pointers, dequeues those of items.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from fairlead.zones.layout import ID_BYTES, Tenant, ZoneLocation
 from fairlead.zones.shard import Shard
 from fairlead.zones.transaction_runner import Attempt
 
-EARLY_US = 1_000_000  # By how much they have vested: every clock in the cluster agrees that they have.
+EARLY_US = 1_000_000  # For how long they have vested: by every clock of the cluster.
 
 
 class StrayEntries(Fault):
-    """Entries without records, and second entries of pointers, are strewn into zones that somebody will visit."""
+    """Entries without records, and second entries of pointers, are written into zones with work."""
 
     def set_up(self) -> None:
         """See `Fault`."""
@@ -54,7 +53,7 @@ class StrayEntries(Fault):
         replica.expect_stray(key)
 
         def body(attempt: Attempt) -> None:
-            if attempt.tr.get(location.keys.pointer).present():  # Else nobody would come by.
+            if attempt.tr.get(location.keys.pointer).present():  # Else no consumer would find the entry.
                 attempt.tr.set(key, kind.encode())
 
         try:

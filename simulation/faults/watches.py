@@ -1,4 +1,4 @@
-"""What befalls watches: they are refused, or lost without a word."""
+"""Faults of watches: they are refused, or lost."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class WatchFault(Fault):
-    """Something that befalls watches, each with a drawn chance. Nothing is left of it but watches that are lost."""
+    """A fault of watches, each with a drawn probability."""
 
     fracs: ClassVar[list[float]]
 
@@ -22,20 +22,20 @@ class WatchFault(Fault):
             self.attach_to(store)
 
     def attach_to(self, store: SimulatedStore) -> None:
-        """Befall the watches of a store."""
+        """Disturb the watches of a store."""
         raise NotImplementedError
 
     def check(self) -> str | None:
-        """See `Fault`: the oracle of waits sees what is not found."""
+        """See `Fault`: the oracle of waits finds work that no scanner finds."""
         return None
 
     def draw(self) -> bool:
-        """Draw whether it befalls this one."""
+        """Draw whether it strikes this watch."""
         return self.strikes(self._frac)
 
 
 class LostWatches(WatchFault):
-    """A change is not told to one who watches: its client's connection is gone."""
+    """A watch misses its change: its client has lost the connection."""
 
     fracs: ClassVar[list[float]] = [0.01, 0.1]
 
@@ -45,7 +45,7 @@ class LostWatches(WatchFault):
 
 
 class RefusedWatches(WatchFault):
-    """A watch fails at once with 1032: its client has as many as it may have."""
+    """A watch fails at once with 1032: its client has too many of them."""
 
     fracs: ClassVar[list[float]] = [0.1, 1.0]
 

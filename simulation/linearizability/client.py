@@ -1,7 +1,7 @@
-"""One client of a queue zone: draws operations, calls the product's own, and writes down what it is told.
+"""One client of a queue zone: draws operations, calls the product's own, and records their answers.
 
-One transaction is one operation: where `transact` runs a body again after an unknown result, the attempt before it may
-have happened, and both stand in the history. Only an enqueue is promised to happen once, however often it is tried.
+One transaction is one operation. When `transact` runs a body again after an unknown result, the attempt before may have
+happened, and both are in the history. Only an enqueue is promised to happen once, however often it is tried.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from random import Random
 from typing import Any
 
 from fairlead.simulation import zone_model as model
+from fairlead.simulation.linearizability.history import Answered, Recorder
 from fairlead.simulation.linearizability.history import Attempt as Attempted
-from fairlead.simulation.linearizability.history import Recorder, Told
 from fairlead.simulation.world import START_US
 from fairlead.simulation.zone_model import Item, Refusal, item_of
 from fairlead.zones.engines import Transaction
@@ -33,12 +33,12 @@ NAMES = ("first", "second")  # ids that several clients give
 NAMED = frozenset(map(item_id_of, NAMES))
 KINDS = ("mail", "image")
 LATER_THAN_ALL_US = 1 << 50
-LATEST = 4  # Clients are drawn to the items and leases of which they heard last.
+LATEST = 4  # Clients choose among the latest items and leases.
 
 
 @dataclass(slots=True)
 class Known:
-    """What clients tell each other: ids of items, those of buried ones, and leases."""
+    """What clients share: ids of items and of dead letters, and leases."""
 
     ids: list[bytes] = field(default_factory=lambda: sorted(NAMED))
     dead_lettered: list[bytes] = field(default_factory=lambda: sorted(NAMED))
@@ -46,7 +46,7 @@ class Known:
 
 
 class Client:
-    """One life of a client, on an open shard. Each public method draws and calls one operation."""
+    """One incarnation of a client, on an open shard. Each public method draws and calls one operation."""
 
     def __init__(
         self, name: str, shard: Shard, random: Random, recorder: Recorder, known: Known, *, commits_can_be_late: bool
@@ -72,7 +72,7 @@ class Client:
     # --- Operations that change the zone ---
 
     def enqueue(self) -> None:
-        """Enqueue an item, under a name that others give, too, or under an id of its own."""
+        """Enqueue an item, under a name that other clients use, too, or under an id of its own."""
         enqueue_in = self._new_item()
         self._transact(lambda attempt: [enqueue_in(attempt)], happens_once=True)
 
@@ -81,22 +81,22 @@ class Client:
         item_id, lease_id = self._a_lease()
         enqueue_in = self._new_item()
 
-        def once(attempt: Attempt) -> list[Told]:
+        def once(attempt: Attempt) -> list[Answered]:
             completed, enqueued = self._complete_in(attempt, item_id, lease_id), enqueue_in(attempt)
             both = model.InOneTransaction((completed.call, enqueued.call))
-            return [Told(both, (completed.answer, enqueued.answer))]
+            return [Answered(both, (completed.answer, enqueued.answer))]
 
         self._transact(once, happens_once=True)
 
-    def _new_item(self) -> Callable[[Attempt], Told]:
-        """Draw an item, and return what enqueues it. Others hear of its id before it is committed."""
+    def _new_item(self) -> Callable[[Attempt], Answered]:
+        """Draw an item, and return a function that enqueues it. It shares the id before the commit."""
         draw = self._draw
         name = draw.choice([None, *NAMES])
         taken_ms = 0 if name is None else draw.choice([0, 100])
         kind, priority, delay_ms = draw.choice(KINDS), draw.choice([0, 100, 100]), draw.choice([0, 0, 0, 10, 200])
         payload = draw.randrange(1 << 20)  # tells apart the items that have one name
 
-        def enqueue_in(attempt: Attempt) -> Told:
+        def enqueue_in(attempt: Attempt) -> Answered:
             item_id, status = TenantTransaction(self._shard, ALICE, attempt).enqueue(
                 kind, payload, item_id=name, priority=priority, delay=delay_ms / 1000, unique_for=taken_ms / 1000
             )
@@ -112,12 +112,12 @@ class Client:
                 unique_us=taken_ms * 1000,
                 now_us=_since_start(attempt.now_us),
             )
-            return Told(call, status)
+            return Answered(call, status)
 
         return enqueue_in
 
     def dequeue(self) -> None:
-        """Lease what there is room for, in order."""
+        """Lease the items for which there is capacity, in order."""
         items_max = self._draw.choice([1, 2, 4])
         kinds = {kind: self._draw.choice([1, 4]) for kind in self._draw.choice([KINDS, KINDS, KINDS[:1]])}
         lease_us = self._lease_us()
@@ -126,7 +126,7 @@ class Client:
             self._draw.choice([0, 1, 1]),
         )
 
-        def once(attempt: Attempt) -> list[Told]:
+        def once(attempt: Attempt) -> list[Answered]:
             number, lease_id = self._recorder.moment(), attempt.new_id()
             items = self._zone.dequeue(
                 attempt.tr,
@@ -140,7 +140,10 @@ class Client:
                 number, items_max, tuple(kinds.items()), poison_candidates, expiries, lease_id, lease_us, now_us
             )
             leased = tuple(_item(each.id, each.record) for each in items)
-            return [Told(look, leased, over=self._recorder.moment()), Told(model.CommitDequeue(number), Outcome.DONE)]
+            return [
+                Answered(look, leased, over=self._recorder.moment()),
+                Answered(model.CommitDequeue(number), Outcome.DONE),
+            ]
 
         (look, _), _ = self._transact(once)
         self._known.leases += [(item.id, item.lease_id) for item in look.answer]
@@ -149,7 +152,7 @@ class Client:
         """Lease one item."""
         item_id, lease_us = self._an_id(), self._lease_us()
 
-        def once(attempt: Attempt) -> list[Told]:
+        def once(attempt: Attempt) -> list[Answered]:
             lease_id = attempt.new_id()
             call = model.ObtainLease(item_id, lease_id, lease_us, _since_start(attempt.now_us))
             try:
@@ -157,49 +160,49 @@ class Client:
                     attempt.tr, item_id, lease_id=lease_id, lease_us=lease_us, now_us=attempt.now_us
                 )
             except ItemGone:
-                return [Told(call, Outcome.GONE)]
+                return [Answered(call, Outcome.GONE)]
             except NotVested as error:
-                return [Told(call, model.NotVested(int(str(error.fields["vests_in_ms"]))))]
-            return [Told(call, _item(item_id, leased.record))]
+                return [Answered(call, model.NotVested(int(str(error.fields["vests_in_ms"]))))]
+            return [Answered(call, _item(item_id, leased.record))]
 
-        (told,), _ = self._transact(once)
-        if isinstance(told.answer, Item):
-            self._known.leases.append((item_id, told.answer.lease_id))
+        (answered,), _ = self._transact(once)
+        if isinstance(answered.answer, Item):
+            self._known.leases.append((item_id, answered.answer.lease_id))
 
     def complete(self) -> None:
         """Complete an item under a lease."""
         self._complete(*self._a_lease())
 
     def cancel(self) -> None:
-        """Delete an item, whoever holds it."""
+        """Delete an item under any lease."""
         self._complete(self._an_id(), None)
 
     def _complete(self, item_id: bytes, lease_id: bytes | None) -> None:
-        """Delete an item. After an unknown result ask whether it is gone: that is success.
+        """Delete an item. After an unknown result it succeeds if the item is gone.
 
-        Whoever is told that the item was gone before has not deleted it, so none of its attempts happened. That does
-        not hold for items with a name, which may be enqueued and deleted again in between, nor if a commit can be late.
+        If the answer is that the item was gone before, none of the attempts happened. This does not hold for items with
+        a name, which may be enqueued and deleted again in between, nor if a commit can be late.
         """
 
         def was_applied(tr: Transaction) -> bool:
             asking = self._recorder.begin(self._name)
             gone = is_gone(tr, self._zone.location.keys.item(item_id))
-            asking.told = [Told(model.IsGone(item_id), gone)]
+            asking.answers = [Answered(model.IsGone(item_id), gone)]
             self._recorder.end(asking)
             return gone
 
-        (told,), unknown = self._transact(
+        (answered,), unknown = self._transact(
             lambda attempt: [self._complete_in(attempt, item_id, lease_id)], applied=was_applied
         )
-        if told.answer is Outcome.GONE and item_id not in NAMED and not self._commits_can_be_late:
+        if answered.answer is Outcome.GONE and item_id not in NAMED and not self._commits_can_be_late:
             for attempted in unknown:
                 self._recorder.drop(attempted)
 
-    def _complete_in(self, attempt: Attempt, item_id: bytes, lease_id: bytes | None) -> Told:
+    def _complete_in(self, attempt: Attempt, item_id: bytes, lease_id: bytes | None) -> Answered:
         call = model.Complete(item_id, lease_id, _since_start(attempt.now_us))
         held = [(item_id, lease_id)]
         (outcome,) = run_one(self._zone.complete_op(attempt.tr, held, now_us=attempt.now_us, ended=[]))
-        return Told(call, outcome)
+        return Answered(call, outcome)
 
     def extend(self) -> None:
         """Extend a lease."""
@@ -207,7 +210,7 @@ class Client:
         lease_us, ran_isolated = self._lease_us(), self._draw.random() < 0.5
         started = ran_isolated or self._draw.random() < 0.5
 
-        def once(attempt: Attempt) -> list[Told]:
+        def once(attempt: Attempt) -> list[Answered]:
             call = model.ExtendLease(item_id, lease_id, lease_us, started, ran_isolated, _since_start(attempt.now_us))
             operation = self._zone.extend_op(
                 attempt.tr,
@@ -217,22 +220,22 @@ class Client:
                 started=started,
                 ran_isolated=ran_isolated,
             )
-            return [Told(call, run_one(operation)[0])]
+            return [Answered(call, run_one(operation)[0])]
 
         self._transact(once)
 
     def requeue(self) -> None:
-        """Let go of a leased item, sometimes because it failed."""
+        """Requeue a leased item, sometimes because it failed."""
         item_id, lease_id = self._a_lease()
         held_under = self._draw.choice([lease_id, lease_id, None])
         delay_us, error_count = self._draw.choice([0, 10_000, 200_000]), self._draw.choice([None, 1])
 
-        def once(attempt: Attempt) -> list[Told]:
+        def once(attempt: Attempt) -> list[Answered]:
             call = model.Requeue(item_id, held_under, delay_us, error_count, _since_start(attempt.now_us))
             operation = self._zone.requeue_op(
                 attempt.tr, item_id, held_under, delay_us=delay_us, now_us=attempt.now_us, error_count=error_count
             )
-            return [Told(call, run_one(operation))]
+            return [Answered(call, run_one(operation))]
 
         self._transact(once)
 
@@ -240,19 +243,19 @@ class Client:
         """Make a leased item a dead letter, as a worker does after an error that no retry mends."""
         item_id, lease_id = self._a_lease()
 
-        def once(attempt: Attempt) -> list[Told]:
+        def once(attempt: Attempt) -> list[Answered]:
             call = model.MoveToDeadLetters(item_id, lease_id)
             value = attempt.tr.get(self._zone.location.keys.item(item_id)).value
             record = None if value is None else decode(ItemRecord, value)
             if record is None:
-                return [Told(call, Outcome.GONE)]
+                return [Answered(call, Outcome.GONE)]
             if record.lease_id != lease_id:
-                return [Told(call, Outcome.LEASE_LOST)]
+                return [Answered(call, Outcome.LEASE_LOST)]
             move_to_dead_letters(
                 attempt.tr, self._zone.location, item_id, record,
                 reason="error", error="drawn", traceback="", now_us=attempt.now_us,
             )  # fmt: skip
-            return [Told(call, Outcome.DONE)]
+            return [Answered(call, Outcome.DONE)]
 
         self._transact(once)
         self._known.dead_lettered.append(item_id)
@@ -261,51 +264,51 @@ class Client:
         """Put an item back into the queue, if it is a dead letter."""
         item_id = self._draw.choice(self._known.dead_lettered[-LATEST:])
 
-        def once(attempt: Attempt) -> list[Told]:
+        def once(attempt: Attempt) -> list[Answered]:
             call = model.RetryDeadLetter(item_id, _since_start(attempt.now_us))
             record = read(attempt.tr, self._zone.location, item_id)
             if record is None:
-                return [Told(call, Refusal.NOT_A_DEAD_LETTER)]
+                return [Answered(call, Refusal.NOT_A_DEAD_LETTER)]
             retry_dead_letter(attempt.tr, self._zone.location, item_id, record, now_us=attempt.now_us)
             run_one(self._zone.wake_op(attempt.tr, earliest_us=attempt.now_us, now_us=attempt.now_us))
-            return [Told(call, Outcome.DONE)]
+            return [Answered(call, Outcome.DONE)]
 
         self._transact(once)
 
     # --- Operations that only read ---
 
     def peek(self) -> None:
-        """Look at what has vested."""
+        """Peek at the items that have vested."""
         items_max = self._draw.choice([1, 3, 100])
         self._peek(items_max, lambda now_us: now_us)
 
     def peek_all(self) -> None:
-        """Look at all items, vested or not."""
+        """Peek at all items, vested or not."""
         self._peek(100, lambda _: START_US + LATER_THAN_ALL_US)
 
     def _peek(self, items_max: int, until_us: Callable[[int], int]) -> None:
-        def once(attempt: Attempt) -> list[Told]:
+        def once(attempt: Attempt) -> list[Answered]:
             now_us = until_us(attempt.now_us)
             items = self._zone.peek(attempt.tr, items_max=items_max, now_us=now_us)
             call = model.Peek(items_max, _since_start(now_us))
-            return [Told(call, tuple(_item(each.id, each.record) for each in items))]
+            return [Answered(call, tuple(_item(each.id, each.record) for each in items))]
 
         self._transact(once)
 
     def count(self) -> None:
         """Count the items."""
-        self._transact(lambda attempt: [Told(model.Count(), self._zone.count(attempt.tr))])
+        self._transact(lambda attempt: [Answered(model.Count(), self._zone.count(attempt.tr))])
 
     def is_empty(self) -> None:
-        """Ask whether there are items."""
-        self._transact(lambda attempt: [Told(model.IsEmpty(), self._zone.is_empty(attempt.tr))])
+        """Read whether there are items."""
+        self._transact(lambda attempt: [Answered(model.IsEmpty(), self._zone.is_empty(attempt.tr))])
 
     def min_vesting(self) -> None:
-        """Ask for the earliest vesting time."""
+        """Read the earliest vesting time."""
 
-        def once(attempt: Attempt) -> list[Told]:
+        def once(attempt: Attempt) -> list[Answered]:
             earliest_us = self._zone.min_vesting_us(attempt.tr)
-            return [Told(model.MinVesting(), None if earliest_us is None else _since_start(earliest_us))]
+            return [Answered(model.MinVesting(), None if earliest_us is None else _since_start(earliest_us))]
 
         self._transact(once)
 
@@ -315,7 +318,7 @@ class Client:
         return self._draw.choice(self._known.ids[-LATEST:])
 
     def _a_lease(self) -> tuple[bytes, bytes]:
-        """Return an item and a lease that somebody had on it, if ever anybody had one."""
+        """Return an item and a lease that a client had on it, if there was one."""
         return self._draw.choice(self._known.leases[-LATEST:] or [(self._an_id(), bytes(16))])
 
     def _lease_us(self) -> int:
@@ -323,20 +326,20 @@ class Client:
 
     def _transact(
         self,
-        once: Callable[[Attempt], list[Told]],
+        once: Callable[[Attempt], list[Answered]],
         *,
         happens_once: bool = False,
         applied: Callable[[Any], bool] = lambda tr: False,
-    ) -> tuple[list[Told], list[Attempted]]:
-        """Run `once` in a transaction until it is committed; return what it was told, and attempts of unknown result.
+    ) -> tuple[list[Answered], list[Attempted]]:
+        """Run `once` in transactions until one commits; return its answers, and attempts of unknown result.
 
         Args:
-          once: one attempt: calls the operation, and returns it as the model knows it, with the answer.
+          once: one attempt: calls the operation, and returns the model's operation with the answer.
           happens_once: whether the product promises that all attempts together happen once.
           applied: see `Shard.transact`.
 
         Raises:
-          StoreError: the client gives up. What it tried may have happened.
+          StoreError: the client gives up. Its attempts may have happened.
         """
         recorder = self._recorder
         attempts: list[Attempted] = []
@@ -348,7 +351,7 @@ class Client:
             elif attempts and attempts[-1] not in unknown:
                 recorder.drop(attempts[-1])  # It was refused.
             attempts.append(recorder.begin(self._name))
-            attempts[-1].told = once(attempt)
+            attempts[-1].answers = once(attempt)
             return attempts[-1]
 
         def was_applied(tr: Transaction) -> bool:
@@ -364,10 +367,10 @@ class Client:
                     recorder.drop(other)
         if happens_once or committed not in unknown:
             recorder.end(committed)
-        return committed.told, unknown
+        return committed.answers, unknown
 
     def _lose(self, attempted: Attempted) -> None:
-        """Nobody will learn whether an attempt happened; but if no commit can be late, it has happened by now."""
+        """Note that an attempt may have happened; unless commits can be late, it has happened by now or never will."""
         if not self._commits_can_be_late:
             self._recorder.lose(attempted)
 

@@ -1,7 +1,7 @@
-"""A few clients on one queue zone, in a world of their own, and the search of an order for what they were told.
+"""A few clients on one queue zone, in a world of their own, and the search of an order for their answers.
 
-Their clocks are wrong, their commits are refused or end unknown, and they are paused, killed, and started again. When
-all are done a reader looks at what is left. Nobody else consumes: all that happens to an item is in the history.
+Their clocks are wrong, their commits are refused or end unknown, and they are paused, killed, and restarted. When all
+are done, a reader reads the final state. There are no consumers: all that happens to an item is in the history.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PROMISE = "the operations of a queue zone are linearizable"
 STEPS_MAX = 500_000  # Fifteen times what the longest of thirty thousand histories took; five seconds.
 TROUBLE_US = 1_000_000  # Most clients are done by then.
 SIZES: Final = {"shards": 1, "consumers": 0, "producers": 0, "tenants": 1, "items": 0, "trouble_us": TROUBLE_US}
-END_US = 120_000_000  # By then all are, whatever happened to them.
+END_US = 120_000_000  # By then all are, whatever the faults.
 FAULTS_OF_CLIENTS: Final = frozenset(
     {
         "conflicts",
@@ -46,7 +46,7 @@ FAULTS_OF_CLIENTS: Final = frozenset(
         "pauses",
         "clock jumps",
     }
-)  # The others befall consumers, handlers, and calls between actors; and each client has a machine of its own.
+)  # The others disturb consumers, handlers, and calls between actors. Each client has a machine of its own.
 
 
 def check_clients(seed: int, reduction: Reduction = NO_REDUCTION, **chosen: Any) -> Report:
@@ -79,7 +79,7 @@ class Clients(Trial):
         return ()
 
     def run_scenario(self) -> None:
-        """See `Trial`: the clients in trouble, then the reader, and the search of an order."""
+        """See `Trial`: the clients with faults, then the reader, and the search of an order."""
         draw = self.world.random("clients")
         for number in range(draw.choice([3, 4])):
             self._start(Process(f"client{number}", self, draw.randint(5, 15)))
@@ -98,7 +98,7 @@ class Clients(Trial):
     def _run_until_done(self) -> None:
         while not all(process.done for process in self._processes):
             if self.world.elapsed_us > END_US:
-                raise Violation("every client comes to its end", f"one has not after {END_US / 1e6} s")
+                raise Violation("every client ends", f"one has not ended after {END_US / 1e6} s")
             self.world.run_until(self.world.now_us() + STEP_US)
 
     def _check(self) -> None:
@@ -111,14 +111,14 @@ class Clients(Trial):
             raise Violation(PROMISE, counterexample(history, QUEUE_ZONE, steps_max=STEPS_MAX))
 
     def client(self, name: str, host: SimulatedHost, random: Random) -> Client:
-        """Return a client that lives in `host`. Waits."""
+        """Return a client on `host`. Waits."""
         shard = self.cluster.open_shards(host)["s0"]
         late = "late commits" in self.plan.faults
         return Client(name, shard, random, self.recorder, self._known, commits_can_be_late=late)
 
 
 class Process:
-    """What calls the operations of one client. If it is killed it goes on with the rest when it lives again."""
+    """Calls the operations of one client. After a kill it continues with the next one."""
 
     def __init__(self, name: str, clients: Clients, operations: int) -> None:
         self.name = name
@@ -128,7 +128,7 @@ class Process:
         self._random = clients.world.random(name)
 
     def live(self, host: SimulatedHost) -> None:
-        """Call operation after operation, now in haste, now at leisure."""
+        """Call operation after operation, with and without pauses between them."""
         client = self._clients.client(self.name, host, self._random)
         while self._left:
             if self._random.random() < 0.5:
@@ -141,12 +141,12 @@ class Process:
         self.done = True
 
     def call(self, client: Client, left: int) -> None:
-        """Call one operation, after which `left` are left."""
+        """Call one operation; `left` more follow."""
         client.call_one()
 
 
 class Reader(Process):
-    """Reads all there is to read, when everybody else is done."""
+    """Reads the final state, when all clients are done."""
 
     def call(self, client: Client, left: int) -> None:
         """See `Process`."""

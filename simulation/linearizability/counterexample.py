@@ -1,7 +1,7 @@
 """A history that has no order, made short and readable.
 
-Two cuts of a history that has an order have one, too: what had been seen of it by a moment, and the same without an
-operation that changed nothing. So what has no order after these cuts had none before.
+Two reductions of a history with an order keep an order: the history as it was known at a moment, and the history
+without an operation that changed nothing. So a history without an order after these reductions had none before.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def counterexample(history: Sequence[Operation], model: Model[S], *, steps_max: 
 
 
 def shortest(history: Sequence[Operation], model: Model[S], *, steps_max: int) -> list[Operation]:
-    """Return the shortest beginning that is not linearizable of a history that is not, and only what matters of it."""
+    """Return the shortest beginning of a history that is not linearizable, without reads that do not matter."""
 
     def is_wrong(part: Sequence[Operation]) -> bool:
         return is_linearizable(part, model, steps_max=steps_max).verdict is Verdict.NOT_LINEARIZABLE
@@ -49,7 +49,7 @@ def _lines(history: Sequence[Operation], finding: Finding[Any]) -> Iterator[str]
         yield f"  {_line(operation)}; right would be {render(right)}"
     others = [operation for operation in history if operation not in finding.order and operation not in wrong]
     if others:
-        yield "What is left comes later, or did not happen:"
+        yield "The others come later, or did not happen:"
     for operation in others:
         yield f"  {_line(operation)}"
 

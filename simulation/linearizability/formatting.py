@@ -1,4 +1,4 @@
-"""Calls, answers and states as a reader likes to see them."""
+"""Calls, answers and states as text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ ID_DIGITS = 6  # of an id's hexadecimal form
 
 
 def render(value: Any) -> str:
-    """Return a value in words: ids by their first digits, fields by name unless they are default."""
+    """Return a value as text: ids by their first digits, fields by name unless they have their default."""
     if isinstance(value, bytes):
         return value.hex()[:ID_DIGITS]
     if isinstance(value, Enum):

@@ -1,6 +1,6 @@
-"""A history: which operations clients called, when each was called and answered, and what it was told.
+"""A history: the operations that clients called, the times of calls and answers, and the answers.
 
-Times are moments: the numbers 1, 2, 3 of the calls and answers in the order in which they happened.
+Times are moments: the calls and answers are numbered 1, 2, 3 in the order in which they happened.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ S = TypeVar("S", bound=Hashable)
 
 
 class Call(Protocol[S]):
-    """An operation with its arguments, as a sequential model carries it out."""
+    """An operation of a sequential model, with its arguments."""
 
     def on(self, state: S, /) -> tuple[Any, S]:
         """Return the right answer in `state`, and the state afterwards."""
@@ -25,8 +25,8 @@ class Operation(NamedTuple):
     """A call and its answer.
 
     `responded`: when it was over; None if it may still happen at the very end.
-    `happened`: whether it is known to have. Else its client died or gave up: it happened before it was over and with
-    that answer, which a transaction has before it is committed, or never.
+    `happened`: whether this is known. Else its client died or gave up: it happened before `responded` and with that
+    answer, which a transaction has before its commit, or never.
     """
 
     client: str
@@ -38,9 +38,9 @@ class Operation(NamedTuple):
 
 
 class Model(NamedTuple, Generic[S]):
-    """A sequential object: its first state, hashable, and which operations leave every state as it is.
+    """A sequential object: its first state, hashable, and which operations do not change the state.
 
-    `changes_nothing`: asked of operations that happened: reads, and those whose answer is a refusal.
+    `changes_nothing`: says so of operations that happened: of reads, and of those whose answer is a refusal.
     """
 
     start: S
@@ -48,7 +48,7 @@ class Model(NamedTuple, Generic[S]):
 
 
 def until(history: Sequence[Operation], moment: int) -> list[Operation]:
-    """Return what had been seen of a history by a moment: nobody knew then what would happen later."""
+    """Return a history as it was known at a moment."""
     return [
         operation
         if operation.responded is not None and operation.responded <= moment
@@ -58,8 +58,8 @@ def until(history: Sequence[Operation], moment: int) -> list[Operation]:
     ]
 
 
-class Told(NamedTuple):
-    """A call, and the answer that is right if its attempt commits. `over`: when it was, if it needs no commit."""
+class Answered(NamedTuple):
+    """A call, and the answer that is right if its attempt commits. `over`: when it ended, if it needs no commit."""
 
     call: Call[Any]
     answer: Any
@@ -67,23 +67,23 @@ class Told(NamedTuple):
 
 
 class Attempt:
-    """A transaction on its way, as `Recorder` keeps it. It has several calls if it is not one instant."""
+    """A transaction, as `Recorder` keeps it. It has several calls if it is not one instant."""
 
-    __slots__ = ("answered", "client", "invoked", "responded", "told")
+    __slots__ = ("answered", "answers", "client", "invoked", "responded")
 
     def __init__(self, client: str, invoked: int) -> None:
         self.client = client
         self.invoked = invoked
         self.responded: int | None = None
-        self.told: list[Told] = []
+        self.answers: list[Answered] = []
         self.answered = False
 
 
 class Recorder:
-    """Writes a history down while it happens.
+    """Records a history while it happens.
 
     Args:
-      note: also tells the event log what clients were told.
+      note: also writes each answer into the event log.
     """
 
     def __init__(self, note: Callable[[str], None] = lambda event: None) -> None:
@@ -97,7 +97,7 @@ class Recorder:
         return self._moment
 
     def begin(self, client: str) -> Attempt:
-        """An attempt begins. What it was told is noted there before its commit is sent."""
+        """An attempt begins. Its answers are added to it before its commit is sent."""
         attempt = Attempt(client, self.moment())
         self._attempts.append(attempt)
         return attempt
@@ -105,11 +105,11 @@ class Recorder:
     def end(self, attempt: Attempt) -> None:
         """It is over, and its client knows that it happened."""
         attempt.responded, attempt.answered = self.moment(), True
-        for told in attempt.told:
-            self._note(f"is told {render(told.call)} -> {render(told.answer)}")
+        for each in attempt.answers:
+            self._note(f"{render(each.call)} -> {render(each.answer)}")
 
     def lose(self, attempt: Attempt) -> None:
-        """It is over, and nobody knows whether it happened."""
+        """It is over, and it is unknown whether it happened."""
         attempt.responded = self.moment()
 
     def drop(self, attempt: Attempt) -> None:
@@ -121,12 +121,12 @@ class Recorder:
         return [
             Operation(
                 client=each.client,
-                call=told.call,
-                answer=told.answer,
+                call=answered.call,
+                answer=answered.answer,
                 invoked=each.invoked,
-                responded=each.responded if told.over is None else told.over,
-                happened=each.answered or told.over is not None,
+                responded=each.responded if answered.over is None else answered.over,
+                happened=each.answered or answered.over is not None,
             )
             for each in self._attempts
-            for told in each.told
+            for answered in each.answers
         ]

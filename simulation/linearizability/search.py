@@ -2,10 +2,10 @@
 
 From a point of the search, set by which operations have happened and the state they led to, any operation can come
 next that was called before all others that are still to come were answered, and whose answer is right in that state.
-A point is not visited twice (Lowe, "Testing for linearizability", 2017), nor one that differs from another only in that
-more of what may have happened did: what can follow there can follow here. So the points with the least of that come
-first, and of these the furthest. A read or a refusal comes at once if it is right and no other would come too late
-then: whatever order there is stays one if it is moved forward.
+No point is explored twice (Lowe, "Testing for linearizability", 2017). Nor is one that differs from another only in
+more operations of unknown result: the other can be continued in the same ways. So the points with the fewest of these
+are explored first, and of these the furthest. A read or a refusal is ordered at once if its answer is right and no
+other operation would come too late: any order stays one when it is moved forward.
 
 No maintained Python library does this: of the known checkers (Porcupine in Go, Knossos and Elle in Clojure, Lincheck
 in Kotlin) none has a counterpart on PyPI.
@@ -25,7 +25,7 @@ S = TypeVar("S", bound=Hashable)
 
 
 class Verdict(Enum):
-    """What a search found."""
+    """The result of a search."""
 
     LINEARIZABLE = "linearizable"
     NOT_LINEARIZABLE = "not linearizable"
@@ -45,7 +45,7 @@ class Finding(NamedTuple, Generic[S]):
 
 
 class _Point(NamedTuple):
-    """Which operations have happened, as bits in the order of their calls; the state; and how it came here."""
+    """Which operations have happened, as bits in the order of their calls; the state; and the point before."""
 
     done: int
     state: Any
@@ -57,8 +57,8 @@ def is_linearizable(history: Sequence[Operation], model: Model[S], *, steps_max:
     """Search an order of the operations in which a sequential object would have given the same answers.
 
     Args:
-      history: in any order; what may have happened may be in the order found or not.
-      steps_max: after so many tries of an operation in a state it gives up. The same history always takes as many.
+      history: in any order. Operations of unknown result may be in the order found or not.
+      steps_max: it gives up after this many tries of an operation in a state. The same history always takes as many.
     """
     operations = sorted(history, key=lambda operation: operation.invoked)
     must = sum(1 << number for number, operation in enumerate(operations) if operation.happened)
@@ -88,7 +88,7 @@ def is_linearizable(history: Sequence[Operation], model: Model[S], *, steps_max:
 
 
 def _follow(point: _Point, operations: Sequence[Operation], model: Model[Any]) -> tuple[list[_Point], int]:
-    """Return the points to which one more operation leads, that which was called first first; and how many it tried."""
+    """Return the points to which one more operation leads, in the order of the calls; and how many it tried."""
     following: list[_Point] = []
     tried = 0
     first_response: float = inf  # of those tried
@@ -100,7 +100,7 @@ def _follow(point: _Point, operations: Sequence[Operation], model: Model[Any]) -
             first_response = min(first_response, operation.responded)
         answer, state = operation.call.on(point.state)
         if answer != operation.answer or (not operation.happened and state == point.state):
-            continue  # It is wrong here, or may as well not have happened.
+            continue  # The answer is wrong here, or the operation makes no difference.
         next_point = _Point(point.done | 1 << number, state, operation, point)
         if operation.happened and excludes_none and model.changes_nothing(operation):
             return [next_point], tried
@@ -125,7 +125,7 @@ def _can_be_next(operations: Sequence[Operation], done: int) -> Iterator[int]:
         if done >> number & 1:
             continue
         if operation.responded is not None and operation.responded < latest_invoked:
-            assert not operation.happened  # It did not happen in this order: it is too late now.
+            assert not operation.happened  # In this order it did not happen: now it is too late.
             continue
         yield number
         if operation.happened and operation.responded is not None:

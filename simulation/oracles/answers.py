@@ -1,6 +1,7 @@
-"""Answers: what a call outside of the cluster was told has happened.
+"""Answers: what a client outside the cluster was answered has happened.
 
-Whoever cancels, revives or discards something acts on the answer: it pays money back, or writes to a customer.
+A client that cancels an item, or retries or discards a dead letter, acts on the answer: it pays money back, or writes
+to a customer.
 """
 
 from __future__ import annotations
@@ -15,15 +16,15 @@ from fairlead.simulation.world import World
 
 
 class ClientAction(Enum):
-    """What a producer does to an item that it has enqueued, or finds buried."""
+    """What a producer does to an item that it has enqueued, or to a dead letter."""
 
     CANCELLED = "cancelled"
-    RETRIED = "revived"
+    RETRIED = "retried"
     DISCARDED = "discarded"
 
 
 class Answer(NamedTuple):
-    """What a producer was told that it has done."""
+    """An action that was acknowledged to a producer."""
 
     by: str
     action: ClientAction
@@ -31,10 +32,10 @@ class Answer(NamedTuple):
 
 
 class AnswersAreTrue(Oracle):
-    """Who was told that its call did something to an item has committed just that.
+    """Each acknowledged action of a producer was committed by it.
 
     Args:
-      answers: where producers note their answers as they get them: the commits came before.
+      answers: producers append their answers here, after the commits.
     """
 
     promise = "what was answered has happened"
@@ -42,7 +43,7 @@ class AnswersAreTrue(Oracle):
     def __init__(self, world: World, answers: list[Answer]) -> None:
         super().__init__(world)
         self._answers = answers
-        self._done: set[Answer] = set()  # what was done, and not answered yet
+        self._done: set[Answer] = set()  # actions that are committed, and not answered yet
 
     def on_commit(self, parsed: ParsedCommit) -> None:
         """See `Oracle`."""
@@ -64,6 +65,7 @@ class AnswersAreTrue(Oracle):
         while self._answers:
             answer = self._answers.pop()
             if answer not in self._done:
-                what = f"that it has {answer.action.value} {answer.item}, and nothing of the kind has happened"
-                self.report_violation(f"{answer.by} is told {what}")
+                self.report_violation(
+                    f"{answer.by} is answered that it has {answer.action.value} {answer.item}; it has not"
+                )
             self._done.discard(answer)

@@ -1,4 +1,4 @@
-"""Calls: no actor calls another again and again, as fast as answers come."""
+"""Calls: no actor calls another in a busy loop."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -12,10 +12,10 @@ CALLS_MAX = 150  # A call takes 0.1 ms at least, there and back: who asks again 
 
 
 class NobodyCallsInABusyLoop(Oracle):
-    """No life of an actor calls one method of another more than so often in a tenth of a second.
+    """The calls of one host to one method of an actor have a limit per tenth of a second.
 
-    Not counted: a call to serve a pointer that was not served within `throttle_delay_us`. So often a zone at a limit is
-    looked at, and there may be many; in batches of one pointer each is a call.
+    Not counted: a call to serve a pointer that was not served within `throttle_delay_us`. Zones at a limit are
+    processed once in that time, and there may be many; in batches of one pointer each is a call.
     """
 
     promise = "no actor calls another again and again"
@@ -41,6 +41,6 @@ class NobodyCallsInABusyLoop(Oracle):
             self.report_violation(f"{caller} calls {target}.{method} more than {CALLS_MAX} times in {WINDOW_US} us")
 
     def _is_patient(self, caller: str, shard: str, ids: Sequence[bytes]) -> bool:
-        """Note a call to serve pointers; say whether one of them has not been served too often by now."""
+        """Note a call to serve pointers; return whether one of them was not served too lately."""
         self._serves.update((caller, shard, each) for each in ids)
         return any(self._serves[caller, shard, each] <= self._serves_max for each in ids)

@@ -16,27 +16,27 @@ from fairlead.zones.records import ItemRecord
 if TYPE_CHECKING:
     from fairlead.simulation.plan import Plan
 
-LOOK_US = 100_000  # How often the oracle looks who waits.
+LOOK_US = 100_000  # How often the oracle checks the waits.
 ITEM_US = 300_000  # For how long an item occupies a slot: twice the mean of the standard workload.
-RECOVERY_US = 10_000_000  # Machines come back within four seconds, and show that they live once a second.
-LONGEST_US = 6_000_000  # A handler that sleeps for this long, and does not hear that its time is up.
+RECOVERY_US = 10_000_000  # Machines restart within four seconds, and heartbeats come once a second.
+LONGEST_US = 6_000_000  # The longest sleep of a handler, which no timeout interrupts.
 ZONES_OF_TENANT = 2
-UNEVEN = max(WEIGHTS) / min(1.0, *WEIGHTS)  # How many turns others have at most before the one of a tenant.
+UNEVEN = max(WEIGHTS) / min(1.0, *WEIGHTS)  # How many turns another tenant has at most per turn of a tenant.
 
 
 def fairness_bound_us(plan: Plan) -> int:
     """Return how long a tenant may wait at most, by the true time, while all consumers do their work.
 
-    Its pointer is seen late: clocks differ, an enqueue leaves a pointer alone that vests a little later, an idle
-    scanner polls seldom; another consumer may have leased the pointer, or put it off for what cannot run there. Where
-    consumers have own parts, it is looked at by others than its owner, who may be full, once it is overdue.
+    First, its pointer is found late. Clocks differ, an enqueue does not wake a pointer that vests a little later, and
+    an idle scanner polls seldom. Another consumer may have leased the pointer, or delayed it because it cannot run
+    the items. With own parts, others than the owner steal the pointer only when it is overdue.
 
-    Then it has its turn, since a pointer that was served goes behind all others that have vested: each of them is
-    served once before it, of greater weight as much oftener, and takes `dequeue_max` items to the slots, but all of
-    them no more than there are.
+    Then it waits for its turn, since a processed pointer goes behind all others that have vested. Each of them is
+    processed once before it, those of greater weight more often. Each takes `dequeue_max` items to the slots, all of
+    them together no more than there are.
 
-    Last, each slot may just have begun the longest handler; and again, for those that scan at random do not hold to
-    the order that the one in order keeps.
+    Last, each slot may just have begun the longest handler. This counts twice, because scanners that select at random
+    do not keep the order.
     """
     consumer = plan.consumer
     seen_late_ms = (
@@ -47,21 +47,21 @@ def fairness_bound_us(plan: Plan) -> int:
         + consumer.throttle_delay_ms
         + consumer.pause_recheck_ms
     )
-    turns = ZONES_OF_TENANT * (plan.tenants + 1) * (UNEVEN if "weights by rule" in plan.faults else 1)
+    turns = ZONES_OF_TENANT * (plan.tenants + 1) * (UNEVEN if "weights by policy" in plan.faults else 1)
     items_before = int(min(turns * consumer.dequeue_max, plan.items))
     slots = plan.consumers * consumer.workers * consumer.slots
-    look_us = RESCAN_US if plan.tells_changes else WATCHED_RESCAN_US
+    look_us = RESCAN_US if plan.has_commit_sequence else WATCHED_RESCAN_US
     return 2 * plan.skew_us_max + 1000 * seen_late_ms + look_us + items_before * ITEM_US // slots + 2 * LONGEST_US
 
 
 class NoTenantWaitsTooLong(Oracle):
-    """A zone that holds vested work has some of it started within `bound_us`: of its vesting, or of the last start.
+    """A zone with vested items has one started within the bound, counted from its vesting, or from the last start.
 
-    It is watched where nothing but the others' work holds a tenant up: from the start in a calm run, else once all that
-    faults did has passed. Suspects are left out: they wait for one another.
+    It is checked while tenants wait for nothing but each other's work: from the start in a calm run, else after the
+    recovery from all faults. Poison candidates are not counted: they wait for one another.
 
     Args:
-      kinds: those that any consumer may run at any time; an item of another may wait for what its kind waits for.
+      kinds: the kinds that every consumer handles, without limits.
     """
 
     promise = "no tenant waits longer than the fairness bound"
@@ -80,7 +80,7 @@ class NoTenantWaitsTooLong(Oracle):
         self._started_us[run.item.shard, ZoneName(run.item.tenant, run.item.zone)] = self.world.now_us()
 
     def on_commit(self, parsed: ParsedCommit) -> None:
-        """See `Oracle`. Consumers commit every second, so somebody always looks."""
+        """See `Oracle`. Consumers commit every second, so the check is frequent."""
         now_us, shard = self.world.now_us(), parsed.shard
         if now_us >= self._next_check_us.get(shard.name, self._calm_from_us):
             self._next_check_us[shard.name] = now_us + LOOK_US

@@ -1,4 +1,4 @@
-"""Names: the id of a completed item stays taken for as long as its enqueuer asked, and no other id does."""
+"""Retained ids: the id of a completed item stays taken for as long as its enqueuer asked, and no other id does."""
 
 from fairlead.simulation.oracles.oracle import Oracle
 from fairlead.simulation.replica import ItemName, ParsedCommit, unpack_key
@@ -11,10 +11,10 @@ from fairlead.zones.reporting.completion_log import EndReason
 
 
 class IdsStayTaken(Oracle):
-    """Who completes such an item says until when; till then no item of that id is enqueued, by the enqueuer's clock.
+    """The completion of such an item stores until when; before that, no item of that id is enqueued.
 
-    What says so is not cleared before either, by any clock of the cluster. Whoever cancels or drops such an item leaves
-    its id free.
+    The time is the enqueuer's clock's. The stored key is not cleared before, by any clock of the cluster. An item that
+    is cancelled or dropped leaves its id free.
     """
 
     promise = "the id of a completed item stays taken for its time"
@@ -50,14 +50,14 @@ class IdsStayTaken(Oracle):
             if after is None and key.startswith(_DB) and unpack_key(key)[5:6] == [keyspace.RETAINED_ID]:
                 early_us = _time(before) - latest_us
                 if early_us > 0:
-                    self.report_violation(f"{parsed.by} forgets {unpack_key(key)} {early_us} us too early")
+                    self.report_violation(f"{parsed.by} expires {unpack_key(key)} {early_us} us too early")
 
 
 _DB = keyspace.ROOT + keyspace.pack_int(keyspace.DB)
 
 
 def _given_up(parsed: ParsedCommit) -> set[ItemName]:
-    """Return the items that a commit has cancelled or dropped, as it says itself."""
+    """Return the items that a commit has cancelled or dropped, according to the completion log."""
     ends = [
         each
         for key, _, after in parsed.commit.changes

@@ -1,7 +1,7 @@
-"""Order: on each shard one scanner takes the pointers in order, so that none that has vested is passed by for ever.
+"""In-order scans: on each shard one scanner takes the pointers in order, so that none starves.
 
-QuiCK section 6: the others select at random, and alone might never select a pointer. Who goes in order holds a lease
-that the coordinator grants; a scanner that cannot get on must not keep it from the others.
+QuiCK section 6: the other scanners select at random, and might never select a pointer. The scanner in order holds a
+lease that the coordinator grants. A scanner without progress must not keep it from the others.
 """
 
 from collections import Counter
@@ -14,24 +14,24 @@ from fairlead.simulation.world import World
 
 
 class _LeaseRequest(NamedTuple):
-    """Who asked for the in-order lease of a shard, and until when it was granted, or when it was refused."""
+    """The scanner that asked for the in-order lease of a shard, and until when it was granted, or when refused."""
 
     consumer: str
     us: int
 
 
 class OneScannerGoesInOrder(Oracle):
-    """The in-order lease of a shard is one consumer's at a time, and goes on to others if that does not get on.
+    """One consumer at a time holds the in-order lease of a shard, and loses it to others without progress.
 
-    Whoever asks for it says whether it has handed pointers over since it asked last. One that has not is not granted it
-    again as long as another asks in vain; one that says it has, has.
+    A request says, truthfully, whether its scanner has handed pointers over since its last request. A scanner that has
+    not does not get the lease again while another asks for it.
 
     Args:
-      clock_us: answers what the coordinator's clock shows: leases end by it.
-      life: answers the name of the coordinator's present life; the next one remembers nothing of what it granted.
+      clock_us: returns the time of the coordinator's clock: leases end by it.
+      incarnation: returns the name of the coordinator's present host; the next one does not know the grants.
     """
 
-    promise = "one scanner at a time goes in order, and one that does not get on lets others"
+    promise = "one scanner at a time scans in order, and yields to others without progress"
 
     def __init__(self, world: World, *, clock_us: Callable[[], int], incarnation: Callable[[], str | None]) -> None:
         super().__init__(world)
@@ -51,7 +51,7 @@ class OneScannerGoesInOrder(Oracle):
             shard_id, _, handed_over, wanted, _ = args
             if handed_over and self._handed_over[caller] == self._handed_over_before.get((caller, shard_id), 0):
                 self.report_violation(
-                    f"{caller} says that it has handed pointers over since it asked last, and has not"
+                    f"{caller} claims to have handed pointers over since its last request, and has not"
                 )
             if wanted:
                 self._handed_over_before[caller, shard_id] = self._handed_over[caller]
@@ -73,12 +73,12 @@ class OneScannerGoesInOrder(Oracle):
         held_by_another = holder is not None and holder.consumer != consumer and now_us < holder.us
         if granted:
             if held_by_another:
-                self.report_violation(f"{consumer} may go in order on {shard_id}, and {holder} may too")
+                self.report_violation(f"{consumer} may scan in order on {shard_id}, and {holder} may too")
             again = holder is not None and holder.consumer == consumer
             another = waiting is not None and waiting.consumer != consumer and waiting.us > now_us - lease_us
             if again and another and not handed_over:
                 self.report_violation(
-                    f"{consumer} may go in order on {shard_id} again, hands nothing over, and {waiting} waits"
+                    f"{consumer} may scan in order on {shard_id} again, hands nothing over, and {waiting} waits"
                 )
             self._granted[shard_id] = _LeaseRequest(consumer, now_us + lease_us)
         elif held_by_another:

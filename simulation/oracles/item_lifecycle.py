@@ -1,16 +1,17 @@
-"""An item's life: enqueued once, run at least once or cancelled, and gone only as it may go."""
+"""The lifecycle of items: each is enqueued once, runs at least once or is cancelled, and ends as allowed."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from fairlead.simulation.network import Reply
 from fairlead.simulation.oracles.oracle import HandlerRun, Oracle
+from fairlead.simulation.oracles.zone_operations import EXPIRED
 from fairlead.simulation.replica import ItemChange, ItemName, ParsedCommit, ShardReplica, item_of
 from fairlead.simulation.world import World
 
 
 class ItemsRunBeforeTheyGo(Oracle):
-    """An item leaves its queue because a handler of it ran, or was cancelled; and at the end none is left."""
+    """An item leaves its queue because its handler ran, or it was cancelled; at the end all queues are empty."""
 
     promise = "every enqueued item runs or is cancelled"
 
@@ -46,22 +47,22 @@ class ItemsRunBeforeTheyGo(Oracle):
 
 
 class OnlyTheTriedAreDeadLettered(Oracle):
-    """An item is buried after a handler of it raised, or after it lapsed while it ran alone, and then it was alone.
+    """An item becomes a dead letter after its handler raised, or after its lease expired in an isolated run.
 
-    One poisonous item must not bury those that shared its worker. What must run alone does so on isolated workers, and
-    nothing else runs there.
+    A poisonous item must not make dead letters of the items that shared its worker. Isolated runs are on isolated
+    workers, one at a time, and nothing else runs there.
 
     Args:
-      is_isolated: says whether a host is an isolated worker's.
+      is_isolated: returns whether a host is an isolated worker's.
     """
 
-    promise = "nothing is buried that never ran alone, or never failed"
+    promise = "an item becomes a dead letter only if it failed, or expired in an isolated run"
 
     def __init__(self, world: World, is_isolated: Callable[[str], bool]) -> None:
         super().__init__(world)
         self._is_isolated = is_isolated
-        self._isolated: set[tuple[ItemName, bytes]] = set()  # leases under which an item must run alone
-        self._marked: set[tuple[ItemName, bytes]] = set()  # those under which it was about to
+        self._isolated: set[tuple[ItemName, bytes]] = set()  # leases under which an item must run isolated
+        self._marked: set[tuple[ItemName, bytes]] = set()  # leases under which it was about to
         self._runs: dict[ItemName, list[HandlerRun]] = {}
         self._running: dict[str, list[HandlerRun]] = {}  # by host
 
@@ -75,10 +76,10 @@ class OnlyTheTriedAreDeadLettered(Oracle):
         beside = [other for other in self._running.get(run.host, ()) if not other.job.cancelled]
         if any(self._must_be_isolated(each) for each in [run, *beside]) and beside:
             self.report_violation(
-                f"{run.host} runs {run.item} beside {beside[0].item}, and one of them had to be alone"
+                f"{run.host} runs {run.item} beside {beside[0].item}, and one of them had to be isolated"
             )
         if self._must_be_isolated(run) != self._is_isolated(run.host):
-            had_to = "alone" if self._must_be_isolated(run) else "beside others"
+            had_to = "isolated" if self._must_be_isolated(run) else "beside others"
             self.report_violation(f"{run.host} runs {run.item}, which had to run {had_to}")
         self._running.setdefault(run.host, []).append(run)
         self._runs.setdefault(run.item, []).append(run)
@@ -92,16 +93,17 @@ class OnlyTheTriedAreDeadLettered(Oracle):
         for change in parsed.items:
             after = change.after
             if after is not None and after.ran_isolated and (change.item, after.lease_id) in self._isolated:
-                # Marked when its handler is about to start: a worker that dies just then cannot be told from one that
-                # the handler kills.
+                # Marked when its handler is about to start: if the worker dies just then, it looks as if the handler
+                # had killed it.
                 self._marked.add((change.item, after.lease_id))
             elif change.dead_lettered is not None:
                 runs = self._runs.pop(change.item, [])
-                lapsed = change.dead_lettered.reason == "lapsed"
+                expired = change.dead_lettered.reason == EXPIRED
                 marked = change.before is not None and (change.item, change.before.lease_id) in self._marked
-                if not (marked if lapsed else any(self._failed(run) for run in runs)):
+                if not (marked if expired else any(self._failed(run) for run in runs)):
                     self.report_violation(
-                        f"{parsed.by} buries {change.item}: {change.dead_lettered.reason}, {change.dead_lettered.error}"
+                        f"{parsed.by} makes {change.item} a dead letter: {change.dead_lettered.reason}, "
+                        f"{change.dead_lettered.error}"
                     )
 
     def _must_be_isolated(self, run: HandlerRun) -> bool:
@@ -112,22 +114,22 @@ class OnlyTheTriedAreDeadLettered(Oracle):
 
 
 class NoLeaseExpiresWithoutCause(Oracle):
-    """While nothing stalls or is unreachable, every lease is extended, completed or given back in time.
+    """While nothing stalls or is unreachable, every item is extended, completed or returned in time.
 
-    A worker's life that ended before it had taken in what was sent to it explains that lease. Once it has, it gives
-    back what it does not finish: where this is watched, workers end in good order.
+    The end of a worker incarnation before it accepted an item explains that lease. An incarnation that has accepted an
+    item returns it if it does not finish it: in the runs that are checked, workers end in good order.
 
     Args:
-      life_of: answers the name of an actor's present life; None while it is dead.
+      incarnation_of: returns the name of an actor's present host; None while it is dead.
     """
 
-    promise = "without a fault that explains it, no lease runs out"
+    promise = "without a fault that explains it, no lease expires"
 
     def __init__(self, world: World, incarnation_of: Callable[[str], str | None]) -> None:
         super().__init__(world)
         self._incarnation_of = incarnation_of
-        self._sent: dict[tuple[ItemName, bytes], tuple[str, str]] = {}  # to which life of which worker
-        self._taken_in: set[tuple[ItemName, bytes]] = set()
+        self._sent: dict[tuple[ItemName, bytes], tuple[str, str]] = {}  # the worker, and its incarnation
+        self._accepted: set[tuple[ItemName, bytes]] = set()
 
     def on_call(self, caller: str, target: str, method: str, args: Sequence[Any]) -> None:
         """See `Oracle`."""
@@ -140,8 +142,8 @@ class NoLeaseExpiresWithoutCause(Oracle):
         """See `Oracle`."""
         if reply.method == "place" and reply.error is None:
             refs, incarnation = reply.args
-            if incarnation == reply.result.incarnation:  # else they were for another life, and it took none
-                self._taken_in.update((item_of(ref), ref.lease_id) for ref in refs)
+            if incarnation == reply.result.incarnation:  # Another incarnation accepts none of them.
+                self._accepted.update((item_of(ref), ref.lease_id) for ref in refs)
 
     def on_commit(self, parsed: ParsedCommit) -> None:
         """See `Oracle`."""
@@ -149,22 +151,22 @@ class NoLeaseExpiresWithoutCause(Oracle):
             before, after = change.before, change.after
             if before is not None and after is not None and after.expired_count > before.expired_count:
                 lease = (change.item, before.lease_id)
-                if lease in self._taken_in or not self._ended_since(self._sent.get(lease)):
+                if lease in self._accepted or not self._ended_since(self._sent.get(lease)):
                     sent = self._sent.get(lease)
-                    self.report_violation(f"{parsed.by} takes over {change.item}, whose lease ran out; sent to {sent}")
+                    self.report_violation(f"{parsed.by} takes over {change.item}, whose lease expired; sent to {sent}")
 
     def _ended_since(self, sent: tuple[str, str] | None) -> bool:
-        """Whether a lease was sent to a worker that has died since, or had died."""
+        """Whether a lease was sent to a worker incarnation that has ended."""
         return sent is not None and self._incarnation_of(sent[0]) != sent[1]
 
 
 class ItemsAreEnqueuedOnce(Oracle):
-    """An item with an id of its own appears once: a repeated transaction does not bring it back.
+    """An item with a random id is enqueued once: a repeated transaction does not enqueue it again.
 
-    An item that its enqueuer named may be enqueued again after it is gone.
+    An item with a given id may be enqueued again after its end.
     """
 
-    promise = "an item that was enqueued once does not come again"
+    promise = "an item that was enqueued once is not enqueued again"
 
     def __init__(self, world: World) -> None:
         super().__init__(world)

@@ -55,16 +55,16 @@ class PoisonCandidatesRunIsolated(Oracle):
 
 
 class PoisonCandidatesGoOneByOne(Oracle):
-    """A manager sends a suspect to the isolated worker only when the call with the one before it has been answered.
+    """A manager sends a poison candidate to the isolated worker after the answer to the call with the one before.
 
-    A call that nobody answers, because it or its target is lost, is not looked at: its sender may hear so at any time.
+    A call without an answer, because it or its target is lost, is not checked: its sender may be notified at any time.
     """
 
-    promise = "a manager sends one suspect at a time to the isolated worker"
+    promise = "a manager sends one poison candidate at a time to the isolated worker"
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
-        # By sender and target: suspects whose call has not been answered, and the next one that was sent, if any.
+        # By sender and target: candidates whose call has not been answered, and the next one that was sent, if any.
         self._sent: dict[tuple[str, str], dict[tuple[ItemName, bytes], ItemName | None]] = {}
 
     def on_call(self, caller: str, target: str, method: str, args: Sequence[Any]) -> None:
@@ -72,7 +72,7 @@ class PoisonCandidatesGoOneByOne(Oracle):
         poison_candidates = _poison_candidates(method, args)
         if len(poison_candidates) > 1:
             self.report_violation(
-                f"{caller} sends {len(poison_candidates)} items to {target}, each of which must run alone"
+                f"{caller} sends {len(poison_candidates)} items to {target}, each of which must run isolated"
             )
         for poison_candidate in poison_candidates:
             sent = self._sent.setdefault((caller, target), {})
@@ -86,17 +86,17 @@ class PoisonCandidatesGoOneByOne(Oracle):
             later = self._sent.get((reply.caller, reply.target), {}).pop(poison_candidate, None)
             if later is not None:
                 self.report_violation(
-                    f"{reply.caller} sends {later} to {reply.target} before it hears of {poison_candidate[0]}"
+                    f"{reply.caller} sends {later} to {reply.target} before the answer for {poison_candidate[0]}"
                 )
 
 
 def _poison_candidates(method: str, args: Sequence[Any]) -> list[tuple[ItemName, bytes]]:
-    """Return the items that must run alone of those that a call sends to a worker, and their leases."""
+    """Return the items of a call to a worker that must run isolated, and their leases."""
     return [(item_of(ref), ref.lease_id) for ref in args[0] if ref.isolated] if method == "place" else []
 
 
 class FailuresAreCounted(Oracle):
-    """An item's errors are counted one by one, and never fall: only an attempt that failed adds one."""
+    """The error count of an item grows by one for each failed attempt, and never falls."""
 
     promise = "the errors of an item are those of its attempts"
 

@@ -1,4 +1,4 @@
-"""Leases: nobody takes over, changes, removes or starts an item that another holds, or starts its own twice."""
+"""Leases: no actor takes over, changes, removes or starts an item that another holds, or starts its own twice."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,16 +12,16 @@ Holding = tuple[ItemName, bytes]  # under which lease
 
 
 class LeasesAreRespected(Oracle):
-    """Who takes an item over finds its last lease ended by its own clock; who holds none changes nothing.
+    """A new lease is taken only when the last one has ended, by the taker's clock. Only the holder changes an item.
 
-    But for two things: a lease may be cut short, and stays the last one, once the life of a worker that it was sent to
-    has ended, and no other life runs the item under it; and so may one that ends later than any may, by a clock that
-    was ahead; who holds that need not know so when it starts.
+    There are two exceptions. A lease may be shortened when the worker incarnation that it was sent to has ended; no
+    other incarnation runs the item under it. And a lease that ends later than allowed, by a clock that was ahead, may
+    be shortened; its holder need not know that when it starts.
 
     Args:
-      clock_of: answers the latest time that the clock of a host's node has shown: it may have stepped back since.
-      is_consumer: whether a host belongs to a consumer; anybody else may cancel whatever it likes.
-      longest_us: for how long any lease may last, by a clock that is as far off as it may be.
+      clock_of: returns the latest time that the clock of a host's node has shown: it may have stepped back since.
+      is_consumer: whether a host belongs to a consumer; other hosts may cancel any item.
+      longest_us: how long any lease may last, by the clock that is off most.
     """
 
     promise = "no item is held by two live leases"
@@ -33,8 +33,8 @@ class LeasesAreRespected(Oracle):
         self._longest_us = longest_us
         self._clock_of = clock_of
         self._is_consumer = is_consumer
-        self._holders: dict[Holding, str] = {}  # the worker that a lease was sent to; before that, who took it
-        self._incarnations: dict[Holding, str] = {}  # the life of a worker that it was sent to
+        self._holders: dict[Holding, str] = {}  # the worker that a lease was sent to; before that, its manager
+        self._incarnations: dict[Holding, str] = {}  # the worker incarnation that it was sent to
         self._ends_us: dict[Holding, int] = {}
 
     def on_call(self, caller: str, target: str, method: str, args: Sequence[Any]) -> None:
@@ -60,7 +60,7 @@ class LeasesAreRespected(Oracle):
         """See `Oracle`."""
         ended_us = self._ends_us.get((run.item, run.lease_id))
         if ended_us is None:
-            self.report_violation(f"{run.host} runs {run.item} under a lease that nobody took")
+            self.report_violation(f"{run.host} runs {run.item} under a lease that was never committed")
         elif ended_us <= run.clock_us:
             late_us = run.clock_us - ended_us
             self.report_violation(f"{run.host} starts {run.item} {late_us} us after its lease ended by its own clock")
@@ -83,9 +83,9 @@ class LeasesAreRespected(Oracle):
             self.report_violation(f"{parsed.by} {done} {change.item}, held by another for {left_us} us more")
 
     def _is_revoked(self, change: ItemChange) -> bool:
-        """Say whether a lease that ends later than any may is cut short: to the time of the transaction that does so.
+        """Return whether a lease that ends later than allowed is shortened, to the time of the transaction.
 
-        By then, the clock of who committed it may be another hour off, so it is not asked.
+        The clock of the actor that commits this may be another hour off by then, so it is not compared.
         """
         before, after = change.before, change.after
         if before is None or after is None or after.lease_id != before.lease_id:
@@ -94,7 +94,7 @@ class LeasesAreRespected(Oracle):
 
 
 class LeasesRunOnce(Oracle):
-    """A handler is not started under a lease under which the same worker still runs it: a call may come twice."""
+    """A handler does not start under a lease while the same worker runs it under that lease: a call may come twice."""
 
     promise = "an item does not run twice at once under one lease"
 

@@ -1,4 +1,4 @@
-"""At the end nothing is left behind: no pointers of empty zones, no keys that nobody will ever clear."""
+"""Leftovers: at the end there are no pointers of empty zones, and no keys that would never be cleared."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -23,7 +23,7 @@ _STAYS = {
 
 
 class NothingIsLeftBehind(Oracle):
-    """Queues are empty, pointers deleted, counts zero; what else is there belongs to somebody, or has a time to go."""
+    """Queues are empty, pointers deleted, counts zero; each other key has an owner, or a time when it is cleared."""
 
     promise = "nothing is left behind"
 
@@ -34,20 +34,20 @@ class NothingIsLeftBehind(Oracle):
                 if zone.entries or zone.counts or zone.pointer is not None or zone.pointer_entries:
                     left = {"entries": sorted(zone.entries), "counts": zone.counts, "pointer": zone.pointer,
                             "its entries": sorted(zone.pointer_entries)}  # fmt: skip
-                    self.report_violation(f"{zone} of {shard.name} is left with {left}")
+                    self.report_violation(f"{zone} of {shard.name} still has {left}")
             for (part, kind), depth in shard.depths.items():
                 if depth:
                     self.report_violation(f"part {part} of {shard.name} counts {depth} of {kind}, and is empty")
             for key in shard.others:
                 path = unpack_key(key)
                 if not self._may_stay(shard, path):
-                    self.report_violation(f"{shard.name} has a key that nobody will clear: {path}")
+                    self.report_violation(f"{shard.name} has a key that is never cleared: {path}")
 
     def _may_stay(self, shard: ShardReplica, path: list[Any]) -> bool:
         if path[0] in _STAYS or (path[0] == keyspace.DB and path[3] == keyspace.DATA):
             return True
         if path[0] in (keyspace.RECEIPT, keyspace.RETENTION):
-            return True  # housekeeping clears it, at the time that stands in it
+            return True  # Housekeeping clears it, at the time in its key.
         if path[0] == keyspace.DB and path[3] == keyspace.ZONE:
             dead_lettered = {item_id for zone in shard.zones.values() for item_id in zone.dead_lettered}
             return path[5] == keyspace.RETAINED_ID or (path[5] == keyspace.PAYLOAD and path[6] in dead_lettered)

@@ -1,4 +1,4 @@
-"""Limits: what a tenant may take from others at a time, and how many of a kind, or a tenant, may run at once."""
+"""Limits: how many items of a tenant one dequeue takes, and how many of a kind, or a tenant, may run at once."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -11,9 +11,9 @@ from fairlead.zones.records import ItemRecord
 
 
 class DequeuesTakeTheirShare(Oracle):
-    """One visit takes at most `dequeue_max` items of a zone (QuiCK section 6): a flood waits behind everybody else."""
+    """One dequeue takes at most `dequeue_max` items of a zone (QuiCK section 6): a flood waits behind other tenants."""
 
-    promise = "a tenant takes at most `dequeue_max` items from others at a time"
+    promise = "one dequeue takes at most `dequeue_max` items of a zone"
 
     def __init__(self, world: World, dequeue_max: int) -> None:
         super().__init__(world)
@@ -28,11 +28,11 @@ class DequeuesTakeTheirShare(Oracle):
                 taken[(*change.item.tenant, change.item.zone)] += 1
         for zone, count in taken.items():
             if count > self._dequeue_max:
-                self.report_violation(f"{parsed.by} takes {count} items of {'/'.join(zone)} in one visit")
+                self.report_violation(f"{parsed.by} takes {count} items of {'/'.join(zone)} in one dequeue")
 
 
 class KindsKeepToTheirLimits(Oracle):
-    """No more of a kind run at once in a consumer than its `max_running`; an attempt that was cancelled has left.
+    """No more items of a kind run at once in a consumer than its `max_running`; cancelled attempts are not counted.
 
     For runs without faults that hide from a manager what its workers run.
 
@@ -61,13 +61,13 @@ class KindsKeepToTheirLimits(Oracle):
 
 
 class _Leases:
-    """The leases that were taken under a limit, and stand."""
+    """The present leases that were taken under a limit."""
 
     def __init__(self) -> None:
         self._taken: dict[ItemName, tuple[ItemRecord, Limit]] = {}
 
     def follow(self, parsed: ParsedCommit, limit_of: Callable[[ItemName, ItemRecord], Limit | None]) -> list[ItemName]:
-        """Take a commit in; return which items it leases under a limit that it could have read."""
+        """Add a commit; return the items that it leases under a limit that it could have read."""
         new = []
         for item, before, after, *_ in parsed.items:
             if after is None or not after.lease_id:
@@ -83,7 +83,7 @@ class _Leases:
         return new
 
     def in_force(self, limit: Limit, now_us: int, belongs: Callable[[ItemName, ItemRecord], bool]) -> int:
-        """Count the leases of what belongs there that were taken under this limit, and have not ended by `now_us`."""
+        """Count the leases that belong, were taken under this limit, and have not ended by `now_us`."""
         return sum(
             taken_under == limit and record.vesting_us > now_us and belongs(item, record)
             for item, (record, taken_under) in self._taken.items()
@@ -91,13 +91,13 @@ class _Leases:
 
 
 class TenantsKeepToTheirLimits(Oracle):
-    """No visit leases more of a tenant than its rule lets run at once, by the clock of who visits.
+    """No dequeue leases more items of a tenant than its policy allows at once, by the clock of the manager.
 
     Args:
-      clock_of: answers the latest time that the clock of a host's node has shown.
+      clock_of: returns the latest time that the clock of a host's node has shown.
     """
 
-    promise = "no more of a tenant are leased than its limit"
+    promise = "no more items of a tenant are leased than its limit"
 
     def __init__(self, world: World, clock_of: Callable[[str], int]) -> None:
         super().__init__(world)
@@ -115,32 +115,32 @@ class TenantsKeepToTheirLimits(Oracle):
 
 
 class KindsKeepToFleetLimits(Oracle):
-    """No visit leases more of a kind than its rule lets run at once in all of the fleet.
+    """No dequeue leases more items of a kind than its policy allows at once in the whole fleet.
 
-    For runs without faults whose clocks agree to a third of a lease: a manager that is held up, or whose clock is
-    behind, may find its grant ended, and granted again. Where shards differ, because a rule is on its way to them, only
-    what is leased by the latest counts.
+    For runs without faults whose clocks agree to a third of a lease: the grant of a manager that is delayed, or whose
+    clock is behind, may end and be granted again. While a policy is being propagated to all shards, only leases under
+    the latest one count.
     """
 
-    promise = "no more of a kind are leased in a fleet than its limit"
+    promise = "no more items of a kind are leased in a fleet than its limit"
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self._leases = _Leases()
-        self._said_us: dict[str, int] = {}  # when the latest was said of each kind, on any shard
+        self._updated_us: dict[str, int] = {}  # the time of the latest policy of each kind, on any shard
 
     def on_commit(self, parsed: ParsedCommit) -> None:
         """See `Oracle`."""
         limits, read_version = parsed.shard.limits, parsed.commit.read_version
         updated_us = {kind: policy.updated_us for kind, policy in parsed.shard.kind_policies.items()}
-        for kind, said in updated_us.items():
-            self._said_us[kind] = max(said, self._said_us.get(kind, 0))
+        for kind, time_us in updated_us.items():
+            self._updated_us[kind] = max(time_us, self._updated_us.get(kind, 0))
 
         def limit_of(item: ItemName, record: ItemRecord) -> Limit | None:
             limit = limits.get(record.kind)
-            heard = limit is not None and read_version is not None and limit.since <= read_version
-            latest = updated_us.get(record.kind) == self._said_us.get(record.kind)
-            return limit._replace(since=0) if heard and latest and limit is not None else None
+            readable = limit is not None and read_version is not None and limit.since <= read_version
+            latest = updated_us.get(record.kind) == self._updated_us.get(record.kind)
+            return limit._replace(since=0) if readable and latest and limit is not None else None
 
         kinds = {parsed.shard.zones[item.tenant, item.zone].items[item.item_id].kind  # type: ignore[index]
                  for item in self._leases.follow(parsed, limit_of)}  # fmt: skip

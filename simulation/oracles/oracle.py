@@ -1,4 +1,4 @@
-"""What an oracle is shown: every commit in the queue's terms, calls, replies, runs of handlers, and the end."""
+"""The base of all oracles. They observe commits in the queue's terms, calls, replies, handlers, and the end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fairlead.simulation.world import World
 
 @dataclass(slots=True, eq=False)
 class HandlerRun:
-    """One run of a handler: of which item, where, and whether it returned."""
+    """One run of a handler: its item, its host, and whether it returned."""
 
     item: ItemName
     job: Job
@@ -23,7 +23,7 @@ class HandlerRun:
     clock_us: int  # what the node's clock showed at its start
     may_drop: bool  # whether an item of this kind that failed for good is deleted
     returned: bool = False
-    error: str | None = None  # the class of what it raised, while its machine lived
+    error: str | None = None  # the class of its error, unless its host was killed
     over: bool = False
 
     @property
@@ -33,12 +33,12 @@ class HandlerRun:
 
     @property
     def actor(self) -> str:
-        """The worker that it ran on, whichever life of it."""
+        """The worker that it ran on, without the number of the incarnation."""
         return self.host.partition("#")[0]
 
 
 class Oracle:
-    """A promise. What it is not interested in it does not override."""
+    """A promise. It overrides the events that it needs."""
 
     promise = ""
 
@@ -61,15 +61,15 @@ class Oracle:
         """A handler has ended."""
 
     def at_end(self, shards: Sequence[ShardReplica]) -> None:
-        """The run is over: faults have stopped long ago, and all work should be done."""
+        """The run is over: faults have stopped, and all work should be done."""
 
     def report_violation(self, what: str) -> None:
-        """Say how the promise was broken."""
+        """Report how the promise was broken."""
         self.world.fail(self.promise, what)
 
 
 class OracleSuite:
-    """All oracles of a run, and the shadows that they look at."""
+    """All oracles of a run, and the replicas of the shards."""
 
     def __init__(self, world: World, shard_names: Sequence[str]) -> None:
         self.shards = {name: ShardReplica(name) for name in shard_names}
@@ -77,7 +77,7 @@ class OracleSuite:
         self._world = world
 
     def attach(self, stores: Iterable[SimulatedStore], network: Network) -> None:
-        """Be told from now on what happens there."""
+        """Observe the commits of stores, and the calls of a network."""
         for store in stores:
             store.on_commit.append(self.on_commit)
         network.on_call.append(self.on_call)
@@ -88,7 +88,7 @@ class OracleSuite:
         parsed = self.shards[commit.shard].read(commit, self._world.now_us())
         for change in parsed.items:
             if change.dead_lettered is not None:
-                self._world.note(f"buries {change.item}: {change.dead_lettered.reason}")
+                self._world.note(f"makes {change.item} a dead letter: {change.dead_lettered.reason}")
         for oracle in self.oracles:
             oracle.on_commit(parsed)
 
@@ -110,13 +110,13 @@ class OracleSuite:
 
     def on_end(self, run: HandlerRun) -> None:
         """Show the end of a handler to all."""
-        raised = f"raised {run.error}" if run.error else "returned in vain"
+        raised = f"raised {run.error}" if run.error else "returned too late, or no result"
         self._world.note(f"ends {run.job.kind} {run.item}: {'returned' if run.returned else raised}")
         run.over = True
         for oracle in self.oracles:
             oracle.on_end(run)
 
     def at_end(self) -> None:
-        """Let all look at the end."""
+        """Show the end to all."""
         for oracle in self.oracles:
             oracle.at_end(list(self.shards.values()))

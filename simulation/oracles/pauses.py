@@ -1,4 +1,4 @@
-"""Pauses: what an operator has paused is leased by nobody who could have read so."""
+"""Pauses: no transaction that could have read a pause leases what is paused."""
 
 from fairlead.simulation.oracles.oracle import Oracle
 from fairlead.simulation.replica import ParsedCommit
@@ -7,7 +7,7 @@ from fairlead.simulation.replica import ParsedCommit
 class WhatIsPausedStays(Oracle):
     """No commit leases an item whose tenant, kind or shard was paused in the version that it read.
 
-    A pause of a tenant conflicts with every visit, so there it holds for what was committed since as well.
+    A pause of a tenant conflicts with every dequeue, so it also holds for dequeues that read before the pause.
     """
 
     promise = "what is paused is not leased"

@@ -1,7 +1,7 @@
 """The pointer invariant: a zone with work has a pointer that leads consumers to it in time (QuiCK section 6).
 
-A zone's pointer vests no later than its first item, or its last write, and a slack; or it is leased for a bounded
-time; or its zone is throttled, or holds a kind that nobody knows, and is looked at again within a stated time.
+A zone's pointer vests no later than its first item, or its last write, and a slack. Or it is leased for a bounded time.
+Or its zone is throttled, or has items of a kind without a handler, and is processed again within a stated time.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from fairlead.simulation.world import World
 
 @dataclass(frozen=True, slots=True)
 class PointerBounds:
-    """How long the pointer of a zone with work may be away, in microseconds."""
+    """How long the pointer of a zone with work may be hidden, in microseconds."""
 
     wake_slack_us: int
     ahead_us_max: int  # how far the clock of any node may be ahead of the true time
@@ -24,7 +24,7 @@ class PointerBounds:
 
 
 class PointersLeadToWork(Oracle):
-    """The pointer invariant, for every zone and pointer that a commit touched, unless it sleeps because of a pause."""
+    """The pointer invariant, for every zone and pointer that a commit touched, except for pauses."""
 
     promise = "a zone with work has a pointer that vests in time"
 

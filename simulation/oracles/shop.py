@@ -1,4 +1,4 @@
-"""What the standard workload promises its customers: effects happen once, orders are kept, every tick is one item."""
+"""The promises of the standard workload: effects happen once, no order is lost, every tick is one item."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -37,7 +37,7 @@ class EffectsHappenOnce(Oracle):
 
 
 class OrdersAreKept(Oracle):
-    """An order is counted once, and what a producer was told is enqueued was enqueued."""
+    """An order is counted once, and each acknowledged enqueue was committed."""
 
     promise = "a transaction that enqueues happens once, and what was acknowledged is there"
 
@@ -66,7 +66,7 @@ class OrdersAreKept(Oracle):
 
 
 class Payment(NamedTuple):
-    """A plain write that its writer was told is committed: `name` is its key's last element."""
+    """An acknowledged write without a read: `name` is its key's last element."""
 
     shard: str
     tenant: Tenant
@@ -83,9 +83,9 @@ class ShopLog:
 
 
 class PaymentsHappenOnce(Oracle):
-    """Whatever becomes of a commit's answer, what adds to a key is applied at most once, and if acknowledged, once."""
+    """An add to a key is applied at most once, whatever the answer of its commit; if acknowledged, exactly once."""
 
-    promise = "a plain write is applied once, and one that was acknowledged is there"
+    promise = "a write without a read is applied once, and not lost if it was acknowledged"
 
     def __init__(self, world: World, acknowledged: list[Payment]) -> None:
         super().__init__(world)
@@ -111,7 +111,7 @@ class PaymentsHappenOnce(Oracle):
 
 
 class TicksComeOnce(Oracle):
-    """However many consumers see a tick, it is one item."""
+    """A tick is one item, however many consumers enqueue it."""
 
     promise = "each tick of a period is enqueued once"
 

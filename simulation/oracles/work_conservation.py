@@ -27,17 +27,17 @@ from fairlead.zones.top_level.sessions import HEARTBEAT_US
 if TYPE_CHECKING:
     from fairlead.simulation.plan import Plan
 
-TRANSACTIONS = 3  # From a pointer that has vested to a handler that starts: a scan, a visit, and one for a conflict.
-CALLS = 4  # A hand-over and its answer, an item sent and answered.
+TRANSACTIONS = 3  # From a vested pointer to the start of a handler: a scan, a dequeue, and one for a conflict.
+CALLS = 4  # Pointers handed over and answered, items sent and answered.
 
 
 def waiting_bound_us(plan: Plan) -> int:
     """Return how long a queue may wait at most, by the true time, while slots are free and all consumers do their work.
 
-    As `fairness_bound_us` says, its pointer is seen late, by a scanner that may be asleep; but each of the others costs
-    a scan and a visit, and no slot. Once a second a consumer looks at what it owns, wakes what is paused no more, and,
-    part by part, what a clock that was ahead has sent far away; the latter two rest where reads cost. And watches that
-    are lost or refused delay it, see `watched_late_us`.
+    Its pointer is found late, as in `fairness_bound_us`; but each other pointer costs a scan and a dequeue, and no
+    slot. Once a second a consumer scans its own parts, and wakes the pointers of ended pauses. Part by part it also
+    wakes pointers that a wrong clock has delayed. Where reads cost, it does the latter two less often. Lost and
+    refused watches add to this, see `watched_late_us`.
     """
     zones, consumer, latencies = plan.zones, plan.consumer, plan.latencies
     seen_late_ms = (
@@ -51,15 +51,18 @@ def waiting_bound_us(plan: Plan) -> int:
     transaction_us = latencies.read_version_us + 4 * latencies.read_us + latencies.commit_us
     turn_us = TRANSACTIONS * transaction_us + CALLS * plan.call_us
     turns = ZONES_OF_TENANT * (plan.tenants + 1)
-    rest_heartbeats = 1 if plan.tells_changes else REST_HEARTBEATS[WAKING]
-    late_beats = plan.part_count * (1 if plan.tells_changes else REST_HEARTBEATS[LATE_POINTERS])
-    beats = 1 + rest_heartbeats * ("pauses by rule" in plan.faults) + late_beats * ("wrong clocks" in plan.faults)
-    return 2 * plan.skew_us_max + 1000 * seen_late_ms + turns * turn_us + beats * HEARTBEAT_US + watched_late_us(plan)
+    rest_heartbeats = 1 if plan.has_commit_sequence else REST_HEARTBEATS[WAKING]
+    late_heartbeats = plan.part_count * (1 if plan.has_commit_sequence else REST_HEARTBEATS[LATE_POINTERS])
+    heartbeats = (
+        1 + rest_heartbeats * ("pauses by policy" in plan.faults) + late_heartbeats * ("wrong clocks" in plan.faults)
+    )
+    heartbeats_us = heartbeats * HEARTBEAT_US
+    return 2 * plan.skew_us_max + 1000 * seen_late_ms + turns * turn_us + heartbeats_us + watched_late_us(plan)
 
 
 def watched_late_us(plan: Plan) -> int:
     """Return how much later a change is seen whose watch is lost, or refused."""
-    if plan.tells_changes:
+    if plan.has_commit_sequence:
         return 0
     lost, refused = "lost watches" in plan.faults, "refused watches" in plan.faults
     return WATCHED_RESCAN_US if lost else refused * PART_LOOK_US
@@ -68,15 +71,14 @@ def watched_late_us(plan: Plan) -> int:
 class NothingWaitsBesideFreeSlots(Oracle):
     """An item that may run is leased and starts within `waiting_bound_us`, while every consumer has a free slot.
 
-    Its time counts from when it has vested, or its lease has ended, or was seen to end later than any may; and anew
-    from each start in its queue, from whenever a consumer had no slot, and from whenever its kind, its tenant or its
-    shard was paused or limited. Suspects are left out: they wait for one another.
+    Its wait begins when it vests, when its lease ends, or when its lease was first seen to end later than allowed. It
+    begins anew with each start in its queue, while a consumer has no free slot, and while its kind, its tenant or its
+    shard is paused or limited. Poison candidates are not counted: they wait for one another.
 
-    It looks where nothing but that holds an item up: from the start in a calm run, else once all that faults did has
-    passed.
+    It is checked from the start in a calm run, else after the recovery from all faults.
 
     Args:
-      kinds: those that any consumer may run at any time.
+      kinds: the kinds that every consumer handles, without limits.
     """
 
     promise = "nothing waits longer than the waiting bound beside free slots"
@@ -90,10 +92,10 @@ class NothingWaitsBesideFreeSlots(Oracle):
         self._kinds = kinds
         self._running: Counter[str] = Counter()  # handlers that run, by worker
         self._runs: Counter[ItemName] = Counter()
-        self._full_us = START_US  # when a consumer had no free slot last
-        self._held_back_us: dict[tuple[str, Paused], int] = {}  # when something of a shard was paused or limited last
+        self._full_us = START_US  # the last time at which a consumer had no free slot
+        self._held_back_us: dict[tuple[str, Paused], int] = {}  # the last time at which each was paused or limited
         self._started_us: dict[tuple[str, ZoneName], int] = {}
-        self._far_since_us: dict[tuple[ItemName, bytes], int] = {}  # leases that end later than any may
+        self._far_since_us: dict[tuple[ItemName, bytes], int] = {}  # leases that end later than allowed
         self._next_check_us: dict[str, int] = {}
 
     def on_start(self, run: HandlerRun) -> None:
@@ -110,7 +112,7 @@ class NothingWaitsBesideFreeSlots(Oracle):
         self._runs[run.item] -= 1
 
     def on_commit(self, parsed: ParsedCommit) -> None:
-        """See `Oracle`. Consumers commit every second, so somebody always looks."""
+        """See `Oracle`. Consumers commit every second, so the check is frequent."""
         now_us, shard = self.world.now_us(), parsed.shard
         for what in (*shard.paused_since, *shard.limits):
             self._held_back_us[shard.name, what] = now_us
@@ -145,7 +147,7 @@ class NothingWaitsBesideFreeSlots(Oracle):
                 self.report_violation(f"{item}, {record.kind}, waits for {now_us - since_us} us")
 
     def _due_us(self, item: ItemName, record: ItemRecord, now_us: int) -> int:
-        """Return when an item could run; now or later: it cannot yet."""
+        """Return since when an item could run; a time from now on: it cannot yet."""
         if record.lease_id and record.vesting_us > now_us + self._longest_lease_us:
             return self._far_since_us.setdefault((item, record.lease_id), now_us)
         return record.vesting_us

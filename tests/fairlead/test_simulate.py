@@ -41,7 +41,7 @@ def test_a_seed_replays_event_by_event() -> None:
     assert (first.code, first.json) == (0, second.json)
     shown = run("simulate", "--seed", 7, *SMALL)
     assert first.json["events"] in shown.out
-    assert "peace" in shown.out
+    assert "the faults have stopped" in shown.out
 
 
 def test_a_broken_promise_is_named_with_the_command_that_replays_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -291,7 +291,9 @@ def test_how_an_item_failed_and_that_it_became_a_dead_letter_stands_in_the_event
     assert answer.code == 0
     events = [line.split(" ", 2)[2] for line in answer.out.splitlines()[:-2]]
     assert len([event for event in events if event.endswith(": raised KeyError")]) == 3 * 2
-    assert len([event for event in events if event.startswith("buries s") and event.endswith(": error")]) == 3
+    assert (
+        len([event for event in events if event.startswith("makes s") and event.endswith("a dead letter: error")]) == 3
+    )
 
 
 # --- Handlers of every form, unmodified ---
@@ -685,7 +687,7 @@ def test_a_handler_that_ends_its_process_is_told_with_the_seeds_to_look_at(write
     """)
     answer = run("simulate", reference, "--processes", 2, *seeds(8), "--first", 7)
     assert answer.code == 2
-    assert "ended in the midst of a run" in answer.err
+    assert "ended during a run" in answer.err
     assert "first: 7" in answer.err
     assert "Traceback" not in answer.err
 

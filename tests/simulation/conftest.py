@@ -7,18 +7,18 @@ import pytest
 
 from tests.conftest import SEEDS
 
-_KEPT = Path(__file__).with_name("kept_seeds.txt")
+_CORPUS = Path(__file__).with_name("corpus.txt")
 
 
-def kept_seeds() -> list[int]:
-    """Return the seeds of `kept_seeds.txt`: the first word of every line that is no comment."""
-    lines = _KEPT.read_text(encoding="utf-8").splitlines()
+def corpus_seeds() -> list[int]:
+    """Return the seeds of `corpus.txt`: the first word of every line that is no comment."""
+    lines = _CORPUS.read_text(encoding="utf-8").splitlines()
     return [int(line.split()[0]) for line in lines if line and not line.startswith("#")]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Give tests that ask for a `fresh_seed` or a `kept_seed` one each."""
+    """Give tests that ask for a `fresh_seed` or a `corpus_seed` one each."""
     if "fresh_seed" in metafunc.fixturenames:
         metafunc.parametrize("fresh_seed", [int(seed) for seed in os.environ[SEEDS].split(",")])
-    if "kept_seed" in metafunc.fixturenames:
-        metafunc.parametrize("kept_seed", kept_seeds())
+    if "corpus_seed" in metafunc.fixturenames:
+        metafunc.parametrize("corpus_seed", corpus_seeds())

@@ -34,7 +34,7 @@ class Stage:
         self.suite = OracleSuite(self.world, ["s0"])
         self.store = store_class(self.world, "s0", Latencies())
         self.store.on_commit.append(self.suite.on_commit)
-        self.database = SimulatedDatabase(self.store, tells_changes=False)
+        self.database = SimulatedDatabase(self.store, has_commit_sequence=False)
         self.host = self.add_host("a#1")
         self._settings = settings or ZoneSettings()
         self._part_count = part_count

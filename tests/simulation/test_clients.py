@@ -1,4 +1,4 @@
-"""What clients of a queue zone are told has an order, and a planted bug leaves it without one."""
+"""The answers that clients of a queue zone get have an order, and with a planted bug they have none."""
 
 from collections import Counter
 from dataclasses import replace
@@ -58,21 +58,21 @@ def test_the_same_seed_gives_the_same_history() -> None:
 
 
 def outcome(operation: Operation) -> str:
-    """Name what an operation was told, leaving out the numbers."""
+    """Name an operation and its answer, without numbers."""
     answer = operation.answer
-    told = str(answer.value) if isinstance(answer, Enum) else type(answer).__name__ if answer else "nothing"
-    return f"{type(operation.call).__name__}: {told}"
+    said = str(answer.value) if isinstance(answer, Enum) else type(answer).__name__ if answer else "nothing"
+    return f"{type(operation.call).__name__}: {said}"
 
 
-def test_clients_are_told_everything_that_a_zone_can_say() -> None:
+def test_clients_get_every_answer_that_a_zone_can_give() -> None:
     """A world in which little happens proves little."""
-    told: Counter[str] = Counter()
+    seen: Counter[str] = Counter()
     may_have_happened = 0
     for seed in range(120):
         clients = Clients(seed)
         clients.run()
         history = clients.recorder.history()
-        told.update(map(outcome, history))
+        seen.update(map(outcome, history))
         may_have_happened += sum(not operation.happened for operation in history)
     held = {
         f"{operation}: {said}"
@@ -87,7 +87,7 @@ def test_clients_are_told_everything_that_a_zone_can_say() -> None:
         "IsEmpty: bool", "IsEmpty: nothing", "Count: dict", "Count: nothing", "MinVesting: int", "MinVesting: nothing",
         "Peek: tuple", "Peek: nothing",
     }  # fmt: skip
-    assert set(told) == held | named | others
+    assert set(seen) == held | named | others
     assert may_have_happened > 100
 
 

@@ -33,7 +33,7 @@ def test_the_same_seed_gives_the_same_event_log_twice() -> None:
 
 @pytest.mark.parametrize("seed", [5, 29])
 def test_the_same_seeds_give_the_same_event_logs_in_other_processes(seed: int) -> None:
-    """With other hash seeds: an order that hangs on `hash()` would show. There are limits by rule in the second."""
+    """With other hash seeds: an order that hangs on `hash()` would show. There are limits by policy in the second."""
     digests = set()
     for hash_seed in ("1", "2"):
         told = subprocess.run(

@@ -50,11 +50,11 @@ class Shop:
         return ()
 
 
-def first_starts(zones: int, *, tells_changes: bool = True, slots: int = 16) -> Counter[str]:
+def first_starts(zones: int, *, has_commit_sequence: bool = True, slots: int = 16) -> Counter[str]:
     """Return whose items start first, of two tenants with equally many; mallory's lie in so many zones."""
     world, shop = World(1, NoLog()), Shop()
     settings = ConsumerSettings(workers=1, slots=slots)
-    chosen = {**CALM, "tells_changes": tells_changes}
+    chosen = {**CALM, "has_commit_sequence": has_commit_sequence}
     plan = draw_plan(world.random("plan"), shards=1, consumers=1, part_count=4, consumer=settings, **chosen)
     cluster = Cluster(world, plan, NoOracles(world, ["s0"]), shop)
 
@@ -83,11 +83,13 @@ def first_starts(zones: int, *, tells_changes: bool = True, slots: int = 16) -> 
     return Counter(shop.started[:COUNTED])
 
 
-@pytest.mark.parametrize("tells_changes", [True, False])
+@pytest.mark.parametrize("has_commit_sequence", [True, False])
 @pytest.mark.parametrize("zones", [1, 20, ITEMS])
-def test_another_tenant_has_half_of_the_starts_however_many_zones_one_has(zones: int, tells_changes: bool) -> None:
+def test_another_tenant_has_half_of_the_starts_however_many_zones_one_has(
+    zones: int, has_commit_sequence: bool
+) -> None:
     """Before, it had a tenth beside twenty zones, and nearly none beside thousands."""
-    started = first_starts(zones, tells_changes=tells_changes)
+    started = first_starts(zones, has_commit_sequence=has_commit_sequence)
     assert 0.4 * COUNTED < started["bob"] < 0.6 * COUNTED
 
 

@@ -32,7 +32,7 @@ SLOTS = 16
 OF_ONE_CONSUMER = SLOTS * 2_000 // 200  # Items of 200 ms in two seconds.
 KNOWN_US = 2_500_000  # By then each has beaten twice, and knows all others.
 CALM: dict[str, Any] = {
-    "faults": (), "skew_us_max": 0, "yield_frac": 0.0, "tells_changes": False, "call_us": 1_000,
+    "faults": (), "skew_us_max": 0, "yield_frac": 0.0, "has_commit_sequence": False, "call_us": 1_000,
     "latencies": Latencies(), "zones": ZoneSettings(),
 }  # fmt: skip
 

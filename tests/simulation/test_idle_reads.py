@@ -31,7 +31,7 @@ DELAYED = 1_000
 HOUR_S = 3600
 READS_MAX = 5.0  # Of one consumer, a second.
 CALM: dict[str, Any] = {
-    "faults": (), "skew_us_max": 0, "yield_frac": 0.0, "tells_changes": False, "call_us": 1_000,
+    "faults": (), "skew_us_max": 0, "yield_frac": 0.0, "has_commit_sequence": False, "call_us": 1_000,
     "latencies": Latencies(), "zones": ZoneSettings(), "part_count": 16,
 }  # fmt: skip
 

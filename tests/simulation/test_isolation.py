@@ -68,7 +68,7 @@ class Story:
     def __init__(self, *, workers: int = 2) -> None:
         self.world = World(1, NoLog())
         settings = ConsumerSettings(workers=workers)
-        chosen = {**CALM, "tells_changes": True}  # A watch may be lost, and then nothing is found for seconds.
+        chosen = {**CALM, "has_commit_sequence": True}  # A watch may be lost, and then nothing is found for seconds.
         plan = draw_plan(
             self.world.random("plan"), shards=1, consumers=CONSUMERS, part_count=4, consumer=settings, **chosen
         )

@@ -19,8 +19,8 @@ from tests.simulation.mutations.mutation import mutation
 SEEDS = range(25)
 # A fleet that is idle most of the time, and hears of work by watches alone.
 IDLE: dict[str, Any] = {
-    "faults": (), "items": 12, "producers": 1, "tenants": 4, "trouble_us": 40_000_000, "tells_changes": False,
-    "rings": False, "pays": False, "skew_us_max": 0, "call_us": 100, "latencies": Latencies(),
+    "faults": (), "items": 12, "producers": 1, "tenants": 4, "trouble_us": 40_000_000, "has_commit_sequence": False,
+    "has_listener": False, "pays": False, "skew_us_max": 0, "call_us": 100, "latencies": Latencies(),
     "zones": ZoneSettings(wake_slack_ms=20),
     "consumer": ConsumerSettings(selection="random", poll_interval_ms=100, pause_recheck_ms=100, pointer_lease_ms=100),
 }  # fmt: skip

@@ -21,7 +21,7 @@ MINUTE_S = 60
 
 def two_make_one_shard(scene: Scene) -> tuple[Shard, Shard, Role[Shard]]:
     store = DirectedStore(scene.world, "s1", Latencies())
-    database = SimulatedDatabase(store, tells_changes=False)
+    database = SimulatedDatabase(store, has_commit_sequence=False)
 
     def maker(name: str) -> Role[Shard]:
         host = scene.new_host(name)
