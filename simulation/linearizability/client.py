@@ -12,8 +12,8 @@ from random import Random
 from typing import Any
 
 from fairlead.simulation import zone_model as model
-from fairlead.simulation.linearizability.history import Answered, Recorder
 from fairlead.simulation.linearizability.history import Attempt as Attempted
+from fairlead.simulation.linearizability.history import RecordedAnswer, Recorder
 from fairlead.simulation.world import START_US
 from fairlead.simulation.zone_model import Item, Refusal, item_of
 from fairlead.zones.engines import Transaction
@@ -81,14 +81,14 @@ class Client:
         item_id, lease_id = self._a_lease()
         enqueue_in = self._new_item()
 
-        def once(attempt: Attempt) -> list[Answered]:
+        def once(attempt: Attempt) -> list[RecordedAnswer]:
             completed, enqueued = self._complete_in(attempt, item_id, lease_id), enqueue_in(attempt)
             both = model.InOneTransaction((completed.call, enqueued.call))
-            return [Answered(both, (completed.answer, enqueued.answer))]
+            return [RecordedAnswer(both, (completed.answer, enqueued.answer))]
 
         self._transact(once, happens_once=True)
 
-    def _new_item(self) -> Callable[[Attempt], Answered]:
+    def _new_item(self) -> Callable[[Attempt], RecordedAnswer]:
         """Draw an item, and return a function that enqueues it. It shares the id before the commit."""
         draw = self._draw
         name = draw.choice([None, *NAMES])
@@ -96,7 +96,7 @@ class Client:
         kind, priority, delay_ms = draw.choice(KINDS), draw.choice([0, 100, 100]), draw.choice([0, 0, 0, 10, 200])
         payload = draw.randrange(1 << 20)  # tells apart the items that have one name
 
-        def enqueue_in(attempt: Attempt) -> Answered:
+        def enqueue_in(attempt: Attempt) -> RecordedAnswer:
             item_id, status = TenantTransaction(self._shard, ALICE, attempt).enqueue(
                 kind, payload, item_id=name, priority=priority, delay=delay_ms / 1000, unique_for=taken_ms / 1000
             )
@@ -112,7 +112,7 @@ class Client:
                 unique_us=taken_ms * 1000,
                 now_us=_since_start(attempt.now_us),
             )
-            return Answered(call, status)
+            return RecordedAnswer(call, status)
 
         return enqueue_in
 
@@ -126,7 +126,7 @@ class Client:
             self._draw.choice([0, 1, 1]),
         )
 
-        def once(attempt: Attempt) -> list[Answered]:
+        def once(attempt: Attempt) -> list[RecordedAnswer]:
             number, lease_id = self._recorder.moment(), attempt.new_id()
             items = self._zone.dequeue(
                 attempt.tr,
@@ -141,8 +141,8 @@ class Client:
             )
             leased = tuple(_item(each.id, each.record) for each in items)
             return [
-                Answered(look, leased, over=self._recorder.moment()),
-                Answered(model.CommitDequeue(number), Outcome.DONE),
+                RecordedAnswer(look, leased, over=self._recorder.moment()),
+                RecordedAnswer(model.CommitDequeue(number), Outcome.DONE),
             ]
 
         (look, _), _ = self._transact(once)
@@ -152,7 +152,7 @@ class Client:
         """Lease one item."""
         item_id, lease_us = self._an_id(), self._lease_us()
 
-        def once(attempt: Attempt) -> list[Answered]:
+        def once(attempt: Attempt) -> list[RecordedAnswer]:
             lease_id = attempt.new_id()
             call = model.ObtainLease(item_id, lease_id, lease_us, _since_start(attempt.now_us))
             try:
@@ -160,10 +160,10 @@ class Client:
                     attempt.tr, item_id, lease_id=lease_id, lease_us=lease_us, now_us=attempt.now_us
                 )
             except ItemGone:
-                return [Answered(call, Outcome.GONE)]
+                return [RecordedAnswer(call, Outcome.GONE)]
             except NotVested as error:
-                return [Answered(call, model.NotVested(int(str(error.fields["vests_in_ms"]))))]
-            return [Answered(call, _item(item_id, leased.record))]
+                return [RecordedAnswer(call, model.NotVested(int(str(error.fields["vests_in_ms"]))))]
+            return [RecordedAnswer(call, _item(item_id, leased.record))]
 
         (answered,), _ = self._transact(once)
         if isinstance(answered.answer, Item):
@@ -187,7 +187,7 @@ class Client:
         def was_applied(tr: Transaction) -> bool:
             asking = self._recorder.begin(self._name)
             gone = is_gone(tr, self._zone.location.keys.item(item_id))
-            asking.answers = [Answered(model.IsGone(item_id), gone)]
+            asking.answers = [RecordedAnswer(model.IsGone(item_id), gone)]
             self._recorder.end(asking)
             return gone
 
@@ -198,11 +198,11 @@ class Client:
             for attempted in unknown:
                 self._recorder.drop(attempted)
 
-    def _complete_in(self, attempt: Attempt, item_id: bytes, lease_id: bytes | None) -> Answered:
+    def _complete_in(self, attempt: Attempt, item_id: bytes, lease_id: bytes | None) -> RecordedAnswer:
         call = model.Complete(item_id, lease_id, _since_start(attempt.now_us))
         held = [(item_id, lease_id)]
         (outcome,) = run_one(self._zone.complete_op(attempt.tr, held, now_us=attempt.now_us, ended=[]))
-        return Answered(call, outcome)
+        return RecordedAnswer(call, outcome)
 
     def extend(self) -> None:
         """Extend a lease."""
@@ -210,7 +210,7 @@ class Client:
         lease_us, ran_isolated = self._lease_us(), self._draw.random() < 0.5
         started = ran_isolated or self._draw.random() < 0.5
 
-        def once(attempt: Attempt) -> list[Answered]:
+        def once(attempt: Attempt) -> list[RecordedAnswer]:
             call = model.ExtendLease(item_id, lease_id, lease_us, started, ran_isolated, _since_start(attempt.now_us))
             operation = self._zone.extend_op(
                 attempt.tr,
@@ -220,7 +220,7 @@ class Client:
                 started=started,
                 ran_isolated=ran_isolated,
             )
-            return [Answered(call, run_one(operation)[0])]
+            return [RecordedAnswer(call, run_one(operation)[0])]
 
         self._transact(once)
 
@@ -230,12 +230,12 @@ class Client:
         held_under = self._draw.choice([lease_id, lease_id, None])
         delay_us, error_count = self._draw.choice([0, 10_000, 200_000]), self._draw.choice([None, 1])
 
-        def once(attempt: Attempt) -> list[Answered]:
+        def once(attempt: Attempt) -> list[RecordedAnswer]:
             call = model.Requeue(item_id, held_under, delay_us, error_count, _since_start(attempt.now_us))
             operation = self._zone.requeue_op(
                 attempt.tr, item_id, held_under, delay_us=delay_us, now_us=attempt.now_us, error_count=error_count
             )
-            return [Answered(call, run_one(operation))]
+            return [RecordedAnswer(call, run_one(operation))]
 
         self._transact(once)
 
@@ -243,19 +243,19 @@ class Client:
         """Make a leased item a dead letter, as a worker does after an error that no retry mends."""
         item_id, lease_id = self._a_lease()
 
-        def once(attempt: Attempt) -> list[Answered]:
+        def once(attempt: Attempt) -> list[RecordedAnswer]:
             call = model.MoveToDeadLetters(item_id, lease_id)
             value = attempt.tr.get(self._zone.location.keys.item(item_id)).value
             record = None if value is None else decode(ItemRecord, value)
             if record is None:
-                return [Answered(call, Outcome.GONE)]
+                return [RecordedAnswer(call, Outcome.GONE)]
             if record.lease_id != lease_id:
-                return [Answered(call, Outcome.LEASE_LOST)]
+                return [RecordedAnswer(call, Outcome.LEASE_LOST)]
             move_to_dead_letters(
                 attempt.tr, self._zone.location, item_id, record,
                 reason="error", error="drawn", traceback="", now_us=attempt.now_us,
             )  # fmt: skip
-            return [Answered(call, Outcome.DONE)]
+            return [RecordedAnswer(call, Outcome.DONE)]
 
         self._transact(once)
         self._known.dead_lettered.append(item_id)
@@ -264,14 +264,14 @@ class Client:
         """Put an item back into the queue, if it is a dead letter."""
         item_id = self._draw.choice(self._known.dead_lettered[-LATEST:])
 
-        def once(attempt: Attempt) -> list[Answered]:
+        def once(attempt: Attempt) -> list[RecordedAnswer]:
             call = model.RetryDeadLetter(item_id, _since_start(attempt.now_us))
             record = read(attempt.tr, self._zone.location, item_id)
             if record is None:
-                return [Answered(call, Refusal.NOT_A_DEAD_LETTER)]
+                return [RecordedAnswer(call, Refusal.NOT_A_DEAD_LETTER)]
             retry_dead_letter(attempt.tr, self._zone.location, item_id, record, now_us=attempt.now_us)
             run_one(self._zone.wake_op(attempt.tr, earliest_us=attempt.now_us, now_us=attempt.now_us))
-            return [Answered(call, Outcome.DONE)]
+            return [RecordedAnswer(call, Outcome.DONE)]
 
         self._transact(once)
 
@@ -287,28 +287,28 @@ class Client:
         self._peek(100, lambda _: START_US + LATER_THAN_ALL_US)
 
     def _peek(self, items_max: int, until_us: Callable[[int], int]) -> None:
-        def once(attempt: Attempt) -> list[Answered]:
+        def once(attempt: Attempt) -> list[RecordedAnswer]:
             now_us = until_us(attempt.now_us)
             items = self._zone.peek(attempt.tr, items_max=items_max, now_us=now_us)
             call = model.Peek(items_max, _since_start(now_us))
-            return [Answered(call, tuple(_item(each.id, each.record) for each in items))]
+            return [RecordedAnswer(call, tuple(_item(each.id, each.record) for each in items))]
 
         self._transact(once)
 
     def count(self) -> None:
         """Count the items."""
-        self._transact(lambda attempt: [Answered(model.Count(), self._zone.count(attempt.tr))])
+        self._transact(lambda attempt: [RecordedAnswer(model.Count(), self._zone.count(attempt.tr))])
 
     def is_empty(self) -> None:
         """Read whether there are items."""
-        self._transact(lambda attempt: [Answered(model.IsEmpty(), self._zone.is_empty(attempt.tr))])
+        self._transact(lambda attempt: [RecordedAnswer(model.IsEmpty(), self._zone.is_empty(attempt.tr))])
 
     def min_vesting(self) -> None:
         """Read the earliest vesting time."""
 
-        def once(attempt: Attempt) -> list[Answered]:
+        def once(attempt: Attempt) -> list[RecordedAnswer]:
             earliest_us = self._zone.min_vesting_us(attempt.tr)
-            return [Answered(model.MinVesting(), None if earliest_us is None else _since_start(earliest_us))]
+            return [RecordedAnswer(model.MinVesting(), None if earliest_us is None else _since_start(earliest_us))]
 
         self._transact(once)
 
@@ -326,11 +326,11 @@ class Client:
 
     def _transact(
         self,
-        once: Callable[[Attempt], list[Answered]],
+        once: Callable[[Attempt], list[RecordedAnswer]],
         *,
         happens_once: bool = False,
         applied: Callable[[Any], bool] = lambda tr: False,
-    ) -> tuple[list[Answered], list[Attempted]]:
+    ) -> tuple[list[RecordedAnswer], list[Attempted]]:
         """Run `once` in transactions until one commits; return its answers, and attempts of unknown result.
 
         Args:

@@ -58,7 +58,7 @@ def until(history: Sequence[Operation], moment: int) -> list[Operation]:
     ]
 
 
-class Answered(NamedTuple):
+class RecordedAnswer(NamedTuple):
     """A call, and the answer that is right if its attempt commits. `over`: when it ended, if it needs no commit."""
 
     call: Call[Any]
@@ -75,7 +75,7 @@ class Attempt:
         self.client = client
         self.invoked = invoked
         self.responded: int | None = None
-        self.answers: list[Answered] = []
+        self.answers: list[RecordedAnswer] = []
         self.answered = False
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.simulation.linearizability.counterexample import counterexample, shortest
-from fairlead.simulation.linearizability.history import Answered, Model, Operation, Recorder
+from fairlead.simulation.linearizability.history import Model, Operation, RecordedAnswer, Recorder
 from fairlead.simulation.linearizability.search import Verdict, is_linearizable
 
 STEPS = 100_000
@@ -227,9 +227,9 @@ def test_the_search_finds_an_order_if_and_only_if_there_is_one(history: list[Ope
 def test_a_recorder_numbers_calls_and_answers_as_they_happen() -> None:
     recorder = Recorder()
     first = recorder.begin("a")
-    first.answers = [Answered(Write(7), "written")]
+    first.answers = [RecordedAnswer(Write(7), "written")]
     second = recorder.begin("b")
-    second.answers = [Answered(Read(), 0)]
+    second.answers = [RecordedAnswer(Read(), 0)]
     recorder.end(second)
     recorder.lose(first)
     assert recorder.history() == [maybe(Operation("a", Write(7), "written", 1, 4)), Operation("b", Read(), 0, 2, 3)]
@@ -239,7 +239,7 @@ def test_an_operation_whose_client_died_before_its_commit_is_left_out() -> None:
     recorder = Recorder()
     recorder.begin("a")
     dead = recorder.begin("b")
-    dead.answers = [Answered(Write(7), "written")]
+    dead.answers = [RecordedAnswer(Write(7), "written")]
     assert recorder.history() == [maybe(Operation("b", Write(7), "written", 2, None))]
 
 
@@ -247,7 +247,7 @@ def test_an_operation_whose_client_died_before_its_commit_is_left_out() -> None:
 def test_an_operation_that_did_not_happen_after_all_can_be_taken_back(fate: str) -> None:
     recorder = Recorder()
     attempt = recorder.begin("a")
-    attempt.answers = [Answered(Write(7), "written")]
+    attempt.answers = [RecordedAnswer(Write(7), "written")]
     recorder.lose(attempt) if fate == "lost" else recorder.end(attempt)
     recorder.drop(attempt)
     assert recorder.history() == []
