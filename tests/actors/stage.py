@@ -28,7 +28,7 @@ from fairlead.zones.keyspace import PART_COUNT_MAX
 from fairlead.zones.layout import DEFAULT_ZONE, Tenant, item_id_of
 from fairlead.zones.pipelining import run_together
 from fairlead.zones.queue.dead_letters import DeadLetter
-from fairlead.zones.queue.dead_letters import listing as buried_items
+from fairlead.zones.queue.dead_letters import listing as dead_letters_of_shard
 from fairlead.zones.queue.dequeue_plan import UNLIMITED, Capacity
 from fairlead.zones.queue.items import new_item, pack_payload
 from fairlead.zones.records import ItemRecord, PointerRecord, decode, encode
@@ -331,7 +331,7 @@ class Stage:
         self.shard.transact(body)
 
     def steal(self, item_id: bytes, *, tenant: Tenant = ALICE) -> bytes:
-        """Lease an item for somebody else, although it is leased, as after a lapse."""
+        """Lease an item for another holder, although it is leased, as after a lease expiry."""
 
         def body(attempt: Attempt) -> bytes:
             zone = self.shard.zone(tenant)
@@ -350,9 +350,11 @@ class Stage:
         at = shard or self.shard
         return at.transact(lambda attempt: at.zone(tenant).count(attempt.tr))
 
-    def buried(self) -> list[DeadLetter]:
-        """Return the shard's buried items."""
-        return self.shard.transact(lambda attempt: list(buried_items(attempt.tr, self.shard.layout, items_max=1_000)))
+    def dead_letters(self) -> list[DeadLetter]:
+        """Return the shard's dead letters."""
+        return self.shard.transact(
+            lambda attempt: list(dead_letters_of_shard(attempt.tr, self.shard.layout, items_max=1_000))
+        )
 
     # --- Pointers ---
 

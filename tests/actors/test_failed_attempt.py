@@ -63,7 +63,7 @@ def test_an_error_that_is_slow_to_render_delays_no_other_item(stage: Stage) -> N
     stage.place(worker, stage.lease(["mail"]))
     stage.wait_for(lambda: stage.do(worker.counts).get("completed"), within_ms=1_000)
     assert stage.settled(worker) == {"dead_lettered": 1, "completed": 1}
-    (dead_letter,) = stage.buried()
+    (dead_letter,) = stage.dead_letters()
     assert (
         dead_letter.record.error
         == "test_an_error_that_is_slow_to_render_delays_no_other_item.<locals>.Lazy: a body that is fetched"
@@ -173,7 +173,7 @@ def test_items_that_have_ended_are_settled_when_their_worker_is_abandoned(
     stage.pass_ms(100)
     assert stage.do(worker.counts)["held"] == 2
     stage.do(worker.abandon)
-    (dead_letter,) = stage.buried()
+    (dead_letter,) = stage.dead_letters()
     assert dead_letter.record.error == "ValueError: no such order"
     assert stage.count() == {}
 

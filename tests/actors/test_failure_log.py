@@ -196,7 +196,7 @@ def test_an_attempt_whose_hook_runs_past_the_timeout_fails_by_the_error_that_the
     assert run_with_hook(stage, no_order, hook, timeout=0.5, retry=Retry(attempts=1))["dead_lettered"] == 1
     stage.pass_ms(5_000)
     assert seen == ["KeyError('order')"]
-    (dead_letter,) = stage.buried()
+    (dead_letter,) = stage.dead_letters()
     assert dead_letter.record.error == "KeyError: 'order'"
 
 

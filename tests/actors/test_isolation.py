@@ -24,7 +24,7 @@ from fairlead.zones.transaction_runner import Attempt
 CLOCK = SystemClock()
 PATIENCE_S = 20.0
 QUICK = 20
-LAPSES = ZoneSettings().expiries_before_isolation
+EXPIRIES = ZoneSettings().expiries_before_isolation
 
 
 class Story:
@@ -65,14 +65,14 @@ class Story:
 
     def enqueue(self, kind: str, user: str, *, suspect: bool = False) -> None:
         """Enqueue an item; a suspect is one whose workers have died under it as often as it takes."""
-        enqueue(self.shard, kind, Tenant("shop", user), lapses=LAPSES if suspect else 0)
+        enqueue(self.shard, kind, Tenant("shop", user), expiries=EXPIRIES if suspect else 0)
 
     def stop(self) -> None:
         self.release.set()
         self.consumer.stop()
 
 
-def enqueue(shard: Shard, kind: str, tenant: Tenant, *, lapses: int) -> None:
+def enqueue(shard: Shard, kind: str, tenant: Tenant, *, expiries: int) -> None:
     zone = shard.zone(tenant)
 
     def body(attempt: Attempt) -> None:
@@ -82,7 +82,7 @@ def enqueue(shard: Shard, kind: str, tenant: Tenant, *, lapses: int) -> None:
         key = zone.location.keys.item(item_id)
         record = decode(ItemRecord, tr.get(key).value or b"")
         assert record is not None
-        record.expiry_count, record.expired_count = lapses, lapses
+        record.expiry_count, record.expired_count = expiries, expiries
         tr.set(key, encode(record))
 
     shard.transact(body)

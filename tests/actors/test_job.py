@@ -66,10 +66,10 @@ def test_the_number_of_an_attempt_grows_until_an_operator_retries_its_item(stage
         stage.settled(worker)
         stage.pass_ms(10_000)
     assert attempts == [2, 3, 4]
-    (buried,) = stage.buried()
+    (dead_letter,) = stage.dead_letters()
     place = stage.shard.zone(ALICE).location
     stage.shard.transact(
-        lambda attempt: retry_dead_letter(attempt.tr, place, item_id, buried.record, now_us=attempt.now_us)
+        lambda attempt: retry_dead_letter(attempt.tr, place, item_id, dead_letter.record, now_us=attempt.now_us)
     )
     stage.place(worker, stage.lease(["mail"]))
     stage.settled(worker)

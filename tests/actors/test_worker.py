@@ -228,10 +228,10 @@ def test_an_item_with_a_permanent_error_becomes_a_dead_letter_with_its_traceback
     item_id = stage.enqueue("mail")
     stage.place(worker, stage.lease(["mail"]))
     assert stage.settled(worker) == {"dead_lettered": 1}
-    (buried,) = stage.buried()
-    assert (buried.id, buried.record.reason, buried.record.item.error_count) == (item_id, "error", 1)
-    assert "no such order" in buried.record.error
-    assert "in hopeless" in buried.record.traceback
+    (dead_letter,) = stage.dead_letters()
+    assert (dead_letter.id, dead_letter.record.reason, dead_letter.record.item.error_count) == (item_id, "error", 1)
+    assert "no such order" in dead_letter.record.error
+    assert "in hopeless" in dead_letter.record.traceback
     assert (attempts, stage.count()) == ([1], {})
 
 
@@ -242,7 +242,7 @@ def test_an_item_that_failed_its_last_attempt_becomes_a_dead_letter(stage: Stage
         stage.place(worker, stage.lease(["mail"]))
         stage.settled(worker)
         stage.pass_ms(10)
-    assert [(each.id, each.record.item.error_count) for each in stage.buried()] == [(item_id, 2)]
+    assert [(each.id, each.record.item.error_count) for each in stage.dead_letters()] == [(item_id, 2)]
 
 
 def test_a_kind_may_drop_items_that_failed_for_good(stage: Stage) -> None:
@@ -250,7 +250,7 @@ def test_a_kind_may_drop_items_that_failed_for_good(stage: Stage) -> None:
     stage.enqueue("mail")
     stage.place(worker, stage.lease(["mail"]))
     assert stage.settled(worker) == {"dropped": 1}
-    assert (stage.buried(), stage.count()) == ([], {})
+    assert (stage.dead_letters(), stage.count()) == ([], {})
 
 
 @pytest.mark.parametrize("leave", [lambda job: sys.exit(3), lambda job: exec("raise KeyboardInterrupt")])

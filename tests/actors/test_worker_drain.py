@@ -217,7 +217,7 @@ def test_a_transaction_that_the_store_refuses_is_no_failure_of_the_item(stage: S
     record = stage.record(item_id)
     assert record is not None
     assert (record.error_count, record.expiry_count) == (0, 0)
-    assert stage.buried() == []
+    assert stage.dead_letters() == []
     stage.pass_ms(1_000)
     stage.place(worker, stage.lease(["mail"]))
     assert stage.settled(worker)["completed"] == 1
@@ -259,7 +259,7 @@ def test_an_item_whose_payload_is_damaged_fails_by_itself(stage: Stage) -> None:
     assert counts["completed"] == 1
     assert stage.record(sound) is None
     record = stage.record(damaged)
-    assert (record is None and len(stage.buried()) == 1) or (record is not None and record.error_count == 1)
+    assert (record is None and len(stage.dead_letters()) == 1) or (record is not None and record.error_count == 1)
 
 
 def test_an_item_of_a_tenant_that_has_moved_is_lost_and_the_others_complete(stage: Stage) -> None:

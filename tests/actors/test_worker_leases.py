@@ -213,8 +213,8 @@ def test_a_handler_past_its_timeout_is_cancelled_and_its_item_is_retried(stage: 
 def test_a_timeout_counts_as_an_attempt(stage: Stage) -> None:
     worker, _ = begin(stage, Noting(stage, takes_ms=60_000), options={"timeout": 2, "retry": Retry(attempts=1)})
     assert stage.settled(worker) == {"timed_out": 1, "dead_lettered": 1}
-    (buried,) = stage.buried()
-    assert "JobTimeout" in buried.record.error
+    (dead_letter,) = stage.dead_letters()
+    assert "JobTimeout" in dead_letter.record.error
 
 
 def test_a_timeout_does_not_count_the_time_of_the_lease_at_the_start(stage: Stage) -> None:
@@ -365,9 +365,9 @@ def test_an_item_whose_lease_expires_while_it_runs_isolated_becomes_a_dead_lette
     assert (record.started, record.ran_isolated) == (True, True), "noted before its handler started"
     die(stage)
     assert stage.lease(["mail"]) == []
-    (buried,) = stage.buried()
-    assert (buried.id, buried.record.reason) == (item_id, "lapsed")
-    assert buried.record.item.expired_count == 5, "the last expiry counts, too"
+    (dead_letter,) = stage.dead_letters()
+    assert (dead_letter.id, dead_letter.record.reason) == (item_id, "lapsed")
+    assert dead_letter.record.item.expired_count == 5, "the last expiry counts, too"
 
 
 def test_an_item_whose_lease_expires_in_a_shared_process_does_not_become_a_dead_letter(stage: Stage) -> None:

@@ -1,4 +1,4 @@
-"""Buried items are found by what they are and why they failed, and many are retried or discarded at once."""
+"""Dead letters are found by what they are and why they failed, and many are retried or discarded at once."""
 
 from __future__ import annotations
 

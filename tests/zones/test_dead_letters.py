@@ -1,4 +1,4 @@
-"""Buried items: kept with their error until somebody decides."""
+"""Dead letters: kept with their errors until an operator retries or discards them."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_long_errors_and_tracebacks_keep_their_beginning_and_their_end(world: Wo
 
 
 def test_the_dead_letter_of_a_tenant_that_has_moved_is_not_opened(world: World) -> None:
-    """Revived here, an item would stay where nobody looks any more."""
+    """Retried here, an item would stay in a shard that does not own its tenant."""
     item_id = world.enqueue()
     location = world.zone.location
     moved = encode(OwnerRecord(1, b"another shard..."))

@@ -205,7 +205,7 @@ def test_an_index_entry_that_disagrees_with_its_record_is_cleared(world: World) 
     assert world.run(lambda tr: tr.get(other).value) is None
 
 
-# --- Lapses ---
+# --- Lease expiries ---
 
 
 def note_start(world: World, held: LeasedItem, *, ran_isolated: bool = False) -> None:

@@ -173,11 +173,11 @@ def test_retrying_an_item_wakes_the_pointer(world: World) -> None:
     dead_letter = world.run(lambda tr: read(tr, world.zone.location, item_id))
     assert dead_letter is not None
 
-    def exhume(tr: Any) -> None:
+    def restore(tr: Any) -> None:
         retry_dead_letter(tr, world.zone.location, item_id, dead_letter, now_us=world.now_us)
         run_one(world.zone.wake_op(tr, earliest_us=world.now_us, now_us=world.now_us))
 
-    world.run(exhume)
+    world.run(restore)
     assert world.pointer_delay_us() == 0
 
 
