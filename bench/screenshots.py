@@ -85,13 +85,16 @@ def _walk(browser: Browser, address: str, directory: Path, dead_letter_id: str, 
     item = f"/item?app=shop&user=grace&id={dead_letter_id}"
     desktop = {
         "overview": "/", "tenants": "/tenants", "tenant": "/tenant?app=shop&user=grace", "kinds": "/kinds",
-        "running": "/running", "delayed": "/delayed", "dead-letters": "/dead-letters", "item": item,
+        "kind": "/kind?kind=receipt", "running": "/running", "delayed": "/delayed", "periodic": "/periodic",
+        "dead-letters": "/dead-letters", "dead-letter-items": "/dead-letters/items", "item": item,
+        "tenants-found": "/tenants?find=shop/d",
         "search": f"/search?q={delayed_id}", "log": "/log",
         "question": "/do/retry?kind=receipt&many=1&back=/dead-letters",
     }  # fmt: skip
     _pictures(browser, address, directory, desktop, DESKTOP, "light", "")
     _pictures(browser, address, directory, {"overview": "/", "item": item}, DESKTOP, "dark", "-dark")
-    _pictures(browser, address, directory, {"overview": "/", "tenants": "/tenants"}, PHONE, "light", "-phone")
+    phone = {"overview": "/", "tenants": "/tenants", "dead-letters": "/dead-letters", "kind": "/kind?kind=receipt"}
+    _pictures(browser, address, directory, phone, PHONE, "light", "-phone")
 
 
 def _pictures(
@@ -138,9 +141,12 @@ def _fill(app: App) -> tuple[str, str]:
         if SOME.random() < 0.04:
             raise TimeoutError("the mail server did not answer within 10 s")
 
+    for kind, every_s in (("nightly-report", 86_400), ("sweep-carts", 300), ("refresh-rates", 900)):
+        app.every(every_s, kind=kind)(lambda job: None)
+
     @app.handler("import")
     def read_in(job: Job) -> None:
-        """Tell how far it is."""
+        """Report its progress."""
         for row in range(4_000 * job.payload["part"], 12_000):
             time.sleep(0.01)
             job.progress(row, 12_000, "rows of orders.csv")
@@ -204,8 +210,8 @@ def _forget(attempt: Attempt, shard: Shard, markers: list[bytes]) -> None:
 
 
 def _add_dead_letters(app: App) -> str:
-    """Bury some items; return the id of one."""
-    shard, reasons = app.shards["main"], ("card 4571 was declined", "no such order", "the picture is no JPEG")
+    """Add dead letters; return the id of one."""
+    shard, reasons = app.shards["main"], ("card {} was declined", "no such order", "the picture is no JPEG")
     for number in range(26):
         last = number == 25
         user, kind, reason = (
@@ -213,7 +219,9 @@ def _add_dead_letters(app: App) -> str:
         )
         payload = {"order": 1906 + number, "to": f"{user}@example.com", "lines": [{"sku": "A-7", "count": 2}]}
         made = app.tenant("shop", user).enqueue(kind, payload)
-        shard.transact(partial(_add_dead_letter, shard=shard, user=user, item_id=made.item_id, reason=reason))
+        shard.transact(
+            partial(_add_dead_letter, shard=shard, user=user, item_id=made.item_id, reason=reason.format(4500 + number))
+        )
     return made.item_id.hex()
 
 

@@ -14,6 +14,7 @@ Read in this order:
     transaction_runner  one attempt at a transaction: ids that survive retries, receipts
     tenant_transaction  what a user's function gets: the tenant's keys and queue
     shard               one database, opened for its queues
+    tenant_search       tenants by the beginning of their names
     placement           which shard is a tenant's home
     submitted_handlers  code that was submitted to a running fleet
     maintenance/        checking, repairing and copying a shard

@@ -1,7 +1,7 @@
-"""What each page shows: a template, and what it is given.
+"""The pages: of each, the template, and the values for it.
 
-A page is a function of the application and the query. It reads each shard apart, so that one that cannot be read is
-told on the page, and the others are shown.
+A page is a function of the application and the query. It reads each shard apart: the page reports a shard that cannot
+be read, and shows the others.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,12 +21,14 @@ from fairlead.queries.activity import (
     records_of,
     slot_count,
 )
+from fairlead.queries.dead_letter_groups import merged_groups, read_groups
 from fairlead.queries.items import read_item
-from fairlead.queries.kinds import kinds_of
+from fairlead.queries.kinds import kind_summary, kinds_of
 from fairlead.queries.per_shard import query_each_shard
+from fairlead.queries.periodic import by_next_tick, read_periods
 from fairlead.queries.queues import DELAYED_MAX, QUEUES_OF_TENANT_MAX, WaitingTenants, delayed_items, waiting_tenants
 from fairlead.queries.summary import all_activity, summarize
-from fairlead.queries.tenants import find_dead_letters, read_tenant
+from fairlead.queries.tenants import find_dead_letters, read_tenant, search_tenants
 from fairlead.status import COUNTED_MAX
 from fairlead.tenant_database import TenantDatabase, checked_id
 from fairlead.zones.errors import BadArgument, ItemGone
@@ -39,6 +41,9 @@ ROWS_MAX = 200
 TENANTS_PER_PAGE = 50
 DEAD_LETTERS_PER_PAGE = 50
 AUDIT_ENTRIES_PER_PAGE = 200
+TENANTS_FOUND_MAX = 50
+TENANTS_OF_KIND_MAX = 50
+GROUPS_OF_KIND_MAX = 5
 
 Query = Mapping[str, str]
 Context = dict[str, Any]
@@ -46,7 +51,7 @@ Context = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page. `nav`: the entry of the navigation that it belongs to; `show`: returns what the template is given."""
+    """A page. `nav`: its entry of the navigation; `show`: returns the values for the template."""
 
     path: str
     template: str
@@ -55,7 +60,7 @@ class Page:
 
 
 class Chart(NamedTuple):
-    """Something drawn over time. `keys`: what each line is, if there are several; `numbers`: times, then each line."""
+    """Numbers over time. `keys`: the names of the lines, if there are several; `numbers`: times, then each line."""
 
     title: str
     keys: tuple[str, ...]
@@ -81,7 +86,7 @@ def overview(app: App, query: Query) -> Context:
 
 
 def tenants(app: App, query: Query) -> Context:
-    """Who is waiting?"""
+    """Who is waiting? And which tenants have names that begin with a text?"""
     busy = {activity.shard: busiest(activity) for activity in all_activity(app)}
     used_us = {(name, tenant): run_us for name, some in busy.items() for tenant, run_us in some}
     by_time = query.get("sort") == "time"
@@ -110,6 +115,8 @@ def tenants(app: App, query: Query) -> Context:
         "whole": all(each.whole for each in found),
         "left_out": sum(each.left_out for each in found) + beyond,
         "of_tenant_max": QUEUES_OF_TENANT_MAX,
+        "text": query.get("find", "").strip(),
+        "found": _tenants_found(app, query.get("find", "").strip()),
         "now_us": app.clock.now_us(),
     }
 
@@ -121,13 +128,70 @@ def tenant(app: App, query: Query) -> Context:
 
 
 def kinds(app: App, query: Query) -> Context:
-    """What sorts of work there are, who does them, what holds them back."""
+    """What kinds of work are there, which consumers serve them, and what holds them back?"""
     seen = summarize(app)
     return {"seen": seen.per_shard, "rows": kinds_of(seen.statuses, seen.activity, seen.now_us)}
 
 
+def kind(app: App, query: Query) -> Context:
+    """How is one kind doing, and whose items wait?"""
+    name = check_name("kind", query.get("kind", ""))
+    seen = summarize(app)
+    drawn = chart_data(seen.activity, seen.now_us, kind=name)
+    busy = {activity.shard: [tenant for tenant, _ in busiest(activity)] for activity in seen.activity}
+    waiting = query_each_shard(
+        app.shards,
+        lambda shard: waiting_tenants(shard, more=busy.get(shard.name, ()), kind=name, tenants_max=TENANTS_OF_KIND_MAX),
+    )
+    found = [each.found for each in waiting if each.found is not None]
+    rows = [row for each in found for row in each.tenants if row.waiting.get(name)]
+    rows.sort(key=lambda row: (-row.waiting[name], row.tenant))
+    dead = query_each_shard(app.shards, lambda shard: read_groups(shard, DeadLetterFilter(kind=name)))
+    periods = query_each_shard(app.shards, read_periods)
+    running = [each for each in longest_running(seen.activity) if each.item.kind == name]
+    return {
+        "kind": name,
+        "seen": seen.per_shard,
+        "row": kind_summary(name, seen.statuses, seen.activity, seen.now_us),
+        "charts": [
+            Chart(
+                "Attempts per second",
+                ("completed", "retried", "failed"),
+                (drawn.times_s, drawn.completed_per_s, drawn.retried_per_s, drawn.failed_per_s),
+            ),
+            Chart("Items in queues", (), (drawn.times_s, drawn.waiting)),
+        ],
+        "tenants": rows[:TENANTS_OF_KIND_MAX],
+        "most": max((row.waiting[name] for row in rows), default=0),
+        "queues": sum(each.queues for each in found),
+        "whole": all(each.whole for each in found) and len(rows) <= TENANTS_OF_KIND_MAX,
+        "groups": merged_groups(each.found for each in dead if each.found is not None)[:GROUPS_OF_KIND_MAX],
+        "periods": [period for each in periods if each.found for period in each.found.periods if period.kind == name],
+        "running": len(running),
+        "consumers": [
+            (each.name, one)
+            for each in seen.statuses
+            for one in each.consumers
+            if one.live and name in one.record.kinds
+        ],
+        "now_us": seen.now_us,
+    }
+
+
+def periodic(app: App, query: Query) -> Context:
+    """What ticks, and when does it tick next?"""
+    seen = query_each_shard(app.shards, read_periods)
+    found = [each.found for each in seen if each.found is not None]
+    return {
+        "seen": seen,
+        "rows": by_next_tick(found)[:ROWS_MAX],
+        "whole": all(each.whole for each in found) and sum(len(each.periods) for each in found) <= ROWS_MAX,
+        "now_us": app.clock.now_us(),
+    }
+
+
 def running(app: App, query: Query) -> Context:
-    """What runs now, where, since when."""
+    """What runs now, where, and since when?"""
     seen = query_each_shard(app.shards, read_activity)
     found = [each.found for each in seen if each.found is not None]
     rows: list[RunningItem] = longest_running(found)
@@ -143,7 +207,7 @@ def running(app: App, query: Query) -> Context:
 
 
 def delayed(app: App, query: Query) -> Context:
-    """What waits for its time."""
+    """Which items are delayed?"""
     seen = query_each_shard(app.shards, delayed_items)
     found = [each.found for each in seen if each.found is not None]
     rows = sorted((item for each in found for item in each.items), key=lambda each: (each.record.vesting_us, each.id))
@@ -156,7 +220,31 @@ def delayed(app: App, query: Query) -> Context:
 
 
 def dead_letters(app: App, query: Query) -> Context:
-    """What failed, and can it run again?"""
+    """What failed for good, grouped by kind and error?"""
+    criteria = filter_of(query)
+    wanted = query.get("shard")
+    seen = [
+        each
+        for each in query_each_shard(app.shards, lambda shard: read_groups(shard, criteria))
+        if wanted in (None, "", each.shard)
+    ]
+    found = [each.found for each in seen if each.found is not None]
+    groups = merged_groups(found)
+    return {
+        "seen": seen,
+        "criteria": criteria,
+        "query": _filter_query(query, criteria),
+        "groups": groups[:ROWS_MAX],
+        "any": bool(groups) or not all(each.whole for each in found),
+        "items": sum(each.count for each in groups),
+        "scanned": sum(each.scanned for each in found),
+        "whole": all(each.whole for each in found) and len(groups) <= ROWS_MAX,
+        "now_us": app.clock.now_us(),
+    }
+
+
+def dead_letter_items(app: App, query: Query) -> Context:
+    """Which items failed for good, and can they run again?"""
     criteria = filter_of(query)
     from_key = _cursors(query)
 
@@ -168,11 +256,7 @@ def dead_letters(app: App, query: Query) -> Context:
     return {
         "seen": seen,
         "criteria": criteria,
-        "query": {
-            key: value
-            for key, value in query.items()
-            if value and (key in FILTER_KEYS or (key == "shard" and criteria.shard is not None))
-        },
+        "query": _filter_query(query, criteria),
         "earlier": bool(from_key),
         "any": any(each.found is not None and (each.found.items or each.found.next_key) for each in seen),
         "now_us": app.clock.now_us(),
@@ -196,7 +280,7 @@ def item(app: App, query: Query) -> Context:
 
 
 def search(app: App, query: Query) -> Context:
-    """Find an item by its id or name, or a tenant."""
+    """Find an item by its id or name, or tenants by the beginning of their names."""
     text, app_name, user = (query.get(key, "").strip() for key in ("q", "app", "user"))
     said: Explanation | None = None
     whose = named_tenant(app_name, user) if app_name and user else None
@@ -205,7 +289,14 @@ def search(app: App, query: Query) -> Context:
             said = app.explain(item_id) if whose is None else app.tenant(*whose).explain(item_id)
             if said.cause not in (Cause.NEVER_SEEN, Cause.NOT_FOUND):
                 break
-    return {"text": text, "app_name": app_name, "user": user, "said": said, "whose": whose}
+    return {
+        "text": text,
+        "app_name": app_name,
+        "user": user,
+        "said": said,
+        "whose": whose,
+        "found": _tenants_found(app, text),
+    }
 
 
 def log(app: App, query: Query) -> Context:
@@ -232,7 +323,10 @@ PAGES = {
         Page("/kinds", "kinds.html", "kinds", kinds),
         Page("/running", "running.html", "running", running),
         Page("/delayed", "delayed.html", "delayed", delayed),
+        Page("/kind", "kind.html", "kinds", kind),
+        Page("/periodic", "periodic.html", "periodic", periodic),
         Page("/dead-letters", "dead_letters.html", "dead-letters", dead_letters),
+        Page("/dead-letters/items", "dead_letter_items.html", "dead-letters", dead_letter_items),
         Page("/item", "item.html", "", item),
         Page("/search", "search.html", "", search),
         Page("/log", "log.html", "log", log),
@@ -240,16 +334,16 @@ PAGES = {
 }
 
 
-# --- What a query names ---
+# --- The parts of a query ---
 
-FILTER_KEYS = ("kind", "app", "user", "local", "error")
+FILTER_KEYS = ("kind", "app", "user", "local", "error", "signature")
 
 
 def database_of(app: App, query: Query) -> TenantDatabase:
     """Return the tenant, or the local items, that a query names.
 
     Raises:
-      BadArgument, UnknownShard: it names none.
+      BadArgument, UnknownShard: the query names no tenant, or no shard that exists.
     """
     if query.get("local"):
         return app.local(query["local"], shard=query.get("shard") or None)
@@ -260,19 +354,27 @@ def filter_of(query: Query) -> DeadLetterFilter:
     """Return which dead letters a query selects.
 
     Raises:
-      BadArgument: it names half a tenant, or one that cannot be.
+      BadArgument: the query names an app without a user, or an impossible name.
     """
     tenant = None
     if query.get("local"):
         tenant = Tenant("", query["local"])
     elif query.get("app") or query.get("user"):
         tenant = named_tenant(query.get("app", ""), query.get("user", ""))
-    shard = query.get("shard") if query.get("local") else None  # Of tenants it says which page is shown.
-    return DeadLetterFilter(query.get("kind") or None, tenant, None, query.get("error") or None, None, shard or None)
+    shard = query.get("shard") if query.get("local") else None  # For tenants, the shard selects which list is shown.
+    return DeadLetterFilter(
+        query.get("kind") or None,
+        tenant,
+        None,
+        query.get("error") or None,
+        None,
+        shard or None,
+        query.get("signature") or None,
+    )
 
 
 def ids_typed(text: str) -> list[bytes]:
-    """Return the ids that a text may mean: one of 32 hexadecimal digits, and the name that an item was given."""
+    """Return the ids that a text may mean: an id of 32 hexadecimal digits, and the name of an item."""
     ids = [checked_id(text)]
     if len(text) == 32 and all(each in "0123456789abcdefABCDEF" for each in text):
         ids.insert(0, bytes.fromhex(text))
@@ -283,7 +385,7 @@ def id_of(text: str) -> bytes:
     """Return the id in a link.
 
     Raises:
-      ItemGone: it is none.
+      ItemGone: the text is no id.
     """
     try:
         item_id = bytes.fromhex(text)
@@ -292,11 +394,28 @@ def id_of(text: str) -> bytes:
     return checked_id(item_id)
 
 
+def _filter_query(query: Query, criteria: DeadLetterFilter) -> dict[str, str]:
+    """Return the part of a query that filters dead letters, for links to the same."""
+    keys = (*FILTER_KEYS, "shard") if criteria.shard is not None else FILTER_KEYS
+    return {key: value for key, value in query.items() if value and key in keys}
+
+
+def _tenants_found(app: App, text: str) -> Context | None:
+    """Return the tenants whose names begin with a text; None without a text."""
+    if not text:
+        return None
+    seen = query_each_shard(app.shards, lambda shard: search_tenants(shard, text, tenants_max=TENANTS_FOUND_MAX))
+    found = [each.found for each in seen if each.found is not None]
+    names = sorted({tenant for each in found for tenant in each.tenants})
+    whole = all(each.whole for each in found) and len(names) <= TENANTS_FOUND_MAX
+    return {"tenants": names[:TENANTS_FOUND_MAX], "whole": whole}
+
+
 def _page(query: Query) -> int:
-    """Return which page of a list is wanted: 1 is the first.
+    """Return the number of the page of a list; 1 is the first.
 
     Raises:
-      BadArgument: what the query says is no such number.
+      BadArgument: it is no such number.
     """
     said = query.get("page") or "1"
     if not (said.isdecimal() and said.isascii() and len(said) < 4 and int(said) > 0):
@@ -305,10 +424,10 @@ def _page(query: Query) -> int:
 
 
 def _cursors(query: Query) -> dict[str, bytes]:
-    """Return where to go on, by shard: `from=NAME:HEX`.
+    """Return where a list continues, by shard: `from=NAME:HEX`.
 
     Raises:
-      BadArgument: it says something else.
+      BadArgument: `from` has another form.
     """
     said = query.get("from")
     if not said:
@@ -319,7 +438,7 @@ def _cursors(query: Query) -> dict[str, bytes]:
     except ValueError:
         key = b""
     if not name or not key:
-        raise BadArgument(argument="from", value=said, allowed="what a link to the next page says")
+        raise BadArgument(argument="from", value=said, allowed="the value in a link to the next page")
     return {name: key}
 
 

@@ -1,4 +1,4 @@
-"""Values as the pages show them: filters of the templates. What they return is text, escaped where it is put in."""
+"""Filters of the templates: values as text. The templates escape the text."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -14,12 +14,12 @@ from fairlead.zones.records import ItemRecord
 
 PAYLOAD_CHARACTERS = 4_000  # Of a payload on its item's page.
 TEXT_CHARACTERS = 160  # Of an error in a table.
-NAME_CHARACTERS = 40  # Of a given name in a table; all of it where it is pointed at, and on the item's page.
+NAME_CHARACTERS = 40  # Of a given name in a table; its tooltip and the item's page show all of it.
 LOCAL = "(local)"
 
 
 def count(number: int, at_most: int | None = None) -> str:
-    """Return a count; one that was counted only so far says so."""
+    """Return a count; one that reached the limit of counting with a `+`."""
     return f"{number:,}+" if at_most is not None and number >= at_most else f"{number:,}"
 
 
@@ -37,13 +37,19 @@ def ago(time_us: int, now_us: int) -> str:
     return f"{span(now_us - time_us)} ago" if time_us <= now_us else f"in {span(time_us - now_us)}"
 
 
+def minute(time_us: int) -> str:
+    """Return a time to the minute, UTC; one beyond the calendar as a number of microseconds."""
+    text = iso_time(time_us)
+    return f"{text[:10]} {text[11:16]} UTC" if "T" in text else text
+
+
 def owner(tenant: Tenant) -> str:
-    """Return a tenant's name; local items have none but their kind's."""
+    """Return a tenant's name; for local items, the name of their kind."""
     return str(tenant) if tenant.app else f"{LOCAL} {tenant.user}"
 
 
 def payload(value: Any) -> str:
-    """Return a payload as JSON, indented, cut to what a page can hold."""
+    """Return a payload as JSON, indented, cut to `PAYLOAD_CHARACTERS`."""
     text = json.dumps(json_ready(value), ensure_ascii=False, indent=2)
     if len(text) <= PAYLOAD_CHARACTERS:
         return text
@@ -51,21 +57,21 @@ def payload(value: Any) -> str:
 
 
 def short(text: str) -> str:
-    """Return the first line of a text, cut to what a table can hold."""
+    """Return the first line of a text, cut to `TEXT_CHARACTERS`."""
     line = text.strip().partition("\n")[0]
     return line if len(line) <= TEXT_CHARACTERS else f"{line[:TEXT_CHARACTERS]}..."
 
 
 def short_id(item_id: bytes) -> str:
-    """Return the middle and the end of an id: ids begin with the time, and most end with 1.
+    """Return the middle and the end of an id: most ids begin with the same time and end with 1.
 
-    Items that were enqueued in one transaction differ in the last digits alone.
+    Items of one transaction differ only in the last digits.
     """
     return f"{item_id.hex()[8:16]}…{item_id.hex()[-4:]}"
 
 
 def item_name(item_id: bytes, record: ItemRecord | None) -> str:
-    """Return what to call an item in a table: the name that it was given, cut, else a part of its id."""
+    """Return an item's name in a table: its given name, cut, else a part of its id."""
     given = None if record is None else record.given_id
     if given is None:
         return short_id(item_id)
@@ -74,7 +80,7 @@ def item_name(item_id: bytes, record: ItemRecord | None) -> str:
 
 
 def preview(record: ItemRecord | None) -> str:
-    """Return the begin of an item's payload in a line; nothing of one that is empty, or was not read."""
+    """Return the beginning of an item's payload in one line; nothing if it is empty, or was not read."""
     if record is None or record.payload_bytes:
         return "" if record is None else f"{record.payload_bytes:,} bytes"
     try:
@@ -85,12 +91,12 @@ def preview(record: ItemRecord | None) -> str:
 
 
 def sentence(text: str) -> str:
-    """Return a text with its first letter made large."""
+    """Return a text with a capital first letter."""
     return text[:1].upper() + text[1:]
 
 
 def rate(per_s: float) -> str:
-    """Return a rate with as many digits as tell something."""
+    """Return a rate with two significant digits."""
     return f"{per_s:,.0f}" if per_s >= 10 else f"{per_s:.1f}" if per_s >= 0.1 or not per_s else f"{per_s:.2f}"
 
 
@@ -100,36 +106,36 @@ def numbers(lines: Sequence[Sequence[float | None]]) -> str:
 
 
 def chart_words(chart: Any) -> str:
-    """Return what a chart shows, for who cannot see it: of each line the last number that is known, and the highest."""
-    said = []
+    """Return a chart in words, for screen readers: of each line, the last known number and the highest."""
+    lines = []
     for key, line in zip(chart.keys or ("",), chart.numbers[1:], strict=True):
         known = [number for number in line if number is not None]
         if known:
-            said.append(f"{key} {known[-1]:,g} now, {max(known):,g} at most".strip())
-    return f"{chart.title}: {'; '.join(said) or 'nothing is known yet'}"
+            lines.append(f"{key} {known[-1]:,g} now, {max(known):,g} at most".strip())
+    return f"{chart.title}: {'; '.join(lines) or 'no data yet'}"
 
 
 def link(path: str, **query: Any) -> str:
-    """Return a path with a query; what is None or empty is left out."""
-    said = {key: value for key, value in query.items() if value not in (None, "")}
-    return f"{path}?{urlencode(said)}" if said else path
+    """Return a path with a query, without parameters that are None or empty."""
+    given = {key: value for key, value in query.items() if value not in (None, "")}
+    return f"{path}?{urlencode(given)}" if given else path
 
 
 def tenant_link(tenant: Tenant, shard: str) -> str:
-    """Return where a tenant's page is; that of local items says their shard."""
+    """Return the link to a tenant's page; for local items, it names their shard."""
     if tenant.app:
         return link("/tenant", app=tenant.app, user=tenant.user)
     return link("/tenant", local=tenant.user, shard=shard)
 
 
 def item_query(shard: str, tenant: Tenant, zone: str, item_id: bytes) -> dict[str, str]:
-    """Return how a query names an item."""
+    """Return the query that names an item."""
     of_tenant = {"app": tenant.app, "user": tenant.user} if tenant.app else {"local": tenant.user, "shard": shard}
     return {**of_tenant, "zone": zone, "id": item_id.hex()}
 
 
 def item_link(shard: str, tenant: Tenant, zone: str, item_id: bytes) -> str:
-    """Return where an item's page is."""
+    """Return the link to an item's page."""
     return link("/item", **item_query(shard, tenant, zone, item_id))
 
 
@@ -138,6 +144,7 @@ FILTERS: dict[str, Callable[..., str]] = {
     "span": span,
     "ago": ago,
     "when": iso_time,
+    "minute": minute,
     "owner": owner,
     "payload": payload,
     "short": short,

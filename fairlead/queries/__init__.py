@@ -1,15 +1,17 @@
-"""What an application's stores hold, as the dashboard and `fairlead top` show them.
+"""What an application's stores hold, as the dashboard and `fairlead top` show it.
 
 Read in this order:
-    per_shard  every shard by itself: one that cannot be read is told, and the others are still shown
-    queues     the queues that have work: whose they are, how much waits, what is delayed
-    tenants    one tenant: its queues, its rule, what is buried
-    items      one item, with all that is known of it
-    activity   what runs, and what was done over the last hour
-    kinds      how much of each kind waits, who does it, how it went; pure
-    health     what needs somebody's attention; pure
-    summary    the numbers that come first
-Everything is read by snapshot, from counters and bounded stretches of indexes: a look costs the same with a million
+    per_shard           each shard apart: one that cannot be read is reported, and the others are still shown
+    queues              the queues with work: their tenants, their counts, their delayed items
+    tenants             one tenant: queues, policy, dead letters; the search for tenants
+    dead_letter_groups  dead letters grouped by kind and error
+    items               one item, and all that the store knows of it
+    activity            what runs, and what was done in the last hour
+    kinds               of each kind: how much waits, its consumers, its outcomes; pure
+    periodic            the kinds that tick, and when
+    health              what needs attention; pure
+    summary             the numbers that come first
+All reads are snapshot reads of counters and bounded stretches of indexes. So a page costs the same with a million
 tenants, conflicts with nothing, and says where it stopped.
 May import: status, explanation, views. Imported by: dashboard, cli.
 """

@@ -1,8 +1,7 @@
-"""What the workers do and have done, by their own account: items that run, rates and ages over time, time used.
+"""What workers do and have done, as they report it: running items, rates and ages over time, handlers' time.
 
-It is what `fairlead.zones.reporting.worker_status` and `fairlead.zones.reporting.rollups` hold: a second old at most,
-or two, and gone an hour later. How many slots there are the consumers tell, with their signs of life: a worker that has
-nothing to do writes no sheet.
+The source is `fairlead.zones.reporting.worker_status` and `fairlead.zones.reporting.rollups`: at most two seconds old,
+and kept for an hour. The number of slots comes from the consumers' heartbeats, since an idle worker writes no status.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,12 +26,12 @@ from fairlead.zones.top_level.sessions import ListedSession
 from fairlead.zones.transaction_runner import Attempt
 
 RECENT_SLOTS = 6  # A minute: a rate of now.
-SHOWN_MAX = 200  # Of the items that run.
-SLOTS_MIN = 30  # Drawn, even if nothing is older.
+SHOWN_MAX = 200  # Running items.
+SLOTS_MIN = 30  # Drawn at least, even if there is no older slot.
 
 
 class Activity(NamedTuple):
-    """What the workers of a shard tell."""
+    """What the workers of a shard report."""
 
     shard: str
     sheets: list[WorkerStatus]
@@ -42,12 +41,12 @@ class Activity(NamedTuple):
 
     @property
     def running(self) -> int:
-        """How many items run; of a worker that runs more than it can list, as many as it runs in all."""
+        """How many items run. A worker that runs more than it can list reports its total."""
         return sum(max(len(each.running), each.busy if len(each.running) == RUNNING_MAX else 0) for each in self.sheets)
 
 
 class RunningItem(NamedTuple):
-    """An item that runs, on whose shard, and the sheet of its worker."""
+    """A running item, its shard, and the status of its worker."""
 
     shard: str
     status: WorkerStatus
@@ -55,7 +54,7 @@ class RunningItem(NamedTuple):
 
 
 class ChartData(NamedTuple):
-    """Numbers over time, one per slot, for drawing; of a slot of which nothing is known None.
+    """Numbers over time for charts, one per slot; None for a slot without data.
 
     `times_s`: when each slot begins, seconds since the epoch. Rates are per second, ages in seconds.
     """
@@ -69,7 +68,7 @@ class ChartData(NamedTuple):
 
 
 def read_activity(shard: Shard) -> Activity:
-    """Return what the workers of a shard tell. Snapshot reads: some hundred values, however many tenants there are.
+    """Return what the workers of a shard report. Snapshot reads of some hundred values, for any number of tenants.
 
     Raises:
       One of `shard.db.errors`: the shard cannot be read.
@@ -84,7 +83,7 @@ def read_activity(shard: Shard) -> Activity:
 
 
 def longest_running(found: Sequence[Activity]) -> list[RunningItem]:
-    """Return what runs, the longest running first."""
+    """Return the running items, the longest running first."""
     running: list[tuple[str, RunningAt]] = [
         (activity.shard, each)
         for activity in found
@@ -95,7 +94,7 @@ def longest_running(found: Sequence[Activity]) -> list[RunningItem]:
 
 
 def records_of(shards: Mapping[str, Shard], running: Sequence[RunningItem]) -> dict[bytes, ItemRecord]:
-    """Return the records of items that run, by id: their names and payloads. One that has ended by now is left out.
+    """Return the records of running items, by id: their names and payloads. An item that has ended is left out.
 
     Raises:
       One of `shard.db.errors`: a shard cannot be read.
@@ -120,13 +119,16 @@ def _read_records(
 
 
 def slot_count(found: Sequence[Activity]) -> int | None:
-    """Return how many handlers the live consumers can run at once; None: none lives, or not all of them tell."""
+    """Return how many handlers the live consumers can run at once; None: there are none, or one does not report it."""
     slots = {one.consumer_id: one.record.slots for activity in found for one in activity.consumers if one.live}
     return sum(slots.values()) if slots and all(slots.values()) else None
 
 
-def chart_data(found: Sequence[Activity], now_us: int) -> ChartData:
-    """Return the last hour of all shards together, or as much of it as there is; the slot that is not over left out."""
+def chart_data(found: Sequence[Activity], now_us: int, *, kind: str | None = None) -> ChartData:
+    """Return the last hour of all shards together, without the present slot; of one kind, or of all.
+
+    The ages are those of all kinds.
+    """
     over = interval_of(now_us) - 1
     slots = [slot for activity in found for slot in activity.slots if over - KEPT_INTERVALS < slot.number <= over]
     first = min([slot.number for slot in slots] + [over - SLOTS_MIN + 1])
@@ -136,12 +138,12 @@ def chart_data(found: Sequence[Activity], now_us: int) -> ChartData:
     seconds = INTERVAL_US / 1e6
     numbers = ChartData([], [], [], [], [], [])
     for number, some in by_number.items():
-        total = total_of(kind for slot in some for kind in slot.rollup.kinds.values())
+        total = total_of(rollup for slot in some for name, rollup in slot.rollup.kinds.items() if kind in (None, name))
         numbers.times_s.append(number * INTERVAL_US // 1_000_000)
         numbers.completed_per_s.append(round(total.completed / seconds, 2))
         numbers.retried_per_s.append(round((total.retried + total.lost) / seconds, 2))
         numbers.failed_per_s.append(round((total.dead_lettered + total.dropped) / seconds, 2))
-        known = [sum(slot.waiting.values()) for slot in some if slot.waiting is not None]
+        known = [_waiting(slot.waiting, kind) for slot in some if slot.waiting is not None]
         numbers.waiting.append(sum(known) if known else None)
         end_us = (number + 1) * INTERVAL_US
         ages = [0 if slot.oldest_us is None else end_us - slot.oldest_us for slot in some if slot.waiting is not None]
@@ -149,8 +151,12 @@ def chart_data(found: Sequence[Activity], now_us: int) -> ChartData:
     return numbers
 
 
+def _waiting(waiting: Mapping[str, int], kind: str | None) -> int:
+    return sum(waiting.values()) if kind is None else waiting.get(kind, 0)
+
+
 def by_kind(found: Sequence[Activity], now_us: int, *, slots: int = KEPT_INTERVALS) -> dict[str, KindRollup]:
-    """Return what became of each kind's attempts within the last so many slots."""
+    """Return the outcomes of each kind's attempts in the last `slots`."""
     total = Rollup({}, {})
     first = interval_of(now_us) - slots
     for activity in found:
@@ -161,7 +167,7 @@ def by_kind(found: Sequence[Activity], now_us: int, *, slots: int = KEPT_INTERVA
 
 
 def completed_per_s(found: Sequence[Activity], now_us: int) -> float:
-    """Return how many items completed in a second, over the last minute."""
+    """Return how many items completed per second, over the last minute."""
     over = interval_of(now_us)
     recent = [
         kind.completed
@@ -174,15 +180,15 @@ def completed_per_s(found: Sequence[Activity], now_us: int) -> float:
 
 
 def busiest(activity: Activity) -> list[tuple[Tenant, int]]:
-    """Return the tenants that took most of the handlers' time within the last hour, and how much, in microseconds.
+    """Return the tenants that used most of the handlers' time in the last hour, and how much, in microseconds.
 
-    As far as is known: of each worker's slot the twenty with most of it are.
+    Each worker records the twenty tenants with most time in each slot; others are missing.
     """
     return [(Tenant(app, user), run_us) for run_us, app, user in rollups.busiest(activity.slots)]
 
 
 def total_of(all_rollups: Iterable[KindRollup]) -> KindRollup:
-    """Return the sum of some tallies."""
+    """Return the sum of some rollups."""
     total = KindRollup()
     for rollup in all_rollups:
         total.add(rollup)

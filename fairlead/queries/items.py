@@ -1,21 +1,35 @@
-"""One item, with all that is known of it: why it does not run, its record, its payload, its grave."""
+"""One item, with all that the store knows of it: why it does not run, its record, its payload, its history."""
 
 from typing import NamedTuple
 
+from fairlead.audit_log import action_of
 from fairlead.explanation import Explanation, explain_at
-from fairlead.views import DeadLetterView, ItemView, dead_letter_view, item_view
-from fairlead.zones.layout import Tenant
+from fairlead.views import DeadLetterView, ItemView, dead_letter_view, item_view, progress_in_words
+from fairlead.zones.engines import Transaction
+from fairlead.zones.layout import Tenant, ZoneLocation
 from fairlead.zones.queue.dead_letters import DeadLetter
 from fairlead.zones.queue.results import Returned, ending
-from fairlead.zones.records import DeadLetterRecord, ItemRecord, decode
+from fairlead.zones.records import AuditEntry, DeadLetterRecord, ItemRecord, decode
+from fairlead.zones.reporting import audit_log, completion_log
+from fairlead.zones.reporting.completion_log import Ended, EndReason
 from fairlead.zones.shard import Shard
 from fairlead.zones.transaction_runner import Attempt
+
+AUDIT_ENTRIES_READ = 1_000  # Of the shard, the latest, searched for those of the item.
+
+
+class Event(NamedTuple):
+    """Something that happened to an item, or will. `detail`: such as an error, or who did it."""
+
+    at_us: int
+    what: str
+    detail: str = ""
 
 
 class ItemDetails(NamedTuple):
     """An item. `view`: if it is in its queue; `dead_letter`: if it failed for good; neither: it ended, or never was.
 
-    `returned`: what its handler did, if that is kept.
+    `returned`: the result of its handler, if that is kept. `history`: the events that the store has, oldest first.
     """
 
     explanation: Explanation
@@ -23,14 +37,15 @@ class ItemDetails(NamedTuple):
     record: ItemRecord | None
     dead_letter: DeadLetterView | None
     returned: Returned | None
+    history: list[Event]
     now_us: int
 
 
 def read_item(shard: Shard, tenant: Tenant, zone: str, item_id: bytes) -> ItemDetails:
-    """Return what is known of an item. Snapshot reads, but for its tenant's ownership.
+    """Return what is known of an item. Snapshot reads, except of its tenant's ownership.
 
     Raises:
-      TenantMoved: the tenant is another shard's.
+      TenantMoved: another shard owns the tenant.
       One of `shard.db.errors`: the shard cannot be read.
     """
     explanation = explain_at(shard, tenant, zone, item_id)
@@ -41,18 +56,61 @@ def read_item(shard: Shard, tenant: Tenant, zone: str, item_id: bytes) -> ItemDe
         stored = tr.snapshot.get(location.keys.item(item_id))
         stored_dead_letter = tr.snapshot.get(location.keys.dead_letter(item_id))
         record = None if stored.value is None else decode(ItemRecord, stored.value)
-        dead_letter_record = (
-            None if stored_dead_letter.value is None else decode(DeadLetterRecord, stored_dead_letter.value)
-        )
+        dead = None if stored_dead_letter.value is None else decode(DeadLetterRecord, stored_dead_letter.value)
         view = None if record is None else item_view(shard, tr, location, item_id, record, now_us=now_us)
-        dead_letter = (
-            None
-            if dead_letter_record is None
-            else dead_letter_view(shard, tr, DeadLetter(tenant, zone, item_id, dead_letter_record))
-        )
+        dead_letter = None if dead is None else dead_letter_view(shard, tr, DeadLetter(tenant, zone, item_id, dead))
         ended = None if stored.present() or stored_dead_letter.present() else ending(tr, location, item_id)
         return ItemDetails(
-            explanation, view, record, dead_letter, ended if isinstance(ended, Returned) else None, now_us
-        )
+            explanation, view, record, dead_letter, ended if isinstance(ended, Returned) else None,
+            history(record, dead, _ends(tr, location, item_id), _audit_entries(tr, location, item_id)), now_us,
+        )  # fmt: skip
 
     return shard.transact(body)
+
+
+def history(
+    item: ItemRecord | None, dead: DeadLetterRecord | None, ends: list[Ended], actions: list[AuditEntry]
+) -> list[Event]:
+    """Return the events of an item in order of time.
+
+    The store keeps the last error and counts of earlier attempts, and no event for each attempt.
+    """
+    events = [Event(each.done_us, action_of(each), f"by {each.by}, {each.through}") for each in actions]
+    events += [Event(each.ended_us, *_end_in_words(each)) for each in ends]
+    record = item if item is not None else None if dead is None else dead.item
+    if record is not None:
+        events.append(Event(record.enqueued_us, "enqueued"))
+        if record.delayed_until_us:
+            events.append(Event(record.delayed_until_us, "due, after a delay or a retry by an operator"))
+        if record.leased_us:
+            events.append(Event(record.leased_us, "latest attempt leased"))
+        if record.progress is not None:
+            events.append(Event(record.progress.at_us, "progress reported", progress_in_words(record.progress)))
+    if dead is not None:
+        events.append(Event(dead.dead_lettered_us, "failed for good", dead.error))
+    elif record is not None and record.lease_id:
+        events.append(Event(record.vesting_us, "lease ends"))
+    elif record is not None and record.error_count:
+        events.append(Event(record.vesting_us, f"attempt {record.attempt} is due", record.last_error))
+    return sorted(events, key=lambda each: each.at_us)
+
+
+def _end_in_words(ended: Ended) -> tuple[str, str]:
+    item = ended.item
+    if item.end_reason == EndReason.CANCELLED:
+        return "cancelled", ""
+    what = "failed for good, and dropped" if item.end_reason == EndReason.DROPPED else "completed"
+    return what, f"in attempt {item.attempt}, {item.took_ms / 1000:g} s after it was leased"
+
+
+def _ends(tr: Transaction, location: ZoneLocation, item_id: bytes) -> list[Ended]:
+    """Return how items of this id and zone ended, within the last hour."""
+    found = completion_log.find(tr, item_id)
+    return [each for each in found if (each.tenant, each.zone) == (location.tenant, location.name)]
+
+
+def _audit_entries(tr: Transaction, location: ZoneLocation, item_id: bytes) -> list[AuditEntry]:
+    """Return what operators did to this item by itself, of the latest entries of the audit log."""
+    target = {"tenant": list(location.tenant), "zone": location.name, "item": item_id.hex()}
+    latest = audit_log.latest(tr, entries_max=AUDIT_ENTRIES_READ)
+    return [each.audit_entry for each in latest if each.audit_entry.to == target]

@@ -1,4 +1,4 @@
-"""Kinds: how much of each waits, who does it, what holds it back, and how it went within the last hour."""
+"""Kinds: of each, how many items wait, its consumers, its policies, and its outcomes in the last hour."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -12,8 +12,8 @@ from fairlead.zones.reporting.rollups import KindRollup
 class KindSummary(NamedTuple):
     """A kind on all shards.
 
-    `consumer_count`: live consumers that know it. `policies`: by shard. `unserved`: shards on which nobody knows what
-    waits. `rollup`: what became of its attempts within the last hour.
+    `consumer_count`: live consumers with a handler for it. `policies`: by shard. `unserved`: shards with items of the
+    kind and without such a consumer. `rollup`: the outcomes of its attempts in the last hour.
     """
 
     kind: str
@@ -30,7 +30,7 @@ class KindSummary(NamedTuple):
 
 
 def kinds_of(found: Sequence[ShardStatus], activity: Sequence[Activity], now_us: int) -> list[KindSummary]:
-    """Return all kinds that wait, ran, are known to a live consumer, or have a rule, by name."""
+    """Return all kinds that have items, outcomes, a live consumer, or a policy, by name."""
     all_rollups = by_kind(activity, now_us)
     names = {kind for each in found for kind in (*each.depth, *each.kind_policies)}
     names |= {kind for each in found for one in each.consumers if one.live for kind in one.record.kinds}
@@ -39,12 +39,17 @@ def kinds_of(found: Sequence[ShardStatus], activity: Sequence[Activity], now_us:
     ]
 
 
+def kind_summary(name: str, found: Sequence[ShardStatus], activity: Sequence[Activity], now_us: int) -> KindSummary:
+    """Return one kind, which need not be known anywhere."""
+    return _kind_summary(name, found, by_kind(activity, now_us).get(name, KindRollup()))
+
+
 def _kind_summary(name: str, found: Sequence[ShardStatus], rollup: KindRollup) -> KindSummary:
-    knowing = {one.consumer_id for each in found for one in each.consumers if one.live and name in one.record.kinds}
+    serving = {one.consumer_id for each in found for one in each.consumers if one.live and name in one.record.kinds}
     return KindSummary(
         name,
         sum(each.depth.get(name, 0) for each in found),
-        len(knowing),
+        len(serving),
         {each.name: each.kind_policies[name] for each in found if name in each.kind_policies},
         [each.name for each in found if name in each.unserved],
         rollup,

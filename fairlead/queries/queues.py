@@ -1,7 +1,7 @@
-"""The queues of a shard that have work: those whose turn comes first, how much waits in them, and what is delayed.
+"""The queues of a shard that have work: the first ones in line, their counts, and their delayed items.
 
-Which queues have work the top-level queue says, in the order of their turns; of a bounded number of them the counts and
-the first entries are read.
+The top-level queue lists the queues with work in the order of their turns. The counts and first entries are read of a
+bounded number of them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,26 +21,26 @@ from fairlead.zones.top_level.depth import oldest_of
 from fairlead.zones.top_level.pointers import PointerRef, location_of
 from fairlead.zones.transaction_runner import Attempt
 
-QUEUES_MAX = 1_000  # Looked at on each shard, those whose turn comes first.
-TENANTS_WITH_POLICY_MAX = 100  # Tenants that somebody has said something about are looked at as well.
-QUEUES_OF_TENANT_MAX = 20  # Of each of those; a tenant may have thousands, and each name is a read of its own.
-DELAYED_QUEUES_MAX = 300  # Looked into for what is delayed: that many that sleep, and that many that do not.
+QUEUES_MAX = 1_000  # Read on each shard: the first ones in line.
+TENANTS_WITH_POLICY_MAX = 100  # Tenants with a policy are read as well.
+QUEUES_OF_TENANT_MAX = 20  # Of each of those. A tenant may have thousands, and each name is a read of its own.
+DELAYED_QUEUES_MAX = 300  # Read for delayed items: so many that sleep, and so many that do not.
 DELAYED_OF_QUEUE_MAX = 20
 DELAYED_MAX = 200
 
 
 class ActiveQueues(NamedTuple):
-    """Queues that have work. `whole`: whether these are all."""
+    """Queues with work. `whole`: whether these are all."""
 
     refs: Sequence[PointerRef]
     whole: bool
 
 
 class TenantWaiting(NamedTuple):
-    """A tenant with items in its queues, of those that were looked at.
+    """A tenant with items in the queues that were read.
 
-    `waiting`: all items in them by kind, delayed and leased ones too. `oldest_us`: since when the oldest of them that
-    could run waits; None: none could.
+    `waiting`: counts of its items by kind, with delayed and leased ones. `oldest_us`: since when its oldest due item
+    waits; None: no item is due.
     """
 
     shard: str
@@ -51,15 +51,15 @@ class TenantWaiting(NamedTuple):
 
     @property
     def total(self) -> int:
-        """How many items."""
+        """How many items the tenant has in these queues."""
         return sum(self.waiting.values())
 
 
 class WaitingTenants(NamedTuple):
-    """The tenants that wait on a shard, most items first, of the queues that were looked at.
+    """The tenants of a shard with items in the queues that were read, most items first.
 
-    `left_out`: how many more tenants have items in these queues. `queues`: how many they are; `whole`: whether these
-    are all that have work.
+    `left_out`: how many more tenants have items in these queues. `queues`: how many queues were read; `whole`: whether
+    these are all with work.
     """
 
     tenants: list[TenantWaiting]
@@ -69,7 +69,7 @@ class WaitingTenants(NamedTuple):
 
 
 class DelayedItem(NamedTuple):
-    """An item that waits for its time."""
+    """An item that is delayed."""
 
     shard: str
     tenant: Tenant
@@ -79,7 +79,7 @@ class DelayedItem(NamedTuple):
 
 
 class DelayedItems(NamedTuple):
-    """What is delayed on a shard, the next to vest first, as far as was looked. `whole`: this is all there is."""
+    """The delayed items of a shard, the next to vest first. `whole`: whether these are all."""
 
     items: list[DelayedItem]
     whole: bool
@@ -108,10 +108,12 @@ def active_queues(tr: Reader, layout: ShardLayout, *, queues_max: int, after_us:
     return ActiveQueues(first, whole and len(found) <= queues_max)
 
 
-def waiting_tenants(shard: Shard, *, more: Iterable[Tenant] = (), tenants_max: int = 200) -> WaitingTenants:
-    """Return the tenants with most items, of the queues whose turn comes first, with a rule, or in `more`.
+def waiting_tenants(
+    shard: Shard, *, more: Iterable[Tenant] = (), kind: str | None = None, tenants_max: int = 200
+) -> WaitingTenants:
+    """Return the tenants with most items, or most items of a kind, in the queues that are first in line.
 
-    If there are more queues than that, of a tenant with a rule, or in `more`, the first few are looked at in any case.
+    If there are more queues, the first few of each tenant with a policy, or in `more`, are read as well.
     Snapshot reads.
 
     Raises:
@@ -134,7 +136,7 @@ def waiting_tenants(shard: Shard, *, more: Iterable[Tenant] = (), tenants_max: i
         for location, count in zip(locations.values(), counts, strict=True):
             if count:
                 by_tenant.setdefault(location.tenant, []).append((location, count))
-        most = sorted(by_tenant.items(), key=lambda each: (-sum(sum(c.values()) for _, c in each[1]), each[0]))
+        most = sorted(by_tenant.items(), key=lambda each: (-_total((c for _, c in each[1]), kind), each[0]))
         listed = most[:tenants_max] + [each for each in most[tenants_max:] if each[0] in named]
         tenants = [
             TenantWaiting(
@@ -149,9 +151,7 @@ def waiting_tenants(shard: Shard, *, more: Iterable[Tenant] = (), tenants_max: i
 
 
 def delayed_items(shard: Shard) -> DelayedItems:
-    """Return the items that wait for their time, the next to vest first.
-
-    Looks into the queues that will be looked at next, whether they sleep or not.
+    """Return the delayed items, the next to vest first, of the queues that are served next, asleep or not.
 
     Raises:
       One of `shard.db.errors`: the shard cannot be read.
@@ -193,6 +193,10 @@ def _first_places(tr: Reader, layout: ShardLayout, tenant: Tenant) -> list[ZoneL
     return [layout.location(tenant, name) for name in names]
 
 
+def _total(counts: Iterable[dict[str, int]], kind: str | None) -> int:
+    return sum(sum(count.values()) if kind is None else count.get(kind, 0) for count in counts)
+
+
 def _summed(counts: Iterable[dict[str, int]]) -> dict[str, int]:
     total: dict[str, int] = {}
     for count in counts:
@@ -202,7 +206,7 @@ def _summed(counts: Iterable[dict[str, int]]) -> dict[str, int]:
 
 
 def _unvested_steps(tr: Reader, keys: QueueKeys, *, now_us: int) -> Operation[list[IndexEntry]]:
-    """Read the first entries of a queue that have not vested: delayed and leased ones. Snapshot reads."""
+    """Read the first entries of a queue that have not vested, those of delayed and leased items. Snapshot reads."""
     found: list[IndexEntry] = []
     begin, end = keys.vest_priority(0), keys.vest_end()
     while len(found) < DELAYED_OF_QUEUE_MAX:

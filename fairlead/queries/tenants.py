@@ -1,8 +1,10 @@
-"""One tenant: its queues with their first items, its rule, and what of it is buried."""
+"""One tenant: its queues with their first items, its policy, its dead letters. And the search for tenants."""
 
+from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
 
+from fairlead.zones import tenant_search
 from fairlead.zones.keyspace import TenantKeys
 from fairlead.zones.layout import Tenant
 from fairlead.zones.policy.policies import tenant_policy, zone_names
@@ -17,13 +19,13 @@ from fairlead.zones.transaction_runner import Attempt
 QUEUES_MAX = 20
 ITEMS_MAX = 50  # Of each queue.
 DEAD_LETTERS_MAX = 50  # Of each queue.
-SCANNED_PER_PAGE_MAX = 5_000  # Looked at for one page: mostly a tenth of a second, and ten transactions.
+SCANNED_PER_PAGE_MAX = 5_000  # Dead letters read for one page: mostly a tenth of a second, in ten transactions.
 
 
 class QueueDetails(NamedTuple):
-    """A queue of a tenant. `items`: its first, in the order in which they will run; `waiting`: all of them by kind.
+    """A queue of a tenant. `items`: the first, in the order in which they run; `waiting`: counts of all items by kind.
 
-    `dead_letters`: some of its buried items, by their ids; `dead_letters_whole`: whether these are all.
+    `dead_letters`: some of its dead letters, by their ids; `dead_letters_whole`: whether these are all.
     """
 
     name: str
@@ -34,12 +36,12 @@ class QueueDetails(NamedTuple):
 
     @property
     def total(self) -> int:
-        """How many items are in it."""
+        """How many items the queue has."""
         return sum(self.waiting.values())
 
 
 class TenantDetails(NamedTuple):
-    """A tenant. `whole`: whether these are all of its queues."""
+    """A tenant. `whole`: whether `queues` are all of its queues."""
 
     shard: str
     tenant: Tenant
@@ -50,10 +52,10 @@ class TenantDetails(NamedTuple):
 
 
 def read_tenant(shard: Shard, tenant: Tenant) -> TenantDetails:
-    """Return what is stored of a tenant's queues. Snapshot reads, but for its ownership.
+    """Return a tenant's queues and policy. Snapshot reads, except of its ownership.
 
     Raises:
-      TenantMoved: the tenant is another shard's.
+      TenantMoved: another shard owns the tenant.
       One of `shard.db.errors`: the shard cannot be read.
     """
 
@@ -73,10 +75,30 @@ def read_tenant(shard: Shard, tenant: Tenant) -> TenantDetails:
     return shard.transact(body)
 
 
-class DeadLetterList(NamedTuple):
-    """Buried items of a shard that are meant, the latest first, of the graves that were `scanned`.
+class FoundTenants(NamedTuple):
+    """Tenants whose names begin with a text. `whole`: whether these are all."""
 
-    `next_key`: where to go on; None: that was all.
+    tenants: list[Tenant]
+    whole: bool
+
+
+def search_tenants(shard: Shard, text: str, *, tenants_max: int) -> FoundTenants:
+    """Return the tenants of a shard whose names begin with `text`: `APP/USER`, an app, or a user.
+
+    Snapshot reads, one for each name; see `find_tenants`.
+
+    Raises:
+      One of `shard.db.errors`: the shard cannot be read.
+    """
+    return FoundTenants(
+        *shard.transact(lambda attempt: tenant_search.find_tenants(attempt.tr, text, tenants_max=tenants_max))
+    )
+
+
+class DeadLetterList(NamedTuple):
+    """Matching dead letters of a shard, the latest first, of `scanned` ones that were read.
+
+    `next_key`: where to continue; None: there are no more.
     """
 
     shard: str
@@ -88,10 +110,10 @@ class DeadLetterList(NamedTuple):
 def find_dead_letters(
     shard: Shard, criteria: DeadLetterFilter, *, items_max: int, next_key: bytes | None = None
 ) -> DeadLetterList:
-    """Return the latest buried items that are meant, of the first `SCANNED_PER_PAGE_MAX` graves.
+    """Return the latest matching dead letters, of the first `SCANNED_PER_PAGE_MAX` that are read.
 
-    If there are as many as asked for, one more is looked for among as many graves again, so that no page that goes on
-    turns out empty; it does only where one gave up. Snapshot reads, a stretch of graves in each transaction.
+    If there are `items_max`, a further one is searched for among as many again. So no next page is empty, unless this
+    second search gave up. Snapshot reads, a stretch of dead letters in each transaction.
 
     Raises:
       One of `shard.db.errors`: the shard cannot be read.
@@ -106,14 +128,39 @@ def find_dead_letters(
 def _collect(shard: Shard, criteria: DeadLetterFilter, *, items_max: int, next_key: bytes | None) -> DeadLetterList:
     items: list[DeadLetter] = []
     scanned = 0
+    for page in dead_letter_batches(
+        shard, criteria, items_max=items_max, next_key=next_key, scanned_max=SCANNED_PER_PAGE_MAX
+    ):
+        items += page.items
+        scanned += page.scanned
+        next_key = page.next_key
+    return DeadLetterList(shard.name, items, next_key, scanned)
+
+
+def dead_letter_batches(
+    shard: Shard,
+    criteria: DeadLetterFilter,
+    *,
+    scanned_max: int,
+    items_max: int | None = None,
+    next_key: bytes | None = None,
+) -> Iterator[DeadLetterPage]:
+    """Yield matching dead letters, the latest first, one transaction after the other.
+
+    Ends after `items_max` matching ones, and after `scanned_max` that were read. Snapshot reads.
+    """
+    found = scanned = 0
     while True:
-        scanned_max = min(SCANNED_MAX, SCANNED_PER_PAGE_MAX - scanned)
-        unearthed = _read_batch(shard, criteria, next_key, items_max=items_max - len(items), scanned_max=scanned_max)
-        items += unearthed.items
-        scanned += unearthed.scanned
-        next_key = unearthed.next_key
-        if next_key is None or len(items) >= items_max or scanned >= SCANNED_PER_PAGE_MAX:
-            return DeadLetterList(shard.name, items, next_key, scanned)
+        wanted = scanned_max if items_max is None else items_max - found
+        page = _read_batch(
+            shard, criteria, next_key, items_max=wanted, scanned_max=min(SCANNED_MAX, scanned_max - scanned)
+        )
+        found += len(page.items)
+        scanned += page.scanned
+        next_key = page.next_key
+        yield page
+        if next_key is None or scanned >= scanned_max or (items_max is not None and found >= items_max):
+            return
 
 
 def _read_batch(

@@ -1,4 +1,4 @@
-"""The dashboard shows what a fleet of Ray actors does, and what is said there is done."""
+"""The dashboard shows what a fleet of Ray actors does, and controls the fleet."""
 
 from __future__ import annotations
 
@@ -29,6 +29,11 @@ def test_a_drain_by_ray_is_seen_live_and_stops_at_a_pause(app: App, chosen: Conf
         page.goto("/running")
         with consumer(chosen):
             expect(page.locator("tbody tr").first).to_contain_text("shop/alice")
+            page.get_by_role("link", name="Kinds").click()
+            page.get_by_role("link", name="noted").click()
+            expect(page.get_by_role("heading", level=1)).to_have_text("noted")
+            expect(page.locator("tr", has_text="shop/alice")).to_be_visible()
+            expect(page.locator("section", has_text="Consumers").locator("li").first).to_contain_text("slots")
             page.goto("/tenants")
             row = page.locator("tr", has_text="shop/alice")
             row.get_by_role("link", name="Pause", exact=True).click()

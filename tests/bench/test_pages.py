@@ -10,7 +10,8 @@ def test_a_small_measurement_tells_the_time_of_every_page_and_of_why() -> None:
     result = run("bench.pages", "--json", "--tenants", "300", "--waiting", "200", "--times", "2")
     assert result["stored"] == {"tenants": 300, "waiting": 200}
     assert {path.partition("?")[0] for path in result["pages_ms"]} == {
-        "/", "/tenants", "/tenant", "/kinds", "/running", "/delayed", "/dead-letters", "/item", "/search", "/log",
+        "/", "/tenants", "/tenant", "/kinds", "/kind", "/periodic", "/running", "/delayed", "/dead-letters",
+        "/dead-letters/items", "/item", "/search", "/log",
     }  # fmt: skip
     assert set(result["why_ms"]) == {"with tenant", "without", "of nothing"}
     assert all(0 < each["p50"] <= each["max"] for each in (*result["pages_ms"].values(), *result["why_ms"].values()))

@@ -4,6 +4,7 @@ The shard's index of dead letters is ordered by time and holds the kind of each.
 and only those records that the index entry does not rule out. The next search continues where the last one stopped.
 """
 
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -23,11 +24,34 @@ SCANNED_MAX = 500  # Dead letters that one transaction reads: with their records
 BULK_ITEMS_MAX = 200  # Dead letters that one transaction retries or discards.
 
 
+SIGNATURE_CHARACTERS = 160
+
+_QUOTED_OR_WORD = re.compile(r"""'[^'\n]*'|"[^"\n]*"|[\w.:-]+""")
+
+
+def error_signature(error: str) -> str:
+    """Return the first line of an error with `…` for each quoted text and each word with a digit.
+
+    Errors that differ only in names, numbers and ids have one signature. The class of the error stays as it is.
+    """
+    line = error.strip().partition("\n")[0][: 4 * SIGNATURE_CHARACTERS]
+    name, colon, text = line.partition(": ")
+    if " " in name or not colon:
+        name, colon, text = "", "", line
+    return f"{name}{colon}{_QUOTED_OR_WORD.sub(_without_variables, text)}"[:SIGNATURE_CHARACTERS]
+
+
+def _without_variables(found: re.Match[str]) -> str:
+    word = found[0].rstrip(".:-")
+    is_variable = word[:1] in ("'", '"') or any(letter.isdigit() for letter in word)
+    return "…" + found[0][len(word) :] if is_variable else found[0]
+
+
 class DeadLetterFilter(NamedTuple):
     """Which dead letters match; a field that is None matches all.
 
     `error`: text that the error contains, as it was raised. `before_us`: dead since before then. `shard`: the name of a
-    shard, for callers that search several; a search is in one.
+    shard, for callers that search several; a search is in one. `signature`: of the error, see `error_signature`.
     """
 
     kind: str | None = None
@@ -36,6 +60,7 @@ class DeadLetterFilter(NamedTuple):
     error: str | None = None
     before_us: int | None = None
     shard: str | None = None
+    signature: str | None = None
 
     def may_match(self, tenant: Tenant, zone: str, kind: str) -> bool:
         """Say whether a dead letter may match by its index entry."""
@@ -47,7 +72,9 @@ class DeadLetterFilter(NamedTuple):
 
     def matches(self, record: DeadLetterRecord) -> bool:
         """Say whether a dead letter that may match does."""
-        return self.error is None or self.error in record.error
+        return (self.error is None or self.error in record.error) and (
+            self.signature is None or self.signature == error_signature(record.error)
+        )
 
 
 class DeadLetterPage(NamedTuple):

@@ -7,14 +7,14 @@ advances the record in the same transaction. So each tick happens once, however 
 Ticks that were missed (the fleet was down) are collapsed into one: the last of them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
 from fairlead.zones.durations import DAY_S, Duration, duration_us
-from fairlead.zones.engines import Transaction
+from fairlead.zones.engines import Reader, Transaction
 from fairlead.zones.errors import BadArgument
-from fairlead.zones.keyspace import PERIODIC, ROOT, pack_int, pack_text
+from fairlead.zones.keyspace import PERIODIC, ROOT, pack_int, pack_text, range_begin, range_end, unpack_name
 from fairlead.zones.layout import DEFAULT_ZONE, ID_BYTES, ShardLayout, check_name, local_tenant
 from fairlead.zones.pipelining import Operation
 from fairlead.zones.placement import home
@@ -110,6 +110,14 @@ def tick_op(tr: Transaction, layout: ShardLayout, period: Period, *, now_us: int
     zone = QueueZone(layout, local_tenant(period.kind), DEFAULT_ZONE)
     enqueued = yield from zone.enqueue_op(tr, [(_tick_id(period, due_us), item)], now_us=now_us, ids_are_new=False)
     return enqueued[0]
+
+
+def listing(tr: Reader, *, periods_max: int) -> Iterator[tuple[str, PeriodicRecord]]:
+    """Yield the kinds of a shard's periods, and their records. Snapshot reads; skips unreadable records."""
+    for row in tr.snapshot.get_range(range_begin(_PREFIX), range_end(_PREFIX), limit=periods_max):
+        kind, record = unpack_name(row.key, len(_PREFIX)), decode(PeriodicRecord, row.value)
+        if kind is not None and record is not None:
+            yield kind, record
 
 
 def _stands(record: PeriodicRecord, period: Period, now_us: int, clocks_apart_us: int) -> bool:

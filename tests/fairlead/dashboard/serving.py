@@ -17,6 +17,7 @@ from fairlead.testing import drain
 from tests.fairlead.shell import ROOT
 
 TOKEN = "a token of some length"
+ERRORS: dict[str, str] = {}  # The text with which the item of this name fails.
 
 
 class Answer(NamedTuple):
@@ -75,10 +76,11 @@ def dead_letter(app: App, user: str, *names: str, error: str = "ValueError: no s
     """Enqueue items of these names for a user of `shop`, and let them fail for good."""
 
     def fail(job: Job) -> None:
-        raise ValueError(error.removeprefix("ValueError: "))
+        raise ValueError(ERRORS[job.payload["order"]])
 
     if "receipt" not in {each.kind for each in app.registry}:
         app.handler("receipt", permanent=(ValueError,))(fail)
     for name in names:
+        ERRORS[name] = error.removeprefix("ValueError: ")
         app.tenant("shop", user).enqueue("receipt", {"order": name}, item_id=name)
     drain(app, raise_errors=False)

@@ -252,10 +252,15 @@ def test_a_dashboard_that_only_shows_has_no_buttons_and_takes_no_posts(showing: 
         ("/tenant?app=shop&user=%00", 400),
         ("/tenant?local=mail&shard=none", 404),
         ("/dead-letters?app=half", 400),
-        ("/dead-letters?from=main:zz", 400),
-        ("/dead-letters?from=main:5", 400),
-        ("/dead-letters?from=main:", 400),
-        ("/dead-letters?from=5", 400),
+        ("/dead-letters/items?app=half", 400),
+        ("/kind", 400),
+        ("/kind?kind=never-seen", 200),
+        ("/tenants?find=%00", 200),
+        ("/tenants?find=%2F", 200),
+        ("/dead-letters/items?from=main:zz", 400),
+        ("/dead-letters/items?from=main:5", 400),
+        ("/dead-letters/items?from=main:", 400),
+        ("/dead-letters/items?from=5", 400),
         ("/do/explode?kind=mail", 400),
         ("/do/retry", 400),
         ("/do/pause", 400),
@@ -298,7 +303,9 @@ def test_a_shard_that_cannot_be_read_is_told_and_hides_no_other(app: App, store:
         f"gone=embedded:{tmp_path / 'gone'}",
     ]
     with served(*stores) as server:
-        for path in ("/", "/tenants", "/kinds", "/running", "/delayed", "/dead-letters", "/log"):
+        for path in ("/", "/tenants", "/tenants?find=shop", "/kinds", "/kind?kind=greet", "/running", "/delayed",
+                     "/periodic",
+                     "/dead-letters", "/dead-letters/items", "/log"):  # fmt: skip
             answer = server.ask(path)
             assert answer.status == 200, path
             assert "there is no store here" in answer.text, path

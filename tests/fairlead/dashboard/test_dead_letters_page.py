@@ -48,10 +48,10 @@ def dead_letter(app: App, kind: str, count: int) -> None:
 def walked(app: App, **query: str) -> list[str]:
     """Return the pages from the first on, as far as they lead."""
     site = open_site(app)
-    texts = [read(site, "/dead-letters", query).text]
-    while earlier := re.search(r'href="/dead-letters\?([^"]*)">Earlier ones', texts[-1]):
+    texts = [read(site, "/dead-letters/items", query).text]
+    while earlier := re.search(r'href="/dead-letters/items\?([^"]*)">Earlier ones', texts[-1]):
         said = dict(pair.split("=", 1) for pair in unescape(earlier[1]).replace("%3A", ":").split("&"))
-        texts.append(read(site, "/dead-letters", said).text)
+        texts.append(read(site, "/dead-letters/items", said).text)
     return texts
 
 
@@ -98,9 +98,9 @@ def test_where_nothing_matches_the_last_page_says_so(app: App) -> None:
 
 def test_who_retries_one_of_those_that_match_comes_back_to_them(app: App) -> None:
     dead_letter(app, "mail", 1)
-    text = read(open_site(app), "/dead-letters", {"kind": "mail"}).text
+    text = read(open_site(app), "/dead-letters/items", {"kind": "mail"}).text
     (retries,) = re.findall(r'href="/do/retry\?([^"]*[;&]id=[^"]*)"', text)
-    assert parse_qs(unescape(retries))["back"] == ["/dead-letters?kind=mail"]
+    assert parse_qs(unescape(retries))["back"] == ["/dead-letters/items?kind=mail"]
 
 
 def test_of_local_items_those_of_the_shard_that_is_shown_are_retried(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_of_local_items_those_of_the_shard_that_is_shown_are_retried(tmp_path: P
     app.enqueue_everywhere("mail")
     drain(app, raise_errors=False)
     site = open_site(app)
-    text = read(site, "/dead-letters", {"local": "mail", "shard": "eu"}).text
+    text = read(site, "/dead-letters/items", {"local": "mail", "shard": "eu"}).text
     assert rows(text) == 1
     (retries,) = re.findall(r'href="/do/retry\?([^"]*[;&]many=1[^"]*)"', text)
     asked = read(site, "/do/retry", {name: value for name, (value,) in parse_qs(unescape(retries)).items()}).text

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import urlencode
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
@@ -23,7 +24,8 @@ from tests.fairlead.dashboard.serving import Server, dead_letter
 
 MARKUP = "<script>alert('markup')</script><img src=x onerror=alert('markup')>\"'&lt;</script>"
 PAGES = ["/", "/tenants", "/tenants?sort=time", "/tenant?app=shop&user=phone", "/kinds", "/running", "/delayed",
-         "/dead-letters", "/search?q=nothing", "/log", "/do/pause?kind=mail"]  # fmt: skip
+         "/dead-letters", "/dead-letters/items", "/kind?kind=receipt", "/periodic",
+         "/search?q=nothing", "/log", "/do/pause?kind=mail"]  # fmt: skip
 
 # Where each visible button ends, in pixels from the left. In one step: a live page may replace a button between two.
 BUTTON_ENDS = """
@@ -61,7 +63,7 @@ def test_a_drain_is_seen_live_without_a_reload(page: Page, app: App) -> None:
 
 def test_a_page_that_changes_keeps_what_is_open_and_focused_and_can_be_stopped(page: Page, app: App) -> None:
     dead_letter(app, "patient", "patient-1")
-    page.goto("/dead-letters?app=shop&user=patient")
+    page.goto("/dead-letters/items?app=shop&user=patient")
     page.locator("article.card summary").click()
     page.get_by_role("link", name="Retry", exact=True).focus()
     page.evaluate("window.stayed = document.activeElement")
@@ -118,7 +120,7 @@ def test_an_item_that_is_to_be_tried_again_shows_the_traceback_of_its_last_failu
 
 def test_a_dead_letter_is_retried_after_a_question_and_written_down(page: Page, app: App) -> None:
     dead_letter(app, "unlucky", "order-1", "order-2")
-    page.goto("/dead-letters?app=shop&user=unlucky")
+    page.goto("/dead-letters/items?app=shop&user=unlucky")
     page.locator("article.card").first.get_by_role("link", name="Retry").click()
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text("It goes back into its queue")
@@ -142,6 +144,7 @@ def test_many_are_discarded_by_what_they_are_after_they_were_counted(page: Page,
     page.get_by_label("User").fill("crowd")
     page.get_by_role("button", name="Show", exact=True).click()
     expect(page).to_have_url(re.compile("user=crowd"))
+    page.wait_for_load_state()  # Before its script has run, the link leads to a page of its own.
     page.get_by_role("link", name="Discard them").click()
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text("7 items are deleted for good")
@@ -156,7 +159,7 @@ def test_many_are_discarded_by_what_they_are_after_they_were_counted(page: Page,
 
 def test_many_are_retried_by_what_they_are_after_they_were_counted(page: Page, app: App) -> None:
     dead_letter(app, "throng", *(f"throng-{number}" for number in range(5)))
-    page.goto("/dead-letters?app=shop&user=throng")
+    page.goto("/dead-letters/items?app=shop&user=throng")
     page.get_by_role("link", name="Retry them").click()
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text("5 items go back into their queues, due now: 5 receipt")
@@ -171,6 +174,31 @@ def test_many_are_retried_by_what_they_are_after_they_were_counted(page: Page, a
         True,
         {"tenant": ["shop", "throng"]},
     )
+
+
+def test_a_group_of_dead_letters_is_opened_and_retried_as_a_whole(page: Page, app: App) -> None:
+    for number in range(3):
+        dead_letter(app, "group", f"group-{number}", error=f"ValueError: no stock of {number}00 crates")
+    page.goto("/dead-letters?app=shop&user=group")
+    row = page.locator("tbody tr", has_text="no stock of … crates")
+    expect(row.locator("td[data-label=Items]")).to_have_text("3")
+    row.get_by_role("link", name="no stock of").click()
+    expect(page.locator("article.card")).to_have_count(3)
+    page.get_by_role("link", name="Grouped by error").click()
+    row.get_by_role("link", name="Retry", exact=True).click()
+    page.get_by_role("dialog").get_by_role("button", name="Retry them").click()
+    expect(page.get_by_role("status")).to_contain_text("Retried 3 items")
+    assert app.tenant("shop", "group").count() == {"receipt": 3}
+
+
+def test_a_tenant_is_found_by_the_beginning_of_its_name(page: Page, app: App) -> None:
+    app.tenant("shop", "zacharias").enqueue("greet")
+    page.goto("/")
+    page.keyboard.press("/")
+    page.keyboard.type("zach")
+    page.keyboard.press("Enter")
+    page.get_by_role("link", name="shop/zacharias").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("shop/zacharias")
 
 
 def test_an_item_that_waits_is_cancelled_and_written_down(page: Page, app: App) -> None:
@@ -218,10 +246,11 @@ def test_a_payload_full_of_markup_is_shown_as_text(page: Page, app: App) -> None
     """The page's own checks fail if a script ran, or a picture was asked for."""
     dead_letter(app, MARKUP[:90], MARKUP, error=f"ValueError: {MARKUP}")
     app.tenant(MARKUP[:90], "user").enqueue(MARKUP[:90], {MARKUP: MARKUP}, item_id=MARKUP + "2")
-    for path in ("/", "/tenants", "/kinds", "/dead-letters", "/log"):
+    named = [f"/kind?{urlencode({'kind': MARKUP[:90]})}", f"/tenants?{urlencode({'find': MARKUP})}"]
+    for path in ("/", "/tenants", "/kinds", "/dead-letters", "/log", *named):
         page.goto(path)
         expect(page.locator("#live")).to_be_visible()
-    page.goto("/dead-letters")
+    page.goto("/dead-letters/items")
     page.locator("article.card", has_text="<script>").locator("a.name").first.click()
     expect(page.locator("pre").last).to_contain_text(MARKUP.replace('"', '\\"'))
     expect(page.locator("dd", has_text="<script>alert").first).to_be_visible()
@@ -265,7 +294,7 @@ def test_all_pages_are_reached_and_a_kind_is_paused_by_keyboard_alone(page: Page
 
 def test_everything_is_done_by_keyboard_alone(page: Page, app: App) -> None:
     dead_letter(app, "keys", "keys-1")
-    page.goto("/dead-letters?app=shop&user=keys")
+    page.goto("/dead-letters/items?app=shop&user=keys")
     page.keyboard.press("Tab")
     expect(page.get_by_text("Skip to the content")).to_be_focused()
     page.keyboard.press("Enter")
@@ -350,10 +379,10 @@ def test_tenants_come_fifty_at_a_time(page: Page, app: App) -> None:
     app.enqueue_many((app.tenant("paged", f"user {number}"), new_item("mail")) for number in range(60))
     page.goto("/tenants")
     expect(page.locator("tbody tr")).to_have_count(50)
-    page.get_by_role("link", name="Next ones").click()
+    page.get_by_role("link", name="Next page").click()
     expect(page.get_by_text("Page 2 of 2")).to_be_visible()
     assert page.locator("tbody tr").count() >= 10
-    page.get_by_role("link", name="Earlier ones").click()
+    page.get_by_role("link", name="Previous page").click()
     expect(page.get_by_text("Page 1 of 2")).to_be_visible()
 
 
@@ -369,7 +398,7 @@ def test_items_are_told_apart_by_their_names_the_middle_of_their_ids_and_their_p
     assert {"export-7", "failed-7"} <= set(names)
     assert len(set(names)) == len(names) == 12
     expect(page.locator("tbody").first).to_contain_text('{"number": 3}')
-    page.goto("/dead-letters?app=shop&user=alike")
+    page.goto("/dead-letters/items?app=shop&user=alike")
     expect(page.locator("article.card")).to_contain_text('{"order": "failed-7"}')
 
 
@@ -397,7 +426,7 @@ def test_a_question_on_a_page_of_its_own_takes_no_key_that_was_meant_for_another
 def test_without_a_script_pages_and_buttons_work_all_the_same(browser: Browser, server: Server, app: App) -> None:
     dead_letter(app, "plain", "plain-1")
     with page_of(browser, server.url, java_script_enabled=False) as page:
-        page.goto("/dead-letters?app=shop&user=plain")
+        page.goto("/dead-letters/items?app=shop&user=plain")
         page.get_by_role("link", name="Retry", exact=True).click()
         page.get_by_role("button", name="Retry it").click()
         assert "Retried item" in page.get_by_role("status").inner_text()

@@ -1,0 +1,308 @@
+"""Pages one by one: dead letters in groups, a kind, periodic work, tenants by name, an item's history."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from html import unescape
+from random import Random
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from fairlead import App, Job, Retry
+from fairlead.dashboard import pages
+from fairlead.dashboard.actions import action_of
+from fairlead.queries import tenants
+from fairlead.testing import ManualClock, drain
+from tests.fairlead.dashboard.asking import open_site, read
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def app(clock: ManualClock) -> Iterator[App]:
+    """An application of which `mail` fails for good with the payload as its error, and `fax` is tried again."""
+    made = App("memory:", clock=clock, random=Random(5))
+
+    def fail(job: Job) -> None:
+        raise ValueError(job.payload)
+
+    made.handler("mail", permanent=(ValueError,))(fail)
+    made.handler("index", permanent=(ValueError,))(fail)
+    made.handler("fax", retry=Retry(attempts=3))(fail)
+    yield made
+    made.close()
+
+
+def text_of(app: App, path: str, /, **query: str) -> str:
+    answer = read(open_site(app), path, query)
+    assert answer.status == 200, answer.text
+    return answer.text
+
+
+def fail(app: App, user: str, *errors: str, kind: str = "mail") -> None:
+    for error in errors:
+        app.tenant("shop", user).enqueue(kind, error)
+        drain(app, raise_errors=False)
+        app.clock.sleep_us(1)  # So that one comes after the other.
+
+
+def rows(text: str) -> list[list[str]]:
+    """Return the cells of each row of a page's tables, as text."""
+    found = []
+    for row in re.findall(r"<tr data-key.*?</tr>", text, re.S):
+        cells = re.findall(r"<t[hd] .*?</t[hd]>", row, re.S)
+        found.append([" ".join(unescape(re.sub(r"<[^>]*>", " ", cell)).split()) for cell in cells])
+    return found
+
+
+def link_of(text: str, label: str) -> dict[str, Any]:
+    """Return the query of the first link with this label."""
+    (first, *_) = re.findall(rf'href="([^"]*)"[^>]*>{label}</a>', text)
+    return {name: value for name, (value,) in parse_qs(urlsplit(unescape(first)).query).items()}
+
+
+# --- Dead letters in groups ---
+
+
+def test_dead_letters_of_one_kind_and_one_error_are_one_group(app: App, clock: ManualClock) -> None:
+    fail(app, "alice", "no order 17", "no order 18")
+    clock.advance(3_600)
+    fail(app, "bob", "no order 19", "the mail server timed out")
+    fail(app, "bob", "no order 20", kind="index")
+    found = rows(text_of(app, "/dead-letters"))
+    assert [row[:4] for row in found] == [
+        ["ValueError: no order …", "mail", "3", "2"],
+        ["ValueError: no order …", "index", "1", "1"],
+        ["ValueError: the mail server timed out", "mail", "1", "1"],
+    ]
+    assert found[0][4:6] == ["60 min ago", "0 ms ago"]
+
+
+def test_a_group_leads_to_its_items_and_to_no_others(app: App) -> None:
+    fail(app, "alice", "no order 17", "no address", "no order 18")
+    text = text_of(app, "/dead-letters")
+    items = text_of(app, "/dead-letters/items", **link_of(text, "ValueError: no order …"))
+    assert items.count('<article class="card"') == 2
+    assert "no address" not in items
+    assert "no order 17" in items
+
+
+@pytest.mark.parametrize(("label", "left"), [("Retry", {"mail": 2}), ("Discard", {})])
+def test_a_group_is_retried_and_discarded_as_a_whole_and_alone(app: App, label: str, left: dict[str, int]) -> None:
+    fail(app, "alice", "no order 17", "no address", "no order 18")
+    text = text_of(app, "/dead-letters")
+    query = link_of(text, label)
+    asked = text_of(app, f"/do/{label.lower()}", **query)
+    assert "2 items" in asked
+    assert "signature ValueError: no order …" in asked
+    what = done(app, label.lower(), query)
+    assert what.startswith(("Retried 2 items", "Discarded 2 items"))
+    assert app.tenant("shop", "alice").count() == left
+    assert [each.error for each in app.tenant("shop", "alice").dead_letters()] == ["ValueError: no address"]
+
+
+def done(app: App, what: str, query: dict[str, str]) -> str:
+    """Confirm an action; return what the page then says."""
+    return action_of(app, what, query).do(app.operator)
+
+
+def test_groups_are_those_of_the_latest_dead_letters_and_the_page_says_so(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fairlead.queries.dead_letter_groups.SCANNED_PER_PAGE_MAX", 4)
+    monkeypatch.setattr(tenants, "SCANNED_MAX", 3)
+    fail(app, "alice", "old", "old", "new", "new", "new")
+    text = text_of(app, "/dead-letters")
+    assert [row[0:3:2] for row in rows(text)] == [["ValueError: new", "3"], ["ValueError: old", "1"]]
+    assert "Of the latest 4 dead letters; there are more" in text
+    hidden = text_of(app, "/dead-letters", error="never said")
+    assert "None of the latest 4 dead letters matches." in hidden
+
+
+def test_without_dead_letters_the_page_says_so(app: App) -> None:
+    assert "No dead letters." in text_of(app, "/dead-letters")
+    fail(app, "alice", "no")
+    assert "No dead letters match." in text_of(app, "/dead-letters", kind="index")
+
+
+def test_groups_of_several_shards_are_one(tmp_path: Any) -> None:
+    made = App({name: f"embedded:{tmp_path / name}" for name in ("eu", "us")})
+    made.handler("mail", permanent=(ValueError,))(refuse)
+    made.enqueue_everywhere("mail")
+    drain(made, raise_errors=False)
+    assert [row[0:3:2] for row in rows(text_of(made, "/dead-letters"))] == [["ValueError: no", "2"]]
+    made.close()
+
+
+def refuse(job: Job) -> None:
+    raise ValueError("no")
+
+
+# --- One kind ---
+
+
+def test_the_page_of_a_kind_says_whose_items_wait_most_first(app: App) -> None:
+    for user, count in (("alice", 1), ("bob", 3), ("carol", 2)):
+        for _ in range(count):
+            app.tenant("shop", user).enqueue("mail")
+    app.tenant("shop", "dora").enqueue("index")
+    app.tenant("shop", "bob").enqueue("index")
+    text = text_of(app, "/kind", kind="mail")
+    assert [row[:3] for row in rows(text)] == [
+        ["shop/bob", "3", "4"],
+        ["shop/carol", "2", "2"],
+        ["shop/alice", "1", "1"],
+    ]
+    assert "Of all 4 active queues." in text
+
+
+def test_the_page_of_a_kind_reads_a_bounded_number_of_queues_and_says_so(
+    app: App, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fairlead.queries.queues.QUEUES_MAX", 3)
+    for number in range(5):
+        app.tenant("shop", f"user-{number}").enqueue("mail")
+        clock.advance(1e-6)
+    text = text_of(app, "/kind", kind="mail")
+    assert len(rows(text)) == 3
+    assert "Of 3 active queues, the first in line. There are more." in text
+
+
+def test_the_page_of_a_kind_shows_its_policies_and_pauses_it(app: App) -> None:
+    app.control.limit_kind("mail", max_running=3)
+    app.control.pause_kind("mail")
+    text = text_of(app, "/kind", kind="mail")
+    assert "at most 3 at once" in text
+    assert link_of(text, "Resume") == {"kind": "mail", "back": "/kind?kind=mail"}
+
+
+def test_the_page_of_a_kind_shows_its_latest_failures_by_group(app: App) -> None:
+    fail(app, "alice", "no order 17", "no order 18")
+    fail(app, "alice", "never shown here", kind="index")
+    text = text_of(app, "/kind", kind="mail")
+    assert ["ValueError: no order …", "mail", "2", "1"] in [row[:4] for row in rows(text)]
+    assert "never shown here" not in text
+
+
+def test_a_kind_that_nobody_knows_has_a_page_that_says_so(app: App) -> None:
+    app.tenant("shop", "alice").enqueue("misspelt")
+    text = text_of(app, "/kind", kind="misspelt")
+    assert "no consumer knows it on main" in text
+    assert "shop/alice" in text
+
+
+def test_the_list_of_kinds_leads_to_each(app: App) -> None:
+    app.tenant("shop", "alice").enqueue("mail")
+    assert link_of(text_of(app, "/kinds"), "mail") == {"kind": "mail"}
+
+
+# --- Periodic work ---
+
+
+def test_periodic_work_is_listed_by_its_next_tick(app: App, clock: ManualClock) -> None:
+    app.every(3_600, kind="sweep")(refuse)
+    app.every(60, kind="tidy")(refuse)
+    drain(app, raise_errors=False)
+    found = rows(text_of(app, "/periodic"))
+    assert [(row[0], row[2]) for row in found] == [("tidy", "60 s"), ("sweep", "60 min")]
+    assert found[0][1].startswith("in ")
+    clock.advance(200)
+    late = rows(text_of(app, "/periodic"))[0]
+    assert late[0] == "tidy"
+    assert "overdue: no live consumer enqueues it" in late[1]
+    assert "Next tick" in text_of(app, "/kind", kind="tidy")
+
+
+def test_without_periodic_work_the_page_says_how_there_is_some(app: App) -> None:
+    assert "No periodic work." in text_of(app, "/periodic")
+
+
+# --- Tenants by name ---
+
+
+@pytest.fixture
+def customers(app: App) -> App:
+    for name in ("alice", "alan", "bob"):
+        app.tenant("shop", name).enqueue("mail")
+    app.tenant("a/b", "carol").enqueue("mail")
+    app.tenant("shoes", "alfred").transact(lambda tr: tr.set(("key",), b"value"))
+    app.enqueue_everywhere("mail")
+    return app
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("al", ["shoes/alfred", "shop/alan", "shop/alice"]),
+        ("shop", ["shop/alan", "shop/alice", "shop/bob"]),
+        ("sho", ["shoes/alfred", "shop/alan", "shop/alice", "shop/bob"]),
+        ("shop/al", ["shop/alan", "shop/alice"]),
+        ("shop/alice", ["shop/alice"]),
+        ("shop/", ["shop/alan", "shop/alice", "shop/bob"]),
+        ("/al", []),
+        ("a//b", ["a//b/carol"]),
+        ("a//b/c", ["a//b/carol"]),
+        ("alicia", []),
+        ("mail", []),
+    ],
+)
+def test_tenants_are_found_by_the_beginning_of_their_names(customers: App, text: str, found: list[str]) -> None:
+    """By app, by user, or both; local items are no tenant, and data of its own makes one."""
+    for path, query in (("/tenants", {"find": text}), ("/search", {"q": text})):
+        shown = text_of(customers, path, **query)
+        part = shown.partition('<ul class="plain">')[2].partition("</ul>")[0]
+        assert re.findall(r">([\w/]+)</a>", part) == found
+        assert ("No tenant has" in shown) == (not found)
+
+
+def test_more_tenants_than_a_page_holds_are_said(customers: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "TENANTS_FOUND_MAX", 2)
+    text = text_of(customers, "/tenants", find="shop/")
+    assert "there may be more" in text
+    assert "shop/bob" not in text.partition('<ul class="plain">')[2].partition("</ul>")[0]
+
+
+# --- An item's history ---
+
+
+def events(text: str) -> list[str]:
+    return [unescape(each) for each in re.findall(r"<strong>([^<]*)</strong>", text.partition('class="history"')[2])]
+
+
+def test_the_history_of_an_item_that_is_tried_again(app: App, clock: ManualClock) -> None:
+    item_id = app.tenant("shop", "alice").enqueue("fax", "busy", item_id="fax-7").item_id
+    clock.advance(1)
+    drain(app, raise_errors=False)
+    text = text_of(app, "/item", app="shop", user="alice", id=item_id.hex())
+    assert events(text)[:2] == ["Enqueued", "Latest attempt leased"]
+    assert re.fullmatch(r"Attempt \d is due", events(text)[2])
+    assert "ValueError: busy" in text
+
+
+def test_the_history_of_an_item_names_its_failure_and_what_operators_did(app: App, clock: ManualClock) -> None:
+    item_id = app.tenant("shop", "alice").enqueue("mail", "no", item_id="mail-7").item_id
+    for _ in range(2):
+        clock.advance(1)
+        drain(app, raise_errors=False)
+        clock.advance(1)
+        dead = text_of(app, "/item", app="shop", user="alice", id=item_id.hex())
+        app.tenant("shop", "alice").retry_dead_letter("mail-7", by=app.operator)
+    assert events(dead) == [
+        "Enqueued", "Retry", "Due, after a delay or a retry by an operator", "Latest attempt leased", "Failed for good"
+    ]  # fmt: skip
+    assert app.operator.name in dead
+
+
+def test_the_history_of_an_item_that_ended_says_in_which_attempt(app: App) -> None:
+    app.handler("note")(lambda job: None)
+    item_id = app.tenant("shop", "alice").enqueue("note").item_id
+    drain(app)
+    text = text_of(app, "/item", app="shop", user="alice", id=item_id.hex())
+    assert events(text) == ["Completed"]
+    assert "in attempt 1" in text
