@@ -1,4 +1,4 @@
-"""dashboard: the web page, served until it is told to stop."""
+"""dashboard: the web pages, served until the command is stopped."""
 
 import os
 from pathlib import Path
@@ -14,15 +14,22 @@ PORT = 8321
 
 
 @click.command(epilog=example("fairlead dashboard --store embedded:./data"))
-@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen; elsewhere it demands a token.")
-@click.option("--port", type=click.IntRange(0, 65_535), default=PORT, show_default=True, help="0: any that is free.")
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="The address to listen on; any but this machine's own needs a token.",
+)
+@click.option("--port", type=click.IntRange(0, 65_535), default=PORT, show_default=True, help="0: any free port.")
 @click.option(
     "--token-file",
     type=click.Path(path_type=Path),
-    help=f"Holds the token that visitors must know; default: what {TOKEN_VARIABLE} says.",
+    help=f"A file with the token that visitors must know; default: the variable {TOKEN_VARIABLE}.",
 )
-@click.option("--allow-host", "host_names", multiple=True, metavar="NAME", help="A name under which it is reached.")
-@click.option("--read-only", is_flag=True, help="Show, and let nobody change anything.")
+@click.option(
+    "--allow-host", "host_names", multiple=True, metavar="NAME", help="A further name under which it is reached."
+)
+@click.option("--read-only", is_flag=True, help="Show all, and allow no changes.")
 @accepts_store_options
 @json_option
 def dashboard(
@@ -33,19 +40,21 @@ def dashboard(
     host_names: tuple[str, ...],
     read_only: bool,
 ) -> None:
-    """Serve a web page: is it healthy, who waits, why is this one not running, what failed; until Ctrl-C.
+    """Serve web pages: is it healthy, which tenants wait, why is an item not running, what failed; until Ctrl-C.
 
-    It reads the stores, and needs no fleet. On a machine that others use too, give it a token: whoever reaches it may
-    see all payloads, and steer.
+    It reads the stores, and needs no fleet. On a machine with other users, give it a token: everybody who reaches it
+    can see all payloads, and control the fleet.
     """
-    # Imported when typed: a web server is slow to import, and no other command needs one.
+    # Imported when the command runs: a web server is slow to import, and no other command needs it.
     from fairlead.dashboard.server import serve
 
     app = store_options.app()
     app.operator = app.operator._replace(through="dashboard")
     for name, url in app.shards.urls.items():
         if is_missing(url):
-            click.echo(f"Warning: shard {name}: there is no store at {url}; the pages say so until there is", err=True)
+            click.echo(
+                f"Warning: shard {name}: there is no store at {url}; the pages report this until there is one", err=True
+            )
     serve(
         app,
         host=host,

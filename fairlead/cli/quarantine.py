@@ -1,4 +1,4 @@
-"""quarantine: damaged pairs that an operator has set aside."""
+"""quarantine: damaged records that an operator has set aside."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -18,21 +18,24 @@ from fairlead.zones.transaction_runner import Attempt
 
 
 class NotInQuarantine(QueueError):
-    """Nothing of this id is in the quarantine.
+    """The quarantine has no record with this id.
 
     Do: compare the id with those that `fairlead quarantine` shows.
     """
 
-    message = "nothing of this id was set aside"
+    message = "no record with this id was set aside"
 
 
 @click.command(epilog=example("fairlead quarantine --store embedded:./data"))
 @click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many of each shard.")
-@click.option("--discard", metavar="ID", help="Delete what is called so for good.")
+@click.option("--discard", metavar="ID", help="Delete the record with this id for good.")
 @accepts_store_options
 @json_option
 def quarantine(store_options: StoreOptions, limit: int, discard: str | None) -> None:
-    """Show what fairlead check --quarantine has set aside, the last first; --json shows keys and values whole."""
+    """Show the damaged records that fairlead check --quarantine has set aside, the latest first.
+
+    --json shows whole keys and values.
+    """
     app = store_options.app()
     shards = [app.shards[name] for name in app.shards]
     if discard is not None:
@@ -57,14 +60,14 @@ def _discard(shard: Shard, typed: str) -> int:
         return 0
 
     def body(attempt: Attempt) -> int:
-        attempt.needs_receipt = True  # It says how many it has deleted, and a repetition finds none.
+        attempt.needs_receipt = True  # A repetition after an unknown result finds nothing to delete.
         return kept.throw_away(attempt.tr, pair_id)
 
     return shard.transact(body)
 
 
 def _whose(shard: Shard, key: bytes) -> dict[str, Any]:
-    """Say whose a key was, as far as it can be read."""
+    """Return whose key it was, as far as the key can be parsed."""
     found = KeyParser(shard.layout).zone_key(key)
     if found is None:
         return {"app": None, "user": None, "zone": None, "item": None}

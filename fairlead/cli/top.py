@@ -1,4 +1,4 @@
-"""top: an application at a glance, again and again, in a terminal."""
+"""top: the summary of an application, live in a terminal."""
 
 import os
 import select
@@ -30,19 +30,19 @@ from fairlead.status import COUNTED_MAX
 from fairlead.views import progress_in_words
 from fairlead.zones.reporting.rollups import INTERVAL_US, KEPT_INTERVALS
 
-ROWS = 10  # Of tenants, and of items that run.
+ROWS = 10  # Of tenants, and of running items.
 MINUTES = KEPT_INTERVALS * INTERVAL_US // 60_000_000
 _STYLES = {Severity.ALARM: "bold red", Severity.CARE: "yellow", Severity.NOTE: "dim"}
 
 
 @click.command(epilog=example("fairlead top --store embedded:./data"))
 @click.option(
-    "--interval", type=click.FloatRange(0.2, 3600), default=2.0, show_default=True, help="Seconds between looks."
+    "--interval", type=click.FloatRange(0.2, 3600), default=2.0, show_default=True, help="Seconds between updates."
 )
 @accepts_store_options
 @json_option
 def top(store_options: StoreOptions, interval: float) -> None:
-    """Show what waits, runs, and needs attention, live, until q or Ctrl-C. In a pipe, and with --json: one look."""
+    """Show what waits, runs and needs attention, live, until q or Ctrl-C. In a pipe, and with --json: once."""
     app = store_options.app()
     if wants_json():
         summary = summarize(app)
@@ -64,7 +64,7 @@ def top(store_options: StoreOptions, interval: float) -> None:
 
 @contextmanager
 def _keys() -> Iterator[Callable[[float], str]]:
-    """Yield what waits for a key for so many seconds, and returns it; nothing if none was pressed."""
+    """Yield a function that waits some seconds for a key, and returns it, or nothing."""
     terminal = sys.stdin.fileno()
     before = termios.tcgetattr(terminal)
 
@@ -81,7 +81,7 @@ def _keys() -> Iterator[Callable[[float], str]]:
 
 
 def _refuse_unreadable(summary: Summary) -> None:
-    """End with the code of a store that cannot be used if there is one among those that were shown."""
+    """End with the exit code of an unusable store if a shard cannot be read."""
     if any(each.error is not None for each in summary.per_shard):
         raise click.exceptions.Exit(STORE_UNUSABLE)
 
@@ -133,7 +133,7 @@ def _kinds(kinds: Iterable[KindSummary], per_min: dict[str, int]) -> Table:
             each.rollup.retried + each.rollup.lost,
             each.rollup.dead_lettered + each.rollup.dropped,
             each.consumer_count,
-            "paused" if each.paused else "nobody knows it" if each.unserved else "",
+            "paused" if each.paused else "no consumer" if each.unserved else "",
         )
         for each in kinds
     )
@@ -164,7 +164,7 @@ def _running(running: list[RunningItem], now_us: int) -> Table:
 
 
 def _waiting(app: App, summary: Summary) -> list[TenantWaiting]:
-    """Return the tenants with most items, of the shards that can be read."""
+    """Return the tenants with most items, of the readable shards."""
     readable = [each.shard for each in summary.per_shard if each.found is not None]
     most_time = {activity.shard: [tenant for tenant, _ in busiest(activity)] for activity in summary.activity}
     waiting = [

@@ -1,4 +1,4 @@
-"""Listening: the site on a socket, until it is told to stop."""
+"""The server: the site on a socket, until it is stopped."""
 
 import socket
 from collections.abc import Callable
@@ -12,12 +12,12 @@ from fairlead.dashboard.site import Site
 from fairlead.zones.errors import QueueError
 
 SECRET_BYTES = 32
-STOP_S = 1  # Pages that are looked at are cut off then.
+STOP_S = 1  # Open pages are disconnected after this time.
 BACKLOG = 128
 
 
 class AddressInUse(QueueError):
-    """Nobody can listen there: another program does, or the address is not this machine's.
+    """The address cannot be used: another program listens there, or the address is not this machine's.
 
     Do: choose another port, `--port 8322`, or an address of this machine, `--host 127.0.0.1`.
     """
@@ -26,12 +26,12 @@ class AddressInUse(QueueError):
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that listens.
+    """Return a listening socket.
 
     Raises:
-      AddressInUse: it cannot.
+      AddressInUse: the address cannot be used.
     """
-    # With its protocol named, or asyncio does not turn Nagle's algorithm off, and each answer comes 40 ms late.
+    # The protocol is named, so that asyncio turns Nagle's algorithm off: it delays each answer by 40 ms.
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -57,12 +57,12 @@ def serve(
     """Serve an application's dashboard until SIGTERM or Ctrl-C.
 
     Args:
-      token: what a visitor must know; None: nothing, which is refused unless `host` is this machine's own.
-      host_names: by which it may be called besides this machine's own names and plain addresses.
-      started: called with its address once it serves there.
+      token: what a visitor must know. None: no token is needed; refused unless only this machine can reach `host`.
+      host_names: further allowed names in `Host`, beside this machine's own names and plain addresses.
+      started: called with the address when the server has started.
 
     Raises:
-      TokenNeeded, TokenWeak, AddressInUse: see there.
+      TokenNeeded, TokenWeak, AddressInUse: see these classes.
     """
     checked_token(token, host=host)
     with listen(host, port) as listening:
@@ -80,12 +80,12 @@ def serve(
             timeout_graceful_shutdown=STOP_S, lifespan="off",
         )  # fmt: skip
         address = f"http://{f'[{host}]' if ':' in host else host}:{bound}/"
-        with suppress(KeyboardInterrupt):  # Raised again once all is closed, for whoever wants to know how it ended.
+        with suppress(KeyboardInterrupt):  # Raised again once all is closed, for the caller.
             _Server(config, lambda: started(address)).run(sockets=[listening])
 
 
 class _Server(uvicorn.Server):
-    """A server that says when it has started: from then on Ctrl-C ends it in order."""
+    """A server that reports its start; from then on Ctrl-C ends it in order."""
 
     def __init__(self, config: uvicorn.Config, started: Callable[[], None]) -> None:
         super().__init__(config)

@@ -1,4 +1,4 @@
-"""The site: routes, pages rendered, deeds done after they were asked about, errors as pages."""
+"""The site: routes, pages, updates of open pages, confirmed actions, login, errors as pages."""
 
 import asyncio
 import json
@@ -29,11 +29,11 @@ from fairlead.tenant_database import NotADeadLetter
 from fairlead.zones.engines import StoreError
 from fairlead.zones.errors import ItemGone, QueueError, ShardRefused
 
-LIVE_S = 2.0  # How often a page's changing part is sent again; more seldom where it takes long to make.
-LIVE_SHARE = 0.05  # Of a core, for one page that is looked at.
-LIVE_MAX = 50  # Pages that are looked at, at the same time.
-STREAM_S = 600.0  # Then the browser asks again, and shows its cookie.
-LOGIN_S = 0.5  # Who guesses tokens waits.
+LIVE_S = 2.0  # Interval of a page's updates; longer if an update takes long to render.
+LIVE_SHARE = 0.05  # Of a core, for the updates of one open page.
+LIVE_MAX = 50  # Open pages that are updated at the same time.
+STREAM_S = 600.0  # Then the browser connects again, and sends its cookie.
+LOGIN_S = 0.5  # Delay of a failed login, against guessing of tokens.
 NOTICES_MAX = 100
 
 _STATUS: tuple[tuple[type[Exception], int], ...] = (
@@ -50,7 +50,7 @@ class Site:
     """The pages of an application.
 
     Args:
-      cookie_name: of the session; other servers on this machine share the browser's cookies, and have their own.
+      cookie_name: of the session. Browsers send a host's cookies to all its ports: each server has a name of its own.
     """
 
     def __init__(self, app: App, access: Access, *, cookie_name: str) -> None:
@@ -67,7 +67,7 @@ class Site:
         self._templates.globals.update(LINKS)
 
     def asgi(self) -> ASGIApp:
-        """Return the site, guarded, as a server runs it."""
+        """Return the site behind its access control, as a server runs it."""
         pages = [Route(path, self._page) for path in PAGES]
         inner = Starlette(
             routes=[
@@ -82,7 +82,7 @@ class Site:
             ],
             exception_handlers={404: self._nothing_here},
         )
-        inner.router.redirect_slashes = False  # It leads to the name in the request, and there is nothing to lead to.
+        inner.router.redirect_slashes = False  # A redirect would use the host of the request, and no path needs one.
         return AccessMiddleware(inner, self._access, cookie_name=self._cookie_name, now_us=self._app.clock.now_us)
 
     # --- Pages ---
@@ -94,7 +94,7 @@ class Site:
         return self._rendered(request, template, {**context, "nav": page.nav, "notice": notice}, status=status)
 
     def _shown(self, page: Page, query: Query) -> tuple[int, str, dict[str, Any]]:
-        """Return the status, the template and what it is given; of what cannot be shown, why."""
+        """Return the status, the template and its values; if the page cannot be shown, those of the error page."""
         return self._attempted(lambda: (200, page.template, page.show(self._app, query)))
 
     def _attempted(self, show: Callable[[], tuple[int, str, dict[str, Any]]]) -> tuple[int, str, dict[str, Any]]:
@@ -117,18 +117,18 @@ class Site:
         return HTMLResponse(text, status_code=status)
 
     def _nothing_here(self, request: Request, _: Exception) -> Response:
-        said = {"sentence": "there is no such page", "remedy": "choose one on the left"}
-        return self._rendered(request, "problem.html", said, status=404)
+        problem = {"sentence": "there is no such page", "remedy": "choose a page in the navigation"}
+        return self._rendered(request, "problem.html", problem, status=404)
 
-    # --- What changes ---
+    # --- Updates of open pages ---
 
     async def _stream(self, request: Request) -> Response:
-        """Send a page's changing part again and again, while somebody looks."""
+        """Send the live part of a page again and again, while the page is open."""
         page = PAGES.get(request.path_params["path"] or "/")
         if page is None:
             return PlainTextResponse("There is no such page.\n", status_code=404)
         if self._open_streams >= LIVE_MAX:
-            return PlainTextResponse("Too many pages are looked at.\n", status_code=503)
+            return PlainTextResponse("Too many pages are open.\n", status_code=503)
         return StreamingResponse(
             self._parts(request, page), media_type="text/event-stream", headers={"x-accel-buffering": "no"}
         )
@@ -159,9 +159,9 @@ class Site:
 
         def show() -> tuple[int, str, dict[str, Any]]:
             action = action_of(self._app, what, query)
-            said = {key: value for key, value in query.items() if key != "back"}
+            fields = {key: value for key, value in query.items() if key != "back"}
             return 200, "ask.html", {
-                "action": action, "about": action.about(), "what": what, "query": said,
+                "action": action, "about": action.about(), "what": what, "query": fields,
                 "back": _local(query.get("back")),
             }  # fmt: skip
 
@@ -173,41 +173,41 @@ class Site:
         visitor: Visitor = request.scope[VISITOR]
         if not visitor.by_header and not self._access.is_valid_csrf_token(form.get("csrf_token", "")):
             return PlainTextResponse(
-                "This form is not from this server's pages, or from before it was started anew: load the page again.\n",
+                "This form is not from a page of this server, or the server was restarted: load the page again.\n",
                 status_code=403,
             )
         operator = Operator(_whose(visitor, request), "dashboard")
         back = _local(form.get("back"))
 
         def do() -> tuple[int, str, dict[str, Any]]:
-            said = action_of(self._app, request.path_params["what"], form).do(operator)
-            return 303, "", {"said": said}
+            notice = action_of(self._app, request.path_params["what"], form).do(operator)
+            return 303, "", {"notice": notice}
 
         status, template, context = await run_in_threadpool(self._attempted, do)
         if status != 303:
             return await run_in_threadpool(self._rendered, request, template, context, status=status)
-        return RedirectResponse(self._with_notice(back, context["said"]), status_code=303)
+        return RedirectResponse(self._with_notice(back, context["notice"]), status_code=303)
 
-    def _with_notice(self, back: str, said: str) -> str:
-        """Return where to go after a deed, so that the page there says once what was done."""
+    def _with_notice(self, back: str, notice: str) -> str:
+        """Return where to go after an action. The page there shows `notice` once."""
         key = self._app.random.randbytes(8).hex()
-        self._notices[key] = said
+        self._notices[key] = notice
         while len(self._notices) > NOTICES_MAX:
             self._notices.popitem(last=False)
         return f"{back}{'&' if '?' in back else '?'}did={key}"
 
-    # --- Coming in ---
+    # --- Login ---
 
     def _login_page(self, request: Request) -> Response:
         return self._rendered(request, "login.html", {"next": _local(request.query_params.get("next")), "wrong": False})
 
     async def _login(self, request: Request) -> Response:
         form = await _form(request)
-        wanted = _local(form.get("next"))
+        target = _local(form.get("next"))
         if not self._access.is_token(form.get("token", "").strip()):
             await asyncio.sleep(LOGIN_S)
-            return self._rendered(request, "login.html", {"next": wanted, "wrong": True}, status=403)
-        answer = RedirectResponse(wanted, status_code=303)
+            return self._rendered(request, "login.html", {"next": target, "wrong": True}, status=403)
+        answer = RedirectResponse(target, status_code=303)
         name = form.get("name", "").strip() or "somebody with the token"
         answer.set_cookie(
             self._cookie_name,
@@ -231,7 +231,7 @@ def _problem(error: Exception) -> tuple[int, str, dict[str, Any]]:
 
 
 async def _form(request: Request) -> dict[str, str]:
-    """Return the fields of a form; of what is longer than any of ours, none."""
+    """Return the fields of a form; none if it is longer than any of our forms."""
     body = b""
     async for piece in request.stream():
         body += piece
@@ -241,7 +241,7 @@ async def _form(request: Request) -> dict[str, str]:
 
 
 def _local(path: str | None) -> str:
-    """Return a path of ours; of anything that leads elsewhere, the first page's."""
+    """Return a path of this site; for anything that leads elsewhere, the path of the first page."""
     if path is None or not path.startswith("/") or path.startswith(("//", "/\\")) or not path.isprintable():
         return "/"
     parts = urlsplit(path)
@@ -249,13 +249,13 @@ def _local(path: str | None) -> str:
 
 
 def _here(request: Request) -> str:
-    """Return the path and query of this page, without what was said once."""
+    """Return the path and query of this page, without the key of a notice."""
     query = "&".join(each for each in request.url.query.split("&") if each and not each.startswith("did="))
     return f"{request.url.path}?{query}" if query else request.url.path
 
 
 def _live_at(request: Request, status: int) -> str:
-    """Return where the changing part of this page is sent from; nothing if it has none."""
+    """Return the path of this page's updates; nothing if it has none."""
     return f"/live{_here(request)}" if request.url.path in PAGES and status == 200 else ""
 
 

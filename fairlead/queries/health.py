@@ -1,4 +1,4 @@
-"""What needs somebody's attention, of what a look at the shards found. Plain decisions."""
+"""What needs attention, by the status of the shards. Plain decisions."""
 
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
@@ -7,20 +7,20 @@ from typing import NamedTuple
 from fairlead.queries.per_shard import ShardResult
 from fairlead.status import COUNTED_MAX, ShardStatus
 
-NAMED_MAX = 5  # Of what a sentence lists.
-LATE_US = 60_000_000  # An item that could have run for a minute, and did not, is worth a word.
+NAMED_MAX = 5  # Names that a sentence lists.
+LATE_US = 60_000_000  # An item that has been due for a minute is a concern.
 
 
 class Severity(IntEnum):
     """How much something matters."""
 
-    NOTE = 0  # somebody has decided so
+    NOTE = 0  # an operator has decided so
     CARE = 1  # it will not go away by itself
     ALARM = 2  # work stands still
 
 
 class Concern(NamedTuple):
-    """Something that needs attention. `see`: the page that shows more of it; `do`: what helps."""
+    """Something that needs attention. `see`: the page with more about it; `do`: what helps."""
 
     severity: Severity
     message: str
@@ -29,7 +29,7 @@ class Concern(NamedTuple):
 
 
 def concerns(results: Sequence[ShardResult[ShardStatus]]) -> list[Concern]:
-    """Return what needs attention on some shards, what matters most first."""
+    """Return what needs attention on some shards, the most severe first."""
     found = [concern for each in results for concern in _of(each)]
     return sorted(found, key=lambda each: -each.severity)
 
@@ -40,7 +40,7 @@ def _of(result: ShardResult[ShardStatus]) -> Iterable[Concern]:
         yield Concern(Severity.ALARM, f"Shard {name} cannot be read: {result.sentence}", "/", result.remedy)
         return
     if status.stall is not None:
-        message = f"Nobody can write to shard {name}: the lock is held by {status.stall.holder}"
+        message = f"No process can write to shard {name}: the lock is held by {status.stall.holder}"
         yield Concern(Severity.ALARM, message, "/", status.stall.remedy)
     live = sum(each.live for each in status.consumers)
     waiting = sum(status.depth.values())
@@ -56,7 +56,7 @@ def _of(result: ShardResult[ShardStatus]) -> Iterable[Concern]:
             f"Shard {name} has items of more kinds than are counted here, the first of which is {min(status.depth)}"
         )
         yield Concern(
-            Severity.CARE, message, "/kinds", "name the handler in a kind, and put what differs into the payload"
+            Severity.CARE, message, "/kinds", "use one kind per handler, and put variable parts into the payload"
         )
     late_us = 0 if status.oldest_us is None else status.now_us - status.oldest_us
     if live and late_us > LATE_US and not status.paused:
@@ -71,10 +71,9 @@ def _of(result: ShardResult[ShardStatus]) -> Iterable[Concern]:
     dead = [each for each in status.consumers if not each.live]
     if dead:
         hosts = ", ".join(sorted({each.record.host for each in dead}))
-        message = (
-            f"{len(dead)} {'consumer' if len(dead) == 1 else 'consumers'} of shard {name} fell silent within the last"
-        )
-        yield Concern(Severity.CARE, f"{message} minute, on {hosts}", "/")
+        consumers = "consumer" if len(dead) == 1 else "consumers"
+        message = f"{len(dead)} {consumers} of shard {name} stopped sending heartbeats in the last minute, on {hosts}"
+        yield Concern(Severity.CARE, message, "/")
     if status.dead_letters:
         more = " or more" if status.dead_letters >= COUNTED_MAX else ""
         noun = "dead letter" if status.dead_letters == 1 else "dead letters"
@@ -86,7 +85,7 @@ def _of(result: ShardResult[ShardStatus]) -> Iterable[Concern]:
 def _damaged(name: str, status: ShardStatus) -> Iterable[Concern]:
     if status.unreadable:
         queues = "queue holds" if status.unreadable == 1 else "queues hold"
-        message = f"{status.unreadable:,} {queues} records on shard {name} that cannot be read, and are passed over"
+        message = f"{status.unreadable:,} {queues} records on shard {name} that cannot be read; consumers skip them"
         yield Concern(Severity.CARE, message, "/", "name them: fairlead check")
     if status.quarantined:
         pairs = "pair was" if status.quarantined == 1 else "pairs were"

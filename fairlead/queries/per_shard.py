@@ -1,4 +1,4 @@
-"""Every shard apart: one that cannot be read says why, and the others are still shown."""
+"""Each shard apart: one that cannot be read has an error, and the others are still shown."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ShardResult(Generic[T]):
-    """What was found on a shard, or why nothing was: then `found` is None, and there is an `error`."""
+    """The result of a query on a shard; if the shard cannot be read, `found` is None, and there is an `error`."""
 
     shard: str
     url: str
@@ -34,7 +34,7 @@ class ShardResult(Generic[T]):
 
 
 def query_each_shard(shards: Shards, query: Callable[[Shard], T]) -> list[ShardResult[T]]:
-    """Look at each shard, and return what was found on each, in the order of the configuration."""
+    """Run a query on each shard, and return the results in the order of the configuration."""
     return [_query_shard(shards, name, url, query) for name, url in shards.urls.items()]
 
 

@@ -1,4 +1,4 @@
-"""An application at a glance: the numbers that come first, on the dashboard and in `fairlead top`."""
+"""The summary: the numbers that come first, on the dashboard and in `fairlead top`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,14 +12,14 @@ from fairlead.status import ShardStatus, read_status
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What there is to see at once. Times in microseconds.
+    """The numbers that come first. Times in microseconds.
 
     Attributes:
-      per_shard: the status of each shard; `activity`: what the workers of those that can be read tell.
-      concerns: what needs attention, what matters most first.
-      waiting: items in all queues. `oldest_us`: how long the oldest that has vested has waited, held back or
-        not; None: none does. `oldest_whole`: whether all were looked at that could have waited longer.
-      held: items that a limit, a pause, or an unknown kind holds back, at least so many if not `blocked_whole`.
+      per_shard: the status of each shard; `activity`: what the workers of the readable shards report.
+      concerns: what needs attention, the most severe first.
+      waiting: items in all queues. `oldest_us`: how long the oldest due item has waited, held back or not; None: no
+        item is due. `oldest_whole`: whether all items that could have waited longer were read.
+      blocked: items that a limit, a pause or an unknown kind holds back; at least so many if not `blocked_whole`.
         `blocked_oldest_us`: how long the oldest of them has waited.
       dead_letters: counted up to 10,000 on each shard. `consumers`: live ones. `running`: items.
       completed_per_s: over the last minute.
@@ -47,17 +47,17 @@ class Summary:
 
 
 def statuses(app: App) -> list[ShardResult[ShardStatus]]:
-    """Return the status of every shard, each apart."""
+    """Return the status of each shard, apart."""
     return query_each_shard(app.shards, lambda shard: read_status(shard, app.shards.urls[shard.name]))
 
 
 def all_activity(app: App) -> list[Activity]:
-    """Return what the workers of all shards that can be read tell."""
+    """Return what the workers of all readable shards report."""
     return [each.found for each in query_each_shard(app.shards, read_activity) if each.found is not None]
 
 
 def summarize(app: App) -> Summary:
-    """Return what there is to see at once. One that cannot be read is among `per_shard` and `concerns`."""
+    """Return the summary. A shard that cannot be read is in `per_shard` and `concerns`."""
     per_shard, activity, now_us = statuses(app), all_activity(app), app.clock.now_us()
     found = [each.found for each in per_shard if each.found is not None]
     return Summary(

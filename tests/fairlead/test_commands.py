@@ -261,12 +261,13 @@ def test_the_environment_may_name_the_application(monkeypatch: pytest.MonkeyPatc
     assert run("config", "--json").json["shards.main"]["value"].endswith("/data")
 
 
-TAKE_APP = [name for name, each in main.commands.items() if any("--app" in option.opts for option in each.params)]
+TAKE_APP = [name for name, each in all_commands().items() if any("--app" in option.opts for option in each.params)]
 ARGUMENTS = {
     "enqueue": ["receipt", "--local"], "cancel": ["a", "--local", "mail"], "result": ["a", "--local", "mail"],
-    "why": ["a"], "peek": ["--local", "mail"], "revive": ["a", "--local", "mail"], "discard": ["a", "--local", "mail"],
+    "why": ["a"], "peek": ["--local", "mail"],
+    "dead-letters retry": ["a", "--local", "mail"], "dead-letters discard": ["a", "--local", "mail"],
     "pause": ["--kind", "mail"], "resume": ["--kind", "mail"], "limit": ["--kind", "mail", "--max-running", "1"],
-    "weigh": ["2", "--tenant", "shop/alice"], "submit": ["shop:function", "--kind", "mail"], "backup": ["file"],
+    "set-weight": ["2", "--tenant", "shop/alice"], "submit": ["shop:function", "--kind", "mail"], "backup": ["file"],
     "restore": ["file"],
 }  # fmt: skip
 
@@ -276,7 +277,7 @@ def test_every_command_that_takes_an_application_takes_it_from_the_environment(
     command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAIRLEAD_APP", "fl_nowhere:app")
-    answer = run(command, *ARGUMENTS.get(command, []))
+    answer = run(*command.split(), *ARGUMENTS.get(command, []))
     assert (answer.code, "fl_nowhere" in answer.err) == (2, True), answer.err
 
 

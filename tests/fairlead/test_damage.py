@@ -77,7 +77,7 @@ def test_a_damaged_item_is_explained_set_aside_on_purpose_and_thrown_away(shop: 
     assert (kept["user"], kept["item"], bytes.fromhex(kept["value"])) == ("alice", damaged.hex(), DAMAGED)
     assert damaged.hex() in run("quarantine").out
     assert run("quarantine", "--discard", kept["id"]).code == 0
-    assert run("quarantine", "--discard", kept["id"], "--json").error["error"] == "nothing of this id was set aside"
+    assert run("quarantine", "--discard", kept["id"], "--json").error["error"] == "no record with this id was set aside"
     assert [item["item"] for item in run("peek", *ALICE, "--json").json["items"]] == [whole.hex()]
 
 
@@ -96,7 +96,7 @@ def test_status_says_which_queues_hold_what_cannot_be_read_and_what_was_set_asid
     assert (status["unreadable_queues"], status["set_aside"], status["depth"]) == (1, 0, {"mail": 1})
     assert "1 queues hold records that cannot be read" in run("status").out
     said = [each.message for each in summarize(shop).concerns]
-    assert "1 queue holds records on shard main that cannot be read, and are passed over" in said
+    assert "1 queue holds records on shard main that cannot be read; consumers skip them" in said
     run("check", "--quarantine")
     drain(shop)
     assert "1 damaged pairs were set aside" in run("status").out

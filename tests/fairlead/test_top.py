@@ -167,7 +167,7 @@ def test_nothing_needs_attention_where_all_is_served() -> None:
             Severity.CARE,
             "has waited for 10 min, and is held back",
         ),
-        ({"consumers": (consumer(live=False),)}, Severity.CARE, "fell silent within the last minute, on db1"),
+        ({"consumers": (consumer(live=False),)}, Severity.CARE, "stopped sending heartbeats in the last minute"),
         ({"dead_letters": 1}, Severity.CARE, "1 dead letter on"),
         ({"dead_letters": 10_000}, Severity.CARE, "10,000 or more dead letters on"),
         ({"unreadable": 2}, Severity.CARE, "2 queues hold records on shard main that cannot be read"),

@@ -1,8 +1,8 @@
-// What the pages do beyond links and forms: put in what has changed, draw charts, ask in a dialog, find with "/".
+// What pages do beyond links and forms: update themselves, draw charts, confirm in a dialog, search with "/".
 "use strict";
 
-// --- What changes: the server sends the page's part again, and only what differs is touched, so that focus, selection
-// and what is open stay. ---
+// --- Updates: the server sends the live part of the page again. Only differences are changed, so that focus, selection
+// and open details stay. ---
 
 function patch(old, fresh) {
   if (old.nodeType !== fresh.nodeType || old.nodeName !== fresh.nodeName || key(old) !== key(fresh)) {
@@ -60,7 +60,7 @@ function key(node) {
   return node.nodeType === Node.ELEMENT_NODE ? node.dataset.key : undefined;
 }
 
-// On a phone the pages' names are a row that scrolls: the one of this page is brought into sight.
+// On a phone the navigation is a row that scrolls: scroll to the current page.
 const current = document.querySelector("nav a[aria-current]");
 if (current) {
   const row = current.closest("ul");
@@ -69,7 +69,7 @@ if (current) {
 
 const live = document.getElementById("live");
 const button = document.getElementById("live-switch");
-const AGAIN_MS = 5000; // A browser asks again by itself if the line broke, not if it was refused: too many look.
+const AGAIN_MS = 5000; // A browser reconnects by itself after a broken connection, not after a refusal.
 let source = null;
 let again = null;
 
@@ -204,7 +204,7 @@ window.addEventListener("resize", () => {
   drawAnew();
 });
 
-// --- A deed is asked about in a dialog; without a script, or if that fails, on a page of its own. ---
+// --- Actions are confirmed in a dialog; without a script, or if that fails, on a page of their own. ---
 
 document.addEventListener("click", async (event) => {
   const link = event.target.closest("a[data-asks]");
@@ -241,7 +241,7 @@ document.addEventListener("click", async (event) => {
   dialog.showModal();
 });
 
-// --- Odds and ends ---
+// --- The key "/" focuses the search; the key of a notice leaves the address ---
 
 document.addEventListener("keydown", (event) => {
   const typing = event.target.closest("input, textarea, select, dialog");
