@@ -13,11 +13,14 @@
 
 import configparser
 import os
+import re
 import shlex
+import socket
 import subprocess
 import sys
 import time
 import tomllib
+from collections import defaultdict
 from pathlib import Path
 
 import yaml
@@ -34,7 +37,10 @@ from tests.test_docs import wrong
 
 IN_A_PROCESS = ("fairlead run ", "fairlead simulate ", "fairlead demo")  # What starts processes, or reads the clock.
 
-SERVING = ("fairlead run ", "fairlead dashboard ")
+SERVING = ("fairlead run ", "fairlead dashboard ", "uvicorn ", "gunicorn ")
+
+WEB = ("uvicorn ", "gunicorn ", "curl ")  # Their ports may be taken here: each stands for a free one.
+WEB_PORT = re.compile(r"\b80\d\d\b")
 
 LOOKING = ("fairlead peek ", "fairlead why ", "fairlead status ", "fairlead dead-letters list ")
 
@@ -47,6 +53,7 @@ class Story:
         self.folder = folder
         self._session: Interpreter | None = None
         self._terminals: list[FleetTerminal] = []
+        self._ports: defaultdict[str, str] = defaultdict(_free_port)
         self._runners = {
             "python": self._python,
             "pycon": self._pycon,
@@ -104,11 +111,20 @@ class Story:
         self._interpreter().run(block, prompts=True)
 
     def _console(self, block: Block) -> None:
-        for command in commands(block.text):
+        for printed in commands(block.text):
+            command = self._with_free_ports(printed)
             if command.typed.startswith(SERVING):
                 self._serve(command)
                 continue
             self._type(command)
+
+    def _with_free_ports(self, command: Command) -> Command:
+        if not command.typed.startswith(WEB):
+            return command
+        typed, printed = (
+            WEB_PORT.sub(lambda found: self._ports[found[0]], text) for text in (command.typed, command.printed)
+        )
+        return command._replace(typed=typed, printed=printed)
 
     def _serve(self, command: Command) -> None:
         """Start a server. A dashboard gets any free port: its own may be in use."""
@@ -189,6 +205,12 @@ class Story:
         for name, module in list(sys.modules.items()):
             if str(getattr(module, "__file__", None)).startswith(f"{self.folder}/"):
                 del sys.modules[name]
+
+
+def _free_port() -> str:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return str(free.getsockname()[1])
 
 
 def _make_command(folder: Path) -> None:
