@@ -36,20 +36,20 @@ from fairlead.zones.queue.periodic import Period, checked_interval
 class App:
     """An application of the queue.
 
-    Opens nothing until it is used: a store on the first call that needs it, the configuration likewise.
+    The application reads its configuration and opens a store with the first call that needs them.
 
     Args:
       shards: the store's url (`embedded:./data`, `fdb:`, `fdb:CLUSTER_FILE`, `memory:`), or several by name; None:
-        what the configuration says. A relative path begins in the directory of the configuration file if there is one,
-        else in the current directory.
-      config: a whole configuration; then neither the environment nor `fairlead.toml` is looked at.
+        the shards of the configuration. A relative path begins in the directory of the configuration file if there is
+        one, else in the current directory.
+      config: a whole configuration; then neither the environment nor `fairlead.toml` is read.
       known_kinds_only: refuse to enqueue a kind without a handler here. For programs that import all handlers; a web
-        server that shares none with the fleet leaves it False.
-      clock, random: time and randomness; default: the machine's.
+        server that imports none of the fleet's handlers leaves it False.
+      clock, random: the sources of time and randomness; default: the machine's.
 
     Attributes:
-      simulation: what `fairlead simulate` does with it; see `Scenario`.
-      operator: who steers it, and retries and discards dead letters in bulk, for the audit log.
+      simulation: the requests and checks of `fairlead simulate`; see `Scenario`.
+      operator: the operator of `control` and of bulk changes to dead letters, for the audit log.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class App:
         self.simulation = Scenario()
         self.operator: Operator = operator_here("program")
         self.clock: Clock = clock or SystemClock()
-        self.random = random or SystemRandom()  # The machine's entropy: processes that were forked share no state.
+        self.random = random or SystemRandom()  # The machine's entropy: forked processes share no state.
         self.arguments = {"shards": named_shards(shards)} if config is None else arguments_of(config)
         self._directory = None if shards is None else Path.cwd()  # The program may change it before the first use.
         self._known_kinds_only = known_kinds_only
@@ -86,7 +86,7 @@ class App:
         return self._config
 
     def load_config(self, arguments: Mapping[str, Any] | None = None, *, path: Path | None = None) -> Config:
-        """Return the configuration that the application would have with `arguments` besides its own; see there.
+        """Return the configuration that the application would have with further `arguments`; see `config.load`.
 
         Raises:
           BadConfig: see `fairlead.config.load`.
@@ -103,12 +103,12 @@ class App:
         return self._shards_now()
 
     def configure(self, config: Config) -> None:
-        """Run with `config` from now on: a worker is told so what the fleet was started with. Closes open stores."""
+        """Use `config` from now on, as a worker does with the configuration of its fleet. Closes open stores."""
         self.close()
         self._config = config
 
     def close(self) -> None:
-        """Give the stores back. An application that is used again opens them again."""
+        """Close all stores. The next call that needs a store opens it again."""
         with self._lock:
             if self._shards is not None:
                 self._shards.close()
@@ -116,7 +116,7 @@ class App:
 
     @contextmanager
     def using(self, shards: Shards, *, clock: Clock, random: Random) -> Iterator[None]:
-        """Live on other shards, and by another clock, meanwhile: on those of a simulated world."""
+        """Use other shards, another clock and another source of randomness meanwhile: those of a simulated world."""
         before = self._shards, self.clock, self.random
         self._shards, self.clock, self.random = shards, clock, random
         try:
@@ -163,13 +163,13 @@ class App:
     ) -> HandlerDecorator:
         """Run the decorated function every `interval`, at its multiples since the epoch plus `phase`, in UTC.
 
-        No leader is needed, and each tick enqueues one local item on one shard, whatever the number of consumers; it
-        is run like any other, so it may be retried, and a slow one does not hold up the next. Ticks that came while no
+        Each tick enqueues one local item on one shard, whatever the number of consumers; there is no leader. The item
+        runs like any other: it may be retried, and a slow item does not delay the next tick. Ticks that came while no
         consumer ran are collapsed into the last of them. `job.payload` is `{"tick_us": ..., "collapsed": ...}`.
 
         Args:
           interval: one second to a year, to the millisecond: seconds or a `timedelta`.
-          kind: of the items; default: the function's name.
+          kind: the kind of the items; default: the function's name.
           phase: 0 to below `interval`: 3600 with a phase of 300 is five minutes past every hour.
           options: see `HandlerOptions`.
 
@@ -196,15 +196,15 @@ class App:
         return self.every(DAY_S, kind=kind, phase=int(hour) * 3600 + int(minute) * 60, **options)
 
     def on_failure(self, hook: Hook) -> Hook:
-        """Have `hook(job, error)` called in the worker after each failed attempt, for a service that collects errors.
+        """Call `hook(job, error)` in the worker after each failed attempt, for a service that collects errors.
 
             @app.on_failure
             def report(job, error):
                 sentry_sdk.capture_exception(error)
 
-        It is called on the handler's slot once the handler has ended, in the order of registration. An attempt that ran
-        past its timeout has failed by `JobTimeout`; one that is given back, or lapses, has not failed. What a hook
-        raises is logged and changes nothing. A worker that dies calls no hook.
+        The hook runs in the handler's slot once the handler has ended; several hooks run in the order of registration.
+        An attempt that ran past its timeout has failed by `JobTimeout`. An attempt that is returned, or whose lease
+        expires, has not failed. An error of a hook is logged and changes nothing. A worker that dies calls no hook.
         """
         self.registry.on_failure.append(hook)
         return hook
@@ -212,23 +212,23 @@ class App:
     def submit(self, function: HandlerFunction, *, kind: str, **options: Unpack[HandlerOptions]) -> int:
         """Give the running fleet a handler for `kind`, and return its version, higher than any before.
 
-        The function travels by value (cloudpickle), with what it refers to in its own module; what it imports must be
-        installed on the workers. They load it within seconds. A kind that the application itself handles keeps its
-        handler. The fleet must have the same signing key as this application.
+        The function is pickled by value (cloudpickle), with everything that it refers to in its own module. The modules
+        that it imports must be installed on the workers, which load the function within seconds. A kind that the
+        fleet's application handles keeps its handler. The fleet must have the same signing key as this application.
 
         Raises:
           SubmissionsOff: no signing key is set, or `submissions` is false.
           BadArgument, NotTransactional: as for `handler`.
           HandlerTooLarge: it is longer than 90,000 bytes.
-          HandlerNotPacked: it holds something that cannot travel.
+          HandlerNotPacked: it refers to something that cannot be pickled.
         """
         return submit_signed(self.config, self.shards, kind, function_of(function), options)
 
     def explain(self, item_id: str | bytes) -> Explanation:
-        """Say why an item is not running, or what became of it, whosever it is.
+        """Say why an item of any tenant is not running, or how it ended.
 
-        Looks through the first few thousand active queues of each shard; who knows the tenant asks
-        `app.tenant(...).explain`, which costs the same however many there are.
+        Searches the first few thousand active queues of each shard. If you know the tenant, call
+        `app.tenant(...).explain`: it reads one queue.
 
         Args:
           item_id: the 16 bytes that `enqueue` returned, or the name that it was given.
@@ -312,7 +312,7 @@ class App:
     def enqueue_many(
         self, items: Iterable[tuple[TenantDatabase, NewItem]], *, zone: str = DEFAULT_ZONE
     ) -> list[Enqueued]:
-        """Enqueue items of many tenants; return what became of each, in order.
+        """Enqueue items of many tenants; return the result of each, in order.
 
             app.enqueue_many((app.tenant("shop", user), fairlead.new_item("mail", {"about": "sale"})) for user in users)
 

@@ -1,4 +1,4 @@
-"""Arguments of an application's methods, checked."""
+"""Checks of the arguments of an application's methods."""
 
 from difflib import get_close_matches
 from typing import Any
@@ -12,15 +12,15 @@ from fairlead.zones.queue.items import NewItem
 class UnknownKind(QueueError):
     """An item was enqueued of a kind without a handler, in an application with `known_kinds_only=True`.
 
-    Do: correct the kind; `nearest` is the one that was probably meant. Or register a handler of the kind, and import
-    the module that does.
+    Do: correct the kind; `nearest` is the known kind that is spelled most alike. Or register a handler of the kind, and
+    import the module that does.
     """
 
     message = "the application has no handler of this kind"
 
 
 def nearest_kind(registry: Registry, kind: str) -> str | None:
-    """Return the kind with a handler that is spelt most alike, if one is."""
+    """Return the kind with a handler that is spelled most alike, if there is one."""
     return next(iter(get_close_matches(kind, registry.handlers, 1)), None)
 
 

@@ -12,8 +12,8 @@ from fairlead.zones.shard import Shard
 from fairlead.zones.top_level.part_writes import PartWrites
 from fairlead.zones.transaction_runner import Attempt
 
-BATCH_ITEMS = 500  # Of one transaction; beyond some hundreds a durable commit no longer shows.
-BATCH_BYTES = 1_000_000  # Of payloads in one transaction: FoundationDB advises to stay below, and refuses ten times it.
+BATCH_ITEMS = 500  # Of one transaction; with more, the cost of the commit per item hardly shrinks.
+BATCH_BYTES = 1_000_000  # Of payloads in one transaction: FoundationDB recommends less, and refuses ten times as much.
 
 
 class _Entry(NamedTuple):
@@ -23,7 +23,7 @@ class _Entry(NamedTuple):
 
 
 class _Batch:
-    """What waits for the next transaction on one shard."""
+    """The items of the next transaction on one shard."""
 
     def __init__(self, shard: Shard) -> None:
         self.shard = shard
@@ -39,11 +39,11 @@ class _Batch:
 
 
 def enqueue_many(items: Iterable[tuple[Shard, Tenant, NewItem]], *, zone: str = DEFAULT_ZONE) -> list[Enqueued]:
-    """Enqueue items of many tenants, each on the shard given with it; return what became of each, in order.
+    """Enqueue items of many tenants, each on the shard given with it; return the result of each, in order.
 
     A batch (up to 500 items or 1 MB of payloads of one shard) is one transaction: all of it or nothing. If a later
-    batch fails, earlier ones stay; with ids of your own, calling again is harmless. An id that comes twice is answered
-    as if the second had come later.
+    batch fails, earlier ones stay; with ids of your own, calling again is harmless. If an id occurs twice, the second
+    result is that of a later enqueue.
 
     Raises:
       UnknownKind: the application takes known kinds only, and an item's is none of them: earlier batches stay.

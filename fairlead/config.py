@@ -1,4 +1,4 @@
-"""The configuration: one frozen object that remembers where each of its values came from.
+"""The configuration: one frozen object that records the source of each value.
 
 A value comes from the highest layer that has it: arguments, then the environment, then `fairlead.toml`, then the
 default. In the file a setting stands in its table; in the environment two underscores stand between table and key:
@@ -6,8 +6,8 @@ default. In the file a setting stands in its table; in the environment two under
     [consumer]
     lease_ms = 20_000             # FAIRLEAD_CONSUMER__LEASE_MS=20000
 
-The shards come from one layer as a whole and are never mixed from two: which tenant lives where depends on all of
-them. `shards = "embedded:./data"` is short for one shard called `main`.
+All shards come from one layer: the home of a tenant depends on the whole set. `shards = "embedded:./data"` is short for
+one shard called `main`.
 """
 
 import os
@@ -43,7 +43,7 @@ HIDDEN = "(hidden)"
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """What an application runs with.
+    """The settings of an application.
 
     Raises:
       BadConfig: a value is out of its range, or two contradict each other.
@@ -70,7 +70,7 @@ class Config:
     """The port on which `fairlead run` answers Prometheus. 0: none."""
 
     metrics_host: str = "127.0.0.1"
-    """The address of that port. Whoever reaches it can read the names of kinds and shards, and how much there is."""
+    """The address of that port. Its readers see the names of kinds and shards, and counts."""
 
     consumer: ConsumerSettings = field(default_factory=ConsumerSettings)
     """How a consumer works; see `ConsumerSettings`."""

@@ -1,4 +1,4 @@
-"""The layers that settings come from: arguments, the environment, the file. Each is a flat table of what it says.
+"""The layers of settings: arguments, the environment, the file. Each is a flat table.
 
 Nothing is judged here but the form: which keys exist and what they may hold is `config`'s to say.
 """
@@ -13,7 +13,7 @@ from fairlead.zones.errors import QueueError
 FILE_NAME = "fairlead.toml"
 PREFIX = "FAIRLEAD_"
 FILE_VARIABLE = "FAIRLEAD_CONFIG"  # names the file, so it is no setting itself
-TOKEN_VARIABLE = "FAIRLEAD_DASHBOARD_TOKEN"  # a secret of one command, which no other must carry along
+TOKEN_VARIABLE = "FAIRLEAD_DASHBOARD_TOKEN"  # a secret of one command; other commands must not keep it
 APP_VARIABLE = "FAIRLEAD_APP"  # names the application that the command line works on
 ONLY_SHARD = "main"
 
@@ -21,7 +21,7 @@ ONLY_SHARD = "main"
 class BadConfig(QueueError):
     """The configuration cannot be used: an unknown key, a value out of range, or values that contradict each other.
 
-    Do: correct the `key` where `source` says; `nearest` is the key that was probably meant, `allowed` what it may
+    Do: correct the `key` in its `source`; `nearest` is the known key that is spelled most alike, `allowed` what it may
     hold. `fairlead config` prints what is in force and where each value came from.
     """
 
@@ -29,7 +29,7 @@ class BadConfig(QueueError):
 
 
 class ConfigLayer(NamedTuple):
-    """What one source says: dotted keys (`consumer.lease_ms`) with their values and where each stands.
+    """The settings of one source: dotted keys (`consumer.lease_ms`) with their values and places.
 
     `textual`: a value may be text that stands for its type, `"20000"` for 20000.
     """
@@ -40,7 +40,7 @@ class ConfigLayer(NamedTuple):
 
 
 def argument_layer(arguments: Mapping[str, Any], *, base: Path) -> ConfigLayer:
-    """Return what the caller passed: nested tables as in the file, or dotted keys. None is as good as not passed.
+    """Return the layer of the caller's arguments: nested tables as in the file, or dotted keys. None means not passed.
 
     Args:
       base: the directory that relative paths of stores begin in; also in `environment_layer`.
@@ -50,7 +50,7 @@ def argument_layer(arguments: Mapping[str, Any], *, base: Path) -> ConfigLayer:
 
 
 def environment_layer(environ: Mapping[str, str], *, base: Path) -> ConfigLayer:
-    """Return what the variables `FAIRLEAD_...` say; two underscores stand between a table and its key."""
+    """Return the layer of the variables `FAIRLEAD_...`; two underscores stand between a table and its key."""
     rows = (
         (variable.removeprefix(PREFIX).lower().replace("__", ".", 1), value, variable)
         for variable, value in sorted(environ.items())
@@ -67,7 +67,7 @@ def file_in_force(path: Path | None, environ: Mapping[str, str]) -> Path | None:
 
 
 def file_layer(path: Path | None) -> ConfigLayer:
-    """Return what the file at `path` says; None says nothing.
+    """Return the layer of the file at `path`; None: an empty layer.
 
     Raises:
       BadConfig: the file is missing, cannot be read, or is not TOML.

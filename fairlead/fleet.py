@@ -1,4 +1,4 @@
-"""An application's consumer, started and drained: what `fairlead run` runs.
+"""Start and drain an application's consumer, as `fairlead run` does.
 
 The runtime `threads` keeps everything in this process. The runtime `ray` starts Ray here, or joins the cluster at
 `address`, and gives every actor a process of its own. This process loads the application by its name, and gets the
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from fairlead.actors.runtime.ray_host import RayConsumer
 
 RUNTIMES = ("ray", "threads")
-HERE = "local"  # Ray's word for a cluster of its own in this process.
+HERE = "local"  # Ray's name for the address of a cluster that this process starts.
 
 
 class MemoryNeedsThreads(QueueError):
-    """A `memory:` shard lives in one process, and Ray's actors are many.
+    """A `memory:` shard belongs to one process, and Ray runs every actor in a process of its own.
 
     Do: run it with `--runtime threads`, or name a store on disk, `embedded:PATH`.
     """
@@ -46,10 +46,10 @@ class MemoryNeedsThreads(QueueError):
 
 
 class FleetLost(QueueError):
-    """Ray takes this node for dead, and with it the fleet: Ray's daemon here ended, or was out of reach for too long.
+    """Ray has declared this node dead, and the fleet with it: its daemon ended, or was unreachable for too long.
 
-    Do: start the fleet again, and before it Ray on this node if that was started apart. What the fleet held runs again
-    when its leases have lapsed.
+    Do: restart the fleet; if Ray was started separately on this node, restart Ray first. The items that the fleet held
+    run again after their lease expiry.
     """
 
     message = "the fleet is gone: this node of the Ray cluster is dead"
@@ -69,24 +69,24 @@ class Fleet(Protocol):
     """A running consumer."""
 
     def counts(self) -> dict[str, int]:
-        """Return what it has done since it started, summed over its actors."""
+        """Return the counts of outcomes since the start, summed over the actors."""
         ...
 
     def readings(self) -> Mapping[str, Reading]:
-        """Return what its actors count for telemetry, by their names."""
+        """Return the telemetry counters of the actors, by their names."""
         ...
 
     def check(self) -> None:
-        """Look whether it still runs.
+        """Raise an error if the fleet no longer runs.
 
         Raises:
-          FleetLost: it is gone without having been stopped.
-          ActorFailed: one of its loops in this process died, or stood still.
+          FleetLost: the fleet ended without `stop`.
+          ActorFailed: a loop in this process died, or made no progress.
         """
         ...
 
     def begin_drain(self) -> None:
-        """Start nothing new from now on, and give back what waits; `stop` does the rest."""
+        """Start nothing new from now on, and return prefetched items; `stop` does the rest."""
         ...
 
     def stop(self, *, drain: Duration | None = None) -> dict[str, int]:
@@ -99,14 +99,14 @@ class Fleet(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AppOpening:
-    """How an actor's process comes to its application: it imports it, and is told the configuration."""
+    """Opens the application in an actor's process: imports it by its name, and configures it."""
 
     reference: str
     directory: str
     config: Config
     variables: Mapping[str, str] = field(default_factory=otel_environment.otel_variables, repr=False)
-    """OpenTelemetry's, of the process that starts the fleet: a cluster's nodes have an environment of their own.
-    Not to be shown: a collector's key may be among them."""
+    """OpenTelemetry's variables of the process that starts the fleet: a cluster's nodes have other environments. Never
+    shown: they may hold a collector's key."""
 
     def __call__(self) -> Resources:
         """Load the application in this process and open what it works with."""
@@ -147,7 +147,7 @@ class RayFleet:
         self._consumer.begin_drain()
 
     def stop(self, *, drain: Duration | None = None) -> dict[str, int]:
-        """See `Fleet`. Leaves the cluster; one that was started here ends."""
+        """See `Fleet`. Disconnects from the cluster; a cluster that this process started ends."""
         try:
             return self._consumer.stop(drain=drain)
         finally:
@@ -160,7 +160,7 @@ def start(app: App, reference: str, *, runtime: str, address: str | None = None,
     Args:
       runtime: "ray" or "threads".
       address: of a Ray cluster to join; None: start Ray here.
-      show_output: with Ray: whether what handlers print in their actors appears here too.
+      show_output: with Ray: whether the output of handlers in their actors appears here too.
 
     Raises:
       MemoryNeedsThreads: a shard is `memory:` and the runtime is Ray.
@@ -176,7 +176,7 @@ def start(app: App, reference: str, *, runtime: str, address: str | None = None,
     identity = Identity(app.random.randbytes(8), socket.gethostname(), os.getpid(), app.clock.now_us())
     if runtime == "threads":
         return Consumer(open_for_actors(app, ProcessExports()), identity)
-    open_for_actors(app)  # So that what cannot be opened is said here, and not by every actor.
+    open_for_actors(app)  # So that an error appears here once, and not in every actor.
     if any(url.startswith("memory:") for url in app.config.shards.values()):
         raise MemoryNeedsThreads(shards=dict(app.config.shards))
     # Imported when chosen: Ray takes a second to import, and most commands do without.
@@ -196,7 +196,7 @@ def start(app: App, reference: str, *, runtime: str, address: str | None = None,
 
 
 def _refuse_ray_functions(app: App) -> None:
-    """Raise NeedsRay now if threads would raise it for every item of a kind. One submitted later fails by itself."""
+    """Raise NeedsRay now if threads would raise it for every item of a kind."""
     for handler in app.registry:
         if handler.form is Form.REMOTE:
             raise NeedsRay(kind=handler.kind, handler=describe(handler.function))

@@ -1,4 +1,4 @@
-"""A handle: an item that was enqueued, wherever it is by now. Ask after it, wait for it, take it back."""
+"""The handle of an enqueued item: wait for its result, explain its state, cancel it."""
 
 import asyncio
 import math
@@ -16,23 +16,23 @@ from fairlead.zones.queue.items import EnqueueStatus
 from fairlead.zones.queue.results import Failed, NotKept, Pending, Returned, ending
 from fairlead.zones.shard import Shard
 
-POLL_US_MIN, POLL_US_MAX = 1_000, 20_000  # How soon a change is seen, at first, and of an item that takes its time.
-UNWATCHED_POLL_US = 500_000  # How often the store is asked where it gives no watch, such as the 10,001st of a client.
+POLL_US_MIN, POLL_US_MAX = 1_000, 20_000  # Poll intervals: at first, and of an item that takes long.
+UNWATCHED_POLL_US = 500_000  # Between two reads where the store grants no watch: a client may have 10,000.
 
-CLOCK_JUMP_US = 1_000_000  # A sleep that seems to end later than this was not that long: the clock was set ahead.
+CLOCK_JUMP_US = 1_000_000  # If a sleep seems to take this much longer than asked, the clock was set ahead.
 
 
 class ResultPending(QueueError, TimeoutError):
-    """An item had not ended when the time to wait for it was over. It runs on.
+    """The item did not end within the timeout. It goes on.
 
-    Do: ask again later with the same handle, or `explain` what it waits for.
+    Do: call `result` again later on the same handle, or `explain` to see what the item waits for.
     """
 
     message = "the item has not ended yet"
 
 
 class ItemFailed(QueueError):
-    """An item failed for good, and will return nothing.
+    """The item failed for good and has no result.
 
     Do: see `error`; if `dead_letter` is true, mend the cause and retry the item: `fairlead dead-letters retry`.
     """
@@ -41,7 +41,7 @@ class ItemFailed(QueueError):
 
 
 class NoResult(QueueError):
-    """An item has ended, or never was, and no result of it is kept.
+    """The item ended, or was never enqueued, and no result of it is kept.
 
     Do: let its kind keep results, `@app.handler(kind, keep_result=3600)`, and ask within that time.
     """
@@ -77,7 +77,7 @@ class ItemDatabase(Protocol):
 
 
 class Handle:
-    """An item that was enqueued. Costs nothing until it is asked.
+    """An item that was enqueued. Makes no call to the store until a method is called.
 
     Attributes:
       item_id: 16 bytes.
@@ -94,7 +94,7 @@ class Handle:
     def result(self, timeout: Duration | None = None) -> Any:
         """Wait until the item has ended, and return what its handler returned.
 
-        Its kind must keep results (`keep_result`). A wait costs the store a look at each change of the item.
+        Its kind must keep results (`keep_result`). A wait costs one read of the store per change of the item.
 
         Args:
           timeout: seconds or a `timedelta`, 0 to ten years: 0 does not wait; None: as long as it takes.
@@ -102,7 +102,7 @@ class Handle:
         Raises:
           ResultPending: it has not ended in that time.
           ItemFailed: it failed for good.
-          NoResult: it ended without, was cancelled, or its result is kept no more.
+          NoResult: it ended without a result, was cancelled, or its result has expired.
         """
         timeout_us = _checked_us(timeout)
         shard = self._database.shard
@@ -121,7 +121,7 @@ class Handle:
     async def aresult(self, timeout: Duration | None = None) -> Any:  # noqa: ASYNC109 - as `result`
         """Wait as `result` does, and let the event loop go on meanwhile. The event loop's clock measures the time.
 
-        A coroutine that is cancelled while it waits changes nothing: the item goes on, and can be asked again.
+        A coroutine that is cancelled while it waits changes nothing: the item goes on, and can be awaited again.
 
         Raises:
           BadArgument, ResultPending, ItemFailed, NoResult: see `result`.
@@ -151,19 +151,18 @@ class Handle:
         return ResultPending(item=self.item_id.hex(), waited_s=None if timeout_us is None else timeout_us / 1e6)
 
     def cancel(self) -> None:
-        """Take the item back: no worker takes it any more. If it runs, its handler is told within two seconds.
+        """Cancel the item: no worker starts it any more. A running handler learns of it within two seconds.
 
-        A coroutine and a Ray task are stopped; a plain function sees `job.cancelled`. A transactional one commits
-        nothing any more. An item that waits in a worker for its slot may still begin, and is told within two seconds
-        of that.
+        A coroutine and a Ray task are stopped; a plain function sees `job.cancelled`; a transactional handler cannot
+        commit any more. A prefetched item may still start; its handler learns of it within two seconds.
 
         Raises:
-          ItemGone: it ended, was cancelled, is a dead letter, or never was.
+          ItemGone: it ended, was cancelled, is a dead letter, or was never enqueued.
         """
         self._database.cancel(self.item_id, zone=self.zone)
 
     def explain(self) -> Explanation:
-        """Say why the item is not running, or what became of it; see `TenantDatabase.explain`."""
+        """Say why the item is not running, or how it ended; see `TenantDatabase.explain`."""
         return self._database.explain(self.item_id, zone=self.zone)
 
     def _answer(self, found: Returned | Failed | NotKept) -> Any:
@@ -190,7 +189,7 @@ class EnqueuedHandle(Handle):
 
 
 class _Wait:
-    """The time that is left of a wait, counted from look to look: the clock may be set back, or ahead, meanwhile."""
+    """The rest of a timeout, counted from poll to poll: the clock may be set back or ahead meanwhile."""
 
     def __init__(self, timeout_us: int | None, clock: Clock) -> None:
         self._clock = clock
@@ -198,12 +197,12 @@ class _Wait:
         self._polled_us = clock.now_us()
 
     def sleep(self, duration_us: int) -> bool:
-        """Sleep, but not longer than there is time; False if that was over before."""
+        """Sleep, at most for the rest of the timeout; False if it was over before."""
         if self._left_us is None:
             self._clock.sleep_us(duration_us)
             return True
         begun_us = self._clock.now_us()
-        self._left_us -= max(0, begun_us - self._polled_us)  # Since the last look the store was asked.
+        self._left_us -= max(0, begun_us - self._polled_us)  # Since the last poll: a read of the store.
         self._polled_us = begun_us
         if self._left_us <= 0:
             return False
@@ -220,7 +219,7 @@ def _checked_us(timeout: Duration | None) -> int | None:
 
 
 def _await_change(is_ready: Callable[[], bool], wait: _Wait) -> bool:
-    """Wait until a watch is ready; False if the time to wait was over before."""
+    """Wait until a watch is ready; False if the timeout was over before."""
     poll_us = POLL_US_MIN
     while not is_ready():
         if not wait.sleep(poll_us):

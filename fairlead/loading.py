@@ -16,14 +16,14 @@ from fairlead.app import App
 from fairlead.zones.engines import StoreError
 from fairlead.zones.errors import QueueError
 
-NAMES_SHOWN = 20  # In an error, of a module that has more.
+NAMES_SHOWN = 20  # In an error, at most.
 
 
 class ReferenceNotFound(QueueError):
     """Nothing was found under a `module:attribute`.
 
-    Do: run the command in the directory that holds the module, or set PYTHONPATH. `reason` and `nearest` say how far
-    the search came; where another remedy is meant, the error says so itself.
+    Do: run the command in the directory that holds the module, or set PYTHONPATH. `reason` and `nearest` describe the
+    problem; an error with another remedy names it in `remedy`.
     """
 
     message = "not found; write MODULE:ATTRIBUTE, such as shop:app"
@@ -32,7 +32,7 @@ class ReferenceNotFound(QueueError):
 class NotImportable(QueueError):
     """The module of an application or a function raises an error when it is imported.
 
-    Do: correct the module; `traceback` is where it broke, without the frames of Python and of Fairlead.
+    Do: correct the module; `traceback` shows where it failed, without the frames of Python and of Fairlead.
     """
 
     message = "the module cannot be imported"
@@ -83,7 +83,7 @@ def load_attribute(reference: str) -> Any:
         found: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is None or not (module_name == error.name or module_name.startswith(error.name + ".")):
-            raise _not_importable(module_name, error) from error  # It is there, and something that it imports is not.
+            raise _not_importable(module_name, error) from error  # The module exists, but not one that it imports.
         raise ReferenceNotFound(reference=reference, reason=f"no module {error.name}", searched=here) from None
     except (QueueError, StoreError):
         raise
@@ -104,7 +104,7 @@ def load_attribute(reference: str) -> Any:
 
 
 def _not_importable(module_name: str, error: Exception) -> NotImportable:
-    """Return an error with the frames of the user's files, and with the last one whoever's it is."""
+    """Return an error with the frames of the user's files, and always with the last frame."""
     frames = traceback.extract_tb(error.__traceback__)
     last = [] if isinstance(error, SyntaxError) else frames[-1:]
     shown = [frame for frame in frames if _is_users(frame.filename)] or [
@@ -131,8 +131,8 @@ def _is_users(file_name: str) -> bool:
 
 
 def _path_given(reference: str, path: str, attribute: str) -> ReferenceNotFound:
-    """Return the error of who named a file: a module is named as `import` would name it, from its directory."""
-    file = Path(os.path.normpath(Path.cwd() / path))  # without "..", and links as they were named
+    """Return the error for the path of a file: a module is named as in `import`, from its directory."""
+    file = Path(os.path.normpath(Path.cwd() / path))  # without "..", and with links unresolved
     module_name = file.name.removesuffix(".py")
     nearest = f"{module_name}:{attribute or 'ATTRIBUTE'}" if module_name.isidentifier() and path[-1] != "/" else None
     return ReferenceNotFound(
@@ -146,7 +146,7 @@ def _path_given(reference: str, path: str, attribute: str) -> ReferenceNotFound:
 
 
 def _names_in(found: Any) -> list[str] | None:
-    """Return the first names that an object has for others, without the modules that it imports; None: it has none."""
+    """Return the first public names of an object, without the modules that it imports; None: it has none."""
     held = getattr(found, "__dict__", {}).items()
     names = [name for name, value in held if not (name.startswith("_") or isinstance(value, ModuleType))]
     return names[:NAMES_SHOWN] or None

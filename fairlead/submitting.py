@@ -1,4 +1,4 @@
-"""Giving a running fleet a handler: packed, signed, stored."""
+"""Submit a handler to a running fleet: packed, signed, stored."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,7 +14,7 @@ class SubmissionsOff(QueueError):
     """Handlers cannot be submitted: no signing key is set, or the configuration says `submissions = false`.
 
     Do: make a key, `export FAIRLEAD_SIGNING_KEY=$(openssl rand -hex 32)`, and start the fleet and submit with that
-    variable in the environment. Or put the handler into the application's code, and start the fleet anew.
+    variable in the environment. Or put the handler into the application's code, and restart the fleet.
     """
 
     message = "submitted handlers are off"
@@ -29,7 +29,7 @@ def submit_signed(
     if not config.submissions:
         raise SubmissionsOff(
             reason="the configuration says submissions = false",
-            remedy="put the handler into the application's code and start the fleet anew, or drop that setting",
+            remedy="put the handler into the application's code and restart the fleet, or drop that setting",
         )
     code = pack_handler(kind, function, **options)
     return submit(shards, kind, code, key=config.signing_key.encode())

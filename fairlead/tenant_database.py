@@ -1,4 +1,4 @@
-"""A tenant as a user meets it: one logical database with its queue, wherever its shard is."""
+"""One tenant's logical database with its queue, whichever shard holds it."""
 
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -37,9 +37,9 @@ class NotADeadLetter(QueueError):
 
 
 class TenantDatabase:
-    """One tenant's keys and queue zones. Made by `App.tenant`; costs nothing until it is used.
+    """One tenant's keys and queue zones. Made by `App.tenant`; makes no call to the store until a method is called.
 
-    `shards` answers those that the application has now: a module may keep one from before it was configured.
+    `shards` returns the shards that the application has now: a module may make this object before `App.configure`.
     """
 
     __slots__ = ("_shard_name", "_shards", "tenant")
@@ -61,11 +61,11 @@ class TenantDatabase:
     def transact(self, body: Callable[[ApplicationTransaction], T]) -> T:
         """Run `body(tr)` in one transaction on the tenant's keys and queue, and return its result once it is durable.
 
-        `body` may run several times (after a conflict), so it does nothing that cannot be done twice: it reads and
-        writes through `tr`, and leaves mails and prints to handlers. What it does through `tr` is applied once.
+        `body` may run several times (after a conflict), so it must only read and write through `tr`; leave mails and
+        prints to handlers. Its writes through `tr` are applied once.
 
         Raises:
-          StoreError (on FoundationDB: FDBError): what the store does not recover from by another try.
+          StoreError (on FoundationDB: FDBError): an error that a retry does not cure.
           What `body` raises: nothing was changed.
         """
         shard = self.shard
@@ -149,7 +149,7 @@ class TenantDatabase:
     def peek(self, items_max: int = 20, *, vested_only: bool = False, zone: str = DEFAULT_ZONE) -> list[ItemView]:
         """Return the first items of the queue in (priority, vesting time) order, payloads included.
 
-        Delayed and leased ones come too, at their times, unless `vested_only`. Changes nothing, conflicts with nothing.
+        Includes delayed and leased items, unless `vested_only`. Changes nothing, conflicts with nothing.
         """
         shard = self.shard
 
@@ -170,15 +170,15 @@ class TenantDatabase:
         return self.shard.transact(lambda attempt: queue.count(attempt.tr))
 
     def cancel(self, item_id: str | bytes, *, zone: str = DEFAULT_ZONE, by: Operator | None = None) -> None:
-        """Delete an item from the queue, whoever holds it; the handler of one that runs is told; see `Handle.cancel`.
+        """Delete an item from the queue, leased or not. A running handler learns of it; see `Handle.cancel`.
 
         Args:
           item_id: the 16 bytes that `enqueue` returned, or the name that it was given.
-          by: whose deed it is, which is written down; None: the application's own.
+          by: the operator, for the audit log; None: the application itself, which writes no entry.
 
         Raises:
           BadArgument: `item_id` is neither text nor bytes.
-          ItemGone: it completed, was cancelled, is a dead letter, or never was.
+          ItemGone: it completed, was cancelled, is a dead letter, or was never enqueued.
         """
         wanted = checked_id(item_id)
         key = self.shard.layout.location(self.tenant, check_name("zone", zone)).keys.item(wanted)
@@ -194,7 +194,7 @@ class TenantDatabase:
         self.shard.transact(body, applied=lambda tr: _enqueued_us(tr.get(key).value) != cancelled_us)
 
     def explain(self, item_id: str | bytes, *, zone: str = DEFAULT_ZONE) -> Explanation:
-        """Say why an item is not running, or what became of it: one cause. Changes nothing, conflicts with nothing.
+        """Say why an item is not running, or how it ended: one cause. Changes nothing, conflicts with nothing.
 
         Args:
           item_id: the 16 bytes that `enqueue` returned, or the name that it was given.
@@ -254,7 +254,7 @@ class TenantDatabase:
         self._change_dead_letter(item_id, zone, discard_dead_letter)
 
     def _write_audit_entry(self, attempt: Attempt, by: Operator | None, what: str, item_id: bytes, zone: str) -> None:
-        """Write down what somebody did to an item."""
+        """Write an entry of the audit log about an item, if an operator asked for the change."""
         if by is not None:
             to = {"tenant": list(self.tenant), "zone": zone, "item": item_id.hex()}
             audit_log.write(attempt.tr, by.audit_entry(attempt.new_id(), what, to, done_us=attempt.now_us))

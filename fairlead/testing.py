@@ -4,8 +4,8 @@
     place_order(app, "alice", 7)
     assert drain(app).completed == {"receipt": 1}
 
-No actor, thread or Ray is started. Items go the way they go in production (pointers are visited, items leased, run and
-settled by the same code), in an order that repeats: round by round, one item of each active zone.
+No actor, thread or Ray is started. The code of production processes the pointers, leases the items, runs and ends them,
+in an order that repeats: round by round, one item of each active zone.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ from fairlead.zones.top_level.pointers import PointerRef, earliest_vesting_us, s
 from fairlead.zones.top_level.process_pointers import DequeueParams, PointerOutcome, PointerResult, process_pointers
 from fairlead.zones.transaction_runner import Attempt
 
-POINTERS_MAX = 1_000  # Of one part, in one round.
+POINTERS_MAX = 1_000  # Per part and round.
 
 
 class NotDrained(QueueError):
@@ -53,7 +53,7 @@ class NotDrained(QueueError):
 
 
 class ManualClock:
-    """A clock that stands still until it is told to go on, or slept on. For `App(..., clock=ManualClock())`."""
+    """A clock that stands still until `advance` or a sleep. For `App(..., clock=ManualClock())`."""
 
     def __init__(self, now_us: int = 1_700_000_000_000_000) -> None:
         self._now_us = now_us
@@ -63,17 +63,17 @@ class ManualClock:
         return self._now_us
 
     def sleep_us(self, duration_us: int) -> None:
-        """Let time pass."""
+        """Set the clock ahead, at once."""
         self._now_us += duration_us
 
     def advance(self, duration: Duration) -> None:
-        """Let time pass, seconds or a `timedelta`; a negative duration steps the clock back."""
+        """Set the clock ahead by seconds or a `timedelta`; by a negative duration, back."""
         self._now_us += duration_us("duration", duration, low_s=-DELAY_S_MAX)
 
 
 @dataclass(slots=True)
 class DrainResult:
-    """What a drain did: items by kind. `errors` are in order, each item's every attempt."""
+    """What a drain did: how many items of each kind. `errors`: those of all attempts, in order."""
 
     completed: Counter[str] = field(default_factory=Counter)
     retried: Counter[str] = field(default_factory=Counter)
@@ -83,7 +83,7 @@ class DrainResult:
     errors: list[Exception] = field(default_factory=list)
 
     def of(self, outcome: str) -> Counter[str]:
-        """Return the items of which this became."""
+        """Return how many items of each kind had this outcome."""
         counters = {
             "completed": self.completed,
             "retried": self.retried,
@@ -102,16 +102,16 @@ class DrainResult:
 
 
 def drain(app: App, *, within: Duration = 0, raise_errors: bool = True, items_max: int = 10_000) -> DrainResult:
-    """Run everything that is due on all shards, what it enqueues included, until nothing is; return what was done.
+    """Run all due items of all shards, and the items that these enqueue, until none is due; return what was done.
 
-    Periodic items whose tick has come are enqueued first. Items of kinds without a handler, delayed ones, and those
-    that others have leased, stay. Timeouts are not enforced; Ray remote functions run as the functions they were made
-    of. Limits of kinds are not: one item runs at a time. Time may pass by as much as `wake_slack_ms`.
+    Due periodic items are enqueued first. Items of kinds without a handler, delayed items, and items that others have
+    leased, stay. One item runs at a time: limits are not enforced, and neither are timeouts. A Ray remote function runs
+    as the plain function it was made of. The clock may advance by up to `wake_slack_ms`.
 
     Args:
       within: let so much time pass on the application's `ManualClock`, seconds or a `timedelta`, and run what becomes
-        due in it: delayed items, retries, ticks. Time goes from one due moment to the next, so it costs nothing.
-      raise_errors: raise what a handler raised, after its item has been settled (requeued, buried, or dropped).
+        due meanwhile: delayed items, retries, ticks. The clock goes from one due moment to the next, without waiting.
+      raise_errors: raise an error of a handler after its item has been requeued, dead-lettered, or dropped.
       items_max: after so many runs `NotDrained` is raised.
 
     Raises:

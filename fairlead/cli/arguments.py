@@ -1,4 +1,4 @@
-"""What is typed, checked: durations, payloads, ids of items."""
+"""Types of arguments: durations, times, payloads, ids of items, tenants."""
 
 import json
 import math
@@ -42,7 +42,7 @@ class Duration(click.ParamType[timedelta]):
 
 
 class Before(click.ParamType[int]):
-    """A moment that has passed: a duration ago such as 2h, or ISO 8601 with its offset; becomes microseconds."""
+    """A past moment: a duration ago such as 2h, or ISO 8601 with its offset; becomes microseconds."""
 
     name = "time"
 
@@ -62,7 +62,7 @@ class Before(click.ParamType[int]):
 
 
 def moment_us(before: int, now_us: int) -> int:
-    """Return the moment that `Before` was told, microseconds since the epoch."""
+    """Return the moment that `Before` stands for, microseconds since the epoch."""
     return now_us + before if before <= 0 else before
 
 

@@ -1,4 +1,4 @@
-"""run, submit: a fleet, and handlers for one that runs already."""
+"""run, submit: run a fleet, and submit handlers to a running one."""
 
 import logging
 import signal
@@ -35,7 +35,7 @@ from fairlead.loading import load_attribute
 from fairlead.telemetry.fleet_metrics import FleetMetrics, export_fleet_metrics
 from fairlead.telemetry.logs import log_to_stderr
 
-LINE_S = 0.5  # How often the live line is drawn, and a signal, or the loss of the fleet, looked for.
+LINE_S = 0.5  # Between two updates of the live line, and two checks for a signal or the loss of the fleet.
 ALWAYS_SHOWN = ("completed", "retried", "dead_lettered", "dropped", "lost", "held")  # Always shown, zeros too.
 
 
@@ -55,7 +55,7 @@ ALWAYS_SHOWN = ("completed", "retried", "dead_lettered", "dropped", "lost", "hel
 def run(
     reference: str | None, runtime: str, address: str | None, settings: tuple[str, ...], config_path: Path | None
 ) -> None:
-    """Run the work of APP, written MODULE:ATTRIBUTE, until SIGTERM or Ctrl-C; then let what runs finish.
+    """Run the items of APP, written MODULE:ATTRIBUTE, until SIGTERM or Ctrl-C; then drain.
 
     Without APP it is the one that FAIRLEAD_APP names.
 
@@ -82,8 +82,8 @@ def run(
             counts = _run_until(
                 stopped, app, fleet_metrics, fleet.start(app, reference, runtime=runtime, address=address), reference
             )
-    except KeyboardInterrupt:  # The second signal, at whatever instant: the first one only begins the drain.
-        click.echo("ended at once: what was held runs again when its leases lapse", err=True)
+    except KeyboardInterrupt:  # The second signal. The first one only begins the drain.
+        click.echo("ended at once: the items that were held run again after their lease expiry", err=True)
         raise click.exceptions.Exit(INTERRUPTED) from None
     show(counts, lambda: [_line(counts)])
 
@@ -101,18 +101,18 @@ def run(
 @accepts_store_options
 @json_option
 def submit(store_options: StoreOptions, function: str, kind: str, **options: Any) -> None:
-    """Give a running fleet a handler: the function travels by value, and workers load it within seconds."""
+    """Submit a handler to a running fleet. The function is pickled by value; workers load it within seconds."""
     version = store_options.app().submit(load_attribute(function), kind=kind, **options)
     show({"kind": kind, "version": version}, lambda: [f"submitted version {version} of {kind}"])
 
 
-WaitForStop = Callable[[], bool]  # waits for `LINE_S` at most, and says whether to stop
+WaitForStop = Callable[[], bool]  # waits for at most `LINE_S`, and returns whether to stop
 
 
 @contextmanager
 def stop_signal() -> Iterator[WaitForStop]:
-    """Yield what waits for the first SIGTERM or Ctrl-C; the second one acts as it did before."""
-    # Not an event: a signal comes between any two steps of the main thread, also while that holds the event's lock.
+    """Yield a function that waits for the first SIGTERM or Ctrl-C. The second one has its usual effect."""
+    # Not an event: the signal handler may interrupt the main thread while it holds the event's lock.
     signals: SimpleQueue[int] = SimpleQueue()
     before: dict[int, Any] = {}
 
@@ -122,7 +122,7 @@ def stop_signal() -> Iterator[WaitForStop]:
 
     def stopped() -> bool:
         try:
-            # Never for ever: one that comes just before the wait begins does not end it, and is handled after it.
+            # With a timeout: a signal that arrives just before the wait does not end it, and is handled afterwards.
             signals.get(timeout=LINE_S)
         except Empty:
             return False
@@ -140,7 +140,7 @@ def stop_signal() -> Iterator[WaitForStop]:
 def _run_until(
     stopped: WaitForStop, app: App, fleet_metrics: FleetMetrics, running: Fleet, reference: str
 ) -> dict[str, int]:
-    """Watch a fleet until it is to stop, drain it, and return what it has counted."""
+    """Watch a fleet until it has to stop, drain it, and return its counts."""
     fleet_metrics.fleet = running
     click.echo(f"running {_kinds_in_words(app, reference)}", err=True)
     if app.config.metrics_port:
@@ -157,7 +157,7 @@ def _run_until(
 
 
 def _shown_to() -> TextIO:
-    """Return where handlers print: standard output, unless that is to hold one JSON object.
+    """Return the stream for the output of handlers: standard output, unless it has to hold one JSON object.
 
     A line at a time: into a pipe, as to `tee` or a journal, Python keeps eight kilobytes back, and Ray flushes nothing.
     """
@@ -169,7 +169,7 @@ def _shown_to() -> TextIO:
 
 
 class _AboveLine(logging.StreamHandler[Any]):
-    """Writes log records above the live line: the console erases the line, and draws it again below them."""
+    """Writes log records above the live line. The console redraws the line below them."""
 
     def __init__(self, console: Console) -> None:
         super().__init__()
@@ -185,7 +185,7 @@ class _AboveLine(logging.StreamHandler[Any]):
 
 @contextmanager
 def _logs_above(console: Console) -> Iterator[None]:
-    """Have what is logged to standard error printed by the console meanwhile."""
+    """Print through the console what is logged to standard error meanwhile."""
     root = logging.getLogger()
     replaced = [each for each in root.handlers if isinstance(each, logging.StreamHandler) and each.stream is sys.stderr]
     above: list[logging.Handler] = []
@@ -205,7 +205,7 @@ def _logs_above(console: Console) -> Iterator[None]:
 
 
 def _watch(running: Fleet, fleet_metrics: FleetMetrics, stopped: WaitForStop) -> None:
-    """Show a live line on standard error, if a person looks, until it is to stop; raise if the fleet is gone."""
+    """Show a live line on standard error, if it is a terminal, until the fleet has to stop; raise if it is lost."""
     if not sys.stderr.isatty():
         while not stopped():
             running.check()

@@ -1,4 +1,4 @@
-"""enqueue, peek, cancel: single items, by hand."""
+"""enqueue, peek, cancel, result: commands for single items."""
 
 from datetime import timedelta
 from functools import partial
@@ -19,7 +19,7 @@ from fairlead.zones.queue.items import DEFAULT_PRIORITY, EnqueueStatus
 @click.command(epilog=example("fairlead enqueue receipt '{\"order\": 7}' --tenant shop/alice --store embedded:./data"))
 @click.argument("kind")
 @click.argument("payload", type=Payload(), default="null")
-@click.option("--tenant", nargs=2, metavar="APP/USER", help="Whose item it is; also as two words, APP USER.")
+@click.option("--tenant", nargs=2, metavar="APP/USER", help="The tenant of the item; also as two words, APP USER.")
 @click.option("--local", is_flag=True, help="It belongs to no tenant.")
 @click.option("--shard", metavar="NAME", help="With --local: the shard, if not the kind's own.")
 @click.option("--zone", default="queue", show_default=True, metavar="NAME", help="The tenant's queue zone.")
@@ -27,7 +27,7 @@ from fairlead.zones.queue.items import DEFAULT_PRIORITY, EnqueueStatus
 @click.option("--delay", type=Duration(), default="0", help="How long until it may run: 90s, 5min, 2h; up to 10 years.")
 @click.option("--priority", type=int, default=DEFAULT_PRIORITY, show_default=True, help="0 to 255, lower first.")
 @click.option("--unique-for", type=Duration(), default="0", help="How long --id stays taken after completion.")
-@click.option("--create", is_flag=True, help="Make the store if it is not there.")
+@click.option("--create", is_flag=True, help="Make the store if it does not exist.")
 @accepts_store_options
 @json_option
 def enqueue(
@@ -80,7 +80,7 @@ def peek(database: TenantDatabase, limit: int, vested: bool, zone: str) -> None:
 @tenant_options
 @json_option
 def cancel(database: TenantDatabase, item: str, zone: str) -> None:
-    """Delete ITEM, an id or the name it was given, from its queue. If it runs, its handler is told to stop."""
+    """Delete ITEM, an id or the name it was given, from its queue. If it runs, its handler is cancelled."""
     with_id(item, lambda item_id: database.cancel(item_id, zone=zone, by=operator_here("command line")))
     show({"cancelled": item}, lambda: [f"cancelled {item}"])
 

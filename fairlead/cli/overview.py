@@ -1,4 +1,4 @@
-"""status, config: what is stored and who serves it; what is in force and where it came from."""
+"""status, config: the stores and their consumers; the settings in force and their sources."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -51,7 +51,7 @@ def config(store_options: StoreOptions, settings: tuple[str, ...]) -> None:
 
 
 def _read_status(shards: Shards, name: str, url: str, errors: dict[str, Exception]) -> ShardStatus:
-    """Return the status of a shard; one that cannot be read is noted in `errors`: the others may be fine."""
+    """Return the status of a shard. The error of a shard that cannot be read goes into `errors`."""
     try:
         return status_query.read_status(shards[name], url)
     except (StoreError, StoreMissing, ShardRefused) as error:
@@ -161,7 +161,7 @@ def _lines(found: Sequence[ShardStatus], errors: Mapping[str, Exception]) -> Ite
 
 
 def _damage(each: ShardStatus) -> Iterator[str]:
-    """Say what cannot be read, and what was set aside."""
+    """Yield lines about damaged and quarantined records."""
     if each.unreadable:
         yield (
             f"{each.name}: {each.unreadable:,} queues hold records that cannot be read, and are passed over; "
@@ -172,7 +172,7 @@ def _damage(each: ShardStatus) -> Iterator[str]:
 
 
 def _held_back(each: ShardStatus) -> Iterator[str]:
-    """Say how much a limit, a pause, or an unknown kind keeps from running."""
+    """Yield a line about items that a limit, a pause, or an unknown kind holds back."""
     held = each.waits
     if held.blocked_oldest_us is not None:
         more = "" if held.blocked_whole else "at least "
@@ -184,7 +184,7 @@ def _held_back(each: ShardStatus) -> Iterator[str]:
 
 
 def _policies(each: ShardStatus) -> Iterator[str]:
-    """Say what is held back on a shard, and how it goes on."""
+    """Yield the policies of a shard, and the commands that end pauses."""
     if each.paused:
         yield f"{each.name}: paused; nothing starts before fairlead resume --shard {each.name}"
     for kind, policy in each.kind_policies.items():

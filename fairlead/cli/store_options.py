@@ -1,4 +1,4 @@
-"""Which application and which stores a command works on.
+"""The options that name a command's application and stores.
 
 An application that is named (`--app shop:app`) brings its stores; `--store` names them one by one; otherwise the
 environment and fairlead.toml do.
@@ -38,7 +38,7 @@ class StoreInMemory(QueueError):
 
 @dataclass(frozen=True, slots=True)
 class StoreOptions:
-    """What the options say about where to work."""
+    """The values of the options that name an application and its stores."""
 
     stores: tuple[str, ...]
     reference: str | None
@@ -46,11 +46,11 @@ class StoreOptions:
     settings: tuple[str, ...] = ()
 
     def with_settings(self, settings: tuple[str, ...]) -> Self:
-        """Return the same target, with what `--set` said."""
+        """Return the same options with the settings of `--set`."""
         return replace(self, settings=settings)
 
     def app(self, *, must_exist: bool = True, may_be_in_memory: bool = False) -> App:
-        """Return the application, configured; its stores are opened when they are used.
+        """Return the configured application; a store is opened at its first use.
 
         Args:
           must_exist: refuse stores that do not exist instead of making them: a wrong path must not become a store.
@@ -71,7 +71,7 @@ class StoreOptions:
         return app
 
     def warn_of_unknown_kind(self, app: App, kind: str) -> None:
-        """Say on standard error that the named application has no handler of a kind; of `--store` nobody can say.
+        """Warn on standard error if the application of `--app` has no handler of a kind.
 
         One that was submitted to its stores is one.
         """
@@ -87,12 +87,12 @@ class StoreOptions:
         click.echo(printable(f"Warning: {self.reference} has no handler of {kind}{hint}"), err=True)
 
     def config(self) -> Config:
-        """Return the configuration that `app` would run with, without asking that it names a store."""
+        """Return the configuration that `app` would use; it need not name a store."""
         return self._named().load_config(_settings(self.settings), path=self.config_path)
 
     def _named(self) -> App:
         if self.reference is None:
-            # A path that is typed begins where the shell is, whatever file is read.
+            # A typed path begins in the shell's directory, whatever configuration file is read.
             typed = named_shards(_shards(self.stores)) or {}
             return App({name: absolute_url(url, Path.cwd()) for name, url in typed.items()} or None)
         if self.stores:
@@ -101,7 +101,7 @@ class StoreOptions:
 
 
 def application_in_force(typed: str | None, stores: tuple[str, ...] = ()) -> str | None:
-    """Return the application that was typed, else the one that `FAIRLEAD_APP` names, unless stores were typed."""
+    """Return the typed application, else that of `FAIRLEAD_APP`, unless stores were typed."""
     return typed or (None if stores else os.environ.get(APP_VARIABLE) or None)
 
 
@@ -154,7 +154,7 @@ def tenant_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def optional_tenant_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command what `tenant_options` gives; pass it the `app`, and a `database` or None if nobody was named."""
+    """Give a command the options of `tenant_options`; pass it the `app`, and a `database` or None without a tenant."""
 
     @click.option("--tenant", nargs=2, metavar="APP/USER", help="The tenant; also as two words, APP USER.")
     @click.option("--local", metavar="KIND", help="The local items of a kind, those without a tenant.")
@@ -185,7 +185,7 @@ def optional_tenant_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return with_database
 
 
-_APP_HELP = f"The application whose stores to use; default: what {APP_VARIABLE} says."
+_APP_HELP = f"The application whose stores to use; default: the value of {APP_VARIABLE}."
 _STORE_HELP = "The store: embedded:PATH, or fdb:CLUSTER_FILE; several as NAME=URL, one --store for each."
 
 

@@ -1,4 +1,4 @@
-"""why: what keeps an item from running, or what became of it."""
+"""why: why an item is not running, or how it ended."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -23,7 +23,7 @@ NOWHERE = (Cause.NEVER_SEEN, Cause.NOT_FOUND)
 @optional_tenant_options
 @json_option
 def why(app: App, database: TenantDatabase | None, item: str, zone: str) -> None:
-    """Say why ITEM, an id or the name it was given, is not running; or that it is; or what became of it.
+    """Say why ITEM, an id or the name it was given, is not running; or that it runs; or how it ended.
 
     Without a tenant the first few thousand active queues are looked through.
     """
@@ -34,7 +34,7 @@ def why(app: App, database: TenantDatabase | None, item: str, zone: str) -> None
 
 
 def _explained(app: App, database: TenantDatabase | None, item: str, zone: str) -> Explanation:
-    """Return what is to be said of the first item that what was typed may mean, and of none if there is none."""
+    """Return the explanation of the first item that the typed text may name; else one that finds none."""
     for item_id in ids_typed(item):
         said = app.explain(item_id) if database is None else database.explain(item_id, zone=zone)
         if said.cause not in NOWHERE:
