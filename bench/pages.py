@@ -196,7 +196,7 @@ def _enqueue(app: App, waiting: int) -> dict[str, str]:
 
 
 def _add_dead_letters(app: App, count: int) -> None:
-    """Bury some items of one tenant."""
+    """Add dead letters of one tenant."""
     tenant = app.tenant(TENANT_APP, "unlucky")
     made = tenant.enqueue_many(new_item("receipt", PAYLOAD) for _ in range(count))
     location = app.shards["main"].layout.location(tenant.tenant, "queue")

@@ -21,8 +21,8 @@ Read in this order:
     bulk_enqueue     many items, few transactions
     views            items as they are shown
     explanation      why an item is not running, or what became of it
-    operator         who does what is written down as a deed
-    control          pausing and resuming while the fleet runs
+    operator         who acts, as the audit log names it
+    control          pausing, resuming, limiting and weighting while the fleet runs
     dead_letters     dead letters retried or discarded in bulk
     audit_log        what operators have done, on all shards
     shards           an application's stores, opened when used
@@ -120,7 +120,7 @@ __all__ = [
     "ItemView",
     "State",
     "DeadLetterView",
-    # Asking and steering
+    # Questions and control
     "Explanation",
     "Cause",
     "Attempts",

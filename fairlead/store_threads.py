@@ -10,8 +10,10 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextvars import copy_context
-from typing import Protocol, TypeVar
+from contextlib import suppress
+from contextvars import Context, copy_context
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
 from fairlead.zones.process_lock import ProcessLock
 
@@ -60,7 +62,14 @@ class StoreThreads:
         A coroutine that is cancelled while it waits drops a call that has not begun. A call that has begun goes on to
         its end, and its commit stands.
         """
-        return await asyncio.get_running_loop().run_in_executor(self._threads(), copy_context().run, call)
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[T] = loop.create_future()
+        begun = self._threads().submit(_answer, loop, answer, copy_context(), call)
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            begun.cancel()
+            raise
 
     async def wait_for(self, watch: Watchable, timeout_s: float | None) -> bool:
         """See `AwaitableCalls`."""
@@ -91,6 +100,32 @@ class StoreThreads:
         """Forget the threads of the parent: they do not exist in a forked child."""
         if self._pid != os.getpid():
             self._pid, self._pool, self._poller = os.getpid(), None, _Poller()
+
+
+def _answer(
+    loop: asyncio.AbstractEventLoop, answer: asyncio.Future[T], context: Context, call: Callable[[], T]
+) -> None:
+    """Run a call in a thread of the pool, and bring the answer to its event loop, if that still runs."""
+    try:
+        result = context.run(call)
+    except BaseException as error:  # noqa: BLE001 - whatever the call raises is raised where it is awaited
+        settle = partial(_settle, answer, None, error)
+    else:
+        settle = partial(_settle, answer, result, None)
+    with suppress(RuntimeError):  # The event loop was closed meanwhile: nobody waits.
+        loop.call_soon_threadsafe(settle)
+
+
+def _settle(answer: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+    """Called on the event loop."""
+    if answer.cancelled():
+        return
+    if error is None:
+        answer.set_result(result)
+    elif isinstance(error, StopIteration):  # No future takes one.
+        answer.set_exception(RuntimeError(f"the call raised {error!r}"))
+    else:
+        answer.set_exception(error)
 
 
 class _Poller:

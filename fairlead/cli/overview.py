@@ -152,7 +152,7 @@ def _lines(found: Sequence[ShardStatus], errors: Mapping[str, Exception]) -> Ite
         yield table(("shard", "kind", "#items", "consumers"), depths)
     present = [(each, one) for each in found for one in each.consumers]
     if present:
-        yield table(("shard", "consumer", "host", "pid", "last sign of life", "slowest loop", "kinds"), (
+        yield table(("shard", "consumer", "host", "pid", "last heartbeat", "slowest loop", "kinds"), (
             (each.name, one.consumer_id.hex(), one.record.host, str(one.record.pid),
              ago(one.record.heartbeat_us, each.now_us) + ("" if one.live else ": dead"), _loop(one.record),
              ", ".join(one.record.kinds))

@@ -83,6 +83,8 @@ def test_what_a_call_raises_is_raised_where_it_is_awaited(app: App) -> None:
             await alice.aenqueue("mail", delay_ms=1)  # type: ignore[call-arg]
         with pytest.raises(LookupError):
             await alice.atransact(fail)
+        with pytest.raises(RuntimeError, match="StopIteration"):
+            await alice.atransact(lambda tr: next(iter(())))
 
     asyncio.run(request())
 
@@ -355,4 +357,4 @@ def test_a_store_that_another_process_keeps_locked_does_not_block_the_event_loop
         with stopped_holder(app.config.shards["main"]) as pid:
             return asyncio.run(longest_gap_s(requests(pid)))
 
-    assert min(locked(number) for number in range(3)) < LOOP_GAP_S_MAX
+    assert any(locked(number) < LOOP_GAP_S_MAX for number in range(ROUNDS // 2))

@@ -111,7 +111,7 @@ def test_retries_can_be_watched_to_the_end(app: App) -> None:
     assert "ZeroDivisionError" in dead.traceback
 
 
-def test_a_permanent_error_buries_at_once_or_drops_if_the_kind_says_so(app: App) -> None:
+def test_a_permanent_error_dead_letters_at_once_or_drops_if_the_kind_says_so(app: App) -> None:
     def refuse(job: Job) -> None:
         raise PermanentError
 

@@ -32,6 +32,7 @@ ALLOWED: dict[str, str] = {
     "simulation/world.py:Task._run": "an error in a task ends the run, and is raised where the world was started",
     "fairlead/demo/demo_run.py:Storing._run": "whatever ends this thread ends the demo, which raises it",
     "fairlead/loading.py:load_attribute": "whatever a user's module raises as it is imported, its author is shown",
+    "fairlead/store_threads.py:_answer": "whatever a call raises is raised where a coroutine awaits it",
     "fairlead/store_threads.py:_has_ended": "whatever a look at a watch raises is its coroutine's to see",
     "fairlead/telemetry/otel_sdk.py:MetricsLoop._run": "every error of the loop ends here, and fails its owner",
     "fairlead/testing.py:_error_of": "a handler may raise anything, and a drain settles its item first",

@@ -2,16 +2,16 @@
 
 mutation      how a bug is planted, and looked for
 items         in what is stored of an item
-leases        in leases and lapses
+leases        in leases and expiries
 pointers      in pointers
 consumers     in the actors
-policies      in what operators have decided
+policies      in policies of operators
 """
 
 from tests.simulation.mutations.consumers import CONSUMERS
 from tests.simulation.mutations.items import ITEMS
 from tests.simulation.mutations.leases import LEASES
 from tests.simulation.mutations.pointers import POINTERS
-from tests.simulation.mutations.policies import RULES
+from tests.simulation.mutations.policies import POLICIES
 
-MUTATIONS = (*ITEMS, *LEASES, *POINTERS, *CONSUMERS, *RULES)
+MUTATIONS = (*ITEMS, *LEASES, *POINTERS, *CONSUMERS, *POLICIES)

@@ -37,7 +37,7 @@ CONSUMERS = (
         found_by=[NO_LAPSE],
     ),
     mutation(
-        "a scanner never lets go of pointers whose manager died",
+        "a scanner never releases pointers whose manager died",
         (
             HandedOverPointers.end,
             "self._held.difference_update(ref.id for ref in refs)",
@@ -51,12 +51,12 @@ CONSUMERS = (
         found_by=[RECOVERS],
     ),
     mutation(
-        "a worker takes what was sent to a life of it that has ended",
+        "a worker accepts items that were sent to an earlier incarnation",
         (Worker.place, "if incarnation != self._host.incarnation:", "if False:"),
         found_by=[HELD_BY_ONE],
     ),
     mutation(
-        "the in-order lease is granted to whoever asks for it",
+        "the in-order lease is granted to each scanner that asks for it",
         (Coordinator.request, "if stands and not mine:", "if False:"),
         found_by=[IN_ORDER],
     ),
@@ -90,7 +90,7 @@ CONSUMERS = (
         found_by=[NoTenantWaitsTooLong.promise, DRAINS],
     ),
     mutation(
-        "every fiftieth visit fails by a bug of its own",
+        "every fiftieth pointer raises an error of a bug",
         (
             process_pointers.process_op,
             "location = pointers.location_of(ref, layout)",
@@ -99,7 +99,7 @@ CONSUMERS = (
         found_by=["no call fails by a bug"],
     ),
     mutation(
-        "a visit takes as much of a zone as the workers have room for",
+        "a dequeue takes as much of a zone as the workers have capacity for",
         (BatchSizer.size_batch, "min(self._dequeue_max, capacity // max(1, count))", "capacity"),
         found_by=[DequeuesTakeTheirShare.promise],
     ),
@@ -133,7 +133,7 @@ CONSUMERS = (
         found_by=[NO_LAPSE],
     ),
     mutation(
-        "items that must run alone are sent to the worker that has most room",
+        "items that must run isolated are sent to the worker with the most capacity",
         (
             worker_pool.WorkerPool.assign,
             "together = [ref for ref in refs if not ref.isolated] if poison_candidates else refs",
@@ -152,7 +152,7 @@ CONSUMERS = (
         found_by=[DRAINS, RECOVERS, NoTenantWaitsTooLong.promise, NothingWaitsBesideFreeSlots.promise],
     ),
     mutation(
-        "a visit takes all items that must run alone at once",
+        "a dequeue takes all poison candidates at once",
         (dequeue_plan._Draft._can_isolate, "self._isolated += 1", "pass"),
         found_by=[PoisonCandidatesGoOneByOne.promise],
     ),

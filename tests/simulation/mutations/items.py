@@ -61,12 +61,12 @@ ITEMS = (
         found_by=[COUNTS, INDEX],
     ),
     mutation(
-        "a buried item stays counted",
+        "a dead letter stays counted as an item",
         (dead_letters.move_to_dead_letters, "stored_item.change_count(tr, location, record.kind, -1)", "pass"),
         found_by=[COUNTS],
     ),
     mutation(
-        "an item that was dug up is not counted",
+        "a dead letter that is retried is not counted",
         (dead_letters.retry_dead_letter, "stored_item.change_count(tr, location, record.kind, 1)", "pass"),
         found_by=[COUNTS],
     ),
@@ -81,12 +81,12 @@ ITEMS = (
         found_by=[ANSWERS],
     ),
     mutation(
-        "what is discarded stays buried",
+        "a discarded dead letter stays",
         (dead_letters.discard, "remove(tr, location, item_id, dead_letter)", "pass"),
         found_by=[ANSWERS],
     ),
     mutation(
-        "what is revived stays buried",
+        "a dead letter that is retried stays",
         (dead_letters.retry_dead_letter, "remove(tr, location, item_id, dead_letter)", "return"),
         found_by=[ANSWERS],
     ),
@@ -149,7 +149,7 @@ ITEMS = (
         found_by=ONCE,
     ),
     mutation(
-        "a transaction is tried again without a look whether it has landed meanwhile",
+        "a transaction is retried without a check whether it was applied meanwhile",
         (transaction_runner.run, "if results and was_applied(tr):", "if False:"),
         found_by=[*ONCE, PaymentsHappenOnce.promise],
     ),

@@ -1,4 +1,4 @@
-"""Bugs in leases and lapses: who may take, change, finish or bury an item."""
+"""Bugs in leases and expiries: an item is taken, changed, finished or dead-lettered without its lease."""
 
 from fairlead.actors.execution import acknowledgement, deadlines
 from fairlead.actors.execution.in_flight import InFlight
@@ -23,7 +23,7 @@ TRIED = OnlyTheTriedAreDeadLettered.promise
 
 LEASES = (
     mutation(
-        "an item is completed by whoever once held it",
+        "an item is completed under an earlier lease",
         (
             QueueZone.complete_op,
             "yield from check_leases_op(tr, self.location, held)",
@@ -41,7 +41,7 @@ LEASES = (
         found_by=[HELD_BY_ONE],
     ),
     mutation(
-        "an item is requeued by whoever once held it",
+        "an item is requeued under an earlier lease",
         (
             QueueZone.requeue_op,
             "yield from check_leases_op(tr, self.location, [(item_id, lease_id)])",
@@ -64,7 +64,7 @@ LEASES = (
         found_by=[HELD_BY_ONE],
     ),
     mutation(
-        "an item that failed for good is buried or dropped although another took it over",
+        "an item that failed for good becomes a dead letter, or is dropped, although another took it over",
         (
             acknowledgement._settle_failed,
             "if record is None or record.lease_id != held.ref.lease_id:",
@@ -83,22 +83,22 @@ LEASES = (
         found_by=[OPERATIONS],
     ),
     mutation(
-        "a lapse is not counted, and so a poisonous item never runs alone",
+        "an expiry is not counted, and so a poisonous item never runs isolated",
         (dequeue.lease, "record.expiry_count += record.started", "pass"),
         found_by=[OPERATIONS],
     ),
     mutation(
-        "a lapse counts although its item had not started",
+        "an expiry counts although its item had not started",
         (dequeue.lease, "record.expiry_count += record.started", "record.expiry_count += 1"),
         found_by=[OPERATIONS],
     ),
     mutation(
-        "an item that lapsed before starts without a word",
+        "an item whose lease expired before starts without a note in its record",
         (deadlines.lease_at_start, "held.ref.isolated or held.record.expired_count", "held.ref.isolated"),
         found_by=[ISOLATED],
     ),
     mutation(
-        "an item runs alone one lapse too late",
+        "an item runs isolated one expiry too late",
         (poison_candidates.is_poison_candidate, ">= settings", "> settings"),
         found_by=[ISOLATED],
     ),
@@ -108,12 +108,12 @@ LEASES = (
         found_by=[OPERATIONS],
     ),
     mutation(
-        "an item that starts beside others is marked as one that runs alone",
+        "an item that starts beside others is marked as isolated",
         (Worker._has_lease_for_start, "self._isolation is Isolation.PROCESS", "True"),
         found_by=[TRIED],
     ),
     mutation(
-        "an item that is given back starts its errors anew",
+        "an item that is returned loses its error count",
         (
             QueueZone.requeue_op,
             "        if error_count is not None:\n            record.error_count = error_count\n",
@@ -127,7 +127,7 @@ LEASES = (
         found_by=[LeasesRunOnce.promise],
     ),
     mutation(
-        "an item that lapsed often is buried without having run alone",
+        "an item whose leases expired often becomes a dead letter without an isolated run",
         (
             poison_candidates.poison_error,
             "if record.lease_id and record.ran_isolated:",

@@ -37,17 +37,17 @@ POINTERS = (
         found_by=[IN_TIME],
     ),
     mutation(
-        "a visit follows an entry that lies in another part than its pointer",
+        "a manager follows an entry that lies in another part than its pointer",
         (pointers.location_of, " and location.part.part == ref.part", ""),
         found_by=[LeasesRunOnce.promise, LeasesAreRespected.promise, IndexNamesEveryItem.promise],
     ),
     mutation(
-        "a sleep lasts until what was first vests, whoever came first meanwhile",
+        "a pointer sleeps until the item vests that was first, although another came before it",
         (process_pointers._requeue_op, "conflict_before_first(tr, location.keys, plan.first)", "pass"),
         found_by=[IN_TIME],
     ),
     mutation(
-        "a visit under a lease sends its pointer to sleep",
+        "a requeue under a pointer lease sends the pointer to sleep",
         (process_pointers._requeue_awake, "min(delay_us, slack_us)", "delay_us"),
         found_by=[IN_TIME],
     ),
@@ -76,7 +76,7 @@ POINTERS = (
         found_by=[IN_TIME],
     ),
     mutation(
-        "a visit leaves its zone's pointer as if it were still leased",
+        "a requeue leaves the pointer as if it were still leased",
         (process_pointers._update_pointer, 'pointer.lease_id, pointer.lease_us = b"", 0', "pass"),
         found_by=[IN_TIME],
     ),
@@ -96,7 +96,7 @@ POINTERS = (
         found_by=[IN_TIME],
     ),
     mutation(
-        "an item that is given back wakes nobody",
+        "an item that is returned wakes no pointer",
         (QueueZone.requeue_op, "if earlier:", "if False:"),
         found_by=[IN_TIME],
     ),

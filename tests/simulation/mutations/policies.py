@@ -1,4 +1,4 @@
-"""Bugs in rules: what is paused runs, or does not go on; more run than a limit allows."""
+"""Bugs in policies: paused items run, or are never resumed; more items run than a limit allows."""
 
 from fairlead.actors.dispatch.concurrency_limiter import ConcurrencyLimiter
 from fairlead.actors.housekeeping.housekeeping import Housekeeping
@@ -12,14 +12,14 @@ from fairlead.zones.policy.fair_share import Quantum
 from fairlead.zones.top_level import process_pointers
 from tests.simulation.mutations.mutation import mutation
 
-RULES = (
+POLICIES = (
     mutation(
         "a pointer of a paused tenant is processed like any other",
         (Quantum.share, "if self.policy.paused or self.must_ask:", "if self.must_ask:"),
         found_by=[WhatIsPausedStays.promise],
     ),
     mutation(
-        "a manager reads the rules once",
+        "a manager reads the policies once",
         (
             policies.read_policies_op,
             'if int.from_bytes(found, "little") <= int.from_bytes(known.version, "little"):',
@@ -28,7 +28,7 @@ RULES = (
         found_by=[WhatIsPausedStays.promise, DRAINS, RECOVERS],
     ),
     mutation(
-        "a paused shard is visited",
+        "items of a paused shard are leased",
         (process_pointers.process_pointers, "if in_force.shard_paused:", "if False:"),
         found_by=[WhatIsPausedStays.promise],
     ),
@@ -38,12 +38,12 @@ RULES = (
         found_by=[DRAINS, PointersLeadToWork.promise],
     ),
     mutation(
-        "consumers leave it to whoever ends a pause to wake what is parked",
+        "consumers do not wake paused pointers when a pause has ended",
         (Housekeeping._run_chores, "wake_paused_pointers(attempt.tr, shard.layout, now_us=checked_us) > 0", "False"),
         found_by=[RECOVERS, DRAINS, NothingIsLeftBehind.promise],
     ),
     mutation(
-        "a pointer falls asleep because of a pause, and is not parked",
+        "a pointer sleeps because of a pause, and is not in the index of paused pointers",
         (
             process_pointers._requeue_op,
             "policies.index_paused_pointer(tr, location, plan.skipped_kinds & capacity.paused)",
@@ -52,12 +52,12 @@ RULES = (
         found_by=[DRAINS, PointersLeadToWork.promise],
     ),
     mutation(
-        "an item of a tenant with a limit is not marked",
+        "an item of a tenant with a limit gets no in-flight marker",
         (tenant_limits.charge_limits, 'tr.set(location.keys.tenant.in_flight(location.name, item_id), b"")', "pass"),
         found_by=[TenantsKeepToTheirLimits.promise],
     ),
     mutation(
-        "a mark is cleared while its item runs",
+        "an in-flight marker is cleared while its item runs",
         (tenant_limits._is_leased, "record.vesting_us > now_us", "record.vesting_us < now_us"),
         found_by=[TenantsKeepToTheirLimits.promise],
     ),
@@ -72,7 +72,7 @@ RULES = (
         found_by=[KindsKeepToFleetLimits.promise],
     ),
     mutation(
-        "a shard repeats what is said of a kind although it has heard something later",
+        "a shard propagates a policy of a kind although it has a later one",
         (policies.propagate_kind_policy, "if found.updated_us > policy.updated_us:", "if False:"),
         found_by=[RECOVERS, KindsKeepToFleetLimits.promise],
     ),
