@@ -14,7 +14,6 @@ enqueue never conflicts with a dequeue. It misses nothing that was there when it
 from __future__ import annotations
 
 from bisect import insort
-from collections import deque
 from collections.abc import Hashable
 from enum import Enum
 from typing import Any, NamedTuple, Protocol, TypeAlias
@@ -238,9 +237,9 @@ class ObtainLease(NamedTuple):
 class PlanDequeue(NamedTuple):
     """Plan a dequeue of vested items, in order, as far as there is capacity; answer them as it leases them.
 
-    `capacity`: how many items of a kind at most. `poison_candidates` items are taken that had `candidate_after` deaths,
-    and others are sought in the place of those passed over. An item that expired again in an isolated run, or had many
-    more deaths, becomes a dead letter, and takes no place.
+    `capacity`: how many items of a kind at most. `poison_candidates` items are taken that had `candidate_after` deaths;
+    the others are passed over. An item that expired again in an isolated run, or had many more deaths, becomes a dead
+    letter. Neither uses capacity: later items are taken instead.
     """
 
     dequeue: int
@@ -256,22 +255,20 @@ class PlanDequeue(NamedTuple):
         """See `ZoneOperation`."""
         planned: list[tuple[Item, Item | None]] = []
         leased: list[Item] = []
-        capacity, poison_candidates, passed = dict(self.capacity), self.poison_candidates, True
-        unseen = deque(zone.vested(self.now_us))
-        while passed:
-            passed = False
-            for item in _admitted(unseen, capacity, self.items_max - len(leased)):
-                is_candidate = item.deaths >= self.candidate_after
-                if item.is_poison(self.candidate_after):
-                    planned.append((item, None))
-                    capacity[item.kind] += 1
-                elif is_candidate and not poison_candidates:
-                    passed = True
-                    capacity[item.kind] += 1
-                else:
-                    poison_candidates -= is_candidate
-                    leased.append(item.leased(self.lease_id, self.now_us + self.lease_us))
-                    planned.append((item, leased[-1]))
+        capacity, poison_candidates = dict(self.capacity), self.poison_candidates
+        for item in zone.vested(self.now_us):
+            if len(leased) == self.items_max:
+                break
+            if not capacity.get(item.kind):
+                continue
+            is_candidate = item.deaths >= self.candidate_after
+            if item.is_poison(self.candidate_after):
+                planned.append((item, None))
+            elif poison_candidates or not is_candidate:
+                capacity[item.kind] -= 1
+                poison_candidates -= is_candidate
+                leased.append(item.leased(self.lease_id, self.now_us + self.lease_us))
+                planned.append((item, leased[-1]))
         return tuple(leased), zone._replace(plans=(*zone.plans, DequeuePlan(self.dequeue, tuple(planned))))
 
 
@@ -452,17 +449,6 @@ def _held(zone: Zone, item_id: bytes, lease_id: bytes | None) -> Item | Outcome:
     if lease_id is not None and item.lease_id != lease_id:
         return Outcome.LEASE_LOST
     return item
-
-
-def _admitted(unseen: deque[Item], capacity: dict[str, int], count: int) -> list[Item]:
-    """Return the next items for which there is capacity, and take them and the others before them from `unseen`."""
-    admitted: list[Item] = []
-    while unseen and len(admitted) < count:
-        item = unseen.popleft()
-        if capacity.get(item.kind, 0):
-            capacity[item.kind] -= 1
-            admitted.append(item)
-    return admitted
 
 
 _READS = (Peek, Count, IsEmpty, IsGone, MinVesting)

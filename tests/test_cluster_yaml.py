@@ -234,7 +234,7 @@ def _faults(name: str, joining: list[str], running: list[str], *, is_head: bool)
     place = (True, 6379, None) if is_head else (False, None, "$RAY_HEAD_IP:6379")
     if (joins["head"], joins["port"], joins["address"]) != place:
         yield f"{name}: ray start joins another Ray than the head's"
-    if (runs["host"], runs["address"]) != ("ray", "auto"):
+    if (runs["runtime"], runs["address"]) != ("ray", "auto"):
         yield f"{name}: the consumer joins another Ray than the node's"
 
 
