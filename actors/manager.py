@@ -59,7 +59,10 @@ class Manager:
         self._shards = shards
         self._lock = host.lock()
         self._changed = host.condition(self._lock)
-        limits = {handler.kind: share_of(handler.max_running, index=index, count=count) for handler in registry}
+
+        def limits() -> dict[str, int | None]:
+            return {handler.kind: share_of(handler.max_running, index=index, count=count) for handler in registry}
+
         self._pool = WorkerPool(workers, self._lock, self._changed, limits=limits, isolated=isolated)
         self._batch_sizer = BatchSizer(dequeue_max=settings.dequeue_max)
         self._counts: Counter[str] = Counter()

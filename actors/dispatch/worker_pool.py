@@ -6,7 +6,7 @@ worker that died has no capacity until it answers again.
 
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -46,7 +46,8 @@ class WorkerPool:
     Args:
       isolated: the worker that takes poison candidates, and nothing else, if this manager has it. It may not have been
         started.
-      limits: the manager's share of each handler's `max_running`, by kind; None: no limit.
+      limits: returns the manager's share of each handler's `max_running`, by kind; None: no limit. Called each time,
+        because handlers can be submitted while the fleet runs.
       changed: notified with every answer.
 
     Attributes:
@@ -60,7 +61,7 @@ class WorkerPool:
         lock: Lock,
         changed: Condition,
         *,
-        limits: Mapping[str, int | None],
+        limits: Callable[[], Mapping[str, int | None]],
         isolated: Remote | None = None,
     ) -> None:
         self._workers = [*workers, *([] if isolated is None else [isolated])]
@@ -69,7 +70,6 @@ class WorkerPool:
         self._regular = self.members[: len(workers)]  # those that run items beside others
         self._isolated = self.members[-1] if isolated is not None else None
         self._limits = limits
-        self._limited = frozenset(kind for kind, limit in limits.items() if limit is not None)
         self._reserved: Counter[str] = Counter()  # how many items of limited kinds the calls under way may take
         self._reserved_poison_candidates = 0
         self._lock = lock
@@ -98,7 +98,7 @@ class WorkerPool:
     @property
     def has_limits(self) -> bool:
         """Whether a handler has a `max_running`."""
-        return bool(self._limited)
+        return any(limit is not None for limit in self._limits().values())
 
     def reserve(self, limiter: ConcurrencyLimiter) -> ReservedCapacity:
         """Return the capacity for one call, until `release`.
@@ -106,11 +106,15 @@ class WorkerPool:
         The capacity for kinds with limits is granted to one call alone: two concurrent calls that share it would
         exceed the limit. Of other kinds too many items only cost a wait in the worker.
         """
-        kinds = capacity_for_kinds(self.members, self._limits, UNLIMITED)
+        limits = self._limits()
+        kinds = capacity_for_kinds(self.members, limits, UNLIMITED)
         for kind in limiter.limited & kinds.keys():
             kinds[kind] = min(kinds[kind], limiter.available(kind))
-        counted = kinds.keys() & (limiter.limited | self._limited)
-        limited = {kind: max(0, kinds[kind] - self._reserved[kind]) for kind in counted}
+        limited = {
+            kind: max(0, count - self._reserved[kind])
+            for kind, count in kinds.items()
+            if kind in limiter.limited or limits[kind] is not None
+        }
         self._reserved.update(limited)
         poison_candidates = max(0, self.poison_candidate_capacity - self._reserved_poison_candidates)
         self._reserved_poison_candidates += poison_candidates

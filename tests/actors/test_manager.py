@@ -71,12 +71,12 @@ class PlayedWorkers:
 
 def managed(
     stage: Stage, capacities: list[int], *, index: int = 0, count: int = 1, limits: dict[str, int] | None = None,
-    consumer_id: bytes = b"consumer", isolates: bool = False, **settings: Any
+    consumer_id: bytes = b"consumer", isolates: bool = False, registry: Registry | None = None, **settings: Any
 ) -> tuple[Manager, PlayedWorkers]:  # fmt: skip
     """Return a manager of played workers that knows the kinds `mail` and `index`; the last one may be isolated."""
     pool = PlayedWorkers(stage, capacities)
     workers = pool.remotes[: len(capacities) - isolates]
-    registry = Registry()
+    registry = Registry() if registry is None else registry
     for kind in ("mail", "index"):
         registry.add(handler_of(kind, lambda job: None, max_running=(limits or {}).get(kind)))
     chosen = ConsumerSettings(**{"managers": 1, "workers": len(workers), "lease_ms": LEASE_MS, **settings})
@@ -215,6 +215,18 @@ def test_a_kind_unknown_here_is_deferred_for_others(stage: Stage) -> None:
     manager, pool = managed(stage, [10])
     serve(stage, manager)
     assert [ref.item_id for ref in pool.all_sent] == [mine]
+
+
+def test_a_kind_whose_handler_is_submitted_later_is_taken_from_then_on(stage: Stage) -> None:
+    item_id = stage.enqueue("late")
+    registry = Registry()
+    manager, pool = managed(stage, [10], registry=registry)
+    serve(stage, manager)
+    assert not pool.all_sent
+    registry.handlers = {**registry.handlers, "late": handler_of("late", lambda job: None)}
+    stage.enqueue("late")
+    serve(stage, manager)
+    assert item_id in {ref.item_id for ref in pool.all_sent}
 
 
 def test_a_short_record_travels_with_the_call_and_a_long_one_does_not(stage: Stage) -> None:

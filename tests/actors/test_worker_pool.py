@@ -187,7 +187,7 @@ def pool_of(stage: Stage, count: int) -> tuple[WorkerPool, list[Played]]:
     """Return a pool whose workers the test plays, each with capacity for ten once it has been heard of."""
     workers = [Played(stage.host) for _ in range(count)]
     lock = stage.host.lock()
-    return WorkerPool(workers, lock, stage.host.condition(lock), limits={}), workers
+    return WorkerPool(workers, lock, stage.host.condition(lock), limits=dict), workers
 
 
 def test_what_is_assigned_to_a_worker_is_on_its_way_until_it_answers(stage: Stage) -> None:
@@ -240,7 +240,7 @@ def isolating_pool(stage: Stage) -> tuple[WorkerPool, Played, Played]:
     """Return a pool with a worker, which lives, and an isolated one, which nobody has heard of."""
     worker, isolated = Played(stage.host), Played(stage.host)
     lock = stage.host.lock()
-    pool = WorkerPool([worker], lock, stage.host.condition(lock), limits={}, isolated=isolated)
+    pool = WorkerPool([worker], lock, stage.host.condition(lock), limits=dict, isolated=isolated)
     pool.members[0].update(report(in_flight_limit=10))
     return pool, worker, isolated
 

@@ -393,7 +393,7 @@ def test_with_json_an_error_is_one_object_on_standard_error() -> None:
     error = run("cancel", "order-8", *ALICE, *STORE, "--json").error
     assert error["error"].startswith("the item is gone")
     assert set(error["fields"]) == {"item"}
-    assert "fairlead dead-letters list" in error["do"]
+    assert "fairlead why ITEM" in error["do"]
 
 
 def test_as_a_process_an_error_ends_with_its_code() -> None:

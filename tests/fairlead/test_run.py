@@ -265,4 +265,4 @@ def test_a_fleet_that_is_gone_ends_the_command_with_what_to_do(shop: App, monkey
     answer = run("run", "fl_shop:app")
     assert answer.code == 1
     assert "Error: the fleet is gone" in answer.err
-    assert "Do: start the fleet again" in answer.err
+    assert "Do: restart the fleet" in answer.err

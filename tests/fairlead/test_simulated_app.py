@@ -185,7 +185,7 @@ def test_the_same_handler_made_right_holds(write: Write, empty_directory: Path) 
                     pass
             """,
             "every turn ends",
-            "a task goes round and round without waiting",
+            "a task loops without waiting",
         ),
         (
             """
