@@ -1,6 +1,6 @@
-"""The application of the fleets, in actors that tell nothing: what telemetry costs is measured beside them.
+"""The fleets' application, in actors without telemetry: `bench.telemetry` measures what telemetry costs beside them.
 
-To load it takes out of this process's actors what they do for telemetry, and leaves the names where others look.
+Importing this module replaces what this process's actors do for telemetry by nothing.
 """
 
 from typing import Any
@@ -18,10 +18,10 @@ def _nothing(*args: Any, **options: Any) -> None:
 
 
 class _Run:
-    """A run that nobody can name."""
+    """An attempt without a context."""
 
     def __init__(self, *args: Any) -> None:
-        """Take no notice."""
+        """Ignore the arguments."""
 
     def __enter__(self) -> None:
         """Begin."""

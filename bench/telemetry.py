@@ -8,10 +8,10 @@ A repetition drains one store per way, one right after the other, and the next o
     without       actors out of which the calls of telemetry were taken
     unset         the product where no variable and no port asks for anything
     sampled_off   metrics are exported and scraped every five seconds, more often than usual; traces are sampled off, in
-                  the fleet and where the items were enqueued: each says so
+                  the fleet and where the items were enqueued
     sampled_on    the same, and every item in a trace that is recorded: a span for each, sent to a collector
 `of_without` is the median of the ratios of drain throughput within a repetition, `cpu_us` the processor time of all
-actors per item, which says more on a busy machine. `parts_us` is what the parts take in a loop.
+actors per item, which varies less on a busy machine. `parts_us` is what the parts take in a loop.
 """
 
 import contextlib
@@ -51,7 +51,7 @@ QUICK_REPETITIONS, QUICK_ITEMS = 1, 5_000
 HOST = "127.0.0.1"
 SCRAPE_EVERY_S = 5.0
 ITERATIONS = 20_000
-NO_TELEMETRY = "bench.no_telemetry:app"  # By name: whoever imports it tells nothing any more.
+NO_TELEMETRY = "bench.no_telemetry:app"  # By name: importing it turns telemetry off in this process.
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,12 +157,12 @@ def _figure(done: Sequence[Drained], without: Sequence[Drained]) -> dict[str, fl
     }
 
 
-# --- Who asks ---
+# --- Collector and scraper ---
 
 
 @contextlib.contextmanager
 def _exporting(collector_url: str | None) -> Iterator[int]:
-    """Ask for all there is, in the environment and by scraping a port, and yield the port; 0 if nobody asks."""
+    """Request all exports, in the environment and by scraping a port; yield the port. 0: nothing is requested."""
     if collector_url is None:
         yield 0
         return
@@ -198,14 +198,14 @@ def _free_port() -> int:
 
 class _Discarding(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
-        """Take what comes, and forget it."""
+        """Read an export and discard it."""
         self.rfile.read(int(self.headers["Content-Length"]))
         self.send_response(200)
         self.send_header("Content-Length", "0")
         self.end_headers()
 
     def log_message(self, *args: Any) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 def _run_collector(connection: Connection) -> None:
@@ -216,7 +216,7 @@ def _run_collector(connection: Connection) -> None:
 
 @contextlib.contextmanager
 def _collector() -> Iterator[str]:
-    """Run what takes exports in a process of its own, and yield its url."""
+    """Run a collector in a process of its own, and yield its URL."""
     ours, theirs = harness.SPAWN.Pipe()
     process = harness.SPAWN.Process(target=_run_collector, args=(theirs,), daemon=True)
     process.start()
