@@ -4,7 +4,6 @@ The process of a Ray task is not read, and ends when Ray decides. So it reports 
 the task, which counts them.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
@@ -12,7 +11,7 @@ from typing import NamedTuple
 
 from opentelemetry import metrics
 
-from fairlead.actors.telemetry.counters import Histogram, Reading
+from fairlead.actors.telemetry.counters import Counters, Reading
 from fairlead.actors.telemetry.errors import ErrorTypes
 from fairlead.actors.telemetry.metrics import ATTRIBUTES, OPERATION, SENT, SYSTEM
 from fairlead.actors.telemetry.spans import span_attributes
@@ -56,8 +55,7 @@ class EnqueueCounts:
     def __init__(self) -> None:
         self._lock = ProcessLock()
         self._error_types = ErrorTypes()
-        self._counts: Counter[tuple[str, str]] = Counter()  # by kind and type of error
-        self._durations: dict[tuple[str, str, str], Histogram] = {}  # by kind, shard and type of error
+        self._counters = Counters()
         self._buffered: list[EnqueueCall] = []
         self._report: ReportEnqueues | None = None
 
@@ -86,10 +84,7 @@ class EnqueueCounts:
     def read(self) -> Reading:
         """Return a copy of all counts."""
         with self._lock:
-            return Reading(
-                {(SENT.name, labels): count for labels, count in self._counts.items()},
-                {(OPERATION.name, ("enqueue", *labels)): each.read() for labels, each in self._durations.items()},
-            )
+            return self._counters.read()
 
     def _flush(self, report: ReportEnqueues) -> None:
         with self._lock:
@@ -101,14 +96,10 @@ class EnqueueCounts:
         with self._lock:
             failed_by = self._error_types.counted(sent.error_type)
             for kind, count in sent.committed.items():
-                self._counts[kind, ""] += count
+                self._counters.add(SENT, kind, "", count=count)
             for kind, count in sent.refused.items():
-                self._counts[kind, failed_by] += count
-            labels = (sent.kind, sent.shard, failed_by)
-            durations = self._durations.get(labels)
-            if durations is None:
-                durations = self._durations[labels] = Histogram(OPERATION)
-            durations.record(sent.took_us)
+                self._counters.add(SENT, kind, failed_by, count=count)
+            self._counters.histogram(OPERATION, "enqueue", sent.kind, sent.shard, failed_by).record(sent.took_us)
         for kind, count in sent.committed.items():
             _counter.add(count, _attributes(kind))
         for kind, count in sent.refused.items():
