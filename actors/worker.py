@@ -6,6 +6,7 @@ through the store, is not alive.
 """
 
 import logging
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
@@ -15,12 +16,12 @@ from itertools import chain
 from fairlead.actors.execution.arrivals import still_leased
 from fairlead.actors.execution.deadlines import TICK_US, DueWork, lease_at_start
 from fairlead.actors.execution.failed_attempt import Failure, failure_of
+from fairlead.actors.execution.failure_log import FailureLog
 from fairlead.actors.execution.in_flight import HeldItem, Phase, by_shard
 from fairlead.actors.execution.runner import Runners, run_handler, timeout_of
 from fairlead.actors.execution.shard_loops import ShardLoops
 from fairlead.actors.execution.slots import Slots
 from fairlead.actors.execution.submitted_handlers import SubmittedHandlers
-from fairlead.actors.execution.worker_counts import WorkerCounts
 from fairlead.actors.handlers import describe
 from fairlead.actors.messages import ItemRef, Report
 from fairlead.actors.runtime.actor_identity import Identity
@@ -73,7 +74,7 @@ class Worker:
         self._identity = identity
         self._spans = host.telemetry.spans
         self._slots = Slots(host, count=settings.slots, isolates=isolates)
-        self._counts = WorkerCounts(host)
+        self._failure_log = FailureLog(host)
         self._lock = host.lock()  # Guards the two below, and is held for nothing else.
         self._loops: dict[str, ShardLoops] = {}  # Of the shards from which an item came.
         self._stopping = False
@@ -194,7 +195,7 @@ class Worker:
             return self._slots.report()
         for name, some in arrived.items():
             if some:
-                self._loops[name].status_reporter.begin()
+                self._loops[name].status_reporter.note_change()
         return report
 
     def await_progress(self, seen: int) -> Report:
@@ -204,9 +205,9 @@ class Worker:
     # --- Called by the consumer ---
 
     def counts(self) -> dict[str, int]:
-        """Return what became of the items so far, and `held`: how many there are now."""
+        """Return what became of the items of all shards so far, and `held`: how many there are now."""
         held = len(self._slots)  # Read first: an item is counted before it is dropped.
-        return {**self._counts.counts(), "held": held}
+        return {**sum((each.counts.totals() for each in self._all_loops()), Counter[str]()), "held": held}
 
     def begin_drain(self) -> None:
         """Start nothing new from now on. Items that wait, or still arrive, are returned. Waits for no store."""
@@ -268,16 +269,20 @@ class Worker:
             if loops is not None:
                 return loops
             loops = self._loops[name] = ShardLoops(
-                self._host, self._shards[name], self._settings, self._slots, self._counts, self._identity
+                self._host, self._shards[name], self._settings, self._slots, self._failure_log, self._identity
             )
             stopping = self._stopping
         if not stopping:
             loops.start()
         return loops
 
+    def _all_loops(self) -> list[ShardLoops]:
+        with self._lock:
+            return list(self._loops.values())
+
     def _reading(self) -> Reading:
-        """Return what telemetry counts, and the slots in use now."""
-        reading = self._counts.read()
+        """Return what telemetry exports: the counts of all shards, and the slots in use now."""
+        reading = sum((each.counts.read() for each in self._all_loops()), Reading())
         reading.numbers[SLOTS.name, ()] = self._settings.slots
         reading.numbers[SLOTS_IN_USE.name, ()] = sum(held.phase is Phase.RUNNING for held in self._slots.items())
         return reading

@@ -30,8 +30,7 @@ class _Run:
         """End."""
 
 
-for each in ("end", "settle", "fail"):
-    setattr(OutcomeCounts, each, _nothing)
+OutcomeCounts.end = _nothing  # type: ignore[method-assign]
 ServeResult.record_metrics = _nothing  # type: ignore[method-assign]
 for name, instead in (("Run", _Run), ("RunningJob", _nothing), ("passed_on", _nothing)):
     assert hasattr(runner, name)

@@ -29,8 +29,9 @@ Which part owns what, each under a lock of its own:
                      methods, so the first of two that exclude each other decides
     LeaseKeeper      per shard: what is to be extended, requeued after a timeout, or returned, and is not begun
     Completer        per shard: what has finished, and is in no transaction yet
-    StatusReporter   per shard: what is not written yet of the worker status and the rollups
-    WorkerCounts     counts, telemetry's counts, and the failure log
+    StatusReporter   per shard: when the worker status is written next
+    ShardCounts      per shard: what became of attempts, and which of it is not in the stored rollups yet
+    FailureLog       which failures were logged last
     ShardAccess      per shard: when a refusal was logged last
     Worker           which shards have loops
 
@@ -54,7 +55,7 @@ Read in this order:
     job                what a handler gets
     failed_attempt     why an attempt failed
     retry              the retry policy of a kind; retry_decision: when a failed item runs again
-    worker_counts      what became of attempts; failure_log: what the log shows of failures
-    status_reporting   what a worker writes about itself; pending_rollups: what it has not stored yet
+    shard_counts       what became of attempts, counted once; failure_log: what the log shows of failures
+    status_reporting   what a worker writes about itself; pending_rollups: what of it is not stored yet
     submitted_handlers handlers that are submitted while the fleet runs
 """

@@ -1,22 +1,22 @@
 """The completer: it commits the ends of a worker's items on one shard (QuiCK section 6, Algorithm 3, lines 3 to 8).
 
 One transaction ends all items that finished while the last one committed: completed, requeued with a backoff, moved to
-the dead letters, or dropped. Each outcome is noted here and nowhere else.
+the dead letters, or dropped. Each event is recorded here and nowhere else, in `ShardCounts`.
 """
 
-from collections import Counter
 from collections.abc import Sequence
 
 from fairlead.actors.execution import acknowledgement
 from fairlead.actors.execution.acknowledgement import Settled
 from fairlead.actors.execution.failed_attempt import Cause, Failure
+from fairlead.actors.execution.failure_log import FailureLog
 from fairlead.actors.execution.in_flight import HeldItem
 from fairlead.actors.execution.retry_decision import RetryDecision, decide_retry
 from fairlead.actors.execution.runner import timeout_of
 from fairlead.actors.execution.shard_access import ShardAccess
+from fairlead.actors.execution.shard_counts import ShardCounts
 from fairlead.actors.execution.slots import Slots
 from fairlead.actors.execution.status_reporting import StatusReporter
-from fairlead.actors.execution.worker_counts import WorkerCounts
 from fairlead.actors.runtime.host import Host
 from fairlead.zones.engines.api.errors import MAYBE_COMMITTED, TRANSACTION_TOO_LARGE, error_code
 from fairlead.zones.probes import probe
@@ -35,7 +35,8 @@ class Completer:
         host: Host,
         access: ShardAccess,
         slots: Slots,
-        counts: WorkerCounts,
+        counts: ShardCounts,
+        failure_log: FailureLog,
         status_reporter: StatusReporter,
         *,
         linger_s: float,
@@ -44,6 +45,7 @@ class Completer:
         self._access = access
         self._slots = slots
         self._counts = counts
+        self._failure_log = failure_log
         self._status_reporter = status_reporter
         self._linger_s = linger_s
         self._lock = host.lock()
@@ -79,7 +81,7 @@ class Completer:
             if len(self._finished) == 1:  # The loop waits for the first.
                 self._first_finished.notify()
 
-    # --- Notes what happened to items ---
+    # --- Records what happened to items ---
 
     def note_lost(self, items: Sequence[HeldItem]) -> None:
         """Count items that the worker has lost."""
@@ -88,20 +90,16 @@ class Completer:
 
     def note_returned(self, items: Sequence[HeldItem]) -> None:
         """Count items that are returned."""
-        self._counts.note_event("returned", len(items))
+        self._counts.record_event("returned", len(items))
 
     def note_given_up(self, items: Sequence[HeldItem]) -> None:
         """Count the time of handlers that were given up; their ends do not count any more."""
-        now_us = self._host.clock.now_us()
-        self._status_reporter.note({}, [(held.ref, now_us - held.began_us) for held in items if held.began_us])
+        self._note([], items)
 
     def _note(self, settled: Settled, ended: Sequence[HeldItem] = ()) -> None:
         """Count what became of items, and the time of handlers that have ended."""
-        counted = Counter((held.ref.kind, outcome) for held, outcome in settled)
-        self._counts.note(counted, ended)
-        self._status_reporter.note(
-            counted, [(held.ref, held.ended_us - held.began_us) for held in ended if held.began_us]
-        )
+        self._counts.record(settled, ended)
+        self._status_reporter.note_change()
 
     # --- Waits for the store ---
 
@@ -129,7 +127,7 @@ class Completer:
 
         In one try, because the leases of other items must not wait for it. If the store refuses, these leases expire.
         """
-        self._counts.note_event("timed_out", len(items))
+        self._counts.record_event("timed_out", len(items))
         # A failure before the timeout counts: its hooks were called with it, and only they ran on.
         failed = [(held, held.failure or timeout_of(held, self._host.clock)) for held in items]
         self._note(self._commit([], self._decide(failed), until_us=0))
@@ -155,7 +153,12 @@ class Completer:
             return []
         now_us, random = self._host.clock.now_us(), self._host.random
         decisions = [decide_retry(held, failure, now_us=now_us, random=random) for held, failure in failed]
-        self._counts.note_failures([(each[1], decision) for each, decision in zip(failed, decisions, strict=True)])
+        counted = [
+            each for each, (_, failure) in zip(decisions, failed, strict=True) if failure.cause is not Cause.GONE
+        ]
+        self._counts.record_failures([each.held.ref.kind for each in counted])
+        for each in counted:
+            self._failure_log.note(each)
         return decisions
 
     def _commit(self, completed: Sequence[HeldItem], failed: Sequence[RetryDecision], until_us: int) -> Settled:

@@ -10,9 +10,10 @@ from types import TracebackType
 
 from fairlead.actors.execution.failed_attempt import handlers_frames
 from fairlead.actors.execution.retry_decision import RetryDecision
+from fairlead.actors.runtime.host import Host
 from fairlead.actors.runtime.safe_text import escaped
 from fairlead.actors.telemetry.errors import USERS_ERROR
-from fairlead.zones.engines import Clock, StoreUnavailable
+from fairlead.zones.engines import StoreUnavailable
 
 log = logging.getLogger("fairlead.worker")
 
@@ -31,10 +32,11 @@ class _Unlogged:
 
 
 class FailureLog:
-    """The failures of one worker's handlers. Not thread-safe: `WorkerCounts` calls it under its lock."""
+    """The failures of one worker's handlers, on all shards. Any thread may call it."""
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    def __init__(self, host: Host) -> None:
+        self._clock = host.clock
+        self._lock = host.lock()
         self._similar: dict[tuple[str, str, bool], _Unlogged] = {}
 
     def note(self, decision: RetryDecision) -> None:
@@ -43,15 +45,16 @@ class FailureLog:
         The line has the traceback if it is the first of its class, or if the failure is for good.
         """
         ref, for_good = decision.held.ref, decision.delay_us is None
-        now_us = self._clock.now_us()
         similar = ref.kind, decision.error.partition(":")[0], for_good
-        unlogged = self._similar.get(similar)
-        if unlogged is not None and 0 <= now_us - unlogged.logged_us < QUIET_US:
-            unlogged.attempts += 1
-            return
-        if len(self._similar) >= SIMILAR_MAX:
-            self._similar.clear()
-        self._similar[similar] = _Unlogged(logged_us=now_us)
+        with self._lock:
+            now_us = self._clock.now_us()
+            unlogged = self._similar.get(similar)
+            if unlogged is not None and 0 <= now_us - unlogged.logged_us < QUIET_US:
+                unlogged.attempts += 1
+                return
+            if len(self._similar) >= SIMILAR_MAX:
+                self._similar.clear()
+            self._similar[similar] = _Unlogged(logged_us=now_us)
         name = decision.held.record.given_id
         level = logging.ERROR if for_good else logging.WARNING
         if not log.isEnabledFor(level):
@@ -83,7 +86,7 @@ def _frames_of(decision: RetryDecision) -> ExceptionInfo | None:
 
 
 def _is_store_away(decision: RetryDecision) -> bool:
-    """Say whether a store refused: then the traceback does not help, and each kind would log one."""
+    """Return whether a store refused: then the traceback does not help, and each kind would log one."""
     return isinstance(decision.raised, StoreUnavailable)
 
 

@@ -1,4 +1,4 @@
-"""The loops that a worker runs for one shard: completer, lease keeper, worker status.
+"""The loops that a worker runs for one shard, and its counts there: completer, lease keeper, worker status.
 
 Each shard has its own, so a shard that refuses delays no other. They start when the first item of the shard arrives.
 """
@@ -6,12 +6,13 @@ Each shard has its own, so a shard that refuses delays no other. They start when
 from collections.abc import Sequence
 
 from fairlead.actors.execution.completer import Completer
+from fairlead.actors.execution.failure_log import FailureLog
 from fairlead.actors.execution.in_flight import HeldItem
 from fairlead.actors.execution.lease_keeper import LeaseKeeper
 from fairlead.actors.execution.shard_access import ShardAccess
+from fairlead.actors.execution.shard_counts import ShardCounts
 from fairlead.actors.execution.slots import Slots
 from fairlead.actors.execution.status_reporting import StatusReporter
-from fairlead.actors.execution.worker_counts import WorkerCounts
 from fairlead.actors.runtime.actor_identity import Identity
 from fairlead.actors.runtime.host import Host
 from fairlead.actors.settings import ConsumerSettings
@@ -27,20 +28,28 @@ class ShardLoops:
         shard: Shard,
         settings: ConsumerSettings,
         slots: Slots,
-        counts: WorkerCounts,
+        failure_log: FailureLog,
         identity: Identity,
     ) -> None:
         self.access = ShardAccess(host, shard)
+        self.counts = ShardCounts(host)
         self.status_reporter = StatusReporter(
             host,
             shard,
             slots,
+            self.counts,
             identity,
             slot_count=settings.slots,
             on_lost=self._note_lost,
         )
         self.completer = Completer(
-            host, self.access, slots, counts, self.status_reporter, linger_s=settings.linger_ms / 1000
+            host,
+            self.access,
+            slots,
+            self.counts,
+            failure_log,
+            self.status_reporter,
+            linger_s=settings.linger_ms / 1000,
         )
         self.lease_keeper = LeaseKeeper(host, self.access, slots, self.completer, lease_us=settings.lease_ms * 1000)
 

@@ -1,8 +1,8 @@
 """Status reporting: what a worker writes about itself on one shard, a second after anything happens there.
 
-It writes the worker status (what runs now), rollups (what ended), and the progress that handlers report. In the same
-transaction it checks whether each item that has run for a second still belongs to this worker: so an item that was
-cancelled by its enqueuer is interrupted.
+It writes the worker status (what runs now), rollups (what ended, see `ShardCounts`), and the progress that handlers
+report. The same transaction checks whether each item that has run for a second still belongs to this worker. So an item
+that its enqueuer has cancelled is interrupted.
 """
 
 import logging
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from fairlead.actors.execution.in_flight import HeldItem, Phase
-from fairlead.actors.execution.pending_rollups import PendingRollups, Row, Runs
+from fairlead.actors.execution.shard_counts import ShardCounts
 from fairlead.actors.execution.slots import Slots
 from fairlead.actors.execution.zone_by_zone import zone_by_zone
 from fairlead.actors.handlers import Form
@@ -22,6 +22,7 @@ from fairlead.zones.queue.progress import progress_op
 from fairlead.zones.records import ItemRecord, Progress, decode
 from fairlead.zones.reporting import rollups, worker_status
 from fairlead.zones.reporting.completion_log import EndReason, end_reason_of
+from fairlead.zones.reporting.rollups import Rollup
 from fairlead.zones.reporting.worker_status import RUNNING_MAX, STATUS_US, RunningItem, WorkerStatus
 from fairlead.zones.shard import Shard
 from fairlead.zones.transaction_runner import Attempt
@@ -39,7 +40,7 @@ class StatusUpdate:
     """
 
     status: WorkerStatus
-    rows: Sequence[Row]
+    rows: Mapping[int, Rollup]
     checked: Sequence[HeldItem]
     progress: Sequence[tuple[HeldItem, Progress]]
 
@@ -55,6 +56,7 @@ class StatusReporter:
         host: Host,
         shard: Shard,
         slots: Slots,
+        counts: ShardCounts,
         identity: Identity,
         *,
         slot_count: int,
@@ -63,13 +65,13 @@ class StatusReporter:
         self._host = host
         self._shard = shard
         self._slots = slots
+        self._counts = counts
         self._identity = identity
         self._slot_count = slot_count
         self._on_lost = on_lost
         self._lock = host.lock()
         self._changed = host.condition(self._lock)
         self._ended = host.condition(self._lock)
-        self._pending_rollups = PendingRollups()
         self._due_us: int | None = None  # When to write; None: what was written last is still true.
         self._stopping = self._has_ended = False
 
@@ -89,23 +91,12 @@ class StatusReporter:
             if not self._has_ended:
                 self._ended.wait(timeout_us / 1e6)
 
-    def note(self, counted: Mapping[tuple[str, str], int], runs: Runs) -> None:
-        """Count what became of attempts, by kind and outcome, and how long handlers have run; see `PendingRollups`."""
-        if counted or runs:
-            with self._lock:
-                now_us = self._host.clock.now_us()
-                self._pending_rollups.note(counted, runs, now_us=now_us)
-                self._begin(now_us)
-
-    def begin(self) -> None:
-        """Note that the worker holds an item of the shard: that is written a second later."""
+    def note_change(self) -> None:
+        """Note that something has changed, or changes while an item runs: that is written within a second."""
         with self._lock:
-            self._begin(self._host.clock.now_us())
-
-    def _begin(self, now_us: int) -> None:
-        if self._due_us is None:
-            self._due_us = now_us + STATUS_US
-            self._changed.notify_all()
+            if self._due_us is None:
+                self._due_us = self._host.clock.now_us() + STATUS_US
+                self._changed.notify_all()
 
     def _run(self) -> None:
         is_last = False
@@ -135,18 +126,14 @@ class StatusReporter:
 
     def _write_all(self) -> None:
         held_items = self._slots.items()
-        with self._lock:
-            now_us = self._host.clock.now_us()
-            update = self._status_update(held_items, now_us)
-            if any(held.ref.shard == self._shard.name for held in held_items):
-                self._begin(now_us)
+        update = self._status_update(held_items)
+        if any(held.ref.shard == self._shard.name for held in held_items):
+            self.note_change()
         lost: list[HeldItem] = []
-        written = self._succeeds(lambda: lost.extend(self._write(update)))
-        with self._lock:
-            if written:
-                self._pending_rollups.note_written(update.rows)
-            else:
-                self._begin(self._host.clock.now_us())
+        if self._succeeds(lambda: lost.extend(self._write(update))):
+            self._counts.note_stored(update.rows)
+        else:
+            self.note_change()
         lost = self._slots.lose([held for held in lost if not (held.job.may_be_completed or held.is_ending)])
         if lost:
             probe("a worker status finds a running item leased by another worker, or gone")
@@ -155,8 +142,9 @@ class StatusReporter:
             reported = update.progress[begin : begin + PROGRESS_WRITES_MAX]
             self._succeeds(partial(self._write_progress, reported))
 
-    def _status_update(self, held_items: Sequence[HeldItem], now_us: int) -> StatusUpdate:
+    def _status_update(self, held_items: Sequence[HeldItem]) -> StatusUpdate:
         """Return what is to be written now."""
+        now_us = self._host.clock.now_us()
         running = [held for held in held_items if held.phase is Phase.RUNNING and not held.job.cancelled]
         mine = sorted((held for held in running if held.ref.shard == self._shard.name), key=lambda each: each.since_us)
         reported = [(held, held.job.reported) for held in mine if held.handler.form is not Form.TRANSACTIONAL]
@@ -172,13 +160,13 @@ class StatusReporter:
         )
         return StatusUpdate(
             status,
-            self._pending_rollups.rows(now_us),
+            self._counts.rows(),
             [held for held in mine if now_us - held.since_us >= STATUS_US and not held.job.may_be_completed],
             [(held, new) for held, new in reported if new is not None and new is not held.record.progress],
         )
 
     def _succeeds(self, work: Callable[[], object]) -> bool:
-        """Do `work`, which writes about the worker; say whether the store committed it."""
+        """Do `work`, which writes about the worker; return whether the store committed it."""
         try:
             work()
         except self._shard.db.errors as error:
@@ -195,8 +183,8 @@ class StatusReporter:
 
         def body(attempt: Attempt) -> list[tuple[HeldItem, bool]]:
             tr = attempt.tr
-            for row in update.rows:
-                rollups.write(tr, self._host.incarnation, row.rollup.interval, row.stored)
+            for interval, rollup in update.rows.items():
+                rollups.write(tr, self._host.incarnation, interval, rollup)
             worker_status.write(tr, self._host.incarnation, update.status)
             locations = [self._shard.layout.location(held.ref.tenant, held.ref.zone) for held in update.checked]
             reads = [
@@ -210,7 +198,7 @@ class StatusReporter:
         return [held for held, gone in found if not (gone and self._has_completed(held))]
 
     def _has_completed(self, held: HeldItem) -> bool:
-        """Say whether an item that is gone was completed by its handler, and not cancelled.
+        """Return whether an item that is gone was completed by its handler, and not cancelled.
 
         A Ray task that completes its item may go on, and its worker does not notice the completion. So the item's end
         is looked up, once.

@@ -10,7 +10,7 @@ Read in this order:
     metrics         every metric: name, unit, labels, buckets
     errors          the name of an error
     counters        one actor's counts, in plain lists, read on demand
-    outcome_counts  what a worker counts per item
+    outcome_counts  what became of a worker's attempts, for telemetry, totals and the hourly history
     traces          a span's context as it is stored in an item
     spans           the spans of actors
     tenants         how spans name a tenant

@@ -24,9 +24,16 @@ class Reading:
     numbers: dict[Series, float] = field(default_factory=dict)
     histograms: dict[Series, tuple[list[int], float]] = field(default_factory=dict)
 
-    def __or__(self, other: "Reading") -> "Reading":
-        """Return the union of two readings that have no series in common."""
-        return Reading(self.numbers | other.numbers, self.histograms | other.histograms)
+    def __add__(self, other: "Reading") -> "Reading":
+        """Return the sum of two readings: each series of either, and the sum of a series that both have."""
+        numbers = {
+            each: self.numbers.get(each, 0) + other.numbers.get(each, 0) for each in self.numbers | other.numbers
+        }
+        histograms = dict(self.histograms)
+        for series, (counts, sum_s) in other.histograms.items():
+            before, before_s = histograms.get(series, ([0] * len(counts), 0.0))
+            histograms[series] = [one + two for one, two in zip(before, counts, strict=True)], before_s + sum_s
+        return Reading(numbers, histograms)
 
 
 class Histogram:

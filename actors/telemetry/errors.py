@@ -2,6 +2,7 @@
 
 ERROR_TYPES_MAX = 20  # Counted separately by one actor. Each is a series for each kind, wherever metrics go.
 OTHER = "_OTHER"  # The conventions' value for an error that is not named.
+GIVEN_UP = "given_up"  # The handler ignored its cancellation; it has raised nothing yet.
 
 # A field of log records whose exception the user's code raised: not a fault of the product.
 USERS_ERROR = "of_users_code"

@@ -61,7 +61,7 @@ SENT = Metric(
 )  # fmt: skip
 CONSUMED = Metric(
     "messaging.client.consumed.messages", MetricType.COUNTER, "{message}",
-    "Attempts whose handler has ended; with an error type: raising one.", _BY_KIND_AND_ERROR, operation="run",
+    "Attempts that ended or were given up; with an error type: failed ones.", _BY_KIND_AND_ERROR, operation="run",
 )  # fmt: skip
 OPERATION = Metric(
     "messaging.client.operation.duration", MetricType.HISTOGRAM, "s",

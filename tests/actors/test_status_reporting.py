@@ -9,18 +9,16 @@ from dataclasses import replace
 import pytest
 
 from fairlead.actors.execution.job import Job
-from fairlead.actors.execution.pending_rollups import PENDING_ROLLUPS_MAX, TENANTS_MAX, PendingRollup, PendingRollups
 from fairlead.actors.handlers import Form, Handler
 from fairlead.zones.engines.api.errors import NOT_COMMITTED, TRANSACTION_TOO_LARGE
 from fairlead.zones.errors import BadArgument
-from fairlead.zones.layout import Tenant
 from fairlead.zones.records import Progress
 from fairlead.zones.reporting import rollups, worker_status
-from fairlead.zones.reporting.rollups import INTERVAL_US, Interval
+from fairlead.zones.reporting.rollups import Interval
 from fairlead.zones.reporting.worker_status import WorkerStatus
 from fairlead.zones.shard import Shard
 from fairlead.zones.tenant_transaction import TenantTransaction
-from tests.actors.stage import ALICE, MS, Stage, item_ref
+from tests.actors.stage import ALICE, MS, Stage
 from tests.zones.faults import Fault
 
 
@@ -44,16 +42,16 @@ def sum_up(stage: Stage) -> None:
 def completed(stage: Stage) -> dict[str, int]:
     """Return how many items of each kind have completed, according to the rollups."""
     total: Counter[str] = Counter()
-    for slot in done(stage):
-        total.update({kind: rollup.completed for kind, rollup in slot.rollup.kinds.items()})
+    for interval in done(stage):
+        total.update({kind: rollup.completed for kind, rollup in interval.rollup.kinds.items()})
     return {kind: count for kind, count in total.items() if count}
 
 
 def run_us(stage: Stage) -> int:
     """Return how long handlers have run, according to the rollups: the sums by kind and by tenant are equal."""
-    slots = done(stage)
-    by_kind = sum(rollup.run_us for slot in slots for rollup in slot.rollup.kinds.values())
-    assert by_kind == sum(used for used, _, _ in rollups.busiest(slots))
+    intervals = done(stage)
+    by_kind = sum(rollup.run_us for interval in intervals for rollup in interval.rollup.kinds.values())
+    assert by_kind == sum(used for used, _, _ in rollups.busiest(intervals))
     return by_kind
 
 
@@ -106,7 +104,7 @@ def test_outcomes_and_run_times_are_counted_by_kind(stage: Stage) -> None:
     stage.place(worker, stage.lease(["mail", "index"]))
     stage.settled(worker)
     stage.pass_ms(1_500)
-    kinds = {kind: rollup for slot in done(stage) for kind, rollup in slot.rollup.kinds.items()}
+    kinds = {kind: rollup for interval in done(stage) for kind, rollup in interval.rollup.kinds.items()}
     assert (kinds["mail"].completed, kinds["index"].retried) == (1, 1)
     assert kinds["mail"].run_us >= 300 * MS
     ((run_us, *tenant),) = rollups.busiest(done(stage))
@@ -153,26 +151,6 @@ def test_outcomes_are_counted_although_the_store_refuses_the_status_for_a_while(
     stage.pass_ms(30_000)
     sum_up(stage)
     assert completed(stage) == {"mail": 3}
-
-
-def test_a_rollup_that_may_be_in_its_sum_already_is_not_written_again() -> None:
-    """A row is deleted when it goes into the sum, so a second row of the interval would be added to that sum."""
-    rollup = PendingRollup(7)
-    rollup.note("mail", "completed", 1)
-    rollup.written = 1
-    rollup.note("mail", "completed", 1)
-    assert not rollup.may_be_summed(9 * INTERVAL_US - 1)
-    assert rollup.may_be_summed(9 * INTERVAL_US)
-    rollup.written = 0
-    assert not rollup.may_be_summed(9 * INTERVAL_US), "nothing of it was stored"
-
-
-def test_a_store_that_is_away_for_hours_does_not_fill_the_workers_memory(stage: Stage) -> None:
-    pending = PendingRollups()
-    for interval in range(3 * PENDING_ROLLUPS_MAX):
-        pending.note({("mail", "completed"): 1}, [], now_us=interval * INTERVAL_US)
-    rows = pending.rows(3 * PENDING_ROLLUPS_MAX * INTERVAL_US)
-    assert [row.rollup.interval for row in rows] == list(range(2 * PENDING_ROLLUPS_MAX, 3 * PENDING_ROLLUPS_MAX))
 
 
 def test_a_worker_writes_no_status_to_a_shard_of_which_it_holds_nothing(stage: Stage) -> None:
@@ -418,13 +396,3 @@ def test_a_status_that_the_store_refuses_costs_no_item(stage: Stage) -> None:
     stage.place(worker, stage.lease(["mail"]))
     stage.store.faults.append(Fault(applied=False, code=NOT_COMMITTED))
     assert stage.settled(worker) == {"completed": 1}
-
-
-def test_of_very_many_tenants_those_with_most_time_are_kept() -> None:
-    rollup, much = PendingRollup(7), item_ref(0)
-    for number in range(3 * TENANTS_MAX):
-        little = item_ref(number, tenant=Tenant("shop", f"user{number}"))
-        rollup.note_times([(little, 1), (much, 5)])
-    stored = rollup.stored()
-    assert stored.tenants["shop"][ALICE.user] == 5 * 3 * TENANTS_MAX
-    assert stored.kinds["mail"].run_us == 6 * 3 * TENANTS_MAX

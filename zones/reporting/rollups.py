@@ -51,6 +51,10 @@ class KindRollup(msgspec.Struct, array_like=True):
         for name in self.__struct_fields__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
+    def minus(self, earlier: "KindRollup") -> "KindRollup":
+        """Return what was done after an `earlier` state of the same counts."""
+        return KindRollup(*(getattr(self, name) - getattr(earlier, name) for name in self.__struct_fields__))
+
     @property
     def ended(self) -> int:
         """How many items left their queues."""

@@ -185,7 +185,7 @@ class WorkerActor:
         return {**self._worker.counts(), "pid": os.getpid()}
 
     def reading(self) -> Reading:
-        return self._telemetry.read() | ENQUEUE_COUNTS.read()
+        return self._telemetry.read() + ENQUEUE_COUNTS.read()
 
     def begin_drain(self) -> None:
         self._worker.begin_drain()

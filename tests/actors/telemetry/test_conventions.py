@@ -109,8 +109,8 @@ def readings(monkeypatch: pytest.MonkeyPatch) -> tuple[Points, Points]:
     enqueue_in_all_ways(monkeypatch)
     outcome_counts = OutcomeCounts()
     outcome_counts.end(item_ref(1), began_us=1, ended_us=2)
-    outcome_counts.end(item_ref(2), began_us=1, ended_us=2, error=ConnectionError())
-    return exported(ledger.read() | outcome_counts.read()), points_of(reader.get_metrics_data())
+    outcome_counts.end(item_ref(2), began_us=1, ended_us=2, failed_by="ConnectionError")
+    return exported(ledger.read() + outcome_counts.read()), points_of(reader.get_metrics_data())
 
 
 @pytest.fixture
