@@ -11,7 +11,7 @@ from fairlead.zones.engines import Reader
 from fairlead.zones.keyspace import DB, ROOT, pack_int, pack_text, range_end, unpack_names
 from fairlead.zones.layout import Tenant, split_tenant
 
-APPS_MAX = 20  # Apps in which a user is searched for if no app is given.
+APPS_MAX = 20  # Apps that are listed by their beginning, and apps in which a user is searched for if no app is given.
 
 _DB = ROOT + pack_int(DB)
 
@@ -19,19 +19,23 @@ _DB = ROOT + pack_int(DB)
 def find_tenants(tr: Reader, text: str, *, tenants_max: int) -> tuple[list[Tenant], bool]:
     """Return tenants whose names begin with `text`, and whether these are all.
 
-    `APP/USER`, written as tenants are printed, means users of one app. Otherwise `text` is the beginning of an app, or
-    of a user in the first `APPS_MAX` apps. Snapshot reads, one for each name.
+    `APP/USER`, written as tenants are printed, means users of one app. Otherwise `text` is the beginning of an app, of
+    which the first `APPS_MAX` are read, or of a user in the first `APPS_MAX` apps. Snapshot reads, one for each name.
     """
     first, *users = split_tenant(text)
     if users:
         found = list(islice(_users(tr, first, users[0]), tenants_max + 1))
         return found[:tenants_max], len(found) <= tenants_max
+    named = list(islice(_names(tr, _DB, first, whole=True), APPS_MAX + 1)) if first else []
     apps = list(islice(_apps(tr), APPS_MAX + 1))
     found = []
-    for name in apps[:APPS_MAX]:
-        prefix = "" if name.startswith(first) else first
-        found += islice(_users(tr, name, prefix), tenants_max + 1 - len(found))
-    return found[:tenants_max], len(found) <= tenants_max and len(apps) <= APPS_MAX
+    for app in named[:APPS_MAX]:
+        found += islice(_users(tr, app, ""), tenants_max + 1 - len(found))
+    for app in apps[:APPS_MAX]:
+        if app not in named:
+            found += islice(_users(tr, app, first), tenants_max + 1 - len(found))
+    whole = len(found) <= tenants_max and max(len(named), len(apps)) <= APPS_MAX
+    return found[:tenants_max], whole
 
 
 def _apps(tr: Reader) -> Iterator[str]:

@@ -261,6 +261,16 @@ def test_tenants_are_found_by_the_beginning_of_their_names(customers: App, text:
         assert ("No tenant has" in shown) == (not found)
 
 
+def test_an_app_is_found_however_many_apps_come_before_it(customers: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the first apps were read, so the last app of many was not found by its own name."""
+    monkeypatch.setattr("fairlead.zones.tenant_search.APPS_MAX", 2)
+    text = text_of(customers, "/tenants", find="shop")
+    assert re.findall(r">(shop/[a-z]+)</a>", text.partition('<ul class="plain">')[2].partition("</ul>")[0]) == [
+        "shop/alan", "shop/alice", "shop/bob"
+    ]  # fmt: skip
+    assert "there may be more" in text
+
+
 def test_more_tenants_than_a_page_holds_are_said(customers: App, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pages, "TENANTS_FOUND_MAX", 2)
     text = text_of(customers, "/tenants", find="shop/")
