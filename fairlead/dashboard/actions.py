@@ -144,7 +144,8 @@ def _bulk_action(app: App, what: str, query: Query) -> Action:
             return app.clock.now_us() < until_us
 
         result: BulkResult = bulk_operation(app.shards, criteria, operator, go_on=go_on)
-        return f"{done} {result.count:,} items.{'' if result.complete else ' There may be more: repeat the action.'}"
+        noun = "item" if result.count == 1 else "items"
+        return f"{done} {result.count:,} {noun}.{'' if result.complete else ' There may be more: repeat the action.'}"
 
     return Action(f"{what.capitalize()} {selected}?", about, f"{what.capitalize()} them", what == "discard", do)
 

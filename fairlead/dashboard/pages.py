@@ -144,9 +144,11 @@ def kind(app: App, query: Query) -> Context:
         lambda shard: waiting_tenants(shard, more=busy.get(shard.name, ()), kind=name, tenants_max=TENANTS_OF_KIND_MAX),
     )
     found = [each.found for each in waiting if each.found is not None]
-    rows = [row for each in found for row in each.tenants if row.waiting.get(name)]
+    rows = [row for each in found for row in each.tenants]
     rows.sort(key=lambda row: (-row.waiting[name], row.tenant))
     dead = query_each_shard(app.shards, lambda shard: read_groups(shard, DeadLetterFilter(kind=name)))
+    read = [each.found for each in dead if each.found is not None]
+    groups = merged_groups(read)
     periods = query_each_shard(app.shards, read_periods)
     running = [each for each in longest_running(seen.activity) if each.item.kind == name]
     return {
@@ -164,8 +166,12 @@ def kind(app: App, query: Query) -> Context:
         "tenants": rows[:TENANTS_OF_KIND_MAX],
         "most": max((row.waiting[name] for row in rows), default=0),
         "queues": sum(each.queues for each in found),
-        "whole": all(each.whole for each in found) and len(rows) <= TENANTS_OF_KIND_MAX,
-        "groups": merged_groups(each.found for each in dead if each.found is not None)[:GROUPS_OF_KIND_MAX],
+        "whole": all(each.whole for each in found),
+        "left_out": max(0, len(rows) - TENANTS_OF_KIND_MAX) + sum(each.left_out for each in found),
+        "groups": groups[:GROUPS_OF_KIND_MAX],
+        "group_count": len(groups),
+        "scanned": sum(each.scanned for each in read),
+        "groups_whole": all(each.whole for each in read),
         "periods": [period for each in periods if each.found for period in each.found.periods if period.kind == name],
         "running": len(running),
         "consumers": [
@@ -222,18 +228,13 @@ def delayed(app: App, query: Query) -> Context:
 def dead_letters(app: App, query: Query) -> Context:
     """What failed for good, grouped by kind and error?"""
     criteria = filter_of(query)
-    wanted = query.get("shard")
-    seen = [
-        each
-        for each in query_each_shard(app.shards, lambda shard: read_groups(shard, criteria))
-        if wanted in (None, "", each.shard)
-    ]
+    seen = query_each_shard(app.shards, lambda shard: read_groups(shard, criteria), only=criteria.shard)
     found = [each.found for each in seen if each.found is not None]
     groups = merged_groups(found)
     return {
         "seen": seen,
         "criteria": criteria,
-        "query": _filter_query(query, criteria),
+        "query": _filter_query(query),
         "groups": groups[:ROWS_MAX],
         "any": bool(groups) or not all(each.whole for each in found),
         "items": sum(each.count for each in groups),
@@ -251,12 +252,11 @@ def dead_letter_items(app: App, query: Query) -> Context:
     def query_shard(shard: Shard) -> Any:
         return find_dead_letters(shard, criteria, items_max=DEAD_LETTERS_PER_PAGE, next_key=from_key.get(shard.name))
 
-    wanted = query.get("shard")
-    seen = [each for each in query_each_shard(app.shards, query_shard) if wanted in (None, "", each.shard)]
+    seen = query_each_shard(app.shards, query_shard, only=next(iter(from_key), criteria.shard))
     return {
         "seen": seen,
         "criteria": criteria,
-        "query": _filter_query(query, criteria),
+        "query": _filter_query(query),
         "earlier": bool(from_key),
         "any": any(each.found is not None and (each.found.items or each.found.next_key) for each in seen),
         "now_us": app.clock.now_us(),
@@ -336,7 +336,7 @@ PAGES = {
 
 # --- The parts of a query ---
 
-FILTER_KEYS = ("kind", "app", "user", "local", "error", "signature")
+FILTER_KEYS = ("kind", "app", "user", "local", "shard", "error", "signature")
 
 
 def database_of(app: App, query: Query) -> TenantDatabase:
@@ -354,22 +354,21 @@ def filter_of(query: Query) -> DeadLetterFilter:
     """Return which dead letters a query selects.
 
     Raises:
-      BadArgument: the query names an app without a user, or an impossible name.
+      BadArgument: the query names a user without an app, or an impossible name.
     """
     tenant = None
+    app_name, user = query.get("app"), query.get("user")
     if query.get("local"):
         tenant = Tenant("", query["local"])
-    elif query.get("app") or query.get("user"):
-        tenant = named_tenant(query.get("app", ""), query.get("user", ""))
-    shard = query.get("shard") if query.get("local") else None  # For tenants, the shard selects which list is shown.
+    elif user:
+        tenant = named_tenant(app_name or "", user)
     return DeadLetterFilter(
-        query.get("kind") or None,
-        tenant,
-        None,
-        query.get("error") or None,
-        None,
-        shard or None,
-        query.get("signature") or None,
+        kind=query.get("kind") or None,
+        tenant=tenant,
+        error=query.get("error") or None,
+        shard=query.get("shard") or None,
+        signature=query.get("signature") or None,
+        app=check_name("app", app_name) if app_name and tenant is None else None,
     )
 
 
@@ -394,10 +393,9 @@ def id_of(text: str) -> bytes:
     return checked_id(item_id)
 
 
-def _filter_query(query: Query, criteria: DeadLetterFilter) -> dict[str, str]:
+def _filter_query(query: Query) -> dict[str, str]:
     """Return the part of a query that filters dead letters, for links to the same."""
-    keys = (*FILTER_KEYS, "shard") if criteria.shard is not None else FILTER_KEYS
-    return {key: value for key, value in query.items() if value and key in keys}
+    return {key: value for key, value in query.items() if value and key in FILTER_KEYS}
 
 
 def _tenants_found(app: App, text: str) -> Context | None:

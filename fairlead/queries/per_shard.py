@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from fairlead.error_text import remedy_of, sentence_of
-from fairlead.shards import Shards, StoreMissing
+from fairlead.shards import Shards, StoreMissing, UnknownShard
 from fairlead.zones.engines import StoreError
 from fairlead.zones.errors import ShardRefused
 from fairlead.zones.shard import Shard
@@ -33,9 +33,18 @@ class ShardResult(Generic[T]):
         return "" if self.error is None else remedy_of(self.error)
 
 
-def query_each_shard(shards: Shards, query: Callable[[Shard], T]) -> list[ShardResult[T]]:
-    """Run a query on each shard, and return the results in the order of the configuration."""
-    return [_query_shard(shards, name, url, query) for name, url in shards.urls.items()]
+def query_each_shard(shards: Shards, query: Callable[[Shard], T], *, only: str | None = None) -> list[ShardResult[T]]:
+    """Run a query on each shard, and return the results in the order of the configuration.
+
+    Args:
+      only: the name of the one shard to query; None: all.
+
+    Raises:
+      UnknownShard: there is no shard named `only`.
+    """
+    if only is not None and only not in shards.urls:
+        raise UnknownShard(shard=only, known=sorted(shards.urls))
+    return [_query_shard(shards, name, url, query) for name, url in shards.urls.items() if only in (None, name)]
 
 
 def _query_shard(shards: Shards, name: str, url: str, query: Callable[[Shard], T]) -> ShardResult[T]:

@@ -111,7 +111,7 @@ def active_queues(tr: Reader, layout: ShardLayout, *, queues_max: int, after_us:
 def waiting_tenants(
     shard: Shard, *, more: Iterable[Tenant] = (), kind: str | None = None, tenants_max: int = 200
 ) -> WaitingTenants:
-    """Return the tenants with most items, or most items of a kind, in the queues that are first in line.
+    """Return the tenants with most items in the queues that are first in line; with a `kind`, those with most of it.
 
     If there are more queues, the first few of each tenant with a policy, or in `more`, are read as well.
     Snapshot reads.
@@ -136,7 +136,10 @@ def waiting_tenants(
         for location, count in zip(locations.values(), counts, strict=True):
             if count:
                 by_tenant.setdefault(location.tenant, []).append((location, count))
-        most = sorted(by_tenant.items(), key=lambda each: (-_total((c for _, c in each[1]), kind), each[0]))
+        totals = {tenant: _total((c for _, c in queues), kind) for tenant, queues in by_tenant.items()}
+        most = sorted(by_tenant.items(), key=lambda each: (-totals[each[0]], each[0]))
+        if kind is not None:
+            most = [each for each in most if totals[each[0]]]
         listed = most[:tenants_max] + [each for each in most[tenants_max:] if each[0] in named]
         tenants = [
             TenantWaiting(

@@ -40,6 +40,8 @@ def test_dead_letters_are_found_by_kind_tenant_zone_error_and_time(world: World)
     assert found(world, DeadLetterFilter()) == [mail, index, bobs, other]
     assert found(world, DeadLetterFilter(kind="index")) == [index]
     assert found(world, DeadLetterFilter(tenant=BOB)) == [bobs]
+    assert found(world, DeadLetterFilter(app=BOB.app)) == [mail, index, bobs, other]
+    assert found(world, DeadLetterFilter(app="none")) == []
     assert found(world, DeadLetterFilter(tenant=ALICE, zone="queue")) == [mail, index]
     assert found(world, DeadLetterFilter(error="after 30")) == [index]
     assert found(world, DeadLetterFilter(before_us=world.now_us - 2 * SECOND)) == [mail, index]

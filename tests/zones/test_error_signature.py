@@ -21,7 +21,8 @@ from fairlead.zones.queue.dead_letter_search import SIGNATURE_CHARACTERS, error_
         ("LookupError: 9f2c-11ee of café", "LookupError: … of café"),
         ("its worker died 3 times", "its worker died … times"),
         ("ValueError", "ValueError"),
-        ("", ""),
+        ("", "(no text)"),
+        ("ValueError: a\tb\rc\x00 d", "ValueError: a b c d"),
     ],
 )
 def test_what_varies_is_left_out_and_the_class_stays(error: str, signature: str) -> None:

@@ -25,7 +25,9 @@ BULK_ITEMS_MAX = 200  # Dead letters that one transaction retries or discards.
 
 
 SIGNATURE_CHARACTERS = 160
+NO_TEXT = "(no text)"  # The signature of an error without text: an empty one would match all errors.
 
+_CONTROL = re.compile(r"[\x00-\x20\x7f]+")
 _QUOTED_OR_WORD = re.compile(r"""'[^'\n]*'|"[^"\n]*"|[\w.:-]+""")
 
 
@@ -33,12 +35,14 @@ def error_signature(error: str) -> str:
     """Return the first line of an error with `…` for each quoted text and each word with a digit.
 
     Errors that differ only in names, numbers and ids have one signature. The class of the error stays as it is.
+    Control characters become spaces: forms of web pages change them.
     """
-    line = error.strip().partition("\n")[0][: 4 * SIGNATURE_CHARACTERS]
+    line = _CONTROL.sub(" ", error.strip()[: 4 * SIGNATURE_CHARACTERS].partition("\n")[0])
     name, colon, text = line.partition(": ")
     if " " in name or not colon:
         name, colon, text = "", "", line
-    return f"{name}{colon}{_QUOTED_OR_WORD.sub(_without_variables, text)}"[:SIGNATURE_CHARACTERS]
+    signature = f"{name}{colon}{_QUOTED_OR_WORD.sub(_without_variables, text)}"[:SIGNATURE_CHARACTERS]
+    return signature.strip() or NO_TEXT
 
 
 def _without_variables(found: re.Match[str]) -> str:
@@ -52,6 +56,7 @@ class DeadLetterFilter(NamedTuple):
 
     `error`: text that the error contains, as it was raised. `before_us`: dead since before then. `shard`: the name of a
     shard, for callers that search several; a search is in one. `signature`: of the error, see `error_signature`.
+    `app`: all tenants of an app.
     """
 
     kind: str | None = None
@@ -61,12 +66,14 @@ class DeadLetterFilter(NamedTuple):
     before_us: int | None = None
     shard: str | None = None
     signature: str | None = None
+    app: str | None = None
 
     def may_match(self, tenant: Tenant, zone: str, kind: str) -> bool:
         """Say whether a dead letter may match by its index entry."""
         return (
             (self.kind is None or kind == self.kind)
             and (self.tenant is None or tenant == self.tenant)
+            and (self.app is None or tenant.app == self.app)
             and (self.zone is None or zone == self.zone)
         )
 

@@ -16,6 +16,7 @@ from fairlead.dashboard import pages
 from fairlead.dashboard.actions import action_of
 from fairlead.queries import tenants
 from fairlead.testing import ManualClock, drain
+from fairlead.zones.records import DeadLetterRecord, decode, encode
 from tests.fairlead.dashboard.asking import open_site, read
 
 
@@ -125,6 +126,47 @@ def test_groups_are_those_of_the_latest_dead_letters_and_the_page_says_so(
     assert "None of the latest 4 dead letters matches." in hidden
 
 
+def test_a_group_without_text_is_retried_alone(app: App) -> None:
+    """An empty signature in a link meant all errors of the kind."""
+    fail(app, "alice", "no order 17", "no address")
+    text_left_out(app, "no address")
+    text = text_of(app, "/dead-letters")
+    assert ["(no text)", "mail", "1"] in [row[:3] for row in rows(text)]
+    query = {"kind": "mail", "many": "1", "signature": "(no text)"}
+    assert link_of(text, re.escape("(no text)")) == {"kind": "mail", "signature": "(no text)"}
+    assert done(app, "discard", query) == "Discarded 1 item."
+
+
+def text_left_out(app: App, error: str) -> None:
+    """Store a dead letter's error as an empty text."""
+    tenant = app.tenant("shop", "alice")
+    (item_id,) = [each.id for each in tenant.dead_letters() if error in each.error]
+    key = tenant.shard.layout.location(tenant.tenant, "queue").keys.dead_letter(item_id)
+
+    def body(attempt: Any) -> None:
+        record = decode(DeadLetterRecord, attempt.tr.get(key).value or b"")
+        assert record is not None
+        record.error = ""
+        attempt.tr.set(key, encode(record))
+
+    tenant.shard.transact(body)
+
+
+def test_dead_letters_of_an_app_are_shown_and_discarded_alone(app: App) -> None:
+    """An app without a user was refused, with an error in place of the page and its filter."""
+    fail(app, "alice", "no order 17")
+    fail(app, "bob", "no order 18")
+    app.tenant("shoes", "alice").enqueue("mail", "no order 19")
+    drain(app, raise_errors=False)
+    text = text_of(app, "/dead-letters", app="shop")
+    assert [row[:4] for row in rows(text)] == [["ValueError: no order …", "mail", "2", "2"]]
+    assert 'name="app" value="shop"' in text
+    query = link_of(text, "Discard them")
+    assert "all dead letters of app shop?" in text_of(app, "/do/discard", **query)
+    assert done(app, "discard", query) == "Discarded 2 items."
+    assert len(app.tenant("shoes", "alice").dead_letters()) == 1
+
+
 def test_without_dead_letters_the_page_says_so(app: App) -> None:
     assert "No dead letters." in text_of(app, "/dead-letters")
     fail(app, "alice", "no")
@@ -138,6 +180,33 @@ def test_groups_of_several_shards_are_one(tmp_path: Any) -> None:
     drain(made, raise_errors=False)
     assert [row[0:3:2] for row in rows(text_of(made, "/dead-letters"))] == [["ValueError: no", "2"]]
     made.close()
+
+
+@pytest.mark.parametrize("path", ["/dead-letters", "/dead-letters/items"])
+def test_dead_letters_of_one_shard_are_shown_and_retried_alone(tmp_path: Any, path: str) -> None:
+    """The page showed one shard, and its buttons acted on all."""
+    made = App({name: f"embedded:{tmp_path / name}" for name in ("eu", "us")})
+    made.handler("mail", permanent=(ValueError,))(refuse)
+    made.enqueue_everywhere("mail")
+    drain(made, raise_errors=False)
+    text = text_of(made, path, shard="eu")
+    assert "Only on shard eu." in re.sub(r"\s+", " ", text)
+    query = link_of(text, "Retry them")
+    assert "1 item goes back" in text_of(made, "/do/retry", **query)
+    assert 'type="hidden" name="shard" value="eu"' in text
+    answer = read(open_site(made), path, {"shard": "asia"})
+    assert (answer.status, "no shard of this name" in answer.text.lower()) == (404, True)
+    made.close()
+
+
+def test_the_filter_of_local_items_stays_when_it_is_sent_again(app: App) -> None:
+    """The form sent the kind as a user without an app, which was refused."""
+    app.enqueue_everywhere("mail", "no")
+    drain(app, raise_errors=False)
+    text = text_of(app, "/dead-letters", local="mail")
+    assert 'type="hidden" name="local" value="mail"' in text
+    assert 'name="user"' not in text
+    assert "Only local items of kind mail." in re.sub(r"\s+", " ", text)
 
 
 def refuse(job: Job) -> None:
@@ -159,7 +228,7 @@ def test_the_page_of_a_kind_says_whose_items_wait_most_first(app: App) -> None:
         ["shop/carol", "2", "2"],
         ["shop/alice", "1", "1"],
     ]
-    assert "Of all 4 active queues." in text
+    assert "Counted in all 4 active queues." in text
 
 
 def test_the_page_of_a_kind_reads_a_bounded_number_of_queues_and_says_so(
@@ -171,7 +240,7 @@ def test_the_page_of_a_kind_reads_a_bounded_number_of_queues_and_says_so(
         clock.advance(1e-6)
     text = text_of(app, "/kind", kind="mail")
     assert len(rows(text)) == 3
-    assert "Of 3 active queues, the first in line. There are more." in text
+    assert "Counted in 3 active queues, the first in line. There are more." in text
 
 
 def test_the_page_of_a_kind_shows_its_policies_and_pauses_it(app: App) -> None:
@@ -186,8 +255,32 @@ def test_the_page_of_a_kind_shows_its_latest_failures_by_group(app: App) -> None
     fail(app, "alice", "no order 17", "no order 18")
     fail(app, "alice", "never shown here", kind="index")
     text = text_of(app, "/kind", kind="mail")
-    assert ["ValueError: no order …", "mail", "2", "1"] in [row[:4] for row in rows(text)]
+    assert ["ValueError: no order …", "2", "1"] in [row[:3] for row in rows(text)]
     assert "never shown here" not in text
+
+
+def test_the_page_of_a_kind_says_so_if_only_later_dead_letters_of_others_were_read(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It said that there are none."""
+    monkeypatch.setattr("fairlead.queries.dead_letter_groups.SCANNED_PER_PAGE_MAX", 2)
+    monkeypatch.setattr(tenants, "SCANNED_MAX", 2)
+    fail(app, "alice", "no")
+    fail(app, "alice", "no", "no", kind="index")
+    assert "None of the latest 2 dead letters is of this kind. There are more." in text_of(app, "/kind", kind="mail")
+    assert "Of the latest 2 dead letters of all kinds; there are more" in text_of(app, "/kind", kind="index")
+
+
+def test_the_page_of_a_kind_counts_the_tenants_that_it_leaves_out(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It said that there are more queues, although it had read all."""
+    monkeypatch.setattr(pages, "TENANTS_OF_KIND_MAX", 2)
+    for user in ("alice", "bob", "carol", "dora"):
+        app.tenant("shop", user).enqueue("mail")
+    app.tenant("shop", "edsger").enqueue("index")
+    app.control.pause_tenant("shop", "frances")
+    text = text_of(app, "/kind", kind="mail")
+    assert [row[0] for row in rows(text)] == ["shop/alice", "shop/bob"]
+    assert "Counted in all 5 active queues. 2 more tenants have items of this kind there." in text
 
 
 def test_a_kind_that_nobody_knows_has_a_page_that_says_so(app: App) -> None:
