@@ -11,7 +11,7 @@ from typing import Any
 from fairlead.app import App
 from fairlead.audit_log import target_text
 from fairlead.dashboard.pages import Query, database_of, filter_of, id_of
-from fairlead.dashboard.template_filters import owner
+from fairlead.dashboard.template_filters import owner, short_id
 from fairlead.dead_letters import BulkResult, discard_all, filter_as_target, retry_all
 from fairlead.operator import Operator
 from fairlead.zones.errors import BadArgument
@@ -113,7 +113,7 @@ def _item_action(app: App, what: str, query: Query) -> Action:
         operation(item_id, zone=zone, by=operator)
         return f"{done} item {item_id.hex()} of {owner(database.tenant)}."
 
-    question = f"{what.capitalize()} item {item_id.hex()[:8]} of {owner(database.tenant)}?"
+    question = f"{what.capitalize()} item {short_id(item_id)} of {owner(database.tenant)}?"
     return Action(question, lambda: about, f"{what.capitalize()} it", what != "retry", do)
 
 

@@ -269,8 +269,10 @@ def item(app: App, query: Query) -> Context:
     zone = check_name("zone", query.get("zone") or DEFAULT_ZONE)
     item_id = id_of(query.get("id", ""))
     found = read_item(database.shard, database.tenant, zone, item_id)
+    stored = found.view or found.dead_letter
     return {
         "found": found,
+        "given": None if stored is None else stored.given_id,
         "retry_hint": RETRY_HINT,
         "tenant": database.tenant,
         "shard": database.shard.name,
@@ -283,10 +285,12 @@ def search(app: App, query: Query) -> Context:
     """Find an item by its id or name, or tenants by the beginning of their names."""
     text, app_name, user = (query.get(key, "").strip() for key in ("q", "app", "user"))
     said: Explanation | None = None
+    named = False
     whose = named_tenant(app_name, user) if app_name and user else None
     if text:
         for item_id in ids_typed(text):
             said = app.explain(item_id) if whose is None else app.tenant(*whose).explain(item_id)
+            named = item_id == checked_id(text)
             if said.cause not in (Cause.NEVER_SEEN, Cause.NOT_FOUND):
                 break
     return {
@@ -294,6 +298,8 @@ def search(app: App, query: Query) -> Context:
         "app_name": app_name,
         "user": user,
         "said": said,
+        "named": named,
+        "retry_hint": RETRY_HINT,
         "whose": whose,
         "found": _tenants_found(app, text),
     }

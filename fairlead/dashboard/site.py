@@ -178,9 +178,10 @@ class Site:
             )
         operator = Operator(_whose(visitor, request), "dashboard")
         back = _local(form.get("back"))
+        query = {**request.query_params, **form}
 
         def do() -> tuple[int, str, dict[str, Any]]:
-            notice = action_of(self._app, request.path_params["what"], form).do(operator)
+            notice = action_of(self._app, request.path_params["what"], query).do(operator)
             return 303, "", {"notice": notice}
 
         status, template, context = await run_in_threadpool(self._attempted, do)

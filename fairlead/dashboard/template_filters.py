@@ -45,7 +45,7 @@ def minute(time_us: int) -> str:
 
 def owner(tenant: Tenant) -> str:
     """Return a tenant's name; for local items, the name of their kind."""
-    return str(tenant) if tenant.app else f"{LOCAL} {tenant.user}"
+    return printable(str(tenant) if tenant.app else f"{LOCAL} {tenant.user}")
 
 
 def payload(value: Any) -> str:
@@ -75,8 +75,13 @@ def item_name(item_id: bytes, record: ItemRecord | None) -> str:
     given = None if record is None else record.given_id
     if given is None:
         return short_id(item_id)
-    text = printable(given if isinstance(given, str) else repr(given))
+    text = given_name(given)
     return text if len(text) <= NAME_CHARACTERS else f"{text[:NAME_CHARACTERS]}…"
+
+
+def given_name(given: Any) -> str:
+    """Return the name that an item was given, as text."""
+    return printable(given if isinstance(given, str) else repr(given))
 
 
 def preview(record: ItemRecord | None) -> str:
@@ -115,7 +120,7 @@ def chart_words(chart: Any) -> str:
     return f"{chart.title}: {'; '.join(lines) or 'no data yet'}"
 
 
-def link(path: str, **query: Any) -> str:
+def link(path: str, /, **query: Any) -> str:
     """Return a path with a query, without parameters that are None or empty."""
     given = {key: value for key, value in query.items() if value not in (None, "")}
     return f"{path}?{urlencode(given)}" if given else path
@@ -150,7 +155,9 @@ FILTERS: dict[str, Callable[..., str]] = {
     "short": short,
     "short_id": short_id,
     "item_name": item_name,
+    "given_name": given_name,
     "preview": preview,
+    "printable": printable,
     "sentence": sentence,
     "progress": progress_in_words,
     "rate": rate,

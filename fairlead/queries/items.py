@@ -62,14 +62,14 @@ def read_item(shard: Shard, tenant: Tenant, zone: str, item_id: bytes) -> ItemDe
         ended = None if stored.present() or stored_dead_letter.present() else ending(tr, location, item_id)
         return ItemDetails(
             explanation, view, record, dead_letter, ended if isinstance(ended, Returned) else None,
-            history(record, dead, _ends(tr, location, item_id), _audit_entries(tr, location, item_id)), now_us,
+            history(record, dead, _ends(tr, location, item_id), _audit_entries(tr, location, item_id), now_us), now_us,
         )  # fmt: skip
 
     return shard.transact(body)
 
 
 def history(
-    item: ItemRecord | None, dead: DeadLetterRecord | None, ends: list[Ended], actions: list[AuditEntry]
+    item: ItemRecord | None, dead: DeadLetterRecord | None, ends: list[Ended], actions: list[AuditEntry], now_us: int
 ) -> list[Event]:
     """Return the events of an item in order of time.
 
@@ -83,16 +83,27 @@ def history(
         if record.delayed_until_us:
             events.append(Event(record.delayed_until_us, "due, after a delay or a retry by an operator"))
         if record.leased_us:
-            events.append(Event(record.leased_us, "latest attempt leased"))
+            events.append(_latest_lease(record, is_dead=dead is not None))
         if record.progress is not None:
             events.append(Event(record.progress.at_us, "progress reported", progress_in_words(record.progress)))
     if dead is not None:
         events.append(Event(dead.dead_lettered_us, "failed for good", dead.error))
     elif record is not None and record.lease_id:
-        events.append(Event(record.vesting_us, "lease ends"))
-    elif record is not None and record.error_count:
-        events.append(Event(record.vesting_us, f"attempt {record.attempt} is due", record.last_error))
+        events.append(Event(record.vesting_us, "lease ends" if record.vesting_us > now_us else "lease expired"))
+    elif record is not None and record.attempt > 1:
+        events.append(Event(record.vesting_us, f"attempt {record.attempt} is due"))
     return sorted(events, key=lambda each: each.at_us)
+
+
+def _latest_lease(record: ItemRecord, *, is_dead: bool) -> Event:
+    """Return when the latest attempt began, its number if the record says so, and its error if it failed."""
+    if is_dead:
+        return Event(record.leased_us, f"attempt {max(1, record.attempt - 1)} leased")
+    if record.lease_id:
+        return Event(record.leased_us, f"attempt {record.attempt} leased")
+    if record.return_count or record.attempt == 1:  # Returned attempts keep their number; a retry resets it.
+        return Event(record.leased_us, "latest attempt leased")
+    return Event(record.leased_us, f"attempt {record.attempt - 1} leased, and failed", record.last_error)
 
 
 def _end_in_words(ended: Ended) -> tuple[str, str]:

@@ -218,7 +218,7 @@ def test_a_name_that_was_allowed_is_answered() -> None:
 
 
 def test_every_answer_tells_the_browser_to_run_nothing_of_others(server: Server) -> None:
-    for path in ("/", "/nothing-here", "/static/fairlead.js", "/dead-letters?app=half", "/item?app=a&user=b&id=zz"):
+    for path in ("/", "/nothing-here", "/static/fairlead.js", "/dead-letters?user=half", "/item?app=a&user=b&id=zz"):
         headers = server.ask(path).headers
         assert "script-src 'self'" in headers["content-security-policy"]
         assert "unsafe" not in headers["content-security-policy"]
@@ -251,8 +251,8 @@ def test_a_dashboard_that_only_shows_has_no_buttons_and_takes_no_posts(showing: 
         ("/tenant?app=shop", 400),
         ("/tenant?app=shop&user=%00", 400),
         ("/tenant?local=mail&shard=none", 404),
-        ("/dead-letters?app=half", 400),
-        ("/dead-letters/items?app=half", 400),
+        ("/dead-letters?user=half", 400),
+        ("/dead-letters/items?user=half", 400),
         ("/kind", 400),
         ("/kind?kind=never-seen", 200),
         ("/tenants?find=%00", 200),

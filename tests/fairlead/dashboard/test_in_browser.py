@@ -101,7 +101,7 @@ def test_an_item_is_found_by_its_name_and_says_why_it_does_not_run(page: Page, a
     page.keyboard.press("/")
     page.keyboard.type("report-2026")
     page.keyboard.press("Enter")
-    page.locator("article.card a.id").click()
+    page.locator("article.card a").first.click()
     expect(page.locator(".verdict")).to_contain_text("It vests in")
     expect(page.locator("pre")).to_contain_text('"year": 2026')
 
@@ -114,7 +114,7 @@ def test_an_item_that_is_to_be_tried_again_shows_the_traceback_of_its_last_failu
     app.tenant("shop", "faxer").enqueue("fax", item_id="fax-7")
     drain(app, raise_errors=False)
     page.goto("/search?q=fax-7")
-    page.locator("article.card a.id").click()
+    page.locator("article.card a").first.click()
     expect(page.locator("details[open] pre")).to_contain_text("in send_fax")
 
 
@@ -257,7 +257,7 @@ def test_a_payload_full_of_markup_is_shown_as_text(page: Page, app: App) -> None
     page.goto("/search")
     page.locator("main").get_by_label("Item id or name").fill(MARKUP + "2")
     page.keyboard.press("Enter")
-    page.locator("article.card a.id").click()
+    page.locator("article.card a").first.click()
     expect(page.locator("pre").last).to_contain_text("<img src=x onerror=")
     assert page.locator("img[src=x]").count() == 0
 
@@ -323,7 +323,7 @@ def test_a_phone_scrolls_no_page_sideways(browser: Browser, server: Server, app:
             wide = page.evaluate("document.documentElement.scrollWidth")
             assert wide <= PHONE["width"], f"{path} is {wide} wide"
         page.goto("/search?q=phone&app=shop&user=phone")
-        page.locator("article.card a.id").click()
+        page.locator("article.card a").first.click()
         page.wait_for_load_state()
         assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
 
