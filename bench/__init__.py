@@ -1,9 +1,9 @@
 """Load generators and the figures they measure, each beside what the machine could do at best in the same run.
 
 Commands, each with `--json` and `--quick`, run as `python -m bench.core`:
-    core           enqueue, drain, latency, light tenants and memory on one page
+    core           enqueue, drain, latency, quiet tenants and memory on one page
     drain          filling and draining alone, with each runtime
-    fairness       one tenant's flood and fifty light tenants, on both runtimes
+    fairness       one tenant's flood and fifty quiet tenants, on both runtimes
     idle_tenants   what a million tenants cost that have nothing to do
     idle_reads     what idle consumers ask of a FoundationDB cluster
     idle_fleet     what a fleet costs that has nothing to do, and how soon it wakes

@@ -73,10 +73,10 @@ def _latency(stores: Stores, sizes: Sizes, address: str) -> dict[str, Any]:
                 latency(paced(store, sizes.latency_s, runs=sizes.latency_runs, warm_s=sizes.warm_s))
             )
             if runtime == "ray":
-                say("light tenants beside a heavy one, ray")
+                say("quiet tenants beside a heavy one, ray")
                 shares = quiet_tenants.flood(store, sizes.quiet_s, warm_s=sizes.warm_s)
-    figures["light_tenants"] = {
-        **plain(shares.light),
+    figures["quiet_tenants"] = {
+        **plain(shares.quiet),
         "heavy_share": shares.heavy_share,
         "heavy_napped": shares.heavy_napped,
         "heavy_per_s": shares.heavy_per_s,

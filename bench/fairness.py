@@ -27,7 +27,7 @@ def measure(stores: Stores, seconds: float) -> dict[str, Any]:
 
 
 def _shares(store: Path, seconds: float, runtime: str, address: str) -> dict[str, Any]:
-    say(f"a flood beside {quiet_tenants.QUIET_TENANTS} light tenants, {runtime}")
+    say(f"a flood beside {quiet_tenants.QUIET_TENANTS} quiet tenants, {runtime}")
     config = harness.config_of(store, **quiet_tenants.SETTINGS)
     with running(config, runtime=runtime, address=address if runtime == "ray" else None) as fleet:
         shares = quiet_tenants.flood(store, seconds, warm_s=WARM_S)
@@ -41,7 +41,7 @@ def main() -> None:
     opts, cluster_file = options_with_store(__doc__)
     with prepared_stores(cluster_file) as stores:
         result = measure(stores, QUICK_S if opts.quick else FULL_S)
-    show(result, opts, f"One heavy tenant, {quiet_tenants.QUIET_TENANTS} light ones, {quiet_tenants.SLOTS} slots")
+    show(result, opts, f"One heavy tenant, {quiet_tenants.QUIET_TENANTS} quiet ones, {quiet_tenants.SLOTS} slots")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Fairness: fifty tenants with an item each per second, beside one that floods the queue.
+"""Fairness: fifty tenants with one item each per second, beside one tenant that floods the queue.
 
-The heavy tenant's items sleep 5 ms, and it always has thousands of them waiting; 16 slots in all. Measured: how long
-the light tenants' items wait for their start, and how much of the slot time that they leave the heavy tenant uses. A
-slot's time is used from a handler's first line to its last.
+The heavy tenant's items sleep 5 ms, and thousands of them always wait; there are 16 slots. Two figures are measured:
+how long the quiet tenants' items wait for their start, and the heavy tenant's part of the slot time that the quiet
+tenants do not use. A slot's time is used from a handler's first line to its last.
 """
 
 import time
@@ -30,16 +30,16 @@ SETTINGS = {"workers": WORKERS, "slots": SLOTS // WORKERS}
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """Who got what. Shares are of the slot time in the window.
+    """What each side got of the slot time in the window.
 
     Attributes:
-      light: start latency of the light tenants' items.
-      heavy_share: slot time the heavy tenant's handlers took, of what the light tenants left.
+      quiet: start latency of the quiet tenants' items.
+      heavy_share: the heavy tenant's part of the slot time that the quiet tenants did not use.
       heavy_napped: the same with 5 ms counted per item, however late the machine woke it.
       heavy_per_s: its items per second.
     """
 
-    light: Latency
+    quiet: Latency
     heavy_share: float
     heavy_napped: float
     heavy_per_s: float
@@ -53,16 +53,16 @@ def flood(store: Path, seconds: float, *, warm_s: float) -> Shares:
     try:
         harness.run_in_process(_send_quiet, store, warm_s, WARM)
         sent, from_ns, until_ns = harness.run_in_process(_send_quiet, store, seconds, QUIET)
-        light = await_starts(store, QUIET, sent)
+        quiet = await_starts(store, QUIET, sent)
     finally:
         ended.set()
         heavy.join(30)
         heavy.kill()
-    return shares(starts(store), light, from_ns=from_ns, until_ns=until_ns)
+    return shares(starts(store), quiet, from_ns=from_ns, until_ns=until_ns)
 
 
-def shares(all_starts: Iterable[Start], light: Iterable[Start], *, from_ns: int, until_ns: int) -> Shares:
-    """Return who got what of 16 slots between two instants."""
+def shares(all_starts: Iterable[Start], quiet: Iterable[Start], *, from_ns: int, until_ns: int) -> Shares:
+    """Return what each side got of 16 slots between two instants."""
     used_ns = {True: 0, False: 0}
     heavy_items = 0
     for start in all_starts:
@@ -71,7 +71,7 @@ def shares(all_starts: Iterable[Start], light: Iterable[Start], *, from_ns: int,
         heavy_items += start.tag == HEAVY and from_ns <= start.started_ns < until_ns
     left_ns = SLOTS * (until_ns - from_ns) - used_ns[False]
     return Shares(
-        light=latency([[(start.started_ns - start.sent_ns) / 1e6 for start in light]]),
+        quiet=latency([[(start.started_ns - start.sent_ns) / 1e6 for start in quiet]]),
         heavy_share=round(used_ns[True] / left_ns, 3),
         heavy_napped=round(heavy_items * NAP_S * 1e9 / left_ns, 3),
         heavy_per_s=round(heavy_items / (until_ns - from_ns) * 1e9, 1),

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Of `bench.core`. The shapes are the same in every size: 2.5 items a tenant, 100 a second, 50 light tenants.
+    """The sizes of `bench.core`. Each size has 2.5 items a tenant, 100 items a second, and 50 quiet tenants.
 
-    `warm_s`: left out, before each measurement of latency.
+    `warm_s`: the time before each measurement of latency, which is not measured.
     """
 
     repetitions: int

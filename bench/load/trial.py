@@ -25,7 +25,7 @@ _runs = count(1)  # Run 0 is not measured.
 
 
 class NotAllStarted(Exception):
-    """Items that were enqueued did not start in time: the load is more than the consumers can do, or some lapsed."""
+    """Items that were enqueued did not start in time: the load is too high, or leases expired."""
 
 
 @dataclass(frozen=True, slots=True)

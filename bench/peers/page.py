@@ -33,8 +33,8 @@ brackets the smallest and the largest. **Durable**: an acknowledged job survives
 - *Quiet tenants*: one tenant enqueues thousands of jobs of 5 ms, then fifty others one each per second; eight slots in
   all. Counted while the flood stands; and when the heavy tenant was done, from its first call.
 - *Run again*: the worker of a job is killed with SIGKILL three seconds into it, with all its processes, and started
-  again at once. A heartbeat or a lease that is extended lapses after 10 s of silence in every system that has one; a
-  system that has none must wait for as long as the longest job may take.
+  again at once. In every system with heartbeats or extended leases, these expire after 10 s of silence. A system
+  without them must wait for as long as the longest job may take.
 - *Idle*: CPU seconds of workers and server together, of Ray also its daemons.
 
 *SKIP LOCKED by hand* is a limit, not a product: it has no tenants, no fairness, no retries, and spends no time on them.

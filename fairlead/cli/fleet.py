@@ -59,7 +59,7 @@ def run(
 
     Without APP it is the one that FAIRLEAD_APP names.
 
-    A second Ctrl-C ends it at once; leases then give the work back when they lapse.
+    A second Ctrl-C ends the process at once. Its items then run elsewhere when their leases expire.
     """
     if address is not None and runtime != "ray":
         raise click.UsageError("--address goes with --runtime ray.")

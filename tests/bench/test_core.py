@@ -22,7 +22,7 @@ def test_the_quick_core_prints_one_object_with_every_figure() -> None:
         assert result[name]["of_floor"] > 0
     for name in LATENCIES:
         assert 0 < result[name]["p50_ms"] <= result[name]["p99_ms"] <= result[name]["max_ms"]
-    assert 0 < result["light_tenants"]["p50_ms"] <= result["light_tenants"]["p99_ms"]
+    assert 0 < result["quiet_tenants"]["p50_ms"] <= result["quiet_tenants"]["p99_ms"]
     assert {"empty", "scanner", "manager-0", "worker-0", "worker-1"} <= set(result["rss_anon_mb"])
     assert all(megabytes > 0 for megabytes in result["rss_anon_mb"].values())
     assert {"scanner", "manager-0", "worker-0", "worker-1"} <= set(result["drain_ray_cpu_us"])

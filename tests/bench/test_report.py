@@ -30,25 +30,25 @@ def test_a_latency_figure_is_the_median_over_runs_and_the_worst_of_all() -> None
     assert (figure.p99_min_ms, figure.p99_max_ms, figure.items) == (4.0, 9.0, 9)
 
 
-def test_a_heavy_tenant_that_is_always_in_every_slot_uses_all_that_is_left() -> None:
+def test_a_heavy_tenant_that_is_always_in_every_slot_has_a_share_of_one() -> None:
     heavy = [Start(HEAVY, 0, at, at + NAP_NS) for at in range(0, SECOND_NS, NAP_NS) for _ in range(SLOTS)]
-    light = [Start(QUIET, 0, 3_000_000, 3_000_000)]
-    figure = shares([*heavy, *light], light, from_ns=0, until_ns=SECOND_NS)
+    quiet = [Start(QUIET, 0, 3_000_000, 3_000_000)]
+    figure = shares([*heavy, *quiet], quiet, from_ns=0, until_ns=SECOND_NS)
     assert (figure.heavy_share, figure.heavy_napped) == (1.0, 1.0)
     assert figure.heavy_per_s == SLOTS / NAP_S
-    assert figure.light.max_ms == 3.0
+    assert figure.quiet.max_ms == 3.0
 
 
-def test_slot_time_that_light_tenants_use_is_not_the_heavy_tenants_to_have() -> None:
+def test_slot_time_that_quiet_tenants_use_does_not_count_as_free_for_the_heavy_tenant() -> None:
     half_ns = SLOTS * SECOND_NS // 2
-    light = [Start(QUIET, 0, 0, half_ns // SLOTS)] * SLOTS
+    quiet = [Start(QUIET, 0, 0, half_ns // SLOTS)] * SLOTS
     heavy = [Start(HEAVY, 0, SECOND_NS // 2, SECOND_NS)] * (SLOTS // 2)
-    assert shares([*light, *heavy], light, from_ns=0, until_ns=SECOND_NS).heavy_share == 0.5
+    assert shares([*quiet, *heavy], quiet, from_ns=0, until_ns=SECOND_NS).heavy_share == 0.5
 
 
 def test_only_what_lies_in_the_window_counts() -> None:
     heavy = [Start(HEAVY, 0, -SECOND_NS, SECOND_NS // 4), Start(HEAVY, 0, SECOND_NS // 2, 5 * SECOND_NS)]
-    light = [Start(QUIET, 0, 1, 1)]
-    figure = shares([*heavy, *light], light, from_ns=0, until_ns=SECOND_NS)
+    quiet = [Start(QUIET, 0, 1, 1)]
+    figure = shares([*heavy, *quiet], quiet, from_ns=0, until_ns=SECOND_NS)
     assert figure.heavy_share == round(0.75 / SLOTS, 3)
     assert figure.heavy_per_s == 1.0

@@ -83,13 +83,13 @@ class Story:
         """Let the world go on."""
         self.world.run_until(self.world.now_us() + duration_us)
 
-    def enqueue(self, kind: str, count: int, *, lapses: int = 0) -> None:
-        """Enqueue an item for each of so many tenants, which have lapsed so often once they had started."""
+    def enqueue(self, kind: str, count: int, *, expiries: int = 0) -> None:
+        """Enqueue one item for each of `count` tenants, as if its lease had expired `expiries` times while it ran."""
 
         def produce(host: SimulatedHost) -> None:
             shard = self.cluster.open_shards(host)["s0"]
             for number in range(count):
-                enqueue(shard, kind, Tenant("shop", f"{kind} {number}"), lapses)
+                enqueue(shard, kind, Tenant("shop", f"{kind} {number}"), expiries)
 
         self._producers += 1
         Actor(self.world, self._node, f"p{self._producers}", produce).start()
@@ -99,7 +99,7 @@ class Story:
         return [host for each, host in self.shop.running if each == kind]
 
 
-def enqueue(shard: Shard, kind: str, tenant: Tenant, lapses: int) -> None:
+def enqueue(shard: Shard, kind: str, tenant: Tenant, expiries: int) -> None:
     zone = shard.zone(tenant)
 
     def body(attempt: Attempt) -> None:
@@ -108,7 +108,7 @@ def enqueue(shard: Shard, kind: str, tenant: Tenant, lapses: int) -> None:
         key = zone.location.keys.item(item_id)
         record = decode(ItemRecord, attempt.tr.get(key).value or b"")
         assert record is not None
-        record.expiry_count = record.expired_count = lapses
+        record.expiry_count = record.expired_count = expiries
         attempt.tr.set(key, encode(record))
 
     shard.transact(body)
@@ -121,20 +121,22 @@ def story() -> Iterator[Story]:
     made.cluster.close()
 
 
-def test_quick_items_start_within_a_second_while_suspects_wait_and_long_ones_run_everywhere(story: Story) -> None:
+def test_quick_items_start_within_a_second_while_poison_candidates_wait_and_long_items_run_everywhere(
+    story: Story,
+) -> None:
     """Before, they took as long as the reports, though nearly all slots were free."""
     story.enqueue("report", 2 * CONSUMERS)
     story.pass_us(2 * SECOND)
     assert len(story.started("report")) == 2 * CONSUMERS
-    story.enqueue("poison", 3 * CONSUMERS, lapses=3)
+    story.enqueue("poison", 3 * CONSUMERS, expiries=3)
     story.pass_us(2 * SECOND)
     story.enqueue("quick", 20)
     story.pass_us(SECOND)
     assert story.shop.quick == 20
 
 
-def test_each_consumer_runs_one_suspect_at_a_time_on_its_isolated_worker(story: Story) -> None:
-    story.enqueue("poison", 3 * CONSUMERS, lapses=3)
+def test_each_consumer_runs_one_poison_candidate_at_a_time_on_its_isolated_worker(story: Story) -> None:
+    story.enqueue("poison", 3 * CONSUMERS, expiries=3)
     story.pass_us(2 * SECOND)
     assert sorted(story.started("poison")) == [f"c{number}.isolated#1" for number in range(CONSUMERS)]
     story.pass_us(2 * POISON_US + SECOND)

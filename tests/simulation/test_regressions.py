@@ -163,7 +163,7 @@ def held_item(user: str, *, lease_until_us: int = START_US + 1_000_000) -> HeldI
 
 
 def test_items_that_two_tenants_gave_the_same_name_are_two_items_to_a_worker() -> None:
-    """Before, a worker that got both in one batch took the second for a message that came twice; it had to lapse."""
+    """Before, a worker took the second item of a batch for a duplicate message; the item waited for lease expiry."""
     holdings = InFlight(slots=4, incarnation=b"life")
     alice, bob = held_item("alice"), held_item("bob")
     assert holdings.accept(alice)
@@ -191,8 +191,8 @@ def enqueue_and_lease(stage: Stage, zone: QueueZone, kind: str) -> None:
     )
 
 
-def test_an_item_that_reaches_a_worker_which_drains_is_given_back_at_once() -> None:
-    """Before, the worker left it lying: it had to lapse, and a few such lapses made it run alone."""
+def test_an_item_that_reaches_a_draining_worker_is_returned_at_once() -> None:
+    """Before, the item waited for its lease to expire, and a few such expiries made it run isolated."""
     stage = Stage()
     shard, registry = stage.shard, Registry()
     registry.add(handler_of("mail", lambda job: None))

@@ -9,7 +9,7 @@
 - `task_ignore_result`: nobody asks for results.
 - `visibility_timeout`: with Redis nothing else gives the task of a dead worker back; a task that runs longer is run
   twice (https://docs.celeryq.dev/en/stable/getting-started/backends-and-brokers/redis.html#visibility-timeout). All
-  three settings of this name are needed. `unacked_restore_interval` 5 s and `unacked_restore_throttle` 1: lapsed ones
+  three settings of this name are needed. `unacked_restore_interval` 5 s and `unacked_restore_throttle` 1: expired ones
   are looked for every 5 s instead of every 100
   (https://docs.celeryq.dev/projects/kombu/en/stable/reference/kombu.transport.redis.html#transport-options).
 - There is no call that enqueues many tasks at once.

@@ -1,7 +1,7 @@
 """A queue written by hand with SELECT ... FOR UPDATE SKIP LOCKED: about the most that a table in PostgreSQL can do.
 
 A limit, not a product: it has no tenants, no fairness, no retries with backoff, no priorities, and does not know a dead
-worker from a slow one: a job runs again when its lease has lapsed, so the lease must be longer than any job
+worker from a slow one: a job runs again when its lease has expired, so the lease must be longer than any job
 (https://www.postgresql.org/docs/15/sql-select.html#SQL-FOR-UPDATE-SHARE on queue-like tables).
 
 Each slot of a worker leases a hundred jobs in one transaction, runs them, and deletes them in another one.

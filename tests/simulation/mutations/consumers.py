@@ -25,7 +25,7 @@ from fairlead.zones.top_level import process_pointers
 from tests.simulation.mutations.mutation import mutation
 
 HELD_BY_ONE = LeasesAreRespected.promise
-NO_LAPSE = NoLeaseExpiresWithoutCause.promise
+NO_EXPIRY = NoLeaseExpiresWithoutCause.promise
 DRAINS = "everything drains after the faults"
 RECOVERS = "the system gets over a fault that has stopped"
 IN_ORDER = OneScannerGoesInOrder.promise
@@ -34,7 +34,7 @@ CONSUMERS = (
     mutation(
         "a dequeue of unknown result is forgotten",
         (pointer_batches._has_lease, "if record is not None and record.lease_id == lease_id:", "if False:"),
-        found_by=[NO_LAPSE],
+        found_by=[NO_EXPIRY],
     ),
     mutation(
         "a scanner never releases pointers whose manager died",
@@ -120,17 +120,17 @@ CONSUMERS = (
             "batch = list(self._finished)",
         ),
         (Completer._run, "self._slots.drop(ended)", "self._slots.drop(ended); self._finished = []"),
-        found_by=[NO_LAPSE],
+        found_by=[NO_EXPIRY],
     ),
     mutation(
         "leases are extended in their last hundredth",
         (deadlines.due_work, "<= lease_us * 2 // 3", "<= lease_us // 100"),
-        found_by=[NO_LAPSE],
+        found_by=[NO_EXPIRY],
     ),
     mutation(
         "a handler's own transaction is taken for a completion",
         (Job.transact, "self.completed or completes", "True"),
-        found_by=[NO_LAPSE],
+        found_by=[NO_EXPIRY],
     ),
     mutation(
         "items that must run isolated are sent to the worker with the most capacity",

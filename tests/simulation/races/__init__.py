@@ -10,8 +10,8 @@ Read in this order:
     missing_guards          guards that can be taken away
     test_sleep              a pointer falls asleep while something is inserted
     test_pointers           a pointer is made, woken, visited, deleted or cleaned by two
-    test_ids                one id, and two who enqueue, cancel, revive or move it
-    test_holders            an item's holder, and whoever cancels it or takes it over
+    test_ids                two processes that enqueue, cancel or retry one id, or move its tenant
+    test_holders            an item's holder, and a process that cancels the item or leases it again
     test_extensions         a worker extends what it completes at that moment
     test_unknown_results    enqueues and dequeues whose answer tells nothing
     test_unknown_ends       completions, give-backs and cancels whose answer tells nothing

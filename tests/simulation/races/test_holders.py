@@ -37,11 +37,11 @@ def retries(shard: Shard, item: LeasedItem) -> object:
     return acknowledgement.settle(shard, [], [RetryDecision(held(shard, item), 60 * SECOND, "no", "")])
 
 
-def buries(shard: Shard, item: LeasedItem) -> object:
+def dead_letters(shard: Shard, item: LeasedItem) -> object:
     return acknowledgement.settle(shard, [], [RetryDecision(held(shard, item), None, "never", "")])
 
 
-def gives_back(shard: Shard, item: LeasedItem) -> object:
+def returns_it(shard: Shard, item: LeasedItem) -> object:
     return shard.transact(
         lambda attempt: shard.zone(ALICE).requeue(
             attempt.tr, item.id, item.record.lease_id, delay_us=0, now_us=attempt.now_us
@@ -58,7 +58,7 @@ def extends(shard: Shard, item: LeasedItem) -> object:
 
 
 each_holding = pytest.mark.parametrize(
-    "does", [completes, retries, buries, gives_back, extends], ids=lambda does: does.__name__
+    "does", [completes, retries, dead_letters, returns_it, extends], ids=lambda does: does.__name__
 )
 
 
@@ -168,9 +168,9 @@ def test_without_the_conflict_on_its_record_who_is_too_late_gets_its_way(does: H
     assert not is_held_by(scene, manager)
 
 
-@pytest.mark.parametrize("does", [completes, retries, gives_back], ids=lambda does: does.__name__)
+@pytest.mark.parametrize("does", [completes, retries, returns_it], ids=lambda does: does.__name__)
 def test_without_the_comparison_of_leases_who_is_too_late_gets_its_way(does: Holding, monkeypatch: Patch) -> None:
-    """Burying compares for itself; an extension by the wrong hand leaves the right lease in place."""
+    """Dead-lettering has its own comparison; an extension under the wrong lease leaves the right lease in place."""
     held_by = check_lease
     monkeypatch.setattr("fairlead.zones.queue.lease_check.check_lease", lambda value, lease_id: held_by(value, None))
     scene = Scene()

@@ -87,8 +87,8 @@ def an_id_is_taken_again_while_it_is_forgotten(scene: Scene) -> EnqueueStatus:
     enqueue_and_pay(scene, unique_for=0.1)
     scene.pass_us(SECOND // 2)
     housekeeper = scene.housekeeper("housekeeper")
-    housekeeper.runs_until_commit()  # the sign of life
-    housekeeper.runs_until_commit()  # what it forgets
+    housekeeper.runs_until_commit()  # the heartbeat
+    housekeeper.runs_until_commit()  # the expiry of retained ids
     enqueue_and_pay(scene, unique_for=MINUTE_S)
     housekeeper.goes_on(SECOND)
     return scene.has(lambda alice: alice.enqueue("mail", item_id="order 7", unique_for=MINUTE_S)).status

@@ -1,6 +1,7 @@
-"""One id, and two at the same moment: who enqueues it, cancels it, revives it, or moves its tenant away.
+"""Two processes at one id in the same moment: they enqueue, cancel or retry its item, or move its tenant away.
 
-Who says that an id is free, taken or buried has read with conflict why; so it is still true when that commits.
+A transaction that answers "free", "taken" or "dead letter" has read the reason with conflict. So the answer is still
+true when the transaction commits.
 """
 
 import pytest
@@ -19,11 +20,11 @@ from tests.simulation.races.director import Role
 from tests.simulation.races.missing_guards import TENANTS, Patch, read_by_snapshot
 from tests.simulation.races.scene import Scene, held
 
-# --- Enqueued, and enqueued or cancelled ---
+# --- Enqueue against enqueue or cancel ---
 
 
 def two_enqueue_one_id(scene: Scene) -> tuple[EnqueueStatus, Role[EnqueuedHandle]]:
-    scene.has(lambda alice: alice.enqueue("mail"))  # The pointer is there: nothing else makes them conflict.
+    scene.has(lambda alice: alice.enqueue("mail"))  # The pointer exists, so only the id makes the two conflict.
     first = scene.user("first", lambda alice: alice.enqueue("mail", item_id="order 7"))
     second = scene.user("second", lambda alice: alice.enqueue("mail", item_id="order 7"))
     second.runs_until_commit()
@@ -45,8 +46,8 @@ def test_without_the_conflict_on_its_key_one_item_is_counted_twice(monkeypatch: 
     assert (scene.count, len(scene.zone.items)) == (3, 2)
 
 
-def told_that_it_waits(scene: Scene) -> tuple[EnqueueStatus, Role[EnqueueStatus]]:
-    """What an enqueue answers may be written down in the same transaction, so it must hold when that commits."""
+def answered_present_and_cancelled(scene: Scene) -> tuple[EnqueueStatus, Role[EnqueueStatus]]:
+    """An application may store the answer of an enqueue in the same transaction, so it must be true at the commit."""
 
     def enqueue_and_note(tr: TenantTransaction) -> EnqueueStatus:
         status = tr.enqueue("mail", item_id="order 7").status
@@ -60,24 +61,24 @@ def told_that_it_waits(scene: Scene) -> tuple[EnqueueStatus, Role[EnqueueStatus]
     return noting.runs(), noting
 
 
-def test_who_is_told_that_an_item_is_present_is_right_when_it_commits() -> None:
+def test_the_answer_that_an_item_is_present_is_true_when_its_transaction_commits() -> None:
     scene = Scene()
-    status, noting = told_that_it_waits(scene)
+    status, noting = answered_present_and_cancelled(scene)
     assert (status, noting.refused) == (EnqueueStatus.ENQUEUED, [NOT_COMMITTED])
     assert item_id_of("order 7") in scene.zone.items
 
 
-def test_without_the_conflict_on_its_key_who_is_told_that_an_item_is_present_may_be_wrong(monkeypatch: Patch) -> None:
+def test_without_the_conflict_on_its_key_the_answer_that_an_item_is_present_may_be_wrong(monkeypatch: Patch) -> None:
     read_by_snapshot(monkeypatch, TENANTS)
     scene = Scene()
-    assert told_that_it_waits(scene)[0] is EnqueueStatus.PRESENT
+    assert answered_present_and_cancelled(scene)[0] is EnqueueStatus.PRESENT
     assert scene.zone.items == {}
 
 
-# --- Revived ---
+# --- Retry of a dead letter ---
 
 
-def two_revive_one_item(scene: Scene) -> Role[None]:
+def two_operators_retry_one_item(scene: Scene) -> Role[None]:
     scene.has(lambda alice: alice.enqueue("mail", item_id="order 7"))
     (item,) = scene.leased()
     scene.role("worker", lambda shard: settle(shard, [], [RetryDecision(held(shard, item), None, "never", "")])).runs()
@@ -88,19 +89,19 @@ def two_revive_one_item(scene: Scene) -> Role[None]:
     return second
 
 
-def test_of_two_operators_who_revive_one_item_the_second_is_told_that_it_is_not_buried() -> None:
+def test_the_second_of_two_retries_of_one_dead_letter_raises_not_a_dead_letter() -> None:
     scene = Scene()
-    second = two_revive_one_item(scene)
+    second = two_operators_retry_one_item(scene)
     with pytest.raises(NotADeadLetter):
         second.runs()
     assert second.refused == [NOT_COMMITTED]
     scene.check_stored()
 
 
-def test_without_the_conflict_on_its_grave_a_revived_item_is_counted_twice(monkeypatch: Patch) -> None:
+def test_without_the_conflict_on_the_dead_letter_a_retried_item_is_counted_twice(monkeypatch: Patch) -> None:
     read_by_snapshot(monkeypatch, TENANTS)
     scene = Scene()
-    two_revive_one_item(scene).runs()
+    two_operators_retry_one_item(scene).runs()
     assert (scene.count, len(scene.zone.items)) == (2, 1)
 
 
@@ -115,7 +116,7 @@ def a_tenant_moves_away(scene: Scene) -> Role[EnqueuedHandle]:
     return enqueuer
 
 
-def test_who_enqueues_while_its_tenant_moves_away_is_told_so() -> None:
+def test_an_enqueue_while_its_tenant_moves_away_raises_tenant_moved() -> None:
     scene = Scene()
     enqueuer = a_tenant_moves_away(scene)
     with pytest.raises(TenantMoved):
@@ -123,7 +124,7 @@ def test_who_enqueues_while_its_tenant_moves_away_is_told_so() -> None:
     assert (enqueuer.refused, scene.count) == ([NOT_COMMITTED], 1)
 
 
-def test_without_the_conflict_on_ownership_an_item_is_left_behind(monkeypatch: Patch) -> None:
+def test_without_the_conflict_on_ownership_an_item_stays_on_the_old_shard(monkeypatch: Patch) -> None:
     read_by_snapshot(monkeypatch, TENANTS)
     scene = Scene()
     a_tenant_moves_away(scene).runs()

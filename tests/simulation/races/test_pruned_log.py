@@ -58,7 +58,7 @@ def pay(shard: Shard, attempt: Attempt, item: LeasedItem) -> None:
 
 
 def take_over(db: Database) -> None:
-    """In another process, whose clock goes on: do the work of the item that has lapsed, and much besides."""
+    """Do the work of the item in another process, whose clock goes on, after the lease expired; commit much else."""
     clock = ManualClock(STOPPED_US + LEASE_US)
     shard = open_here(db, clock)
     item = lease(shard)

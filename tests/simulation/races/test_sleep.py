@@ -43,7 +43,7 @@ def holds_an_item(scene: Scene, does: Callable[[Attempt, Shard, bytes, bytes], o
     )
 
 
-def gives_back(scene: Scene) -> Role[object]:
+def returns_it(scene: Scene) -> Role[object]:
     return holds_an_item(
         scene,
         lambda attempt, shard, item_id, lease_id: shard.zone(ALICE).requeue(
@@ -70,13 +70,13 @@ def shortens_its_lease(scene: Scene) -> Role[object]:
     )
 
 
-def revives(scene: Scene) -> Role[object]:
+def retries_a_dead_letter(scene: Scene) -> Role[object]:
     item_id = scene.has(lambda alice: alice.enqueue("mail")).item_id
-    bury(scene, item_id)
+    dead_letter(scene, item_id)
     return scene.user("operator", lambda alice: alice.retry_dead_letter(item_id))
 
 
-def bury(scene: Scene, item_id: bytes) -> None:
+def dead_letter(scene: Scene, item_id: bytes) -> None:
     record = scene.zone.items[item_id]
     scene.play(
         lambda: scene.shard.transact(
@@ -94,7 +94,7 @@ def bury(scene: Scene, item_id: bytes) -> None:
     )
 
 
-INSERTING = [enqueues_another_priority, gives_back, retries_in_a_second, shortens_its_lease, revives]
+INSERTING = [enqueues_another_priority, returns_it, retries_in_a_second, shortens_its_lease, retries_a_dead_letter]
 Inserting = Callable[[Scene], Role[object]]
 each_way_to_insert = pytest.mark.parametrize("inserting", INSERTING, ids=lambda inserting: inserting.__name__)
 

@@ -209,31 +209,31 @@ def test_without_telling_items_of_one_name_apart_a_cancel_of_unknown_result_take
     assert scene.zone.items == {}
 
 
-def discarded_and_buried_again(scene: Scene) -> None:
-    """The same with a buried item, of whose name another one is buried since."""
-    enqueue_and_bury(scene)
+def discarded_and_dead_lettered_again(scene: Scene) -> None:
+    """The same with a dead letter: another item of its id has become a dead letter meanwhile."""
+    enqueue_and_dead_letter(scene)
     operator = scene.user("operator", lambda alice: alice.discard_dead_letter("order 7"))
     commit = operator.runs_until_commit()
     commit.arrives()
-    enqueue_and_bury(scene)
+    enqueue_and_dead_letter(scene)
     commit.answer_arrives(COMMIT_UNKNOWN_RESULT)
     operator.runs()
 
 
-def enqueue_and_bury(scene: Scene) -> None:
+def enqueue_and_dead_letter(scene: Scene) -> None:
     scene.has(lambda alice: alice.enqueue("mail", item_id="order 7"))
     never = [RetryDecision(held(scene.shard, item), None, "never", "") for item in scene.leased()]
     scene.play(lambda: acknowledgement.settle(scene.shard, [], never))
 
 
-def test_a_discard_of_unknown_result_leaves_what_was_buried_since_by_the_same_name() -> None:
+def test_a_discard_of_unknown_result_does_not_discard_a_later_dead_letter_of_the_same_id() -> None:
     scene = Scene()
-    discarded_and_buried_again(scene)
+    discarded_and_dead_lettered_again(scene)
     assert item_id_of("order 7") in scene.zone.dead_lettered
 
 
-def test_without_telling_burials_of_one_name_apart_a_discard_of_unknown_result_takes_two(monkeypatch: Patch) -> None:
+def test_without_the_comparison_of_dead_letters_a_discard_of_unknown_result_discards_two(monkeypatch: Patch) -> None:
     monkeypatch.setattr(tenant_database, "_is_same_dead_letter", lambda one, other: other is not None)
     scene = Scene()
-    discarded_and_buried_again(scene)
+    discarded_and_dead_lettered_again(scene)
     assert scene.zone.dead_lettered == {}

@@ -290,7 +290,9 @@ def test_items_of_a_dequeue_that_was_lost_are_left_to_the_next_manager() -> None
     assert scene.zone.items[next_manager.handed[0].item_id].expiry_count == 0
 
 
-def test_without_a_look_for_its_lease_the_items_of_an_unknown_dequeue_must_lapse(monkeypatch: Patch) -> None:
+def test_without_a_check_of_the_leases_the_items_of_an_unknown_dequeue_wait_for_lease_expiry(
+    monkeypatch: Patch,
+) -> None:
     look_for_nothing(monkeypatch)
     scene = Scene()
     assert dequeued_with_unknown_result(scene, applied=True).handed == []
