@@ -3,10 +3,10 @@
     python -m bench.pages [--json] [--quick] [--tenants N] [--waiting N] [--times N]
 
 Every tenant has a key of its own; each queue with work has five items. There are also a tenth as many delayed items,
-6,000 dead letters (more than a page reads), an hour of rollups, and a full completion log. Each page is requested by
-HTTP from the real server, in a process of its own, after one request to warm up. `why` runs in a process that has the
-store open, for random items with and without their tenants, and for an item that does not exist. Milliseconds, median
-and maximum.
+6,000 dead letters (more than a page reads) with errors that all differ, an hour of rollups, and a full completion log.
+Each page is requested by HTTP from the real server, in a process of its own, after one request to warm up. `why` runs
+in a process that has the store open, for random items with and without their tenants, and for an item that does not
+exist. Milliseconds, median and maximum.
 
 The bar: 200 ms for every page, 50 ms for `why`.
 """
@@ -80,6 +80,7 @@ def _paths(item_ids: dict[str, str]) -> list[str]:
         f"/tenant?{tenant}",
         "/kinds",
         "/kind?kind=mail",
+        "/kind?kind=receipt",
         "/periodic",
         "/tenants?find=tenant-00",
         "/running",
@@ -200,10 +201,11 @@ def _add_dead_letters(app: App, count: int) -> None:
     tenant = app.tenant(TENANT_APP, "unlucky")
     made = tenant.enqueue_many(new_item("receipt", PAYLOAD) for _ in range(count))
     location = app.shards["main"].layout.location(tenant.tenant, "queue")
-    error, trace = "ValueError: no such order", "Traceback (most recent call last):\n" * 20
+    trace = "Traceback (most recent call last):\n" * 20
+    steps = ("charge the card", "reserve the goods", "print the label", "send the mail")
 
     def body(attempt: Attempt, begin: int) -> None:
-        for each in made[begin : begin + DEAD_LETTERS_PER_TRANSACTION]:
+        for number, each in enumerate(made[begin : begin + DEAD_LETTERS_PER_TRANSACTION], start=begin):
             record = decode(ItemRecord, attempt.tr.get(location.keys.item(each.item_id)).value or b"")
             assert record is not None
             dead_letters.move_to_dead_letters(
@@ -212,7 +214,7 @@ def _add_dead_letters(app: App, count: int) -> None:
                 each.item_id,
                 record,
                 reason="error",
-                error=error,
+                error=f"ValueError: cannot {steps[number % 4]} of order {number}: 'customer {number}' is gone",
                 traceback=trace,
                 now_us=attempt.now_us,
             )
