@@ -219,7 +219,7 @@ def _loop(record: SessionRecord) -> str:
 
 def _served(each: ShardStatus, kind: str) -> str:
     if kind in each.unserved:
-        return "none that is alive knows this kind: it waits"
+        return "no live consumer handles this kind"
     return str(sum(one.live and kind in one.record.kinds for one in each.consumers))
 
 

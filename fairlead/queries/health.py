@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from typing import NamedTuple
+from urllib.parse import urlencode
 
 from fairlead.queries.per_shard import ShardResult
 from fairlead.status import COUNTED_MAX, ShardStatus
@@ -49,8 +50,9 @@ def _of(result: ShardResult[ShardStatus]) -> Iterable[Concern]:
         yield Concern(Severity.ALARM, message, "/", "start one: fairlead run APP")
     elif status.unserved:
         kinds = _some(status.unserved)
-        message = f"No live consumer of shard {name} knows {kinds}"
-        yield Concern(Severity.ALARM, message, "/kinds", "run an application that handles them, or submit a handler")
+        message = f"No live consumer of shard {name} handles {kinds}"
+        see = "/kinds" if len(status.unserved) > 1 else f"/kind?{urlencode({'kind': status.unserved[0]})}"
+        yield Concern(Severity.ALARM, message, see, "run an application that handles them, or submit a handler")
     if not status.depth_whole:
         message = (
             f"Shard {name} has items of more kinds than are counted here, the first of which is {min(status.depth)}"

@@ -121,14 +121,14 @@ def test_status_tells_a_kind_that_no_live_consumer_knows() -> None:
     enqueue()
     (shard,) = run("status", *STORE, "--json").json["shards"]
     assert (shard["depth"], shard["pointers"], shard["kinds_without_consumer"]) == ({"receipt": 1}, 1, ["receipt"])
-    assert "none that is alive knows this kind" in run("status", *STORE).out
+    assert "no live consumer handles this kind" in run("status", *STORE).out
     app = App("embedded:data")
     signs = SessionRecord("here", 7, ["receipt"], 1, app.clock.now_us())
     app.shards["main"].transact(lambda attempt: sessions.heartbeat(attempt.tr, b"anna", signs))
     app.close()
     (shard,) = run("status", *STORE, "--json").json["shards"]
     assert (shard["kinds_without_consumer"], shard["consumers"][0]["host"]) == ([], "here")
-    assert "none that is alive" not in run("status", *STORE).out
+    assert "no live consumer handles" not in run("status", *STORE).out
 
 
 def test_status_names_the_loop_of_a_consumer_that_has_gone_longest_without_progress() -> None:

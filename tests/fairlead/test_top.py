@@ -152,7 +152,7 @@ def test_nothing_needs_attention_where_all_is_served() -> None:
         (
             {"depth": {"fax": 1}, "unserved": ("fax",), "consumers": (consumer("mail"),)},
             Severity.ALARM,
-            "No live consumer of shard main knows fax",
+            "No live consumer of shard main handles fax",
         ),
         (
             {"waits": Backlog(NOW_US - 600_000_000), "consumers": (consumer("mail"),)},

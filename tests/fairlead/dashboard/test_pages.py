@@ -16,6 +16,7 @@ from fairlead.dashboard import pages
 from fairlead.dashboard.actions import action_of
 from fairlead.queries import tenants
 from fairlead.testing import ManualClock, drain
+from fairlead.zones.policy.policies import change_kind_policy
 from fairlead.zones.records import DeadLetterRecord, decode, encode
 from tests.fairlead.dashboard.asking import open_site, read
 
@@ -251,6 +252,21 @@ def test_the_page_of_a_kind_shows_its_policies_and_pauses_it(app: App) -> None:
     assert link_of(text, "Resume") == {"kind": "mail", "back": "/kind?kind=mail"}
 
 
+def test_one_policy_of_all_shards_is_shown_once_and_several_with_their_shards(tmp_path: Any) -> None:
+    made = App({name: f"embedded:{tmp_path / name}" for name in ("eu", "us")})
+    made.control.pause_kind("mail")
+    for path in ("/kinds", "/kind"):
+        assert text_of(made, path, kind="mail").count(">paused<") == 1
+    made.shards["eu"].transact(
+        lambda attempt: change_kind_policy(attempt.tr, "mail", now_us=attempt.now_us, max_running=3)
+    )
+    for path in ("/kinds", "/kind"):
+        text = text_of(made, path, kind="mail")
+        assert text.count(">paused<") == 2
+        assert text.count('<span class="quiet">eu</span>') == text.count('<span class="quiet">us</span>') == 1
+    made.close()
+
+
 def test_the_page_of_a_kind_shows_its_latest_failures_by_group(app: App) -> None:
     fail(app, "alice", "no order 17", "no order 18")
     fail(app, "alice", "never shown here", kind="index")
@@ -286,7 +302,7 @@ def test_the_page_of_a_kind_counts_the_tenants_that_it_leaves_out(app: App, monk
 def test_a_kind_that_nobody_knows_has_a_page_that_says_so(app: App) -> None:
     app.tenant("shop", "alice").enqueue("misspelt")
     text = text_of(app, "/kind", kind="misspelt")
-    assert "no consumer knows it on main" in text
+    assert "no live consumer handles it<" in text
     assert "shop/alice" in text
 
 
