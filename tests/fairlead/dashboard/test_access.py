@@ -192,6 +192,16 @@ def test_a_form_without_the_csrf_token_of_our_pages_is_refused(server: Server, a
     assert not paused(app, "tokenless form")
 
 
+def test_a_csrf_token_in_the_address_is_none(server: Server, app: App) -> None:
+    """Addresses are sent on and written to logs. The target of an action may stand there, the token may not."""
+    address = f"/do/pause?kind=addressed&csrf_token={server.csrf_token()}"
+    assert server.post(address, {}).status == 403
+    assert server.post(address, {"csrf_token": server.csrf_token()}, Origin="http://evil.example").status == 403
+    assert not paused(app, "addressed")
+    assert server.post("/do/pause?kind=addressed", {"csrf_token": server.csrf_token()}).status == 303
+    assert paused(app, "addressed")
+
+
 def test_what_the_browser_says_decides_where_a_post_comes_from() -> None:
     assert is_same_site({"origin": "http://127.0.0.1:8321", "host": "127.0.0.1:8321"})
     assert is_same_site({"sec-fetch-site": "same-origin", "origin": "https://db.example", "host": "db.example"})
