@@ -53,6 +53,7 @@ USERS = (
     "tony",
 )
 SHARES = {"receipt": 0.5, "thumbnail": 0.3, "index": 0.2}
+DELAYED = "shelf-4/index"  # The name of a delayed item.
 SLOTS_PER_TRANSACTION = 30
 SOME = random.Random(11)
 TRACEBACK = """Traceback (most recent call last):
@@ -69,26 +70,26 @@ def take(directory: Path) -> None:
     with TemporaryDirectory(prefix="shop-") as location:
         url = f"embedded:{location}/orders"
         app = App(config=Config(shards={"main": url}, consumer=ConsumerSettings(slots=12, workers=1, managers=1)))
-        dead_letter_id, delayed_id = _fill(app)
+        dead_letter_id = _fill(app)
         identity = Identity(os.urandom(8), "db1.example", os.getpid(), app.clock.now_us() - 5_000_000_000)
         running = Consumer(open_for_actors(app), identity)
         try:
-            time.sleep(6)  # Until sheets are written, and told of a second time.
+            time.sleep(6)  # Until the workers have reported their status twice.
             with served(url) as address, _browser() as browser:
-                _walk(browser, address, directory, dead_letter_id, delayed_id)
+                _walk(browser, address, directory, dead_letter_id)
         finally:
             running.stop(drain=0)
             app.close()
 
 
-def _walk(browser: Browser, address: str, directory: Path, dead_letter_id: str, delayed_id: str) -> None:
+def _walk(browser: Browser, address: str, directory: Path, dead_letter_id: str) -> None:
     item = f"/item?app=shop&user=grace&id={dead_letter_id}"
     desktop = {
         "overview": "/", "tenants": "/tenants", "tenant": "/tenant?app=shop&user=grace", "kinds": "/kinds",
         "kind": "/kind?kind=receipt", "running": "/running", "delayed": "/delayed", "periodic": "/periodic",
         "dead-letters": "/dead-letters", "dead-letter-items": "/dead-letters/items", "item": item,
         "tenants-found": "/tenants?find=shop/d",
-        "search": f"/search?q={delayed_id}", "log": "/log",
+        "search": f"/search?q={DELAYED}", "log": "/log",
         "question": "/do/retry?kind=receipt&many=1&back=/dead-letters",
     }  # fmt: skip
     _pictures(browser, address, directory, desktop, DESKTOP, "light", "")
@@ -130,8 +131,8 @@ def _browser() -> Iterator[Browser]:
 # --- A shop ---
 
 
-def _fill(app: App) -> tuple[str, str]:
-    """Fill the store; return the ids of a dead letter and of one that waits for its time."""
+def _fill(app: App) -> str:
+    """Fill the store; return the id of a dead letter."""
 
     @app.handler("receipt", permanent=(ValueError,))
     @app.handler("thumbnail", permanent=(ValueError,))
@@ -170,8 +171,8 @@ def _fill(app: App) -> tuple[str, str]:
         items = [new_item(_kind(), {"order": number}) for number in range(SOME.randrange(20, 400))]
         app.tenant("shop", user).enqueue_many(items)
         app.tenant("shop", user).enqueue("receipt", {"order": 7}, delay=SOME.randrange(60_000, 7_200_000) / 1000)
-    later = app.tenant("shop", "grace").enqueue("index", {"shelf": 4}, delay=900)
-    return dead_letter_id, later.item_id.hex()
+    app.tenant("shop", "grace").enqueue("index", {"shelf": 4}, delay=900, item_id=DELAYED)
+    return dead_letter_id
 
 
 def _kind() -> str:
@@ -218,7 +219,7 @@ def _add_dead_letters(app: App) -> str:
             ("grace", "receipt", reasons[0]) if last else (SOME.choice(USERS), _kind(), SOME.choice(reasons))
         )
         payload = {"order": 1906 + number, "to": f"{user}@example.com", "lines": [{"sku": "A-7", "count": 2}]}
-        made = app.tenant("shop", user).enqueue(kind, payload)
+        made = app.tenant("shop", user).enqueue(kind, payload, item_id=f"order-{1906 + number}/{kind}")
         shard.transact(
             partial(_add_dead_letter, shard=shard, user=user, item_id=made.item_id, reason=reason.format(4500 + number))
         )
@@ -229,7 +230,9 @@ def _add_dead_letter(attempt: Attempt, *, shard: Shard, user: str, item_id: byte
     location = shard.layout.location(Tenant("shop", user), "queue")
     record = decode(ItemRecord, attempt.tr.get(location.keys.item(item_id)).value or b"")
     assert record is not None
+    failed_us = attempt.now_us - SOME.randrange(3_000_000_000)
     record.error_count = 1
+    record.enqueued_us, record.leased_us = failed_us - 2_400_000, failed_us - 800_000
     dead_letters.move_to_dead_letters(
         attempt.tr,
         location,
@@ -238,7 +241,7 @@ def _add_dead_letter(attempt: Attempt, *, shard: Shard, user: str, item_id: byte
         reason="error",
         error=f"ValueError: {reason}",
         traceback=TRACEBACK.format(reason),
-        now_us=attempt.now_us - SOME.randrange(3_000_000_000),
+        now_us=failed_us,
     )
 
 
