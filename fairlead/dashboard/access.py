@@ -46,7 +46,7 @@ class TokenWeak(QueueError):
 
 
 class Visitor(NamedTuple):
-    """Who sends a request. `by_header`: a program that sends the token in a header, which no other site can do."""
+    """The sender of a request. `by_header`: a program that sends the token in a header, which no other site can do."""
 
     name: str
     by_header: bool = False

@@ -284,23 +284,23 @@ def item(app: App, query: Query) -> Context:
 def search(app: App, query: Query) -> Context:
     """Find an item by its id or name, or tenants by the beginning of their names."""
     text, app_name, user = (query.get(key, "").strip() for key in ("q", "app", "user"))
-    said: Explanation | None = None
+    explanation: Explanation | None = None
     named = False
-    whose = named_tenant(app_name, user) if app_name and user else None
+    owner = named_tenant(app_name, user) if app_name and user else None
     if text:
         for item_id in ids_typed(text):
-            said = app.explain(item_id) if whose is None else app.tenant(*whose).explain(item_id)
+            explanation = app.explain(item_id) if owner is None else app.tenant(*owner).explain(item_id)
             named = item_id == checked_id(text)
-            if said.cause not in (Cause.NEVER_SEEN, Cause.NOT_FOUND):
+            if explanation.cause not in (Cause.NEVER_SEEN, Cause.NOT_FOUND):
                 break
     return {
         "text": text,
         "app_name": app_name,
         "user": user,
-        "said": said,
+        "explanation": explanation,
         "named": named,
         "retry_hint": RETRY_HINT,
-        "whose": whose,
+        "owner": owner,
         "found": _tenants_found(app, text),
     }
 
@@ -421,10 +421,10 @@ def _page(query: Query) -> int:
     Raises:
       BadArgument: it is no such number.
     """
-    said = query.get("page") or "1"
-    if not (said.isdecimal() and said.isascii() and len(said) < 4 and int(said) > 0):
-        raise BadArgument(argument="page", value=said, allowed="1, 2, ...")
-    return int(said)
+    given = query.get("page") or "1"
+    if not (given.isdecimal() and given.isascii() and len(given) < 4 and int(given) > 0):
+        raise BadArgument(argument="page", value=given, allowed="1, 2, ...")
+    return int(given)
 
 
 def _cursors(query: Query) -> dict[str, bytes]:
@@ -433,16 +433,16 @@ def _cursors(query: Query) -> dict[str, bytes]:
     Raises:
       BadArgument: `from` has another form.
     """
-    said = query.get("from")
-    if not said:
+    given = query.get("from")
+    if not given:
         return {}
-    name, _, digits = said.rpartition(":")
+    name, _, digits = given.rpartition(":")
     try:
         key = bytes.fromhex(digits)
     except ValueError:
         key = b""
     if not name or not key:
-        raise BadArgument(argument="from", value=said, allowed="the value in a link to the next page")
+        raise BadArgument(argument="from", value=given, allowed="the value in a link to the next page")
     return {name: key}
 
 

@@ -176,7 +176,7 @@ class Site:
                 "This form is not from a page of this server, or the server was restarted: load the page again.\n",
                 status_code=403,
             )
-        operator = Operator(_whose(visitor, request), "dashboard")
+        operator = Operator(_operator_name(visitor, request), "dashboard")
         back = _local(form.get("back"))
         query = {**request.query_params, **form}
 
@@ -260,5 +260,5 @@ def _live_at(request: Request, status: int) -> str:
     return f"/live{_here(request)}" if request.url.path in PAGES and status == 200 else ""
 
 
-def _whose(visitor: Visitor, request: Request) -> str:
+def _operator_name(visitor: Visitor, request: Request) -> str:
     return f"{visitor.name} from {request.client.host}" if request.client is not None else visitor.name

@@ -76,14 +76,14 @@ let again = null;
 function listen() {
   source = new EventSource(live.dataset.live);
   source.onmessage = (event) => {
-    tell(true);
+    showState(true);
     const fresh = document.createElement("div");
     fresh.innerHTML = JSON.parse(event.data);
     patchChildren(live, fresh);
     drawAll();
   };
   source.onerror = () => {
-    tell(false);
+    showState(false);
     if (source.readyState !== EventSource.CLOSED) return;
     rest();
     again = setTimeout(follow, AGAIN_MS);
@@ -96,7 +96,7 @@ function rest() {
   source = null;
 }
 
-function tell(current) {
+function showState(current) {
   button.classList.toggle("late", !current);
   const text = current ? "Live" : "Not live";
   button.lastElementChild.textContent = isOn() ? text : "Stopped";
@@ -107,7 +107,7 @@ function isOn() {
 }
 
 function follow() {
-  tell(!button.classList.contains("late"));
+  showState(!button.classList.contains("late"));
   if (!isOn() || document.hidden) rest();
   else if (!source) listen();
 }
@@ -136,7 +136,7 @@ function shorten(value) {
   if (value === null || value === undefined) return "";
   if (value >= 1e6) return `${+(value / 1e6).toPrecision(3)}M`;
   if (value >= 1e4) return `${+(value / 1e3).toPrecision(3)}k`;
-  return `${+value.toPrecision(3)}`;
+  return (+value.toPrecision(3)).toLocaleString("en");
 }
 
 function options(plot, series) {

@@ -438,6 +438,12 @@ def test_an_item_page_is_titled_with_the_name_that_the_item_was_given(app: App) 
         assert f'<dt>Id</dt><dd class="id">{item_id.hex()}</dd>' in text
 
 
+def test_search_shows_no_empty_list_of_tenants_beside_an_item(app: App) -> None:
+    app.tenant("shop", "alice").enqueue("mail", item_id="order-7")
+    assert "No tenant has" not in text_of(app, "/search", q="order-7")
+    assert "No tenant has" in text_of(app, "/search", q="order-8")
+
+
 def test_search_shows_an_item_by_the_name_that_was_typed_and_no_command_to_type(app: App) -> None:
     item_id = app.tenant("shop", "alice").enqueue("mail", "no", item_id="order-7").item_id
     drain(app, raise_errors=False)
