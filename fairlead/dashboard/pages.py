@@ -412,7 +412,7 @@ def _tenants_found(app: App, text: str) -> Context | None:
     found = [each.found for each in seen if each.found is not None]
     names = sorted({tenant for each in found for tenant in each.tenants})
     whole = all(each.whole for each in found) and len(names) <= TENANTS_FOUND_MAX
-    return {"tenants": names[:TENANTS_FOUND_MAX], "whole": whole}
+    return {"seen": seen, "tenants": names[:TENANTS_FOUND_MAX], "whole": whole}
 
 
 def _page(query: Query) -> int:

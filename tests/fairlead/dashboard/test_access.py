@@ -320,3 +320,15 @@ def test_a_shard_that_cannot_be_read_is_told_and_hides_no_other(app: App, store:
             assert answer.status == 200, path
             assert "there is no store here" in answer.text, path
         assert "greet" in server.ask("/kinds").text
+        assert "No periodic work." in server.ask("/periodic").text
+        assert "Shards that cannot be read are left out." in server.ask("/periodic").text
+
+
+def test_a_page_claims_nothing_of_shards_that_cannot_be_read(app: App, tmp_path: Path) -> None:
+    """Below the alarm that no shard can be read, pages said that nothing runs, and that there are no dead letters."""
+    with served("--store", f"embedded:{tmp_path / 'gone'}") as server:
+        for path in ("/tenants?find=shop", "/kinds", "/kind?kind=greet", "/running", "/delayed", "/periodic",
+                     "/dead-letters", "/dead-letters/items", "/log"):  # fmt: skip
+            text = server.ask(path).text
+            assert "there is no store here" in text, path
+            assert 'class="empty"' not in text, path
