@@ -52,6 +52,10 @@ KEYS = [
     "did",
     "back",
     "from",
+    "signature",
+    "find",
+    "page",
+    "path",
 ]
 VALUES = [
     "", "shop", "alice", "queue", "mail", "main", "order-7", "1", "time", "/tenants", "//elsewhere", "\0", "ä" * 200,
