@@ -6,6 +6,7 @@ and only those records that the index entry does not rule out. The next search c
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from fairlead.zones.engines import Reader, Transaction
@@ -26,6 +27,7 @@ BULK_ITEMS_MAX = 200  # Dead letters that one transaction retries or discards.
 
 SIGNATURE_CHARACTERS = 160
 READ_CHARACTERS = 240  # Of an error; its signature is mostly shorter.
+SIGNATURES_KEPT = 8_192  # An open page computes those of the same 5,000 errors every few seconds. Some 4 MB.
 NO_TEXT = "(no text)"  # The signature of an error without text: an empty one would match all errors.
 
 _CONTROL = re.compile(r"[\x00-\x20\x7f]+")
@@ -40,7 +42,12 @@ def error_signature(error: str) -> str:
     Errors that differ only in names, numbers and ids have one signature. The class of the error stays as it is.
     Control characters become spaces: forms of web pages change them.
     """
-    line = _CONTROL.sub(" ", error.strip()[:READ_CHARACTERS].partition("\n")[0])
+    return _signature(error.strip()[:READ_CHARACTERS].partition("\n")[0])
+
+
+@lru_cache(SIGNATURES_KEPT)
+def _signature(line: str) -> str:
+    line = _CONTROL.sub(" ", line)
     name, colon, text = line.partition(": ")
     if " " in name or not colon:
         name, colon, text = "", "", line
