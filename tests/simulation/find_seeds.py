@@ -1,14 +1,17 @@
-"""Write down, for each mutation, a seed that finds it: python -m tests.simulation.find_seeds.
+"""Write a seed that finds each mutation into `mutations/seeds.txt`: python -m tests.simulation.find_seeds.
 
-A seed that still does stays; where it does not, the first that does takes its place, which may take minutes. Ends with
-1 if a mutation survives: then an oracle or a fault is missing.
+Each mutation is planted and its known seed is run first. If that seed does not find the mutation any more, the seeds 0
+to 199 follow until one does. This can take minutes for a mutation. The table is written after each mutation. The exit
+code is 1 if a mutation survives all seeds: then an oracle or a fault is missing.
 """
 
 from __future__ import annotations
 
+import argparse
 import multiprocessing
 import os
 import sys
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
@@ -23,19 +26,20 @@ _SPAWN = multiprocessing.get_context("spawn")
 
 
 def known_seeds() -> dict[str, int]:
-    """Return the seed that found each mutation when the table was written, by what the mutation says."""
+    """Return the seed that found each mutation when the table was written, by the mutation's title."""
     lines = _TABLE.read_text(encoding="utf-8").splitlines()
     rows = (line.split(maxsplit=1) for line in lines if not line.startswith("#"))
     return {title: int(seed) for seed, title in rows}
 
 
 def seeds_to_try(known: int | None) -> list[int]:
-    """Return the campaign's seeds, the one that is known to find a mutation first."""
+    """Return the campaign's seeds. The known seed of the mutation is the first."""
     return sorted(SEEDS, key=lambda seed: seed != known)
 
 
-def main() -> int:
-    """Find a seed for each mutation, and write the table, row by row as they are found."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Find a seed for each mutation, write the table after each, and return the exit code."""
+    _parse(arguments)
     seeds = known_seeds()
     survived = 0
     with ProcessPoolExecutor(os.cpu_count(), _SPAWN) as pool:
@@ -56,13 +60,22 @@ def main() -> int:
     return 1 if survived else 0
 
 
+def _parse(arguments: Sequence[str] | None) -> None:
+    """Print the help text on request; there are no other arguments."""
+    argparse.ArgumentParser(
+        prog="python -m tests.simulation.find_seeds",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    ).parse_args(arguments)
+
+
 def _write(seeds: dict[str, int]) -> None:
     rows = [f"{seeds[each.title]:<4} {each.title}\n" for each in MUTATIONS if each.title in seeds]
     _TABLE.write_text(_HEAD + "".join(rows), encoding="utf-8")
 
 
 def _catch(number: int, known: int | None) -> tuple[int, str] | None:
-    """Return a seed that finds a mutation, and the oracle that spoke; None if it survives."""
+    """Return a seed that finds a mutation and the oracle that failed; None if the mutation survives."""
     catch = MUTATIONS[number].first_catch(seeds_to_try(known))
     return None if catch is None else (catch.seed, catch.violation.oracle)
 

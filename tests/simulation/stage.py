@@ -1,4 +1,4 @@
-"""A small stage for stories: one simulated shard, one host, and what is played on them."""
+"""A small stage for stories: one simulated shard, one host, and the tasks that a test runs there."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -20,7 +20,7 @@ SECOND = 1_000_000
 
 
 class Stage:
-    """A world with one shard, `s0`, and a host, `a`. What is stored is seen in `replica`, commit by commit."""
+    """A world with one shard, `s0`, and a host, `a`. `replica` shows the contents of the shard, commit by commit."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Stage:
         return SimulatedHost(self.world, name, clock, self.world.random(name), on_recycle=print, on_failure=print)
 
     def open(self, host: SimulatedHost) -> Shard:
-        """Open the shard as a process does that lives in `host`."""
+        """Open the shard as a process on `host` does."""
         return open_shard(
             "s0",
             self.database,
@@ -60,13 +60,13 @@ class Stage:
         )
 
     def play(self, scene: Callable[[], T], *, host: SimulatedHost | None = None, within_us: int = 10 * SECOND) -> T:
-        """Play a scene in a task to its end, others beside it, and return what it returns."""
+        """Run a scene in a task to its end, beside other tasks, and return its result."""
         results: list[T] = []
         (host or self.host).spawn("scene", lambda: results.append(scene()))
         until_us = self.world.now_us() + within_us
         while not results and self.world.now_us() < until_us:
             self.world.run_until(self.world.now_us() + 1_000)
-        assert results, "the scene did not come to its end"
+        assert results, "the scene did not end in time"
         return results[0]
 
     def pass_us(self, duration_us: int) -> None:

@@ -1,4 +1,4 @@
-"""The answers that clients of a queue zone get have an order, and with a planted bug they have none."""
+"""The answers to clients of a queue zone have an order; with a planted bug they have none."""
 
 from collections import Counter
 from dataclasses import replace
@@ -24,8 +24,8 @@ SEEDS = 200
 Patch = pytest.MonkeyPatch
 
 
-def assert_found() -> int:
-    """Some seed leads to a history without an order; return it."""
+def seed_that_finds_the_bug() -> int:
+    """Return the first seed whose history has no order."""
     for seed in range(SEEDS):
         for violation in check_clients(seed).violations:
             assert violation.oracle == PROMISE, violation
@@ -34,7 +34,7 @@ def assert_found() -> int:
 
 
 def without_leases(name: str, monkeypatch: Patch) -> None:
-    """Let an operation take no notice of the lease that it is given."""
+    """Let an operation ignore its lease id."""
     checked = getattr(QueueZone, name)
 
     def unchecked(self: QueueZone, tr: Any, held: Any, **how: Any) -> Any:
@@ -44,7 +44,7 @@ def without_leases(name: str, monkeypatch: Patch) -> None:
 
 
 class WithoutConflicts:
-    """A transaction all of whose reads are by snapshot."""
+    """A transaction in which all reads are by snapshot."""
 
     def __init__(self, tr: Any) -> None:
         self._tr = tr
@@ -58,14 +58,14 @@ def test_the_same_seed_gives_the_same_history() -> None:
 
 
 def outcome(operation: Operation) -> str:
-    """Name an operation and its answer, without numbers."""
+    """Return the names of an operation and its answer, without numbers."""
     answer = operation.answer
-    said = str(answer.value) if isinstance(answer, Enum) else type(answer).__name__ if answer else "nothing"
-    return f"{type(operation.call).__name__}: {said}"
+    name = str(answer.value) if isinstance(answer, Enum) else type(answer).__name__ if answer else "nothing"
+    return f"{type(operation.call).__name__}: {name}"
 
 
 def test_clients_get_every_answer_that_a_zone_can_give() -> None:
-    """A world in which little happens proves little."""
+    """A world with few events would prove little."""
     seen: Counter[str] = Counter()
     may_have_happened = 0
     for seed in range(120):
@@ -75,9 +75,9 @@ def test_clients_get_every_answer_that_a_zone_can_give() -> None:
         seen.update(map(outcome, history))
         may_have_happened += sum(not operation.happened for operation in history)
     held = {
-        f"{operation}: {said}"
+        f"{operation}: {answer}"
         for operation in ("Complete", "ExtendLease", "Requeue", "MoveToDeadLetters")
-        for said in ("done", "lease lost", "gone")
+        for answer in ("done", "lease lost", "gone")
     }
     named = {f"Enqueue: {status.value}" for status in EnqueueStatus}
     others = {
@@ -94,30 +94,30 @@ def test_clients_get_every_answer_that_a_zone_can_give() -> None:
 # --- Planted bugs ---
 
 
-def test_an_enqueue_that_does_not_look_whether_its_id_is_there_is_found(monkeypatch: Patch) -> None:
+def test_an_enqueue_that_does_not_check_its_id_is_found(monkeypatch: Patch) -> None:
     monkeypatch.setattr(queue_zone, "status_of_id", lambda *_: EnqueueStatus.ENQUEUED)
-    assert_found()
+    seed_that_finds_the_bug()
 
 
-def test_an_enqueue_that_looks_by_snapshot_is_found(monkeypatch: Patch) -> None:
+def test_an_enqueue_that_checks_its_id_by_snapshot_is_found(monkeypatch: Patch) -> None:
     steps = QueueZone.enqueue_op
     monkeypatch.setattr(
         QueueZone, "enqueue_op", lambda self, tr, *a, **how: steps(self, WithoutConflicts(tr), *a, **how)
     )
-    assert_found()
+    seed_that_finds_the_bug()
 
 
 def test_a_completion_under_a_lost_lease_is_found(monkeypatch: Patch) -> None:
     without_leases("complete_op", monkeypatch)
-    assert_found()
+    seed_that_finds_the_bug()
 
 
-def test_a_completion_that_does_not_conflict_over_its_item_is_found(monkeypatch: Patch) -> None:
+def test_a_completion_that_reads_its_item_by_snapshot_is_found(monkeypatch: Patch) -> None:
     steps = QueueZone.complete_op
     monkeypatch.setattr(
         QueueZone, "complete_op", lambda self, tr, *a, **how: steps(self, WithoutConflicts(tr), *a, **how)
     )
-    assert_found()
+    seed_that_finds_the_bug()
 
 
 def test_a_requeue_under_a_lost_lease_is_found(monkeypatch: Patch) -> None:
@@ -125,12 +125,12 @@ def test_a_requeue_under_a_lost_lease_is_found(monkeypatch: Patch) -> None:
     monkeypatch.setattr(
         QueueZone, "requeue_op", lambda self, tr, item_id, _, **how: steps(self, tr, item_id, None, **how)
     )
-    assert_found()
+    seed_that_finds_the_bug()
 
 
 def test_an_extension_of_a_lost_lease_is_found(monkeypatch: Patch) -> None:
     without_leases("extend_op", monkeypatch)
-    assert_found()
+    seed_that_finds_the_bug()
 
 
 def test_a_count_that_is_changed_twice_is_found(monkeypatch: Patch) -> None:
@@ -141,35 +141,35 @@ def test_a_count_that_is_changed_twice_is_found(monkeypatch: Patch) -> None:
         once(*change)
 
     monkeypatch.setattr(stored_item, "change_count", twice)
-    assert_found()
+    seed_that_finds_the_bug()
 
 
-def test_a_dequeue_that_does_not_conflict_over_its_items_is_found(monkeypatch: Patch) -> None:
+def test_a_dequeue_that_reads_its_items_by_snapshot_is_found(monkeypatch: Patch) -> None:
     monkeypatch.setattr(queue_zone, "plan_op", lambda tr, *a, **how: plan_op(WithoutConflicts(tr), *a, **how))
-    assert_found()
+    seed_that_finds_the_bug()
 
 
-def test_a_dequeue_that_passes_over_what_it_should_take_is_found(monkeypatch: Patch) -> None:
+def test_a_dequeue_that_skips_an_item_is_found(monkeypatch: Patch) -> None:
     def passing_over_one(entries: Entries, *args: Any, **how: Any) -> DequeuePlan | UnfinishedPlan:
         return plan(replace(entries, vested=entries.vested[1:]), *args, **how)
 
     monkeypatch.setattr(dequeue, "plan", passing_over_one)
-    assert_found()
+    seed_that_finds_the_bug()
 
 
-def test_a_cancellation_that_reports_gone_what_it_deleted_itself_is_found(monkeypatch: Patch) -> None:
+def test_a_cancellation_that_reports_its_own_deletion_as_gone_is_found(monkeypatch: Patch) -> None:
     monkeypatch.setattr(client, "is_gone", lambda *_: False)
-    assert_found()
+    seed_that_finds_the_bug()
 
 
 def test_an_enqueue_that_is_repeated_without_a_receipt_is_found(monkeypatch: Patch) -> None:
     leave_no_receipts(monkeypatch)
-    assert_found()
+    seed_that_finds_the_bug()
 
 
-def test_an_id_that_does_not_stay_taken_is_found(monkeypatch: Patch) -> None:
+def test_an_id_that_is_not_retained_is_found(monkeypatch: Patch) -> None:
     monkeypatch.setattr(queue_zone, "retain_id", lambda *_: None)
-    assert_found()
+    seed_that_finds_the_bug()
 
 
 def test_a_min_vesting_of_the_first_priority_only_is_found(monkeypatch: Patch) -> None:
@@ -177,15 +177,15 @@ def test_a_min_vesting_of_the_first_priority_only_is_found(monkeypatch: Patch) -
         return (yield from read_first_of_each_priority(tr, keys))[:1]
 
     monkeypatch.setattr(queue_zone, "read_first_of_each_priority", of_one)
-    assert_found()
+    seed_that_finds_the_bug()
 
 
-def test_a_campaign_tells_of_a_history_without_an_order(monkeypatch: Patch) -> None:
+def test_a_campaign_reports_a_history_without_an_order(monkeypatch: Patch) -> None:
     monkeypatch.setattr(queue_zone, "retain_id", lambda *_: None)
-    seed = assert_found()
+    seed = seed_that_finds_the_bug()
     monkeypatch.setattr(
         "fairlead.simulation.campaign.WORLDS", (check_clients,)
-    )  # The shop's oracles would speak first.
+    )  # The oracles of the shop would fail first.
     (broken,) = run_seed(seed).broken
     assert (broken.seed, broken.oracle) == (seed, PROMISE)
     assert "right would be" in broken.what

@@ -1,4 +1,4 @@
-"""A run is a function of its seed: nothing of the real world reaches it."""
+"""A run is a function of its seed: real time, randomness and threads do not change it."""
 
 import os
 import random
@@ -33,10 +33,10 @@ def test_the_same_seed_gives_the_same_event_log_twice() -> None:
 
 @pytest.mark.parametrize("seed", [5, 29])
 def test_the_same_seeds_give_the_same_event_logs_in_other_processes(seed: int) -> None:
-    """With other hash seeds: an order that hangs on `hash()` would show. There are limits by policy in the second."""
+    """Other hash seeds would show an order that depends on `hash()`. The second seed has limits by policy."""
     digests = set()
     for hash_seed in ("1", "2"):
-        told = subprocess.run(
+        finished = subprocess.run(
             [sys.executable, "-c", RUN_SEEDS, str(seed)],
             env={**os.environ, "PYTHONHASHSEED": hash_seed},
             cwd=ROOT,
@@ -44,7 +44,7 @@ def test_the_same_seeds_give_the_same_event_logs_in_other_processes(seed: int) -
             text=True,
             check=True,
         )
-        digests.add(told.stdout.strip())
+        digests.add(finished.stdout.strip())
     assert digests == {run_seed(seed).events}
 
 
@@ -52,8 +52,8 @@ def test_different_seeds_give_different_event_logs() -> None:
     assert len({run(seed, items=20).events for seed in range(4)}) == 4
 
 
-def test_a_fault_that_is_left_out_does_not_change_what_the_others_draw() -> None:
-    """What makes a failing run shrinkable: the plan, the load and the other faults stay as they were."""
+def test_removing_a_fault_does_not_change_the_draws_of_the_others() -> None:
+    """A failing run can be reduced because the plan, the load and the other faults stay the same."""
     faults = ("conflicts", "kills", "pauses")
     whole, part = run(3, faults=faults), run(3, faults=faults[:2])
     first_pause = next(number for number, line in enumerate(whole.lines) if "is paused for" in line)
@@ -62,14 +62,14 @@ def test_a_fault_that_is_left_out_does_not_change_what_the_others_draw() -> None
 
 
 class RealWorld(BaseException):
-    """The product reached out of its world. No `except Exception` hides it."""
+    """The product used the real world. No `except Exception` hides this error."""
 
 
 @contextmanager
 def real_world_forbidden() -> Iterator[None]:
-    """Let every way to the machine's clock, entropy and threads raise, on the thread of the world.
+    """Let every call of the machine's clock, randomness and threads raise an error on the thread of the world.
 
-    There is no other: to start one is forbidden, too. Threads that an earlier test of this process has left go on.
+    The world has no other thread, as the start of one raises, too. Threads of earlier tests in this process go on.
     """
     world = threading.get_ident()
 
@@ -102,7 +102,7 @@ def real_world_forbidden() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("seed", [8, 9])
-def test_no_part_of_the_product_reaches_a_real_clock_real_dice_or_a_real_thread(seed: int) -> None:
+def test_no_part_of_the_product_reaches_a_real_clock_real_randomness_or_a_real_thread(seed: int) -> None:
     with real_world_forbidden():
         outcome = run_seed(seed)
     assert not outcome.broken

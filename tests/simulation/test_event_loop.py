@@ -1,4 +1,4 @@
-"""Coroutines in virtual time: each simulated process has its event loop, all of them in one thread."""
+"""Coroutines in virtual time: each simulated process has its own event loop, all in one thread."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def loop_of(stage: Stage, host: Any) -> EventLoop:
     return loop
 
 
-def test_a_coroutine_that_sleeps_an_hour_takes_an_hour_that_nobody_waits_for(stage: Stage) -> None:
+def test_a_coroutine_that_sleeps_an_hour_takes_an_hour_of_virtual_time_only(stage: Stage) -> None:
     woken_us = []
 
     async def sleep() -> None:
@@ -45,7 +45,7 @@ def test_a_coroutine_that_sleeps_an_hour_takes_an_hour_that_nobody_waits_for(sta
 
 
 def test_a_loop_whose_actor_is_killed_before_its_first_turn_is_closed(stage: Stage) -> None:
-    """Else it is collected at any time, and complains then: in the midst of another test."""
+    """Otherwise the garbage collector would find the open loop during another test, which would print a warning."""
     loop = loop_of(stage, stage.host)
     stage.host.kill()
     assert loop.is_closed()
@@ -72,8 +72,8 @@ def test_coroutines_of_one_process_share_its_loop(stage: Stage) -> None:
     stage.host.kill()
 
 
-def test_a_coroutine_that_waits_for_the_store_leaves_other_processes_their_loops(stage: Stage) -> None:
-    """Asyncio knows one running loop per thread: whoever waits in the midst of one must not hand it to others."""
+def test_a_coroutine_that_waits_for_the_store_does_not_change_the_running_loop_of_others(stage: Stage) -> None:
+    """Asyncio has one running loop per thread. A task that waits inside a loop must not pass the loop on to others."""
     other = stage.add_host("b#1")
     loops = [loop_of(stage, stage.host), loop_of(stage, other)]
     seen: list[tuple[int, bool]] = []
@@ -93,7 +93,7 @@ def test_a_coroutine_that_waits_for_the_store_leaves_other_processes_their_loops
     other.kill()
 
 
-def test_an_error_reaches_the_slot(stage: Stage) -> None:
+def test_an_error_of_a_coroutine_is_raised_in_the_slot(stage: Stage) -> None:
     async def fail() -> None:
         raise KeyError("order")
 
@@ -107,8 +107,8 @@ def test_an_error_reaches_the_slot(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("wait", ["await", "store"])
-def test_a_killed_process_takes_its_coroutines_with_it(stage: Stage, wait: str) -> None:
-    """Nothing of them goes on, not even behind the back of who kills, when their remains are collected."""
+def test_the_coroutines_of_a_killed_process_end_with_it(stage: Stage, wait: str) -> None:
+    """No part of them runs after the kill, even when the garbage collector finds their frames."""
     happened = []
 
     async def child() -> None:

@@ -1,4 +1,4 @@
-"""A simulated fleet and a tenant with very many queue zones: another tenant has as many starts as it."""
+"""A simulated fleet and a tenant with very many queue zones: another tenant has as many starts."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from tests.simulation.test_fleets import CALM
 
 SECOND = 1_000_000
 ITEMS = 1_000  # Of each tenant.
-COUNTED = 600  # Starts: both have more to do all the time.
+COUNTED = 600  # Starts. Both tenants have more items all the time.
 ROW_US = 5_000
 
 
 class Shop:
-    """Rows of two tenants, and whose have started."""
+    """Rows of two tenants. `started`: the tenant of each started row, in order."""
 
     def __init__(self) -> None:
         self.started: list[str] = []
@@ -51,7 +51,7 @@ class Shop:
 
 
 def first_starts(zones: int, *, has_commit_sequence: bool = True, slots: int = 16) -> Counter[str]:
-    """Return whose items start first, of two tenants with equally many; mallory's lie in so many zones."""
+    """Return the starts of each of two tenants among the first. Mallory's items are spread over `zones` zones."""
     world, shop = World(1, NoLog()), Shop()
     settings = ConsumerSettings(workers=1, slots=slots)
     chosen = {**CALM, "has_commit_sequence": has_commit_sequence}
@@ -85,19 +85,19 @@ def first_starts(zones: int, *, has_commit_sequence: bool = True, slots: int = 1
 
 @pytest.mark.parametrize("has_commit_sequence", [True, False])
 @pytest.mark.parametrize("zones", [1, 20, ITEMS])
-def test_another_tenant_has_half_of_the_starts_however_many_zones_one_has(
+def test_each_of_two_tenants_has_half_of_the_starts_with_any_number_of_zones(
     zones: int, has_commit_sequence: bool
 ) -> None:
-    """Before, it had a tenth beside twenty zones, and nearly none beside thousands."""
+    """Before, bob had a tenth of the starts beside twenty zones, and nearly none beside thousands."""
     started = first_starts(zones, has_commit_sequence=has_commit_sequence)
     assert 0.4 * COUNTED < started["bob"] < 0.6 * COUNTED
 
 
-def test_so_it_is_where_one_slot_serves_both() -> None:
+def test_each_of_two_tenants_has_half_of_the_starts_of_a_single_slot() -> None:
     started = first_starts(20, slots=1)
     assert 0.4 * COUNTED < started["bob"] < 0.6 * COUNTED
 
 
-def test_without_waiting_for_its_turn_a_tenant_with_many_zones_has_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_one_call_at_a_time_a_tenant_with_many_zones_has_more_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TenantTurns, "under_way", lambda self: frozenset())
     assert first_starts(ITEMS)["bob"] < 0.4 * COUNTED

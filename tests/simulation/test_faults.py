@@ -1,4 +1,4 @@
-"""Faults: each strikes in its runs, the product gets over it, and its check speaks if the product does not."""
+"""Faults: each occurs in its runs, the product recovers, and the fault's check fails if it does not."""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +19,7 @@ SEEDS = range(10)
 
 
 def run_until(enough: Callable[[Report], bool], **chosen: Any) -> Report:
-    """Run seed after seed until one is enough."""
+    """Return the report of the first seed for which `enough` is true."""
     for seed in SEEDS:
         report = run(seed, **SHORT, **chosen)
         if enough(report):
@@ -28,49 +28,49 @@ def run_until(enough: Callable[[Report], bool], **chosen: Any) -> Report:
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_fault_strikes_and_the_system_gets_over_it(name: str) -> None:
+def test_a_fault_occurs_and_the_system_recovers(name: str) -> None:
     report = run_until(lambda report: bool(report.violations or report.struck[name]), faults=(name,))
     assert not report.violations, str(report)
     assert set(report.struck) == {name}
 
 
-def what_is_left(**chosen: Any) -> str:
-    """Run until a fault's check has spoken, and return what it said."""
+def failure_of_recovery(**chosen: Any) -> str:
+    """Run seeds until the check of a fault fails, and return its message."""
     oracle = "the system gets over a fault that has stopped"
     report = run_until(lambda report: any(violation.oracle == oracle for violation in report.violations), **chosen)
     return report.violations[0].what
 
 
-def test_an_actor_that_does_not_come_back_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_actor_that_does_not_restart_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Actor, "restart", lambda self, reason, delay_us: self.kill(reason))
-    assert what_is_left(faults=("coordinator loss",)).endswith("has not restarted")
+    assert failure_of_recovery(faults=("coordinator loss",)).endswith("has not restarted")
 
 
-def test_a_consumer_that_does_not_show_that_it_lives_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_consumer_without_heartbeats_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fairlead.zones.top_level.sessions.heartbeat", lambda *_: None)
-    assert "has no live session on s0" in what_is_left(faults=("coordinator loss",))
+    assert "has no live session on s0" in failure_of_recovery(faults=("coordinator loss",))
 
 
-def test_a_pointer_that_a_scanner_does_not_let_go_of_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pointer_that_a_scanner_does_not_release_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = Scanner._served
 
     def forgets_the_lost(self: Scanner, number: int, shard: Any, refs: Any, served: Any, error: Any) -> None:
         whole(self, number, shard, refs if error is None else (), served, error)
 
     monkeypatch.setattr(Scanner, "_served", forgets_the_lost)
-    assert "and all queues are empty" in what_is_left(faults=("lost calls",))
+    assert "and all queues are empty" in failure_of_recovery(faults=("lost calls",))
 
 
-def test_a_stray_entry_that_nobody_clears_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stray_entry_that_is_not_cleared_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def leave(tr: Any, layout: Any, ref: Any) -> Any:
         yield
         return PointerResult(ref, PointerOutcome.GONE)
 
     monkeypatch.setattr(process_pointers, "_clear_dangling", leave)
-    assert "stray entries are left" in what_is_left(faults=("stray entries",))
+    assert "stray entries are left" in failure_of_recovery(faults=("stray entries",))
 
 
-def test_a_shard_that_nobody_commits_on_any_more_is_found() -> None:
+def test_a_shard_without_further_commits_is_found() -> None:
     simulation = Simulation(1)
     fault = Conflicts(simulation.cluster, simulation.world.random("fault"))
     fault.stop()

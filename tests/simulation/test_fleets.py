@@ -1,4 +1,4 @@
-"""Consumers of one shard under load: they seldom want the same pointer, and none is idle while another is full."""
+"""Consumers of one shard under load: they seldom conflict over a pointer, and none is idle while another is full."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from fairlead.zones.transaction_runner import Attempt
 CONSUMERS = 3
 SLOTS = 16
 OF_ONE_CONSUMER = SLOTS * 2_000 // 200  # Items of 200 ms in two seconds.
-KNOWN_US = 2_500_000  # By then each has beaten twice, and knows all others.
+KNOWN_US = 2_500_000  # By then each has written two heartbeats, and knows all others.
 CALM: dict[str, Any] = {
     "faults": (), "skew_us_max": 0, "yield_frac": 0.0, "has_commit_sequence": False, "call_us": 1_000,
     "latencies": Latencies(), "zones": ZoneSettings(),
@@ -38,7 +38,7 @@ CALM: dict[str, Any] = {
 
 
 class Mail:
-    """One kind, whose handler takes so long."""
+    """One kind, whose handler takes `takes_us`."""
 
     def __init__(self, takes_us: int) -> None:
         self._takes_us = takes_us
@@ -53,7 +53,7 @@ class Mail:
 
 
 class Fleet:
-    """Consumers that select in one way, and somebody who enqueues: `enqueue(shard, host)`."""
+    """Consumers with one way of selection, and a producer that runs `enqueue(shard, host)`."""
 
     def __init__(
         self, selection: Selection, mail: Mail, enqueue: Callable[[Shard, SimulatedHost], None], *, seed: int = 1
@@ -76,19 +76,19 @@ class Fleet:
         self.world.run_until(self.world.now_us() + duration_us)
 
     def counts(self, role: str) -> Counter[str]:
-        """Return what the actors of a role count, in all."""
+        """Return the sum of the counts of the actors of a role."""
         actors = [actor for name, actor in self.cluster.actors.items() if f".{role}" in name]
-        told: list[dict[str, int]] = []
+        counts: list[dict[str, int]] = []
         self.cluster.operator.do(
-            "ask", lambda: told.extend(self.cluster.operator.ask(each, "counts")[0] for each in actors)
+            "ask", lambda: counts.extend(self.cluster.operator.ask(each, "counts")[0] for each in actors)
         )
-        while len(told) < len(actors):
+        while len(counts) < len(actors):
             self.pass_us(1_000)
-        return sum(map(Counter, told), Counter())
+        return sum(map(Counter, counts), Counter())
 
 
 def enqueue(shard: Shard, tenants: Sequence[Tenant]) -> None:
-    """Enqueue an item for each of these, in one transaction."""
+    """Enqueue an item for each of these tenants, in one transaction."""
 
     def body(attempt: Attempt) -> None:
         for tenant in tenants:
@@ -101,7 +101,7 @@ def enqueue(shard: Shard, tenants: Sequence[Tenant]) -> None:
 
 
 def missed_frac(selection: Selection) -> float:
-    """Return which part of the pointers that scanners hand over another consumer has, or is about to take."""
+    """Return the part of the handed over pointers that another consumer has leased, or is about to lease."""
     random = Random(1)
 
     def enqueue_for_some(shard: Shard, host: SimulatedHost) -> None:
@@ -117,12 +117,12 @@ def missed_frac(selection: Selection) -> float:
     return (counts["missed_at_read"] + counts["missed_at_commit"]) / counts["pointers"]
 
 
-def test_consumers_with_parts_of_their_own_hardly_ever_want_the_same_pointer() -> None:
+def test_partitioned_consumers_hardly_ever_conflict_over_a_pointer() -> None:
     assert missed_frac("partitioned") < 0.01
 
 
-def test_at_random_but_for_the_one_in_order_they_often_do() -> None:
-    """As in the paper, with so little to choose from. Else the test above would show nothing."""
+def test_consumers_with_random_selection_often_conflict_over_a_pointer() -> None:
+    """As in the paper, when there are few pointers. Without this, the test above would prove nothing."""
     assert missed_frac("in_order") > 0.05
 
 
@@ -130,7 +130,7 @@ def test_at_random_but_for_the_one_in_order_they_often_do() -> None:
 
 
 def completed_of_one_tenant(seed: int = 1) -> int:
-    """Return how many items of 200 ms are done in two seconds of a single tenant who has enqueued very many."""
+    """Return how many items of 200 ms are done in two seconds, for a single tenant with very many items."""
 
     def enqueue_many(shard: Shard, host: SimulatedHost) -> None:
         for _ in range(20):
@@ -145,14 +145,14 @@ def completed_of_one_tenant(seed: int = 1) -> int:
     return done["completed"]
 
 
-def test_one_tenant_alone_uses_the_slots_of_all_consumers() -> None:
-    """Its pointer belongs to one of them, which takes one more item whenever it can.
+def test_a_single_tenant_uses_the_slots_of_all_consumers() -> None:
+    """The pointer belongs to one consumer, which leases one more item at each chance.
 
-    How much the others get of it is chance, from 1.7 to 2.2 times what one consumer does; so this is a mean.
+    The share of the others depends on the seed: all do 1.7 to 2.2 times the work of one consumer. So this is a mean.
     """
     assert fmean(completed_of_one_tenant(seed) for seed in range(1, 5)) > 1.85 * OF_ONE_CONSUMER
 
 
-def test_were_nobody_to_say_that_it_is_full_the_others_would_be_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_reports_of_saturation_the_other_consumers_are_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Saturation, "since_last", lambda self, now_us: False)
     assert completed_of_one_tenant() < 1.1 * OF_ONE_CONSUMER

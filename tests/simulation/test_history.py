@@ -1,4 +1,4 @@
-"""The search alone: histories by hand, with an order and without one, and drawn ones against trying every order."""
+"""The search alone: histories by hand with and without an order, and drawn ones, compared with all orders."""
 
 from collections.abc import Iterator, Sequence
 from itertools import combinations, permutations
@@ -32,7 +32,7 @@ class Read(NamedTuple):
 
 
 class Add(NamedTuple):
-    """Add to the register, and answer what was there."""
+    """Add to the register, and answer the value before."""
 
     amount: int
 
@@ -44,7 +44,7 @@ REGISTER = Model(0, lambda operation: isinstance(operation.call, Read))
 
 
 def verdict(*history: Operation, steps_max: int = STEPS) -> Verdict:
-    """Return what is found of a history of a register that holds 0 at first."""
+    """Return the verdict on a history of a register that holds 0 at first."""
     return is_linearizable(history, REGISTER, steps_max=steps_max).verdict
 
 
@@ -101,20 +101,20 @@ def test_a_write_of_unknown_result_happened_before_it_was_over_or_never() -> Non
     assert verdict(lost, read(3, 4, 0), read(5, 6, 7)) is Verdict.NOT_LINEARIZABLE
 
 
-def test_a_read_that_is_right_at_once_does_not_shut_out_what_must_come_before_it() -> None:
-    """The last read is right at the beginning; but then the lost write would be too late, and the other read wrong."""
+def test_a_read_that_is_right_at_once_does_not_exclude_an_operation_before_it() -> None:
+    """The last read is right at the beginning. But then the lost write would come too late for the other read."""
     lost, rewritten = maybe(write(1, 3, 7)), write(2, 9, 0)
     assert verdict(lost, rewritten, read(4, 6, 7), read(5, 8, 0)) is Verdict.LINEARIZABLE
 
 
-def test_which_of_two_writes_has_happened_matters_although_they_wrote_the_same() -> None:
-    """If the first read saw the write that may still happen, none is left that the last could see."""
+def test_which_of_two_equal_writes_has_happened_matters() -> None:
+    """If the first read saw the pending write, no write remains for the last read."""
     pending, lost = maybe(write(1, None, 7)), maybe(write(2, 4, 7))
     assert verdict(pending, lost, read(5, 6, 7), write(7, 8, 5), read(9, 10, 7)) is Verdict.LINEARIZABLE
     assert verdict(pending, read(5, 6, 7), write(7, 8, 5), read(9, 10, 7)) is Verdict.NOT_LINEARIZABLE
 
 
-def test_a_search_that_comes_to_its_limit_says_so() -> None:
+def test_a_search_that_reaches_its_limit_is_undecided() -> None:
     writes = [write(1, 20, value) for value in range(8)]
     hopeless = [*writes, read(21, 22, 99)]
     assert verdict(*hopeless, steps_max=50) is Verdict.UNDECIDED
@@ -133,22 +133,22 @@ def test_the_order_that_is_found_explains_every_answer() -> None:
     assert finding.state == 7
 
 
-# --- What is shown of a history without an order ---
+# --- The counterexample of a history without an order ---
 
 
-def test_a_counterexample_leaves_out_what_came_later_and_what_does_not_matter() -> None:
+def test_a_counterexample_omits_later_and_irrelevant_operations() -> None:
     wrong = [write(1, 2, 7), read(9, 10, 0)]
     history = [*wrong, read(3, 4, 7), read(5, 6, 7), write(11, 12, 3), read(13, 14, 3)]
     assert sorted(shortest(history, REGISTER, steps_max=STEPS)) == sorted(wrong)
 
 
-def test_a_counterexample_keeps_what_may_have_happened() -> None:
-    """Without the write of unknown result the first read would be wrong, and the second is what is wrong."""
+def test_a_counterexample_keeps_operations_of_unknown_result() -> None:
+    """The second read is wrong. Without the write of unknown result the first would be wrong, too."""
     history = [maybe(write(1, 2, 7)), read(3, 4, 7), read(5, 6, 0)]
     assert shortest(history, REGISTER, steps_max=STEPS) == history
 
 
-def test_a_counterexample_tells_each_operation_once_and_what_the_right_answer_would_be() -> None:
+def test_a_counterexample_shows_each_operation_once_and_the_right_answer() -> None:
     history = [write(1, 2, 7), maybe(write(3, None, 9)), read(4, 5, 0), write(6, 7, 8), read(8, 9, 8)]
     assert counterexample(history, REGISTER, steps_max=STEPS).splitlines() == [
         "no order explains these 3 operations (moments of call and answer, client, operation, answer).",
@@ -173,7 +173,7 @@ def orders(history: Sequence[Operation]) -> Iterator[Sequence[Operation]]:
 
 
 def is_explained_by(order: Sequence[Operation]) -> bool:
-    """Whether each came no later than those that were called after it was over, and every answer is right."""
+    """Whether the order respects real time (an operation is before those called after its end) and all answers."""
     for first, second in combinations(order, 2):
         if second.responded is not None and second.responded < first.invoked:
             return False
@@ -190,7 +190,7 @@ CALLS = st.one_of(st.builds(Write, st.integers(0, 2)), st.just(Read()), st.build
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[Operation]:
-    """Up to six operations; answers are those of some order, or a little wrong."""
+    """Draw up to six operations. Their answers are those of some order, or off by one."""
     calls = draw(st.lists(CALLS, max_size=6))
     moments = iter(draw(st.permutations(range(2 * len(calls)))))
     history, state = [], 0
@@ -221,7 +221,7 @@ def test_the_search_finds_an_order_if_and_only_if_there_is_one(history: list[Ope
     assert verdict(*history) is expected
 
 
-# --- Writing a history down ---
+# --- Recording a history ---
 
 
 def test_a_recorder_numbers_calls_and_answers_as_they_happen() -> None:
@@ -235,7 +235,7 @@ def test_a_recorder_numbers_calls_and_answers_as_they_happen() -> None:
     assert recorder.history() == [maybe(Operation("a", Write(7), "written", 1, 4)), Operation("b", Read(), 0, 2, 3)]
 
 
-def test_an_operation_whose_client_died_before_its_commit_is_left_out() -> None:
+def test_an_operation_whose_client_died_before_its_commit_is_omitted() -> None:
     recorder = Recorder()
     recorder.begin("a")
     dead = recorder.begin("b")
@@ -244,7 +244,7 @@ def test_an_operation_whose_client_died_before_its_commit_is_left_out() -> None:
 
 
 @pytest.mark.parametrize("fate", ["lost", "answered"])
-def test_an_operation_that_did_not_happen_after_all_can_be_taken_back(fate: str) -> None:
+def test_an_operation_that_did_not_happen_can_be_dropped(fate: str) -> None:
     recorder = Recorder()
     attempt = recorder.begin("a")
     attempt.answers = [RecordedAnswer(Write(7), "written")]

@@ -1,4 +1,4 @@
-"""What idle consumers ask of a shard whose engine tells of commits by watches alone, as FoundationDB's does."""
+"""The reads of idle consumers on a shard whose engine has watches only, as FoundationDB has."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from fairlead.zones.tenant_transaction import TenantTransaction
 from fairlead.zones.transaction_runner import Attempt
 
 SECOND = 1_000_000
-SETTLED_US = 12 * SECOND  # By then all know each other, and have scanned.
-LOOKED_US = 60 * SECOND
+SETTLED_US = 12 * SECOND  # By then all consumers know each other, and have scanned.
+COUNTED_US = 60 * SECOND
 DELAYED = 1_000
 HOUR_S = 3600
-READS_MAX = 5.0  # Of one consumer, a second.
+READS_MAX = 5.0  # By one consumer in a second.
 CALM: dict[str, Any] = {
     "faults": (), "skew_us_max": 0, "yield_frac": 0.0, "has_commit_sequence": False, "call_us": 1_000,
     "latencies": Latencies(), "zones": ZoneSettings(), "part_count": 16,
@@ -49,7 +49,7 @@ class Mail:
 
 
 def reads_a_second(consumers: int, monkeypatch: pytest.MonkeyPatch) -> float:
-    """Return what each of some idle consumers reads: keys and ranges, over a minute."""
+    """Return the reads of keys and ranges by each of some idle consumers in a second, over a minute."""
     reads = 0
     read_key, late_range = LatentTransaction.read_key, LatentTransaction.late_range
 
@@ -74,10 +74,10 @@ def reads_a_second(consumers: int, monkeypatch: pytest.MonkeyPatch) -> float:
     cluster.add_consumers()
     world.run_until(world.now_us() + SETTLED_US)
     reads = 0
-    world.run_until(world.now_us() + LOOKED_US)
+    world.run_until(world.now_us() + COUNTED_US)
     counted = reads
     cluster.close()
-    return counted / consumers / (LOOKED_US / SECOND)
+    return counted / consumers / (COUNTED_US / SECOND)
 
 
 def enqueue_delayed(shard: Shard) -> None:
@@ -92,5 +92,5 @@ def enqueue_delayed(shard: Shard) -> None:
 
 @pytest.mark.parametrize("consumers", [1, 4, 16])
 def test_idle_consumers_read_little_however_many_they_are(consumers: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before, each read all parts up to twenty times a second, and a dozen other things once."""
+    """Before, each consumer read all parts up to twenty times a second, and a dozen other keys once a second."""
     assert reads_a_second(consumers, monkeypatch) <= READS_MAX

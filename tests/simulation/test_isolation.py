@@ -1,4 +1,4 @@
-"""A simulated fleet with items that must run isolated: they hold up nobody, and nobody holds them up."""
+"""A simulated fleet with items that must run isolated: they do not delay others, and others do not delay them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ POISON_US = 3 * SECOND
 
 
 class Shop:
-    """Long reports, quick items, and items that end their worker's process unless that is an isolated one's."""
+    """Long reports, quick items, and items that end the process of any worker that is not isolated."""
 
     def __init__(self) -> None:
         self.cluster: Cluster | None = None
@@ -63,12 +63,12 @@ class Shop:
 
 
 class Story:
-    """A fleet, and what is enqueued for it."""
+    """A fleet, and the items that a test enqueues."""
 
     def __init__(self, *, workers: int = 2) -> None:
         self.world = World(1, NoLog())
         settings = ConsumerSettings(workers=workers)
-        chosen = {**CALM, "has_commit_sequence": True}  # A watch may be lost, and then nothing is found for seconds.
+        chosen = {**CALM, "has_commit_sequence": True}  # A lost watch would delay all for seconds.
         plan = draw_plan(
             self.world.random("plan"), shards=1, consumers=CONSUMERS, part_count=4, consumer=settings, **chosen
         )
@@ -124,7 +124,7 @@ def story() -> Iterator[Story]:
 def test_quick_items_start_within_a_second_while_poison_candidates_wait_and_long_items_run_everywhere(
     story: Story,
 ) -> None:
-    """Before, they took as long as the reports, though nearly all slots were free."""
+    """Before, quick items waited as long as the reports took, though nearly all slots were free."""
     story.enqueue("report", 2 * CONSUMERS)
     story.pass_us(2 * SECOND)
     assert len(story.started("report")) == 2 * CONSUMERS
@@ -140,12 +140,13 @@ def test_each_consumer_runs_one_poison_candidate_at_a_time_on_its_isolated_worke
     story.pass_us(2 * SECOND)
     assert sorted(story.started("poison")) == [f"c{number}.isolated#1" for number in range(CONSUMERS)]
     story.pass_us(2 * POISON_US + SECOND)
-    assert len(story.started("poison")) == 3 * CONSUMERS, "all have their turn"
+    assert len(story.started("poison")) == 3 * CONSUMERS, "all poison candidates run"
 
 
-def test_an_item_that_ends_its_workers_is_isolated_after_one_death_that_may_be_another_items_and_three_of_its_own(
+def test_an_item_that_kills_its_workers_is_isolated_after_its_fourth_death(
     story: Story,
 ) -> None:
+    """One of the deaths may be another item's fault; three more are its own."""
     story.enqueue("poison", 1)
     story.pass_us(4 * SECOND)
     *deaths, isolated = story.started("poison")

@@ -1,17 +1,17 @@
 """The mutation proof: bugs planted in the product, one at a time, are found by the standard campaign.
 
-`make test` runs each with a seed that is known to find it (`mutations/seeds.txt`). Any change of the product or of the
-world changes what a seed brings about, so that a known seed may find its bug no more, and that is nobody's mistake:
-then seeds are tried one after the other, as in a campaign, and the test fails only if the bug survives them all. So
-red means that an oracle or a fault is missing, and nothing else. What it took is said below the results, so that the
-table can be written anew by `python -m tests.simulation.find_seeds` before it costs much time.
+`make test` runs each with a seed that is known to find it (`mutations/seeds.txt`). A change of the product or of the
+world changes the run of a seed, so a known seed may not find its bug any more. That is not an error: the test then
+tries the campaign's seeds one by one. It fails only if the bug survives all of them, which means that an oracle or a
+fault is missing. The test prints the new seed below the results. `python -m tests.simulation.find_seeds` writes the
+table anew, which keeps the tests fast.
 """
 
 from collections.abc import Callable
 
 import pytest
 
-from tests.simulation.find_seeds import known_seeds, seeds_to_try
+from tests.simulation.find_seeds import known_seeds, main, seeds_to_try
 from tests.simulation.mutations import MUTATIONS
 from tests.simulation.mutations.mutation import SEEDS, Mutation
 
@@ -21,7 +21,7 @@ each_mutation = pytest.mark.parametrize("mutation", MUTATIONS, ids=str)
 
 
 @each_mutation
-@pytest.mark.timeout(600)  # A known seed takes a second; a whole campaign, if one must be made up for, minutes.
+@pytest.mark.timeout(600)  # A known seed takes a second; the search for a new one takes minutes.
 def test_a_known_seed_finds(mutation: Mutation, record_property: Note) -> None:
     known = known_seeds().get(mutation.title)
     catch = mutation.first_catch(seeds_to_try(known))
@@ -34,25 +34,31 @@ def test_a_known_seed_finds(mutation: Mutation, record_property: Note) -> None:
 @each_mutation
 @pytest.mark.timeout(600)
 def test_a_campaign_of_200_seeds_finds(mutation: Mutation, record_property: Note) -> None:
-    """It stops at the first seed that finds the bug."""
+    """The campaign stops at the first seed that finds the bug."""
     catch = mutation.first_catch(SEEDS)
     assert catch is not None, f"none of {len(SEEDS)} seeds finds it"
     record_property("found", f"{mutation}: by seed {catch.seed}: {catch.violation.oracle}")
 
 
-def test_there_are_many_mutations_and_each_says_what_it_is_in_its_own_words() -> None:
+def test_the_search_for_seeds_explains_itself_and_starts_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    assert "python -m tests.simulation.find_seeds" in capsys.readouterr().out
+
+
+def test_there_are_many_mutations_and_each_has_its_own_title() -> None:
     assert len(MUTATIONS) >= 24
     assert len({mutation.title for mutation in MUTATIONS}) == len(MUTATIONS)
 
 
-def test_a_mutation_whose_fragment_is_gone_from_the_product_says_so() -> None:
+def test_a_mutation_whose_fragment_is_not_in_the_product_raises_an_error() -> None:
     (edit,) = MUTATIONS[0].edits
     stale = Mutation("stale", (edit._replace(fragment="no such line"),), ())
     with pytest.raises(AssertionError, match="holds this 0 times instead of once: 'no such line'"):
         stale.first_catch([])
 
 
-def test_a_planted_bug_is_gone_afterwards() -> None:
+def test_a_planted_bug_is_removed_afterwards() -> None:
     codes = [edit.function.__code__ for mutation in MUTATIONS for edit in mutation.edits]
     for mutation in MUTATIONS:
         with mutation.planted():

@@ -1,4 +1,4 @@
-"""An oracle that the standard campaign seldom gives an occasion: in a chosen plan it finds the bug it is there for."""
+"""Oracles that the standard campaign seldom needs: each finds its bug in a chosen plan."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ from fairlead.zones.top_level import pointers
 from tests.simulation.mutations.mutation import mutation
 
 SEEDS = range(25)
-# A fleet that is idle most of the time, and hears of work by watches alone.
+# A fleet that is idle most of the time, and finds work by watches only.
 IDLE: dict[str, Any] = {
     "faults": (), "items": 12, "producers": 1, "tenants": 4, "trouble_us": 40_000_000, "has_commit_sequence": False,
     "has_listener": False, "pays": False, "skew_us_max": 0, "call_us": 100, "latencies": Latencies(),
@@ -26,16 +26,16 @@ IDLE: dict[str, Any] = {
 }  # fmt: skip
 
 
-def test_a_scanner_that_asks_a_dead_manager_again_at_once_is_found() -> None:
+def test_a_scanner_that_calls_a_dead_manager_again_at_once_is_found() -> None:
     bug = mutation(
-        "a manager that has just died is asked again at once",
+        "a scanner calls a manager again at once after the manager has died",
         (ManagerCalls._died_lately, "return 0 <= ", "return False and 0 <= "),
         found_by=[NobodyCallsInABusyLoop.promise],
     )
     assert bug.first_catch(SEEDS, faults=("kills", "node kills"), call_us=100)
 
 
-def test_an_item_that_starts_though_its_lease_ended_while_it_waited_is_found() -> None:
+def test_an_item_that_starts_although_its_lease_expired_while_it_waited_is_found() -> None:
     bug = mutation(
         "a worker starts an item whose lease ended while it waited",
         (deadlines.lease_at_start, "if now_us >= held.lease_until_us:", "if False:"),
@@ -50,9 +50,9 @@ def test_an_item_that_starts_though_its_lease_ended_while_it_waited_is_found() -
     assert bug.first_catch(SEEDS, faults=("pauses", "node pauses"), consumer=consumer)
 
 
-def test_items_that_a_draining_worker_took_in_and_dropped_are_found() -> None:
+def test_items_that_a_draining_worker_accepted_and_dropped_are_found() -> None:
     bug = mutation(
-        "what reaches a worker that drains is dropped",
+        "a draining worker drops items that reach it",
         (Worker.place, "self._loops[name].lease_keeper.return_items(some)", "pass"),
         found_by=[NoLeaseExpiresWithoutCause.promise],
     )
@@ -61,10 +61,10 @@ def test_items_that_a_draining_worker_took_in_and_dropped_are_found() -> None:
     assert bug.first_catch(SEEDS, faults=("restarts",), skew_us_max=0, call_us=100, latencies=slow, consumer=consumer)
 
 
-def test_an_item_that_waits_because_its_scanners_are_not_told_of_it_is_found() -> None:
+def test_an_item_that_waits_because_no_scanner_is_woken_is_found() -> None:
     assert not run(0, **IDLE).violations
     bug = mutation(
-        "who makes or wakes a pointer tells nobody",
+        "a transaction that creates or wakes a pointer wakes no scanner",
         (pointers.wake_scanners, "if not location.layout.is_watched:", "if True:"),
         found_by=[NothingWaitsBesideFreeSlots.promise],
     )

@@ -1,4 +1,4 @@
-"""Probes: rare points of the product, each with a name of its own, counted only while somebody counts."""
+"""Probes: rare points of the product, each with its own name, counted only while a counter is set."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def test_every_probe_has_a_name_of_its_own() -> None:
     assert len(names) == len(set(names)) > 20
 
 
-def test_a_probe_counts_for_whoever_counts_and_for_nobody_afterwards() -> None:
+def test_a_probe_counts_into_the_innermost_counter_and_nowhere_afterwards() -> None:
     outer: Counter[str] = Counter()
     inner: Counter[str] = Counter()
     with probes_into(outer):
@@ -26,7 +26,7 @@ def test_a_probe_counts_for_whoever_counts_and_for_nobody_afterwards() -> None:
     assert (outer, inner) == ({"here": 2}, {"there": 1})
 
 
-def test_a_run_reports_what_it_reached_and_nothing_that_is_not_in_the_code() -> None:
+def test_a_run_reports_only_probes_that_are_in_the_code() -> None:
     reached = run(7).probes
     assert reached["a sleeping pointer is woken"] > 0
     assert set(reached) <= set(probe_names())

@@ -1,4 +1,4 @@
-"""What seeds have found in the product, each told as the shortest story that shows it."""
+"""Bugs that seeds have found in the product, each as the shortest story that shows it."""
 
 from collections.abc import Callable
 from functools import partial
@@ -32,7 +32,7 @@ from tests.simulation.stage import ALICE, SECOND, Stage
 
 
 class FullWorker:
-    """A worker that is over-full: its first answer still shows no room, the next one does."""
+    """A worker with too many items: its first answer shows no capacity, a later one does."""
 
     def __init__(self, world: World) -> None:
         self.asked_us: list[int] = []
@@ -52,20 +52,20 @@ def simulated_host(world: World) -> SimulatedHost:
     return SimulatedHost(world, "a#1", NodeClock(world, 0), Random(1), on_recycle=print, on_failure=print)
 
 
-def test_a_manager_whose_worker_is_overfull_asks_again_as_soon_as_one_item_has_left() -> None:
-    """Before, it asked once and then waited out its second: a full consumer did one item per second."""
+def test_a_manager_whose_worker_is_too_full_asks_again_as_soon_as_one_item_has_ended() -> None:
+    """Before, the manager asked once and then waited for a second: a full consumer ran one item per second."""
     world = World(1)
     host = simulated_host(world)
     worker = FullWorker(world)
-    rooms: list[tuple[int, int]] = []
+    capacities: list[tuple[int, int]] = []
 
     def ask() -> None:
         manager = Manager(host, {}, Registry(), ConsumerSettings(managers=1, workers=1), [worker], consumer_id=b"c0")
-        rooms.append((manager.await_capacity(), world.elapsed_us))
+        capacities.append((manager.await_capacity(), world.elapsed_us))
 
     host.spawn("asking", ask)
     world.run_until(START_US + 2_000_000)
-    assert rooms == [(1, 30_000)]
+    assert capacities == [(1, 30_000)]
     assert worker.asked_us == [0, 10_000, 20_000]
 
 
@@ -83,8 +83,8 @@ class DeadManager:
         self._world.after(100, lambda: host.spawn("answer", lambda: done(None, ActorDied(method=method))))
 
 
-def test_a_scanner_does_not_ask_a_dead_manager_again_and_again() -> None:
-    """Before, it asked as fast as calls went: ten thousand times while the manager was restarted, a core busy."""
+def test_a_scanner_does_not_call_a_dead_manager_again_and_again() -> None:
+    """Before, the scanner called ten thousand times while the manager was restarted, and used a whole core."""
     stage = Stage()
     manager = DeadManager(stage.world)
     coordinator = DeadManager(stage.world)
@@ -102,7 +102,7 @@ def test_a_scanner_does_not_ask_a_dead_manager_again_and_again() -> None:
 
 
 class FickleManager:
-    """A manager whose workers have room at one moment and none at the next."""
+    """A manager whose workers have capacity at one moment and none at the next."""
 
     def __init__(self, world: World) -> None:
         self.served = 0
@@ -118,7 +118,7 @@ class FickleManager:
         self._world.after(100, lambda: host.spawn("answer", lambda: done(answer, None)))
 
 
-def test_a_scanner_survives_that_room_is_gone_between_the_look_and_the_handing_over() -> None:
+def test_a_scanner_goes_on_when_capacity_ends_between_its_check_and_its_call() -> None:
     """Before, its loop ended by an error, and the consumer found no work any more."""
     stage = Stage()
     zones = [stage.shard.zone(Tenant("shop", f"t{number}")) for number in range(20)]
@@ -133,14 +133,14 @@ def test_a_scanner_survives_that_room_is_gone_between_the_look_and_the_handing_o
     settings = ConsumerSettings(batch_pointers=1, selection_frac=1)
     scanner = Scanner(stage.host, {"s0": stage.shard}, settings, [manager], DeadManager(stage.world), consumer="c0")
     scanner.set_session("s0", ALONE)
-    stage.host.yield_frac = 0.5  # Whoever takes a lock lets others go first, as threads do.
+    stage.host.yield_frac = 0.5  # Half of the time a task that takes a lock lets others run first, as threads do.
     stage.host.spawn("scanning", scanner.run)
     stage.pass_us(SECOND // 10)
     assert manager.served > 100
 
 
-def test_a_manager_that_was_stopped_answers_late_that_it_has_no_room() -> None:
-    """Before, it answered at once, and a scanner that was not stopped yet asked again at once."""
+def test_a_stopped_manager_answers_late_that_it_has_no_capacity() -> None:
+    """Before, the manager answered at once, and a scanner that was not stopped yet asked again at once."""
     stage = Stage()
     worker = FullWorker(stage.world)
     manager = Manager(stage.host, {}, Registry(), ConsumerSettings(managers=1, workers=1), [worker], consumer_id=b"c0")
@@ -155,26 +155,26 @@ def test_a_manager_that_was_stopped_answers_late_that_it_has_no_room() -> None:
 
 
 def held_item(user: str, *, lease_until_us: int = START_US + 1_000_000) -> HeldItem:
-    """An item that its enqueuer named `night run`, as one batch leased it for one tenant."""
+    """An item with the id `night run`, leased for one tenant."""
     ref = ItemRef("s0", Tenant("shop", user), "queue", item_id_of("night run"), bytes(16), "mail", isolated=False)
     record = ItemRecord("mail", pack_payload(None), 100, lease_until_us, START_US, lease_id=ref.lease_id)
     handler = handler_of("mail", lambda job: None)
     return HeldItem(ref, record, handler, Job(None, ref, record, record.payload), START_US)
 
 
-def test_items_that_two_tenants_gave_the_same_name_are_two_items_to_a_worker() -> None:
+def test_items_of_two_tenants_with_the_same_id_are_two_items_to_a_worker() -> None:
     """Before, a worker took the second item of a batch for a duplicate message; the item waited for lease expiry."""
-    holdings = InFlight(slots=4, incarnation=b"life")
+    in_flight = InFlight(slots=4, incarnation=b"first")
     alice, bob = held_item("alice"), held_item("bob")
-    assert holdings.accept(alice)
-    assert holdings.accept(bob)
-    assert not holdings.accept(held_item("alice"))
-    holdings.drop(alice)
-    assert [held.ref.tenant.user for held in holdings] == ["bob"]
+    assert in_flight.accept(alice)
+    assert in_flight.accept(bob)
+    assert not in_flight.accept(held_item("alice"))
+    in_flight.drop(alice)
+    assert [held.ref.tenant.user for held in in_flight] == ["bob"]
 
 
-def test_an_item_whose_lease_ended_while_it_waited_for_a_slot_is_leased_anew_before_it_starts() -> None:
-    """Before, a worker that had stood still for a while ran it, although another worker might be running it too."""
+def test_an_item_whose_lease_expired_while_it_waited_for_a_slot_is_leased_anew_before_it_starts() -> None:
+    """Before, a worker that had been paused ran the item, although another worker might be running it, too."""
     held = held_item("alice", lease_until_us=START_US + 500_000)
     assert lease_at_start(held, now_us=START_US + 499_999, lease_us=500_000) is None
     assert lease_at_start(held, now_us=START_US + 500_000, lease_us=500_000) == 500_000
@@ -214,8 +214,8 @@ def test_an_item_that_reaches_a_draining_worker_is_returned_at_once() -> None:
     assert (record.lease_id, record.expiry_count) == (b"", 0)
 
 
-def test_a_worker_that_was_stopped_rests_although_a_handler_of_it_goes_on() -> None:
-    """Before, the loop that keeps leases went round and round without waiting, as long as the process lived."""
+def test_a_stopped_worker_waits_although_one_of_its_handlers_goes_on() -> None:
+    """Before, the loop of the lease keeper ran without waiting, as long as the process lived."""
     stage = Stage()
     registry = Registry()
     registry.add(handler_of("deaf", lambda job: stage.host.clock.sleep_us(60 * SECOND)))
@@ -238,8 +238,8 @@ def test_a_worker_that_was_stopped_rests_although_a_handler_of_it_goes_on() -> N
     assert worker.counts()["returned"] == 1
 
 
-class NotingWorker:
-    """A worker that notes what it is sent, and holds it for ever."""
+class RecordingWorker:
+    """A worker that records the items that it gets, and holds them for ever."""
 
     def __init__(self, world: World) -> None:
         self.refs: list[ItemRef] = []
@@ -254,8 +254,8 @@ class NotingWorker:
         self._world.after(100, lambda: host.spawn("answer", lambda: done(report, None)))
 
 
-def test_two_batches_that_a_manager_serves_side_by_side_share_the_limit_of_a_kind() -> None:
-    """Before, each took as many as the limit allows: a consumer ran three of a kind of which two may run."""
+def test_two_calls_at_once_at_a_manager_share_the_limit_of_a_kind() -> None:
+    """Before, each call used the whole limit: a consumer ran three items of a kind with a limit of two."""
     stage = Stage()
     zones = [stage.shard.zone(Tenant("shop", f"t{number}")) for number in range(2)]
 
@@ -265,7 +265,7 @@ def test_two_batches_that_a_manager_serves_side_by_side_share_the_limit_of_a_kin
             run_one(zone.enqueue_op(attempt.tr, items, now_us=attempt.now_us))
 
     stage.play(lambda: stage.shard.transact(enqueue_all))
-    registry, worker = Registry(), NotingWorker(stage.world)
+    registry, worker = Registry(), RecordingWorker(stage.world)
     registry.add(handler_of("scarce", lambda job: None, max_running=2))
     manager = Manager(
         stage.host, {"s0": stage.shard}, registry, ConsumerSettings(managers=1, workers=1), [worker], consumer_id=b"c0"

@@ -1,4 +1,4 @@
-"""Whole runs of a seed's worlds: nothing is lost, doubled, or left behind, whatever happens meanwhile."""
+"""Whole runs of a seed's worlds: under all faults no item is lost, done twice, or left behind."""
 
 from fairlead.simulation.campaign import run_seed
 from fairlead.simulation.run import run
@@ -13,7 +13,7 @@ def test_a_seed_of_the_corpus_breaks_no_promise(corpus_seed: int) -> None:
 
 
 def test_a_run_keeps_all_its_actors_busy_with_hundreds_of_items_under_faults() -> None:
-    """A world in which little happens proves little."""
+    """A world with few events would prove little."""
     report = run(1, faults=("conflicts", "unknown results", "kills", "pauses", "late calls"))
     assert report.commits > 400
     assert report.turns > 2_000

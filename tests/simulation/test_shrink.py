@@ -1,4 +1,4 @@
-"""A failing run is made smaller: what is left breaks the same promise, and says what the bug is about."""
+"""A failing run is reduced: the smaller run breaks the same promise, and shows the cause."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def forget_the_index_entry(tr: Any, location: ZoneLocation, item_id: bytes, reco
 
 @pytest.fixture
 def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plant a bug that takes a kill to be found: a worker that was killed forgets the index entries when it is back."""
+    """Plant a bug that only a kill reveals: a worker that was killed and restarted leaves index entries behind."""
     remove = stored_item.remove
 
     def remove_or_forget(tr: Any, location: ZoneLocation, item_id: bytes, record: Any, **how: Any) -> None:
@@ -49,7 +49,7 @@ def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def was_killed(world: World) -> bool:
-    """Say whether the actor whose turn it is was killed before, by the fault of that name."""
+    """Whether the actor that has the turn was killed before, by the fault `kills`."""
     assert world.current is not None
     actor = world.current.host.name.partition("#")[0]
     return any(f" kill {actor}#" in line and line.endswith(": killed") for line in world.log.lines)
@@ -66,7 +66,7 @@ def smallest(report: Report, again: Callable[[Reduction], Report], *, runs_max: 
     return list(shrink(report, again, runs_max=runs_max))[-1]
 
 
-def test_what_does_not_matter_goes_and_what_matters_stays() -> None:
+def test_only_the_parts_that_matter_for_the_failure_are_kept() -> None:
     def fails(reduction: Reduction) -> bool:
         assert reduction.faults is not None
         assert reduction.items is not None
@@ -76,7 +76,7 @@ def test_what_does_not_matter_goes_and_what_matters_stays() -> None:
     assert (small.faults, small.consumers) == (("pauses",), 3)
     assert (small.tenants, small.producers, small.workers, small.trouble_ms) == (1, 1, 1, 100)
     assert small.items is not None
-    assert 10 <= small.items <= 13  # a step of a quarter further would be too far
+    assert 10 <= small.items <= 13  # One more reduction by a quarter would go below 10.
 
 
 def test_two_faults_that_only_fail_together_are_both_kept() -> None:
@@ -84,13 +84,13 @@ def test_two_faults_that_only_fail_together_are_both_kept() -> None:
     assert small.faults == ("conflicts", "pauses")
 
 
-def test_what_always_fails_is_shown_at_once_by_the_least_of_everything() -> None:
+def test_a_failure_in_every_run_is_reduced_to_the_least_run_at_once() -> None:
     """Such a run may take half a minute."""
     least_of_all = Reduction((), items=1, tenants=1, producers=1, consumers=1, workers=1, trouble_ms=100)
     assert list(minimize(WHOLE, lambda reduction: True, runs_max=1)) == [WHOLE, least_of_all]
 
 
-def test_a_run_of_which_nothing_can_go_stays_as_it_is() -> None:
+def test_a_run_of_which_no_part_can_be_removed_is_not_changed() -> None:
     assert least(WHOLE, lambda reduction: False, runs_max=60) == WHOLE
 
 
@@ -107,16 +107,16 @@ def test_the_search_ends_after_so_many_runs_with_the_smallest_so_far(runs_max: i
     assert small == (tried[-1 - runs_max % 2] if runs_max > 1 else WHOLE)
 
 
-# --- What is kept of a run ---
+# --- The parts of a run that are kept ---
 
 
-def test_a_run_of_which_everything_is_kept_is_the_run_itself() -> None:
+def test_a_reduction_that_keeps_everything_gives_the_same_run() -> None:
     assert reduction_from(run(3, items=20).plan, whole_plan(run(3, items=20).plan)) == NO_REDUCTION
     whole = run(3, Reduction(items=20))
     assert run(3, whole_plan(whole.plan)).events == whole.events
 
 
-def test_what_is_not_kept_is_not_there() -> None:
+def test_the_parts_that_are_not_kept_are_not_in_the_run() -> None:
     report = run(
         3, Reduction(faults=("kills",), items=5, tenants=1, consumers=1, workers=1, producers=1, trouble_ms=300)
     )
@@ -147,7 +147,7 @@ def test_the_same_failure_shrinks_to_the_same_run(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_smaller_run_that_breaks_another_promise_does_not_count(forgetful: None) -> None:
-    """Else the report would explain a bug that the campaign did not find."""
+    """Otherwise the report would explain a bug that the campaign did not find."""
     report = failing_run()
 
     def fails_otherwise(reduction: Reduction) -> Report:
@@ -156,7 +156,7 @@ def test_a_smaller_run_that_breaks_another_promise_does_not_count(forgetful: Non
     assert smallest(report, fails_otherwise, runs_max=5) is report
 
 
-def test_runs_that_last_long_are_tried_less_often() -> None:
+def test_long_runs_are_tried_less_often() -> None:
     report = run(3, Reduction(items=1, faults=()))
     allowed = {seconds: runs_for(replace(report, virtual_us=seconds * 1_000_000)) for seconds in (5, 100, 600)}
     assert allowed == {5: RUNS_MAX, 100: 36, 600: RUNS_MIN}

@@ -1,6 +1,6 @@
-"""A scanner whose engine tells of commits by watches alone: it hears at once, and misses nothing that it was not told.
+"""A scanner whose engine has watches only: a watch wakes it at once, and it finds vested pointers without a watch, too.
 
-Its next look without a word would come `WATCHED_RESCAN_US` later.
+Without a watch its next scan would come `WATCHED_RESCAN_US` later.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PARTS = 16
 
 
 class Watching:
-    """A scanner of one consumer to which everything belongs, and the manager that it hands pointers to."""
+    """A scanner of the only consumer, and the manager that it calls."""
 
     def __init__(self) -> None:
         self.stage = stage = Stage(part_count=PARTS)
@@ -49,8 +49,8 @@ class Watching:
 
         self.stage.play(lambda: self.stage.shard.transact(body))
 
-    def put_off(self, delay_us: int) -> None:
-        """Move the pointer as a visit does, of which only its scanner hears."""
+    def requeue_pointer(self, delay_us: int) -> None:
+        """Requeue the pointer as a manager does, which wakes no scanner."""
 
         def body(attempt: Attempt) -> None:
             location = self.stage.shard.zone(ALICE).location
@@ -61,7 +61,7 @@ class Watching:
         self.stage.play(lambda: self.stage.shard.transact(body))
 
     def found_after_us(self) -> int:
-        """Let the world go on until pointers are handed over, and return how long that took."""
+        """Let the world go on until pointers are handed over. Return how long that took."""
         begun_us = self.stage.now_us
         while not self.manager.named("serve"):
             assert self.stage.now_us - begun_us < 2 * WATCHED_RESCAN_US, "nothing was found"
@@ -81,26 +81,26 @@ def watching() -> Watching:
     return watching
 
 
-def test_the_first_item_of_a_queue_is_heard_of_at_once(watching: Watching) -> None:
+def test_the_first_item_of_a_queue_is_found_at_once(watching: Watching) -> None:
     watching.enqueue()
     assert watching.found_after_us() < 50 * MS
 
 
-def test_an_item_that_comes_while_the_scanner_reckons_how_long_to_sleep_is_heard_of_at_once(
+def test_an_item_that_comes_while_the_scanner_computes_its_sleep_is_found_at_once(
     watching: Watching, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before, it was told of between the reckoning and the sleep, to nobody, and waited for eight seconds."""
-    reckon, clock = Scanner._poll_us, watching.scanner._host.clock
+    """Before, a watch between the computation and the sleep was lost, and the item waited for eight seconds."""
+    poll_us, clock = Scanner._poll_us, watching.scanner._host.clock
     slept_us: list[int] = []
 
     def slowly(scanner: Scanner) -> int:
-        slept_us.append(reckon(scanner))
+        slept_us.append(poll_us(scanner))
         clock.sleep_us(200 * MS)
         return slept_us[-1]
 
     watching.enqueue()
     watching.found_after_us()
-    watching.put_off(60 * SECOND)
+    watching.requeue_pointer(60 * SECOND)
     monkeypatch.setattr(Scanner, "_poll_us", slowly)
     watching.answer()
     while not slept_us or slept_us[-1] < SECOND:
@@ -109,25 +109,25 @@ def test_an_item_that_comes_while_the_scanner_reckons_how_long_to_sleep_is_heard
     assert watching.found_after_us() < SECOND
 
 
-def test_an_item_that_wakes_a_pointer_is_heard_of_at_once(watching: Watching) -> None:
+def test_an_item_that_wakes_a_pointer_is_found_at_once(watching: Watching) -> None:
     watching.enqueue(delay=60)
     watching.stage.pass_us(SECOND)
     watching.enqueue()
     assert watching.found_after_us() < 50 * MS
 
 
-def test_what_a_visit_has_put_off_for_a_moment_is_found_when_it_vests(watching: Watching) -> None:
-    """A visit tells nobody of that but the scanner that it answers."""
+def test_a_pointer_that_a_manager_requeues_for_a_moment_is_found_when_it_vests(watching: Watching) -> None:
+    """A requeue by a manager wakes no scanner; only the answer to its own scanner shows the new vesting time."""
     watching.enqueue()
     watching.found_after_us()
     watching.stage.pass_us(HELD_RESCAN_US // 10)
-    watching.put_off(HELD_RESCAN_US // 10)
+    watching.requeue_pointer(HELD_RESCAN_US // 10)
     watching.answer()
     assert watching.found_after_us() < HELD_RESCAN_US // 2
 
 
-def test_what_vests_while_another_shard_is_read_is_looked_at_next(watching: Watching) -> None:
-    """All parts are watched then, and nobody would tell of it."""
+def test_a_pointer_that_vests_while_another_shard_is_read_is_read_next(watching: Watching) -> None:
+    """All parts are watched then, and no watch would tell the scanner that a pointer has vested."""
     scanner, watch = watching.scanner, watching.scanner._shards["s0"].watch
     assert watch is not None
     watch.put_off(watching.stage.now_us - 1)
@@ -138,7 +138,7 @@ def test_what_vests_while_another_shard_is_read_is_looked_at_next(watching: Watc
 
 
 def test_an_item_costs_the_reads_of_its_own_part(watching: Watching, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before, a scan that was woken read all parts, and watched all of them anew: a hundred calls for each item."""
+    """Before, a scan after a watch read all parts, and watched all of them anew: a hundred calls for each item."""
     calls = 0
 
     def counted(method: Any) -> Any:
@@ -153,7 +153,7 @@ def test_an_item_costs_the_reads_of_its_own_part(watching: Watching, monkeypatch
     for name in ("late_range", "watch"):
         monkeypatch.setattr(LatentTransaction, name, counted(getattr(LatentTransaction, name)))
     watching.found_after_us()
-    watching.put_off(60 * SECOND)
+    watching.requeue_pointer(60 * SECOND)
     watching.answer()
     watching.stage.pass_us(SECOND)
     assert calls <= 2 * PARTS

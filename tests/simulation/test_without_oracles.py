@@ -1,4 +1,4 @@
-"""A world that nobody watches does the same work, and keeps neither a log nor a shadow of what it does."""
+"""A world without oracles does the same work, and keeps neither an event log nor a replica."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fairlead.simulation.world import START_US, World
 
 
 def run(world: World, suite: OracleSuite) -> Cluster:
-    """Let a shop run for two calm seconds."""
+    """Run a shop for two seconds without faults."""
     shop = Shop(world)
     plan = draw_plan(world.random("plan"), faults=(), shards=1)
     cluster = Cluster(world, plan, suite, shop)
@@ -24,7 +24,7 @@ def run(world: World, suite: OracleSuite) -> Cluster:
     return cluster
 
 
-def test_a_world_that_nobody_watches_takes_the_same_course() -> None:
+def test_a_world_without_oracles_takes_the_same_course() -> None:
     watched, unwatched = World(3), World(3, NoLog())
     suite = OracleSuite(watched, ["s0"])
     seen, unseen = run(watched, suite), run(unwatched, NoOracles(unwatched, ["s0"]))
@@ -36,8 +36,8 @@ def test_a_world_that_nobody_watches_takes_the_same_course() -> None:
     assert not unseen.suite.shards["s0"].zones
 
 
-def test_a_store_can_begin_with_what_another_worlds_store_held() -> None:
-    """A shard keeps the parts that it was made with, so they tell whose it is."""
+def test_a_store_can_begin_with_the_contents_of_another_worlds_store() -> None:
+    """A shard keeps the number of parts that it was created with, so the number identifies the shard."""
     first, second = World(1, NoLog()), World(2, NoLog())
     made, other = (draw_plan(world.random("plan"), faults=(), shards=1) for world in (first, second))
     assert made.part_count != other.part_count

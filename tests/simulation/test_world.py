@@ -1,4 +1,4 @@
-"""The world itself: turns and time, locks and killing, calls between actors, and a store that takes its time."""
+"""The world itself: turns and time, locks and kills, calls between actors, and a store with latencies."""
 
 from collections.abc import Callable
 from functools import partial
@@ -54,7 +54,7 @@ def test_turns_of_one_instant_come_in_an_order_drawn_from_the_seed() -> None:
     assert sorted(order_of_turns(1)) == list(range(8))
 
 
-def test_a_clock_that_is_off_shows_another_time_and_passes_as_fast() -> None:
+def test_a_clock_that_is_off_shows_another_time_and_advances_as_fast() -> None:
     stage = Stage()
     late = stage.add_host("b#1", skew_us=-2 * SECOND)
     assert late.clock.now_us() == stage.now_us - 2 * SECOND
@@ -62,7 +62,7 @@ def test_a_clock_that_is_off_shows_another_time_and_passes_as_fast() -> None:
     assert late.clock.now_us() == stage.now_us - 2 * SECOND
 
 
-def test_a_task_that_goes_round_without_waiting_ends_the_run() -> None:
+def test_a_task_that_loops_without_waiting_ends_the_run() -> None:
     stage = Stage()
     lock = stage.host.lock()
 
@@ -98,7 +98,7 @@ def test_a_loop_that_ends_by_an_error_is_a_violation() -> None:
 # --- Locks and conditions ---
 
 
-def test_a_condition_wakes_who_waits_and_says_so_or_that_time_ran_out() -> None:
+def test_a_wait_on_a_condition_returns_whether_it_was_notified_or_timed_out() -> None:
     stage = Stage()
     lock = stage.host.lock()
     condition = stage.host.condition(lock)
@@ -142,7 +142,7 @@ def test_two_tasks_are_never_inside_one_lock() -> None:
 
 
 class Echo:
-    """An actor that answers after a while, and remembers."""
+    """An actor that answers after a while, and counts its calls."""
 
     def __init__(self, host: SimulatedHost) -> None:
         self.calls = 0
@@ -158,7 +158,7 @@ class Echo:
 
 
 class Pair:
-    """A caller, and an echo on another machine."""
+    """A caller, and an `Echo` on another machine."""
 
     def __init__(self) -> None:
         self.stage = Stage()
@@ -171,7 +171,7 @@ class Pair:
         self.stage.pass_us(MS)
 
     def call(self, method: str, *args: Any) -> None:
-        """Call, and let the answer be noted."""
+        """Call, and record the answer."""
         self.stage.play(lambda: self.remote.call(method, *args, done=self._note))
 
     def pass_us(self, duration_us: int) -> None:
@@ -195,7 +195,7 @@ def test_an_answer_and_an_error_come_back_from_another_actor() -> None:
     assert isinstance(pair.answers[1][1], ValueError)
 
 
-def test_a_killed_actor_answers_what_it_was_asked_with_its_death_and_forgets_everything() -> None:
+def test_calls_of_a_killed_actor_end_with_actor_died_and_its_state_is_lost() -> None:
     pair = Pair()
     pair.call("echo", "before")
     pair.pass_us(SECOND)
@@ -211,7 +211,7 @@ def test_a_killed_actor_answers_what_it_was_asked_with_its_death_and_forgets_eve
     assert pair.answers[-1] == (("reborn", 1), None)
 
 
-def test_a_task_of_a_killed_actor_does_nothing_more_not_even_on_its_way_out() -> None:
+def test_a_task_of_a_killed_actor_does_nothing_more_even_in_finally() -> None:
     stage = Stage()
     victim = stage.add_host("b#1")
     did: list[str] = []
@@ -230,7 +230,7 @@ def test_a_task_of_a_killed_actor_does_nothing_more_not_even_on_its_way_out() ->
     assert did == []
 
 
-def test_a_paused_actor_goes_on_later_as_if_nothing_had_happened() -> None:
+def test_a_paused_actor_goes_on_after_the_pause() -> None:
     stage = Stage()
     woke: list[int] = []
     begun_us = stage.now_us
@@ -246,8 +246,8 @@ def test_a_paused_actor_goes_on_later_as_if_nothing_had_happened() -> None:
     assert woke == [7 * SECOND]
 
 
-def test_a_pause_that_is_ended_early_lets_go_on_at_once_what_it_put_off() -> None:
-    """Else a loop whose turn came during the pause stands still long after peace has begun."""
+def test_the_early_end_of_a_pause_runs_the_postponed_turns_at_once() -> None:
+    """Otherwise a loop whose turn came during the pause would wait long after the faults have ended."""
     stage = Stage()
     woke: list[int] = []
     begun_us = stage.now_us
@@ -268,7 +268,9 @@ def test_a_pause_that_is_ended_early_lets_go_on_at_once_what_it_put_off() -> Non
 
 
 @pytest.mark.parametrize("lost, carried_out", [({"request_lost": True}, 0), ({"reply_lost": True}, 1)])
-def test_a_lost_call_ends_as_a_death_and_may_have_been_carried_out(lost: dict[str, bool], carried_out: int) -> None:
+def test_a_lost_call_ends_with_actor_died_and_may_have_been_carried_out(
+    lost: dict[str, bool], carried_out: int
+) -> None:
     pair = Pair()
     pair.network.perturb.append(lambda delivery: Delivery(MS, SECOND, **lost))
     pair.call("echo", "hello")
@@ -304,7 +306,7 @@ def test_another_commit_between_a_read_and_its_commit_is_a_conflict() -> None:
     def add_one(tr: Any) -> None:
         value = tr.get(b"n").value
         attempts.append(value)
-        stage.host.clock.sleep_us(20 * MS)  # Time for the other to read the same.
+        stage.host.clock.sleep_us(20 * MS)  # Time for the other task to read the same value.
         tr.set(b"n", b"%d" % (int(value or b"0") + 1))
 
     for _ in range(2):
@@ -313,7 +315,7 @@ def test_another_commit_between_a_read_and_its_commit_is_a_conflict() -> None:
     assert sorted(attempts, key=lambda value: value or b"") == [None, None, b"1"]
 
 
-def test_a_commit_that_is_on_its_way_happens_although_its_sender_dies() -> None:
+def test_a_commit_that_is_on_its_way_is_applied_although_its_sender_dies() -> None:
     stage = Stage()
     sender = stage.add_host("b#1")
     sender.spawn("sending", lambda: transact(stage.database, lambda tr: tr.set(b"last", b"words")))
@@ -376,7 +378,7 @@ def test_a_late_commit_is_refused_if_what_it_read_has_changed_by_then() -> None:
     assert stage.play(commit) == b"1"
 
 
-def test_a_store_that_forgets_a_version_refuses_every_later_read_of_the_transaction_and_not_those_of_the_next() -> None:
+def test_a_store_that_drops_a_version_refuses_all_later_reads_of_that_transaction_only() -> None:
     stage = Stage()
     codes: list[int] = []
 
@@ -406,8 +408,8 @@ def test_a_call_that_is_carried_out_twice_is_answered_once() -> None:
     assert pair.answers == [(("hello", 1), None), (("again", 3), None)]
 
 
-def test_a_call_that_is_carried_out_twice_does_not_reach_the_next_life() -> None:
-    """A worker that is told to drain, and is started anew, would be told to drain again."""
+def test_a_duplicate_call_does_not_reach_the_next_incarnation() -> None:
+    """Otherwise a worker that drained and restarted would be told to drain again."""
     pair = Pair()
     pair.network.perturb.append(lambda delivery: delivery._replace(duplicate_us=100 * MS))
     pair.call("echo", "hello")
@@ -419,7 +421,7 @@ def test_a_call_that_is_carried_out_twice_does_not_reach_the_next_life() -> None
     assert pair.answers[-1] == (("again", 1), None)
 
 
-def test_a_store_that_is_away_answers_when_it_is_back() -> None:
+def test_an_unavailable_store_answers_when_it_is_available_again() -> None:
     stage = Stage()
     stage.store.unavailable_until_us = stage.now_us + 3 * SECOND
     back_us = stage.store.unavailable_until_us

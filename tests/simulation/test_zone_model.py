@@ -1,4 +1,4 @@
-"""One model of a queue zone, and three uses of it: what each of them finds that the others do not."""
+"""One model of a queue zone and three uses of it: each finds a bug that the others miss."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ Patch = pytest.MonkeyPatch
 
 
 def first_found_by_clients() -> str | None:
-    """Return the promise that the history of clients breaks in the first of some seeds; None: in none."""
+    """Return the promise that the first failing seed of the clients' histories breaks; None if no seed fails."""
     found = (violation.oracle for seed in range(CLIENT_SEEDS) for violation in check_clients(seed).violations)
     return next(found, None)
 
@@ -49,7 +49,7 @@ def test_oracles_miss_a_wrong_answer_that_changes_nothing(monkeypatch: Patch) ->
 
 
 def test_one_client_at_a_time_misses_a_conflict_that_is_not_declared(monkeypatch: Patch) -> None:
-    """One client at a time finds the zone as it left it: the stateful test shows what each operation does alone."""
+    """The stateful test has one client, so no other commit lies between its reads and its commit."""
     whole = QueueZone.complete_op
     monkeypatch.setattr(
         QueueZone, "complete_op", lambda self, tr, *a, **how: whole(self, WithoutConflicts(tr), *a, **how)

@@ -1,11 +1,12 @@
-"""Deliberate bugs, planted in the product in memory, one at a time, and which oracles must find each.
+"""Deliberate bugs, planted in the product in memory, one at a time, and the oracles that must find each.
 
-mutation      how a bug is planted, and looked for
-items         in what is stored of an item
-leases        in leases and expiries
-pointers      in pointers
-consumers     in the actors
-policies      in policies of operators
+mutation      a bug, and the search for a seed that finds it
+items         bugs in the stored parts of an item
+leases        bugs in leases and expiries
+pointers      bugs in pointers
+consumers     bugs in the actors
+policies      bugs in policies of operators
+seeds.txt     a seed that finds each bug
 """
 
 from tests.simulation.mutations.consumers import CONSUMERS

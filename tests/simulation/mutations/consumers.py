@@ -1,4 +1,4 @@
-"""Bugs in actors: work that is found, handed over, kept and finished as it should not be."""
+"""Bugs in actors: in scanning, dispatch, execution, and completion."""
 
 from fairlead.actors.coordinator import Coordinator
 from fairlead.actors.dispatch import pointer_batches, worker_pool
@@ -66,7 +66,7 @@ CONSUMERS = (
         found_by=[IN_ORDER],
     ),
     mutation(
-        "a scanner says that it has handed pointers over whether or not it has",
+        "a scanner always reports that it has handed pointers over",
         (
             InOrderSelection.begin,
             "handed_over, self._handed_over = self._handed_over, False",
@@ -75,12 +75,12 @@ CONSUMERS = (
         found_by=[IN_ORDER],
     ),
     mutation(
-        "a scan passes over the last part of the top-level queue",
+        "a scan skips the last part of the top-level queue",
         (reading.peek, "for part in parts]", "for part in list(parts)[: max(1, len(list(parts)) - 1)]]"),
         found_by=[NoTenantWaitsTooLong.promise],
     ),
     mutation(
-        "what consumers divide leaves something over, and nobody looks at others' pointers",
+        "the partitions of consumers leave a gap, and no consumer steals pointers",
         (
             partitioning.divide,
             "(number + 1) * whole // len(sessions)",
@@ -113,7 +113,7 @@ CONSUMERS = (
         found_by=[KindsKeepToTheirLimits.promise],
     ),
     mutation(
-        "what finishes while a commit is under way is forgotten",
+        "items that finish during a commit are forgotten",
         (
             Completer._run,
             "batch, self._finished = self._finished[:COMPLETE_MAX], self._finished[COMPLETE_MAX:]",
@@ -128,7 +128,7 @@ CONSUMERS = (
         found_by=[NO_EXPIRY],
     ),
     mutation(
-        "a handler's own transaction is taken for a completion",
+        "a handler's own transaction counts as a completion",
         (Job.transact, "self.completed or completes", "True"),
         found_by=[NO_EXPIRY],
     ),
@@ -147,7 +147,7 @@ CONSUMERS = (
         found_by=[DRAINS, RECOVERS, NoTenantWaitsTooLong.promise, NothingWaitsBesideFreeSlots.promise],
     ),
     mutation(
-        "a loop that stands still is not noticed",
+        "a stalled loop is not noticed",
         (Supervisor.check_loops, "progress.overdue_us(passed_us) > STALL_US", "False"),
         found_by=[DRAINS, RECOVERS, NoTenantWaitsTooLong.promise, NothingWaitsBesideFreeSlots.promise],
     ),

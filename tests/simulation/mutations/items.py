@@ -1,4 +1,4 @@
-"""Bugs in what is stored of an item: records, index entries, counts, payloads, and ids that are taken."""
+"""Bugs in the stored parts of an item: records, index entries, counts, payloads, and retained ids."""
 
 from fairlead.actors.execution import runner
 from fairlead.simulation.oracles.answers import AnswersAreTrue
@@ -19,7 +19,7 @@ ONCE = (ItemsAreEnqueuedOnce.promise, OrdersAreKept.promise)
 
 ITEMS = (
     mutation(
-        "an item that goes leaves its index entry behind",
+        "a removed item leaves its index entry behind",
         (
             stored_item.remove,
             "tr.clear(location.keys.vest(record.priority, record.vesting_us, item_id))",
@@ -28,7 +28,7 @@ ITEMS = (
         found_by=[INDEX],
     ),
     mutation(
-        "an item that moves leaves its old index entry behind if its lease has ended",
+        "a moved item leaves its old index entry behind if its lease has expired",
         (
             stored_item.move,
             "tr.clear(location.keys.vest(record.priority, record.vesting_us, item_id))",
@@ -37,7 +37,7 @@ ITEMS = (
         found_by=[INDEX],
     ),
     mutation(
-        "an enqueue that finds its item there, because its commit was applied after all, counts it again",
+        "an enqueue that finds its item present counts it again",
         (
             QueueZone.enqueue_op,
             "            if status is not EnqueueStatus.ENQUEUED:\n                continue",
@@ -47,12 +47,12 @@ ITEMS = (
         found_by=[COUNTS],
     ),
     mutation(
-        "an enqueue does not look whether its id is there",
+        "an enqueue does not check whether its id is present",
         (id_retention.status_of_id, "present.value is not None", "False"),
         found_by=[COUNTS, INDEX],
     ),
     mutation(
-        "an enqueue looks by snapshot whether its id is there",
+        "an enqueue checks by snapshot whether its id is present",
         (
             id_retention.read_id_state,
             "tr.get(keys.item(item_id)), tr.get(keys.dead_letter(item_id))",
@@ -71,7 +71,7 @@ ITEMS = (
         found_by=[COUNTS],
     ),
     mutation(
-        "a cancel is answered, and the item stays",
+        "a cancel answers, but the item stays",
         (
             QueueZone.complete_op,
             "            stored_item.remove(tr, self.location, item_id, record)\n",
@@ -91,7 +91,7 @@ ITEMS = (
         found_by=[ANSWERS],
     ),
     mutation(
-        "an item that goes leaves the traceback of its last failure behind",
+        "a removed item leaves the traceback of its last failure behind",
         (stored_item.remove, "tr.clear(location.keys.traceback(item_id))", "pass"),
         found_by=[NothingIsLeftBehind.promise],
     ),
@@ -101,12 +101,12 @@ ITEMS = (
         found_by=[NothingIsLeftBehind.promise],
     ),
     mutation(
-        "an id is free again at once, whatever its enqueuer asked",
+        "an id is free again at once, although its enqueue asked for retention",
         (QueueZone.complete_op, "if record.unique_us and actual_reason is EndReason.COMPLETED:", "if False:"),
         found_by=[IdsStayTaken.promise],
     ),
     mutation(
-        "an item that was cancelled or dropped keeps its id taken",
+        "the id of a cancelled or dropped item is retained",
         (
             QueueZone.complete_op,
             "if record.unique_us and actual_reason is EndReason.COMPLETED:",
@@ -115,7 +115,7 @@ ITEMS = (
         found_by=[IdsStayTaken.promise],
     ),
     mutation(
-        "an enqueue does not ask for how long its id stays taken",
+        "an enqueue ignores that its id is retained",
         (id_retention.status_of_id, 'int.from_bytes(retained_id.value, "big") > now_us', "False"),
         found_by=[IdsStayTaken.promise],
     ),
@@ -134,7 +134,7 @@ ITEMS = (
         found_by=ONCE,
     ),
     mutation(
-        "a commit that only writes is as of when it arrives",
+        "a commit that only writes has the read version of its arrival",
         (transaction_runner._write_receipt, "if not has_read:", "if False:"),
         found_by=[PaymentsHappenOnce.promise],
     ),
@@ -144,7 +144,7 @@ ITEMS = (
         found_by=[PaymentsHappenOnce.promise],
     ),
     mutation(
-        "a receipt is cleared while its enqueuer may still look for it",
+        "a receipt is cleared while its enqueuer may still check for it",
         (transaction_runner.clear_receipts, "begin = _RECEIPT + pack_int(bucket)", "begin = _RECEIPT"),
         found_by=ONCE,
     ),
@@ -154,7 +154,7 @@ ITEMS = (
         found_by=[*ONCE, PaymentsHappenOnce.promise],
     ),
     mutation(
-        "a commit of unknown result is taken for one that failed",
+        "a commit of unknown result counts as failed",
         (transaction_runner.run, "value = tr.get(receipt_key(seed, expires_us)).value", "value = None"),
         found_by=ONCE,
     ),

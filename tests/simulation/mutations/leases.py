@@ -1,4 +1,4 @@
-"""Bugs in leases and expiries: an item is taken, changed, finished or dead-lettered without its lease."""
+"""Bugs in leases and expiries: an item is leased, changed, completed or dead-lettered without its lease."""
 
 from fairlead.actors.execution import acknowledgement, deadlines
 from fairlead.actors.execution.in_flight import InFlight
@@ -32,7 +32,7 @@ LEASES = (
         found_by=[HELD_BY_ONE, RUN_BEFORE],
     ),
     mutation(
-        "a lease is extended although another took the item over",
+        "a lease is extended although another holds the item",
         (
             QueueZone.extend_op,
             "yield from check_leases_op(tr, self.location, held)",
@@ -50,7 +50,7 @@ LEASES = (
         found_by=[HELD_BY_ONE],
     ),
     mutation(
-        "an item is leased by what a snapshot showed of it",
+        "an item is leased after a snapshot read",
         (
             dequeue.IndexScan.read_records_op,
             "tr.get(item_key(item_id))",
@@ -64,7 +64,7 @@ LEASES = (
         found_by=[HELD_BY_ONE],
     ),
     mutation(
-        "an item that failed for good becomes a dead letter, or is dropped, although another took it over",
+        "an item that failed for good becomes a dead letter, or is dropped, although another holds it",
         (
             acknowledgement._settle_failed,
             "if record is None or record.lease_id != held.ref.lease_id:",

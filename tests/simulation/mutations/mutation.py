@@ -1,8 +1,8 @@
-"""A deliberate bug: an exact fragment of a product function replaced by another, in memory, for a while.
+"""A deliberate bug: a fragment of a product function's source is replaced in memory, for a while.
 
-The function's source is taken as it stands, changed, compiled among the names of its own module, and put in the place
-of the function's code, so whoever holds the function meets the bug. The fragment must occur exactly once: a change of
-the product that moves it away breaks the mutation loudly, and whoever made the change says anew what the bug would be.
+The changed source is compiled with the globals of the function's module. The result replaces the function's code
+object, so every reference to the function runs the bug. The fragment must occur exactly once. If a change of the
+product removes the fragment, the mutation raises an error, and the author of the change describes the bug anew.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SEEDS = range(200)  # The campaign within which every bug must be found.
 
 
 class Edit(NamedTuple):
-    """One fragment of a function's source, and what the bug makes of it."""
+    """One fragment of a function's source, and its replacement."""
 
     function: Callable[..., Any]
     fragment: str
@@ -31,7 +31,7 @@ class Edit(NamedTuple):
 
 
 class Catch(NamedTuple):
-    """The first seed at which an oracle that was expected to speak did."""
+    """The first seed at which an expected oracle failed."""
 
     seed: int
     violation: Violation
@@ -42,8 +42,8 @@ class Mutation:
     """One bug, applied while `planted()` lasts.
 
     Attributes:
-      title: what is wrong, as a sentence.
-      promises: of the oracles that may find it; what others say is luck, and counts for nothing.
+      title: the wrong behaviour, as a sentence.
+      promises: the promises of the oracles that count as finding the bug. A failure of another oracle does not count.
     """
 
     title: str
@@ -79,7 +79,7 @@ class Mutation:
 
 
 def mutation(title: str, *edits: tuple[Callable[..., Any], str, str], found_by: Iterable[str]) -> Mutation:
-    """Return a mutation that makes `edits`."""
+    """Return a mutation with these edits: function, fragment, replacement."""
     return Mutation(title, tuple(Edit(*edit) for edit in edits), tuple(found_by))
 
 
@@ -93,7 +93,7 @@ def _with_bug(function: Callable[..., Any], edits: Sequence[Edit]) -> CodeType:
     tree = ast.parse(textwrap.dedent(source))
     (definition,) = tree.body
     assert isinstance(definition, ast.FunctionDef)
-    definition.decorator_list.clear()  # They are around the function already.
+    definition.decorator_list.clear()  # The function is decorated already.
     made: dict[str, Any] = {}
     exec(compile(tree, f"<{where}, with a bug>", "exec"), function.__globals__, made)
     code = made[definition.name].__code__

@@ -1,4 +1,4 @@
-"""Bugs in pointers: a zone with work that nobody is led to, and what guards against it."""
+"""Bugs in pointers: a zone with work whose pointer is missing or vests too late."""
 
 from fairlead.actors.housekeeping.housekeeping import Housekeeping
 from fairlead.simulation.oracles.consistency import IndexNamesEveryItem
@@ -27,12 +27,12 @@ POINTERS = (
         found_by=[IN_TIME],
     ),
     mutation(
-        "who makes a pointer declares no write conflict on the guard",
+        "the creation of a pointer declares no write conflict on the guard",
         (pointers.create, "tr.add_write_conflict_key(location.keys.pointer_guard)", "pass"),
         found_by=[IN_TIME, IndexNamesEveryItem.promise],
     ),
     mutation(
-        "who deletes a pointer declares no write conflict on the guard",
+        "the deletion of a pointer declares no write conflict on the guard",
         (pointers.delete, "tr.add_write_conflict_key(location.keys.pointer_guard)", "pass"),
         found_by=[IN_TIME],
     ),
@@ -52,7 +52,7 @@ POINTERS = (
         found_by=[IN_TIME],
     ),
     mutation(
-        "a sleep looks at its first priority only",
+        "a sleep reads the first priority only",
         (index_scan.conflict_before_first, "for entry in first:", "for entry in first[:1]:"),
         (
             index_scan.conflict_before_first,
@@ -101,7 +101,7 @@ POINTERS = (
         found_by=[IN_TIME],
     ),
     mutation(
-        "a pointer is woken by what a snapshot showed of it",
+        "a pointer is woken after a snapshot read",
         (pointers.wake, "tr.add_read_conflict_key(location.keys.pointer)", "pass"),
         found_by=[IN_TIME, IndexNamesEveryItem.promise],
     ),
@@ -111,12 +111,12 @@ POINTERS = (
         found_by=[NothingIsLeftBehind.promise],
     ),
     mutation(
-        "an index is read no further than what has vested of one priority",
+        "a scan of the index ends after the vested entries of one priority",
         (index_scan.VestedReader._seek_behind_bound, "None if at_end else self._bound", "None"),
         found_by=[IN_TIME],
     ),
     mutation(
-        "nobody wakes the pointers that a clock that was ahead has sent far away",
+        "no consumer wakes pointers that a clock ahead has requeued far in the future",
         (
             Housekeeping._heartbeat,
             "if self._late_scans[name].is_urgent or self._schedules[name].is_due(LATE_POINTERS, self._heartbeats):",
@@ -125,7 +125,7 @@ POINTERS = (
         found_by=[DRAINS, NoTenantWaitsTooLong.promise, NothingWaitsBesideFreeSlots.promise],
     ),
     mutation(
-        "the pointer of an empty zone stays until a time that a clock that was ahead has written",
+        "the pointer of an empty zone stays until a time that a clock ahead has written",
         (process_pointers.delay_after, " or by_wrong_clock", ""),
         found_by=[NothingIsLeftBehind.promise],
     ),

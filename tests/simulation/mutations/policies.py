@@ -33,7 +33,7 @@ POLICIES = (
         found_by=[WhatIsPausedStays.promise],
     ),
     mutation(
-        "a tenant that goes on is not woken",
+        "the pointers of a resumed tenant are not woken",
         (policies.set_tenant_policy, "if before.paused and not policy.paused:", "if False:"),
         found_by=[DRAINS, PointersLeadToWork.promise],
     ),
@@ -62,12 +62,12 @@ POLICIES = (
         found_by=[TenantsKeepToTheirLimits.promise],
     ),
     mutation(
-        "slots are granted as if nobody else had any",
+        "slots are granted as if no other manager had any",
         (limits.take_slots, "others += grant.slots", "pass"),
         found_by=[KindsKeepToFleetLimits.promise],
     ),
     mutation(
-        "a manager takes its slots again for what it runs already",
+        "a manager takes its slots again for items that run already",
         (ConcurrencyLimiter.available, "else slots - usage.held", "else slots"),
         found_by=[KindsKeepToFleetLimits.promise],
     ),

@@ -1,14 +1,14 @@
-"""Forcing an interleaving: roles that play up to an exact point of their transactions, and wait there for a cue.
+"""Forcing an interleaving: roles that run up to an exact point of their transactions, and wait there.
 
     enqueuer = scene.role("enqueuer", lambda shard: ...)
     manager = scene.role("manager", lambda shard: ...)
-    commit = enqueuer.runs_until_commit()    # all it reads is read; its commit is sent and has not arrived
+    commit = enqueuer.runs_until_commit()    # its reads are done; its commit is sent and has not arrived
     manager.runs()                           # to its end
-    enqueuer.runs()                          # its commit arrives now; then on to its end
+    enqueuer.runs()                          # its commit arrives now; then it runs to its end
     assert enqueuer.refused == [NOT_COMMITTED]
 
-A commit that is held can arrive without an answer, and can be answered by 1021 or 1031 without having arrived:
-whatever a network does to it. Nothing here waits for luck: a role that is held stays so until the story goes on.
+A held commit can arrive without an answer. It can also be answered by 1021 or 1031 without having arrived, as a network
+may do. A role that is held stays held until the story goes on.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from fairlead.zones.shard import Shard
 
 T = TypeVar("T")
 
-WITHIN_US = 20_000_000  # A role that has not got where it should after so long never will.
-TURNS_US = 500  # How far the world goes on between two looks at where a role is.
+WITHIN_US = 20_000_000  # A role that has not reached its point after this time never will.
+TURNS_US = 500  # How far the world goes on between two checks of a role.
 
 
 class SentCommit:
-    """A commit on its way to the store, held by the story. `task`: which loop of its actor sent it."""
+    """A commit on its way to the store, held by the story. `task`: the loop of the actor that sent the commit."""
 
     def __init__(self, store: DirectedStore, request: CommitRequest, by: str, task: str) -> None:
         self.task = task
@@ -43,24 +43,24 @@ class SentCommit:
 
     @property
     def refusal(self) -> int | None:
-        """The code by which the store refused it, None if it was carried out."""
+        """The code by which the store refused the commit, None if the store applied it."""
         assert self._arrived
         return None if self._request.error is None else self._request.error.code
 
     def arrives(self) -> None:
-        """Let the store carry it out, or refuse it; its sender is told nothing yet."""
+        """Let the store apply or refuse the commit. Its sender gets no answer yet."""
         assert not self._arrived
         self._arrived = True
         self._store.carry_out(self._request, self._by)
 
     def answer_arrives(self, code: int | None = None) -> None:
-        """Let an answer reach its sender: `code`, whatever became of the commit; else what became of it."""
+        """Let an answer reach the sender: `code` in any case, or the real result of the commit."""
         assert not self._answered
         self._answered = True
         self.pending.answer(self._request.error if code is None else StoreError(code), 0)
 
     def goes_its_way(self) -> None:
-        """Do what is left of arriving and being answered."""
+        """Let the commit arrive and be answered, unless it has."""
         if not self._answered:
             if not self._arrived:
                 self.arrives()
@@ -68,7 +68,7 @@ class SentCommit:
 
 
 class DirectedStore(SimulatedStore):
-    """A shard's store that holds a commit where a story says so; all others go their way at once."""
+    """A shard's store that holds the commits that a story names. All others arrive at once."""
 
     def __init__(self, world: World, name: str, latencies: Latencies) -> None:
         super().__init__(world, name, latencies)
@@ -88,7 +88,7 @@ class DirectedStore(SimulatedStore):
         return self.held[by].pending
 
     def carry_out(self, request: CommitRequest, by: str) -> None:
-        """Carry out, or refuse, a commit that was held; nobody hears of it."""
+        """Apply or refuse a commit that was held, without an answer."""
         self._apply(request, by)
 
     def _apply(self, request: CommitRequest, by: str) -> None:
@@ -98,7 +98,7 @@ class DirectedStore(SimulatedStore):
 
 
 class Role(Generic[T]):
-    """A host with its own open shard, and what is played there: `body(shard)`, once, when it is first told to run."""
+    """A host with its own open shard, where `body(shard)` runs once. It begins with the first call that runs it."""
 
     def __init__(self, store: DirectedStore, host: SimulatedHost, shard: Shard, body: Callable[[Shard], T]) -> None:
         self.host = host
@@ -120,32 +120,32 @@ class Role(Generic[T]):
         return bool(self._results) or self._error is not None
 
     def runs(self) -> T:
-        """Play on to the end of the body; return what it returns, or raise what it raises."""
-        self._let_go()
+        """Run to the end of the body. Return its result, or raise its error."""
+        self._release()
         self._until(lambda: self.is_over)
         if self._error is not None:
             raise self._error
         return self._results[0]
 
     def runs_until_commit(self, of: str | None = None) -> SentCommit:
-        """Play on until its next commit is on its way, and hold that. `of`: only one that this task of it sends."""
+        """Run until the next commit is on its way, and hold that commit. `of`: only a commit of this task."""
         name = self.host.name
         self._store.to_hold[name] = lambda task: of in (None, task)
-        self._let_go()
+        self._release()
         self._until(lambda: name in self._store.held)
         return self._store.held[name]
 
     def runs_until(self, condition: Callable[[], object]) -> None:
-        """Play on until a condition holds, and hold nothing on the way."""
-        self._let_go()
+        """Run until a condition is true, and hold no commit on the way."""
+        self._release()
         self._until(condition)
 
     def goes_on(self, duration_us: int) -> None:
-        """Play on for a while, and hold nothing on the way."""
-        self._let_go()
+        """Run for a while, and hold no commit on the way."""
+        self._release()
         self.host.world.run_until(self.host.world.now_us() + duration_us)
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         held = self._store.held.pop(self.host.name, None)
         if held is not None:
             held.goes_its_way()
@@ -156,12 +156,12 @@ class Role(Generic[T]):
     def _play(self) -> None:
         try:
             self._results.append(self._body(self._shard))
-        except Exception as error:  # noqa: BLE001 - the story looks at it
+        except Exception as error:  # noqa: BLE001 - the story checks the error
             self._error = error
 
     def _until(self, condition: Callable[[], object]) -> None:
         world = self.host.world
         until_us = world.now_us() + WITHIN_US
         while not condition():
-            assert world.now_us() < until_us, f"{self.host.name} does not get there"
+            assert world.now_us() < until_us, f"{self.host.name} did not reach its point in time"
             world.run_until(world.now_us() + TURNS_US)

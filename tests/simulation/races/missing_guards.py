@@ -1,4 +1,4 @@
-"""Guards taken away, one at a time, to show that a race would end badly without them."""
+"""Removal of guards, one at a time, to show that a race ends badly without the guard."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tests.simulation.stage import ALICE
 
 Patch = pytest.MonkeyPatch
 
-TENANTS = ROOT + pack_int(DB)  # Ownership, items and pointers: whatever lies beside a tenant's data.
+TENANTS = ROOT + pack_int(DB)  # Ownership, items and pointers: all keys beside a tenant's data.
 TOP_LEVEL = ROOT + pack_int(TOP)
 ALICES = ZoneKeys(TenantKeys(*ALICE), DEFAULT_ZONE)
 
 
 def read_by_snapshot(patch: Patch, *prefixes: bytes) -> None:
-    """Let reads of single keys that begin with one of `prefixes` be no reason to conflict."""
+    """Let reads of single keys that begin with one of `prefixes` cause no conflict."""
     read_key = LatentTransaction.read_key
 
     def read(self: LatentTransaction, key: bytes, snapshot: bool) -> LateValue:
@@ -31,7 +31,7 @@ def read_by_snapshot(patch: Patch, *prefixes: bytes) -> None:
 
 
 def ignore_the_guard(patch: Patch) -> None:
-    """Let whoever inserts something not conflict with who makes, deletes or puts to sleep the pointer."""
+    """Let an insert not conflict with the creation, the deletion or the sleep of the pointer."""
     declare = LatentTransaction.add_read_conflict_key
 
     def declare_others(self: LatentTransaction, key: bytes) -> None:
@@ -42,23 +42,23 @@ def ignore_the_guard(patch: Patch) -> None:
 
 
 def read_ranges_by_snapshot(patch: Patch) -> None:
-    """Let reads of ranges be no reason to conflict."""
+    """Let reads of ranges cause no conflict."""
     patch.setattr(LatentTransaction, "get_range", lambda self, *args, **how: self.snapshot.get_range(*args, **how))
 
 
 def declare_nothing(patch: Patch, *methods: str) -> None:
-    """Let a way to declare a conflict, such as `add_write_conflict_key`, do nothing."""
+    """Let a method that declares a conflict, such as `add_write_conflict_key`, do nothing."""
     for method in methods:
         patch.setattr(LatentTransaction, method, _nothing)
 
 
 def leave_no_receipts(patch: Patch) -> None:
-    """Let no transaction write a receipt, or look for one."""
+    """Let no transaction write a receipt, or check for one."""
     patch.setattr(Attempt, "needs_receipt", property(lambda attempt: False, _nothing))
 
 
-def look_for_nothing(patch: Patch) -> None:
-    """Let nobody ask whether a commit of unknown result was applied."""
+def check_for_nothing_applied(patch: Patch) -> None:
+    """Let no retry check whether a commit of unknown result was applied."""
     transact = Shard.transact
 
     def without_asking(self: Shard, body: Any, *, applied: object = None, **how: Any) -> Any:

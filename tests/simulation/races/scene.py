@@ -1,4 +1,4 @@
-"""Where the races are played: one shard, one tenant's queue zone, and roles made of the product's own classes."""
+"""The scene of the races: one shard, one tenant's queue zone, and roles made of the product's own classes."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ T = TypeVar("T")
 MAIL = handler_of("mail", lambda job: None)
 LEASE_US = 10 * SECOND
 CALL_US = 50_000
-SLACK_US = 30_000  # `wake_slack_ms`, and what a story takes to look.
+SLACK_US = 30_000  # `wake_slack_ms`, and the time that a story takes for its check.
 
 
 class Scene(Stage):
-    """A stage whose roles wait for their cues. Everything is about the queue of one tenant, `ALICE`."""
+    """A stage with roles that the story runs step by step. It has the queue of one tenant, `ALICE`."""
 
     def __init__(self, settings: ZoneSettings | None = None) -> None:
         super().__init__(settings=settings, store_class=DirectedStore)
@@ -79,7 +79,7 @@ class Scene(Stage):
         return self.role(name, lambda shard: does(tenant(shard)), skew_us=skew_us)
 
     def worker(self, handlers: Sequence[Handler], items: Sequence[LeasedItem], **settings: Any) -> WorkerRole:
-        """Return a role that is sent leased items and runs them; its body ends once they have been taken."""
+        """Return a role that gets leased items and runs them. Its body ends when the worker has accepted them."""
         return WorkerRole(self, self.new_host("worker"), handlers, items, settings)
 
     def scanner(
@@ -101,7 +101,7 @@ class Scene(Stage):
     def housekeeper(
         self, name: str, *, kinds: Sequence[str] = (), skew_us: int = 0, periods: Sequence[Period] = ()
     ) -> HousekeeperRole:
-        """Return a role that does what a consumer does once a second, and shows which kinds it knows."""
+        """Return a role that does a consumer's work of each second, with a session that shows `kinds`."""
         return HousekeeperRole(self, self.new_host(name, skew_us=skew_us), kinds, periods)
 
     def manager(
@@ -116,14 +116,14 @@ class Scene(Stage):
         """Return a role that serves one pointer once: Alice's as scanned now, or `ref`."""
         return ManagerRole(self, self.new_host(name, skew_us=skew_us), kinds, ref or self.ref, settings)
 
-    # --- What came before the race ---
+    # --- Before the race ---
 
     def has(self, does: Callable[[TenantDatabase], T]) -> T:
         """Let an application do something before the race."""
         return self.play(lambda: does(tenant(self.shard)))
 
     def leased(self, lease_us: int = LEASE_US, *, kinds: Sequence[str] = ("mail",)) -> list[LeasedItem]:
-        """Lease all items that are due, without a visit of their pointer."""
+        """Lease all vested items, without their pointer."""
         capacity = Capacity(100, dict.fromkeys(kinds, 100))
 
         def body(attempt: Attempt) -> list[LeasedItem]:
@@ -136,10 +136,10 @@ class Scene(Stage):
         return self.play(lambda: self.shard.transact(body))
 
     def plant(self, key: bytes, value: bytes) -> None:
-        """Write one key behind everybody's back."""
+        """Write one key directly into the store."""
         self.play(lambda: self.shard.transact(lambda attempt: attempt.tr.set(key, value)))
 
-    # --- What is stored ---
+    # --- The contents of the store ---
 
     @property
     def location(self) -> ZoneLocation:
@@ -153,24 +153,24 @@ class Scene(Stage):
 
     @property
     def count(self) -> int:
-        """How many items its counts say there are."""
+        """The number of items by the zone's stored counts."""
         return sum(self.zone.counts.values())
 
     @property
     def pointer_entries(self) -> set[tuple[int, int]]:
-        """Priority and vesting time of every entry that the top-level queue has for its pointer."""
+        """Priority and vesting time of every entry of its pointer in the top-level queue."""
         return self.zone.pointer_entries
 
     @property
     def ref(self) -> PointerRef:
-        """What a scan says of its pointer."""
+        """Its pointer, as a scan finds it."""
         pointer = self.zone.pointer
         assert pointer is not None
         return PointerRef(self.location.part.part, self.location.pointer_id, pointer.vesting_us, pointer.priority)
 
     @property
     def late_us(self) -> int:
-        """For how long its earliest item waits behind its pointer."""
+        """How long its earliest item waits for its pointer."""
         assert self.zone.pointer is not None
         earliest_us = min(vesting_us for _, vesting_us, _ in self.zone.entries)
         return self.zone.pointer.vesting_us - max(earliest_us, self.now_us)
@@ -201,7 +201,7 @@ class ManagerRole(Role[ServeReply]):
 def manager_in(
     host: SimulatedHost, shard: Shard, kinds: Sequence[str], handed: list[ItemRef], **settings: Any
 ) -> Manager:
-    """Return a manager that knows some kinds, and a worker that takes all it is handed."""
+    """Return a manager that knows some kinds. Its worker accepts all items."""
 
     def answer(method: str, args: tuple[Any, ...]) -> Report:
         if method == "place":
@@ -218,7 +218,7 @@ def registry_of(kinds: Sequence[str]) -> Registry:
 
 
 class WorkerRole(Role[Report]):
-    """A worker with its loops, whose commits go by the names `slot`, `completer` and `lease keeper`."""
+    """A worker with its loops. The tasks of its commits have the names `slot`, `completer` and `lease keeper`."""
 
     def __init__(
         self,
@@ -239,19 +239,19 @@ class WorkerRole(Role[Report]):
 
     @property
     def counts(self) -> dict[str, int]:
-        """What became of its items so far, without what did not occur."""
+        """The outcomes of its items so far, without outcomes that did not occur."""
         return {name: count for name, count in self._worker.counts().items() if count and name != "held"}
 
     def runs_until_idle(self) -> None:
-        """Play on until it holds nothing any more."""
+        """Run until the worker holds no item."""
         self.runs_until(lambda: self.is_over and not self._worker.counts()["held"])
 
 
 class ScannerRole(Role[None]):
-    """A scanner, for ever, whose managers the story plays: `answer(refs)`; None: they never answer.
+    """A scanner that runs for ever. The story answers for its managers: `answer(refs)`; None: they never answer.
 
-    It may take leases from the start, and asks `coordinator` for leave to scan in order. `handed`: what it handed over.
-    A call takes it `CALL_US`, so that a scanner that finds something all the time takes a story no longer than it must.
+    It may take leases from the start, and requests the in-order lease from `coordinator`. `handed`: the pointers of
+    its calls. A call takes `CALL_US`, so that a scanner that always finds pointers does not make a story slow.
     """
 
     def __init__(
@@ -281,9 +281,9 @@ class ScannerRole(Role[None]):
 
 
 class ConsumerRole(Role[None]):
-    """A consumer that finds work in its own parts, for ever: a scanner, and the housekeeping that tells it what is its.
+    """A consumer that finds work in its own parts, for ever: a scanner, and the housekeeping that gives it its parts.
 
-    Its managers are the story's, and get on with their work at once. `handed`: what they were handed.
+    Its managers belong to the story, and answer at once. `handed`: the pointers that they got.
     """
 
     def __init__(self, scene: Scene, host: SimulatedHost, kinds: Sequence[str], settings: ConsumerSettings) -> None:
@@ -307,20 +307,20 @@ class ConsumerRole(Role[None]):
 
         super().__init__(scene.directed, host, shard, live)
 
-    def stands_still(self, duration_us: int) -> None:
-        """Let its process stand still for a while, and then go on as if nothing had happened."""
+    def is_paused_for(self, duration_us: int) -> None:
+        """Pause its process for a while."""
         self.host.paused_until_us = self.host.world.now_us() + duration_us
 
     def taken(self) -> set[bytes]:
-        """Return the ids of the pointers that were handed over since this was asked last."""
+        """Return the ids of the pointers that were handed over since the last call."""
         refs, self.handed[:] = list(self.handed), []
         return {ref.id for ref in refs}
 
 
 class HousekeeperRole(Role[None]):
-    """The once-a-second work of a consumer, for ever.
+    """The work of a consumer in each second, for ever.
 
-    `fit`: whether its clock may take leases; None: not known yet. `session`: its last one.
+    `fit`: whether its clock may take leases; None: not known yet. `session`: its latest session.
     """
 
     def __init__(self, scene: Scene, host: SimulatedHost, kinds: Sequence[str], periods: Sequence[Period]) -> None:
@@ -342,7 +342,7 @@ class HousekeeperRole(Role[None]):
 
 
 def ref_of(item: LeasedItem) -> ItemRef:
-    """Return what a worker is sent of an item of Alice's."""
+    """Return the reference to an item of Alice's that a worker gets."""
     return ItemRef(
         "s0", ALICE, DEFAULT_ZONE, item.id, item.record.lease_id, item.record.kind, item.isolated, item.stored
     )
@@ -355,7 +355,7 @@ def held(shard: Shard, item: LeasedItem) -> HeldItem:
 
 
 def pay(shard: Shard, ref: ItemRef) -> None:
-    """Do the work of an item of Alice's, one more payment, and complete it in the transaction of its effect."""
+    """Do the work of an item of Alice's, one more payment, and complete the item in the same transaction."""
     record = decode(ItemRecord, ref.stored)
     assert record is not None
     job = Job(shard, ref, record, record.payload)

@@ -1,7 +1,7 @@
-"""A clock that is an hour ahead: it takes no leases and says so, and what it did before it knew is harmless.
+"""A consumer whose clock is an hour ahead takes no leases and logs an error. Its acts before that are harmless.
 
-By such a clock everybody's leases have ended, and what it writes vests in an hour. The shard's time tells it from the
-others; until then leases fence whom it robbed, and an enqueue does not wait for a pointer that it sent away.
+By such a clock all leases have expired, and its own vesting times lie an hour ahead. The shard's time shows that the
+clock is wrong. Until then, leases fence the holders whose items it leased. An enqueue wakes a pointer that it requeued.
 """
 
 import logging
@@ -26,10 +26,10 @@ HOUR_US = 3_600 * SECOND
 HOUR_MS = 3_600_000
 SLACK_US = 30_000
 
-# --- It takes no leases ---
+# --- The consumer takes no leases ---
 
 
-def one_starts_with_a_clock_an_hour_ahead(scene: Scene) -> tuple[HousekeeperRole, HousekeeperRole]:
+def a_consumer_starts_with_a_clock_an_hour_ahead(scene: Scene) -> tuple[HousekeeperRole, HousekeeperRole]:
     right = scene.housekeeper("right")
     right.runs_until(lambda: right.fit)
     ahead = scene.housekeeper("ahead", skew_us=HOUR_US)
@@ -38,15 +38,15 @@ def one_starts_with_a_clock_an_hour_ahead(scene: Scene) -> tuple[HousekeeperRole
     return right, ahead
 
 
-def test_a_consumer_an_hour_ahead_takes_no_leases_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_consumer_an_hour_ahead_takes_no_leases_and_logs_an_error(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.ERROR):
-        right, ahead = one_starts_with_a_clock_an_hour_ahead(Scene())
+        right, ahead = a_consumer_starts_with_a_clock_an_hour_ahead(Scene())
     assert (right.fit, ahead.fit) == (True, False)
     (record,) = caplog.records
     assert "clock is more than 5000 ms off" in record.getMessage()
 
 
-def test_without_a_judgement_of_its_clock_it_makes_all_others_look_wrong(monkeypatch: Patch) -> None:
+def test_without_an_assessment_of_its_clock_it_makes_all_others_look_wrong(monkeypatch: Patch) -> None:
     scene = Scene()
     assess = ShardClock.assess
 
@@ -54,12 +54,12 @@ def test_without_a_judgement_of_its_clock_it_makes_all_others_look_wrong(monkeyp
         return ClockStatus.GOOD if how["now_us"] > scene.now_us + HOUR_US // 2 else assess(self, **how)
 
     monkeypatch.setattr(ShardClock, "assess", trusting)
-    right, ahead = one_starts_with_a_clock_an_hour_ahead(scene)
+    right, ahead = a_consumer_starts_with_a_clock_an_hour_ahead(scene)
     assert (right.fit, ahead.fit) == (False, True)
 
 
-def two_take_the_time_over(scene: Scene) -> tuple[HousekeeperRole, HousekeeperRole]:
-    """The fleet stopped an hour before; of two consumers that start now one is half an hour ahead."""
+def two_take_over_the_time(scene: Scene) -> tuple[HousekeeperRole, HousekeeperRole]:
+    """The fleet stopped an hour ago. Two consumers start now, and the clock of one is half an hour ahead."""
     scene.plant(TIME_KEY, (scene.now_us - HOUR_US).to_bytes(8, "little"))
     first, second = scene.housekeeper("first"), scene.housekeeper("second", skew_us=HOUR_US // 2)
     first.runs_until_commit()
@@ -69,24 +69,24 @@ def two_take_the_time_over(scene: Scene) -> tuple[HousekeeperRole, HousekeeperRo
     return first, second
 
 
-def test_of_two_that_take_over_the_time_of_a_shard_the_second_looks_again() -> None:
-    first, second = two_take_the_time_over(Scene())
+def test_the_second_of_two_that_take_over_the_time_of_a_shard_conflicts_and_retries() -> None:
+    first, second = two_take_over_the_time(Scene())
     assert second.refused == [NOT_COMMITTED]
     assert (first.fit, second.fit) == (True, False)
 
 
-def test_without_the_conflict_on_the_time_two_clocks_that_disagree_both_take_leases(monkeypatch: Patch) -> None:
+def test_without_the_conflict_on_the_time_consumers_with_different_clocks_both_take_leases(monkeypatch: Patch) -> None:
     declare_nothing(monkeypatch, "add_read_conflict_key")
-    first, second = two_take_the_time_over(Scene())
+    first, second = two_take_over_the_time(Scene())
     assert second.refused == []
     assert (first.fit, second.fit) == (True, True)
 
 
-# --- What it did before it knew: its clock stepped an hour ahead less than a second ago ---
+# --- Before the consumer knows: its clock stepped an hour ahead less than a second ago ---
 
 
 def a_live_lease_is_taken_over(scene: Scene) -> list[int]:
-    """Two pay: one under a lease that stands by every clock but one, and one whose clock says that it has ended."""
+    """Two workers pay for one item. The lease of the first has expired by the wrong clock of the second only."""
     scene.has(lambda alice: alice.enqueue("mail"))
     (item,) = scene.leased()
     right = scene.role("right", lambda shard: pay(shard, ref_of(item)))
@@ -100,14 +100,14 @@ def a_live_lease_is_taken_over(scene: Scene) -> list[int]:
     return right.refused
 
 
-def test_whose_live_lease_is_taken_over_by_a_wrong_clock_does_not_do_the_work_twice() -> None:
+def test_an_item_whose_live_lease_is_taken_over_by_a_wrong_clock_is_not_paid_twice() -> None:
     scene = Scene()
     assert a_live_lease_is_taken_over(scene) == [NOT_COMMITTED]
     assert paid(scene) == 1
     scene.check_stored()
 
 
-def test_without_the_conflict_on_its_record_a_wrong_clock_makes_the_work_happen_twice(monkeypatch: Patch) -> None:
+def test_without_the_conflict_on_its_record_an_item_is_paid_twice_because_of_a_wrong_clock(monkeypatch: Patch) -> None:
     read_by_snapshot(monkeypatch, TENANTS)
     scene = Scene()
     assert a_live_lease_is_taken_over(scene) == []
@@ -115,7 +115,7 @@ def test_without_the_conflict_on_its_record_a_wrong_clock_makes_the_work_happen_
 
 
 def a_pointer_is_leased_for_half_an_hour(scene: Scene) -> None:
-    """Its clock is half an hour ahead, and it has died under the lease that it took; then there is work."""
+    """A manager whose clock is half an hour ahead leases the pointer and dies; then an item is enqueued."""
     scene.has(lambda alice: alice.enqueue("mail"))
     ahead = scene.manager("ahead", skew_us=HOUR_US // 2)
     ahead.runs_until_commit()
@@ -130,20 +130,20 @@ def a_pointer_is_leased_for_half_an_hour(scene: Scene) -> None:
     scene.has(lambda alice: alice.enqueue("mail"))
 
 
-def test_an_enqueue_does_not_wait_for_a_lease_that_is_longer_than_any_may_be() -> None:
+def test_an_enqueue_does_not_wait_for_a_pointer_lease_above_the_maximum() -> None:
     scene = Scene()
     a_pointer_is_leased_for_half_an_hour(scene)
     assert scene.late_us <= SLACK_US
     scene.check_stored()
 
 
-def test_without_a_bound_for_leases_an_enqueue_waits_for_one_of_half_an_hour() -> None:
+def test_without_a_maximum_for_leases_an_enqueue_waits_for_a_lease_of_half_an_hour() -> None:
     scene = Scene(ZoneSettings(max_pointer_lease_ms=HOUR_MS))
     a_pointer_is_leased_for_half_an_hour(scene)
     assert scene.late_us > HOUR_US // 4
 
 
-def a_pointer_is_sent_an_hour_away(scene: Scene) -> None:
+def a_pointer_is_requeued_an_hour_ahead(scene: Scene) -> None:
     scene.has(lambda alice: alice.enqueue("mail"))
     scene.manager("ahead", skew_us=HOUR_US).runs()
     assert scene.zone.pointer is not None
@@ -151,27 +151,27 @@ def a_pointer_is_sent_an_hour_away(scene: Scene) -> None:
     scene.has(lambda alice: alice.enqueue("mail"))
 
 
-def test_an_enqueue_wakes_a_pointer_that_a_wrong_clock_sent_an_hour_away() -> None:
+def test_an_enqueue_wakes_a_pointer_that_a_wrong_clock_requeued_an_hour_ahead() -> None:
     scene = Scene()
-    a_pointer_is_sent_an_hour_away(scene)
+    a_pointer_is_requeued_an_hour_ahead(scene)
     assert scene.late_us <= SLACK_US
     scene.check_stored()
 
 
-def test_without_waking_it_waits_for_an_hour(monkeypatch: Patch) -> None:
+def test_without_the_wake_up_an_item_waits_for_an_hour(monkeypatch: Patch) -> None:
     monkeypatch.setattr(pointers, "must_wake", lambda *_, **__: False)
     scene = Scene()
-    a_pointer_is_sent_an_hour_away(scene)
+    a_pointer_is_requeued_an_hour_ahead(scene)
     assert scene.late_us > HOUR_US
 
 
-def test_an_item_that_was_leased_for_an_hour_by_a_worker_that_died_is_found_by_an_audit() -> None:
+def test_an_integrity_check_finds_an_item_that_a_dead_worker_leased_for_an_hour() -> None:
     scene = Scene()
     scene.has(lambda alice: alice.enqueue("mail"))
     ahead = scene.manager("ahead", skew_us=HOUR_US)
     ahead.runs()
     (item_id,) = scene.zone.items
-    assert scene.zone.items[item_id].vesting_us > scene.now_us + HOUR_US, "without an audit it waits"
+    assert scene.zone.items[item_id].vesting_us > scene.now_us + HOUR_US, "without a check the item waits"
     found = scene.play(lambda: check_integrity(scene.shard, repair=True))
     assert LONG_LEASE in {finding.what for finding in found.findings}
     manager = scene.manager()

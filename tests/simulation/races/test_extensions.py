@@ -1,7 +1,7 @@
-"""A worker that extends the leases of what it runs, against its own attempts to complete it.
+"""A worker that extends the lease of an item while it tries to complete the item.
 
-An extension writes the record that a completion reads with conflict. So a worker leaves alone what has an open
-transaction of its own or has ended, and an extension that was on its way when the item ended is no loss.
+An extension writes the record that a completion reads with conflict. So a worker does not extend an item that has an
+open transaction of its own, or that has ended. An extension on its way when the item ends does not mean a lost lease.
 """
 
 from types import SimpleNamespace
@@ -23,12 +23,12 @@ ATTEMPT_US = 4_500_000  # Longer than a third of a lease, shorter than a transac
 
 @pytest.fixture(autouse=True)
 def _no_worker_status(monkeypatch: Patch) -> None:
-    """A worker also finds lost items when it writes its status. Here only extensions find them."""
+    """Let only extensions find lost items. A worker also finds them when it writes its status."""
     monkeypatch.setattr(status_reporting, "STATUS_US", 3600 * SECOND)
 
 
 class LongAttempt:
-    """How a payment goes whose transaction is open for long, beside a mail that takes as long.
+    """A payment whose transaction is open for a long time, and a mail that takes as long.
 
     `attempts`: how often the handler of the payment began. `extended`: kinds whose leases were extended meanwhile.
     """
@@ -47,7 +47,7 @@ class LongAttempt:
         self.extended = {record.kind for record in scene.zone.items.values() if record.vesting_us > until_us}
         scene.pass_us(2 * SECOND)
         self.refused = worker.refused
-        self.left = len(scene.zone.items)
+        self.remaining = len(scene.zone.items)
 
     def _pay(self, job: Job, tr: TenantTransaction) -> None:
         self.attempts += 1
@@ -59,17 +59,17 @@ class LongAttempt:
 def test_an_item_is_not_extended_while_its_own_transaction_is_open() -> None:
     attempt = LongAttempt(Scene())
     assert attempt.extended == {"mail"}, "it was time to extend"
-    assert (attempt.attempts, attempt.refused, attempt.left) == (1, [], 0)
+    assert (attempt.attempts, attempt.refused, attempt.remaining) == (1, [], 0)
 
 
-def test_extended_all_the_same_an_item_makes_its_own_transaction_fail(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(deadlines, "Form", SimpleNamespace(TRANSACTIONAL=None))  # as if it were plain
+def test_an_extension_during_the_items_own_transaction_makes_the_transaction_conflict(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(deadlines, "Form", SimpleNamespace(TRANSACTIONAL=None))  # As if the handler were plain.
     attempt = LongAttempt(Scene())
     assert attempt.extended == {"mail", "pay"}
-    assert (attempt.attempts, attempt.refused, attempt.left) == (2, [NOT_COMMITTED], 1)
+    assert (attempt.attempts, attempt.refused, attempt.remaining) == (2, [NOT_COMMITTED], 1)
 
 
-def an_item_ends_while_it_is_extended(scene: Scene) -> WorkerRole:
+def an_item_ends_while_its_lease_is_extended(scene: Scene) -> WorkerRole:
     ended = False
 
     def mail(job: Job) -> None:
@@ -86,52 +86,52 @@ def an_item_ends_while_it_is_extended(scene: Scene) -> WorkerRole:
     return worker
 
 
-def test_an_item_that_ends_while_it_is_extended_is_completed_and_not_lost() -> None:
-    worker = an_item_ends_while_it_is_extended(Scene())
+def test_an_item_that_ends_while_its_lease_is_extended_is_completed_and_not_lost() -> None:
+    worker = an_item_ends_while_its_lease_is_extended(Scene())
     assert worker.refused == [NOT_COMMITTED]
     assert worker.counts == {"completed": 1}
 
 
-def test_without_a_look_at_whether_it_has_ended_it_is_called_lost(monkeypatch: Patch) -> None:
+def test_without_the_check_for_finished_items_it_is_counted_as_lost_too(monkeypatch: Patch) -> None:
     phases = {phase.name: phase for phase in Phase}
     monkeypatch.setattr(slots, "Phase", SimpleNamespace(**{**phases, "FINISHED": None}))
-    assert an_item_ends_while_it_is_extended(Scene()).counts == {"completed": 1, "lost": 1}
+    assert an_item_ends_while_its_lease_is_extended(Scene()).counts == {"completed": 1, "lost": 1}
 
 
-def an_item_is_cancelled_while_it_is_extended(scene: Scene) -> tuple[WorkerRole, list[bool]]:
-    """Its handler is told, at the next extension, that nobody wants its result any more."""
-    told: list[bool] = []
+def an_item_is_cancelled_while_its_lease_is_extended(scene: Scene) -> tuple[WorkerRole, list[bool]]:
+    """The next extension tells the handler that its item is cancelled."""
+    cancelled: list[bool] = []
 
     def mail(job: Job) -> None:
         while not job.cancelled and scene.world.elapsed_us < 8 * SECOND:
             worker.host.clock.sleep_us(1_000)
-        told.append(job.cancelled)
+        cancelled.append(job.cancelled)
 
     item_id = scene.has(lambda alice: alice.enqueue("mail")).item_id
     worker = scene.worker([handler_of("mail", mail)], scene.leased())
     worker.runs_until_commit(of="lease keeper")
     scene.has(lambda alice: alice.cancel(item_id))
-    worker.runs_until(lambda: told)
+    worker.runs_until(lambda: cancelled)
     scene.pass_us(SECOND // 10)
-    return worker, told
+    return worker, cancelled
 
 
-def test_a_handler_is_told_that_its_item_is_cancelled_while_its_lease_is_extended() -> None:
+def test_a_handler_sees_that_its_item_was_cancelled_while_the_lease_was_extended() -> None:
     scene = Scene()
-    worker, told = an_item_is_cancelled_while_it_is_extended(scene)
-    assert (worker.refused, told, worker.counts) == ([NOT_COMMITTED], [True], {"lost": 1})
+    worker, cancelled = an_item_is_cancelled_while_its_lease_is_extended(scene)
+    assert (worker.refused, cancelled, worker.counts) == ([NOT_COMMITTED], [True], {"lost": 1})
     assert (scene.zone.items, scene.count) == ({}, 0)
 
 
-def test_without_the_conflict_on_its_record_an_extension_brings_a_cancelled_item_back(monkeypatch: Patch) -> None:
+def test_without_the_conflict_on_its_record_an_extension_restores_a_cancelled_item(monkeypatch: Patch) -> None:
     read_by_snapshot(monkeypatch, TENANTS)
     scene = Scene()
-    _, told = an_item_is_cancelled_while_it_is_extended(scene)
-    assert told == [False]
+    _, cancelled = an_item_is_cancelled_while_its_lease_is_extended(scene)
+    assert cancelled == [False]
 
 
 def an_item_is_cancelled_before_it_starts(scene: Scene) -> int:
-    """A transactional attempt starts with a lease that outlasts it; return how often the handler began."""
+    """A transactional attempt starts with a lease for the whole attempt. Return how often the handler began."""
     attempts = 0
 
     def pay(job: Job, tr: TenantTransaction) -> None:
@@ -146,7 +146,7 @@ def an_item_is_cancelled_before_it_starts(scene: Scene) -> int:
     return attempts
 
 
-def test_a_handler_does_not_start_whose_item_is_cancelled_while_it_is_leased_for_the_start() -> None:
+def test_a_handler_does_not_start_if_its_item_is_cancelled_while_the_lease_for_the_start_is_committed() -> None:
     scene = Scene()
     assert an_item_is_cancelled_before_it_starts(scene) == 0
     assert scene.count == 0

@@ -1,7 +1,7 @@
-"""Two who have read one item: its holder, and whoever cancels it or takes it over at that moment.
+"""Two processes have read one item: its holder, and a process that cancels or leases the item at that moment.
 
-Everything that touches an item reads its record with conflict and compares the lease: the second to commit is
-refused, looks again, and finds that the item is not its own any more.
+Each change of an item reads its record with conflict and compares the lease id. So the second commit is refused, and
+its retry finds that the lease is lost.
 """
 
 from collections.abc import Callable
@@ -24,9 +24,9 @@ from tests.simulation.stage import ALICE, SECOND
 
 SHORT_LEASE_US = SECOND
 
-# --- What a holder does with its item ---
+# --- The actions of a holder ---
 
-Holding = Callable[[Shard, LeasedItem], object]
+HolderAction = Callable[[Shard, LeasedItem], object]
 
 
 def completes(shard: Shard, item: LeasedItem) -> object:
@@ -57,12 +57,12 @@ def extends(shard: Shard, item: LeasedItem) -> object:
     )
 
 
-each_holding = pytest.mark.parametrize(
+each_action = pytest.mark.parametrize(
     "does", [completes, retries, dead_letters, returns_it, extends], ids=lambda does: does.__name__
 )
 
 
-def holder_of_an_item(scene: Scene, does: Holding) -> tuple[LeasedItem, Role[object]]:
+def holder_of_an_item(scene: Scene, does: HolderAction) -> tuple[LeasedItem, Role[object]]:
     scene.has(lambda alice: alice.enqueue("mail"))
     (item,) = scene.leased(SHORT_LEASE_US)
     return item, scene.role("holder", lambda shard: does(shard, item))
@@ -71,7 +71,7 @@ def holder_of_an_item(scene: Scene, does: Holding) -> tuple[LeasedItem, Role[obj
 # --- Cancelled ---
 
 
-def an_item_is_cancelled(scene: Scene, does: Holding) -> Role[object]:
+def an_item_is_cancelled(scene: Scene, does: HolderAction) -> Role[object]:
     item, holder = holder_of_an_item(scene, does)
     holder.runs_until_commit()
     scene.has(lambda alice: alice.cancel(item.id))
@@ -80,22 +80,22 @@ def an_item_is_cancelled(scene: Scene, does: Holding) -> Role[object]:
 
 
 def try_to_run(role: Role[Any]) -> None:
-    """Let a role come to its end, whether or not it is told that the item is gone."""
+    """Run a role to its end, even if it finds that the item is gone."""
     with suppress(LeaseLost, ItemGone):
         role.runs()
 
 
-@each_holding
-def test_a_cancelled_item_stays_cancelled_whatever_its_holder_does_at_that_moment(does: Holding) -> None:
+@each_action
+def test_a_cancelled_item_stays_cancelled_whatever_its_holder_does_at_that_moment(does: HolderAction) -> None:
     scene = Scene()
     assert an_item_is_cancelled(scene, does).refused == [NOT_COMMITTED]
     assert (scene.zone.items, scene.zone.dead_lettered, scene.count) == ({}, {}, 0)
     scene.check_stored()
 
 
-@each_holding
-def test_without_the_conflict_on_its_record_a_cancelled_item_comes_back_or_is_counted_twice(
-    does: Holding, monkeypatch: Patch
+@each_action
+def test_without_the_conflict_on_its_record_a_cancelled_item_is_restored_or_counted_twice(
+    does: HolderAction, monkeypatch: Patch
 ) -> None:
     read_by_snapshot(monkeypatch, TENANTS)
     scene = Scene()
@@ -103,8 +103,8 @@ def test_without_the_conflict_on_its_record_a_cancelled_item_comes_back_or_is_co
     assert scene.count != len(scene.zone.items)
 
 
-def a_dequeued_item_is_cancelled(scene: Scene) -> ManagerRole:
-    """A second item is due, so the visit does not put the pointer to sleep, and reads no more than it must."""
+def an_item_is_cancelled_while_it_is_dequeued(scene: Scene) -> ManagerRole:
+    """A second item has vested, so the manager does not send the pointer to sleep and reads only the window."""
     item_id = scene.has(lambda alice: alice.enqueue("mail")).item_id
     scene.has(lambda alice: alice.enqueue("mail"))
     manager = scene.manager(dequeue_max=1)
@@ -116,24 +116,24 @@ def a_dequeued_item_is_cancelled(scene: Scene) -> ManagerRole:
 
 def test_an_item_that_is_cancelled_while_it_is_dequeued_is_not_handed_over() -> None:
     scene = Scene()
-    manager = a_dequeued_item_is_cancelled(scene)
+    manager = an_item_is_cancelled_while_it_is_dequeued(scene)
     assert manager.refused == [NOT_COMMITTED]
     assert [ref.item_id for ref in manager.handed] == list(scene.zone.items), "the other one"
     scene.check_stored()
 
 
-def test_without_the_conflict_on_its_record_an_item_that_is_dequeued_survives_its_cancel(monkeypatch: Patch) -> None:
+def test_without_the_conflict_on_its_record_an_item_survives_a_cancel_during_its_dequeue(monkeypatch: Patch) -> None:
     read_by_snapshot(monkeypatch, TENANTS)
     scene = Scene()
-    a_dequeued_item_is_cancelled(scene)
+    an_item_is_cancelled_while_it_is_dequeued(scene)
     assert (scene.count, len(scene.zone.items)) == (1, 2)
 
 
-# --- Taken over ---
+# --- Leased by another ---
 
 
-def an_item_is_taken_over(scene: Scene, does: Holding) -> tuple[Role[object], ManagerRole]:
-    """Its holder was slow: the lease has ended, and a manager finds the item due again."""
+def an_item_is_leased_by_another(scene: Scene, does: HolderAction) -> tuple[Role[object], ManagerRole]:
+    """The lease has expired under a slow holder, and a manager leases the item."""
     _, holder = holder_of_an_item(scene, does)
     scene.pass_us(2 * SHORT_LEASE_US)
     holder.runs_until_commit()
@@ -144,37 +144,41 @@ def an_item_is_taken_over(scene: Scene, does: Holding) -> tuple[Role[object], Ma
 
 
 def is_held_by(scene: Scene, manager: ManagerRole) -> bool:
-    """Whether the lease of the one item that a manager handed over still stands."""
+    """Whether the item that the manager handed over is still under the manager's lease."""
     (ref,) = manager.handed
     record = scene.zone.items.get(ref.item_id)
     return record is not None and record.lease_id == ref.lease_id and record.vesting_us > scene.now_us
 
 
-@each_holding
-def test_who_is_too_late_does_nothing_to_an_item_that_is_taken_over_at_that_moment(does: Holding) -> None:
+@each_action
+def test_a_late_holder_does_not_change_an_item_that_another_leases_at_that_moment(does: HolderAction) -> None:
     scene = Scene()
-    holder, manager = an_item_is_taken_over(scene, does)
+    holder, manager = an_item_is_leased_by_another(scene, does)
     assert holder.refused == [NOT_COMMITTED]
     assert is_held_by(scene, manager)
     scene.check_stored()
 
 
-@each_holding
-def test_without_the_conflict_on_its_record_who_is_too_late_gets_its_way(does: Holding, monkeypatch: Patch) -> None:
+@each_action
+def test_without_the_conflict_on_its_record_a_late_holder_changes_the_item(
+    does: HolderAction, monkeypatch: Patch
+) -> None:
     read_by_snapshot(monkeypatch, TENANTS)
     scene = Scene()
-    holder, manager = an_item_is_taken_over(scene, does)
+    holder, manager = an_item_is_leased_by_another(scene, does)
     assert holder.refused == []
     assert not is_held_by(scene, manager)
 
 
 @pytest.mark.parametrize("does", [completes, retries, returns_it], ids=lambda does: does.__name__)
-def test_without_the_comparison_of_leases_who_is_too_late_gets_its_way(does: Holding, monkeypatch: Patch) -> None:
+def test_without_the_comparison_of_leases_a_late_holder_changes_the_item(
+    does: HolderAction, monkeypatch: Patch
+) -> None:
     """Dead-lettering has its own comparison; an extension under the wrong lease leaves the right lease in place."""
     held_by = check_lease
     monkeypatch.setattr("fairlead.zones.queue.lease_check.check_lease", lambda value, lease_id: held_by(value, None))
     scene = Scene()
-    holder, manager = an_item_is_taken_over(scene, does)
+    holder, manager = an_item_is_leased_by_another(scene, does)
     assert holder.refused == [NOT_COMMITTED]
     assert not is_held_by(scene, manager)
 
@@ -183,7 +187,7 @@ def test_without_the_comparison_of_leases_who_is_too_late_gets_its_way(does: Hol
 
 
 def effect_of_two_attempts(scene: Scene) -> tuple[int, list[int]]:
-    """The slow attempt has done all but commit when a second one, on another worker, does the work."""
+    """The slow attempt only has to commit when a second attempt, on another worker, does the work."""
     scene.has(lambda alice: alice.enqueue("mail"))
     (item,) = scene.leased(SHORT_LEASE_US)
     slow = scene.role("slow", lambda shard: pay(shard, ref_of(item)))

@@ -1,4 +1,4 @@
-"""What two do for a shard at the same moment: make it, tick for it, tidy it up while it is used."""
+"""Two consumers that create a shard, enqueue one tick, or expire a retained id at the same moment."""
 
 from fairlead.simulation.database import SimulatedDatabase
 from fairlead.simulation.replica import ZoneName, ZoneReplica
@@ -19,7 +19,7 @@ MINUTE_S = 60
 # --- The shard itself ---
 
 
-def two_make_one_shard(scene: Scene) -> tuple[Shard, Shard, Role[Shard]]:
+def two_create_one_shard(scene: Scene) -> tuple[Shard, Shard, Role[Shard]]:
     store = DirectedStore(scene.world, "s1", Latencies())
     database = SimulatedDatabase(store, has_commit_sequence=False)
 
@@ -34,15 +34,15 @@ def two_make_one_shard(scene: Scene) -> tuple[Shard, Shard, Role[Shard]]:
     return first.runs(), second.runs(), second
 
 
-def test_of_two_that_make_one_shard_the_second_opens_that_of_the_first() -> None:
-    first, second, role = two_make_one_shard(Scene())
+def test_the_second_of_two_that_create_one_shard_opens_the_shard_of_the_first() -> None:
+    first, second, role = two_create_one_shard(Scene())
     assert role.refused == [NOT_COMMITTED]
     assert first.layout.shard_id == second.layout.shard_id
 
 
-def test_without_the_conflict_on_its_record_they_have_opened_two_shards_in_one_store(monkeypatch: Patch) -> None:
+def test_without_the_conflict_on_its_record_there_are_two_shards_in_one_store(monkeypatch: Patch) -> None:
     read_by_snapshot(monkeypatch, META_KEY)
-    first, second, _ = two_make_one_shard(Scene())
+    first, second, _ = two_create_one_shard(Scene())
     assert first.layout.shard_id != second.layout.shard_id
 
 
@@ -54,24 +54,24 @@ def two_see_one_tick(scene: Scene) -> tuple[ZoneReplica, HousekeeperRole]:
     in_half_a_second_s = (scene.now_us + SECOND // 2) / SECOND % MINUTE_S
     report = period("report", MINUTE_S, phase=in_half_a_second_s)
     first, second = (scene.housekeeper(name, periods=[report]) for name in ("first", "second"))
-    for each in (first, second):  # One after the other, and each does all that it does in its first second.
+    for each in (first, second):  # One after the other; each does all its work of the first second.
         each.goes_on(SECOND // 10)
     for each in (first, second):
-        each.runs_until_commit()  # the next beat, a second after the first; by now the tick is due
+        each.runs_until_commit()  # the next heartbeat, a second after the first; by now the tick is due
         each.runs_until_commit()
     first.runs_until(lambda: name in scene.replica.zones)
     second.goes_on(SECOND // 2)
     return scene.replica.zones[name], second
 
 
-def test_of_two_consumers_that_see_one_tick_one_enqueues_its_item() -> None:
+def test_one_of_two_consumers_that_see_one_tick_enqueues_its_item() -> None:
     zone, second = two_see_one_tick(Scene())
     assert second.refused == [NOT_COMMITTED]
     assert (len(zone.items), zone.counts) == (1, {"report": 1})
 
 
 def test_without_the_conflicts_on_period_and_item_the_item_of_one_tick_is_counted_twice(monkeypatch: Patch) -> None:
-    """The pointer is made by both as well, and would make them conflict."""
+    """Both create the pointer as well, which would make them conflict."""
     read_by_snapshot(monkeypatch, ROOT)
     ignore_the_guard(monkeypatch)
     zone, second = two_see_one_tick(Scene())
@@ -79,11 +79,11 @@ def test_without_the_conflicts_on_period_and_item_the_item_of_one_tick_is_counte
     assert (len(zone.items), zone.counts) == (1, {"report": 2})
 
 
-# --- An id that stays taken ---
+# --- A retained id ---
 
 
-def an_id_is_taken_again_while_it_is_forgotten(scene: Scene) -> EnqueueStatus:
-    """Its time is over when housekeeping looks; before that commits, another item of its name has completed."""
+def an_id_is_retained_again_while_it_expires(scene: Scene) -> EnqueueStatus:
+    """The retention has ended when housekeeping reads it. Before that commits, another item of the id completes."""
     enqueue_and_pay(scene, unique_for=0.1)
     scene.pass_us(SECOND // 2)
     housekeeper = scene.housekeeper("housekeeper")
@@ -101,10 +101,10 @@ def enqueue_and_pay(scene: Scene, *, unique_for: float) -> None:
     scene.play(lambda: pay(scene.shard, ref_of(item)))
 
 
-def test_an_id_that_is_taken_again_while_it_is_forgotten_stays_taken() -> None:
-    assert an_id_is_taken_again_while_it_is_forgotten(Scene()) is EnqueueStatus.COMPLETED
+def test_an_id_that_is_retained_again_while_it_expires_stays_retained() -> None:
+    assert an_id_is_retained_again_while_it_expires(Scene()) is EnqueueStatus.COMPLETED
 
 
-def test_without_the_conflict_on_its_key_an_id_is_forgotten_that_is_taken_again(monkeypatch: Patch) -> None:
+def test_without_the_conflict_on_its_key_an_id_that_is_retained_again_expires(monkeypatch: Patch) -> None:
     read_by_snapshot(monkeypatch, TENANTS)
-    assert an_id_is_taken_again_while_it_is_forgotten(Scene()) is EnqueueStatus.ENQUEUED
+    assert an_id_is_retained_again_while_it_expires(Scene()) is EnqueueStatus.ENQUEUED

@@ -105,7 +105,7 @@ def test_without_the_conflict_on_the_dead_letter_a_retried_item_is_counted_twice
     assert (scene.count, len(scene.zone.items)) == (2, 1)
 
 
-# --- A tenant that moves away ---
+# --- A tenant that moves to another shard ---
 
 
 def a_tenant_moves_away(scene: Scene) -> Role[EnqueuedHandle]:

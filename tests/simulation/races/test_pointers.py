@@ -1,7 +1,7 @@
-"""A pointer that is made, woken, visited, deleted or cleaned by two at the same moment.
+"""Two processes create, wake, process, delete or clear one pointer at the same moment.
 
-All of them write its record or its index entry, or declare a write of its guard, and have read with conflict what they
-write: the second is refused, and finds what the first has left.
+Each of them writes the pointer's record or its index entry, or declares a write conflict on its guard. Each has read
+with conflict what it writes. So the second commit is refused, and its retry finds the work of the first.
 """
 
 from collections.abc import Callable
@@ -36,7 +36,7 @@ from tests.simulation.stage import SECOND
 HOUR_S = 3600
 DELETES_AT_ONCE = ZoneSettings(min_inactive_ms=0)
 
-# --- Made by two ---
+# --- Created by two ---
 
 
 def two_enqueue_into_a_new_zone(scene: Scene) -> Role[EnqueuedHandle]:
@@ -49,14 +49,14 @@ def two_enqueue_into_a_new_zone(scene: Scene) -> Role[EnqueuedHandle]:
     return late
 
 
-def test_of_two_that_make_one_pointer_the_second_finds_that_of_the_first() -> None:
+def test_the_second_of_two_that_create_one_pointer_finds_the_pointer_of_the_first() -> None:
     scene = Scene()
     assert two_enqueue_into_a_new_zone(scene).refused == [NOT_COMMITTED]
     assert scene.late_us <= SLACK_US
     scene.check_stored()
 
 
-def test_without_the_conflict_on_the_guard_the_second_overwrites_it(monkeypatch: Patch) -> None:
+def test_without_the_conflict_on_the_guard_the_second_overwrites_the_pointer(monkeypatch: Patch) -> None:
     ignore_the_guard(monkeypatch)
     scene = Scene()
     assert two_enqueue_into_a_new_zone(scene).refused == []
@@ -64,7 +64,7 @@ def test_without_the_conflict_on_the_guard_the_second_overwrites_it(monkeypatch:
     assert len(scene.pointer_entries) == 2
 
 
-# --- Woken by two, and woken while it is visited ---
+# --- Woken by two, and woken while it is processed ---
 
 
 def two_wake_one_pointer(scene: Scene) -> Role[EnqueuedHandle]:
@@ -77,22 +77,22 @@ def two_wake_one_pointer(scene: Scene) -> Role[EnqueuedHandle]:
     return in_a_while
 
 
-def test_of_two_that_wake_one_pointer_the_later_does_not_undo_the_earlier() -> None:
+def test_of_two_wake_ups_of_one_pointer_the_later_does_not_undo_the_earlier() -> None:
     scene = Scene()
     assert two_wake_one_pointer(scene).refused == [NOT_COMMITTED]
     assert scene.late_us <= SLACK_US
     scene.check_stored()
 
 
-def test_without_the_conflict_that_a_waker_declares_the_later_undoes_the_earlier(monkeypatch: Patch) -> None:
+def test_without_the_conflict_of_a_wake_up_the_later_undoes_the_earlier(monkeypatch: Patch) -> None:
     declare_nothing(monkeypatch, "add_read_conflict_key")
     scene = Scene()
     assert two_wake_one_pointer(scene).refused == []
     assert scene.late_us > SECOND
 
 
-def a_pointer_is_woken_and_visited(scene: Scene) -> Role[EnqueuedHandle]:
-    """It vests just now for the manager; for the enqueuer, whose clock is slower, it still sleeps."""
+def a_pointer_is_woken_and_processed(scene: Scene) -> Role[EnqueuedHandle]:
+    """The pointer has vested by the manager's clock. By the enqueuer's clock, which is behind, it still sleeps."""
     scene.has(lambda alice: alice.enqueue("mail", delay=1))
     ahead = scene.manager(skew_us=SECOND)
     enqueuer = scene.user("enqueuer", lambda alice: alice.enqueue("mail"))
@@ -102,18 +102,18 @@ def a_pointer_is_woken_and_visited(scene: Scene) -> Role[EnqueuedHandle]:
     return enqueuer
 
 
-def test_who_wakes_a_pointer_that_is_visited_at_that_moment_looks_again() -> None:
+def test_a_wake_up_of_a_pointer_that_is_processed_at_that_moment_conflicts_and_retries() -> None:
     scene = Scene()
-    assert a_pointer_is_woken_and_visited(scene).refused[:1] == [NOT_COMMITTED]
+    assert a_pointer_is_woken_and_processed(scene).refused[:1] == [NOT_COMMITTED]
     assert scene.late_us <= SLACK_US
     scene.check_stored()
 
 
-def test_without_both_conflicts_of_a_waker_the_pointer_has_two_entries(monkeypatch: Patch) -> None:
-    """The visit sends the pointer to sleep, so the declared write guards here too."""
+def test_without_both_conflicts_of_a_wake_up_the_pointer_has_two_entries(monkeypatch: Patch) -> None:
+    """The manager sends the pointer to sleep, so the declared write conflict guards here, too."""
     declare_nothing(monkeypatch, "add_read_conflict_key", "add_write_conflict_key")
     scene = Scene()
-    assert a_pointer_is_woken_and_visited(scene).refused == []
+    assert a_pointer_is_woken_and_processed(scene).refused == []
     assert len(scene.pointer_entries) == 2
 
 
@@ -135,7 +135,7 @@ def deletion_comes_first(scene: Scene) -> Role[EnqueuedHandle]:
     return enqueuer
 
 
-def test_who_saw_a_pointer_that_is_deleted_at_that_moment_makes_it_anew() -> None:
+def test_an_enqueue_that_read_a_pointer_deleted_at_that_moment_creates_it_again() -> None:
     scene = Scene(DELETES_AT_ONCE)
     assert deletion_comes_first(scene).refused == [NOT_COMMITTED]
     assert scene.late_us <= SLACK_US
@@ -158,7 +158,7 @@ def deletion_comes_second(scene: Scene) -> ManagerRole:
     return manager
 
 
-def test_a_pointer_is_not_deleted_while_an_item_is_enqueued_however_late_that_vests() -> None:
+def test_a_pointer_is_not_deleted_while_an_item_is_enqueued_even_if_the_item_vests_late() -> None:
     scene = Scene(DELETES_AT_ONCE)
     assert deletion_comes_second(scene).refused == [NOT_COMMITTED]
     assert scene.zone.pointer is not None
@@ -166,7 +166,7 @@ def test_a_pointer_is_not_deleted_while_an_item_is_enqueued_however_late_that_ve
 
 
 def test_without_the_conflicts_on_the_whole_zone_its_pointer_is_deleted(monkeypatch: Patch) -> None:
-    """The vesting index and the item range are both read; each of them alone would do."""
+    """The vesting index and the item range are both read with conflict; one of them is enough."""
     read_ranges_by_snapshot(monkeypatch)
     monkeypatch.setattr(process_pointers, "conflict_before_first", lambda *_: None)
     scene = Scene(DELETES_AT_ONCE)
@@ -174,10 +174,10 @@ def test_without_the_conflicts_on_the_whole_zone_its_pointer_is_deleted(monkeypa
     assert (scene.count, scene.zone.pointer) == (1, None)
 
 
-# --- Visited by two ---
+# --- Processed by two ---
 
 
-def two_visit_one_pointer(scene: Scene) -> tuple[ManagerRole, ManagerRole]:
+def two_process_one_pointer(scene: Scene) -> tuple[ManagerRole, ManagerRole]:
     for _ in range(3):
         scene.has(lambda alice: alice.enqueue("mail"))
     first, second = scene.manager("first", dequeue_max=1), scene.manager("second", dequeue_max=1)
@@ -188,19 +188,19 @@ def two_visit_one_pointer(scene: Scene) -> tuple[ManagerRole, ManagerRole]:
     return first, second
 
 
-def test_of_two_managers_that_visit_one_pointer_the_second_takes_what_the_first_has_left() -> None:
+def test_the_second_of_two_managers_that_process_one_pointer_leases_another_item() -> None:
     scene = Scene()
-    first, second = two_visit_one_pointer(scene)
+    first, second = two_process_one_pointer(scene)
     assert second.refused == [NOT_COMMITTED]
     assert [len(role.handed) for role in (first, second)] == [1, 1]
     assert first.handed[0].item_id != second.handed[0].item_id
     scene.check_stored()
 
 
-def test_without_the_conflicts_on_pointer_and_items_both_take_the_same(monkeypatch: Patch) -> None:
+def test_without_the_conflicts_on_pointer_and_items_both_lease_the_same_item(monkeypatch: Patch) -> None:
     read_by_snapshot(monkeypatch, TENANTS)
     scene = Scene()
-    first, second = two_visit_one_pointer(scene)
+    first, second = two_process_one_pointer(scene)
     assert second.refused == []
     assert first.handed[0].item_id == second.handed[0].item_id
 
@@ -215,7 +215,7 @@ def two_can_run_nothing(scene: Scene) -> ManagerRole:
     return second
 
 
-def test_of_two_managers_that_send_one_pointer_to_sleep_one_lets_go() -> None:
+def test_the_second_of_two_managers_that_send_one_pointer_to_sleep_is_refused() -> None:
     scene = Scene()
     assert two_can_run_nothing(scene).refused == [NOT_COMMITTED]
     scene.check_stored()
@@ -229,7 +229,7 @@ def test_without_the_conflict_on_the_pointer_it_has_two_entries(monkeypatch: Pat
 
 
 def two_lease_one_contended_pointer(scene: Scene) -> tuple[ManagerRole, ManagerRole]:
-    """Both visits were refused because of an enqueue, so both lease the pointer before they look again."""
+    """An enqueue makes both managers conflict, so both lease the pointer before their retry."""
     scene.has(lambda alice: alice.enqueue("mail"))
     first, second = scene.manager("first"), scene.manager("second")
     first.runs_until_commit()
@@ -237,13 +237,13 @@ def two_lease_one_contended_pointer(scene: Scene) -> tuple[ManagerRole, ManagerR
     scene.has(lambda alice: alice.enqueue("mail", priority=0))
     first.runs_until_commit()
     second.runs_until_commit()
-    first.runs_until_commit()  # Its lease is committed, and its visit is on its way.
+    first.runs_until_commit()  # Its pointer lease is committed, and its dequeue is on its way.
     second.runs()
     first.runs()
     return first, second
 
 
-def test_of_two_managers_that_lease_a_contended_pointer_one_lets_go() -> None:
+def test_the_second_of_two_managers_that_lease_a_contended_pointer_is_refused() -> None:
     scene = Scene()
     first, second = two_lease_one_contended_pointer(scene)
     assert (first.refused, second.refused) == ([NOT_COMMITTED], [NOT_COMMITTED] * 2)
@@ -251,7 +251,7 @@ def test_of_two_managers_that_lease_a_contended_pointer_one_lets_go() -> None:
     scene.check_stored()
 
 
-def test_without_the_conflict_on_the_pointer_both_have_leased_it_and_its_first_holder_gets_nothing(
+def test_without_the_conflict_on_the_pointer_both_lease_it_and_the_first_holder_gets_no_item(
     monkeypatch: Patch,
 ) -> None:
     read_by_snapshot(monkeypatch, ALICES.pointer)
@@ -260,16 +260,16 @@ def test_without_the_conflict_on_the_pointer_both_have_leased_it_and_its_first_h
     assert (first.handed, len(second.handed)) == ([], 2)
 
 
-# --- What must not collide: a queue that is enqueued into all the time is served all the time ---
+# --- No conflict: a queue with enqueues all the time is dequeued all the time ---
 
 
-def an_enqueue_and_a_visit(scene: Scene, *, visit_first: bool) -> list[int]:
-    """Return who was refused what, of an enqueue and a visit that leaves work behind, and so requeues to now."""
+def an_enqueue_and_a_dequeue(scene: Scene, *, dequeue_first: bool) -> list[int]:
+    """Return the refusals of an enqueue and a dequeue after which items remain, which requeues the pointer to now."""
     for _ in range(2):
         scene.has(lambda alice: alice.enqueue("mail"))
     manager = scene.manager(dequeue_max=1)
     enqueuer = scene.user("enqueuer", lambda alice: alice.enqueue("mail", priority=0))
-    roles: list[Role[Any]] = [manager, enqueuer] if visit_first else [enqueuer, manager]
+    roles: list[Role[Any]] = [manager, enqueuer] if dequeue_first else [enqueuer, manager]
     for role in roles:
         role.runs_until_commit()
     for role in roles:
@@ -277,28 +277,28 @@ def an_enqueue_and_a_visit(scene: Scene, *, visit_first: bool) -> list[int]:
     return [code for role in roles for code in role.refused]
 
 
-either_first = pytest.mark.parametrize("visit_first", [True, False], ids=["visit first", "enqueue first"])
+either_first = pytest.mark.parametrize("dequeue_first", [True, False], ids=["dequeue first", "enqueue first"])
 
 
 @either_first
-def test_an_enqueue_and_a_visit_that_leaves_work_behind_do_not_collide(visit_first: bool) -> None:
+def test_an_enqueue_and_a_dequeue_after_which_items_remain_do_not_conflict(dequeue_first: bool) -> None:
     scene = Scene()
-    assert an_enqueue_and_a_visit(scene, visit_first=visit_first) == []
+    assert an_enqueue_and_a_dequeue(scene, dequeue_first=dequeue_first) == []
     assert scene.late_us <= SLACK_US
     scene.check_stored()
 
 
 @either_first
-def test_without_snapshot_reads_they_would(visit_first: bool, monkeypatch: Patch) -> None:
+def test_without_snapshot_reads_they_conflict(dequeue_first: bool, monkeypatch: Patch) -> None:
     monkeypatch.setattr(LatentTransaction, "snapshot", property(lambda self: self))
-    assert an_enqueue_and_a_visit(Scene(), visit_first=visit_first)[:1] == [NOT_COMMITTED]
+    assert an_enqueue_and_a_dequeue(Scene(), dequeue_first=dequeue_first)[:1] == [NOT_COMMITTED]
 
 
-# --- Cleaned ---
+# --- Cleared ---
 
 
 def to_vest_at(vesting_us: int, **how: Any) -> Callable[[TenantDatabase], Enqueued]:
-    """Return what enqueues an item that vests at that very time."""
+    """Return a function that enqueues an item with this vesting time."""
 
     def enqueue(tr: TenantTransaction) -> Enqueued:
         return tr.enqueue_item(new_item("mail", **how)._replace(delay_us=vesting_us - tr.now_us))
@@ -307,7 +307,7 @@ def to_vest_at(vesting_us: int, **how: Any) -> Callable[[TenantDatabase], Enqueu
 
 
 def a_dangling_pointer_entry_becomes_valid(scene: Scene) -> ManagerRole:
-    """Its pointer is made, to vest at that very time, while a manager clears the entry that leads nowhere."""
+    """While a manager clears an entry without a pointer, the pointer is created with the entry's vesting time."""
     in_a_second_us = scene.now_us + SECOND
     part, pointer_id = scene.location.part, scene.location.pointer_id
     scene.plant(part.vest(100, in_a_second_us, pointer_id), b"")
@@ -318,13 +318,13 @@ def a_dangling_pointer_entry_becomes_valid(scene: Scene) -> ManagerRole:
     return manager
 
 
-def test_an_entry_is_not_cleaned_away_from_a_pointer_that_is_made_at_that_moment() -> None:
+def test_a_dangling_entry_is_not_cleared_if_its_pointer_is_created_at_that_moment() -> None:
     scene = Scene()
     assert a_dangling_pointer_entry_becomes_valid(scene).refused == [NOT_COMMITTED]
     scene.check_stored()
 
 
-def test_without_the_conflicts_of_the_cleaner_nobody_finds_the_pointer(monkeypatch: Patch) -> None:
+def test_without_the_conflicts_of_the_clearing_the_pointer_has_no_entry(monkeypatch: Patch) -> None:
     read_by_snapshot(monkeypatch, TOP_LEVEL, ALICES.pointer)
     scene = Scene()
     assert a_dangling_pointer_entry_becomes_valid(scene).refused == []
@@ -333,10 +333,10 @@ def test_without_the_conflicts_of_the_cleaner_nobody_finds_the_pointer(monkeypat
 
 
 def a_dangling_item_entry_becomes_valid(scene: Scene) -> ManagerRole:
-    """The same in a queue zone: the entry has vested for the manager, whose clock is ahead."""
+    """The same in a queue zone: the entry has vested by the clock of the manager, which is ahead."""
     in_a_second_us = scene.now_us + SECOND
     scene.plant(scene.location.keys.vest(0, in_a_second_us, item_id_of("order 7")), b"mail")
-    for _ in range(2):  # More than it takes, so that it does not look at the whole index.
+    for _ in range(2):  # More items than it leases, so that it does not read the whole index.
         scene.has(lambda alice: alice.enqueue("mail"))
     manager = scene.manager(skew_us=2 * SECOND, dequeue_max=1)
     manager.runs_until_commit()
@@ -345,7 +345,7 @@ def a_dangling_item_entry_becomes_valid(scene: Scene) -> ManagerRole:
     return manager
 
 
-def test_an_entry_is_not_cleaned_away_from_an_item_that_is_enqueued_at_that_moment() -> None:
+def test_a_dangling_entry_is_not_cleared_if_its_item_is_enqueued_at_that_moment() -> None:
     scene = Scene()
     manager = a_dangling_item_entry_becomes_valid(scene)
     assert manager.refused == [NOT_COMMITTED]
@@ -353,7 +353,7 @@ def test_an_entry_is_not_cleaned_away_from_an_item_that_is_enqueued_at_that_mome
     scene.check_stored()
 
 
-def test_without_the_conflicts_of_the_cleaner_nobody_finds_the_item(monkeypatch: Patch) -> None:
+def test_without_the_conflicts_of_the_clearing_the_item_has_no_entry(monkeypatch: Patch) -> None:
     read_by_snapshot(monkeypatch, TENANTS)
     declare_nothing(monkeypatch, "add_read_conflict_key")
     scene = Scene()

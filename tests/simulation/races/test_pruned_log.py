@@ -1,7 +1,7 @@
-"""A process that stands still in the midst of a transaction while others prune the commit log past its read version.
+"""A process that is paused in a transaction while another prunes the commit log past its read version.
 
-On the embedded engine each commit looks for changes in a log that lies in the store. What is no longer in it cannot
-be looked for: whoever read before the log begins is refused, whatever its own clock says. Played by two processes.
+On the embedded engine each commit checks for conflicts in a log in the store. A transaction that read before the
+beginning of the log is refused, whatever its own clock shows. Two processes run this story.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from tests.simulation.races.missing_guards import Patch
 
 ALICE = Tenant("shop", "alice")
 SECOND = 1_000_000
-STOPPED_US = 1_700_000_000 * SECOND  # what the clock of the worker shows all the time
+STOPPED_US = 1_700_000_000 * SECOND  # The clock of the worker shows this time for ever.
 LEASE_US = 10 * SECOND
 COMMITS = 80  # The log is pruned every 64.
 
 
 def open_here(db: Database, clock: ManualClock) -> Shard:
-    """Open the store of `db` as a shard in this process, by a clock that passes when the story says so."""
+    """Open the store of `db` as a shard in this process, with a clock that the story sets."""
     random = Random(1)
     return open_shard("s0", open_database(db.url, clock=clock, random=random), clock=clock, random=random)
 
 
 def lease(shard: Shard) -> LeasedItem:
-    """Lease the one item that is due."""
+    """Lease the one vested item."""
 
     def body(attempt: Attempt) -> LeasedItem:
         capacity = Capacity(1, {"mail": 1})
@@ -58,7 +58,7 @@ def pay(shard: Shard, attempt: Attempt, item: LeasedItem) -> None:
 
 
 def take_over(db: Database) -> None:
-    """Do the work of the item in another process, whose clock goes on, after the lease expired; commit much else."""
+    """Do the work of the item in another process, after the lease has expired. Then commit much else."""
     clock = ManualClock(STOPPED_US + LEASE_US)
     shard = open_here(db, clock)
     item = lease(shard)
@@ -68,10 +68,10 @@ def take_over(db: Database) -> None:
         clock.advance_us(SECOND)
 
 
-class StoodStill:
-    """How it ends for a worker that stood still for minutes, in front of the commit of its work.
+class PausedWorker:
+    """A worker that is paused for minutes before the commit of its work.
 
-    `code`: what that commit is answered, 0 if it is carried out. `paid`: how many payments there were then.
+    `code`: the answer to that commit, 0 if it was applied. `paid`: how many payments there were then.
     """
 
     def __init__(self, store: Path) -> None:
@@ -93,7 +93,7 @@ class StoodStill:
 
 
 def is_gone(shard: Shard, item: LeasedItem) -> bool:
-    """Whether the worker is told so, when it tries again."""
+    """Whether the worker finds the item gone when it retries."""
     try:
         shard.transact(lambda attempt: pay(shard, attempt, item))
     except ItemGone:
@@ -104,14 +104,14 @@ def is_gone(shard: Shard, item: LeasedItem) -> bool:
 ONCE, TWICE = (number.to_bytes(8, "little") for number in (1, 2))
 
 
-def test_a_worker_that_stood_still_while_the_log_was_pruned_does_not_do_the_work_twice(tmp_path: Path) -> None:
-    worker = StoodStill(tmp_path / "store")
+def test_a_worker_that_was_paused_while_the_log_was_pruned_does_not_pay_twice(tmp_path: Path) -> None:
+    worker = PausedWorker(tmp_path / "store")
     assert (worker.code, worker.is_gone) == (TRANSACTION_TOO_OLD, True)
     assert (worker.paid, worker.count) == (ONCE, {})
 
 
-def test_without_a_look_at_where_the_log_begins_it_does(tmp_path: Path, monkeypatch: Patch) -> None:
+def test_without_the_check_where_the_log_begins_it_pays_twice(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.setattr(stored_log, "_first_version", lambda cursor: 0)
-    worker = StoodStill(tmp_path / "store")
+    worker = PausedWorker(tmp_path / "store")
     assert worker.code == 0
     assert (worker.paid, worker.count) == (TWICE, {"mail": -1})

@@ -1,7 +1,7 @@
-"""Consumers divide the top-level queue among their live sessions; what happens while it changes hands.
+"""Consumers divide the top-level queue among their live sessions; these tests force each change of ownership.
 
-Here nobody serves what is handed over, so a pointer stays vested, and is handed over again and again: to whom it
-belongs, and once it is overdue to others too.
+The managers here do not process pointers, so a pointer stays vested. Its owner hands it over again and again, and
+other consumers do so, too, once it is overdue.
 """
 
 import pytest
@@ -20,7 +20,7 @@ from tests.simulation.stage import SECOND
 POINTERS = 60
 POLL_MS = 10
 STEALABLE_US = 300_000  # `overdue_us` by these polls.
-AT_ONCE_US = 60_000  # Five polls, for which an idle scanner may sleep, and a scan.
+AT_ONCE_US = 60_000  # Five polls, which is the longest sleep of an idle scanner, and a scan.
 
 
 def enqueue_for_all(scene: Scene, name: str = "t") -> set[bytes]:
@@ -35,8 +35,8 @@ def enqueue_for_all(scene: Scene, name: str = "t") -> set[bytes]:
     return {scene.shard.zone(tenant).location.pointer_id for tenant in tenants}
 
 
-def two_that_know_each_other(scene: Scene) -> tuple[ConsumerRole, ConsumerRole]:
-    """Return two consumers that have divided the queue among them, and have nothing to do."""
+def two_that_have_divided_the_queue(scene: Scene) -> tuple[ConsumerRole, ConsumerRole]:
+    """Return two idle consumers that know each other and have divided the queue."""
     first, second = (
         scene.consumer("first", poll_interval_ms=POLL_MS),
         scene.consumer("second", poll_interval_ms=POLL_MS),
@@ -46,37 +46,37 @@ def two_that_know_each_other(scene: Scene) -> tuple[ConsumerRole, ConsumerRole]:
     return first, second
 
 
-# --- Two that live ---
+# --- Two live consumers ---
 
 
 def taken_at_once(scene: Scene) -> tuple[set[bytes], set[bytes], set[bytes]]:
-    """Return all pointers, and what each of two consumers takes before anything is overdue."""
-    first, second = two_that_know_each_other(scene)
+    """Return all pointers, and those that each of two consumers takes before any is overdue."""
+    first, second = two_that_have_divided_the_queue(scene)
     ids = enqueue_for_all(scene)
     scene.pass_us(AT_ONCE_US)
     return ids, first.taken(), second.taken()
 
 
-def test_two_consumers_take_everything_and_nothing_both() -> None:
+def test_two_consumers_take_all_pointers_and_none_both() -> None:
     ids, first, second = taken_at_once(Scene())
     assert first | second == ids
     assert not first & second
 
 
-def test_without_a_right_of_way_both_take_the_same(monkeypatch: Patch) -> None:
+def test_without_partitions_both_take_the_same_pointers(monkeypatch: Patch) -> None:
     monkeypatch.setattr(Partition, "contains", lambda self, ref: True)
     ids, first, second = taken_at_once(Scene())
     assert first & second == ids
 
 
-# --- A newcomer ---
+# --- A new consumer ---
 
 
-def test_while_a_newcomer_is_not_known_yet_both_take_its_part_and_leases_decide() -> None:
-    """It has divided the queue already, and the other will when it beats next, within a second."""
+def test_until_the_heartbeat_that_shows_a_new_consumer_both_take_its_part_and_leases_decide() -> None:
+    """The new consumer has divided the queue already. The other does so with its next heartbeat, within a second."""
     scene = Scene()
     first = scene.consumer("first", poll_interval_ms=POLL_MS)
-    first.goes_on(2 * SECOND + SECOND // 10)  # It has just beaten.
+    first.goes_on(2 * SECOND + SECOND // 10)  # It has just written a heartbeat.
     newcomer = scene.consumer("newcomer", poll_interval_ms=POLL_MS)
     newcomer.goes_on(SECOND // 10)
     ids = enqueue_for_all(scene)
@@ -104,30 +104,30 @@ def serve(scene: Scene, name: str, ref: PointerRef) -> list[object]:
     return handed
 
 
-# --- One that stands still ---
+# --- A paused consumer ---
 
 
-def until_all_is_taken_us(scene: Scene) -> int:
-    """Return for how long it takes a consumer to take everything, half of which is one's that has just stood still."""
-    first, second = two_that_know_each_other(scene)
-    first.stands_still(60 * SECOND)
-    begun_us, left = scene.now_us, enqueue_for_all(scene)
-    while left and scene.now_us < begun_us + 20 * SECOND:
+def until_all_are_taken_us(scene: Scene) -> int:
+    """Return how long one consumer needs to take all pointers when the other, which owns half, has just been paused."""
+    first, second = two_that_have_divided_the_queue(scene)
+    first.is_paused_for(60 * SECOND)
+    begun_us, not_taken = scene.now_us, enqueue_for_all(scene)
+    while not_taken and scene.now_us < begun_us + 20 * SECOND:
         scene.pass_us(STEALABLE_US)
-        left -= second.taken()
+        not_taken -= second.taken()
     return scene.now_us - begun_us
 
 
-def test_what_belongs_to_one_that_stands_still_is_anothers_within_the_life_of_its_session(monkeypatch: Patch) -> None:
+def test_the_part_of_a_paused_consumer_belongs_to_the_other_when_its_session_has_expired(monkeypatch: Patch) -> None:
     monkeypatch.setattr(PartitionedSelection, "_steal", lambda *_, **__: [])
-    assert LIVE_US - SECOND <= until_all_is_taken_us(Scene()) <= LIVE_US + 2 * SECOND
+    assert LIVE_US - SECOND <= until_all_are_taken_us(Scene()) <= LIVE_US + 2 * SECOND
 
 
-def test_and_long_before_that_it_is_taken_because_it_is_overdue() -> None:
-    """A few at a time, by chance: others may be about the same."""
+def test_overdue_pointers_of_a_paused_consumer_are_stolen_long_before_its_session_expires() -> None:
+    """A consumer steals a few at a time, chosen at random, because other consumers may steal, too."""
     scene = Scene()
-    first, second = two_that_know_each_other(scene)
-    first.stands_still(60 * SECOND)
+    first, second = two_that_have_divided_the_queue(scene)
+    first.is_paused_for(60 * SECOND)
     ids = enqueue_for_all(scene)
     scene.pass_us(AT_ONCE_US)
     mine = second.taken()
@@ -136,24 +136,24 @@ def test_and_long_before_that_it_is_taken_because_it_is_overdue() -> None:
     assert mine < ids
 
 
-def test_one_that_goes_on_while_it_cannot_beat_takes_nothing_that_is_not_overdue(monkeypatch: Patch) -> None:
-    """Its session is over, and the other has all: they would collide at each pointer."""
-    assert not taken_without_beating(Scene())
+def test_a_consumer_whose_heartbeats_do_not_arrive_takes_no_pointer_that_is_not_overdue(monkeypatch: Patch) -> None:
+    """Its session has expired, and the other owns all: the two would conflict at each pointer."""
+    assert not taken_without_heartbeats(Scene())
 
 
-def test_counting_on_its_last_session_it_takes_what_is_anothers_by_now(monkeypatch: Patch) -> None:
+def test_without_the_check_of_its_session_it_takes_pointers_that_belong_to_the_other(monkeypatch: Patch) -> None:
     begin = PartitionedSelection.begin
 
     def trusting(self: PartitionedSelection, now_us: int) -> None:
         begin(self, min(now_us, self._session.until_us - 1))
 
     monkeypatch.setattr(PartitionedSelection, "begin", trusting)
-    assert len(taken_without_beating(Scene())) > POINTERS // 4
+    assert len(taken_without_heartbeats(Scene())) > POINTERS // 4
 
 
-def taken_without_beating(scene: Scene) -> set[bytes]:
-    """Return what a consumer takes at once whose beat has not reached the shard for longer than a session lives."""
-    first, second = two_that_know_each_other(scene)
+def taken_without_heartbeats(scene: Scene) -> set[bytes]:
+    """Return the pointers that a consumer takes at once after its session has expired without a heartbeat."""
+    first, second = two_that_have_divided_the_queue(scene)
     first.runs_until_commit(of="housekeeping")
     scene.pass_us(LIVE_US + 2 * SECOND)
     ids = enqueue_for_all(scene)
@@ -165,10 +165,10 @@ def taken_without_beating(scene: Scene) -> set[bytes]:
 
 
 @pytest.mark.parametrize("late_us", [0, SECOND])
-def test_one_that_beats_again_has_its_part_again(late_us: int) -> None:
+def test_a_consumer_whose_heartbeats_arrive_again_owns_its_part_again(late_us: int) -> None:
     scene = Scene()
-    first, second = two_that_know_each_other(scene)
-    first.stands_still(LIVE_US + 3 * SECOND)
+    first, second = two_that_have_divided_the_queue(scene)
+    first.is_paused_for(LIVE_US + 3 * SECOND)
     scene.pass_us(LIVE_US + 5 * SECOND + late_us)
     ids = enqueue_for_all(scene)
     scene.pass_us(AT_ONCE_US)

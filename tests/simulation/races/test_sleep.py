@@ -1,7 +1,7 @@
-"""A pointer that falls asleep, against everybody who inserts something that vests earlier than it will wake.
+"""A pointer falls asleep while another process inserts an entry that vests before the pointer wakes.
 
-Whoever sleeps reads the whole vesting index with conflict and declares a write of the pointer's guard; whoever inserts
-declares a read of it. So of two at the same moment the second to commit is refused, and looks again.
+A sleep reads the whole vesting index with conflict and declares a write conflict on the pointer's guard. An insert
+declares a read conflict on the guard. So the second of the two commits is refused and retried.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ from tests.simulation.stage import ALICE, SECOND
 
 POINTER_LEASE_US = SECOND  # `pointer_lease_ms`
 
-# --- Who inserts: each has its part of the story before the race, and returns the role of the race ---
+# --- The ways to insert: each prepares the story and returns the role of the race ---
 
 
 def enqueues_another_priority(scene: Scene) -> Role[object]:
@@ -104,7 +104,7 @@ each_way_to_insert = pytest.mark.parametrize("inserting", INSERTING, ids=lambda 
 
 def sleep_comes_first(scene: Scene, inserting: Inserting) -> Role[object]:
     inserter = inserting(scene)
-    inserter.runs_until_commit()  # It saw the pointer awake.
+    inserter.runs_until_commit()  # It has read the pointer awake.
     scene.manager().runs()
     assert scene.zone.pointer is not None
     assert scene.zone.pointer.vesting_us > scene.now_us + LEASE_US // 2
@@ -114,14 +114,14 @@ def sleep_comes_first(scene: Scene, inserting: Inserting) -> Role[object]:
 
 
 @each_way_to_insert
-def test_who_saw_the_pointer_awake_wakes_it_if_it_falls_asleep_at_that_moment(inserting: Inserting) -> None:
+def test_an_insert_that_read_the_pointer_awake_wakes_it_if_it_falls_asleep_at_that_moment(inserting: Inserting) -> None:
     scene = Scene()
     assert sleep_comes_first(scene, inserting).refused == [NOT_COMMITTED]
     assert scene.late_us <= SLACK_US
 
 
 @each_way_to_insert
-def test_without_the_write_that_a_sleep_declares_what_was_inserted_waits(
+def test_without_the_write_conflict_of_a_sleep_the_inserted_entry_waits(
     inserting: Inserting, monkeypatch: Patch
 ) -> None:
     declare_nothing(monkeypatch, "add_write_conflict_key")
@@ -131,20 +131,20 @@ def test_without_the_write_that_a_sleep_declares_what_was_inserted_waits(
 
 
 @each_way_to_insert
-def test_without_the_conflict_on_the_guard_what_was_inserted_waits(inserting: Inserting, monkeypatch: Patch) -> None:
+def test_without_the_conflict_on_the_guard_the_inserted_entry_waits(inserting: Inserting, monkeypatch: Patch) -> None:
     ignore_the_guard(monkeypatch)
     scene = Scene()
     assert sleep_comes_first(scene, inserting).refused == []
     assert scene.late_us > SECOND
 
 
-# --- What is inserted comes first ---
+# --- The insert comes first ---
 
 
 def sleep_comes_second(scene: Scene, inserting: Inserting) -> ManagerRole:
     inserter = inserting(scene)
     manager = scene.manager()
-    manager.runs_until_commit()  # It has seen nothing that vests soon.
+    manager.runs_until_commit()  # It has read no entry that vests soon.
     inserter.runs()
     assert inserter.refused == []
     manager.runs()
@@ -153,14 +153,14 @@ def sleep_comes_second(scene: Scene, inserting: Inserting) -> ManagerRole:
 
 
 @each_way_to_insert
-def test_who_falls_asleep_while_something_is_inserted_looks_again(inserting: Inserting) -> None:
+def test_a_sleep_during_an_insert_is_refused_and_retried(inserting: Inserting) -> None:
     scene = Scene()
     assert sleep_comes_second(scene, inserting).refused == [NOT_COMMITTED]
     assert scene.late_us <= SLACK_US
 
 
 @each_way_to_insert
-def test_without_the_conflict_on_the_whole_index_what_was_inserted_waits(
+def test_without_the_conflict_on_the_whole_index_the_inserted_entry_waits(
     inserting: Inserting, monkeypatch: Patch
 ) -> None:
     monkeypatch.setattr(process_pointers, "conflict_before_first", lambda *_: None)
@@ -169,11 +169,11 @@ def test_without_the_conflict_on_the_whole_index_what_was_inserted_waits(
     assert scene.late_us > SECOND
 
 
-# --- The pointer sleeps, and whoever inserts dies as soon as its commit has arrived ---
+# --- The pointer sleeps, and the inserter dies as soon as its commit has arrived ---
 
 
 def inserter_dies(scene: Scene, inserting: Inserting) -> None:
-    """QuiCK wakes the pointer in a second transaction, which then never comes."""
+    """QuiCK wakes the pointer in a second transaction, which would never come here."""
     inserter = inserting(scene)
     scene.manager().runs()
     inserter.runs_until_commit().arrives()
@@ -182,7 +182,7 @@ def inserter_dies(scene: Scene, inserting: Inserting) -> None:
 
 
 @each_way_to_insert
-def test_who_dies_right_after_its_commit_has_woken_the_sleeping_pointer(inserting: Inserting) -> None:
+def test_an_inserter_that_dies_right_after_its_commit_has_woken_the_pointer(inserting: Inserting) -> None:
     scene = Scene()
     inserter_dies(scene, inserting)
     assert scene.late_us <= SLACK_US
@@ -190,7 +190,7 @@ def test_who_dies_right_after_its_commit_has_woken_the_sleeping_pointer(insertin
 
 
 @each_way_to_insert
-def test_without_waking_in_the_same_transaction_what_was_inserted_waits(
+def test_without_the_wake_up_in_the_same_transaction_the_inserted_entry_waits(
     inserting: Inserting, monkeypatch: Patch
 ) -> None:
     monkeypatch.setattr(pointers, "wake", lambda *_, **__: None)
@@ -199,10 +199,10 @@ def test_without_waking_in_the_same_transaction_what_was_inserted_waits(
     assert scene.late_us > SECOND
 
 
-# --- The sleep until the recheck: there is something that nobody here can run ---
+# --- The sleep until the recheck: the zone has an item that no consumer can run ---
 
 
-def what_can_run_comes_behind_what_cannot(scene: Scene) -> ManagerRole:
+def a_mail_comes_behind_a_fax(scene: Scene) -> ManagerRole:
     scene.has(lambda alice: alice.enqueue("fax"))
     manager = scene.manager(kinds=["mail"])
     manager.runs_until_commit()
@@ -211,17 +211,17 @@ def what_can_run_comes_behind_what_cannot(scene: Scene) -> ManagerRole:
     return manager
 
 
-def test_what_can_run_does_not_wait_for_the_recheck_of_what_cannot() -> None:
+def test_an_item_that_can_run_does_not_wait_for_the_recheck_of_one_that_cannot() -> None:
     scene = Scene()
-    manager = what_can_run_comes_behind_what_cannot(scene)
+    manager = a_mail_comes_behind_a_fax(scene)
     assert manager.refused == [NOT_COMMITTED]
     assert [ref.kind for ref in manager.handed] == ["mail"]
 
 
-def test_without_the_conflict_on_the_whole_index_what_can_run_waits_for_the_recheck(monkeypatch: Patch) -> None:
+def test_without_the_conflict_on_the_whole_index_it_waits_for_the_recheck(monkeypatch: Patch) -> None:
     declare_nothing(monkeypatch, "add_read_conflict_range")
     scene = Scene()
-    manager = what_can_run_comes_behind_what_cannot(scene)
+    manager = a_mail_comes_behind_a_fax(scene)
     assert manager.handed == []
     assert scene.late_us > SECOND
 
@@ -230,28 +230,28 @@ def test_without_the_conflict_on_the_whole_index_what_can_run_waits_for_the_rech
 
 
 def an_item_arrives_while_the_pointer_is_leased(scene: Scene) -> ManagerRole:
-    """The visit is contended, so the manager leases the pointer first, and then looks into the zone."""
+    """The first transaction conflicts, so the manager leases the pointer, and reads the zone after that."""
     scene.has(lambda alice: alice.enqueue("mail"))
     scene.leased()
     manager = scene.manager()
     manager.runs_until_commit()
     scene.user("enqueuer", lambda alice: alice.enqueue("mail", delay=5)).runs()
     manager.runs_until_commit()  # the lease
-    manager.runs_until_commit()  # the visit under it
+    manager.runs_until_commit()  # the dequeue under the lease
     assert scene.zone.pointer is not None
     assert scene.zone.pointer.lease_id
     late = scene.user("late enqueuer", lambda alice: alice.enqueue("mail", priority=0))
     late.runs()
     assert late.refused == []
-    assert scene.zone.pointer.lease_id, "it leaves a pointer alone whose holder will look"
+    assert scene.zone.pointer.lease_id, "an enqueue does not change a leased pointer, as its holder reads the zone"
     manager.runs()
     return manager
 
 
-def test_an_enqueue_that_left_a_leased_pointer_alone_neither_waits_nor_stands_in_the_holders_way() -> None:
+def test_an_enqueue_that_does_not_wake_a_leased_pointer_neither_waits_nor_conflicts_with_the_holder() -> None:
     scene = Scene()
     manager = an_item_arrives_while_the_pointer_is_leased(scene)
-    assert manager.refused == [NOT_COMMITTED], "only the visit before the lease"
+    assert manager.refused == [NOT_COMMITTED], "only the transaction before the lease"
     assert scene.late_us <= SLACK_US
     scene.pass_us(SLACK_US)
     next_manager = scene.manager("next manager")
@@ -259,7 +259,7 @@ def test_an_enqueue_that_left_a_leased_pointer_alone_neither_waits_nor_stands_in
     assert len(next_manager.handed) == 1
 
 
-def test_if_a_visit_under_a_lease_could_send_the_pointer_to_sleep_what_it_did_not_see_would_wait(
+def test_if_the_holder_of_a_pointer_lease_could_send_the_pointer_to_sleep_the_item_would_wait(
     monkeypatch: Patch,
 ) -> None:
     def sleep(

@@ -1,8 +1,8 @@
-"""Ends whose commit is answered by nothing that tells: completions, payments, give-backs, cancels, discards.
+"""Completions, payments, returns, cancels and discards whose commit has an unknown result.
 
-After 1021 an end was applied, or was not; after 1031 it may land later than its repetition. What is gone under the
-lease of whoever asks was taken away by itself, what bears a name may have been taken away and be there anew, and what
-lands late is refused.
+After 1021 the commit was applied or was not; after 1031 it may arrive later than its retry. An item that is gone under
+the holder's own lease was completed by the holder. An item with a chosen id may be gone, and enqueued again. A commit
+that arrives late is refused.
 """
 
 from contextlib import suppress
@@ -34,11 +34,11 @@ from tests.simulation.stage import ALICE, SECOND
 WINDOW_US = 5 * SECOND  # of a transaction
 
 
-# --- Completion and give-back ---
+# --- Completion and return ---
 
 
-def given_back_with_unknown_result(scene: Scene) -> bool:
-    """Another manager takes the item before the give-back is tried again; return whether its lease stands."""
+def returned_with_unknown_result(scene: Scene) -> bool:
+    """Another manager leases the item before the return is retried. Return whether the manager's lease is in force."""
     scene.has(lambda alice: alice.enqueue("mail"))
     (item,) = scene.leased()
     zone, lease_id = scene.shard.zone(ALICE), item.record.lease_id
@@ -59,14 +59,14 @@ def given_back_with_unknown_result(scene: Scene) -> bool:
     return scene.zone.items[item.id].lease_id == ref.lease_id
 
 
-def test_an_item_that_was_given_back_and_taken_by_another_is_not_given_back_again() -> None:
-    assert given_back_with_unknown_result(Scene())
+def test_an_item_that_was_returned_and_leased_by_another_is_not_returned_again() -> None:
+    assert returned_with_unknown_result(Scene())
 
 
-def test_without_the_comparison_of_leases_a_give_back_is_done_twice(monkeypatch: Patch) -> None:
+def test_without_the_comparison_of_leases_a_return_is_applied_twice(monkeypatch: Patch) -> None:
     held_by = check_lease
     monkeypatch.setattr("fairlead.zones.queue.lease_check.check_lease", lambda value, lease_id: held_by(value, None))
-    assert not given_back_with_unknown_result(Scene())
+    assert not returned_with_unknown_result(Scene())
 
 
 def completed_with_unknown_result(scene: Scene) -> WorkerRole:
@@ -86,7 +86,7 @@ def test_an_item_that_is_gone_after_an_unknown_completion_is_completed() -> None
     scene.check_stored()
 
 
-def test_without_taking_what_is_gone_for_its_own_a_worker_calls_it_lost(monkeypatch: Patch) -> None:
+def test_without_counting_a_missing_item_as_its_own_completion_a_worker_counts_it_as_lost(monkeypatch: Patch) -> None:
     settle_once = acknowledgement._settle_once
 
     def doubting(*args: Any, gone_is_completed: bool) -> acknowledgement.Settled:
@@ -97,7 +97,7 @@ def test_without_taking_what_is_gone_for_its_own_a_worker_calls_it_lost(monkeypa
 
 
 def paid_with_unknown_result(scene: Scene) -> tuple[int, int]:
-    """Return how often the handler began, and what was paid."""
+    """Return how often the handler began, and the number of payments."""
     attempts = 0
 
     def pay(job: Job, tr: TenantTransaction) -> None:
@@ -114,18 +114,18 @@ def paid_with_unknown_result(scene: Scene) -> tuple[int, int]:
     return attempts, paid(scene)
 
 
-def test_effects_whose_commit_is_unknown_are_found_done_by_their_receipt() -> None:
+def test_the_receipt_shows_that_a_commit_of_unknown_result_was_applied() -> None:
     assert paid_with_unknown_result(Scene()) == (1, 1)
 
 
-def test_without_a_receipt_a_handler_runs_again_for_nothing(monkeypatch: Patch) -> None:
-    """Its effects still happen once: the second attempt finds no item to complete."""
+def test_without_a_receipt_a_handler_runs_again_in_vain(monkeypatch: Patch) -> None:
+    """The effects still happen once: the second attempt finds no item to complete."""
     leave_no_receipts(monkeypatch)
     assert paid_with_unknown_result(Scene()) == (2, 1)
 
 
-def cancelled_before_it_is_tried_again(scene: Scene) -> tuple[WorkerRole, list[str]]:
-    """A handler completes its item in a transaction that is lost with its answer; then somebody cancels the item."""
+def cancelled_before_the_retry(scene: Scene) -> tuple[WorkerRole, list[str]]:
+    """The transaction in which a handler completes its item is lost with its answer; then the item is cancelled."""
     paid: list[str] = []
 
     def pay(job: Job) -> None:
@@ -145,16 +145,16 @@ def cancelled_before_it_is_tried_again(scene: Scene) -> tuple[WorkerRole, list[s
     return worker, paid
 
 
-def test_a_payment_that_was_lost_is_not_acknowledged_because_its_item_was_cancelled_meanwhile() -> None:
-    """Before, an item that was gone stood for the commit that would have completed it."""
+def test_a_lost_payment_is_not_acknowledged_because_its_item_was_cancelled_meanwhile() -> None:
+    """Before, a missing item counted as a proof of the commit that would have completed it."""
     scene = Scene()
-    worker, acknowledged = cancelled_before_it_is_tried_again(scene)
+    worker, acknowledged = cancelled_before_the_retry(scene)
     assert (worker.counts, acknowledged) == ({"lost": 1}, [])
     assert scene.has(lambda alice: alice.transact(lambda tr: tr.get(("paid",)))) is None
 
 
-def completed_again_before_it_lands(scene: Scene, after_us: int) -> SentCommit:
-    """The worker was told that its commit took too long, and tries again while the lease stands."""
+def completed_again_before_it_arrives(scene: Scene, after_us: int) -> SentCommit:
+    """The worker's commit took too long, and the worker retries while its lease is in force."""
     scene.has(lambda alice: alice.enqueue("mail"))
     worker = scene.worker([MAIL], scene.leased())
     commit = worker.runs_until_commit(of="completer")
@@ -168,16 +168,16 @@ def completed_again_before_it_lands(scene: Scene, after_us: int) -> SentCommit:
 
 
 @pytest.mark.parametrize("after_us, code", [(0, NOT_COMMITTED), (2 * WINDOW_US, TRANSACTION_TOO_OLD)])
-def test_a_completion_that_lands_later_than_its_repetition_is_refused(after_us: int, code: int) -> None:
+def test_a_completion_that_arrives_after_its_retry_is_refused(after_us: int, code: int) -> None:
     scene = Scene()
-    assert completed_again_before_it_lands(scene, after_us).refusal == code
+    assert completed_again_before_it_arrives(scene, after_us).refusal == code
     scene.check_stored()
 
 
-def test_without_the_conflict_on_its_record_a_completion_that_lands_late_is_counted_twice(monkeypatch: Patch) -> None:
+def test_without_the_conflict_on_its_record_a_completion_that_arrives_late_is_counted_twice(monkeypatch: Patch) -> None:
     read_by_snapshot(monkeypatch, TENANTS)
     scene = Scene()
-    assert completed_again_before_it_lands(scene, 0).refusal is None
+    assert completed_again_before_it_arrives(scene, 0).refusal is None
     assert scene.count == -1
 
 
@@ -185,7 +185,7 @@ def test_without_the_conflict_on_its_record_a_completion_that_lands_late_is_coun
 
 
 def cancelled_and_enqueued_again(scene: Scene) -> Role[None]:
-    """The name that was cancelled is given to another item before anybody asks what became of the cancel."""
+    """Another item gets the id of the cancelled item before the cancel is retried."""
     scene.has(lambda alice: alice.enqueue("mail", item_id="order 7"))
     canceller = scene.user("canceller", lambda alice: alice.cancel("order 7"))
     commit = canceller.runs_until_commit()
@@ -196,13 +196,13 @@ def cancelled_and_enqueued_again(scene: Scene) -> Role[None]:
     return canceller
 
 
-def test_a_cancel_of_unknown_result_leaves_what_was_enqueued_since_by_the_same_name() -> None:
+def test_a_cancel_of_unknown_result_does_not_cancel_a_later_item_of_the_same_id() -> None:
     scene = Scene()
     cancelled_and_enqueued_again(scene)
     assert item_id_of("order 7") in scene.zone.items
 
 
-def test_without_telling_items_of_one_name_apart_a_cancel_of_unknown_result_takes_two(monkeypatch: Patch) -> None:
+def test_without_the_comparison_of_items_a_cancel_of_unknown_result_cancels_two(monkeypatch: Patch) -> None:
     monkeypatch.setattr(tenant_database, "_enqueued_us", lambda value: None if value is None else 0)
     scene = Scene()
     cancelled_and_enqueued_again(scene)

@@ -1,8 +1,8 @@
-"""Enqueues, plain writes, dequeues and leases whose commits have unknown results, and what others do before the retry.
+"""Enqueues, plain writes, dequeues and leases whose commits have unknown results, and other commits before the retry.
 
-After 1021 a commit was applied, or was not, or still may be; after 1031 its sender only knows that it took too long.
-Whoever tries again first looks for what the first attempt has left: an enqueue for its receipt, a dequeue for items
-under its lease. What lands later than its own repetition is refused.
+After 1021 a commit was applied, was not applied, or may still be applied; 1031 only says that it took too long. A retry
+first checks for traces of the first attempt: an enqueue for its receipt, a dequeue for items under its lease. A commit
+that arrives after its retry is refused.
 """
 
 from collections import Counter
@@ -23,21 +23,27 @@ from fairlead.zones.queue.items import EnqueueStatus
 from fairlead.zones.tenant_transaction import TenantTransaction
 from fairlead.zones.top_level.process_pointers import lease
 from tests.simulation.races.director import Role, SentCommit
-from tests.simulation.races.missing_guards import TENANTS, Patch, leave_no_receipts, look_for_nothing, read_by_snapshot
+from tests.simulation.races.missing_guards import (
+    TENANTS,
+    Patch,
+    check_for_nothing_applied,
+    leave_no_receipts,
+    read_by_snapshot,
+)
 from tests.simulation.races.scene import ManagerRole, Scene, held, paid
 from tests.simulation.stage import SECOND
 
 
 @pytest.fixture
 def met() -> Iterator[Counter[str]]:
-    """Count the rare points of the product that the story comes by."""
+    """Count the probes that the story reaches."""
     counter: Counter[str] = Counter()
     with probes_into(counter):
         yield counter
 
 
 def run_and_complete(scene: Scene) -> None:
-    """Let a worker do what is due, all of it."""
+    """Let a worker do all vested items."""
     done = [held(scene.shard, item) for item in scene.leased()]
     assert done
     scene.play(lambda: acknowledgement.settle(scene.shard, done, []))
@@ -47,7 +53,7 @@ def run_and_complete(scene: Scene) -> None:
 # --- Enqueue ---
 
 
-def enqueued_run_and_completed_before_the_retry(scene: Scene) -> None:
+def enqueued_and_completed_before_the_retry(scene: Scene) -> None:
     enqueuer = scene.user("enqueuer", lambda alice: alice.enqueue("mail"))
     commit = enqueuer.runs_until_commit()
     commit.arrives()
@@ -56,23 +62,23 @@ def enqueued_run_and_completed_before_the_retry(scene: Scene) -> None:
     assert enqueuer.runs().status is EnqueueStatus.ENQUEUED
 
 
-def test_an_item_that_has_run_before_its_enqueue_is_tried_again_does_not_come_again(met: Counter[str]) -> None:
+def test_an_item_that_completed_before_its_enqueue_is_retried_is_not_enqueued_again(met: Counter[str]) -> None:
     scene = Scene()
-    enqueued_run_and_completed_before_the_retry(scene)
+    enqueued_and_completed_before_the_retry(scene)
     assert met["a transaction of unknown result looks for its receipt"] == 1
     assert scene.zone.items == {}
     scene.check_stored()
 
 
-def test_without_a_receipt_an_item_that_has_run_comes_again(monkeypatch: Patch) -> None:
+def test_without_a_receipt_an_item_that_completed_is_enqueued_again(monkeypatch: Patch) -> None:
     leave_no_receipts(monkeypatch)
     scene = Scene()
-    enqueued_run_and_completed_before_the_retry(scene)
+    enqueued_and_completed_before_the_retry(scene)
     assert len(scene.zone.items) == 1
 
 
-def enqueued_later_than_anybody_asked(scene: Scene) -> Role[EnqueuedHandle]:
-    """The first attempt lands when the second has found no trace of it, and is run before the second lands."""
+def applied_after_the_check(scene: Scene) -> Role[EnqueuedHandle]:
+    """The first attempt is applied after the second has found no receipt; its item runs before the second commit."""
     enqueuer = scene.user("enqueuer", lambda alice: alice.enqueue("mail"))
     commit = enqueuer.runs_until_commit()
     commit.answer_arrives(COMMIT_UNKNOWN_RESULT)
@@ -83,26 +89,26 @@ def enqueued_later_than_anybody_asked(scene: Scene) -> Role[EnqueuedHandle]:
     return enqueuer
 
 
-def test_an_enqueue_that_lands_later_than_anybody_asked_happens_once(met: Counter[str]) -> None:
+def test_an_enqueue_that_is_applied_after_the_check_for_it_happens_once(met: Counter[str]) -> None:
     scene = Scene()
-    assert enqueued_later_than_anybody_asked(scene).refused == [NOT_COMMITTED]
+    assert applied_after_the_check(scene).refused == [NOT_COMMITTED]
     assert met["a transaction of unknown result is found applied by its own retry"] == 1
     assert scene.zone.items == {}
     scene.check_stored()
 
 
-def test_without_a_receipt_an_enqueue_that_lands_late_happens_twice(monkeypatch: Patch) -> None:
+def test_without_a_receipt_an_enqueue_that_is_applied_late_happens_twice(monkeypatch: Patch) -> None:
     leave_no_receipts(monkeypatch)
     scene = Scene()
-    enqueued_later_than_anybody_asked(scene)
+    applied_after_the_check(scene)
     assert len(scene.zone.items) == 1
 
 
 @pytest.mark.parametrize("code", [None, COMMIT_UNKNOWN_RESULT])
-def test_a_transaction_that_landed_late_returns_what_it_did_and_not_what_its_repetition_would_have_done(
+def test_a_transaction_that_is_applied_late_returns_the_result_of_the_applied_attempt(
     code: int | None,
 ) -> None:
-    """Before, its caller was told of a time that is written nowhere."""
+    """Before, the caller got a time that is stored nowhere."""
     scene = Scene()
 
     def remind(tr: TenantTransaction) -> bytes:
@@ -121,8 +127,8 @@ def test_a_transaction_that_landed_late_returns_what_it_did_and_not_what_its_rep
     assert user.runs() == scene.has(lambda alice: alice.transact(lambda tr: tr.get(("due",))))
 
 
-def test_a_transaction_that_landed_late_is_not_repeated_although_its_repetition_would_not_enqueue() -> None:
-    """Before, only what was tried last said whether to look for a receipt: the mail was sent, and given up, too."""
+def test_a_transaction_that_is_applied_late_is_not_repeated_although_its_retry_would_not_enqueue() -> None:
+    """Before, only the last attempt decided whether to check for a receipt: the mail was both sent and given up."""
     scene = Scene()
     tries = iter(range(10))
 
@@ -143,7 +149,7 @@ def test_a_transaction_that_landed_late_is_not_repeated_although_its_repetition_
 
 
 def paid_with_unknown_result(scene: Scene, *, applied: bool) -> int:
-    """An application pays once, in a transaction that only writes, and is told so; return how often it has paid."""
+    """An application pays once, in a transaction that only writes. Return the number of payments."""
     user = scene.user("user", lambda alice: alice.transact(lambda tr: tr.add(("paid",), 1)))
     commit = user.runs_until_commit()
     if applied:
@@ -155,7 +161,7 @@ def paid_with_unknown_result(scene: Scene, *, applied: bool) -> int:
 
 @pytest.mark.parametrize("applied", [True, False])
 def test_a_transaction_that_only_writes_is_applied_once(applied: bool) -> None:
-    """Before, only one that enqueued was: the payment was made twice."""
+    """Before, this was true only for a transaction that enqueued. Others paid twice."""
     assert paid_with_unknown_result(Scene(), applied=applied) == 1
 
 
@@ -164,7 +170,7 @@ def test_without_a_receipt_a_transaction_that_only_writes_is_applied_twice(monke
     assert paid_with_unknown_result(Scene(), applied=True) == 2
 
 
-def test_a_transaction_that_landed_late_is_not_repeated_although_its_repetition_would_write_nothing() -> None:
+def test_a_transaction_that_is_applied_late_is_not_repeated_although_its_retry_would_write_nothing() -> None:
     scene = Scene()
     tries = iter(range(10))
 
@@ -184,7 +190,7 @@ def test_a_transaction_that_landed_late_is_not_repeated_although_its_repetition_
 
 
 def noted_with_unknown_result(scene: Scene) -> int:
-    """A handler writes in a transaction that does not complete its item; return how often it has written."""
+    """A handler writes in a transaction that does not complete its item. Return the number of writes."""
 
     def note(job: Job) -> None:
         job.transact(lambda tr: tr.add(("paid",), 1))
@@ -199,11 +205,11 @@ def noted_with_unknown_result(scene: Scene) -> int:
     return paid(scene)
 
 
-def test_what_a_handler_writes_without_completing_its_item_is_applied_once() -> None:
+def test_a_handlers_writes_without_a_completion_are_applied_once() -> None:
     assert noted_with_unknown_result(Scene()) == 1
 
 
-def test_without_a_receipt_what_a_handler_writes_without_completing_its_item_is_applied_twice(
+def test_without_a_receipt_a_handlers_writes_without_a_completion_are_applied_twice(
     monkeypatch: Patch,
 ) -> None:
     leave_no_receipts(monkeypatch)
@@ -211,10 +217,10 @@ def test_without_a_receipt_what_a_handler_writes_without_completing_its_item_is_
 
 
 @pytest.mark.parametrize("enqueues_again", [True, False])
-def test_a_transaction_that_lands_later_than_its_repetition_is_refused_though_nothing_was_left_to_enqueue(
+def test_a_transaction_that_arrives_after_its_retry_is_refused_although_its_item_was_present(
     enqueues_again: bool,
 ) -> None:
-    """Before, neither had read what the other wrote: the name was taken by then, and the money was paid twice."""
+    """Before, neither attempt read a key that the other wrote, because the id was taken: the money was paid twice."""
     scene = Scene()
     scene.has(lambda alice: alice.enqueue("mail", item_id="order 7"))
     tries = iter(range(10))
@@ -233,30 +239,32 @@ def test_a_transaction_that_lands_later_than_its_repetition_is_refused_though_no
     assert scene.has(lambda alice: alice.transact(lambda tr: tr.get(("paid",)))) == (1).to_bytes(8, "little")
 
 
-def enqueued_by_name_and_again(scene: Scene) -> SentCommit:
-    """The application is told that its enqueue took too long, and calls again with the same name."""
-    scene.has(lambda alice: alice.enqueue("mail"))  # The pointer is there: nothing else can refuse what lands late.
+def enqueued_by_id_and_again(scene: Scene) -> SentCommit:
+    """The enqueue raises an error because it took too long, and the application enqueues the same id again."""
+    scene.has(lambda alice: alice.enqueue("mail"))  # The pointer exists, so only the id can refuse the late commit.
     enqueuer = scene.user("enqueuer", lambda alice: alice.enqueue("mail", item_id="order 7"))
     commit = enqueuer.runs_until_commit()
     commit.answer_arrives(TRANSACTION_TIMED_OUT)
-    with pytest.raises(StoreError) as told:
+    with pytest.raises(StoreError) as raised:
         enqueuer.runs()
-    assert told.value.code == TRANSACTION_TIMED_OUT
+    assert raised.value.code == TRANSACTION_TIMED_OUT
     assert scene.has(lambda alice: alice.enqueue("mail", item_id="order 7")).status is EnqueueStatus.ENQUEUED
     commit.arrives()
     return commit
 
 
-def test_an_enqueue_by_name_that_lands_later_than_its_repetition_is_refused() -> None:
+def test_an_enqueue_by_id_that_arrives_after_its_retry_is_refused() -> None:
     scene = Scene()
-    assert enqueued_by_name_and_again(scene).refusal == NOT_COMMITTED
+    assert enqueued_by_id_and_again(scene).refusal == NOT_COMMITTED
     scene.check_stored()
 
 
-def test_without_the_conflict_on_its_key_an_item_that_lands_late_is_counted_twice(monkeypatch: Patch) -> None:
+def test_without_the_conflict_on_its_key_an_item_whose_enqueue_arrives_late_is_counted_twice(
+    monkeypatch: Patch,
+) -> None:
     read_by_snapshot(monkeypatch, TENANTS)
     scene = Scene()
-    assert enqueued_by_name_and_again(scene).refusal is None
+    assert enqueued_by_id_and_again(scene).refusal is None
     assert (scene.count, len(scene.zone.items)) == (3, 2)
 
 
@@ -274,14 +282,14 @@ def dequeued_with_unknown_result(scene: Scene, *, applied: bool) -> ManagerRole:
     return role
 
 
-def test_items_that_carry_the_lease_of_an_unknown_dequeue_are_handed_over(met: Counter[str]) -> None:
+def test_items_with_the_lease_id_of_an_unknown_dequeue_are_handed_over(met: Counter[str]) -> None:
     scene = Scene()
     (ref,) = dequeued_with_unknown_result(scene, applied=True).handed
     assert scene.zone.items[ref.item_id].lease_id == ref.lease_id
     assert met["a dequeue of unknown result is found applied"] == 1
 
 
-def test_items_of_a_dequeue_that_was_lost_are_left_to_the_next_manager() -> None:
+def test_items_of_a_lost_dequeue_are_leased_by_the_next_manager() -> None:
     scene = Scene()
     assert dequeued_with_unknown_result(scene, applied=False).handed == []
     next_manager = scene.manager("next manager")
@@ -293,15 +301,15 @@ def test_items_of_a_dequeue_that_was_lost_are_left_to_the_next_manager() -> None
 def test_without_a_check_of_the_leases_the_items_of_an_unknown_dequeue_wait_for_lease_expiry(
     monkeypatch: Patch,
 ) -> None:
-    look_for_nothing(monkeypatch)
+    check_for_nothing_applied(monkeypatch)
     scene = Scene()
     assert dequeued_with_unknown_result(scene, applied=True).handed == []
     (record,) = scene.zone.items.values()
-    assert record.vesting_us > scene.now_us + SECOND, "nobody runs it for as long"
+    assert record.vesting_us > scene.now_us + SECOND, "the item cannot run before that"
 
 
 def pointer_leased_with_unknown_result(scene: Scene) -> ManagerRole:
-    """The visit is contended, so the pointer is leased first; that it was is what the manager is not told."""
+    """The first transaction conflicts, so the manager leases the pointer. The result of that commit is unknown."""
     scene.has(lambda alice: alice.enqueue("mail"))
     role = scene.manager()
     role.runs_until_commit()
@@ -315,13 +323,15 @@ def pointer_leased_with_unknown_result(scene: Scene) -> ManagerRole:
     return role
 
 
-def test_a_pointer_that_carries_the_lease_of_an_unknown_commit_is_visited() -> None:
+def test_a_pointer_with_the_lease_id_of_an_unknown_commit_is_processed() -> None:
     scene = Scene()
     assert len(pointer_leased_with_unknown_result(scene).handed) == 2
     scene.check_stored()
 
 
-def test_without_the_same_lease_id_in_every_attempt_a_manager_finds_the_pointer_leased(monkeypatch: Patch) -> None:
+def test_without_the_same_lease_id_in_every_attempt_a_manager_finds_the_pointer_leased_by_another(
+    monkeypatch: Patch,
+) -> None:
     fresh = Random(1)
 
     def leased_anew(*args: Any, lease_id: bytes, **how: Any) -> bool:

@@ -1,6 +1,6 @@
-"""A queue zone full of what nobody here can run, and what can run enqueued behind it, before it, in the midst of it.
+"""A queue zone full of items that no consumer can run, and an item that can run behind or in front of them.
 
-A visit looks through a bounded window at the front and a second one from where the last visit stopped.
+A dequeue reads a bounded window at the front, and a second window from the cursor, where the last dequeue stopped.
 """
 
 from typing import Any
@@ -18,7 +18,7 @@ from tests.simulation.stage import SECOND
 
 WINDOW_KEYS = 4
 FAXES = 5 * WINDOW_KEYS
-VISITS_MAX = 10
+CALLS_MAX = 10
 
 
 @pytest.fixture(autouse=True)
@@ -34,24 +34,24 @@ def zone_full_of_faxes() -> Scene:
     return scene
 
 
-def visits_until_a_mail(scene: Scene) -> int:
-    """Return how many visits it takes until a mail is handed over; `VISITS_MAX` if none is."""
-    for visits in range(1, VISITS_MAX):
+def calls_until_a_mail(scene: Scene) -> int:
+    """Return how many calls of a manager it takes until a mail is handed over; `CALLS_MAX` if none is."""
+    for calls in range(1, CALLS_MAX):
         manager = scene.manager(kinds=["mail"])
         manager.runs()
         if manager.handed:
-            return visits
+            return calls
         scene.pass_us(SECOND // 5)
-    return VISITS_MAX
+    return CALLS_MAX
 
 
-def test_what_can_run_is_found_behind_a_window_full_of_what_cannot() -> None:
+def test_an_item_is_found_behind_a_window_full_of_items_that_cannot_run() -> None:
     scene = zone_full_of_faxes()
     scene.has(lambda alice: alice.enqueue("mail"))
-    assert 2 < visits_until_a_mail(scene) <= 1 + FAXES // WINDOW_KEYS
+    assert 2 < calls_until_a_mail(scene) <= 1 + FAXES // WINDOW_KEYS
 
 
-def test_without_going_on_from_where_the_last_visit_stopped_it_is_never_found(monkeypatch: Patch) -> None:
+def test_without_the_cursor_of_the_last_scan_the_item_is_never_found(monkeypatch: Patch) -> None:
     def without_cursor(
         tr: Any, index_scan: IndexScan, capacity: Capacity, quantum: Any, _: Cursor, *, lease_us: int
     ) -> Operation[DequeuePlan]:
@@ -60,11 +60,11 @@ def test_without_going_on_from_where_the_last_visit_stopped_it_is_never_found(mo
     monkeypatch.setattr(process_pointers, "plan_op", without_cursor)
     scene = zone_full_of_faxes()
     scene.has(lambda alice: alice.enqueue("mail"))
-    assert visits_until_a_mail(scene) == VISITS_MAX
+    assert calls_until_a_mail(scene) == CALLS_MAX
 
 
-def a_mail_comes_in_front_of_a_search(scene: Scene) -> int:
-    """The search has gone far into the zone when something urgent is enqueued, in front of where it goes on."""
+def a_mail_comes_in_front_of_the_cursor(scene: Scene) -> int:
+    """The cursor is far in the zone when a mail of an earlier priority is enqueued."""
     scene.manager(kinds=["mail"]).runs()
     scene.pass_us(SECOND // 5)
     manager = scene.manager(kinds=["mail"])
@@ -73,14 +73,14 @@ def a_mail_comes_in_front_of_a_search(scene: Scene) -> int:
     manager.runs()
     assert (manager.handed, manager.refused) == ([], [])
     scene.pass_us(SECOND // 5)
-    return visits_until_a_mail(scene)
+    return calls_until_a_mail(scene)
 
 
-def test_what_is_enqueued_in_front_of_a_search_that_has_gone_far_is_found_at_once() -> None:
-    assert a_mail_comes_in_front_of_a_search(zone_full_of_faxes()) == 1
+def test_an_item_that_is_enqueued_far_in_front_of_the_cursor_is_found_at_once() -> None:
+    assert a_mail_comes_in_front_of_the_cursor(zone_full_of_faxes()) == 1
 
 
-def test_without_a_look_at_the_front_it_waits_until_the_search_comes_round(monkeypatch: Patch) -> None:
+def test_without_the_window_at_the_front_the_item_waits_until_the_cursor_comes_round(monkeypatch: Patch) -> None:
     class OnwardOnly(IndexScan):
         def read_entries_op(self, tr: Any, cursor: Cursor) -> Operation[None]:
             if self.entries.second_begin is None:
@@ -89,4 +89,4 @@ def test_without_a_look_at_the_front_it_waits_until_the_search_comes_round(monke
             return super().read_entries_op(tr, cursor)
 
     monkeypatch.setattr(process_pointers, "IndexScan", OnwardOnly)
-    assert a_mail_comes_in_front_of_a_search(zone_full_of_faxes()) > 1
+    assert a_mail_comes_in_front_of_the_cursor(zone_full_of_faxes()) > 1
