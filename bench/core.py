@@ -1,16 +1,17 @@
-"""What the queue does per second, how late it starts an item, and what it holds in memory: one page.
+"""Items per second, the latency of their starts, and the memory of the actors: one page.
 
     python -m bench.core            a table, after some minutes
     python -m bench.core --json     one JSON object
     python -m bench.core --quick    smaller sizes, within 45 seconds
     python -m bench.core --store fdb:CLUSTER_FILE    on FoundationDB
 
-Everything runs on the embedded engine, durable, in a temporary directory on the disk of the current one, or on a
-FoundationDB cluster, which is emptied again and again and may hold no store. Rates are medians of repetitions and each
-is also given as a ratio to the floor of the same repetition (`bench.floor`, on FoundationDB
-`bench.floor_foundationdb`): `enqueue_one` and `enqueue_four` to its writing one by one, `enqueue_bulk` to its writing
-by 100, drains to its leasing and completing. `drain_ray_cpu_us` is the processor time of each process of the fleet, in
-microseconds per item.
+Everything runs on the embedded engine, durable, in a temporary directory on the disk of the current directory. With
+`--store` everything runs on a FoundationDB cluster, which must not hold a store: the command empties it repeatedly.
+
+Rates are medians of repetitions. Each is also given as a ratio to the floor of the same repetition (`bench.floor`, on
+FoundationDB `bench.floor_foundationdb`). The floor of `enqueue_one` and `enqueue_four` writes items one by one, that of
+`enqueue_bulk` by 100; the floor of the drains leases and completes. `drain_ray_cpu_us` is the processor time of each
+process of the fleet, in microseconds per item.
 """
 
 from statistics import median
@@ -28,7 +29,7 @@ from bench.stores import Stores, options_with_store, prepared_stores
 
 
 def measure(stores: Stores, sizes: Sizes) -> dict[str, Any]:
-    """Return the object that is printed: figures by name, and under `floor` and `machine` what to judge them by."""
+    """Return the object that is printed: figures by name, and the floor and the machine to compare them with."""
     before = stores.describe()
     enqueued = _enqueue(stores, sizes)
     with ray_cluster.cluster() as address:

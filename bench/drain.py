@@ -1,12 +1,11 @@
-"""Draining a store that was filled before: items per second from the first completion seen to the last.
+"""Draining a store that was filled before: items per second from the first observed completion to the last.
 
     python -m bench.drain [--json] [--quick] [--store fdb:CLUSTER_FILE]
 
-The command fills and drains a store with each runtime, beside the floor, some times: a part of `bench.core`.
+The command fills and drains a store with each runtime, beside the floor, several times. It is a part of `bench.core`.
 
-A fleet counts from when it does what it does all day: its start, which takes a Ray cluster seconds, is left out. The
-depth is read from the store's own counters by a process beside the fleet, so an item counts when its completion is
-durable.
+The start of a fleet, which takes seconds on Ray, is not measured. A process beside the fleet reads the depth from the
+store's own counters, so an item counts when its completion is durable.
 """
 
 import time
@@ -38,10 +37,10 @@ class NotDrained(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """How a drain went.
+    """The result of a drain.
 
     Attributes:
-      anon_mb: the most that each actor's RssAnon was, by role, in MB.
+      anon_mb: the maximum of each actor's RssAnon, by role, in MB.
       cpu_us: the processor time of each actor, by role, in microseconds per item.
     """
 
@@ -51,9 +50,9 @@ class Drained:
 
 
 def fill_and_drain(stores: Stores, sizes: Sizes, address: str) -> tuple[dict[str, Any], dict[str, list[Drained]]]:
-    """Fill and drain a store per runtime and repetition; a floor beside each filling, drained right after it.
+    """Fill and drain a store per runtime and repetition, with a floor that is filled beside it and drained after it.
 
-    Returns the rates of bulk enqueues and of drains by runtime, as they are printed; and how each drain went.
+    Returns the rates of bulk enqueues and of drains by runtime, as they are printed; and the result of each drain.
     """
     items = sizes.bulk_items
     filled: list[Filled] = []
@@ -85,10 +84,10 @@ def drain(
     reference: str = APP,
     metrics_port: int = 0,
 ) -> Drained:
-    """Let a fleet with default settings complete the `items` no-op items in `store`, and in the shards beside it.
+    """Let a fleet with default settings complete the `items` no-op items in `store` and in the shards beside it.
 
     Raises:
-      NotDrained: they were not complete after ten minutes.
+      NotDrained: items remain after ten minutes.
     """
     app = harness.open_app(store, shards=shards)
     try:
@@ -100,7 +99,7 @@ def drain(
 
 
 def depth(shard: Shard) -> int:
-    """Return how many items of all kinds are in a shard, delayed and leased ones included. Snapshot reads."""
+    """Return the number of items of all kinds in a shard, with delayed and leased ones. Snapshot reads."""
 
     def body(attempt: Attempt) -> int:
         ranges = [attempt.tr.snapshot.get_range(range_begin(part.depth_prefix), range_end(part.depth_prefix))
@@ -111,10 +110,10 @@ def depth(shard: Shard) -> int:
 
 
 def await_depth(shard: Shard, at_most: int, *, seconds: float = DRAIN_S_MAX) -> float:
-    """Return when the depth was seen to be `at_most`, on the monotonic clock, in seconds.
+    """Return the time at which the depth was `at_most`, on the monotonic clock, in seconds.
 
     Raises:
-      NotDrained: it was not within `seconds`.
+      NotDrained: the depth was larger for `seconds`.
     """
     until_s = time.monotonic() + seconds
     while (now_s := time.monotonic()) < until_s:

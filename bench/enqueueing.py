@@ -1,6 +1,6 @@
 """Enqueueing, one by one and a hundred at a time, beside the floor that writes the same items.
 
-Ours and the floor take turns in one process, a chunk of items each, so that what disturbs the machine disturbs both.
+Fairlead and the floor take turns in one process, a chunk of items each, so that other load on the machine slows both.
 """
 
 import math
@@ -28,14 +28,14 @@ class ItemsLost(Exception):
 
 
 class PairedRates(NamedTuple):
-    """Items per second of ours and of the floor in one repetition."""
+    """Items per second of Fairlead and of the floor in one repetition."""
 
     ours_per_s: float
     floor_per_s: float
 
 
 class Share(NamedTuple):
-    """What one of several processes enqueued, and when, on the monotonic clock."""
+    """The items that one of several processes enqueued, and the times on the monotonic clock."""
 
     items: int
     started_s: float
@@ -44,14 +44,14 @@ class Share(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """A store filled in bulk beside a floor, and how fast the floor then leased and completed its own."""
+    """A store filled in bulk beside a floor, and the rate at which the floor leased and completed its own items."""
 
     rates: PairedRates
     floor_drain_per_s: float
 
 
 def one_by_one(store: Path, seconds: float) -> PairedRates:
-    """Enqueue one item per transaction into a new store for so many seconds, in turns with the floor."""
+    """Enqueue one item per transaction into a new store for `seconds`, in turns with the floor."""
     app = harness.open_app(store)
     floor = floor_beside(store)
     rates = _alternate(
@@ -80,10 +80,10 @@ def in_bulk(store: Path, items: int, tenants: int) -> Filled:
 
 
 def four_at_once(store: Path, seconds: float, *, shards: int = 1) -> float:
-    """Enqueue one by one from four processes into new shards; return items per second, of all together.
+    """Enqueue one by one from four processes into new shards. Return the items per second of all processes.
 
     Raises:
-      ItemsLost: not every item is there afterwards.
+      ItemsLost: an item is missing afterwards.
     """
     shares = harness.run_in_processes(_enqueue_share, [(store, shards, number, seconds) for number in range(PROCESSES)])
     items = sum(share.items for share in shares)
@@ -94,7 +94,7 @@ def four_at_once(store: Path, seconds: float, *, shards: int = 1) -> float:
 
 
 def filled_per_s(store: Path, items: int, tenants: int, shards: int = 1) -> float:
-    """Enqueue a hundred items per call into new shards; return items per second."""
+    """Enqueue a hundred items per call into new shards. Return items per second."""
     app = harness.open_app(store, shards=shards)
     started_s = time.perf_counter()
     fill(app, 0, items, tenants)

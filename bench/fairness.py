@@ -1,8 +1,8 @@
-"""One tenant floods the queue, fifty others add an item each per second: who waits, and who uses the slots.
+"""One tenant floods the queue, and fifty others add one item each per second: their waits and their shares of slots.
 
     python -m bench.fairness [--json] [--quick] [--store fdb:CLUSTER_FILE]
 
-See `bench.quiet_tenants` for the load. On the embedded engine or FoundationDB, on both runtimes.
+See `bench.quiet_tenants` for the load. It runs on the embedded engine or FoundationDB, on both runtimes.
 """
 
 from pathlib import Path
@@ -19,7 +19,7 @@ WARM_S = 2.0
 
 
 def measure(stores: Stores, seconds: float) -> dict[str, Any]:
-    """Return who got what, by runtime."""
+    """Return the shares, by runtime."""
     machine = stores.describe()
     with ray_cluster.cluster() as address:
         shares = {runtime: _shares(stores.new(runtime), seconds, runtime, address) for runtime in ("threads", "ray")}

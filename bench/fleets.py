@@ -16,7 +16,7 @@ DRAIN_MS = 2_000
 
 
 class FleetFailed(Exception):
-    """The process of a fleet ended, or did not answer in time; what it printed says why."""
+    """The process of a fleet ended, or did not answer in time; its output shows why."""
 
 
 class RunningFleet:
@@ -26,18 +26,18 @@ class RunningFleet:
         self._connection = connection
 
     def pids(self) -> dict[str, int]:
-        """Return the processes that its actors live in: `scanner`, `manager-0`, ...; in threads one, `consumer`."""
+        """Return the processes of its actors by name: `scanner`, `manager-0`, ...; with threads only `consumer`."""
         return dict(self.ask("pids"))
 
     def counts(self) -> dict[str, int]:
-        """Return what the fleet has done since it started."""
+        """Return the counts of the fleet since it started."""
         return dict(self.ask("counts"))
 
     def ask(self, question: str) -> Any:
         """Return the fleet's answer. "started" waits until it runs, "stop" drains and ends it.
 
         Raises:
-          FleetFailed: there is none.
+          FleetFailed: there was no answer.
         """
         try:
             self._connection.send(question)
@@ -56,7 +56,7 @@ def running(
 
     Args:
       runtime: "threads" or "ray".
-      reference: how the actors find the application.
+      reference: the application, as MODULE:ATTRIBUTE.
       address: the Ray cluster to join; required for "ray", so that starting Ray is not measured.
     """
     ours, theirs = SPAWN.Pipe()

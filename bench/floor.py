@@ -1,25 +1,25 @@
-"""The floor: a plain loop in one process over LMDB that does what any durable queue must do, and nothing else.
+"""The floor: a plain loop in one process over LMDB that makes the writes of any durable queue, and nothing else.
 
-No queue, no log, no conflicts, no fairness; every transaction is fsynced. An item's keys and values have the sizes that
-the queue's own have, built by concatenation and written one after the other. Per item:
+It has no queue, no log, no conflicts and no fairness; every transaction is fsynced. An item's keys and values have the
+sizes of the queue's own, built by concatenation and written one after the other. Per item:
 
     record    56-byte key, 300 bytes       the item
-    index     66-byte key, its kind        when it may run
-    count     44-byte key, 8 bytes         how many items of the kind its zone holds; read, changed, written
+    index     66-byte key, its kind        the vesting time
+    count     44-byte key, 8 bytes         the number of items of the kind in the zone; read, changed, written
 
-and per zone two pointer keys, which say that the zone has work:
+and per zone two keys of a pointer, which says that the zone has work:
 
     pointer   28-byte key, 56 bytes
-    index     38-byte key, empty           when somebody should look at it
+    index     38-byte key, empty           the pointer's vesting time
 
-The queue's own two pointer keys are together as long within five bytes, but its record lies beside the zone, and here
-under a random id, on a page of its own, as it once did there. So this writes more pages than a queue must: it is the
-same measure as before, and no longer the least that can be done.
+The queue's own two pointer keys have the same length within five bytes. But the queue's pointer record lies beside the
+zone; here the record has a random id and so a page of its own, as in earlier versions of the queue. So the floor writes
+more pages than a queue must. This keeps its figures comparable with earlier ones.
 
-`write` adds items one by one or a hundred to a transaction. `lease_and_complete` takes what was written in batches of
-64 zones, two transactions each: the first moves the pointers, and rewrites each item's record and moves its index key
-to the lease's end; the second deletes records and index keys and changes the counts. It reads nothing but the counts,
-since the loop remembers what it wrote: a queue has to find it.
+`write` adds items one by one or a hundred to a transaction. `lease_and_complete` handles these items in batches of 64
+zones, with two transactions each. The first moves the pointers and index keys to the end of the lease, and rewrites the
+records. The second deletes records and index keys, and changes the counts. The loop keeps its keys in memory, so it
+reads only the counts; a queue has to read its keys.
 
 `bench.floor_foundationdb` runs the same loop over FoundationDB.
 """
@@ -42,11 +42,13 @@ KIND = b"noop"
 POINTER = bytes(56)
 
 Stamp = bytes  # a vesting time, 8 bytes
-Written = tuple[Stamp, list[tuple[bytes, Stamp]]]  # when a zone's pointer vests; its items: id, and when each vests
+Written = tuple[
+    Stamp, list[tuple[bytes, Stamp]]
+]  # The vesting time of a zone's pointer; the id and the vesting time of each item.
 
 
 class Writing(Protocol):
-    """A transaction, with LMDB's names."""
+    """A transaction, with the method names of LMDB."""
 
     def put(self, key: bytes, value: bytes) -> Any:
         """Set a key."""
@@ -62,7 +64,7 @@ class Writing(Protocol):
 
 
 class PlainLoop(ABC):
-    """A store without a queue. Not thread-safe; the process that wrote the items leases and completes them."""
+    """A store without a queue. Not thread-safe. The process that wrote the items leases and completes them."""
 
     def __init__(self) -> None:
         self._random = random.Random(0)
@@ -70,7 +72,7 @@ class PlainLoop(ABC):
         self._pointer_ids: dict[int, bytes] = {}
 
     def write(self, first: int, end: int, *, zones: int, batch: int) -> None:
-        """Write the items numbered `first` to below `end`, each into zone `number % zones`, `batch` a transaction."""
+        """Write the items `first` to `end - 1`, `batch` in a transaction, each into zone `number % zones`."""
         for begin in range(first, end, batch):
             numbers = range(begin, min(begin + batch, end))
             with self._transaction(number % zones for number in numbers) as txn:
@@ -78,7 +80,7 @@ class PlainLoop(ABC):
                     self._write_item(txn, number % zones)
 
     def lease_and_complete(self) -> int:
-        """Lease and complete all items, 64 zones at a time, and return how many there were."""
+        """Lease and complete all items, 64 zones at a time. Return the number of items."""
         zones = list(self._zones.items())
         self._zones = {}
         for begin in range(0, len(zones), ZONES_PER_BATCH):
@@ -102,7 +104,7 @@ class PlainLoop(ABC):
 
     @abstractmethod
     def _transaction(self, zones: Iterable[int]) -> AbstractContextManager[Any]:
-        """Return a `Writing`, which commits at its end. `zones`: whose counts it reads, one for each item or zone."""
+        """Return a `Writing` that commits at its end. `zones`: it reads their counts, one for each item or zone."""
 
     def _write_item(self, txn: Writing, zone: int) -> None:
         prefix, item_id, vests = prefix_of(zone), self._random.randbytes(16), _stamp()
@@ -166,11 +168,11 @@ def _complete_zone(txn: Writing, zone: int, items: list[tuple[bytes, Stamp]], le
         txn.delete(key)
 
 
-# --- Keys: as long as the queue's own, for a tenant and a zone with names like those of `loads` ---
+# --- Keys: as long as the queue's own, for a tenant and a zone with names like those of `bench.harness` ---
 
 
 def prefix_of(zone: int) -> bytes:
-    """Return what the keys of a zone's items and count begin with."""
+    """Return the prefix of the keys of a zone's items and count."""
     return b"fl/db/bench/tenant-%05d/zone/queue/" % zone
 
 
@@ -180,7 +182,7 @@ def record_key(prefix: bytes, item_id: bytes) -> bytes:
 
 
 def index_key(prefix: bytes, vests: Stamp, item_id: bytes) -> bytes:
-    """Return the key that says when an item may run."""
+    """Return the key with an item's vesting time."""
     return prefix + b"vest/p" + vests + item_id
 
 
@@ -195,7 +197,7 @@ def pointer_key(pointer_id: bytes) -> bytes:
 
 
 def pointer_index_key(vests: Stamp, pointer_id: bytes) -> bytes:
-    """Return the key that says when somebody should look at a zone."""
+    """Return the key with the vesting time of a zone's pointer."""
     return b"fl/top/vest100" + vests + pointer_id
 
 

@@ -1,9 +1,9 @@
 """The floor over FoundationDB: the loop of `bench.floor`, with its keys, values, batches and reads.
 
-One thread of one process, as over LMDB, and one transaction after the other. Each has one read version, and what it
-reads is sent together: one item's count, a hundred counts, or those of 64 zones. So a transaction waits for its reads
-once and for its commit once, whatever its batch. The connection is the engine's own, with the options that the queue
-has; no read version is cached, and none is risky. A commit that fails ends the measurement.
+As over LMDB, one thread of one process runs one transaction after the other. A transaction has one read version and
+sends its reads together: one item's count, a hundred counts, or those of 64 zones. So a transaction waits for its reads
+once and for its commit once, with any batch. The connection is the engine's own, with the options of the queue. No read
+version is cached or risky. A commit that fails ends the measurement.
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,7 +16,7 @@ BEGIN, END = b"fl/", b"fl0"  # All keys of a floor. Those of a queue begin with 
 
 
 class FoundationFloor(PlainLoop):
-    """The loop over a cluster. Empty when it is made; cleared when it is closed."""
+    """The loop over a cluster. It begins empty, and `close` clears its keys."""
 
     def __init__(self, db: Database) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class FoundationFloor(PlainLoop):
         return transact(self._db, lambda tr: sum(1 for _ in tr.snapshot.get_range(BEGIN, END)))
 
     def close(self) -> None:
-        """Clear what was written."""
+        """Clear the keys of this floor."""
         self._clear()
 
     def _clear(self) -> None:
@@ -42,7 +42,7 @@ class FoundationFloor(PlainLoop):
 
 
 class _Writing:
-    """A transaction of the binding under the names of LMDB's, which has sent the reads of its counts."""
+    """A transaction of the binding with the method names of LMDB. It has sent the reads of its counts."""
 
     def __init__(self, tr: Transaction, zones: Iterable[int]) -> None:
         self.put = tr.set
@@ -52,7 +52,7 @@ class _Writing:
         self._sent = dict(zip(keys, [tr.get(key) for key in keys], strict=True))
 
     def get(self, key: bytes, default: bytes) -> bytes:
-        """Return a count. One that was written in this transaction is read anew, without a wait."""
+        """Return a count. A count that was written in this transaction is read anew, without a wait."""
         sent = self._sent.pop(key) if key in self._sent else self._tr.get(key)
         value: bytes | None = sent.value
         return default if value is None else value

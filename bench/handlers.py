@@ -1,4 +1,4 @@
-"""The application that the fleets run. Its handlers note when they start, cheaply: one write of 32 bytes.
+"""The application that the fleets run. Its handlers record their start, which costs one write of 32 bytes.
 
 Each process of a fleet appends to a file of its own beside the store. Times are those of `time.monotonic_ns`, which on
 Linux is one clock for all processes of the machine.
@@ -15,7 +15,7 @@ from typing import NamedTuple
 import fairlead
 from bench.load.wait_recorder import WaitRecorder, results_tenant
 
-APP = "bench.handlers:app"  # How an actor's process finds it.
+APP = "bench.handlers:app"  # The name of this application, for the processes of actors.
 NAP_S = 0.005
 
 app = fairlead.App()
@@ -23,7 +23,7 @@ wait_recorder = WaitRecorder(lambda: results_tenant(app))
 
 
 class Start(NamedTuple):
-    """One run of an item, times in nanoseconds. `tag` is what its enqueuer wrote into the payload."""
+    """One run of an item, times in nanoseconds. `tag`: a number in the payload, chosen by the enqueuer."""
 
     tag: int
     sent_ns: int
@@ -43,14 +43,14 @@ def noop(job: fairlead.Job) -> None:
 
 @app.handler("note")
 def note(job: fairlead.Job) -> None:
-    """Note the start, and do nothing."""
+    """Record the start, and do nothing."""
     started_ns = time.monotonic_ns()
     _note(job, started_ns, started_ns)
 
 
 @app.handler("nap")
 def nap(job: fairlead.Job) -> None:
-    """Sleep 5 ms, and note when that began and ended."""
+    """Sleep 5 ms, and record the begin and the end."""
     started_ns = time.monotonic_ns()
     time.sleep(NAP_S)
     _note(job, started_ns, time.monotonic_ns())
@@ -58,24 +58,24 @@ def nap(job: fairlead.Job) -> None:
 
 @app.handler("work")
 def work(job: fairlead.Job) -> None:
-    """Tell how late it starts, and take the time that its payload says, asleep. See `bench.load`."""
+    """Record the wait of the item, and sleep for the time in the payload. See `bench.load`."""
     order = job.payload
     wait_recorder.note(order["run"], time.time_ns() // 1000 - order["due_us"])
     time.sleep(order["work_ms"] / 1000)
 
 
 def work_payload(run: int, *, due_us: int, work_ms: int) -> dict[str, int | bytes]:
-    """Return the payload of an item that was due to be sent then, some 200 bytes packed."""
+    """Return the payload of an item that was due at that time, some 200 bytes packed."""
     return {"run": run, "due_us": due_us, "work_ms": work_ms, "pad": bytes(165)}
 
 
 def payload(tag: int = 0) -> dict[str, int | bytes]:
-    """Return the payload of an item that is about to be sent, some 200 bytes packed."""
+    """Return the payload of an item that is sent now, some 200 bytes packed."""
     return {"tag": tag, "pad": bytes(170), "sent_ns": time.monotonic_ns()}
 
 
 def starts(store: Path) -> list[Start]:
-    """Return what the handlers of all processes on `store` have noted so far, in no order."""
+    """Return the starts that the handlers of all processes on `store` have recorded so far, in no order."""
     return [start for path in _directory(store).glob("starts-*") for start in _read(path)]
 
 

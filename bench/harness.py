@@ -1,4 +1,4 @@
-"""Loads: which items, of which tenants, how often; and the application that carries them, in any process."""
+"""The parts of a load: items, tenants and rates; and the application in any process."""
 
 import multiprocessing
 import random
@@ -17,16 +17,16 @@ T = TypeVar("T")
 TENANT_APP = "bench"
 PAYLOAD = random.Random(0).randbytes(200)
 ITEMS_PER_TENANT = 2.5  # 50,000 items over 20,000 tenants.
-SPAWN = multiprocessing.get_context("spawn")  # A fork would carry open stores and Ray's threads along.
+SPAWN = multiprocessing.get_context("spawn")  # A fork would copy open stores and Ray's threads.
 
 
 def tenants_of(items: int) -> int:
-    """Return over how many tenants so many items are spread."""
+    """Return the number of tenants that `items` items are spread over."""
     return max(1, int(items / ITEMS_PER_TENANT))
 
 
 def tenant_name(number: int) -> str:
-    """Return a tenant's name; all of them are equally long."""
+    """Return a tenant's name. All names have the same length."""
     return f"tenant-{number:05d}"
 
 
@@ -36,9 +36,9 @@ def store_url(store: Path) -> str:
 
 
 def config_of(store: Path, *, shards: int = 1, **consumer: Any) -> Config:
-    """Return the configuration of a fleet on one store; `consumer`: settings that are not the default.
+    """Return the configuration of a fleet on one store. `consumer`: settings that are not the default.
 
-    Of several `shards`, all of them embedded, the others lie beside `store`.
+    `shards`: with more than one, all are embedded, and the others lie beside `store`.
     """
     beside = {f"shard-{number}": store.with_name(f"{store.name}.{number}") for number in range(2, shards + 1)}
     urls = {name: store_url(each) for name, each in {"main": store, **beside}.items()}
@@ -46,13 +46,13 @@ def config_of(store: Path, *, shards: int = 1, **consumer: Any) -> Config:
 
 
 def open_app(store: Path, *, shards: int = 1) -> App:
-    """Return the application of this process, on `store`, and on more of them beside it."""
+    """Return the application of this process, on `store` and on the other shards beside it."""
     app.configure(config_of(store, shards=shards))
     return app
 
 
 def pace(per_s: float, seconds: float) -> Iterator[int]:
-    """Yield 0, 1, 2, ... at their times. A late caller gets the missed ones at once: the load does not wait for us."""
+    """Yield 0, 1, 2, ... at their times. A late caller gets the missed numbers at once, so the load is not slowed."""
     started_s = time.monotonic()
     for number in range(int(per_s * seconds)):
         left_s = started_s + number / per_s - time.monotonic()
@@ -65,13 +65,13 @@ def pace(per_s: float, seconds: float) -> Iterator[int]:
 
 
 def run_in_process(function: Callable[..., T], *args: Any) -> T:
-    """Return `function(*args)`, run in a fresh process, which then ends."""
+    """Run `function(*args)` in a fresh process, and return its result."""
     with ProcessPoolExecutor(1, SPAWN) as pool:
         return pool.submit(function, *args).result()
 
 
 def run_in_processes(function: Callable[..., T], argument_lists: Sequence[tuple[Any, ...]]) -> list[T]:
-    """Return the results of one fresh process per list of arguments, which run at the same time.
+    """Run one fresh process per list of arguments, all at the same time, and return their results.
 
     `function` calls `wait_for_all()` once it has prepared itself.
     """
@@ -81,7 +81,7 @@ def run_in_processes(function: Callable[..., T], argument_lists: Sequence[tuple[
 
 
 def wait_for_all() -> None:
-    """Return when all processes of `run_in_processes` have come so far."""
+    """Wait until all processes of `run_in_processes` have called this."""
     _barrier.wait(START_TIMEOUT_S)
 
 

@@ -1,9 +1,9 @@
-"""What a fleet costs that has nothing to do, and how soon it starts the first item after that.
+"""The cost of an idle fleet, and the latency of its first item.
 
     python -m bench.idle_fleet [--json] [--quick]
 
-CPU is in percent of one core, of the fleet's own processes. Ray's actors are compared with as many empty actors on the
-same cluster at the same time; what Ray itself uses beside them is not the fleet's.
+CPU is in percent of one core, for the fleet's own processes. The fleet's Ray actors are compared with as many empty
+actors on the same cluster at the same time. Ray's own processes do not count.
 """
 
 import random
@@ -22,7 +22,7 @@ from bench.process_cost import cpu_s
 from bench.report import options, percentile, say, show
 
 SETTLE_S = 5.0
-IDLE_S_RANGE = (1.1, 2.1)  # Between two items, so that each finds a fleet that has been idle for long.
+IDLE_S_RANGE = (1.1, 2.1)  # Between two items, so that the fleet has been idle for a long time before each.
 TENANTS = 100
 
 
@@ -51,7 +51,7 @@ def measure(directory: Path, *, idle_s: float, items: int) -> dict[str, Any]:
 
 
 def _cpu_percent(pids: Sequence[int], others: Sequence[int], idle_s: float) -> tuple[float, float]:
-    """Return what two sets of idle processes use over the same time."""
+    """Return the CPU of two sets of idle processes over the same time."""
     time.sleep(SETTLE_S)
     before = [sum(map(cpu_s, pids)), sum(map(cpu_s, others))]
     time.sleep(idle_s)

@@ -1,9 +1,9 @@
-"""What idle consumers ask of a FoundationDB: reads and transactions of their client, a second and consumer.
+"""The load of idle consumers on FoundationDB: reads and transactions of the client, per consumer and second.
 
     python -m bench.idle_reads --store fdb:FILE [--json] [--quick]
 
-One, four and sixteen consumers over a thousand delayed items. Reads are those of the client's binding, keys and ranges,
-of all loops together.
+One, four and sixteen consumers run over a thousand delayed items. Reads are the reads of keys and ranges through the
+client's binding, by all loops.
 """
 
 import importlib
@@ -19,17 +19,17 @@ from fairlead import fleet
 
 DELAYED = 1_000
 DELAY_S = 24 * 3600
-SETTLE_S = 15.0  # By then all know each other, and have scanned.
+SETTLE_S = 15.0  # By then all consumers know each other, and have scanned.
 TENANT_APP = "idle"
 
 
 def measure(url: str, *, consumers: list[int], idle_s: float) -> dict[str, Any]:
-    """Return what each of so many consumers reads a second, by their number."""
+    """Return the reads of each consumer in a second, by the number of consumers."""
     app = fairlead.App(url)
 
     @app.handler("mail")
     def mail(job: fairlead.Job) -> None:
-        """Never runs: its items are delayed."""
+        """Do nothing; all items are delayed, so this never runs."""
 
     for number in range(DELAYED):
         app.tenant(TENANT_APP, str(number)).enqueue("mail", delay=DELAY_S, item_id=str(number))
@@ -58,7 +58,7 @@ class _Running:
 
 @contextmanager
 def counted() -> Iterator[Counter[str]]:
-    """Count what this process asks of a cluster, through the binding."""
+    """Count this process's calls of the binding."""
     impl: Any = importlib.import_module(
         "fairlead.zones.engines.foundationdb.engine"
     ).fdb.impl  # Needs the client library.

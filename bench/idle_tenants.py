@@ -1,14 +1,15 @@
-"""What tenants cost that have nothing to do now: 10, 10,000 and 1,000,000 of them, stored in one embedded shard.
+"""The cost of idle tenants: 10, 10,000 and 1,000,000 of them, stored in one embedded shard.
 
     python -m bench.idle_tenants [--json] [--quick]
 
-In two ways: `with_data` has a key of each tenant's own and nothing in the queue; `with_delayed_item` has besides it an
-item that is due in 30 days, and so a pointer in the top-level queue: the hardest way to be idle. Per number of tenants:
+There are two cases. In `with_data` each tenant has one key and no item. In `with_delayed_item` each tenant has, too, an
+item that vests in 30 days, and so a pointer in the top-level queue; this is the most expensive case. Per number of
+tenants:
 
-    scan_us          one scan that finds nothing: the oldest vested pointers, and when the next one vests (median)
-    cpu_percent      of one core, a fleet of threads with nothing to do
-    scans_per_s      how often that fleet scanned
-    start_p50_ms     from enqueue to start, for items of one busy tenant among them; and the 99th percentile
+    scan_us          one scan that finds nothing: the oldest vested pointers, and the next vesting time (median)
+    cpu_percent      of one core, an idle fleet of threads
+    scans_per_s      the scans of that fleet per second
+    start_p50_ms     from enqueue to start, for items of one busy tenant among the idle; and the 99th percentile
 """
 
 import random
@@ -44,7 +45,7 @@ STARTS_PER_S = 20
 
 
 def measure(directory: Path, tenant_counts: tuple[int, ...], *, idle_s: float, load_s: float) -> dict[str, Any]:
-    """Return the figures by way of being idle and number of tenants."""
+    """Return the figures by case and number of tenants."""
     machine = describe(directory)
     ways: dict[str, Any] = {"with_data": {}, "with_delayed_item": {}}
     for way, figures in ways.items():
@@ -81,7 +82,7 @@ def _idle(pid: int, counts: Any, idle_s: float) -> tuple[float, float]:
 
 
 def _store_idle(store: Path, count: int, delayed_item: bool) -> None:
-    """Store tenants with a key, and an item that is not due if wanted, many per transaction."""
+    """Store tenants with a key each, and with a delayed item if requested, many per transaction."""
     shard = harness.open_app(store).shards["main"]
     item = new_item("noop", PAYLOAD, delay=DUE_IN_S)
     for begin in range(0, count, TENANTS_PER_TRANSACTION):
@@ -98,7 +99,7 @@ def _store_idle(store: Path, count: int, delayed_item: bool) -> None:
 
 
 def _scan_us(store: Path) -> float:
-    """Return the median time of a scan that finds nothing, as a scanner makes it, in microseconds."""
+    """Return the median time of a scanner's scan that finds nothing, in microseconds."""
     shard = harness.open_app(store).shards["main"]
     selection = PartitionedSelection(shard.layout, ConsumerSettings(), random.Random(0))
     everything = divide({b"": ()}, shard.layout.part_count)[b""]

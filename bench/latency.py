@@ -1,7 +1,7 @@
-"""Latency: from the call of enqueue to the handler's first line, with items coming at a steady rate.
+"""Latency: from the call of enqueue to the handler's first line, with items at a steady rate.
 
-The enqueuer is a process of its own. It writes its clock into the payload right before the call, so the figure holds
-the whole way: the durable commit, the scan, the lease, the hand-over, and the slot.
+The enqueuer is a process of its own. It writes its clock into the payload right before the call. So the figure contains
+all steps: the durable commit, the scan, the lease, the call of the worker, and the slot.
 """
 
 import time
@@ -23,8 +23,7 @@ class NotStarted(Exception):
 def paced(store: Path, seconds: float, *, runs: int, warm_s: float) -> list[list[float]]:
     """Enqueue 100 items a second, one transaction each, for a fleet that is running on `store`.
 
-    Returns, per run of so many `seconds`, the milliseconds to each start. A first run of `warm_s` is left
-    out.
+    Returns, per run of `seconds`, the milliseconds to each start. A first run of `warm_s` does not count.
     """
     measured: list[list[float]] = []
     for number, length_s in enumerate([warm_s, *[seconds] * runs]):
@@ -38,7 +37,7 @@ def await_starts(store: Path, tag: int, count: int) -> list[Start]:
     """Return the starts with `tag` once there are `count` of them.
 
     Raises:
-      NotStarted: there were fewer half a minute later.
+      NotStarted: there were fewer after half a minute.
     """
     until_s = time.monotonic() + LAST_S_MAX
     while time.monotonic() < until_s:

@@ -1,4 +1,4 @@
-"""The machine under a measurement: where the stores lie, how fast that disk is, and what else runs."""
+"""The machine under a measurement: the disk of the stores, its speed, and the other load."""
 
 import os
 import statistics
@@ -15,9 +15,10 @@ PAGE_BYTES = 4096
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """Yield an empty directory on the disk of the current one, and delete it with what it holds.
+    """Yield an empty directory on the disk of the current directory, and delete it at the end.
 
-    The system's temporary directory if it is on that disk; it may be memory, where an fsync costs nothing.
+    It is in the system's temporary directory only if that is on the same disk. Otherwise that directory may be in
+    memory, where an fsync costs nothing.
     """
     here = Path.cwd()
     system = Path(tempfile.gettempdir())
@@ -27,7 +28,7 @@ def scratch() -> Iterator[Path]:
 
 
 def describe(directory: Path) -> dict[str, Any]:
-    """Return what a reader must know of the machine to judge a figure. Takes some hundred fsyncs."""
+    """Return the properties of the machine that a reader needs to judge a figure. Takes some hundred fsyncs."""
     return {
         "cores": os.cpu_count(),
         "load_1m": round(os.getloadavg()[0], 2),
@@ -37,7 +38,7 @@ def describe(directory: Path) -> dict[str, Any]:
 
 
 def fsync_ms(directory: Path) -> float:
-    """Return the median time of making one more page of a file in `directory` durable, in milliseconds."""
+    """Return the median time, in milliseconds, to append a page to a file in `directory` durably."""
     path = directory / "fsync"
     with path.open("wb", buffering=0) as file:
         took_s = []

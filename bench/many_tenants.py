@@ -1,9 +1,9 @@
-"""What many tenants cost that all have work: 1,000,000 of them with one item each, beside 20,000.
+"""The cost of many tenants with work: 1,000,000 of them with one item each, compared with 20,000.
 
     python -m bench.many_tenants [--json] [--quick]
 
-Both are drained through Ray from one embedded shard by a fleet with default settings; the few before, and again after,
-the many. `of_few` is the rate of the many divided by the median rate of the few. 2 GB of disk.
+A fleet with default settings drains both through Ray from one embedded shard. It drains the few before the many, and
+again after them. `of_few` is the rate of the many divided by the median rate of the few. This needs 2 GB of disk.
 """
 
 from pathlib import Path

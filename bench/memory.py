@@ -1,11 +1,11 @@
-"""What each Ray actor holds in memory with a long queue, and whether it grows with the items that pass through.
+"""The memory of each Ray actor with a long queue, and its growth with the number of completed items.
 
     python -m bench.memory [--json] [--quick]
 
-100,000 no-op items are queued, then a fleet starts and drains them, and then twice as many again. Per actor:
+100,000 no-op items are enqueued. A fleet starts and drains them, and then twice as many again. Per actor:
 
-    above_empty_mb   the most that RssAnon was during the first 100,000, above an empty Ray actor of the same run
-    mapped_mb        resident pages of files at that time, the store's map among them, above the empty actor's
+    above_empty_mb   the maximum of RssAnon during the first 100,000, above an empty Ray actor of the same run
+    mapped_mb        resident pages of files at that time, with the store's map, above the empty actor's
     growth_mb        RssAnon after 200,000 items more, less RssAnon after the first 100,000
 """
 
@@ -28,7 +28,7 @@ QUICK_ITEMS = 10_000
 EMPTY_ACTORS = 2
 LOOK_EVERY_S = 0.2
 
-Look = tuple[int, dict[str, Memory]]  # how many items were left, and what each actor held
+Look = tuple[int, dict[str, Memory]]  # The number of items that remained, and the memory of each actor.
 
 
 def measure(directory: Path, items: int) -> dict[str, Any]:
@@ -65,7 +65,7 @@ def _figures(role: str, first: Sequence[Look], later: Sequence[Look], empty: Mem
 
 
 def _drain(store: Path, pids: dict[str, int], items: int) -> list[Look]:
-    """Look at the actors until the store is empty."""
+    """Read the memory of the actors until the store is empty."""
     app = harness.open_app(store)
     looks: list[Look] = []
     until_s = time.monotonic() + DRAIN_S_MAX

@@ -1,6 +1,6 @@
-"""The fleets' application, in actors without telemetry: `bench.telemetry` measures what telemetry costs beside them.
+"""The fleets' application in actors without telemetry. `bench.telemetry` measures the cost of telemetry against them.
 
-Importing this module replaces what this process's actors do for telemetry by nothing.
+The import of this module removes the telemetry of this process's actors.
 """
 
 from typing import Any

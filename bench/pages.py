@@ -1,14 +1,14 @@
-"""How soon the dashboard's pages and `why` answer, on a store with 1,000,000 tenants and 100,000 waiting items.
+"""The response times of the dashboard's pages and of `why`, with 1,000,000 tenants and 100,000 waiting items.
 
     python -m bench.pages [--json] [--quick] [--tenants N] [--waiting N] [--times N]
 
-Every tenant has a key of its own; each queue with work has five items. There are also a tenth as many delayed items,
+Every tenant has one key; each queue with work has five items. There are also a tenth as many delayed items,
 6,000 dead letters (more than a page reads) with errors that all differ, an hour of rollups, and a full completion log.
 Each page is requested by HTTP from the real server, in a process of its own, after one request to warm up. `why` runs
 in a process that has the store open, for random items with and without their tenants, and for an item that does not
-exist. Milliseconds, median and maximum.
+exist. The figures are milliseconds, median and maximum.
 
-The bar: 200 ms for every page, 50 ms for `why`.
+The target is 200 ms for every page, and 50 ms for `why`.
 """
 
 import http.client
@@ -56,7 +56,7 @@ KINDS = ("receipt", "index", "mail")
 
 
 def measure(directory: Path, *, tenants: int, waiting: int, times: int) -> dict[str, Any]:
-    """Return the figures of each page, and of `why`."""
+    """Return the figures of each page and of `why`."""
     store = directory / "store"
     item_ids = harness.run_in_process(_fill, store, tenants, waiting)
     with _asking(harness.store_url(store)) as ask:
@@ -98,7 +98,7 @@ def _paths(item_ids: dict[str, str]) -> list[str]:
 
 @contextmanager
 def served(url: str) -> Iterator[str]:
-    """Run the dashboard of a store in a process of its own; yield its address."""
+    """Run the dashboard of a store in a process of its own, and yield its address."""
     command = [sys.executable, "-m", "fairlead", "dashboard", "--port", "0", "--json", "--store", url]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:
@@ -110,7 +110,7 @@ def served(url: str) -> Iterator[str]:
 
 @contextmanager
 def _asking(url: str) -> Iterator[Callable[[str], int]]:
-    """Yield what asks the store's dashboard for a page, and returns how long it is."""
+    """Yield a function that requests a page of the store's dashboard, and returns the page's length."""
     with served(url) as address:
         connection = http.client.HTTPConnection(urlsplit(address).netloc)
 
@@ -151,11 +151,11 @@ def _why(store: Path, item_ids: dict[str, str], times: int) -> dict[str, Any]:
     }
 
 
-# --- What is stored ---
+# --- The contents of the store ---
 
 
 def _fill(store: Path, tenants: int, waiting: int) -> dict[str, str]:
-    """Fill a store; return some items by their tenants' users."""
+    """Fill a store. Return some items by their tenants' users."""
     app = harness.open_app(store)
     shard = app.shards["main"]
     say(f"{tenants:,} tenants")
@@ -224,7 +224,7 @@ def _add_dead_letters(app: App, count: int) -> None:
 
 
 def _work(shard: Shard) -> None:
-    """Write an hour of a fleet's work, what runs, and what has ended lately."""
+    """Write an hour of a fleet's work, its running items, and its latest completions."""
     now_us = shard.clock.now_us()
     first = interval_of(now_us) - KEPT_INTERVALS
     for begin in range(first, interval_of(now_us), SLOTS_PER_TRANSACTION):
@@ -251,7 +251,7 @@ def _write_slots(attempt: Attempt, shard: Shard, begin: int) -> None:
 
 def _write_worker_statuses(attempt: Attempt, now_us: int) -> None:
     tenant: Tenant = named_tenant(TENANT_APP, "busy")
-    far_us = 600_000_000  # So they stay live while this is measured.
+    far_us = 600_000_000  # So the sessions stay live during the measurement.
     for worker in range(WORKERS):
         running = [
             RunningItem(*tenant, "queue", bytes([worker, number, *bytes(14)]), "receipt", 1, now_us, now_us + far_us)
@@ -274,14 +274,14 @@ def main() -> None:
     made = parser(__doc__)
     made.add_argument("--tenants", type=int, help=f"default {FULL_TENANTS:,}; {QUICK_TENANTS:,} if quick")
     made.add_argument("--waiting", type=int, help=f"default {FULL_WAITING:,}; {QUICK_WAITING:,} if quick")
-    made.add_argument("--times", type=int, default=TIMES, help=f"how often each is asked for; default {TIMES}")
+    made.add_argument("--times", type=int, default=TIMES, help=f"the number of requests of each page; default {TIMES}")
     typed = made.parse_args()
     opts = Options(as_json=typed.json, quick=typed.quick)
     tenants = typed.tenants or (QUICK_TENANTS if opts.quick else FULL_TENANTS)
     waiting = typed.waiting or (QUICK_WAITING if opts.quick else FULL_WAITING)
     with scratch() as directory:
         result = measure(directory, tenants=tenants, waiting=waiting, times=typed.times)
-    show(result, opts, "How soon pages and why answer, milliseconds")
+    show(result, opts, "Response times of pages and of why, milliseconds")
 
 
 if __name__ == "__main__":

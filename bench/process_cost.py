@@ -1,4 +1,4 @@
-"""What a process costs: CPU time, memory of its own, and pages it maps."""
+"""The cost of a process: CPU time, its own memory, and mapped pages."""
 
 from dataclasses import dataclass
 
@@ -9,8 +9,8 @@ import psutil
 class Memory:
     """Megabytes (10^6 bytes).
 
-    `mapped_mb`: resident pages of files, the store's among them; the system can drop them.
-    `anon_mb`: memory that the process allocated for itself. Only the end of the process returns it for certain.
+    `mapped_mb`: resident pages of files, also the store's; the system can drop these pages.
+    `anon_mb`: memory that the process allocated. Only the end of the process frees it for certain.
     """
 
     anon_mb: float
@@ -18,12 +18,12 @@ class Memory:
 
 
 def memory(pid: int) -> Memory:
-    """Return what a process holds in memory now. `psutil.NoSuchProcess`: it has ended."""
+    """Return the memory of a process. Raises `psutil.NoSuchProcess` if the process has ended."""
     found = psutil.Process(pid).memory_info()
     return Memory(anon_mb=(found.rss - found.shared) / 1e6, mapped_mb=found.shared / 1e6)
 
 
 def cpu_s(pid: int) -> float:
-    """Return the CPU seconds that a process has used since its start, all threads, user and system."""
+    """Return the CPU seconds of a process since its start: all threads, user and system."""
     spent = psutil.Process(pid).cpu_times()
     return spent.user + spent.system

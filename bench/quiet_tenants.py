@@ -23,7 +23,7 @@ SLOTS = 16
 WORKERS = 2
 BACKLOG = 3_000  # About one second of work for all slots.
 TOP_UP = 500
-HEAVY, WARM, QUIET = 0, 1, 2  # Tags.
+HEAVY, WARM, QUIET = 0, 1, 2  # Tags of items.
 
 SETTINGS = {"workers": WORKERS, "slots": SLOTS // WORKERS}
 
@@ -46,7 +46,7 @@ class Shares:
 
 
 def flood(store: Path, seconds: float, *, warm_s: float) -> Shares:
-    """Load a fleet that is running on `store` with `SETTINGS` for so many seconds, after `warm_s`."""
+    """Put a fleet that runs on `store` with `SETTINGS` under the load for `seconds`, after `warm_s`."""
     ended = SPAWN.Event()
     heavy = SPAWN.Process(target=_keep_topped_up, args=(store, ended), name="heavy")
     heavy.start()

@@ -1,4 +1,4 @@
-"""A local Ray cluster for the fleets of one command, and empty actors on it to compare with."""
+"""A local Ray cluster for the fleets of one command, and empty actors to compare with."""
 
 import multiprocessing
 import os
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-# A spawned process imports its parent's main module, and with it this one; only a fleet's actors need Ray there.
+# A spawned process imports the main module of its parent, and so this module; only a fleet's actors need Ray there.
 if multiprocessing.parent_process() is None:
     from fairlead.actors.runtime import ray_host
 
@@ -16,7 +16,7 @@ if multiprocessing.parent_process() is None:
 
 @contextmanager
 def cluster(address: str = "local") -> Iterator[str]:
-    """Start a Ray cluster, as `fairlead run` would, or join one; yield its address; end it, or leave it."""
+    """Start a Ray cluster, as `fairlead run` would, or join one. Yield its address, then end or leave the cluster."""
     ray_host.connect(address)
     try:
         yield ray.get_runtime_context().gcs_address
@@ -25,7 +25,7 @@ def cluster(address: str = "local") -> Iterator[str]:
 
 
 class Empty:
-    """What every Ray actor costs at least."""
+    """An actor without a program: the minimal cost of a Ray actor."""
 
     def pid(self) -> int:
         return os.getpid()
@@ -33,7 +33,7 @@ class Empty:
 
 @contextmanager
 def empty_actors(count: int) -> Iterator[list[int]]:
-    """Run actors without a program while the caller measures, and yield their process ids."""
+    """Run empty actors while the caller measures, and yield their process ids."""
     kind: Any = ray.remote(Empty)
     actors = [kind.options(num_cpus=0).remote() for _ in range(count)]
     try:

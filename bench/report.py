@@ -31,7 +31,7 @@ class Rate:
 class Latency:
     """Milliseconds from the call of enqueue to the handler's first line.
 
-    `p50_ms`, `p99_ms`: medians over the runs; `max_ms`: of all runs; `items`: measured in all.
+    `p50_ms`, `p99_ms`: medians over the runs; `max_ms`: maximum of all runs; `items`: number of measured items.
     """
 
     p50_ms: float
@@ -43,7 +43,7 @@ class Latency:
 
 
 def rate(pairs: Sequence[tuple[float, float]]) -> Rate:
-    """Return the figure of `(ours, floor)` in items per second, one pair per repetition."""
+    """Return the figure of pairs `(Fairlead's rate, floor's rate)` in items per second, one pair per repetition."""
     ratios = [ours / floor for ours, floor in pairs]
     return Rate(
         per_s=round(statistics.median(ours for ours, _ in pairs), 1),
@@ -78,14 +78,14 @@ def percentile(values: Iterable[float], percent: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What every command takes."""
+    """The options that every command has."""
 
     as_json: bool
     quick: bool
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:
-    """Return what parses the options that every command takes; `description` is the module's docstring."""
+    """Return the parser of the options that every command has; `description` is the module's docstring."""
     made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     made.add_argument("--quick", action="store_true", help="the same shapes with smaller sizes, within 45 seconds")
@@ -93,18 +93,18 @@ def parser(description: str | None) -> argparse.ArgumentParser:
 
 
 def options(description: str | None, arguments: Sequence[str] | None = None) -> Options:
-    """Parse the command line of a command that takes no others; `description` is the module's docstring."""
+    """Parse the command line of a command without other options; `description` is the module's docstring."""
     parsed = parser(description).parse_args(arguments)
     return Options(as_json=parsed.json, quick=parsed.quick)
 
 
 def say(text: str) -> None:
-    """Tell a waiting person, on standard error, what is being measured, and how long it has been going on."""
+    """Print to standard error the current measurement, and the time since the start."""
     print(f"{time.monotonic() - _STARTED_S:5.0f} s  {text}", file=sys.stderr, flush=True)
 
 
 def plain(figure: Any) -> dict[str, Any]:
-    """Return a figure as it stands in the JSON object."""
+    """Return a figure in the form of the JSON object."""
     return asdict(figure)
 
 
@@ -120,7 +120,7 @@ def show(result: dict[str, Any], opts: Options, title: str) -> None:
 
 
 def show_rows(rows: Sequence[dict[str, Any]], table: Sequence[Sequence[str]], opts: Options, title: str) -> None:
-    """Print rows: all they hold for a program, or a table, its head first, for a person."""
+    """Print rows completely for a program, or a table, its head first, for a person."""
     if opts.as_json:
         print(json.dumps({"rows": rows}))
         return

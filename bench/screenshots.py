@@ -2,8 +2,8 @@
 
     python -m bench.screenshots [DIRECTORY]
 
-A store is filled with an hour of work: waiting and delayed items, and dead letters. A fleet of threads runs some of it.
-The system's Chromium visits the pages.
+A store is filled with an hour of work: waiting and delayed items, and dead letters. A fleet of threads runs some items.
+The system's Chromium opens the pages.
 """
 
 import os
@@ -180,7 +180,7 @@ def _kind() -> str:
 
 
 def _hour(attempt: Attempt, shard: Shard, begin: int, first: int, markers: list[bytes]) -> None:
-    """Write some slots of an hour's work: a wave, with a flood in the midst of it that is worked off."""
+    """Write the rollups of an hour: a wave of work with a flood in the middle that is worked off."""
     tr, zone = attempt.tr, shard.zone(Tenant("shop", "marker"))
     for interval in range(begin, begin + SLOTS_PER_TRANSACTION):
         at = (interval - first) / KEPT_INTERVALS
@@ -211,7 +211,7 @@ def _forget(attempt: Attempt, shard: Shard, markers: list[bytes]) -> None:
 
 
 def _add_dead_letters(app: App) -> str:
-    """Add dead letters; return the id of one."""
+    """Add dead letters. Return the id of one."""
     shard, reasons = app.shards["main"], ("card {} was declined", "no such order", "the picture is no JPEG")
     for number in range(26):
         last = number == 25

@@ -1,4 +1,4 @@
-"""What more embedded shards bring on one machine: one, two and four of them behind one application.
+"""The rates of several embedded shards on one machine: one, two and four of them behind one application.
 
     python -m bench.shards [--json] [--quick]
 
@@ -8,8 +8,8 @@ The same items as in `bench.core`, 2.5 to a tenant; tenants are spread over the 
     enqueue_bulk    one process, a hundred items per call; a call is one transaction per shard
     drain_threads, drain_ray   a fleet with default settings, from the first completion to the last
 
-Numbers of shards take turns within each repetition; printed are medians. A shard is a file with a write lock and fsyncs
-of its own; processors and the disk are shared.
+Each repetition measures all numbers of shards in turn; the command prints medians. Each shard is a file with its own
+write lock and fsyncs. All shards share the processors and the disk.
 """
 
 from collections import defaultdict
@@ -30,7 +30,7 @@ QUICK_REPETITIONS, QUICK_ITEMS, QUICK_S = 1, 3_000, 0.5
 
 
 def measure(directory: Path, *, repetitions: int, items: int, seconds: float) -> dict[str, Any]:
-    """Return items per second by number of shards and what is done."""
+    """Return items per second by number of shards and operation."""
     rates: dict[int, dict[str, list[float]]] = {count: defaultdict(list) for count in SHARDS}
     with ray_cluster.cluster() as address:
         for repetition in range(repetitions):

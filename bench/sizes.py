@@ -1,4 +1,4 @@
-"""How much each measurement does: in full, and quickly."""
+"""The sizes of each measurement: full and quick."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ class Sizes:
     """
 
     repetitions: int
-    one_s: float  # ours and the floor together
+    one_s: float  # Fairlead and the floor together.
     four_s: float
     bulk_items: int
     warm_s: float

@@ -1,20 +1,20 @@
-"""Where an item's processor time goes, from enqueue to completion, stage by stage.
+"""An item's processor time from enqueue to completion, stage by stage.
 
     python -m bench.stages [--json] [--quick]
 
-No-op items, 2.5 to a tenant, go through the product's own classes in one process, stage after stage, so that no stage
-runs beside another. Microseconds of processor time per item, the kernel's for it included, and bytes given to the disk:
+No-op items, 2.5 to a tenant, go through the product's own classes in one process, one stage after the other. The
+figures are microseconds of processor time per item, with the kernel's, and bytes written to the disk:
 
     enqueue     a hundred to a transaction
-    scan        the pointers that have vested, in order
-    visit       128 pointers to a transaction: lease what their zones hold
-    hand_over   deal items to a worker, packed and unpacked as between Ray actors
-    run         accept, call the handler, note its end
-    settle      some five hundred to a transaction: complete
+    scan        read the vested pointers, in order
+    dequeue     128 pointers to a transaction: lease the items of their zones
+    hand_over   assign items to a worker, packed and unpacked as between Ray actors
+    run         accept the item, call the handler, record its end
+    complete    complete some five hundred items in a transaction
 
-`body_us` is what the bodies of a stage's transactions take, `commit_us` the rest of them: conflicts, log, pages, fsync.
-Under `floor` is the same of a plain loop over LMDB (`bench.floor`). A fleet has more to pay: switches between threads
-and processes, messages, and pages that another process has changed.
+`body_us` is the time of the bodies of a stage's transactions. `commit_us` is the time of their commits: conflicts, log,
+pages, fsync. `floor` has the same figures for a plain loop over LMDB (`bench.floor`). A fleet needs more: switches
+between threads and processes, messages, and pages that another process has changed.
 """
 
 import sys
@@ -57,14 +57,14 @@ IDENTITY = Identity(consumer_id=b"stages", host="here", pid=0, started_us=0)
 FULL_ITEMS = 20_000
 QUICK_ITEMS = 2_000
 WARM_ITEMS = 500
-AT_ONCE = 3  # Batches that a worker gets together: what its reserve takes.
+AT_ONCE = 3  # Batches that a worker gets together: the size of its prefetch.
 
 _unpack = msgspec.msgpack.Decoder(list[ItemRef]).decode
 
 
 @dataclass(slots=True)
 class Spent:
-    """What a stage took. `inside_ns`: within its transactions, of which `body_ns` in their bodies."""
+    """The time of a stage. `inside_ns`: in its transactions; `body_ns`: in their bodies."""
 
     total_ns: int = 0
     inside_ns: int = 0
@@ -73,7 +73,7 @@ class Spent:
 
 
 class TimedShard(Shard):
-    """A shard that notes in `spent` what its transactions take of their threads' processor time."""
+    """A shard that records the processor time of its transactions in `spent`."""
 
     spent: Spent
 
@@ -96,7 +96,7 @@ class TimedShard(Shard):
 
 
 class TimedShards(Shards):
-    """One shard, timed, where an application looks for its shards."""
+    """One timed shard, in place of an application's shards."""
 
     def __init__(self, store: Path) -> None:
         self._made: dict[str, Any] = {"clock": app.clock, "random": Random(0)}
@@ -112,7 +112,7 @@ class TimedShards(Shards):
 
 
 class RecordingWorker:
-    """A worker's place in front of its manager: takes what it is sent, and always has room."""
+    """A worker for the manager's calls. It accepts all items, and always has capacity."""
 
     def __init__(self, host: ThreadHost) -> None:
         self._host = host
@@ -124,12 +124,12 @@ class RecordingWorker:
         if method == "place":
             self.packed.append(msgspec.msgpack.encode(args[0]))
             done(report, None)
-        else:  # It is asked under the lock that `done` takes.
+        else:  # The manager calls this under the lock that `done` takes.
             self._host.spawn("answer", lambda: done(report, None))
 
 
 class Line:
-    """One consumer's classes, and what each stage has taken."""
+    """The classes of one consumer, and the time of each stage."""
 
     def __init__(self, store: Path) -> None:
         self.shards = TimedShards(store)
@@ -148,19 +148,19 @@ class Line:
         self._worker.start()
 
     def run(self, items: int) -> None:
-        """Take so many items from enqueue to completion."""
+        """Run `items` items from enqueue to completion."""
         with self._stage("enqueue"), app.using(self.shards, clock=self.shard.clock, random=Random(0)):
             fill(app, 0, items, harness.tenants_of(items))
         while refs := self._scan():
             visits = list(batches(refs, self._settings.batch_pointers))
             for begin in range(0, len(visits), AT_ONCE):
-                with self._stage("visit"):
+                with self._stage("dequeue"):
                     for batch in visits[begin : begin + AT_ONCE]:
                         self._manager.serve("main", batch)
                 self._run_items()
 
     def completed(self) -> int:
-        """Return how many items have been completed."""
+        """Return the number of completed items."""
         return self._worker.counts()["completed"]
 
     def stop(self) -> None:
@@ -211,21 +211,25 @@ def measure(directory: Path, items: int) -> dict[str, Any]:
 
 
 def figures(spent: dict[str, Spent], items: int) -> dict[str, dict[str, float]]:
-    """Return what each stage takes of an item: microseconds, in all and by part, and bytes written.
+    """Return the cost of each stage per item: microseconds, in all and by part, and bytes written.
 
-    What a visit does outside its transactions is handing over, and what running does within them is settling.
+    The time of `serve` outside its transactions is `hand_over`. The time of a worker in transactions is `complete`.
     """
-    enqueue, scan, visit, run = (spent[name] for name in ("enqueue", "scan", "visit", "run"))
+    enqueue, scan, dequeue, run = (spent[name] for name in ("enqueue", "scan", "dequeue", "run"))
     whole = {
         "enqueue": Spent(enqueue.total_ns, enqueue.total_ns, enqueue.body_ns, enqueue.written_bytes),
-        "visit": Spent(visit.inside_ns, visit.inside_ns, visit.body_ns, visit.written_bytes),
-        "settle": Spent(run.inside_ns, run.inside_ns, run.body_ns, run.written_bytes),
+        "dequeue": Spent(dequeue.inside_ns, dequeue.inside_ns, dequeue.body_ns, dequeue.written_bytes),
+        "complete": Spent(run.inside_ns, run.inside_ns, run.body_ns, run.written_bytes),
     }
     rows = {name: _transacted(each, items) for name, each in whole.items()}
-    rest = {"scan": scan.total_ns, "hand_over": visit.total_ns - visit.inside_ns, "run": run.total_ns - run.inside_ns}
+    rest = {
+        "scan": scan.total_ns,
+        "hand_over": dequeue.total_ns - dequeue.inside_ns,
+        "run": run.total_ns - run.inside_ns,
+    }
     rows |= {name: {"us": round(ns / 1000 / items, 2)} for name, ns in rest.items()}
     rows["all"] = {"us": round(sum(row["us"] for row in rows.values()), 2)}
-    return {name: rows[name] for name in ("enqueue", "scan", "visit", "hand_over", "run", "settle", "all")}
+    return {name: rows[name] for name in ("enqueue", "scan", "dequeue", "hand_over", "run", "complete", "all")}
 
 
 def _transacted(spent: Spent, items: int) -> dict[str, float]:
@@ -247,7 +251,7 @@ def _floor_us(work: Callable[[], object], items: int) -> dict[str, float]:
 
 
 def written_bytes() -> int:
-    """Return the bytes that this process has given to the kernel to write; 0 where the system does not count them."""
+    """Return the bytes that this process has written; 0 if the system does not count them."""
     if not hasattr(psutil.Process, "io_counters"):
         return 0
     return psutil.Process().io_counters().write_chars

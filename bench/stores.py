@@ -1,7 +1,7 @@
-"""Where the stores of a command are: embedded ones, or one FoundationDB cluster that is emptied for each of them.
+"""The stores of a command: embedded ones, or one FoundationDB cluster that is emptied for each store.
 
-A store is a path. That of an embedded one is its directory. On FoundationDB it is a copy of the cluster file, so each
-store has a name and a place of its own beside which the handlers note what they did.
+A store is a path. For an embedded store, the path is its directory. On FoundationDB, the path is a copy of the cluster
+file. So each store has its own name, and its own place where the handlers write their records.
 """
 
 import shutil
@@ -30,18 +30,18 @@ BARE = b"fl bare commit"
 
 
 class StoreInUse(Exception):
-    """The cluster holds a store, which a benchmark would clear."""
+    """The cluster has a store, which a benchmark would clear."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stores:
-    """The stores of one command. `cluster_file`: None if they are embedded."""
+    """The stores of one command. `cluster_file`: None if the stores are embedded."""
 
     directory: Path
     cluster_file: Path | None = None
 
     def new(self, name: str) -> Path:
-        """Return the path of a new, empty store. On FoundationDB the one before is gone."""
+        """Return the path of a new, empty store. On FoundationDB this deletes the store before it."""
         store = self.directory / name
         if self.cluster_file is not None:
             shutil.copyfile(self.cluster_file, store)
@@ -49,7 +49,7 @@ class Stores:
         return store
 
     def describe(self) -> dict[str, Any]:
-        """Return what a reader must know of the machine, and how long a bare commit takes."""
+        """Return the properties of the machine, and the time of a bare commit."""
         found = describe(self.directory)
         if self.cluster_file is not None:
             found["commit_ms"] = round(commit_ms(_opened(self.cluster_file)), 3)
@@ -57,7 +57,7 @@ class Stores:
 
 
 def options_with_store(description: str | None) -> tuple[Options, Path | None]:
-    """Parse the command line of a command that takes `--store` too; return the cluster file that it names, if any."""
+    """Parse the command line of a command that has `--store`, too. Return its options and the cluster file, if any."""
     commands = parser(description)
     commands.add_argument("--store", type=_cluster_file, metavar="URL",
         help="fdb:CLUSTER_FILE, of a cluster without a store; it is emptied (default: new embedded ones)")  # fmt: skip
@@ -67,10 +67,10 @@ def options_with_store(description: str | None) -> tuple[Options, Path | None]:
 
 @contextmanager
 def prepared_stores(cluster_file: Path | None) -> Iterator[Stores]:
-    """Yield where a command makes its stores, and delete them afterwards.
+    """Yield the stores of a command, and delete them afterwards.
 
     Raises:
-      StoreInUse: there is a store on the cluster that the command has not made.
+      StoreInUse: the cluster has a store that the command has not created.
     """
     with scratch() as directory:
         if cluster_file is None:
@@ -88,7 +88,7 @@ def prepared_stores(cluster_file: Path | None) -> Iterator[Stores]:
 
 
 def floor_beside(store: Path) -> PlainLoop:
-    """Return an empty floor on what the store is on."""
+    """Return an empty floor on the engine of the store."""
     if store.is_file():
         return FoundationFloor(_opened(store))
     return Floor(store.with_name(store.name + ".floor"))

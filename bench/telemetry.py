@@ -1,17 +1,17 @@
-"""What telemetry costs a fleet: how fast it drains with it and without, and what a part takes per item.
+"""The cost of telemetry: the rate of a drain with and without telemetry, and the time of each part per item.
 
     python -m bench.telemetry            a table, after some minutes
     python -m bench.telemetry --json     one JSON object
     python -m bench.telemetry --quick    smaller sizes, within two minutes
 
-A repetition drains one store per way, one right after the other, and the next one in the opposite order:
-    without       actors out of which the calls of telemetry were taken
-    unset         the product where no variable and no port asks for anything
-    sampled_off   metrics are exported and scraped every five seconds, more often than usual; traces are sampled off, in
-                  the fleet and where the items were enqueued
-    sampled_on    the same, and every item in a trace that is recorded: a span for each, sent to a collector
-`of_without` is the median of the ratios of drain throughput within a repetition, `cpu_us` the processor time of all
-actors per item, which varies less on a busy machine. `parts_us` is what the parts take in a loop.
+A repetition drains one store per way, one right after the other; the next repetition has the opposite order:
+    without       actors without the calls of telemetry
+    unset         the product with no variable and no port for exports
+    sampled_off   metrics are exported and scraped every five seconds, more often than usual; no trace is sampled, by
+                  the fleet and by the enqueuer
+    sampled_on    the same, but each item has a recorded trace: one span, sent to a collector
+`of_without` is the median of the ratios of drain throughput within a repetition. `cpu_us` is the processor time of all
+actors per item, which varies less on a busy machine. `parts_us` is the time of each part in a loop.
 """
 
 import contextlib

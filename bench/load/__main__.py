@@ -1,4 +1,4 @@
-"""Put consumers under an open-loop load, of any size, and say how long items waited.
+"""Put consumers under an open-loop load of any size, and print the waits of the items.
 
     python -m bench.load                                      a small load on this machine, one consumer
     python -m bench.load --tenants 150000 --per-s 2500 --consumers 16 --generators 32 --address auto --store fdb:
@@ -6,8 +6,8 @@
     python -m bench.load --skew pareto --items 4 --json       skewed, four items an enqueue; one JSON object
     python -m bench.load --quick                              the same shape within half a minute
 
-Consumers start on this node of the cluster; with `--consumers 0` they run elsewhere, as
-`fairlead run --app bench.handlers:app`. Generators spread over all nodes, and every node can import `bench`.
+Consumers start on this node of the cluster. With `--consumers 0` they run elsewhere, as
+`fairlead run --app bench.handlers:app`. Generators spread over all nodes. Every node must be able to import `bench`.
 """
 
 from argparse import ArgumentParser, Namespace
@@ -31,7 +31,7 @@ _DEFAULT = Load()
 
 
 def add_options(to: ArgumentParser) -> None:
-    """Add the options of a load and of who is put under it."""
+    """Add the options of a load and of its consumers."""
     add = to.add_argument
     add("--tenants", type=int, help=f"tenants, 1 to 10^7 (default {_DEFAULT.tenants:,})")
     add("--per-s", type=float, dest="enqueues_per_s", metavar="N",
@@ -50,7 +50,7 @@ def add_options(to: ArgumentParser) -> None:
 
 
 def load_of(chosen: Namespace) -> Load:
-    """Return the load that the options ask for: what they leave out is the default's, or the quick one's."""
+    """Return the load of the options. Values without an option are the defaults, or those of the quick load."""
     base = plain(QUICK if chosen.quick else _DEFAULT)
     given = {field.name: getattr(chosen, field.name) for field in fields(Load)}
     return Load(**{**base, **{name: value for name, value in given.items() if value is not None}})
@@ -74,7 +74,7 @@ def measure(chosen: Namespace, load: Load) -> dict[str, Any]:
 
 
 def _bare_commit_ms(config: Config) -> float:
-    """Return how long a bare commit takes on the store; before the consumers start, and after the load."""
+    """Return the time of a bare commit on the store, before the consumers start and after the load."""
     app.configure(config)
     return round(commit_ms(app.shards["main"].db), 3)
 

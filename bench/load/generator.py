@@ -1,7 +1,7 @@
-"""One generator: enqueues its share of a load, each at its time, or at once if that has passed.
+"""One generator: it enqueues its share of a load, each enqueue at its time, or at once if that has passed.
 
-Several threads send, because a durable commit takes its time. If all of them are waiting when an enqueue is due, it is
-late, which its wait then contains; none is left out, and the schedule is not moved.
+Several threads send, because a durable commit takes time. If all of them wait when an enqueue is due, the enqueue is
+late, and its wait contains the delay. No enqueue is omitted, and the schedule does not move.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ class Clock(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a generator is: enqueues taken up, of these measured ones, acknowledged ones; how late the latest was."""
+    """The progress of a generator: enqueues begun, measured and acknowledged, and the longest delay of a begin."""
 
     taken: int
     measured: int
@@ -39,8 +39,8 @@ class Generator:
     """Generator `share` of `of`.
 
     Args:
-      send: enqueues, and returns when that is durable; told what to send, and when it was due, in microseconds since
-        the epoch.
+      send: enqueues a `Sending`, and returns when that is durable. The second argument is the due time in
+        microseconds since the epoch.
     """
 
     def __init__(self, load: Load, *, share: int, of: int, send: Callable[[Sending, int], None], clock: Clock) -> None:
@@ -53,7 +53,7 @@ class Generator:
         self._enqueues = histogram()
 
     def run(self, start_us: int) -> None:
-        """Send until the schedule ends; `start_us`: what it counts from. Each of several threads calls this."""
+        """Send until the schedule ends. `start_us`: the beginning of the schedule. Several threads call this."""
         while (sending := self._take()) is not None:
             due_us = start_us + sending.due_us
             left_us = due_us - self._clock.now_us()
@@ -67,13 +67,13 @@ class Generator:
                     record(self._enqueues, self._clock.now_us() - due_us)
 
     def progress(self) -> Progress:
-        """Return how far it is."""
+        """Return the progress."""
         with self._lock:
             ended = self._exhausted and self._acknowledged == self._taken
             return Progress(self._taken, self._measured, self._acknowledged, self._late_us_max, ended)
 
     def enqueues(self) -> HdrHistogram:
-        """Return how long the measured enqueues took, from when they were due until they were durable."""
+        """Return the durations of the measured enqueues, each from its due time until it was durable."""
         return self._enqueues
 
     def _take(self) -> Sending | None:

@@ -1,4 +1,4 @@
-"""The generators as Ray actors, spread over the nodes of the cluster, started together, and watched until they end."""
+"""The generators as Ray actors, spread over the nodes of the cluster and started together."""
 
 import multiprocessing
 import time
@@ -20,23 +20,23 @@ from bench.report import say
 from fairlead import Config, new_item
 from fairlead.clock import SystemClock
 
-# A spawned process imports its parent's main module, and with it this one; only whoever spreads generators needs Ray.
+# A spawned process imports the main module of its parent, and so this module; only the main process needs Ray.
 if multiprocessing.parent_process() is None:
     import ray
 
 SENDERS = 16  # Threads of a generator: on the embedded engine, enqueues that wait for a commit share one.
-HEADSTART_US = 500_000  # In which all generators hear when to start.
+HEADSTART_US = 500_000  # Time for the start message to reach all generators.
 LOOK_EVERY_S = 1.0
 SAY_EVERY_S = 5.0
 
 
 class GeneratorActor:
-    """A `Generator` with a process of its own, and threads that send."""
+    """A `Generator` in a process of its own, with threads that send."""
 
     def __init__(self, config: Config, load: Load, share: int, of: int, run: int) -> None:
         app.configure(config)
         for name in app.shards:
-            _ = app.shards[name]  # Opened now, and not while the time counts.
+            _ = app.shards[name]  # Opens the store before the measurement.
         self._load = load
         self._run = run
         self._generator = Generator(load, share=share, of=of, send=self._send, clock=app.clock)
@@ -48,14 +48,14 @@ class GeneratorActor:
         self._senders = [self._pool.submit(self._generator.run, start_us) for _ in range(SENDERS)]
 
     def progress(self) -> Progress:
-        """Return how far it is; raise what the store raised."""
+        """Return the progress. Raises an error of the store again."""
         for sender in self._senders:
             if sender.done():
                 sender.result()
         return self._generator.progress()
 
     def enqueues(self) -> bytes:
-        """Return how long enqueues took, packed."""
+        """Return the durations of the enqueues, packed."""
         packed: bytes = self._generator.enqueues().encode()
         return packed
 
@@ -68,7 +68,7 @@ class GeneratorActor:
 
 @dataclass(frozen=True, slots=True)
 class GeneratorsResult:
-    """What the generators did. `enqueues`: how long each took from when it was due; `late_ms_max`: to be begun."""
+    """The result of the generators. `enqueues`: durations from due times; `late_ms_max`: longest delay of a begin."""
 
     measured_enqueues: int
     enqueues: HdrHistogram
@@ -76,7 +76,7 @@ class GeneratorsResult:
 
 
 class Generators:
-    """So many generators of a load, on the Ray cluster that this process is connected to."""
+    """The generators of a load, on the Ray cluster that this process is connected to."""
 
     def __init__(self, config: Config, load: Load, *, count: int, run: int) -> None:
         kind: Any = ray.remote(GeneratorActor)
@@ -86,36 +86,36 @@ class Generators:
         ray.get([actor.progress.remote() for actor in self._actors])
 
     def begin(self) -> int:
-        """Start all at one instant, and return which, in microseconds since the epoch."""
+        """Start all at one instant. Return the instant in microseconds since the epoch."""
         start_us = SystemClock().now_us() + HEADSTART_US
         ray.get([actor.begin.remote(start_us) for actor in self._actors])
         return start_us
 
     def await_end(self) -> GeneratorsResult:
-        """Say how far they are until they have sent everything, end them, and return what they did."""
-        said_s = time.monotonic()
+        """Print the progress until all enqueues are sent. Then end the generators and return their result."""
+        printed_s = time.monotonic()
         while True:
-            heard = self._progress()
-            if all(each.ended for each in heard):
+            progress = self._progress()
+            if all(each.ended for each in progress):
                 break
-            if time.monotonic() - said_s >= SAY_EVERY_S:
-                said_s = time.monotonic()
-                say(progress_line(self._load, heard))
+            if time.monotonic() - printed_s >= SAY_EVERY_S:
+                printed_s = time.monotonic()
+                say(progress_line(self._load, progress))
             time.sleep(LOOK_EVERY_S)
         enqueues = merged(ray.get([actor.enqueues.remote() for actor in self._actors]))
         for actor in self._actors:
             ray.kill(actor)
-        late_ms_max = max(each.late_us_max for each in heard) / 1000
-        return GeneratorsResult(sum(each.measured for each in heard), enqueues, late_ms_max)
+        late_ms_max = max(each.late_us_max for each in progress) / 1000
+        return GeneratorsResult(sum(each.measured for each in progress), enqueues, late_ms_max)
 
     def _progress(self) -> list[Progress]:
-        heard: list[Progress] = ray.get([actor.progress.remote() for actor in self._actors])
-        return heard
+        progress: list[Progress] = ray.get([actor.progress.remote() for actor in self._actors])
+        return progress
 
 
-def progress_line(load: Load, heard: Sequence[Progress]) -> str:
-    """Return what a waiting person is told."""
-    acknowledged = sum(each.acknowledged for each in heard)
+def progress_line(load: Load, progress: Sequence[Progress]) -> str:
+    """Return the line that shows the progress of all generators to a person."""
+    acknowledged = sum(each.acknowledged for each in progress)
     wanted = load.enqueues_per_s * (load.warm_s + load.seconds)
-    late_ms = max(each.late_us_max for each in heard) / 1000
+    late_ms = max(each.late_us_max for each in progress) / 1000
     return f"about {100 * acknowledged / wanted:.0f} % enqueued, {acknowledged:,}; the latest {late_ms:,.0f} ms late"

@@ -1,16 +1,16 @@
-"""Waits as HDR histograms: any range at one precision, and those of many processes merge without loss."""
+"""Waits as HDR histograms: one precision for any range, and the histograms of many processes merge without loss."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from hdrh.histogram import HdrHistogram
 
-WAIT_US_MAX = 24 * 3_600 * 1_000_000  # A day; what waited longer counts as this.
-DIGITS = 3  # A value is off by a thousandth at most.
+WAIT_US_MAX = 24 * 3_600 * 1_000_000  # A day; a longer wait counts as a day.
+DIGITS = 3  # The error of a value is at most a thousandth.
 
 
 def histogram(waits_us: Iterable[int] = ()) -> HdrHistogram:
-    """Return a histogram of waits in microseconds; one below zero, by clocks apart, counts as none."""
+    """Return a histogram of waits in microseconds. A negative wait, from clocks that differ, counts as zero."""
     made = HdrHistogram(1, WAIT_US_MAX, DIGITS)
     for waited_us in waits_us:
         record(made, waited_us)
@@ -18,12 +18,12 @@ def histogram(waits_us: Iterable[int] = ()) -> HdrHistogram:
 
 
 def record(into: HdrHistogram, waited_us: int, count: int = 1) -> None:
-    """Add a wait, or several alike."""
+    """Add a wait, or several equal ones."""
     into.record_value(min(max(waited_us, 0), WAIT_US_MAX), count)
 
 
 def merged(packed: Iterable[bytes]) -> HdrHistogram:
-    """Return one histogram of what several, packed by `encode`, hold."""
+    """Return the sum of several histograms that were packed by `encode`."""
     whole = histogram()
     for each in packed:
         whole.add(HdrHistogram.decode(each))
@@ -41,7 +41,7 @@ def of_buckets(waits: Mapping[int, int]) -> HdrHistogram:
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """What a histogram says, in milliseconds. All zero if it is empty."""
+    """The figures of a histogram, in milliseconds. All are zero if the histogram is empty."""
 
     count: int
     p10_ms: float

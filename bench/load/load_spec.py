@@ -1,4 +1,4 @@
-"""The load that is offered: how many tenants, how much of what, and for how long. Any size is a set of these."""
+"""The options of a load: tenants, rates, items and durations."""
 
 from dataclasses import dataclass, fields
 
@@ -49,7 +49,7 @@ class Load:
 
     @property
     def items_per_s(self) -> float:
-        """How many items a second it asks for."""
+        """Items per second of all tenants."""
         return self.enqueues_per_s * self.items
 
 

@@ -1,9 +1,9 @@
-"""What came of a load, in the paper's terms (QuiCK section 8); the same whether it was run or simulated.
+"""The result of a load in the paper's terms (QuiCK section 8), the same for the real and the simulated form.
 
 pointer latency   from a pointer's vesting until a manager has leased it
-item latency      from when an enqueue was due until the item's handler starts
-failed lease      an attempt at a pointer that finds it leased by another consumer, when it reads it
-                  (`missed_at_read`) or when it commits (`missed_at_commit`)
+item latency      from the due time of an enqueue until the item's handler starts
+failed lease      an attempt to lease a pointer that another consumer has leased: found at the read
+                  (`missed_at_read`) or at the commit (`missed_at_commit`)
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from fairlead.actors.dispatch.pickup_latency import buckets_in
 
 @dataclass(frozen=True, slots=True)
 class Leases:
-    """How attempts to lease pointers went. `conflicts`: refused commits, each of up to a batch of attempts."""
+    """The attempts to lease pointers. `conflicts`: refused commits, each with up to a batch of attempts."""
 
     leased: int
     missed_at_read: int
@@ -26,19 +26,19 @@ class Leases:
 
     @property
     def failed_percent(self) -> float:
-        """Failed attempts, of all."""
+        """The percentage of attempts that failed."""
         failed = self.missed_at_read + self.missed_at_commit
         return 100 * failed / max(1, self.leased + failed)
 
     @property
     def at_commit_percent(self) -> float:
-        """Attempts that failed at their commit, of those that failed."""
+        """The percentage of failed attempts that failed at their commit."""
         return 100 * self.missed_at_commit / max(1, self.missed_at_read + self.missed_at_commit)
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What was measured during a load, or while a backlog was worked off. `items_per_s`: completed ones."""
+    """The figures of a load, or of a backlog while it is worked off. `items_per_s`: completed items."""
 
     items_per_s: float
     item: Waits
@@ -48,7 +48,7 @@ class Outcome:
 
 
 def outcome(*, seconds: float, before: Mapping[str, int], after: Mapping[str, int], items: HdrHistogram) -> Outcome:
-    """Return what consumers did between two times at which their counts, summed, were `before` and `after`."""
+    """Return the outcome between two times. `before` and `after`: the sums of the consumers' counts at these times."""
 
     def gained(name: str) -> int:
         return after.get(name, 0) - before.get(name, 0)

@@ -1,7 +1,7 @@
-"""When a generator enqueues, and for whom: decided by the load and its seed alone, whatever the system then does.
+"""The times and tenants of a generator's enqueues. They depend on the load and its seed, not on the system under test.
 
-Enqueues come as a Poisson process, as those of many tenants do that know nothing of each other. Each of several
-generators has a stream of its own at its share of the rate: together they are a Poisson process of the whole rate.
+Enqueues come as a Poisson process, like those of many independent tenants. Each generator has its own process with its
+share of the rate. Together they are a Poisson process of the whole rate.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 from bench.load.load_spec import UNIFORM, Load
 
-ALPHA = log(5, 4)  # The paper's: a fifth of the tenants enqueues four fifths of the items.
+ALPHA = log(5, 4)  # The paper's value: a fifth of the tenants enqueues four fifths of the items.
 
 Draw = Callable[[Random], int]
 
 
 class Sending(NamedTuple):
-    """One enqueue. `due_us`: when, counted from the start of the load. `warm`: before the measurement begins."""
+    """One enqueue. `due_us`: its time since the start of the load. `warm`: whether it is before the measurement."""
 
     due_us: int
     tenant: int
@@ -26,7 +26,7 @@ class Sending(NamedTuple):
 
 
 def schedule(load: Load, *, share: int = 0, of: int = 1) -> Iterator[Sending]:
-    """Yield what generator `share` of `of` sends, in order of time, the warm-up first."""
+    """Yield the enqueues of generator `share` of `of` in order of time, the warm-up first."""
     random = Random(f"{load.seed}: generator {share} of {of}")
     draw = draw_of(load)
     rate_per_us = load.enqueues_per_s / of / 1e6
@@ -38,7 +38,7 @@ def schedule(load: Load, *, share: int = 0, of: int = 1) -> Iterator[Sending]:
 
 
 def draw_of(load: Load) -> Draw:
-    """Return what draws the number of the tenant whose turn it is, from 0 on."""
+    """Return a function that draws the number of a tenant, from 0 on."""
     tenants = range(load.tenants)
     if load.skew == UNIFORM:
         return lambda random: random.randrange(load.tenants)
@@ -47,9 +47,9 @@ def draw_of(load: Load) -> Draw:
 
 
 def weights(load: Load) -> list[float]:
-    """Return how often each tenant of a skewed load enqueues; only the ratios count.
+    """Return the relative rate of each tenant of a skewed load.
 
-    The tenants of a seed have the same weights for every generator, and those of more tenants begin with them.
+    For one seed, every generator has the same weights. A load with more tenants has the same first weights.
     """
     random = Random(f"{load.seed}: weights")
     return [random.paretovariate(ALPHA) for _ in range(load.tenants)]

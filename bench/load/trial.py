@@ -20,7 +20,7 @@ from bench.report import say
 from fairlead import Config
 from fairlead.clock import SystemClock
 
-LAST_S_MAX = 120.0  # How long the last items may take to start once all are enqueued.
+LAST_S_MAX = 120.0  # The time for the last items to start after all are enqueued.
 _runs = count(1)  # Run 0 is not measured.
 
 
@@ -30,7 +30,7 @@ class NotAllStarted(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LoadResult:
-    """What came of a load. `enqueue`: from when an enqueue was due until it was durable; `late_ms_max`: to begin it."""
+    """The result of a load. `enqueue`: from the due time until durable; `late_ms_max`: longest delay of a begin."""
 
     outcome: Outcome
     enqueue: Waits
@@ -39,21 +39,21 @@ class LoadResult:
 
 @contextmanager
 def fleets(config: Config, count: int, address: str) -> Iterator[list[RunningFleet]]:
-    """Run so many consumers, each a fleet of Ray actors that joins the cluster at `address`."""
+    """Run `count` consumers, each a fleet of Ray actors that joins the cluster at `address`."""
     with ExitStack() as stack:
         yield [stack.enter_context(running(config, runtime="ray", address=address)) for _ in range(count)]
 
 
 def run_load(load: Load, config: Config, consumers: Sequence[RunningFleet], *, generators: int) -> LoadResult:
-    """Put consumers under a load and say what came of it, once all its items have started.
+    """Put consumers under a load. Return the result once all its items have started.
 
-    What consumers did counts from the end of the warm-up to the end of the sending; every measured item counts.
+    The counts of the consumers are those from the end of the warm-up to the last enqueue. Every measured item counts.
 
     Args:
-      consumers: none if they run elsewhere, as `fairlead run --app bench.handlers:app`; then nothing is known of them.
+      consumers: empty if they run elsewhere, as `fairlead run --app bench.handlers:app`; then their counts are unknown.
 
     Raises:
-      NotAllStarted: not within two minutes after the last enqueue.
+      NotAllStarted: an item has not started two minutes after the last enqueue.
     """
     run = next(_runs)
     app.configure(config)
@@ -69,7 +69,7 @@ def run_load(load: Load, config: Config, consumers: Sequence[RunningFleet], *, g
 
 
 def counts(consumers: Sequence[RunningFleet]) -> Counter[str]:
-    """Return what all consumers have done."""
+    """Return the sum of the counts of all consumers."""
     total: Counter[str] = Counter()
     for each in consumers:
         total.update(each.counts())

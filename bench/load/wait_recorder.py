@@ -1,7 +1,7 @@
-"""What the handlers of all processes of a fleet tell of their starts: a histogram per process and run.
+"""The waits that the handlers of all processes of a fleet record: a histogram per process and run.
 
-It is kept in the store under test, as data of a tenant of its own: so it comes back from every machine, with every
-engine, and through nothing that the items do not depend on as well. One small commit per process and half a second.
+The histograms are stored in the store under test, as data of a tenant of their own. So this works on every machine and
+engine, and needs no other service. It costs one small commit per process in half a second.
 """
 
 import os
@@ -15,13 +15,13 @@ from fairlead import App, TenantTransaction
 from fairlead.tenant_database import TenantDatabase
 
 FLUSH_EVERY_S = 0.5
-UNMEASURED = 0  # The run of items whose waits nobody asks for.
+UNMEASURED = 0  # The run of items that are not measured.
 
 
 class WaitRecorder:
-    """One process's share. Told to the store by a thread of its own, from the first start on.
+    """The waits of one process. A thread stores them, from the first start on.
 
-    Each process writes its own keys, and the whole each time, so that nothing is counted twice.
+    Each process writes its own keys, with the whole histogram each time, so that no wait counts twice.
     """
 
     def __init__(self, database: Callable[[], TenantDatabase]) -> None:
@@ -32,7 +32,7 @@ class WaitRecorder:
         self._name = f"{os.uname().nodename}-{os.getpid()}-{os.urandom(4).hex()}"
 
     def note(self, run: int, waited_us: int) -> None:
-        """Count the start of an item that waited so long. Run 0 is not counted."""
+        """Count the start of an item and its wait. Run 0 is not counted."""
         if run == UNMEASURED:
             return
         with self._lock:
@@ -44,7 +44,7 @@ class WaitRecorder:
         self._changed.set()
 
     def flush(self) -> None:
-        """Store what was counted so far."""
+        """Store the counts so far."""
         with self._lock:
             packed = {run: each.encode() for run, each in self._histograms.items()}
 
@@ -63,10 +63,10 @@ class WaitRecorder:
 
 
 def results_tenant(app: App) -> TenantDatabase:
-    """Return where the tallies of an application are kept."""
+    """Return the tenant that holds the histograms of an application."""
     return app.tenant("bench", "tally")
 
 
 def recorded_waits(app: App, run: int) -> HdrHistogram:
-    """Return the waits of all items of a run that have started, as far as their processes have told."""
+    """Return the stored waits of all items of a run."""
     return results_tenant(app).transact(lambda tr: merged(value for _, value in tr.get_range(("starts", run))))

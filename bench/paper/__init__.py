@@ -11,22 +11,22 @@ Each takes `--form real`, `simulated` or `both` (the default), `--quick`, and `-
     Load, consumers  -->  a form: Machine (Ray fleets, bench.load)  -->  Outcome  -->  figure4.json  -->  figure4.png
     and their settings    or Model (the simulator, virtual time)                                     -->  README.md
 
-What a figure is made of does not know which form runs it, and both forms answer with the same `Outcome`: the latencies
-and failed leases of the one are those of the other.
+The points of a figure do not depend on the form that runs them. Both forms return the same `Outcome`, so their
+latencies and failed leases have the same meaning.
 
 Read in this order:
-    published    what the paper says, number by number
-    setup        who is measured: consumers, and how they work
-    forms        what a form can be asked for
-    model        the simulated form, its latencies, and what can saturate in it
+    published    the numbers in the paper's text
+    setup        the consumers that are measured, and their settings
+    forms        the interface of a form
+    model        the simulated form, its latencies, and its limits
     machine      the real form: fleets on Ray and an embedded store
-    points       what a figure is made of, run one by one or side by side
+    points       the points of a figure, run one by one or side by side
     scalability  figure 4
     fairness     figures 5 and 6
     contention   figure 7
-    experiments  all of them by name; data  what is kept of them
+    experiments  all of them by name; data  their stored rows
     plots        axes that all figures share
-    differences  where and why we differ, in words
-    page         docs/paper/README.md, from the data of all figures and these words
+    differences  text: the differences from the paper, and their causes
+    page         docs/paper/README.md, from the data of all figures and this text
 May import: bench.load, bench's fleets and reports, simulation. Imported by: tests.
 """

@@ -25,7 +25,7 @@ FORMS = (SIMULATED, REAL)
 
 
 def measure(name: str, form: str, *, quick: bool) -> tuple[list[Row], dict[str, Any]]:
-    """Return the rows of an experiment in a form, and of which machine: what is simulated is the same on all."""
+    """Return the rows of an experiment in a form, and the machine of the real form; a simulation needs none."""
     points = EXPERIMENTS[name].points(form, quick=quick)
     if form == SIMULATED:
         return side_by_side(Model(), points), {}
@@ -35,7 +35,7 @@ def measure(name: str, form: str, *, quick: bool) -> tuple[list[Row], dict[str, 
 
 
 def main() -> None:
-    """Measure, keep, and print."""
+    """Measure, save, and print."""
     commands = parser(__doc__)
     commands.add_argument("figure", choices=EXPERIMENTS)
     commands.add_argument("--form", choices=(*FORMS, "both"), default="both", help="where (default both)")

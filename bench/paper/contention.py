@@ -1,8 +1,8 @@
 """Figure 7: `selection_frac` against latency, failed leases and throughput, four consumers (section 8, "Contention").
 
-Latency and failed leases are measured under the uniform load of 2,500 items a second; throughput at saturation, where
-20,000 vested pointers are there to be peeked at, and failed leases once more. Every line is a way to choose pointers:
-another one is another `Line`.
+Latency and failed leases are measured under the uniform load of 2,500 items a second. Throughput, and failed leases
+again, are measured at saturation, with 20,000 vested pointers. Every line is a way to choose pointers; for another way,
+add a `Line`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ FEW_FRACTIONS = (0.001, 0.02, 0.2, 0.5)
 
 
 class Line(NamedTuple):
-    """One line of the figure: consumers of a shape, which choose pointers by one way of `fairlead.actors.scanning`."""
+    """One line of the figure: consumers of a shape, with one way of `fairlead.actors.scanning` to choose pointers."""
 
     name: str
     shape: Shape
@@ -40,7 +40,7 @@ LINES = (
 
 
 def points(form: str, *, quick: bool) -> list[Point]:
-    """Return what is measured: each line at each fraction, under load and at saturation."""
+    """Return the points: each line at each fraction, under load and at saturation."""
     if form == REAL:
         drawn = LINES[3:] if quick else LINES[1:]
         fractions: Sequence[float] = (0.02,) if quick else FEW_FRACTIONS
@@ -97,7 +97,7 @@ def draw(rows: Sequence[Row]) -> Figure:
 
 
 def table(rows: Sequence[Row]) -> list[list[str]]:
-    """Return a head and a line per form, line and fraction, and what the paper states beside it."""
+    """Return a head and a row per form, line and fraction, with the paper's numbers."""
     head = ["form", "line", "selection_frac", "item median / 99 %", "pointer median / 99 %", "failed leases", "paper",
             "of these at commit", "paper", "conflicts per 1,000 attempts", "failed when full", "items/s"]  # fmt: skip
     full = {_key(row): row for row in rows if row["kind"] == "saturation"}
@@ -118,7 +118,7 @@ def table(rows: Sequence[Row]) -> list[list[str]]:
 
 
 def _place(row: Row) -> tuple[str, int, float]:
-    """Return where a row stands: the lines in their order, each by its fractions."""
+    """Return the sort key of a row: the order of its line, then its fraction."""
     return row["form"], [line.name for line in LINES].index(row["series"]), row["selection_frac"]
 
 

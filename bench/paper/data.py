@@ -1,4 +1,4 @@
-"""What is kept of an experiment: its rows, and the machine that they come from, as one JSON file beside its plot."""
+"""The stored data of an experiment: its rows and the machine that ran it, as one JSON file beside the plot."""
 
 import json
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from bench.paper.points import Row
 
 
 def save(out: Path, name: str, form: str, rows: Sequence[Row], machine: dict[str, Any]) -> None:
-    """Write the rows of one form, beside those of the other form that are there, and draw all of them anew."""
+    """Replace the rows of one form, keep those of the other form, and draw all of them."""
     out.mkdir(parents=True, exist_ok=True)
     saved = load(out, name)
     both = [*(row for row in saved["rows"] if row["form"] != form), *rows]
@@ -20,7 +20,7 @@ def save(out: Path, name: str, form: str, rows: Sequence[Row], machine: dict[str
 
 
 def load(out: Path, name: str) -> dict[str, Any]:
-    """Return what is kept of an experiment: `rows`, and `machine` by form."""
+    """Return the data of an experiment: `rows`, and `machine` by form."""
     path = _path(out, name)
     if not path.exists():
         return {"machine": {}, "rows": []}
@@ -29,7 +29,7 @@ def load(out: Path, name: str) -> dict[str, Any]:
 
 
 def plot_path(out: Path, name: str) -> Path:
-    """Return where an experiment's plot is kept."""
+    """Return the path of an experiment's plot."""
     return out / f"{name}.png"
 
 

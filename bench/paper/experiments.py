@@ -1,4 +1,4 @@
-"""All experiments by the names that the command knows them by."""
+"""All experiments by their names in the command."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from bench.paper.points import Point, Row
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """One figure: what is measured in a form, how it is drawn, and its table, head first."""
+    """One figure: its points in a form, its plot, and its table, head first."""
 
     title: str
     points: Callable[..., list[Point]]  # of a form, and whether quick

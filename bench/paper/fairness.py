@@ -1,7 +1,7 @@
 """Figures 5 and 6: how long pointers and items wait with one consumer, uniform and skewed load (section 8, "Fairness").
 
-150,000 tenants enqueue an item a minute each, on average; the handler takes 50 ms, so one consumer's 128 slots are all
-but full. `dequeue_max` is 1: a visit takes one item and returns to a longer queue later.
+150,000 tenants enqueue an item a minute each, on average. The handler takes 50 ms, so one consumer's 128 slots are
+nearly full. `dequeue_max` is 1: a dequeue takes one item of each queue.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ PERCENTS = {"p10_ms": "10", "p50_ms": "50", "p90_ms": "90", "p99_ms": "99", "p99
 
 
 def points(figure: str, form: str, *, quick: bool) -> list[Point]:
-    """Return what is measured for one of the two figures."""
+    """Return the points of one of the two figures."""
     skew = SKEW_OF[figure]
     if form == REAL:
         seconds = 5 if quick else 30
@@ -69,7 +69,7 @@ def draw(figure: str, rows: Sequence[Row]) -> Figure:
 
 
 def table(figure: str, rows: Sequence[Row]) -> list[list[str]]:
-    """Return a head, what the paper states, and two lines per row."""
+    """Return a head, the paper's numbers, and two lines per row."""
     head = ["form", "what", "consumer", "median", "99 %", "99.9 %", "largest", "counted"]
     stated = []
     if figure == "figure6":

@@ -1,4 +1,4 @@
-"""What a figure asks of a form, be it the machine or the model."""
+"""The interface of a form: the machine or the model."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,9 +13,9 @@ REAL, SIMULATED = "real", "simulated"
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """Work that waits when the measurement begins, so that consumers never run out of it: saturation.
+    """Items that wait when the measurement begins, so that consumers always have work: saturation.
 
-    The paper adds load until throughput no longer grows; what a consumer sees then is that something always waits.
+    The paper adds load until throughput no longer grows. Then items always wait for each consumer.
     """
 
     tenants: int
@@ -26,17 +26,17 @@ class Backlog:
 
 
 class BacklogRanOut(Exception):
-    """The consumers were through with the backlog before the measurement ended: give more tenants, or less time."""
+    """The consumers completed the backlog before the measurement ended. Do: use more tenants, or less time."""
 
 
 def check_not_exhausted(backlog: Backlog, counts: Mapping[str, int]) -> None:
-    """Raise BacklogRanOut if consumers have leased as many items as there were."""
+    """Raise BacklogRanOut if the consumers have leased all items."""
     if counts.get("items", 0) >= backlog.tenants * backlog.items:
         raise BacklogRanOut(f"{backlog.tenants:,} tenants with {backlog.items} items each were not enough")
 
 
 class Form(Protocol):
-    """Where a setup is measured."""
+    """A form, which measures setups."""
 
     @property
     def name(self) -> str:
@@ -48,9 +48,9 @@ class Form(Protocol):
         ...
 
     def at_saturation(self, backlog: Backlog, setup: Setup) -> Outcome:
-        """Let a setup work off a backlog that outlasts the measurement.
+        """Let a setup work off a backlog that is larger than the measurement needs.
 
         Raises:
-          BacklogRanOut: it did not.
+          BacklogRanOut: the backlog was too small.
         """
         ...

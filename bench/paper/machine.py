@@ -1,7 +1,7 @@
 """The real form: consumers on Ray on this machine, one embedded store, and items of real milliseconds.
 
-The store is durable, and on the disk of the current directory. All consumers share the machine's cores with whoever
-enqueues, so where they saturate is what this machine does, and not what the algorithm allows: that is the model's.
+The store is durable, and on the disk of the current directory. The consumers and the enqueuers share the machine's
+cores. So saturation shows the limit of this machine; the model shows the limit of the algorithm.
 """
 
 import time
@@ -22,13 +22,13 @@ from fairlead import Config, new_item
 from fairlead.clock import SystemClock
 
 GENERATORS = 2
-FILLED_PER_S = 8_000  # What a store takes in bulk at least, beside idle fleets.
-FILL_TENANTS = 1_000  # Between two looks at the clock.
+FILLED_PER_S = 8_000  # The minimal rate of bulk enqueues beside idle fleets.
+FILL_TENANTS = 1_000  # Between two readings of the clock.
 LOOK_AROUND_S = 3.0
 
 
 class Machine:
-    """See `Form`. Makes its stores in `directory`; the Ray cluster at `address` is connected."""
+    """See `Form`. It creates its stores in `directory`. This process is connected to the Ray cluster at `address`."""
 
     name = REAL
 
@@ -44,7 +44,7 @@ class Machine:
             return run_load(load, config, consumers, generators=GENERATORS).outcome
 
     def at_saturation(self, backlog: Backlog, setup: Setup) -> Outcome:
-        """See `Form`. All of the backlog vests at one instant, once it is stored and the consumers run."""
+        """See `Form`. The whole backlog vests at one instant, after it is stored and the consumers run."""
         config = self._config(setup)
         with fleets(config, setup.consumers, self._address) as consumers:
             items = backlog.tenants * backlog.items
@@ -63,7 +63,7 @@ class Machine:
 
 
 def fill(config: Config, backlog: Backlog, vesting_us: int) -> None:
-    """Give every tenant its items, which vest at an instant, or when they are enqueued if that is later."""
+    """Enqueue the items of every tenant, to vest at one instant, or at once if the instant has passed."""
     app.configure(config)
     payload = work_payload(UNMEASURED, due_us=vesting_us, work_ms=backlog.work_ms)
     for first in range(0, backlog.tenants, FILL_TENANTS):

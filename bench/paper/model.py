@@ -1,15 +1,15 @@
 """The simulated form: the product's scanners, managers and workers in virtual time, at the paper's scale.
 
-Nothing goes wrong in it and nobody checks: `fairlead.simulation.without_oracles`. What takes time:
+It has no faults and no oracles: `fairlead.simulation.without_oracles`. These steps take time:
     a store     a read version 1 ms, a read 0.5 ms, a commit 7 ms, on average, half of each fixed and half exponential
     a call      0.3 ms there and 0.3 ms back, likewise, between actors of one machine
-    a handler   what the load says
+    a handler   the time in the load
 FoundationDB's documentation ("Performance", Latency) gives 0.3 to 1 ms for a read version, 0.1 to 1 ms for a read, and
-1.5 to 2.5 ms for a commit; the paper's commits also wait for log servers in a satellite 5 ms away (section 8).
+1.5 to 2.5 ms for a commit. The paper's commits also wait for log servers in a satellite 5 ms away (section 8).
 
-What can saturate: a consumer's slots (128 of 50 ms are 2,560 items a second), the two batches that a manager has under
-way at a time, and conflicts. What cannot: processors, networks, and the store, which serves any number of transactions
-side by side. So a figure is what the algorithm allows, and not what a machine does.
+The limits are a consumer's slots (128 of 50 ms are 2,560 items a second), the two batches that a manager has under way
+at a time, and conflicts. Processors and networks have no limits. The store serves any number of transactions at once.
+So a figure shows the limit of the algorithm, not of a machine.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ from fairlead.zones.transaction_runner import Attempt
 LATENCIES = Latencies(read_version_us=1_000, read_us=500, commit_us=7_000)
 CALL_US = 300
 SHARD = "s0"
-LAST_S_MAX = 60.0  # How long what has been enqueued may take to start; what has not by then is not among the waits.
-START_S = 1.2  # In which consumers have opened the store, shown their clocks good, and heard of each other.
-FILL_ZONES = 500  # Of one transaction that fills a store.
+LAST_S_MAX = 60.0  # The time for the last items to start. An item that starts later is not among the waits.
+START_S = 1.2  # Time for consumers to open the store, to have their clocks checked, and to know each other.
+FILL_ZONES = 500  # Items of one transaction that fills a store.
 
 
 class Model:
-    """See `Form`. The same seed gives the same outcome, on any machine."""
+    """See `Form`. The same seed gives the same outcome on any machine."""
 
     name = SIMULATED
 
@@ -63,7 +63,7 @@ class Model:
         self._seed = seed
 
     def under_load(self, load: Load, setup: Setup) -> Outcome:
-        """See `Form`. What waits in a queue when the sending ends gets a minute to start."""
+        """See `Form`. Items that wait after the last enqueue have a minute to start."""
         with _simulated_fleet(self._seed, setup) as fleet:
             fleet.start()
             begun_us = fleet.send(load)
@@ -86,7 +86,7 @@ class Model:
 
 @contextmanager
 def _simulated_fleet(seed: int, setup: Setup) -> Iterator[_SimulatedFleet]:
-    """Run a scene, and collect no cycles meanwhile: going through all keys again and again takes half the time."""
+    """Run a scene without the cycle collector, which would visit all keys again and again, for half of the time."""
     fleet = _SimulatedFleet(seed, setup)
     gc.disable()
     try:
@@ -98,7 +98,7 @@ def _simulated_fleet(seed: int, setup: Setup) -> Iterator[_SimulatedFleet]:
 
 
 class _SimulatedFleet:
-    """A world with a store, consumers, and whoever enqueues. `waits`: of the measured items that have started."""
+    """A world with a store, consumers and enqueuers. `waits`: the waits of the measured items that have started."""
 
     def __init__(self, seed: int, setup: Setup) -> None:
         self.world = World(seed, NoLog())
@@ -107,7 +107,7 @@ class _SimulatedFleet:
         self._cluster = Cluster(self.world, _plan(setup), NoOracles(self.world, [SHARD]), self)
 
     def preload(self, contents: sorted_map.Map) -> None:
-        """Let the store hold this from the start."""
+        """Let the store begin with these contents."""
         self._cluster.stores[SHARD].preload(contents)
 
     def start(self) -> None:
@@ -116,13 +116,13 @@ class _SimulatedFleet:
         self.world.run_until(START_US + int(START_S * 1e6))
 
     def send(self, load: Load) -> int:
-        """Begin to send a load; return when it begins."""
+        """Begin to send a load. Return the time of the beginning."""
         begun_us = self.world.now_us()
         Actor(self.world, self._cluster.add_node("clients"), "clients", partial(self._send, load, begun_us)).start()
         return begun_us
 
     def counts_at(self, time_us: int) -> Counter[str]:
-        """Let time pass until then, and return what all consumers have done."""
+        """Let time pass until then, and return the sum of the consumers' counts."""
         self.world.run_until(time_us)
         total: Counter[str] = Counter()
         asked = [actor for name, actor in self._cluster.actors.items() if name.partition(".")[2].startswith(ASKED)]
@@ -140,13 +140,13 @@ class _SimulatedFleet:
         return total
 
     def run_until_started(self, seconds_max: float) -> None:
-        """Let time pass until every measured item has started, or for so long."""
+        """Let time pass until every measured item has started, at most for the given time."""
         end_us = self.world.now_us() + int(seconds_max * 1e6)
         while self._unstarted and self.world.now_us() < end_us:
             self.world.run_until(self.world.now_us() + 100_000)
 
     def close(self) -> None:
-        """End it."""
+        """End the world."""
         self._cluster.close()
 
     # --- See `fairlead.simulation.cluster.Application` ---
@@ -208,7 +208,7 @@ def _plan(setup: Setup) -> Plan:
 
 
 class _NoApplication:
-    """Nobody handles anything: see `fairlead.simulation.cluster.Application`."""
+    """An application without handlers: see `fairlead.simulation.cluster.Application`."""
 
     def registry(self, host: SimulatedHost) -> Registry:
         """Return none."""
@@ -219,11 +219,11 @@ class _NoApplication:
         return []
 
 
-ASKED = ("scanner", "worker")  # Whose counts make up a consumer's, as on Ray.
+ASKED = ("scanner", "worker")  # A consumer's counts are the sums over these roles, as on Ray.
 
 
 def work_item(due_us: int, work_ms: int, *, measured: bool) -> NewItem:
-    """Return an item of the simulated load, some 200 bytes like the real one's."""
+    """Return an item of the simulated load, of some 200 bytes like a real one."""
     return new_item("work", {"measured": measured, "due_us": due_us, "work_ms": work_ms, "pad": bytes(165)})
 
 
@@ -232,7 +232,7 @@ def work_item(due_us: int, work_ms: int, *, measured: bool) -> NewItem:
 
 @cache
 def filled(tenants: int, items: int, work_ms: int) -> sorted_map.Map:
-    """Return what a store holds in which every tenant has so many items waiting, vested when the world begins."""
+    """Return the contents of a store in which every tenant has the backlog's items, vested when the world begins."""
     world = World(0, NoLog())
     cluster = Cluster(world, _plan(Setup(0, ConsumerSettings())), NoOracles(world, [SHARD]), _NoApplication())
     item = work_item(START_US, work_ms, measured=False)

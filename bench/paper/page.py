@@ -1,4 +1,4 @@
-"""docs/paper/README.md: every figure's plot and table, and where and why we differ from the paper."""
+"""docs/paper/README.md: every figure's plot and table, and the differences from the paper."""
 
 from pathlib import Path
 
@@ -9,17 +9,20 @@ from bench.paper.forms import REAL
 
 HEAD = """# The paper's experiments, on this system
 
-Written by `python -m bench.paper`, which repeats the evaluation of QuiCK (Lev-Ari et al., SIGMOD '21, section 8): each
-figure on the machine ("real": consumers on Ray, one embedded store, every commit fsynced) and simulated at the paper's
-scale: 150,000 tenants, FoundationDB's latencies, the product's own scanners, managers and workers in virtual time
-(`bench/paper/model.py` says what takes how long there, and what can saturate). The paper's plots are not read off;
-where its text states a number, it stands beside ours.
+`python -m bench.paper` writes this page. It repeats the evaluation of QuiCK (Lev-Ari et al., SIGMOD '21, section 8).
+Each figure has two forms:
 
-*Pointer latency* is from a pointer's vesting until a manager has leased it. *Item latency* is from when an enqueue was
-due until the item's handler starts. A *failed lease* is an attempt at a pointer that another consumer has leased: found
-at the read, or lost at the commit. "The paper's consumer" has 128 manager threads that lease a pointer each, and 128
-slots (64 managers with two batches of one pointer); "ours" has one manager with two batches of up to 128 pointers, and
-128 slots.
+- *real*: on the machine, with consumers on Ray and one embedded store; every commit is fsynced.
+- *simulated*: at the paper's scale, with 150,000 tenants, FoundationDB's latencies, and the product's own scanners,
+  managers and workers in virtual time. `bench/paper/model.py` describes its latencies and its limits.
+
+No number is read off the paper's plots. If the paper's text states a number, the table shows it.
+
+*Pointer latency* is from a pointer's vesting until a manager has leased it. *Item latency* is from the due time of an
+enqueue until the item's handler starts. A *failed lease* is an attempt to lease a pointer that another consumer has
+leased: found at the read, or refused at the commit. "The paper's consumer" has 128 manager threads that lease one
+pointer each, and 128 slots (64 managers with two batches of one pointer). "Ours" has one manager with two batches of up
+to 128 pointers, and 128 slots.
 """
 
 
@@ -44,6 +47,6 @@ def markdown(table: list[list[str]]) -> str:
 
 def _machine(machine: dict[str, object] | None) -> str:
     if machine is None:
-        return "The real form is not among these data yet.\n"
-    said = ", ".join(f"{name} {value}" for name, value in machine.items())
-    return f"The machine of the real form, as it was before: {said}.\n"
+        return "The real form has not been measured yet.\n"
+    properties = ", ".join(f"{name} {value}" for name, value in machine.items())
+    return f"The machine of the real form before the run: {properties}.\n"

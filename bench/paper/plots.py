@@ -22,7 +22,7 @@ def panels(title: str, count: int, *, rows: int = 1) -> tuple[Figure, list[Axes]
 def lines(
     ax: Axes, rows: Sequence[Row], *, x: str, y: Callable[[Row], float], style: str = "-", labelled: bool = True
 ) -> None:
-    """Draw a line per series, in the order in which they come; the same series has the same colour in every panel."""
+    """Draw a line per series, in the order of the rows. A series has the same colour in every panel."""
     for number, series in enumerate(dict.fromkeys(row["series"] for row in rows)):
         line = sorted((row for row in rows if row["series"] == series), key=lambda row: row[x])
         label = series if labelled else None
@@ -31,6 +31,6 @@ def lines(
 
 
 def explain(ax: Axes) -> None:
-    """Draw a grid, and a legend below the panel, where it hides nothing."""
+    """Draw a grid, and a legend below the panel, where the legend hides no data."""
     ax.grid(alpha=0.3)
     ax.legend(fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.22))

@@ -1,4 +1,4 @@
-"""A figure's points: what each measures, and how they are run, one after the other or in several processes."""
+"""The points of a figure: their definition, and their run, one after the other or in several processes."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -13,12 +13,12 @@ from bench.paper.forms import Backlog, Form
 from bench.paper.setup import Setup
 from bench.report import plain, say
 
-Row = dict[str, Any]  # A point and its outcome, as they stand in the data of a figure.
+Row = dict[str, Any]  # A point and its outcome in the data of a figure.
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One point: which line of the figure it belongs to, where it lies, and what is measured there."""
+    """One point: its line of the figure, its position, and its measurement."""
 
     series: str
     at: Mapping[str, float]
@@ -40,7 +40,7 @@ def measured(form: Form, point: Point) -> Row:
 
 
 def row(form: str, kind: str, point: Point, found: Outcome) -> Row:
-    """Return a point and its outcome as they stand in the data."""
+    """Return a point and its outcome in the form of the data."""
     percents = {
         "failed_percent": round(found.leases.failed_percent, 2),
         "at_commit_percent": round(found.leases.at_commit_percent, 1),
@@ -58,9 +58,9 @@ def one_by_one(form: Form, points: Sequence[Point]) -> list[Row]:
 
 
 def side_by_side(form: Form, points: Sequence[Point]) -> list[Row]:
-    """Measure points in as many processes as there are cores, where what one takes does not change what another says.
+    """Measure points in as many processes as there are cores. Only for a form whose points do not affect each other.
 
-    The longest should come first. `form` crosses to the processes by pickle.
+    The longest should come first. `form` is pickled for the processes.
     """
     rows: dict[int, Row] = {}
     with ProcessPoolExecutor(os.cpu_count(), SPAWN) as pool:

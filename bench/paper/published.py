@@ -1,6 +1,6 @@
-"""What the paper states in its text, in figures (Lev-Ari et al., QuiCK, SIGMOD '21, section 8).
+"""The numbers in the paper's text (Lev-Ari et al., QuiCK, SIGMOD '21, section 8).
 
-Its plots are not read off: a number stands here if the text has it.
+No number is read off its plots.
 """
 
 from typing import NamedTuple
@@ -22,5 +22,5 @@ FAILED_PERCENT = {0.001: 0.31, 0.2: 44.0, 0.5: 64.0}
 
 
 def at_commit_percent(selection_frac: float) -> str:
-    """Return which part of the failed attempts failed at their commit: it is said of ranges."""
+    """Return the part of the failed attempts that failed at their commit; the paper states it for ranges."""
     return "50 to 60" if selection_frac <= 0.2 else "about 10"

@@ -1,9 +1,9 @@
 """Figure 4: throughput at saturation against consumers and items per enqueue (QuiCK section 8, "Scalability").
 
-Every tenant has one enqueue's items waiting, `dequeue_max` is their number, handlers take 50 ms. A second simulated
-series goes on to where the simulator's speed ends: consumers of 8 slots each, so that a thousand of them ask for no
-more items than sixty-two large ones do. All but the lines that say so choose pointers as the paper has it: one consumer
-in order, the others at random.
+The items of one enqueue wait for every tenant, `dequeue_max` is their number, and handlers take 50 ms. A second
+simulated series has consumers of 8 slots each, so that a thousand of them need no more items than sixty-two large ones;
+the simulator's speed limits their number. Lines without another note choose pointers as in the paper: one consumer in
+order, the others at random.
 """
 
 from collections.abc import Sequence
@@ -22,12 +22,12 @@ MANY = {"partitioned": "8 slots, 4 items, own parts", "in_order": "8 slots, 4 it
 
 
 def series_of(items: int) -> str:
-    """Return the name of the line of so many items per enqueue."""
+    """Return the name of the line for a number of items per enqueue."""
     return f"{items} item{'s' if items > 1 else ''} an enqueue"
 
 
 def points(form: str, *, quick: bool) -> list[Point]:
-    """Return what is measured, the longest first."""
+    """Return the points, the longest first."""
     if form == REAL:
         backlog = Backlog(20_000, warm_s=1, seconds=3) if quick else Backlog(80_000, warm_s=2, seconds=6)
         return _grid([1], [4], backlog, OURS) if quick else _grid([1, 2, 3], [1, 4], backlog, OURS)
@@ -36,7 +36,7 @@ def points(form: str, *, quick: bool) -> list[Point]:
     full = Backlog(TENANTS, warm_s=0.3, seconds=1)
     return [
         *_many([1_000, 256, 64, 16], "partitioned"),
-        *_many([64, 16], "in_order"),  # Each scan of theirs looks at 20,000 pointers: more would take hours.
+        *_many([64, 16], "in_order"),  # Each of their scans reads 20,000 pointers; more consumers would take hours.
         *_grid([16, 8, 4, 2, 1], [4, 3, 2, 1], full, OURS),
         *_grid([16, 8, 4, 2, 1], [1], full, OURS, "partitioned"),
     ]
@@ -45,7 +45,7 @@ def points(form: str, *, quick: bool) -> list[Point]:
 def _grid(
     consumers: Sequence[int], items: Sequence[int], backlog: Backlog, shape: Shape, selection: str = "in_order"
 ) -> list[Point]:
-    """Return points of so many consumers and items, which each tenant of the backlog then has."""
+    """Return the points for these numbers of consumers and of items per tenant of the backlog."""
     return [
         Point(
             series_of(each) + (", own parts" if selection == "partitioned" else ""),
@@ -88,7 +88,7 @@ def draw(rows: Sequence[Row]) -> Figure:
 
 
 def table(rows: Sequence[Row]) -> list[list[str]]:
-    """Return a head and a line per form and number of consumers."""
+    """Return a head and a row per form and number of consumers."""
     head = ["form", "consumers", "line", "items/s", "per consumer", "failed leases", "conflicts per 1,000 items"]
     body = []
     for row in sorted(rows, key=lambda row: (row["form"], row["series"], row["consumers"])):

@@ -1,4 +1,4 @@
-"""Who is measured: how many consumers, and how they work."""
+"""The consumers that are measured: their number and their settings."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,13 +9,13 @@ from fairlead.actors.settings import ConsumerSettings
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """Consumers that are all alike. How they choose pointers is `settings.selection`."""
+    """Consumers with the same settings. `settings.selection` is their way to choose pointers."""
 
     consumers: int
     settings: ConsumerSettings
 
 
-# The threads of a consumer: how many worker slots, and how many pointers it leases side by side and in one transaction.
+# The shapes of a consumer: its worker slots, and the pointers that it leases at a time and in one transaction.
 # `peek_max`, `selection_max` and `selection_frac` are the paper's by default.
 Shape = Mapping[str, int]
 
@@ -27,5 +27,5 @@ AS_IN_THE_PAPER: Shape = {"managers": 64, "workers": 64, "slots": 2, "batch_poin
 
 
 def setup(consumers: int, shape: Shape, **chosen: Any) -> Setup:
-    """Return so many consumers of a shape; `chosen` settings are as given."""
+    """Return `consumers` consumers of a shape, with the settings `chosen`."""
     return Setup(consumers, ConsumerSettings(**{**shape, **chosen}))

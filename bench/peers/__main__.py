@@ -1,13 +1,13 @@
-"""Fairlead beside the queues that people use: one run, one machine, the same jobs, in turns.
+"""Fairlead beside the queues that people use: one run, one machine, the same jobs.
 
     python -m bench.peers                                     everything; writes docs/peers (an hour and a half)
     python -m bench.peers --quick                             every system and measure, small; prints tables (minutes)
     python -m bench.peers --systems dbos,fairlead-ray --measures flood
     python -m bench.peers --measures drain --output docs/peers   one measure anew; the others stay as they were
 
-`make bench-peers` installs what it needs and runs it. A run of everything in full writes `results.json`, `README.md`
-and `peers.png` into docs/peers; any other run only where --output says so. They are written after each measure; Ctrl-C
-stops and removes everything, and what the measure under way has found.
+`make bench-peers` installs the requirements and runs this. A full run of everything writes `results.json`, `README.md`
+and `peers.png` into docs/peers; any other run writes into the directory of --output, if any. The files are written
+after each measure. Ctrl-C stops all processes and removes their data; the results of the current measure are lost.
 """
 
 import argparse
@@ -27,12 +27,12 @@ from bench.peers.systems import SYSTEMS
 from bench.report import say
 
 DOCS = Path("docs/peers")
-INTERRUPTED = 130  # What a shell says of a program that Ctrl-C ended.
+INTERRUPTED = 130  # A shell's exit code for a program that Ctrl-C ended.
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the command line says."""
+    """The options of the command line."""
 
     systems: Sequence[str]
     measures: Sequence[str]
@@ -63,7 +63,7 @@ def _names(known: Any) -> Any:
 
 
 def main() -> None:
-    """Measure, print, and write; interrupted, print what was found until then."""
+    """Measure, print, and write. After an interruption, print the results until then."""
     opts = options()
     record = Record() if opts.output is None else read(opts.output)
     interrupted = False

@@ -1,4 +1,4 @@
-"""The page that a run writes: what was measured how, and its tables. All but the text at its top is from the rows."""
+"""The page that a run writes: the method and the tables. Only the text at its top does not come from the rows."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -17,27 +17,27 @@ Written by `make bench-peers`; do not edit it. The data is in `results.json`, wi
 
 ![the figures](peers.png)
 
-On one machine, each measure in one run: {cores} cores, an fsync of one page takes {fsync_ms} ms there, Python {python}.
+One machine ran all systems: {cores} cores, {fsync_ms} ms for an fsync of one page, Python {python}. All systems of a
+measure are from the same run.
 {warning}
-Systems take turns: each repetition of a measure goes round all of them, and each turn starts with a new server, a new
-store and new workers, on the same disk. Every system runs the same function for the same jobs of about 200 bytes; it
-notes when it starts, and does nothing else. Two workers each, on all cores. Cells are medians of the repetitions, in
-brackets the smallest and the largest. **Durable**: an acknowledged job survives a power cut.
+Each repetition of a measure runs all systems, one after the other. Each starts with a new server, a new store and new
+workers, on the same disk. Every system runs the same function for the same jobs of about 200 bytes; the function
+records its start, and does nothing else. Each system has two workers, on all cores. Cells are medians of the
+repetitions, in brackets the smallest and the largest. **Durable**: an acknowledged job survives a power cut.
 
-- *Enqueue*: jobs per second that are acknowledged, with no worker running. By 100: in one call or one transaction,
-  where the interface has such a thing.
+- *Enqueue*: acknowledged jobs per second, with no worker running. By 100: in one call or one transaction, if the
+  interface has one.
 - *Drain*: jobs per second from the first start to the last recorded completion, of a queue filled before.
-- *Latency*: from when a job should have been sent to its first line. The senders do not wait for the system, and what a
-  late sender costs counts. *Rate held*: jobs per second that four processes can enqueue one by one while the
-  workers keep up.
-- *Quiet tenants*: one tenant enqueues thousands of jobs of 5 ms, then fifty others one each per second; eight slots in
-  all. Counted while the flood stands; and when the heavy tenant was done, from its first call.
+- *Latency*: from the time to send a job to its first line. The senders do not wait for the system, and the delay of a
+  late sender counts. *Rate held*: jobs per second that four processes can enqueue one by one while the workers keep up.
+- *Quiet tenants*: one tenant enqueues thousands of jobs of 5 ms, then fifty others one each per second; there are eight
+  slots. The latencies are those during the flood. *Heavy tenant done* is the time of its last job, from its first call.
 - *Run again*: the worker of a job is killed with SIGKILL three seconds into it, with all its processes, and started
   again at once. In every system with heartbeats or extended leases, these expire after 10 s of silence. A system
   without them must wait for as long as the longest job may take.
-- *Idle*: CPU seconds of workers and server together, of Ray also its daemons.
+- *Idle*: CPU seconds of workers and server together; for Ray also its daemons.
 
-*SKIP LOCKED by hand* is a limit, not a product: it has no tenants, no fairness, no retries, and spends no time on them.
+*SKIP LOCKED by hand* is a limit, not a product: it has no tenants, no fairness and no retries, which cost time.
 """
 
 BUSY = """**The machine was not quiet**: its load was {load_1m} before a run. Do not compare these figures: {measures}.
@@ -64,7 +64,7 @@ def _either(values: Iterable[float | str]) -> str:
 
 
 def _warning(conditions: Mapping[str, Conditions]) -> str:
-    """Return what to know before comparing figures, by measure; empty if there is nothing."""
+    """Return the warnings for a comparison of figures, by measure; empty if there are none."""
     busy = {measure: each for measure, each in conditions.items() if not each.quiet}
     quick = [measure for measure, each in conditions.items() if each.size == "quick"]
     warning = ""
@@ -114,7 +114,7 @@ def _systems(results: Results) -> str:
 
 
 def _gaps(results: Results) -> list[str]:
-    """Return what a reader would miss without being told."""
+    """Return the section on systems and rounds without figures."""
     missing = [f"- `{system}` did not take part: {reason}" for system, reason in results.missing.items()]
     failed = [f"- {line.splitlines()[0]}" for line in results.failed]
     return [f"## What is missing\n\n{chr(10).join(missing + failed)}\n"] if missing or failed else []
@@ -142,5 +142,5 @@ def _cell(row: Row | None) -> str:
 
 
 def number(value: float) -> str:
-    """Return a figure as a person reads it."""
+    """Return a figure in the form for a person."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:g}"

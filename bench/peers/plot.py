@@ -23,12 +23,12 @@ PANELS = (
     "idle",
 )
 COLUMNS = 3
-ROOM = 3.0  # Left of the shortest bar, so that it is seen, and right of the longest, for its number.
+ROOM = 3.0  # Space left of the shortest bar, so that it is visible, and right of the longest, for its number.
 OURS, DURABLE, NOT_DURABLE = "#c2410c", "#3b6ea5", "#b8c4d0"
 
 
 def draw(results: Results, path: Path) -> None:
-    """Write the picture as a PNG. Ours, durable peers, and peers that are not, differ in colour."""
+    """Write the picture as a PNG. Fairlead, durable peers, and other peers differ in colour."""
     panels = [key for key in PANELS if any(row.figure == key and row.median is not None for row in results.rows)]
     if not panels:
         return

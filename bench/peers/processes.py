@@ -1,8 +1,8 @@
-"""The processes below this one: what they cost, and their certain end.
+"""The processes below this one: their CPU time, and their certain end.
 
-Workers start children, servers too, and some of them leave their parents. This process adopts what is orphaned below it
-(a "child subreaper", prctl(2)), so the tree below it is complete: nothing that a turn started is missed, by the
-measure of idle CPU as little as by the end of the turn.
+Workers and servers start children, and some of these outlive their parents. This process adopts orphans below it (a
+"child subreaper", prctl(2)), so the tree below it is complete. The measure of idle CPU and the end of a round reach all
+processes of the round.
 """
 
 import ctypes
@@ -35,7 +35,7 @@ def below(pid: int) -> list[int]:
 
 
 def spent_s(pids: Iterable[int]) -> dict[int, float]:
-    """Return the CPU seconds that each of `pids` has used so far; one that has ended is left out."""
+    """Return the CPU seconds of each of `pids` so far, without those that have ended."""
     spent: dict[int, float] = {}
     for pid in pids:
         with suppress(psutil.NoSuchProcess):
@@ -52,7 +52,7 @@ def name(pid: int) -> str:
 
 
 def kill(pids: Iterable[int]) -> None:
-    """Send SIGKILL to each that still runs."""
+    """Send SIGKILL to each process that still runs."""
     for pid in pids:
         try:
             os.kill(pid, signal.SIGKILL)
@@ -61,10 +61,10 @@ def kill(pids: Iterable[int]) -> None:
 
 
 def end_all_below() -> None:
-    """Kill whatever runs below this process, and collect it. Nobody else may be waiting for it."""
+    """Kill all processes below this one, and wait for their end. No other code may wait for them."""
     until_s = time.monotonic() + END_S_MAX
     while time.monotonic() < until_s:
-        # Python's own tracker of semaphores ends with this process; killed before, it complains and is started again.
+        # Python's resource tracker ends with this process. If killed before, it prints a warning and is started again.
         left = [pid for pid in below(os.getpid()) if "multiprocessing.resource_tracker" not in name(pid)]
         if not left:
             return
@@ -77,7 +77,7 @@ def end_all_below() -> None:
 def _collect(pid: int) -> None:
     try:
         os.waitpid(pid, os.WNOHANG)
-    except ChildProcessError:  # Its parent still lives, or did this.
+    except ChildProcessError:  # Its parent still lives, or has waited for it.
         return
 
 

@@ -1,6 +1,6 @@
 """Sending jobs from fresh processes: as fast as they are acknowledged, or at the times when they are due.
 
-A measure's own process never sends, so that nothing but the sender's work is in the sender's way.
+A measure's own process never sends, so that no other work delays a sender.
 """
 
 import time
@@ -15,13 +15,13 @@ from bench.peers.systems import load
 BULK = 100
 PROCESSES = 4
 TENANTS = 1_000
-LOOK_EVERY = 10  # Jobs: how often a sender that must not run ahead looks how far the workers are.
+LOOK_EVERY = 10  # Jobs between two checks of the workers' progress, for a sender that must not run ahead.
 LOOK_S = 0.002
-ALONE_PER_S_MAX = 150  # Above this rate, four processes send: a slow client library must not be what is measured.
+ALONE_PER_S_MAX = 150  # Above this rate, four processes send, so that a slow client library does not limit the figure.
 
 
 class Sent(NamedTuple):
-    """What one process sent, and when, in seconds of the monotonic clock."""
+    """The jobs that one process sent, and the times, in seconds of the monotonic clock."""
 
     jobs: int
     from_s: float
@@ -31,11 +31,11 @@ class Sent(NamedTuple):
 def closed_loop(
     seconds: float, *, tag: int = 0, processes: int = 1, bulk: bool = False, ahead_max: int | None = None
 ) -> list[Sent]:
-    """Send for so many seconds, each job as soon as the one before it was acknowledged.
+    """Send for `seconds`, each job as soon as the one before it was acknowledged.
 
     Args:
       bulk: a hundred jobs at once.
-      ahead_max: wait while about so many jobs, of all processes together, have not started yet; None: do not.
+      ahead_max: wait while about this number of jobs of all processes have not started yet; None: do not wait.
     """
     base = count()
     arguments = [(seconds, tag, bulk, number, processes, base, ahead_max) for number in range(processes)]
@@ -43,16 +43,16 @@ def closed_loop(
 
 
 def fill(jobs: int, *, tag: int, tenants: int, nap_ms: int = 0) -> list[Sent]:
-    """Send so many jobs from four processes, in bulk where the system can."""
+    """Send `count` jobs from four processes, in bulk if the system can."""
     shares = [range(number, jobs, PROCESSES) for number in range(PROCESSES)]
     return harness.run_in_processes(_send_share, [(share, tag, tenants, nap_ms) for share in shares])
 
 
 def open_loop(per_s: float, seconds: float, *, tag: int) -> int:
-    """Send jobs when they are due, whatever the system does; return how many.
+    """Send jobs when they are due, without waiting for the system. Return the number of jobs.
 
-    A sender that falls behind sends at once what has become due, and the jobs say when they should have been sent: so
-    the time that they waited for their sender counts as well ("coordinated omission").
+    A late sender sends all due jobs at once. Each job contains the time to send it, so its wait for the sender counts,
+    too ("coordinated omission").
     """
     processes = 1 if per_s <= ALONE_PER_S_MAX else PROCESSES
     return sum(
@@ -86,7 +86,7 @@ def _send_as_fast(
                 producer.send(new_job(tag=tag, tenant=(sent * PROCESSES + number) % TENANTS))
             sent += BULK if bulk else 1
             if ahead_max is not None and sent % LOOK_EVERY == 0:
-                # The others send about as much: whoever knows his own part knows the whole.
+                # Each process sends about the same number of jobs, so its own number gives the sum.
                 while sent * processes - (count() - base) > ahead_max and time.monotonic() < from_s + seconds:
                     time.sleep(LOOK_S)
         return Sent(sent, from_s, time.monotonic())

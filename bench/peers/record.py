@@ -1,7 +1,7 @@
-"""What has been measured so far: the turns of each measure, and the conditions of the run that took them.
+"""The measurements so far: the rounds of each measure, and the conditions of their run.
 
-`results.json` keeps it, so that measures can be taken in several runs, one after the other. What is compared, the
-systems in one measure, is always from one run.
+`results.json` stores them, so that measures can be taken in several runs. The figures of one measure, which are
+compared, always come from one run.
 """
 
 import json
@@ -20,23 +20,23 @@ RESULTS, PAGE, PICTURE = "results.json", "README.md", "peers.png"
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Turns, and conditions by measure."""
+    """Rounds, and conditions by measure."""
 
     rounds: Sequence[RoundResult] = ()
     conditions: Mapping[str, Conditions] = field(default_factory=dict)
 
     def with_measure(self, measure: str, conditions: Conditions, rounds: Sequence[RoundResult]) -> "Record":
-        """Return the record with the turns of one measure, instead of any that it had."""
+        """Return the record with the rounds of one measure replaced."""
         others = [result for result in self.rounds if result.measure != measure]
         taken = [result for result in rounds if result.measure == measure]
         return Record([*others, *taken], {**self.conditions, measure: conditions})
 
     def results(self) -> Results:
-        """Return the rows of all turns."""
+        """Return the rows of all rounds."""
         return results(self.rounds)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the object of `results.json`: rows to read, and the turns that they are from."""
+        """Return the object of `results.json`: rows to read, and their rounds."""
         found = self.results()
         return {
             "conditions": {measure: asdict(each) for measure, each in self.conditions.items()},
@@ -59,10 +59,10 @@ def read(directory: Path) -> Record:
     path = directory / RESULTS
     if not path.exists():
         return Record()
-    told = json.loads(path.read_text())
+    stored = json.loads(path.read_text())
     return Record(
-        [_round_result(**each) for each in told["turns"]],
-        {measure: Conditions(**each) for measure, each in told["conditions"].items()},
+        [_round_result(**each) for each in stored["turns"]],
+        {measure: Conditions(**each) for measure, each in stored["conditions"].items()},
     )
 
 

@@ -8,13 +8,13 @@ from bench.peers.measures import FIGURES, MEASURES
 from bench.peers.round import About, Outcome
 from bench.peers.systems import SYSTEMS
 
-DIGITS = 3  # Significant ones: the rest is noise.
+DIGITS = 3  # Significant digits; more would be noise.
 QUIET_LOAD_PER_CORE = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class RoundResult:
-    """One turn that was taken: whose, of what, and what came of it."""
+    """One finished round: its system, its measure, and its outcome."""
 
     system: str
     measure: str
@@ -27,8 +27,8 @@ class Row:
 
     Attributes:
       figure: its key in `FIGURES`.
-      median, low, high: of `values`; None: the system has no such thing, or it never happened in the time given.
-      note: why there is no value, or how many of the repetitions have none.
+      median, low, high: of `values`; None: the system cannot do this, or it did not happen in time.
+      note: the reason for a missing value, or the number of repetitions without one.
     """
 
     system: str
@@ -48,7 +48,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """Under which a measure was taken. `load_1m`: of the machine before; `fsync_ms`: of a page; `size`: quick, full."""
+    """The conditions of a measure. `load_1m`: the machine's load before; `fsync_ms`: of a page; `size`: quick, full."""
 
     cores: int
     load_1m: float
@@ -58,13 +58,13 @@ class Conditions:
 
     @property
     def quiet(self) -> bool:
-        """Whether somebody else was hardly using the machine."""
+        """Whether there was hardly any other load on the machine."""
         return self.load_1m <= QUIET_LOAD_PER_CORE * self.cores
 
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """What a run found. `missing`: systems that are not installed, and why; `failed`: turns that gave nothing."""
+    """The results of a run. `missing`: systems that are not installed, and why; `failed`: rounds without figures."""
 
     rows: Sequence[Row] = ()
     missing: Mapping[str, str] = field(default_factory=dict)
@@ -80,7 +80,7 @@ class Results:
 
 
 def results(rounds: Sequence[RoundResult]) -> Results:
-    """Put the turns of a run together."""
+    """Return the results of the rounds of a run."""
     rows: list[Row] = []
     missing: dict[str, str] = {}
     failed: list[str] = []
@@ -125,5 +125,5 @@ def _row(system: str, about: About, key: str, found: Sequence[float | None]) -> 
 
 
 def significant(value: float) -> float:
-    """Return a number with three significant digits, larger ones whole."""
+    """Return a number with three significant digits; a number above 1,000 is rounded to an integer."""
     return float(f"{value:.{DIGITS}g}") if abs(value) < 10**DIGITS else float(round(value))

@@ -1,8 +1,8 @@
-"""One turn: one system, one measure, in a process of its own that takes everything with it when it ends.
+"""One round: one system, one measure, in a process of its own. All processes below it end with it.
 
     python -m bench.peers.round MEASURE quick|full
 
-`python -m bench.peers` starts it, with the turn's place in the environment, and reads `outcome.json` there.
+`python -m bench.peers` starts it with a `RoundContext` in the environment, and reads `outcome.json` from its directory.
 """
 
 import json
@@ -25,7 +25,7 @@ from bench.peers.testbed import RoundFailed, prepared_testbed
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What a reader must know of a system to judge its figures."""
+    """The properties of a system that a reader needs to judge its figures."""
 
     title: str
     durable: bool
@@ -36,7 +36,7 @@ class About:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a turn. `reason` says why there are no figures; `missing`: because the system is not installed."""
+    """The outcome of a round. `reason`: why there are no figures; `missing`: whether the system is not installed."""
 
     about: About | None = None
     figures: dict[str, float | None] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class Outcome:
 
 
 def outcome(measure: str, *, quick: bool) -> Outcome:
-    """Take a measure of this turn's system."""
+    """Take a measure of this round's system."""
     try:
         system = load(CONTEXT.system)
         about = _about(system)
@@ -65,18 +65,18 @@ def _about(system: System) -> About:
 
 
 def write(directory: Path, found: Outcome) -> None:
-    """Leave an outcome where `read` finds it."""
+    """Write an outcome for `read`."""
     (directory / "outcome.json").write_text(json.dumps(asdict(found)))
 
 
 def read(directory: Path) -> Outcome:
-    """Return the outcome of the turn in `directory`. `FileNotFoundError`: it broke off without one."""
+    """Return the outcome of the round in `directory`. Raises `FileNotFoundError` if the round broke off without one."""
     told = json.loads((directory / "outcome.json").read_text())
     return Outcome(**told | {"about": told["about"] and About(**told["about"])})
 
 
 def main() -> None:
-    """Take the measure that the command line names."""
+    """Take the measure of the command line."""
     signal.signal(signal.SIGTERM, _end)
     processes.adopt_orphans()
     try:
@@ -86,7 +86,7 @@ def main() -> None:
 
 
 def _end(number: int, frame: FrameType | None) -> None:
-    for sender in multiprocessing.active_children():  # Nobody waits for what it sends any more.
+    for sender in multiprocessing.active_children():  # The parent does not read its output any more.
         sender.kill()
     raise SystemExit(128 + number)
 

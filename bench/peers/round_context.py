@@ -1,6 +1,6 @@
-"""Where one turn of one system happens. Every process of the turn is told it through one environment variable.
+"""The context of one round of one system. Every process of the round gets it through one environment variable.
 
-So a worker that is started by its own command, such as `celery worker`, knows it as well as a process of ours.
+So a worker with its own command, such as `celery worker`, has the context as well as a process of this package.
 """
 
 import json
@@ -13,15 +13,15 @@ VARIABLE = "BENCH_PEERS_PLACE"
 
 @dataclass(frozen=True, slots=True)
 class RoundContext:
-    """One turn's place.
+    """The context of one round.
 
     Attributes:
-      system: by its name in `bench.peers.systems`.
-      directory: its own, empty at first: the server's data, stores, notes and logs.
-      port: a free one on 127.0.0.1, for its server.
-      slots: jobs at once, over all workers; None: as many as suit the system best.
-      longest_job_s: how long a job may take at most. A system that cannot tell a long job from a dead worker must wait
-        for so long before it runs a job again.
+      system: its name in `bench.peers.systems`.
+      directory: the round's own directory, empty at first, for the server's data, stores, records and logs.
+      port: a free port on 127.0.0.1, for the server.
+      slots: jobs at once, over all workers; None: the best number for the system.
+      longest_job_s: the maximal duration of a job. A system that cannot distinguish a long job from a dead worker must
+        wait for this time before it runs a job again.
     """
 
     system: str = ""
@@ -32,16 +32,16 @@ class RoundContext:
 
     @property
     def notes(self) -> Path:
-        """The directory in which workers note what they start."""
+        """The directory in which workers record the jobs that they start."""
         return self.directory / "notes"
 
     def environment(self) -> dict[str, str]:
-        """Return the environment of this turn's processes: the caller's, and this place."""
+        """Return the environment of this round's processes: the caller's, with this context."""
         return {**os.environ, VARIABLE: json.dumps({**asdict(self), "directory": str(self.directory)})}
 
 
 def _from_environment() -> RoundContext:
-    """Return the place of this process; an empty one outside of a turn, where nobody uses it."""
+    """Return the context of this process; an empty one outside of a round, where it is not used."""
     told = json.loads(os.environ.get(VARIABLE, "{}"))
     return RoundContext(**told | {"directory": Path(told.get("directory", ""))})
 

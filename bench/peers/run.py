@@ -1,4 +1,4 @@
-"""A run: its turns one after the other, each in a process of its own, and their certain end."""
+"""A run: its rounds one after the other, each in a process of its own, and their certain end."""
 
 import shutil
 import signal
@@ -30,7 +30,7 @@ LOG_CHARACTERS = 1_500
 def repetition_plan(
     systems: Sequence[str], measures: Sequence[str], repetitions: int
 ) -> Iterator[list[tuple[str, str]]]:
-    """Yield rounds: the systems, one after the other, in one measure, as often as it is repeated."""
+    """Yield the rounds of a measure: all systems, one after the other, once per repetition."""
     for measure in measures:
         takes_part = [each for each in systems if measure in ONLY_IN.get(each, (measure,))]
         for _ in range(repetitions):
@@ -38,7 +38,7 @@ def repetition_plan(
 
 
 class Run:
-    """The turns of one run, which happen in `directory`. `finished`: those that are over."""
+    """The rounds of one run, which happen in `directory`. `finished`: the finished ones."""
 
     def __init__(self, systems: Sequence[str], measures: Sequence[str], directory: Path, *, quick: bool) -> None:
         self._sizes = QUICK if quick else FULL
@@ -51,9 +51,9 @@ class Run:
         self.finished: list[RoundResult] = []
 
     def run_rounds(self) -> Iterator[str]:
-        """Take all turns, and yield each measure once all of its have been taken.
+        """Run all rounds, and yield each measure once all its rounds are finished.
 
-        `KeyboardInterrupt` passes through once the turns that ran are ended.
+        Raises `KeyboardInterrupt` again once the running rounds have ended.
         """
         for measure, its_repetitions in groupby(filter(None, self._repetition_plan), key=lambda pairs: pairs[0][1]):
             for pairs in its_repetitions:
@@ -88,21 +88,21 @@ class Run:
             self.finished.append(RoundResult(system, measure, found))
 
     def _outcome(self, context: RoundContext, measure: str) -> round.Outcome:
-        """Run one turn in a process of its own, and remove what it leaves."""
+        """Run one round in a process of its own, and remove its files."""
         context.directory.mkdir()
-        context.directory.chmod(0o711)  # A server that runs as another user must get through.
+        context.directory.chmod(0o711)  # A server that runs as another user must be able to enter.
         command = [sys.executable, "-m", "bench.peers.round", measure, "quick" if self._quick else "full"]
-        log = context.directory / "turn.log"
-        with log.open("wb") as said:
+        log = context.directory / "round.log"
+        with log.open("wb") as output:
             process = subprocess.Popen(
-                command, env=context.environment(), stdin=subprocess.DEVNULL, stdout=said, stderr=said,
-                start_new_session=True,  # Ctrl-C is for us; we end it in order.
+                command, env=context.environment(), stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+                start_new_session=True,  # Ctrl-C reaches only this process, which then ends the round.
             )  # fmt: skip
         try:
             self._wait(process)
             return round.read(context.directory)
         except FileNotFoundError:
-            return round.Outcome(reason=f"the turn broke off: {log.read_text(errors='replace')[-LOG_CHARACTERS:]}")
+            return round.Outcome(reason=f"the round broke off: {log.read_text(errors='replace')[-LOG_CHARACTERS:]}")
         finally:
             _end(process)
             shutil.rmtree(context.directory, ignore_errors=True)
@@ -114,7 +114,7 @@ class Run:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a turn: asked first, so that its server can give back what it shares, then with all below it."""
+    """End a round: first with SIGTERM, so that its server can free shared memory, then with all processes below it."""
     process.terminate()
     try:
         process.wait(END_S_MAX)
@@ -137,12 +137,12 @@ def _summary(found: round.Outcome) -> str:
 
 @contextmanager
 def ending_everything() -> Iterator[None]:
-    """Leave no process behind, whatever happens; SIGTERM acts as Ctrl-C does."""
+    """End all processes below this one in any case. SIGTERM acts as Ctrl-C does."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    for each in (signal.SIGTERM, signal.SIGINT):  # A shell that starts us in the background has us ignore Ctrl-C.
+    for each in (signal.SIGTERM, signal.SIGINT):  # A shell that starts this in the background lets it ignore SIGINT.
         signal.signal(each, interrupt)
     processes.adopt_orphans()
     try:

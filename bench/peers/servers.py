@@ -1,14 +1,14 @@
-"""The servers that peers need, as the system's packages bring them: each on its own port with its own data.
+"""The servers that peers need, from the packages of the operating system: each on its own port with its own data.
 
-The instances that the system itself runs are never touched. Data lies in the turn's directory, on the same disk as
-everybody's, and is thrown away with it.
+The instances that the operating system runs are never touched. Data lies in the round's directory, on the same disk as
+all data, and is deleted with it.
 
-Redis: an append-only file, fsynced before each answer (`always`) or once a second (`everysec`), and no snapshots beside
-it (https://redis.io/docs/latest/operate/oss_and_stack/management/persistence/).
+Redis: an append-only file, fsynced before each answer (`always`) or once a second (`everysec`), and no snapshots
+(https://redis.io/docs/latest/operate/oss_and_stack/management/persistence/).
 
-PostgreSQL: what decides over durability is as it comes, and said aloud: fsync, synchronous_commit and full_page_writes
-are on. More memory than its cautious default, and no checkpoint within a turn, as its documentation recommends for
-servers that have the machine (https://www.postgresql.org/docs/15/runtime-config-resource.html, ...-wal.html).
+PostgreSQL: the settings for durability are the defaults, set explicitly: fsync, synchronous_commit and full_page_writes
+are on. It has more memory than the default, and no checkpoint within a round, as its documentation recommends for
+servers on a machine of their own (https://www.postgresql.org/docs/15/runtime-config-resource.html, ...-wal.html).
 """
 
 import os
@@ -29,21 +29,21 @@ STOP_S_MAX = 10.0
 
 
 class NotInstalled(Exception):
-    """Something that a system needs is not on this machine; the text says what, and how to get it."""
+    """A requirement of a system is not on this machine; the text names it, and how to install it."""
 
 
 class ServerFailed(Exception):
-    """A server did not start; the text holds the end of its log."""
+    """A server did not start; the text has the end of its log."""
 
 
 class Server(ABC):
-    """One server of one turn.
+    """One server of one round.
 
     Attributes:
-      durability: what an acknowledged write has survived, with the settings by their own names.
-      durable: whether it survives a power cut.
-      end_signal: what ends it at once. A shell that starts something in the background makes it ignore SIGQUIT, and so
-        do its servers that do not handle that signal.
+      durability: the settings for durability, by their own names.
+      durable: whether an acknowledged write survives a power cut.
+      end_signal: the signal that ends the server at once. A program that a shell starts in the background ignores
+        SIGQUIT, and so do servers below it that do not handle this signal.
     """
 
     end_signal = signal.SIGKILL
@@ -59,14 +59,14 @@ class Server(ABC):
     @property
     @abstractmethod
     def url(self) -> str:
-        """What clients connect to."""
+        """The address for clients."""
 
     @abstractmethod
     def version(self) -> str:
-        """Return the version that is installed. `NotInstalled`: none is."""
+        """Return the installed version. Raises `NotInstalled` if there is none."""
 
     def start(self) -> None:
-        """Start it on this turn's port, and return once it answers.
+        """Start the server on this round's port, and return once it answers.
 
         Raises:
           NotInstalled: its package is not installed.
@@ -83,7 +83,7 @@ class Server(ABC):
             time.sleep(0.02)
 
     def stop(self) -> None:
-        """End it without ceremony: its data is thrown away."""
+        """End the server at once; its data is not needed any more."""
         if self._process is not None:
             self._process.send_signal(self.end_signal)
             try:
@@ -137,9 +137,9 @@ class Redis(Server):
 
 
 class Postgres(Server):
-    """PostgreSQL, durable as it comes. Root may not run it: then the user of its package does, or `nobody`."""
+    """PostgreSQL with its default durability. Root may not run it; then the user of its package does, or `nobody`."""
 
-    end_signal = signal.SIGQUIT  # On this one it gives back its shared memory.
+    end_signal = signal.SIGQUIT  # On this signal it frees its shared memory.
     name = "PostgreSQL"
     durable = True
     durability = "PostgreSQL, fsync on, synchronous_commit on"
@@ -179,7 +179,7 @@ class Postgres(Server):
 
 
 def _unprivileged() -> str | None:
-    """Return who runs what refuses to be run by root; None if we are not root."""
+    """Return the user for a server that refuses to run as root; None if this process is not root."""
     if os.geteuid() != 0:
         return None
     names = {entry.pw_name for entry in pwd.getpwall()}
@@ -187,7 +187,7 @@ def _unprivileged() -> str | None:
 
 
 def _postgres(program: str) -> str:
-    """Return the path of one of PostgreSQL's programs: Debian keeps those of each version in a folder of its own."""
+    """Return the path of one of PostgreSQL's programs. Debian has a folder for the programs of each version."""
     versions = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{program}"), key=lambda path: float(path.parts[-3]))
     return str(versions[-1]) if versions else _program(program, "postgresql")
 

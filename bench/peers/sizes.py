@@ -1,22 +1,22 @@
-"""How much each measure does: in full, and quickly. The shapes are the same."""
+"""The sizes of each measure: full and quick. The shapes are the same."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Of one run.
+    """The sizes of one run.
 
     Attributes:
-      repetitions: of each measure; printed are medians.
-      enqueue_s: of each way of enqueueing.
+      repetitions: of each measure; the page shows medians.
+      enqueue_s: of each way to enqueue.
       drain_jobs: of the slowest systems; faster ones drain a multiple, see `System.drain_factor`.
-      held_s: how long the rate is looked for that a system holds.
-      heavy_jobs: what the heavy tenant enqueues at once.
-      rerun_s_max: how long a killed worker's job is waited for.
-      longest_job_s: see `Place`.
-      idle_s: CPU time is given per 20 s.
-      turns_at_once: of systems that wait for a dead worker to be noticed, most of which do nothing meanwhile.
+      held_s: the duration of the search for the rate held.
+      heavy_jobs: the jobs that the heavy tenant enqueues at first.
+      rerun_s_max: the longest wait for the job of a killed worker.
+      longest_job_s: see `RoundContext`.
+      idle_s: the duration of the measure of idle CPU, which is given per 20 s.
+      rounds_at_once: for the measure in which most systems only wait until a dead worker is noticed.
     """
 
     repetitions: int

@@ -1,4 +1,4 @@
-"""What a measure asks of every system: the one interface behind which Celery, DBOS and Fairlead look alike."""
+"""The interface of every system, so that a measure handles Celery, DBOS and Fairlead in the same way."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -11,32 +11,32 @@ from bench.peers.job import Job
 from bench.peers.round_context import CONTEXT
 from bench.peers.servers import Server
 
-WORKERS = 2  # Of every system: one can be killed while another one lives.
+WORKERS = 2  # For every system: one worker can be killed while another one lives.
 
 
 class Producer(Protocol):
-    """Sends jobs from one process, over connections that stay open."""
+    """A sender of jobs in one process, over connections that stay open."""
 
     def send(self, job: Job) -> None:
-        """Return once the system has acknowledged one job."""
+        """Send one job, and return once the system has acknowledged it."""
         ...
 
     def send_many(self, jobs: Sequence[Job]) -> None:
-        """Return once the system has acknowledged all of them: in one call where it has one, else one by one."""
+        """Send jobs, and return once the system has acknowledged all: in one call if it has one, else one by one."""
         ...
 
 
 class System(ABC):
-    """One queue in its best documented configuration, in one turn. Its module's docstring cites what that rests on.
+    """One queue in its best documented configuration, in one round. Its module's docstring cites the documentation.
 
     Attributes:
-      title: as it stands in the table.
-      settings: what differs from its defaults, in its own words.
+      title: its name in the table.
+      settings: the settings that are not the default, by their own names.
       packages: the distributions whose versions belong to a figure.
       has_bulk: whether its interface can enqueue many jobs in one call.
-      best_slots: jobs at once in one worker, where the measure does not say how many.
-      drain_factor: how many times as many jobs it drains as others, so that this takes it seconds too.
-      worker_count: commands that run workers.
+      best_slots: jobs at once in one worker, unless the measure sets a number.
+      drain_factor: it drains this multiple of jobs, so that the drain of a fast system takes seconds, too.
+      worker_count: the number of commands that run workers.
     """
 
     title: ClassVar[str]
@@ -57,7 +57,7 @@ class System(ABC):
 
     @property
     def durability(self) -> str:
-        """The settings that decide that, by their own names."""
+        """The settings for durability, by their own names."""
         assert self.server is not None
         return self.server.durability
 
@@ -67,7 +67,7 @@ class System(ABC):
         return found if self.server is None else found | {self.server.name: self.server.version()}
 
     def prepare(self) -> None:  # noqa: B027 - most have nothing to do here
-        """Do once what its documentation says to do before the first job, such as making tables. The server runs."""
+        """Do the documented steps before the first job, such as creating tables. The server runs."""
 
     @abstractmethod
     def worker_command(self, number: int) -> Sequence[str]:
@@ -75,22 +75,22 @@ class System(ABC):
 
     @abstractmethod
     def producer(self) -> AbstractContextManager[Producer]:
-        """Open what this process sends jobs with."""
+        """Open the producer of this process."""
 
     @abstractmethod
     def left(self) -> int:
-        """Return how many jobs are not done yet: waiting, or started without a recorded end."""
+        """Return the number of jobs that are not done yet: waiting, or started without a recorded end."""
 
     def processes_to_kill(self, worker: int, ran: int) -> list[int]:
-        """Return the processes to kill with the worker that runs a job: by default all of it.
+        """Return the processes to kill with the worker that runs a job: by default all processes of the worker.
 
         Args:
-          worker: the process that `worker_command` became.
+          worker: the process of `worker_command`.
           ran: the process that runs the job.
         """
         return [worker, *processes.below(worker)]
 
     @property
     def slots_per_worker(self) -> int:
-        """How many jobs one worker runs at once in this turn."""
+        """The number of jobs that one worker runs at once in this round."""
         return self.best_slots if CONTEXT.slots is None else max(1, CONTEXT.slots // self.worker_count)

@@ -1,4 +1,4 @@
-"""One turn's stage: a system's server, its workers, and what a measure does with them."""
+"""The testbed of one round: a system's server, its workers, and the operations of a measure."""
 
 import subprocess
 import time
@@ -18,7 +18,7 @@ LOG_CHARACTERS = 1_500
 
 
 class RoundFailed(Exception):
-    """A system did not do in time what a measure waited for; the text holds the end of its workers' logs."""
+    """A system did not reach in time the state that a measure waits for; the text has the end of its workers' logs."""
 
 
 class Testbed:
@@ -33,46 +33,46 @@ class Testbed:
         self._workers = [self._start_worker(number) for number in range(self.system.worker_count)]
 
     def start_warm_workers(self) -> None:
-        """Start the workers, and return once they have run some jobs, in each process that runs any.
+        """Start the workers, and return once they have run some jobs, in each process that runs jobs.
 
         Raises:
-          TurnFailed: none ran.
+          RoundFailed: no job ran.
         """
         self.start_workers()
         with self.system.producer() as producer:
             producer.send(new_job(tag=PROBE))
             self.await_starts(PROBE, 1, seconds=START_S_MAX)
-            time.sleep(1)  # The other workers come up; the first job may have run before they were there.
+            time.sleep(1)  # Time for the other workers to start; the first job may have run before that.
             for sent in range(WARM_JOBS):
                 producer.send(new_job(tag=PROBE, nap_ms=WARM_NAP_MS, tenant=sent))
             self.await_starts(PROBE, 1 + WARM_JOBS, seconds=START_S_MAX)
             self.await_done()
 
     def await_starts(self, tag: int, enough: int, *, seconds: float = DONE_S_MAX) -> None:
-        """Return once so many jobs with a tag have started.
+        """Return once `count` jobs with a tag have started.
 
         Raises:
-          TurnFailed: they have not within `seconds`.
+          RoundFailed: they have not started within `seconds`.
         """
-        # Counting the notes of all tags is cheap, reading them is not.
+        # To count the starts of all tags is cheap; to read them is not.
         self._await(lambda: count() >= enough and len(starts(tag)) >= enough, seconds, f"{enough} jobs with tag {tag}")
 
     def await_count(self, enough: int, *, seconds: float = DONE_S_MAX) -> None:
-        """Return once so many jobs have started, whatever their tags. Raises as `await_starts`."""
+        """Return once `count` jobs with any tag have started. Raises as `await_starts`."""
         self._await(lambda: count() >= enough, seconds, f"{enough} jobs")
 
     def await_done(self, *, seconds: float = DONE_S_MAX) -> float:
-        """Return when the system was seen to have nothing left to do, by the monotonic clock. Raises the same."""
+        """Return the time at which no job remained, by the monotonic clock. Raises as `await_starts`."""
         self._await(lambda: self.system.left() == 0, seconds, "an empty queue")
         return time.monotonic()
 
     def kill_worker_of(self, pid: int, *, whole: bool) -> float:
-        """Kill process `pid`, which runs a job, or the whole worker that it belongs to; return when it died.
+        """Kill process `pid`, which runs a job, or its whole worker. Return the time of the death.
 
-        A worker that is gone is started again, as a supervisor does.
+        A worker that has ended is started again, as a supervisor does.
 
         Raises:
-          TurnFailed: no worker has such a process.
+          RoundFailed: no worker has such a process.
         """
         for number, worker in enumerate(self._workers):
             if pid == worker.pid or pid in processes.below(worker.pid):
@@ -86,7 +86,7 @@ class Testbed:
         raise RoundFailed(f"no worker has a process {pid}")
 
     def supervise(self) -> None:
-        """Start again what has ended, as a supervisor does: some workers end when a process of theirs was killed."""
+        """Restart ended workers, as a supervisor does: some workers end when one of their processes is killed."""
         for number, worker in enumerate(self._workers):
             if worker.poll() is not None:
                 self._workers[number] = self._start_worker(number)
@@ -121,7 +121,7 @@ WARM_NAP_MS = 20
 
 @contextmanager
 def prepared_testbed(system: System) -> Iterator[Testbed]:
-    """Start a system's server and prepare it; stop it at the end. Workers are left to the end of the turn's process.
+    """Start a system's server and prepare it; stop it at the end. Workers end with the round's process.
 
     Raises:
       NotInstalled: the server is not on this machine.

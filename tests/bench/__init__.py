@@ -1,1 +1,1 @@
-"""The load generators: that the floor is honest, that figures are computed right, that commands print their shapes."""
+"""Tests of the benchmarks: the writes of the floor, the computation of figures, and the output of the commands."""

@@ -1,4 +1,4 @@
-"""The commands run as their documentation says, on real Ray, and print the shapes that other programs rely on."""
+"""The commands run as documented, on real Ray, and print objects with the shapes that other programs need."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""The floor does what any durable queue must do, with keys and values about as long as the queue's own."""
+"""The floor makes the writes of any durable queue, with keys and values about as long as the queue's own."""
 
 from pathlib import Path
 
@@ -26,8 +26,8 @@ def test_the_keys_of_items_are_as_long_in_the_floor_as_in_the_queue() -> None:
     assert len(floor.count_key(prefix)) == len(place.keys.count("noop"))
 
 
-def test_a_pointer_of_the_floor_takes_as_many_bytes_as_one_of_the_queue_within_a_few() -> None:
-    """The floor's has an id and a record of its own; the queue's is named by its zone, and its keys say so."""
+def test_a_pointer_of_the_floor_has_nearly_as_many_bytes_as_one_of_the_queue() -> None:
+    """The floor's pointer has an id and a record of its own; the queue's pointer has keys with the name of its zone."""
     layout = ShardLayout(shard_id=bytes(16), part_count=16, settings=ZoneSettings())
     place = layout.location(Tenant(TENANT_APP, tenant_name(7)), DEFAULT_ZONE)
     record = encode(PointerRecord(NOW_US, NOW_US))
@@ -51,7 +51,7 @@ def test_the_floor_writes_every_key_of_every_item(tmp_path: Path, batch: int) ->
     store.close()
 
 
-def test_after_lease_and_complete_only_pointers_are_left(tmp_path: Path) -> None:
+def test_after_lease_and_complete_only_pointers_remain(tmp_path: Path) -> None:
     store = Floor(tmp_path / "floor")
     store.write(0, 250, zones=100, batch=100)
     assert store.lease_and_complete() == 250

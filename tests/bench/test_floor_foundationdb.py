@@ -1,4 +1,4 @@
-"""The floor over FoundationDB does what the one over LMDB does, and sends the reads of a transaction together."""
+"""The floor over FoundationDB makes the writes of the floor over LMDB, and sends a transaction's reads together."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_an_item_that_comes_twice_for_a_zone_in_one_transaction_is_counted_twice
 
 
 class Steps:
-    """What was asked of a transaction, in order: `get` when it is sent, `value` when it is waited for."""
+    """The steps of a transaction, in order: `get` when a read is sent, `value` when its value is used."""
 
     def __init__(self, tr: Any) -> None:
         self._tr = tr
@@ -76,7 +76,7 @@ class Answer:
         return self._future.value
 
 
-def test_all_counts_of_a_batch_are_asked_for_before_one_is_waited_for(db: Database) -> None:
+def test_all_counts_of_a_batch_are_requested_before_the_wait_for_the_first(db: Database) -> None:
     floor = FoundationFloor(db)
     made: list[Steps] = []
     create = db.create_transaction
@@ -90,5 +90,5 @@ def test_all_counts_of_a_batch_are_asked_for_before_one_is_waited_for(db: Databa
     assert [steps.taken for steps in made] == [["get"] * 100 + ["value"] * 100]
 
 
-def test_its_keys_are_not_those_of_a_queue() -> None:
+def test_the_keys_of_the_floor_are_not_those_of_a_queue() -> None:
     assert not floor_foundationdb.BEGIN <= ROOT < floor_foundationdb.END

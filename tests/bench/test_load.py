@@ -1,4 +1,4 @@
-"""An open-loop load offers what it says at the times that it says, and the waits of many processes add up."""
+"""An open-loop load sends its enqueues on time, and the waits of many processes merge."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class SteppedClock:
         self.us += duration_us
 
 
-# --- Who ---
+# --- Tenants ---
 
 
-def test_of_a_skewed_load_a_fifth_of_the_tenants_enqueues_most_and_of_a_uniform_one_its_share() -> None:
+def test_a_fifth_of_the_tenants_enqueues_most_of_a_skewed_load_and_a_fifth_of_a_uniform_load() -> None:
     def share_of_the_busiest_fifth(load: Load) -> float:
         random, draw = Random(1), draw_of(load)
         drawn = Counter(draw(random) for _ in range(50_000))
@@ -51,7 +51,7 @@ def test_every_generator_of_a_skewed_load_has_the_same_busy_tenants() -> None:
     assert busiest[0][0][0] == busiest[1][0][0]
 
 
-# --- When ---
+# --- Times ---
 
 
 def test_generators_together_offer_the_rate_of_the_load_in_order_of_time() -> None:
@@ -63,7 +63,7 @@ def test_generators_together_offer_the_rate_of_the_load_in_order_of_time() -> No
         assert all(each.warm == (each.due_us < 5 * SECOND) for each in stream)
 
 
-def test_a_load_has_the_same_schedule_again_and_another_seed_has_another() -> None:
+def test_a_load_has_the_same_schedule_again_and_another_seed_has_a_different_one() -> None:
     assert list(schedule(Load())) == list(schedule(Load()))
     assert list(schedule(Load())) != list(schedule(Load(seed=1)))
 
@@ -77,8 +77,8 @@ def test_a_generator_sends_each_at_its_time_while_the_store_keeps_up() -> None:
     assert waits(generator.enqueues()).max_ms == 0
 
 
-def test_a_store_that_hangs_delays_what_is_due_meanwhile_and_drops_none_of_it() -> None:
-    """Else the items that were not sent while it hung would be missing among the slow ones."""
+def test_a_store_that_hangs_delays_due_enqueues_and_drops_none() -> None:
+    """Otherwise the items that were not sent while the store hung would be missing among the slow ones."""
     load, clock = Load(enqueues_per_s=10, warm_s=0, seconds=20), SteppedClock()
     hung_us = 5 * SECOND
 
@@ -97,7 +97,7 @@ def test_a_store_that_hangs_delays_what_is_due_meanwhile_and_drops_none_of_it() 
     assert generator.progress().ended
 
 
-def test_what_is_sent_while_it_warms_up_is_not_measured() -> None:
+def test_enqueues_during_the_warm_up_are_not_measured() -> None:
     load, clock = Load(enqueues_per_s=100, warm_s=5, seconds=5), SteppedClock()
     generator = Generator(load, share=0, of=1, send=lambda sending, due_us: None, clock=clock)
     generator.run(0)
@@ -109,12 +109,12 @@ def test_what_is_sent_while_it_warms_up_is_not_measured() -> None:
 @pytest.mark.parametrize(
     "wrong", [{"tenants": 0}, {"enqueues_per_s": 0}, {"items": 101}, {"skew": "zipf"}, {"work_ms": -1}, {"seconds": 0}]
 )
-def test_a_load_that_cannot_be_is_refused(wrong: dict[str, object]) -> None:
+def test_an_impossible_load_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(BadArgument):
         Load(**wrong)  # type: ignore[arg-type]
 
 
-# --- How long ---
+# --- Waits ---
 
 
 def test_histograms_of_two_processes_merge_into_that_of_all_waits() -> None:
@@ -125,26 +125,26 @@ def test_histograms_of_two_processes_merge_into_that_of_all_waits() -> None:
     assert waits(both).max_ms == pytest.approx(8_200, rel=0.001)
 
 
-def test_of_nothing_and_of_clocks_apart_there_are_figures_too() -> None:
+def test_an_empty_histogram_and_negative_waits_have_figures() -> None:
     assert waits(histogram()).count == 0
     assert waits(histogram([-5])).max_ms == 0
     assert waits(of_buckets({105_000: 3, 7: 0})).count == 3
 
 
-def test_what_the_processes_of_a_fleet_tell_is_found_in_the_store_by_run() -> None:
+def test_the_waits_that_processes_of_a_fleet_record_are_stored_by_run() -> None:
     app = App()
     app.configure(Config(shards={"main": "memory:"}))
     one, other = WaitRecorder(lambda: results_tenant(app)), WaitRecorder(lambda: results_tenant(app))
     for tally, run, waited_us in [(one, 1, 10), (one, 2, 20), (other, 1, 30), (other, 0, 40)]:
         tally.note(run, waited_us)
-    for _ in range(2):  # What is told twice counts once.
+    for _ in range(2):  # A wait that is stored twice counts once.
         one.flush()
         other.flush()
     assert [recorded_waits(app, run).total_count for run in (0, 1, 2)] == [0, 2, 1]
     app.close()
 
 
-def test_an_outcome_is_what_was_gained_between_two_looks() -> None:
+def test_an_outcome_is_the_difference_of_the_counts_at_two_times() -> None:
     before = {"completed": 10, "missed_at_read": 1, "picked_up_within_us_500": 4}
     after = {"completed": 40, "missed_at_read": 4, "missed_at_commit": 1, "conflicts": 2, "picked_up_within_us_500": 9,
              "picked_up_within_us_900": 1}  # fmt: skip

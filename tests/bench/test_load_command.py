@@ -1,4 +1,4 @@
-"""The load generators run on real Ray, and print the shape that other programs rely on."""
+"""The load generators run on real Ray, and print an object with the shape that other programs need."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from tests.bench.test_core import run
 
 
 @pytest.mark.timeout(300)  # Twenty seconds on two quiet cores.
-def test_a_quick_load_says_how_long_every_item_waited() -> None:
+def test_a_quick_load_prints_the_waits_of_all_items() -> None:
     result = run("bench.load", "--quick", "--json", "--items", "2", "--skew", "pareto")
     outcome, enqueue = result["outcome"], result["enqueue"]
     assert outcome["item"]["count"] == 2 * enqueue["count"] > 0

@@ -1,4 +1,4 @@
-"""How soon the dashboard's pages and `why` answer is measured on a real server, and told for each of them."""
+"""The benchmark of the dashboard's pages and of `why` measures each of them on a real server."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from tests.bench.test_core import run
 
 
 @pytest.mark.timeout(240)
-def test_a_small_measurement_tells_the_time_of_every_page_and_of_why() -> None:
+def test_a_small_measurement_has_the_time_of_every_page_and_of_why() -> None:
     result = run("bench.pages", "--json", "--tenants", "300", "--waiting", "200", "--times", "2")
     assert result["stored"] == {"tenants": 300, "waiting": 200}
     assert {path.partition("?")[0] for path in result["pages_ms"]} == {

@@ -1,4 +1,4 @@
-"""The paper's experiments: the model is deterministic and saturates where it says, and data, plots and page fit."""
+"""The paper's experiments: the model is deterministic and saturates as documented; data, plots and page agree."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def test_a_simulated_load_has_the_same_outcome_again_and_every_item_starts() -> 
     assert least_ms < first.item.p50_ms < 100
 
 
-def test_consumers_saturate_where_their_slots_do() -> None:
-    """Eight slots of 50 ms are 160 items a second, of one consumer and of each of three."""
+def test_consumers_saturate_at_the_rate_of_their_slots() -> None:
+    """Eight slots of 50 ms are 160 items a second, for one consumer and for each of three."""
     backlog = Backlog(2_000, warm_s=0.3, seconds=1)
     one, three = (Model().at_saturation(backlog, setup(count, SMALL)) for count in (1, 3))
     assert one.items_per_s == pytest.approx(160, rel=0.05)
@@ -59,12 +59,12 @@ def test_consumers_saturate_where_their_slots_do() -> None:
 
 
 def test_a_backlog_that_ends_before_the_measurement_does_is_refused() -> None:
-    """Else a figure would be the backlog divided by the time, whatever the consumers can do."""
+    """Otherwise the figure would be the backlog divided by the time, and not the limit of the consumers."""
     with pytest.raises(BacklogRanOut):
         Model().at_saturation(Backlog(100, warm_s=0.3, seconds=1), setup(2, SMALL))
 
 
-def test_consumers_that_all_choose_at_random_collide_and_one_alone_does_not() -> None:
+def test_several_consumers_with_random_choice_conflict_and_a_single_one_does_not() -> None:
     backlog = Backlog(3_000, warm_s=0.2, seconds=0.5)
     chosen = {"selection": "random", "selection_frac": 0.5, "dequeue_max": 1}
     shape = {**AS_IN_THE_PAPER, "managers": 4, "workers": 4}
@@ -73,8 +73,8 @@ def test_consumers_that_all_choose_at_random_collide_and_one_alone_does_not() ->
     assert alone.leases.failed_percent == 0
 
 
-def test_a_consumer_alone_takes_the_oldest_first_unless_nobody_goes_in_order() -> None:
-    """At random and a fiftieth at a time, some pointers wait for many scans."""
+def test_a_single_consumer_takes_the_oldest_pointers_first_unless_its_choice_is_random() -> None:
+    """With random choice of a fiftieth per scan, some pointers wait for many scans."""
     load = Load(tenants=500, enqueues_per_s=120, work_ms=1, warm_s=0.5, seconds=2)
     in_order, at_random = (
         Model().under_load(load, setup(1, SMALL, selection=way, selection_frac=0.001)) for way in ("in_order", "random")
@@ -117,7 +117,7 @@ def test_measuring_one_form_again_keeps_the_rows_of_the_other(tmp_path: Path) ->
     assert saved["machine"] == {REAL: {"cores": 3}, SIMULATED: {"cores": 2}}
 
 
-def test_the_page_has_every_figure_that_has_data_and_the_papers_words_beside_ours(tmp_path: Path) -> None:
+def test_the_page_has_every_figure_with_data_and_the_papers_numbers(tmp_path: Path) -> None:
     for name in ("figure4", "figure6", "figure7"):
         data.save(tmp_path, name, SIMULATED, rows_of(name, SIMULATED), {})
     page.write(tmp_path)

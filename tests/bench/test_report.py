@@ -1,4 +1,4 @@
-"""Figures say what was measured."""
+"""Figures are computed correctly from measurements."""
 
 from bench.handlers import NAP_S, Start
 from bench.quiet_tenants import HEAVY, QUIET, SLOTS, shares
@@ -17,7 +17,7 @@ def test_a_percentile_is_one_of_the_values() -> None:
 
 
 def test_a_ratio_is_the_median_of_ratios_to_the_floor_of_the_same_repetition() -> None:
-    """A repetition that a busy machine slowed down as a whole leaves the ratio alone."""
+    """A busy machine that slows down a whole repetition does not change the ratio."""
     figure = rate([(500, 1000), (50, 100), (600, 1000)])
     assert figure.of_floor == 0.5
     assert (figure.of_floor_min, figure.of_floor_max) == (0.5, 0.6)
@@ -46,7 +46,7 @@ def test_slot_time_that_quiet_tenants_use_does_not_count_as_free_for_the_heavy_t
     assert shares([*quiet, *heavy], quiet, from_ns=0, until_ns=SECOND_NS).heavy_share == 0.5
 
 
-def test_only_what_lies_in_the_window_counts() -> None:
+def test_only_slot_time_in_the_window_counts() -> None:
     heavy = [Start(HEAVY, 0, -SECOND_NS, SECOND_NS // 4), Start(HEAVY, 0, SECOND_NS // 2, 5 * SECOND_NS)]
     quiet = [Start(QUIET, 0, 1, 1)]
     figure = shares([*heavy, *quiet], quiet, from_ns=0, until_ns=SECOND_NS)

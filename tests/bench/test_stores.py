@@ -1,4 +1,4 @@
-"""Where a command's stores are: a new one for each measurement, and on a cluster nobody else's is cleared."""
+"""The stores of a command: a new one for each measurement; on a cluster, no other store is cleared."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tests.clocks import ManualClock
 from tests.rooted import cluster_url
 
 
-def test_an_embedded_store_is_a_directory_that_is_not_there_yet(tmp_path: Path) -> None:
+def test_an_embedded_store_is_a_directory_that_does_not_exist_yet(tmp_path: Path) -> None:
     store = Stores(tmp_path).new("drain")
     assert not store.exists()
     assert store_url(store) == f"embedded:{tmp_path}/drain"
 
 
 @pytest.mark.parametrize("url", ["embedded:here", "fdb:", "fdb:no-such-file", "here"])
-def test_only_a_cluster_file_that_is_there_can_be_named(url: str) -> None:
+def test_only_an_existing_cluster_file_is_accepted(url: str) -> None:
     with pytest.raises(ArgumentTypeError):
         stores._cluster_file(url)
 
@@ -52,7 +52,7 @@ def test_each_store_on_a_cluster_is_empty_and_named_by_a_copy_of_its_file(monkey
 
 
 @pytest.mark.foundationdb
-def test_a_store_that_was_there_before_is_not_cleared(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_existed_before_is_not_cleared(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster_url(monkeypatch)
     cluster_file = Path(os.environ["FDB_CLUSTER_FILE"])
     db = stores._opened(cluster_file)

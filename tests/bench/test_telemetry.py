@@ -1,4 +1,4 @@
-"""What is measured beside telemetry really does without it, and what is measured of it is there."""
+"""The actors without telemetry have none, and each part of telemetry has a figure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ assert runner.Run.__module__ == "bench.no_telemetry"
 """
 
 
-def test_actors_that_load_the_application_without_telemetry_tell_nothing() -> None:
+def test_actors_that_load_the_application_without_telemetry_count_nothing() -> None:
     subprocess.run([sys.executable, "-c", PROGRAM.format(no_telemetry=NO_TELEMETRY)], cwd=ROOT, check=True)
 
 

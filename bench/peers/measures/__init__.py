@@ -1,13 +1,13 @@
-"""What is measured, one module each, all with the same question to a stage: how much is it?
+"""The measures, one module each. Each runs on a `Testbed` and returns figures.
 
-    enqueue   jobs per second that are acknowledged: one by one, a hundred at a time, four processes
-    drain     jobs per second that are done, of a queue that was filled before
-    latency   from when a job should have been sent to its first line: at 100/s, and at half of what the system holds
-    flood     what tenants with one job each wait beside a tenant with thousands
-    rerun     how long a job lies there whose worker was killed
-    idle      CPU time of workers and server that have nothing to do
+    enqueue   acknowledged jobs per second: one by one, a hundred at a time, four processes
+    drain     completed jobs per second, of a queue that was filled before
+    latency   from the time to send a job to its first line: at 100/s, and at half of the rate that the system holds
+    flood     the waits of tenants with one job each beside a tenant with thousands
+    rerun     the time until the job of a killed worker runs again
+    idle      CPU time of idle workers and server
 
-`FIGURES` says what each figure is, by its key.
+`FIGURES` describes each figure, by its key.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,12 +17,12 @@ from bench.peers.measures import drain, enqueue, flood, idle, latency, rerun
 from bench.peers.sizes import Sizes
 from bench.peers.testbed import Testbed
 
-Figures = Mapping[str, float | None]  # None: the system has no such thing, or it did not happen in the time given.
+Figures = Mapping[str, float | None]  # None: the system cannot do this, or it did not happen in time.
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """One measure. `slots`: jobs at once, over all workers; None: as many as suit the system."""
+    """One measure. `slots`: jobs at once, over all workers; None: the best number for the system."""
 
     measure: Callable[[Testbed, Sizes], Figures]
     slots: int | None = None
@@ -41,7 +41,7 @@ MEASURES: Mapping[str, Measure] = {
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """What a figure is: its words in a table, and its unit."""
+    """A figure: its title in a table, and its unit."""
 
     title: str
     unit: str

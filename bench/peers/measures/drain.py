@@ -1,4 +1,4 @@
-"""Draining: jobs per second from the first start to when nothing is left, the last completion recorded.
+"""Draining: jobs per second from the first start to the last recorded completion.
 
 The workers are started beside the full queue; their own start does not count.
 """
@@ -12,10 +12,10 @@ JOBS_PER_TENANT = 2.5
 
 
 def measure(testbed: Testbed, sizes: Sizes) -> dict[str, float | None]:
-    """Fill the queue, start the workers, and wait until all is done.
+    """Fill the queue, start the workers, and wait until all jobs are done.
 
     Raises:
-      TurnFailed: it was not within ten minutes, or a job never ran.
+      RoundFailed: jobs remained after ten minutes, or a job never ran.
     """
     jobs = sizes.drain_jobs * testbed.system.drain_factor
     fill(jobs, tag=MEASURED, tenants=max(1, int(jobs / JOBS_PER_TENANT)))

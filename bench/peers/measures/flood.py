@@ -1,9 +1,9 @@
-"""Quiet tenants beside a flood: what fifty tenants with a job each per second wait, while another's thousands stand.
+"""Quiet tenants beside a flood: the waits of fifty tenants with one job each per second, beside one with thousands.
 
-One tenant enqueues thousands of jobs of 5 ms from four processes, in bulk where the system can. Once they are
-acknowledged, fifty other tenants enqueue one such job each per second, until the heavy tenant's last job has run. Eight
-slots in all. Counted are the quiet jobs that were due while the flood stood; and when the heavy tenant was done, since
-its first call.
+One tenant enqueues thousands of jobs of 5 ms from four processes, in bulk if the system can. Once they are
+acknowledged, fifty other tenants enqueue one such job each per second, until the heavy tenant's last job has run. There
+are eight slots. The figures are the waits of the quiet jobs that were due during the flood, and the time from the heavy
+tenant's first call to the end of its last job.
 """
 
 import time
@@ -36,10 +36,10 @@ HEAVY_TENANT = 0
 
 
 def measure(testbed: Testbed, sizes: Sizes) -> dict[str, float | None]:
-    """Let one tenant flood the system and fifty others come after.
+    """Let one tenant flood the system, and fifty others enqueue after that.
 
     Raises:
-      TurnFailed: jobs that were enqueued did not start.
+      RoundFailed: jobs that were enqueued did not start.
     """
     testbed.start_warm_workers()
     with _quiet_tenants() as begin:
@@ -60,7 +60,7 @@ def measure(testbed: Testbed, sizes: Sizes) -> dict[str, float | None]:
 
 @contextmanager
 def _quiet_tenants() -> Iterator[Event]:
-    """Have the quiet tenants' process ready; yield what lets it begin; end it."""
+    """Start the quiet tenants' process, yield the event that lets it begin, and end the process."""
     ready, begin, end = SPAWN.Event(), SPAWN.Event(), SPAWN.Event()
     sender = SPAWN.Process(target=_send_quiet, args=(ready, begin, end), name="quiet tenants")
     sender.start()

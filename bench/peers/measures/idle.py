@@ -1,4 +1,4 @@
-"""What a system costs that has nothing to do: CPU seconds of all its processes, workers and server, per 20 seconds."""
+"""The cost of an idle system: CPU seconds of all its processes, workers and server, per 20 seconds."""
 
 import os
 import time
@@ -11,7 +11,7 @@ PER_S = 20.0
 
 
 def measure(testbed: Testbed, sizes: Sizes) -> dict[str, float | None]:
-    """Run some jobs, let it settle, and read the CPU time of every process below this one, twice."""
+    """Run some jobs, wait, and read the CPU time of every process below this one, twice."""
     testbed.start_warm_workers()
     time.sleep(sizes.settle_s)
     before = processes.spent_s(processes.below(os.getpid()))

@@ -1,8 +1,8 @@
-"""Latency: from when a job should have been sent to its first line, at a low rate and at half of what the system holds.
+"""Latency: from the time to send a job to its first line, at a low rate and at half of the rate that the system holds.
 
-What a system holds is looked for first: four processes send one by one as fast as they are answered, but wait while a
-thousand jobs have not started yet; what starts per second, once it goes, is the rate held. Half of it is then offered
-evenly, by senders that do not wait for the system: see `open_loop`.
+The rate held is measured first. Four processes send jobs one by one as fast as they are acknowledged, but wait while a
+thousand jobs have not started yet. After the beginning, the starts per second are the rate held. Half of this rate is
+then sent evenly, by senders that do not wait for the system: see `open_loop`.
 """
 
 from bench.peers.job import Start, starts
@@ -12,16 +12,16 @@ from bench.peers.testbed import MEASURED, WARM, Testbed
 from bench.report import percentile
 
 LOW_PER_S = 100
-AHEAD_MAX = 1_000  # More than any system prefetches.
+AHEAD_MAX = 1_000  # More than the prefetch of any system.
 HALF, HELD = 10, 11  # Tags.
-UNSETTLED = 0.3  # The part of the search for the rate held that is left out at its begin.
+UNSETTLED = 0.3  # The first part of the search for the rate held, which does not count.
 
 
 def measure(testbed: Testbed, sizes: Sizes) -> dict[str, float | None]:
-    """Measure at 100 jobs a second, then look for the rate held, then measure at half of it.
+    """Measure at 100 jobs a second, then search for the rate held, then measure at half of this rate.
 
     Raises:
-      TurnFailed: what was sent did not start.
+      RoundFailed: jobs that were sent did not start.
     """
     testbed.start_warm_workers()
     _offer(testbed, LOW_PER_S, sizes.warm_s, WARM)
@@ -44,7 +44,7 @@ def _offer(testbed: Testbed, per_s: float, seconds: float, tag: int) -> list[flo
 
 
 def latencies_ms(started: list[Start]) -> list[float]:
-    """Return the milliseconds from when each job was due to its start."""
+    """Return the milliseconds from the due time of each job to its start."""
     return [(start.started_ns - start.due_ns) / 1e6 for start in started]
 
 

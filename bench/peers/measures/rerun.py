@@ -1,9 +1,9 @@
-"""A worker is killed three seconds into a job: how long until the job is started again?
+"""A worker is killed three seconds into a job: the time until the job starts again.
 
-Killed with SIGKILL is first the process that runs the job, as by one that takes all memory or crashes its interpreter;
-and then, with another job, the whole worker, with every process that belongs to it, as when a node is replaced. Where a
-worker is one process, both are the same. What was killed is started again at once, as any supervisor does, and another
-worker runs all the time.
+First, SIGKILL ends only the process that runs the job, like a job that uses all memory or crashes its interpreter.
+Then, with another job, SIGKILL ends the whole worker with all its processes, like the loss of a node. If a worker is
+one process, both are the same. The killed worker is started again at once, as any supervisor does. Another worker runs
+all the time.
 """
 
 import time
@@ -17,10 +17,10 @@ JOB_MS = 6_000
 
 
 def measure(testbed: Testbed, sizes: Sizes) -> dict[str, float | None]:
-    """Run a job, kill what runs it, and wait for it to start again; None: it did not within `rerun_s_max`.
+    """Run a job, kill its process, and wait until the job starts again. None: it did not within `rerun_s_max`.
 
     Raises:
-      TurnFailed: it did not even start once.
+      RoundFailed: the job never started.
     """
     testbed.start_warm_workers()
     return {

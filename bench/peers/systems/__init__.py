@@ -1,6 +1,6 @@
-"""The systems by name. Each lives in one module, whose libraries are imported in the processes of its turns only.
+"""The systems by name. Each has one module, whose libraries are imported in the processes of its rounds only.
 
-A system that a process does not need is not imported there, and one that is not installed stops nobody else.
+So a process imports only the system that it needs, and a system that is not installed does not affect others.
 """
 
 import importlib
@@ -24,7 +24,7 @@ ONLY_IN = {"dbos-partitions": ("flood",)}  # A variant takes part in the measure
 
 
 def load(name: str) -> System:
-    """Return a system, for a process of one of its turns.
+    """Return a system, for a process of one of its rounds.
 
     Raises:
       ModuleNotFoundError: a library that it needs is not installed.

@@ -4,13 +4,13 @@
   worker loses it (https://docs.celeryq.dev/en/stable/userguide/tasks.html#Task.acks_late).
 - `worker_prefetch_multiplier` 64: for many short tasks the guide wants it large, "64, or 128"
   (https://docs.celeryq.dev/en/stable/userguide/optimizing.html#prefetch-limits).
-- The prefork pool with one process per core and worker, and no gossip, mingling or events, which nobody here listens to
+- The prefork pool with one process per core and worker. Gossip, mingling and events are off, as they are not used here
   (https://docs.celeryq.dev/en/stable/reference/cli.html#celery-worker).
-- `task_ignore_result`: nobody asks for results.
-- `visibility_timeout`: with Redis nothing else gives the task of a dead worker back; a task that runs longer is run
+- `task_ignore_result`: no result is read.
+- `visibility_timeout`: with Redis, only this timeout returns the task of a dead worker; a task that runs longer runs
   twice (https://docs.celeryq.dev/en/stable/getting-started/backends-and-brokers/redis.html#visibility-timeout). All
-  three settings of this name are needed. `unacked_restore_interval` 5 s and `unacked_restore_throttle` 1: expired ones
-  are looked for every 5 s instead of every 100
+  three settings of this name are needed. `unacked_restore_interval` 5 s and `unacked_restore_throttle` 1: workers
+  search for expired tasks every 5 s instead of every 100
   (https://docs.celeryq.dev/projects/kombu/en/stable/reference/kombu.transport.redis.html#transport-options).
 - There is no call that enqueues many tasks at once.
 """

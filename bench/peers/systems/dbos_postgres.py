@@ -1,17 +1,17 @@
 """DBOS on PostgreSQL: each job a workflow without steps, the cheapest there is.
 
-- Jobs are sent with `DBOSClient`, as programs do that do not run them; in bulk with `enqueue_in_transaction`, a hundred
-  in one transaction (https://docs.dbos.dev/python/reference/client).
-- A queue is polled; `polling_interval_sec` 0.02 instead of 1, as latency matters here. `worker_concurrency` bounds what
-  a worker runs at once; where the measure says nothing it is 100, so that a poll brings enough
+- Jobs are sent with `DBOSClient`, the interface for programs that only send; in bulk with `enqueue_in_transaction`, a
+  hundred in one transaction (https://docs.dbos.dev/python/reference/client).
+- A queue is polled; `polling_interval_sec` 0.02 instead of 1, as latency matters here. `worker_concurrency` limits the
+  jobs that a worker runs at once; unless the measure sets a number it is 100, so that a poll returns enough jobs
   (https://docs.dbos.dev/python/reference/queues).
-- `executor_id`: each process has its own, and recovers what it ran when it is started again under the same one. Another
-  process does so only with Conductor, which is paid for (https://docs.dbos.dev/python/tutorials/workflow-tutorial,
+- `executor_id`: each process has its own, and recovers its jobs after a restart with the same id. Another process
+  recovers them only with Conductor, which is not free (https://docs.dbos.dev/python/tutorials/workflow-tutorial,
   https://docs.dbos.dev/production/workflow-recovery).
 - With a partition per tenant: `partition_concurrency` 1, one job of a tenant at a time, as in the documentation's fair
-  queue (https://docs.dbos.dev/python/examples/queue-patterns); DBOS then dequeues from all partitions in one query. One
-  worker with all slots: of two, the one that meets the other doubles its polling interval each time, up to two minutes,
-  and a thousand jobs took five.
+  queue (https://docs.dbos.dev/python/examples/queue-patterns); DBOS then dequeues from all partitions in one query.
+  There is one worker with all slots. With two, a worker doubles its polling interval at each conflict with the other,
+  up to two minutes, and a thousand jobs took five minutes.
 """
 
 import sys
@@ -31,7 +31,7 @@ from bench.peers.system import Producer, System
 URL = Postgres().url
 POLL_S = 0.02
 QUEUE = "jobs"
-VERSION = "1"  # Of this application: workflows run on workers of the version that enqueued them.
+VERSION = "1"  # The version of this application: workflows run on workers of the version that enqueued them.
 
 
 @DBOS.workflow()
@@ -60,7 +60,7 @@ class _Producer:
 
 
 class Dbos(System):
-    """DBOS with one queue for everybody."""
+    """DBOS with one queue for all tenants."""
 
     title = "DBOS, PostgreSQL"
     settings = f"polling_interval {POLL_S * 1000:g} ms, worker_concurrency 100, a stable executor_id per worker"
@@ -118,7 +118,7 @@ def _client() -> Iterator[DBOSClient]:
 
 
 def main() -> None:
-    """Run a worker with the executor id that the command line says."""
+    """Run a worker with the executor id of the command line."""
     config: DBOSConfig = {
         "name": "peers",
         "system_database_url": URL,

@@ -1,10 +1,10 @@
 """Dramatiq on Redis.
 
-- One process per core and worker, with threads (https://dramatiq.io/guide.html#workers). A message is acknowledged
-  after it has run, as it comes.
-- `heartbeat_timeout` 10 s instead of 60: a worker that has been silent for so long counts as dead. `maintenance_chance`
-  one command in ten instead of one in a thousand: only maintenance looks for the dead, and beside an idle queue the
-  default leaves it to chance for many minutes
+- One process per core and worker, with threads (https://dramatiq.io/guide.html#workers). By default a message is
+  acknowledged after it has run.
+- `heartbeat_timeout` 10 s instead of 60: a worker without a heartbeat for this time counts as dead.
+  `maintenance_chance` one command in ten instead of one in a thousand: only maintenance detects dead workers, and in an
+  idle queue it could take many minutes with the default
   (https://dramatiq.io/reference.html#dramatiq.brokers.redis.RedisBroker).
 - There is no call that enqueues many messages at once.
 """

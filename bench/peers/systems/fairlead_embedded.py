@@ -1,7 +1,7 @@
-"""Fairlead on its embedded store, with its default settings but for the number of slots, on both of its runtimes.
+"""Fairlead on its embedded store, with its default settings except for the number of slots, on both runtimes.
 
-Each job goes into the queue of its tenant. Run as its users run it: `fairlead run APP`. On Ray one consumer has two
-worker actors, which Ray restarts; on threads there are two consumers, each a process, and each does everything.
+Each job goes into the queue of its tenant. Workers run as in production: `fairlead run APP`. On Ray one consumer has
+two worker actors, which Ray restarts. On threads there are two consumers, and each is one process with all roles.
 """
 
 import sys
@@ -36,7 +36,7 @@ class _Producer:
 
 
 class _Fairlead(System):
-    """What both runtimes share."""
+    """The common part of both runtimes."""
 
     packages = ("lmdb", "ray")
     best_slots = 16
@@ -46,7 +46,7 @@ class _Fairlead(System):
     durability = "LMDB, fsync of every commit"
 
     def versions(self) -> Mapping[str, str]:
-        """See `System`. A checkout that nobody installed is called so."""
+        """See `System`. A checkout that is not installed has the version `checkout`."""
         try:
             own = version("fairlead")
         except PackageNotFoundError:

@@ -1,11 +1,11 @@
 """Procrastinate on PostgreSQL.
 
-- Workers with `concurrency` 10 where the measure says nothing, woken by LISTEN/NOTIFY as they come; finished jobs are
+- Workers with `concurrency` 10 unless the measure sets a number. By default LISTEN/NOTIFY wakes them. Finished jobs are
   deleted, so that the table does not grow
   (https://procrastinate.readthedocs.io/en/stable/howto/production/delete_finished_jobs.html).
-- The jobs of a dead worker run again only if the application has a task that looks for them: the one of
-  https://procrastinate.readthedocs.io/en/stable/howto/production/retry_stalled_jobs.html, every 5 s instead of every
-  ten minutes, with a heartbeat every 3 s instead of 10: a worker is dead after 10 s of silence instead of 30.
+- The jobs of a dead worker run again only if the application has a task that searches for them, here that of
+  https://procrastinate.readthedocs.io/en/stable/howto/production/retry_stalled_jobs.html. It runs every 5 s instead of
+  every ten minutes, with a heartbeat every 3 s instead of 10: a worker is dead after 10 s of silence instead of 30.
 - In bulk: `batch_defer`.
 """
 
@@ -42,7 +42,7 @@ def work(job: Job) -> None:
 @app.periodic(cron="* * * * * */5")
 @app.task(queueing_lock="retry_stalled_jobs", pass_context=True)
 async def retry_stalled_jobs(context: procrastinate.JobContext, timestamp: int) -> None:
-    """Give back what dead workers held."""
+    """Retry the jobs of dead workers."""
     for job in await app.job_manager.get_stalled_jobs(seconds_since_heartbeat=SILENT_S_MAX):
         await app.job_manager.retry_job(job)
 
@@ -56,7 +56,7 @@ class _Producer:
 
 
 class Procrastinate(System):
-    """Procrastinate, with its documented rescue of stalled jobs."""
+    """Procrastinate, with its documented retry of stalled jobs."""
 
     title = "Procrastinate, PostgreSQL"
     settings = "delete_jobs successful, update_heartbeat_interval 3 s, a task every 5 s that retries stalled jobs"

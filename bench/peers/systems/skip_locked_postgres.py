@@ -1,8 +1,8 @@
-"""A queue written by hand with SELECT ... FOR UPDATE SKIP LOCKED: about the most that a table in PostgreSQL can do.
+"""A queue written by hand with SELECT ... FOR UPDATE SKIP LOCKED: about the limit of a table in PostgreSQL.
 
-A limit, not a product: it has no tenants, no fairness, no retries with backoff, no priorities, and does not know a dead
-worker from a slow one: a job runs again when its lease has expired, so the lease must be longer than any job
-(https://www.postgresql.org/docs/15/sql-select.html#SQL-FOR-UPDATE-SHARE on queue-like tables).
+It is a limit, not a product: it has no tenants, no fairness, no retries with backoff and no priorities. It cannot
+distinguish a dead worker from a slow one: a job runs again when its lease has expired, so the lease must be longer than
+any job (https://www.postgresql.org/docs/15/sql-select.html#SQL-FOR-UPDATE-SHARE on queue-like tables).
 
 Each slot of a worker leases a hundred jobs in one transaction, runs them, and deletes them in another one.
 """
@@ -101,7 +101,7 @@ def _work() -> None:
 
 
 def main() -> None:
-    """Run a worker of as many slots as the command line says."""
+    """Run a worker with the slots of the command line."""
     slots = [threading.Thread(target=_work) for _ in range(int(sys.argv[1]))]
     for slot in slots:
         slot.start()

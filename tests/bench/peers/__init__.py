@@ -1,4 +1,4 @@
-"""The comparison with other queues: that its rows, tables and times say what happened, and that it leaves nothing.
+"""Tests of the comparison with other queues: rows, tables, times, and the end of all processes.
 
-What runs a peer needs its environment and its server, and is skipped where one is missing.
+A test that runs a peer needs its environment and its server, and is skipped if one is missing.
 """

@@ -1,4 +1,4 @@
-"""What a turn started is found and ended, also what has left its parent."""
+"""All processes of a round are found and ended, even those that have outlived their parents."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Which turns a run takes in which order, when jobs are due, and that latency counts from there."""
+"""The order of the rounds of a run, the due times of jobs, and the latency from these times."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from bench.peers.systems import ONLY_IN, SYSTEMS
 SECOND_NS = 10**9
 
 
-def test_systems_take_turns_within_each_repetition() -> None:
+def test_systems_alternate_within_each_repetition() -> None:
     taken = list(repetition_plan(["dbos", "skip-locked"], ["drain"], 3))
     assert taken == [[("dbos", "drain"), ("skip-locked", "drain")]] * 3
 
@@ -29,14 +29,14 @@ def test_a_variant_takes_part_only_where_it_differs() -> None:
     assert {system for each in quick for system, _ in each} == set(SYSTEMS)
 
 
-def test_only_a_full_run_of_everything_replaces_the_page_unless_it_is_told_where_to_write() -> None:
+def test_only_a_full_run_of_everything_replaces_the_page_unless_it_has_an_output() -> None:
     assert options([]).output == DOCS
     assert options(["--quick"]).output is None
     assert options(["--measures", "drain"]).output is None
     assert options(["--quick", "--output", "there"]).output == Path("there")
 
 
-def test_an_unknown_system_is_refused_with_those_that_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_system_is_refused_with_a_list_of_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         options(["--systems", "celery"])
     assert "celery-always" in capsys.readouterr().err
@@ -47,11 +47,13 @@ def test_jobs_of_several_senders_are_due_evenly_spaced_at_the_rate() -> None:
     assert due == [job * SECOND_NS // 1_000 for job in range(500)]
 
 
-def test_latency_counts_from_when_a_job_was_due_and_not_from_when_a_late_sender_sent_it() -> None:
+def test_latency_counts_from_the_due_time_of_a_job_and_not_from_a_late_send() -> None:
     assert latencies_ms([Start(tag=0, due_ns=SECOND_NS, started_ns=SECOND_NS + 2_500_000, pid=1)]) == [2.5]
 
 
-def test_a_job_has_about_two_hundred_bytes_and_notes_its_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_has_about_two_hundred_bytes_and_records_its_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     context = RoundContext(system="here", directory=tmp_path)
     context.notes.mkdir()
     monkeypatch.setattr(job, "CONTEXT", context)
@@ -66,7 +68,7 @@ def test_a_job_has_about_two_hundred_bytes_and_notes_its_start(tmp_path: Path, m
     assert start.started_ns > 7
 
 
-def test_every_system_cites_the_documentation_that_its_settings_rest_on() -> None:
+def test_every_system_cites_the_documentation_of_its_settings() -> None:
     folder = Path(job.__file__).parent / "systems"
     modules = {entry.partition(":")[0] for entry in SYSTEMS.values()} - {"fairlead_embedded"}
     silent = [name for name in modules if "https://" not in (folder / f"{name}.py").read_text().split('"""')[1]]

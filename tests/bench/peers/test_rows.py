@@ -1,4 +1,4 @@
-"""Rows say what the turns found; tables say it to a reader, with what makes two figures comparable."""
+"""Rows have the figures of the rounds; tables show them with the facts that a comparison needs."""
 
 import json
 from dataclasses import replace
@@ -49,7 +49,7 @@ def test_every_row_states_durability_settings_and_versions() -> None:
     assert all(row["durability"] and row["settings"] and row["versions"] for row in rows)
 
 
-def test_a_measure_that_is_taken_again_replaces_its_own_turns_and_no_others(tmp_path: Path) -> None:
+def test_a_measure_that_is_taken_again_replaces_only_its_own_rounds(tmp_path: Path) -> None:
     drained, idle = (
         round_result("fairlead-ray", "drain", OURS, drain=9.0),
         round_result("celery-everysec", "idle", THEIRS, idle=0.1),
@@ -61,14 +61,14 @@ def test_a_measure_that_is_taken_again_replaces_its_own_turns_and_no_others(tmp_
     assert read(tmp_path) == Record([idle, again], {"drain": busy, "idle": QUIET})
     written = (tmp_path / "README.md").read_text()
     assert "Do not compare these figures: drain." in written
-    assert "an fsync of one page takes 0.17 to 0.3 ms" in written
+    assert "0.17 to 0.3 ms for an fsync of one page" in written
 
 
 def test_nothing_has_been_measured_in_a_directory_that_is_empty(tmp_path: Path) -> None:
     assert read(tmp_path) == Record()
 
 
-def test_what_a_system_does_not_have_is_a_row_without_a_value() -> None:
+def test_a_figure_that_a_system_does_not_have_is_a_row_without_a_value() -> None:
     found = run(round_result("celery-everysec", "enqueue", THEIRS, enqueue_one=1300.0, enqueue_bulk=None))
     bulk = found.row("celery-everysec", "enqueue_bulk")
     assert bulk is not None
@@ -76,7 +76,7 @@ def test_what_a_system_does_not_have_is_a_row_without_a_value() -> None:
     assert "| 1,300 | - |" in tables(found)[0]
 
 
-def test_a_job_that_was_never_seen_again_is_said_to_be() -> None:
+def test_a_job_that_never_ran_again_is_shown_as_never_seen() -> None:
     found = run(
         round_result("celery-everysec", "rerun", THEIRS, rerun=None),
         round_result("fairlead-ray", "rerun", OURS, rerun=7.0),
@@ -86,13 +86,13 @@ def test_a_job_that_was_never_seen_again_is_said_to_be() -> None:
     assert "| Fairlead, Ray | yes: LMDB, fsync of every commit | 7 |" in only
 
 
-def test_a_repetition_without_a_value_does_not_pass_for_one_with_a_good_value() -> None:
+def test_a_row_shows_how_many_repetitions_have_no_value() -> None:
     found = run(*(round_result("celery-everysec", "rerun", THEIRS, rerun=seconds) for seconds in (60.0, None)))
     (row,) = found.rows
     assert (row.values, row.note) == ([60.0], "1 of 2 without a value")
 
 
-def test_a_system_that_is_not_installed_is_named_with_the_reason_and_the_others_stand() -> None:
+def test_a_system_that_is_not_installed_is_named_with_the_reason_and_the_others_have_rows() -> None:
     found = run(
         absent("celery-everysec", "drain", "redis-server is not installed"),
         round_result("fairlead-ray", "drain", OURS, drain=9.0),
@@ -101,7 +101,7 @@ def test_a_system_that_is_not_installed_is_named_with_the_reason_and_the_others_
     assert "`celery-everysec` did not take part: redis-server is not installed" in page(found, {"drain": QUIET})
 
 
-def test_a_turn_that_failed_is_named_and_spoils_neither_its_system_nor_the_others() -> None:
+def test_a_round_that_failed_is_named_and_the_other_rounds_count() -> None:
     found = run(
         round_result("fairlead-ray", "drain", OURS, drain=9.0),
         round_result("fairlead-ray", "drain", OURS, "a worker ended with 1"),
@@ -111,18 +111,18 @@ def test_a_turn_that_failed_is_named_and_spoils_neither_its_system_nor_the_other
     assert "a worker ended with 1" in page(found, {"drain": QUIET})
 
 
-def test_a_turn_that_broke_off_without_saying_who_it_was_is_failed_and_not_missing() -> None:
+def test_a_round_that_broke_off_without_an_outcome_is_failed_and_not_missing() -> None:
     found = run(
         round_result("dbos", "drain", OURS, drain=9.0),
-        round_result("dbos", "drain", None, "the turn broke off: Traceback"),
+        round_result("dbos", "drain", None, "the round broke off: Traceback"),
     )
-    assert (found.missing, found.failed) == ({}, ["dbos, drain: the turn broke off: Traceback"])
+    assert (found.missing, found.failed) == ({}, ["dbos, drain: the round broke off: Traceback"])
 
 
-def test_the_page_says_on_which_machine_it_was_measured_and_which_settings_each_system_had() -> None:
+def test_the_page_shows_the_machine_and_the_settings_of_each_system() -> None:
     written = page(run(round_result("celery-everysec", "drain", THEIRS, drain=718.0)), {"drain": QUIET})
-    assert "2 cores, an fsync of one page takes 0.17 ms there, Python 3.11.7" in written
-    assert "**" not in written.split("Systems take turns")[0]
+    assert "2 cores, 0.17 ms for an fsync of one page, Python 3.11.7" in written
+    assert "**" not in written.split("Each repetition")[0]
     assert "| Celery | Redis, appendfsync everysec | acks_late | celery 5.7.0, Redis 7.0.15 |" in written
 
 
@@ -130,7 +130,7 @@ def test_the_page_says_on_which_machine_it_was_measured_and_which_settings_each_
     ("conditions", "warning"),
     [(replace(QUIET, load_1m=8.0), "The machine was not quiet"), (replace(QUIET, size="quick"), "A quick run")],
 )
-def test_the_page_warns_of_figures_that_nobody_should_compare(conditions: Conditions, warning: str) -> None:
+def test_the_page_warns_of_figures_that_should_not_be_compared(conditions: Conditions, warning: str) -> None:
     assert f"**{warning}**" in page(run(round_result("fairlead-ray", "drain", OURS, drain=9.0)), {"drain": conditions})
 
 

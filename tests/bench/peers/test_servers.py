@@ -1,4 +1,4 @@
-"""The peers' servers: on their own port with their own data, as durable as their rows say, and gone afterwards."""
+"""The peers' servers have their own port and data, are as durable as their rows say, and end with their round."""
 
 import shutil
 import socket
@@ -20,7 +20,7 @@ POSTGRES = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
 
 @pytest.fixture
 def context(monkeypatch: pytest.MonkeyPatch) -> Iterator[RoundContext]:
-    """A turn's place that another user's server can reach, which pytest's own directories are not."""
+    """The context of a round in a directory that another user's server can enter, unlike pytest's own directories."""
     with closing(socket.socket()) as probe, tempfile.TemporaryDirectory() as directory:
         probe.bind((HOST, 0))
         port = probe.getsockname()[1]
@@ -40,7 +40,7 @@ def said(*command: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def test_a_server_that_is_not_installed_says_how_to_get_it(
+def test_a_server_that_is_not_installed_raises_an_error_that_says_how_to_install_it(
     context: RoundContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "")
@@ -64,7 +64,7 @@ def test_redis_writes_ahead_and_syncs_as_its_rows_say(context: RoundContext, fsy
 
 
 @pytest.mark.skipif(not POSTGRES, reason="no PostgreSQL: apt-get install postgresql")
-def test_postgresql_is_durable_as_its_rows_say_and_runs_as_somebody_who_is_not_root(context: RoundContext) -> None:
+def test_postgresql_is_durable_as_its_rows_say_and_does_not_run_as_root(context: RoundContext) -> None:
     server = Postgres()
     server.start()
     try:
