@@ -119,9 +119,7 @@ class Quantum:
         return self._batch.items_max
 
     def share(self) -> int:
-        """Return how many items the zone may give; 0 also if the tenant is paused, or `allowed` must be set first."""
-        if self.policy.paused or self.must_ask:
-            return 0
+        """Return how many items the zone may give. The tenant is not paused, and `must_ask` is False."""
         share = self._share()
         return share if self.allowed is None else min(share, self.allowed)
 

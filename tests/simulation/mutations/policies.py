@@ -8,14 +8,14 @@ from fairlead.simulation.oracles.pauses import WhatIsPausedStays
 from fairlead.simulation.oracles.pointers import PointersLeadToWork
 from fairlead.simulation.run import DRAINS, RECOVERS
 from fairlead.zones.policy import limits, policies, tenant_limits
-from fairlead.zones.policy.fair_share import Quantum
+from fairlead.zones.queue import dequeue
 from fairlead.zones.top_level import process_pointers
 from tests.simulation.mutations.mutation import mutation
 
 POLICIES = (
     mutation(
         "a pointer of a paused tenant is processed like any other",
-        (Quantum.share, "if self.policy.paused or self.must_ask:", "if self.must_ask:"),
+        (dequeue._items_max, "if quantum.policy.paused:", "if False:"),
         found_by=[WhatIsPausedStays.promise],
     ),
     mutation(
