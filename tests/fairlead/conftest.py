@@ -11,7 +11,7 @@ import pytest
 
 from fairlead import App, Config, ConsumerSettings, TenantDatabase
 from fairlead.testing import ManualClock
-from tests.fairlead.live import Gate
+from tests.fairlead.live_consumers import Gate
 from tests.rooted import cluster_url
 
 FOUNDATIONDB = pytest.param("foundationdb", marks=pytest.mark.foundationdb)

@@ -26,7 +26,7 @@ from fairlead.zones.pipelining import run_one
 from fairlead.zones.records import FORMAT
 from fairlead.zones.top_level import sessions
 from fairlead.zones.top_level.sessions import SessionRecord
-from tests.fairlead.live import HELD_MAX, Gate, consumer, eventually, until
+from tests.fairlead.live_consumers import HELD_MAX, Gate, consumer, eventually, until
 from tests.fairlead.shell import run
 
 # --- Not yet ---

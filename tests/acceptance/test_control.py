@@ -1,4 +1,4 @@
-"""What an operator says to a fleet of Ray actors is in force within a second, and outlives every process of it."""
+"""A policy that an operator sets is in force within a second on a fleet of Ray actors, and outlives every process."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_a_pause_outlives_the_fleet(app: App, chosen: Config, tmp_path: Path) ->
     assert items.begun("alice") == []
 
 
-def test_what_runs_when_its_tenant_is_paused_goes_on_to_its_end(app: App, chosen: Config, tmp_path: Path) -> None:
+def test_an_item_that_runs_when_its_tenant_is_paused_runs_to_its_end(app: App, chosen: Config, tmp_path: Path) -> None:
     items = Noted(app, tmp_path / "notes")
     with consumer(chosen):
         items.enqueue("alice", 1, takes_ms=1_000)
@@ -115,7 +115,7 @@ def test_what_runs_when_its_tenant_is_paused_goes_on_to_its_end(app: App, chosen
     assert run[1] - run[0] >= 1e9
 
 
-def test_a_weight_holds_at_once_for_what_waits_already(app: App, chosen: Config, tmp_path: Path) -> None:
+def test_a_weight_holds_at_once_for_waiting_items(app: App, chosen: Config, tmp_path: Path) -> None:
     """Ten tenants of four hundred items; one of them is worth four from the moment that somebody says so."""
     items = Noted(app, tmp_path / "notes")
     users = [f"user {number}" for number in range(10)]
@@ -144,7 +144,7 @@ def test_a_weight_that_is_changed_while_two_tenants_are_served_holds_within_a_se
             assert fewest < items.alices_per_bob(in_force_ns, of=250) < most, f"of weight {weight}"
 
 
-def test_a_kind_runs_no_oftener_at_once_in_two_consumers_than_its_limit(
+def test_no_more_items_of_a_kind_run_at_once_in_two_consumers_than_its_limit(
     app: App, chosen: Config, tmp_path: Path
 ) -> None:
     items = Noted(app, tmp_path / "notes")

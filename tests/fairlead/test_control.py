@@ -1,4 +1,4 @@
-"""What is paused waits, says so, and goes on where it was."""
+"""A paused tenant, kind or shard waits, is shown as paused, and goes on where it stopped."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ SAYINGS: dict[str, Saying] = {
 
 @pytest.mark.parametrize("later", SAYINGS)
 @pytest.mark.parametrize("earlier", SAYINGS)
-def test_of_two_who_steer_a_kind_at_once_all_shards_keep_to_the_later(
+def test_of_two_concurrent_policies_of_a_kind_all_shards_keep_the_later(
     wide: App, monkeypatch: pytest.MonkeyPatch, earlier: str, later: str
 ) -> None:
     """Before, a limit stayed on one shard that had ended on the kind's own: it was said, and in force for nobody."""
@@ -162,7 +162,9 @@ def unsaid(policy: KindPolicy) -> KindPolicy:
     return msgspec.structs.replace(policy, updated_us=0)
 
 
-def test_what_somebody_has_left_half_said_is_made_good_by_the_next(wide: App, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_policy_that_reached_only_some_shards_is_completed_by_the_next_one(
+    wide: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken_off(*_: object) -> None:
         raise KeyboardInterrupt
 
@@ -176,7 +178,7 @@ def test_what_somebody_has_left_half_said_is_made_good_by_the_next(wide: App, mo
 
 
 @pytest.mark.parametrize("shard", ["eu", "us", "asia"])
-def test_a_shard_that_was_told_something_in_the_far_future_hears_what_is_said_now(wide: App, shard: str) -> None:
+def test_a_policy_that_is_dated_in_the_far_future_gives_way_to_a_newer_one(wide: App, shard: str) -> None:
     """One bit of its record, and it would have refused whatever is said for thousands of years."""
     wide.shards[shard].transact(
         lambda attempt: policies.change_kind_policy(attempt.tr, "mail", now_us=2**60, paused=True)
@@ -205,7 +207,7 @@ def store(tmp_path: Path) -> str:
         (["--shard", "main"], "shard main"),
     ],
 )
-def test_a_pause_is_said_by_status_with_the_command_that_ends_it(store: str, scope: list[str], said: str) -> None:
+def test_status_shows_a_pause_with_the_command_that_ends_it(store: str, scope: list[str], said: str) -> None:
     paused = run("pause", *scope, "--store", store)
     assert (paused.code, paused.out) == (0, f"paused {said}; items that already run continue to their end\n")
     assert f"fairlead resume {' '.join(scope)}" in run("status", "--store", store).out
@@ -213,7 +215,7 @@ def test_a_pause_is_said_by_status_with_the_command_that_ends_it(store: str, sco
     assert "resume" not in run("status", "--store", store).out
 
 
-def test_programs_are_told_what_is_paused(store: str) -> None:
+def test_programs_can_read_what_is_paused(store: str) -> None:
     answer = run("pause", "--kind", "mail", "--store", store, "--json")
     assert answer.json == {"paused": {"kind": "mail"}}
     run("pause", "--tenant", "shop", "alice", "--store", store)
@@ -235,7 +237,7 @@ def test_a_shard_that_is_not_there_cannot_be_paused(store: str) -> None:
 
 
 @pytest.mark.parametrize("scope", [["--tenant", "shop", "alice"], ["--kind", "mail"]])
-def test_a_limit_is_said_by_status_until_it_is_off(store: str, scope: list[str]) -> None:
+def test_status_shows_a_limit_until_it_is_off(store: str, scope: list[str]) -> None:
     said = "at most 3 run at once, at most 0.5 start per second"
     limited = run("limit", *scope, "--max-running", 3, "--per-second", 0.5, "--store", store)
     assert limited.out.endswith(f": {said}\n")
@@ -244,7 +246,7 @@ def test_a_limit_is_said_by_status_until_it_is_off(store: str, scope: list[str])
     assert "at most" not in run("status", "--store", store).out
 
 
-def test_a_weight_is_said_by_status(store: str) -> None:
+def test_status_shows_a_weight(store: str) -> None:
     assert run("set-weight", 3, "--tenant", "shop", "alice", "--store", store).out == "tenant shop/alice has weight 3\n"
     assert "tenant shop/alice has weight 3" in run("status", "--store", store).out
 

@@ -1,4 +1,4 @@
-"""What the dashboard and `fairlead top` read from the stores is bounded, and says so."""
+"""What the dashboard and `fairlead top` read from the stores is bounded, and they say so."""
 
 from __future__ import annotations
 

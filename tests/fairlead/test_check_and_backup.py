@@ -1,4 +1,4 @@
-"""check finds what is broken and mends it; a backup is a store again, in any engine."""
+"""`check` finds and repairs what is broken; a backup becomes a store again, in any engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why an item does not run whose consumer was killed: a real one, in a process of its own."""
+"""Why an item does not run after its consumer was killed: a real consumer, in a process of its own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from fairlead import App, Cause, Job, new_item
-from tests.fairlead.live import HELD_MAX, PATIENCE_S, Gate, consumer, eventually, until
+from tests.fairlead.live_consumers import HELD_MAX, PATIENCE_S, Gate, consumer, eventually, until
 from tests.fairlead.shell import ROOT
 
 DYING = """
