@@ -97,16 +97,18 @@ class _TemporaryPolicies(Fault):
             return
         zone = self.random.choice(zones)
         policy_changes = self.policy_changes(min(zone.counts), zone.name.tenant, replica.name)
-        # Now and then two operators change the same policy at once, and the shards get the changes in different orders.
-        for policy_change in self.random.choices(policy_changes, k=self.random.choice([1, 1, 2])):
+        policy_change = self.random.choice(policy_changes)
+        # Not for long: `check` expects its end within seconds after the fault phase.
+        lasts_us = int(min(self.random.expovariate(1 / self.lasts_us), 3 * self.lasts_us))
+        # Now and then two operators set and end the same policy at once: shards get the changes in different orders.
+        for _ in range(self.random.choice([1, 1, 2])):
             self.strike_count += 1
             self._in_force += 1
-            self.cluster.operator.do("policy", partial(self._hold, policy_change))
+            self.cluster.operator.do("policy", partial(self._hold, policy_change, lasts_us))
 
-    def _hold(self, policy_change: PolicyChange) -> None:
+    def _hold(self, policy_change: PolicyChange, lasts_us: int) -> None:
         policy_change(holds=True)
-        # Not for long: `check` expects its end within seconds after the fault phase.
-        self.cluster.world.sleep_us(int(min(self.random.expovariate(1 / self.lasts_us), 3 * self.lasts_us)))
+        self.cluster.world.sleep_us(lasts_us)
         policy_change(holds=False)
         self._in_force -= 1
 
