@@ -1,7 +1,7 @@
 """Nodes and actors: the product's classes are built here, called, killed, and restarted.
 
-An actor has a name. At every start `factory` builds its instance anew, on a new host: the memory of the incarnation
-before is lost, and every call to that one is answered by `ActorDied`.
+An actor has a name. At every start `factory` builds its instance anew, on a new host. The memory of the incarnation
+before is lost, and every call to that incarnation is answered by `ActorDied`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fairlead.zones.engines.api.errors import StoreError
 CALLS_AT_ONCE = 6  # As on the Ray host: two batches, two long polls, and capacity for other calls.
 
 RELEASE_US_MAX = 5_000_000  # As the Ray host waits for an actor that has failed.
-RECYCLE_US = 100_000  # How long a process takes to come back.
+RECYCLE_US = 100_000  # The time that a process takes to restart.
 
 ReplyCallback = Callable[[Any, Exception | None], None]
 
@@ -41,7 +41,7 @@ class Node:
 
 
 class Call:
-    """A call that has arrived. Its arguments came as bytes: actors share nothing but data."""
+    """A call that has arrived. Its arguments came as bytes, because actors share only data."""
 
     __slots__ = ("answer", "method", "packed")
 
@@ -87,11 +87,11 @@ class Actor:
 
     @property
     def is_up(self) -> bool:
-        """Whether it is started, and takes calls."""
+        """Whether the actor has started and accepts calls."""
         return self._instance is not None
 
     def has_pending_call(self, method: str) -> bool:
-        """Whether it has a call of `method` that it has not answered yet."""
+        """Whether the actor has a call of `method` that is not answered yet."""
         return any(call.method == method for call in [*self._running, *self._waiting])
 
     def start(self) -> None:
@@ -132,7 +132,7 @@ class Actor:
             self._world.after(delay_us, self.start)
 
     def arrive(self, call: Call) -> None:
-        """Accept a call; calls wait while the instance is built. A dead actor answers `ActorDied`. Between turns."""
+        """Accept a call, which waits while the instance is built. A dead actor answers `ActorDied`. Between turns."""
         if self.host is None:
             call.answer(None, ActorDied(actor=self.name, method=call.method))
         else:
@@ -179,7 +179,7 @@ class Actor:
         host.spawn("before recycle", before_recycle)
 
     def _fail(self, reason: str) -> None:
-        """End this incarnation because a loop has failed, soon, even if `before_failure` stalls; as on the Ray host."""
+        """End this incarnation soon because a loop has failed, even if `before_failure` stalls; as on the Ray host."""
         host, instance = self.host, self._instance
         assert host is not None
         self._world.note(f"{host.name} fails: {reason}")

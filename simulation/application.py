@@ -1,7 +1,7 @@
 """A user's application as the workload: its handlers, unmodified, in the same worlds and under the same oracles.
 
-Its requests come from two processes, which are killed and restarted like any other: the commits that a request had sent
-by then may or may not happen. Its checks read the stores once all work is done.
+Its requests come from two processes, which are killed and restarted like others. The commits of an interrupted request
+may or may not be applied. Its checks read the stores once all work is done.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class ApplicationWorkload:
         return self._code.registry
 
     def periods(self) -> Sequence[Period]:
-        """See `Application`. The ticks end with the fault phase: else the queues would never be empty."""
+        """See `Application`. The ticks end with the fault phase; otherwise the queues would never be empty."""
         return self._periods
 
     def oracles(self, plan: Plan) -> list[Oracle]:
@@ -166,7 +166,7 @@ class KindsHaveHandlers(Oracle):
 
 
 class HandlersRun(Oracle):
-    """No promise: it counts the handlers that return, because the user must know which were not tested."""
+    """An oracle without a promise: it counts the runs of handlers that return. Handlers without any were not tested."""
 
     def __init__(self, world: World, ran: Counter[str]) -> None:
         super().__init__(world)
@@ -191,7 +191,7 @@ class UsersChecks(Oracle):
         self._checks = checks
 
     def at_end(self, shards: Sequence[ShardReplica]) -> None:
-        """See `Oracle`. They read through transactions, so time passes."""
+        """See `Oracle`. The checks read through transactions, so time passes."""
         tenants = sorted({tenant for shard in shards for tenant in _tenants_of(shard)})
         done = False
 
@@ -225,7 +225,7 @@ def blame(world: World, promise: str, function: Callable[..., object], *args: An
 
 
 def without_commits(lines: Sequence[str]) -> list[str]:
-    """Return the events that an application's author knows: requests, handlers, faults, and their messages."""
+    """Return the events that the author of an application knows: requests, handlers, faults, and their messages."""
     return [line for line in lines if not _COMMIT.match(line)]
 
 
@@ -235,7 +235,7 @@ def name_of(function: Callable[..., object]) -> str:
 
 
 def _tenants_of(shard: ShardReplica) -> set[Tenant]:
-    """Return the tenants that have keys or items, or had items; not the one of local items."""
+    """Return the tenants that have keys or items, or had items, without the tenant of local items."""
     paths = map(unpack_key, shard.others)
     stored = {Tenant(path[1], path[2]) for path in paths if path[0] == keyspace.DB}
     return {tenant for tenant in stored | {name.tenant for name in shard.zones} if tenant.app}

@@ -33,7 +33,7 @@ WorldRunner = Callable[[int, Reduction], Report]
 WORLDS: Final[Sequence[WorldRunner]] = (
     run,
     check_clients,
-)  # Every seed draws one of each: a shop with consumers, and a few clients' history.
+)  # Every seed draws one of each: a shop with consumers, and the history of a few clients.
 STANDARD_SEEDS = 1_000  # This many seeds of the standard workload reach every probe; fewer may miss a rare one.
 SAME_VIOLATION_MAX = 3  # A campaign ends after this many seeds that break the same promise.
 
@@ -51,7 +51,7 @@ class ProcessDied(QueueError):
 
 
 class BrokenPromise(NamedTuple):
-    """A promise that a run broke, how it was broken, and the faults of that run."""
+    """A promise that a run broke, a description, and the faults of that run."""
 
     seed: int
     oracle: str
@@ -127,12 +127,12 @@ def broken_by(report: Report) -> list[BrokenPromise]:
 
 
 def worlds_of(code: Callable[[], Code] | None) -> Sequence[WorldRunner]:
-    """Return the worlds that are run for each seed: the standard ones, or the one of the application."""
+    """Return the worlds of each seed: the standard ones, or the world of the application."""
     return WORLDS if code is None else [lambda seed, reduction: run_application(seed, code(), reduction)]
 
 
 def run_worlds(seed: int, reduction: Reduction = NO_REDUCTION, code: Callable[[], Code] | None = None) -> list[Report]:
-    """Run the worlds of `seed`, with `reduction` of their plans. One that breaks a promise is the last.
+    """Run the worlds of `seed`, with `reduction` of their plans. A world that breaks a promise is the last.
 
     Args:
       code: returns the application that runs in them; None: the standard workloads run.
@@ -158,7 +158,7 @@ def run_seed(seed: int, reduction: Reduction = NO_REDUCTION, code: Callable[[], 
 
 
 def events_of(reports: Sequence[Report]) -> str:
-    """Return the digests of event logs: equal ones, equal runs."""
+    """Return the digests of event logs. Equal digests mean equal runs."""
     return " ".join(report.events for report in reports)
 
 
@@ -167,7 +167,7 @@ def campaign(
 ) -> Iterator[Outcome]:
     """Run seeds in parallel, and yield their outcomes in order.
 
-    Closing the iterator ends the unfinished runs; so does the end of this process, even a kill.
+    The unfinished runs end when the iterator is closed, and when this process ends, even by a kill.
 
     Args:
       seeds: any whole numbers.
@@ -205,10 +205,10 @@ def _side_by_side(seeds: Sequence[int], processes: int, run_one: Callable[[int],
 
 
 def _end_with_the_campaign(pipe: Connection) -> None:
-    """End this process at once when the campaign has closed its end of a pipe, or has died."""
+    """End this process at once when the campaign closes its end of a pipe, or dies."""
 
     def watch() -> None:
-        pipe.poll(None)  # Nothing is ever sent.
+        pipe.poll(None)  # No data is ever sent.
         os._exit(0)
 
     threading.Thread(target=watch, daemon=True).start()

@@ -34,7 +34,7 @@ RECYCLE_DRAIN_MS = 2_000  # As on the Ray host.
 
 
 class Application(Protocol):
-    """What runs on the cluster: handlers and periodic items."""
+    """The application on the cluster: handlers and periodic items."""
 
     def registry(self, host: SimulatedHost) -> Registry:
         """Return the handlers of a process on `host`."""
@@ -130,7 +130,7 @@ class Cluster:
     def open_shards(
         self, host: SimulatedHost, databases: Mapping[str, SimulatedDatabase] | None = None
     ) -> dict[str, Shard]:
-        """Open all shards for a process on `host`, perhaps through databases of the caller's own. Waits."""
+        """Open all shards for a process on `host`, perhaps through the caller's own databases. Waits."""
         return {
             name: open_shard(
                 name,

@@ -26,13 +26,13 @@ from fairlead.zones.engines.optimistic.watches import Watch
 
 
 class PendingRead(NamedTuple):
-    """A read that was sent: when its answer arrives, and its error, if it is one."""
+    """A read that was sent: the time of its answer, and its error, if any."""
 
     ready_us: int
     error: StoreError | None
 
     def wait(self, world: World) -> None:
-        """Wait for the answer; raise it if it is an error."""
+        """Wait for the answer. Raises the error, if any."""
         left_us = self.ready_us - world.now_us()
         if left_us > 0:
             world.sleep_us(left_us)
@@ -62,7 +62,7 @@ class LatentTransaction(Transaction):
     def read_piece(
         self, begin: bytes, end: bytes, limit: int, reverse: bool, mode: int, piece: int, snapshot: bool
     ) -> tuple[list[KeyValue], bool]:
-        """See `Transaction`. Later pieces are asked for when they are needed."""
+        """See `Transaction`. Further pieces are requested when they are needed."""
         if piece:
             self.send_read().wait(self._latent_store.world)
         return super().read_piece(begin, end, limit, reverse, mode, piece, snapshot)
@@ -84,7 +84,7 @@ class LatentTransaction(Transaction):
         return LateSnapshotReads(self)
 
     def watch(self, key: bytes) -> LateWatch:  # type: ignore[override]
-        """See `Transaction`. It is ready a while after the change, or never."""
+        """See `Transaction`. The watch is ready some time after the change, or never."""
         return LateWatch(super().watch(key), self._latent_store)
 
     def late_range(self, rows: RangeRead) -> LateRange:
@@ -92,7 +92,7 @@ class LatentTransaction(Transaction):
         return LateRange(rows, self.send_read(), self._latent_store.world)
 
     def send_read(self) -> PendingRead:
-        """Send a read; those of one instant are answered together. After a read that is too old all others are, too."""
+        """Send a read. Reads of one instant are answered together. After a read fails as too old, all later ones do."""
         now_us = self._now_us()
         if now_us != self._sent_us:
             self._sent_us = now_us
@@ -256,11 +256,11 @@ class SimulatedDatabase:
         return self.store.commit_sequence() if self._has_commit_sequence else None
 
     def listener(self) -> SimulatedListener | None:
-        """Return what waits for commits, or None if this store wakes nobody."""
+        """Return a listener that waits for commits, or None if this store has none."""
         return SimulatedListener(self.store) if self._has_listener else None
 
     def exclusive_section(self) -> AbstractContextManager[object]:
-        """Return nothing to wait for."""
+        """Return a section without a wait."""
         return nullcontext()
 
     def burst(self, tr: database.Transaction) -> AbstractContextManager[database.Transaction]:
@@ -268,11 +268,11 @@ class SimulatedDatabase:
         return BurstTransaction(tr)
 
     def close(self) -> None:
-        """Do nothing: the data goes with the world."""
+        """Do nothing: the data ends with the world."""
 
 
 class SimulatedListener:
-    """Waits for commits of one store. It misses one in ten."""
+    """A listener that waits for commits of one store. It misses one in ten."""
 
     def __init__(self, store: SimulatedStore) -> None:
         self._store = store

@@ -8,9 +8,9 @@ from fairlead.simulation.trial import Report
 
 
 class Difference(NamedTuple):
-    """Where two runs of one seed differ: the number of the event, and the event in each run; None: the run had ended.
+    """The first difference of two runs of one seed: the event's number, and the event in each run; None: it had ended.
 
-    Without an event, they differ between processes, and not within one.
+    Without a number, the runs differ between processes, but not within one.
     """
 
     event: int | None

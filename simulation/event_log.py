@@ -1,7 +1,7 @@
 """The event log: what happened in a run, one short line per event. The same seed gives the same lines, byte for byte.
 
-Lines hold no addresses, no real times, and nothing that depends on the order of a set. Addresses are taken out here: an
-application prints them, and its errors name objects by them.
+Lines have no addresses, no real times, and no order that depends on a set. This module removes addresses, which an
+application may print, and which are in the names of objects in errors.
 """
 
 import re
@@ -22,7 +22,7 @@ class EventLog:
         self.lines.append(_ADDRESS.sub("0x...", line) if "0x" in line else line)
 
     def digest(self) -> str:
-        """Return a hash of all lines: two runs were the same if theirs is."""
+        """Return a hash of all lines. Two runs were the same if their hashes are."""
         return blake2b("\n".join(self.lines).encode(), digest_size=16).hexdigest()
 
     def tail(self, lines_max: int) -> Sequence[str]:

@@ -1,7 +1,7 @@
 """An event loop in virtual time: coroutines of users' handlers, as one simulated process runs them.
 
-asyncio's own loop, with a selector that suspends the task: this world has no sockets. `asyncio.sleep(30)` takes no real
-time, and other tasks have their turns meanwhile, those of other loops included.
+It is asyncio's own loop, with a selector that suspends the task, because this world has no sockets. `asyncio.sleep(30)`
+takes no real time. Other tasks, even those of other loops, have their turns meanwhile.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class EventLoop(asyncio.BaseEventLoop):
         super().__init__()
         self._host = host
         self._world = host.world
-        self._selector = self  # where asyncio looks for `select`
+        self._selector = self  # asyncio calls `select` of this attribute
         self._waiting: Task | None = None
         self._tasks: dict[asyncio.Task[Any], None] = {}  # that have not ended, in the order in which they were made
         self.set_task_factory(self._make_task)
-        self.set_exception_handler(lambda loop, context: None)  # asyncio complains of tasks when they are collected
+        self.set_exception_handler(lambda loop, context: None)  # asyncio reports tasks that the collector finds
         host.close_at_end(self)
 
     def live(self) -> None:
@@ -48,10 +48,10 @@ class EventLoop(asyncio.BaseEventLoop):
         self._host.forget_closed(self)
 
     def run_to_end(self, coroutine: Coroutine[Any, Any, Any], *, on_cancel: Any) -> Any:
-        """Run a coroutine on this loop from another task, and return what it returns; raise what it raises.
+        """Run a coroutine on this loop from another task. Return its result, or raise its error.
 
         Args:
-          on_cancel: is told how to cancel it.
+          on_cancel: is called with a function that cancels the coroutine.
         """
         world = self._world
         task = world.current
@@ -94,7 +94,7 @@ class EventLoop(asyncio.BaseEventLoop):
         return task
 
     def _process_events(self, events: Sequence[Any]) -> None:
-        """There are none."""
+        """Do nothing: there are no such events."""
 
     def _write_to_self(self) -> None:
         """Called by asyncio when another task has submitted to the loop."""
@@ -103,6 +103,6 @@ class EventLoop(asyncio.BaseEventLoop):
 
 
 def _abandon(coroutine: Any) -> None:
-    """End a coroutine whose process is dead. One that has ended, or ends just now, stays so."""
+    """End a coroutine whose process is dead. Do nothing if the coroutine has ended, or is ending."""
     with suppress(RuntimeError, ValueError, Killed):
         coroutine.close()

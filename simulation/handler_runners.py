@@ -47,20 +47,20 @@ class SimulatedRunners:
         return self._loop.run_to_end(function(held.job), on_cancel=held.job.on_cancel)
 
     def run_remote(self, function: Callable[[Job], Any], held: HeldItem) -> Any:
-        """Run the function of which a Ray remote one was made, with what Ray would carry to its task.
+        """Run the plain function of a Ray remote function, with the arguments that Ray would send to its task.
 
-        It runs in the worker, and dies with it. Past its timeout it runs on, and its result is ignored.
+        The function runs in the worker, and dies with the worker. After its timeout it runs on, without its result.
         """
         carried: Job = pickle.loads(pickle.dumps(held.job))
         carried.report_progress_to(held.job.record_progress)
         return function(carried)
 
     def close(self) -> None:
-        """Do nothing: the event loop ends with its actor's life."""
+        """Do nothing: the event loop ends with its actor's incarnation."""
 
 
 class InstrumentedHandlers:
-    """Makes handlers whose starts and ends the oracles see, and which `interceptors` may disturb."""
+    """A maker of handlers whose starts and ends the oracles see, and which `interceptors` may disturb."""
 
     def __init__(self, host: SimulatedHost, suite: OracleSuite, interceptors: Sequence[HandlerInterceptor]) -> None:
         self._host = host

@@ -36,14 +36,14 @@ LOOPS = frozenset(
         "limits",
     )
 )
-YIELD_US_MAX = 300  # How long a thread may wait for its next turn that yields before it takes a lock.
+YIELD_US_MAX = 300  # The longest wait of a thread that yields before it takes a lock.
 
 
 class Closable(Protocol):
     """A resource of the process that a host must not leave open."""
 
     def close(self) -> None:
-        """Release it. May be called again."""
+        """Release the resource. May be called again."""
         ...
 
 
@@ -61,12 +61,12 @@ class NodeClock:
         return self._true_us() + self.skew_us
 
     def jump(self, skew_us: int) -> None:
-        """Be off by `skew_us` from now on."""
+        """Let the clock be off by `skew_us` from now on."""
         self._highest_us = self.highest_us()
         self.skew_us = skew_us
 
     def highest_us(self) -> int:
-        """Return the latest time that it has shown."""
+        """Return the latest time that the clock has shown."""
         return max(self._highest_us, self.now_us())
 
 
@@ -98,12 +98,12 @@ class SimulatedHost:
         self._open: dict[Closable, None] = {}
         self._on_recycle = on_recycle
         self._on_failure = on_failure
-        self._lock_injection: Callable[[], object] | None = None  # what happens to the next loop that takes a lock
+        self._lock_injection: Callable[[], object] | None = None  # the disturbance of the next loop that takes a lock
         self.supervisor = Supervisor(self._failed, lambda thread_id: "a simulated task")
         self.injected_failure = False  # a fault has ended or stalled a loop
         self._watched = False
 
-    # --- What the product uses ---
+    # --- The interface for the product ---
 
     def lock(self) -> SimulatedLock:
         """See `Host`."""
@@ -138,14 +138,14 @@ class SimulatedHost:
         self._on_recycle(reason)
 
     def close_at_end(self, resource: Closable) -> None:
-        """Close `resource` when this host is killed: a task that never had a turn cannot close it."""
+        """Close `resource` when this host is killed, because a task that never had a turn cannot close it."""
         self._open[resource] = None
 
     def forget_closed(self, resource: Closable) -> None:
         """Note that `resource` is closed."""
         self._open.pop(resource, None)
 
-    # --- What the world does to it ---
+    # --- The interface for the world ---
 
     def kill(self) -> None:
         """Kill this host: every task ends where it waits. Called between turns."""
@@ -203,7 +203,7 @@ class SimulatedHost:
             self.world.fail("no loop dies of an error", f"{self.name} {task_name}: {error!r}\n{trace}")
 
     def _failed(self, reason: str) -> None:
-        """The actor's supervisor has found a loop that died or stalled: no error of the product may cause that."""
+        """The actor's supervisor has found a loop that died or stalled. Only a fault may cause this."""
         if self.dead:
             return
         if not self.injected_failure:
@@ -226,7 +226,7 @@ def _until_killed(body: Callable[[], None]) -> None:
 
 
 class SimulatedTask:
-    """What `spawn` returns; see `fairlead.actors.runtime.host.Task`."""
+    """The result of `spawn`; see `fairlead.actors.runtime.host.Task`."""
 
     def __init__(self, world: World, task: Task) -> None:
         self._world = world
@@ -270,7 +270,7 @@ class SimulatedLock:
         self.release()
 
     def take(self) -> None:
-        """Wait until it is free, and take it."""
+        """Wait until the lock is free, and take it."""
         world = self._host.world
         while self._taken:
             current = world.current
@@ -280,7 +280,7 @@ class SimulatedLock:
         self._taken = True
 
     def release(self) -> None:
-        """Release it, and wake the first task that waits for it."""
+        """Release the lock, and wake the first task that waits."""
         self._taken = False
         if self._waiting:
             self._host.world.wake(self._waiting.popleft())

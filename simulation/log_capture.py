@@ -33,7 +33,7 @@ class VirtualRecord(logging.LogRecord):
 
 
 class EventLogHandler(logging.Handler):
-    """Notes each record. An error of the product that it only logged is a violation; one of user code is not."""
+    """A handler that notes each record. A logged error of the product is a violation; an error of user code is not."""
 
     def __init__(self, world: World) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
-"""The machine that a user's code finds: a clock, sleep, random numbers, stores, an event loop.
+"""The machine of a user's code: a clock, sleep, random numbers, stores, an event loop.
 
 The product's classes get these as arguments, one set per simulated process. A user's application is one object in one
-module for all processes. So it gets this one machine, which is at any instant the machine of the current task.
+module for all processes. So the application gets this one object, which always acts as the machine of the current task.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ APPLICATION = "application"  # The sender of commits that an application makes o
 class Machine:
     """The machine of the current task. Between turns it has no stores, and its clock is right.
 
-    Time stands still within a turn: a loop that reads the clock without waiting is reported as a violation.
+    Time does not pass within a turn. A loop that reads the clock without waiting is reported as a violation.
 
     Attributes:
-      seed: of all other random generators.
-      random: for bytes that must not be guessed.
-      shard_names: of all stores.
+      seed: the seed of all other random generators.
+      random: the generator of `os.urandom` and the like.
+      shard_names: the names of all stores.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -44,11 +44,11 @@ class Machine:
 
     @property
     def turns(self) -> int:
-        """How many turns there have been."""
+        """The number of turns so far."""
         return self._world.turns
 
     def now_us(self) -> int:
-        """Return the time that the machine shows, microseconds since the epoch."""
+        """Return the time of the machine's clock, microseconds since the epoch."""
         host = self._host()
         if host is None:
             return self._world.now_us()

@@ -32,7 +32,7 @@ class Delivery(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """What an actor answered: `result` or `error`, one of them None. `caller` is a host, `target` an actor."""
+    """An answer of an actor: `result` or `error`, one of them None. `caller` is a host, `target` an actor."""
 
     caller: str
     target: str
@@ -43,7 +43,7 @@ class Reply(NamedTuple):
 
 
 class Network:
-    """Carries calls.
+    """The carrier of calls.
 
     Attributes:
       perturb: functions of faults that change the delivery of a call.
@@ -122,7 +122,7 @@ class Network:
 
 
 def _deliver_duplicate(target: Actor, incarnation: SimulatedHost | None, call: Call) -> None:
-    """Deliver a call a second time, to the same incarnation: it was sent twice on one connection."""
+    """Deliver a call a second time, to the same incarnation, as if it were sent twice on one connection."""
     if target.host is incarnation and incarnation is not None:
         target.arrive(call)
 
@@ -141,5 +141,5 @@ class SimulatedRemote:
         self._target = target
 
     def call(self, method: str, *args: Any, done: ReplyCallback) -> None:
-        """See `Remote`. The answer comes back even if the actor died: then it is `ActorDied`."""
+        """See `Remote`. The answer comes back even if the actor died; then the answer is `ActorDied`."""
         self._network.send(self._caller, self._target, method, args, done)

@@ -29,7 +29,7 @@ class Operator:
         )
 
     def do(self, name: str, body: Callable[[], None]) -> SimulatedTask:
-        """Do something that waits, in a task. Called from anywhere."""
+        """Run `body` in a task, where it may wait. May be called from anywhere."""
         return self.host.spawn(name, body)
 
     def ask(self, actor: Actor, method: str, *args: Any) -> CallResult:
@@ -37,7 +37,7 @@ class Operator:
         return self.ask_all([actor], method, *args)[0]
 
     def ask_all(self, actors: Sequence[Actor], method: str, *args: Any) -> list[CallResult]:
-        """Call actors side by side, and wait for all answers."""
+        """Call actors at the same time, and wait for all answers."""
         lock = self.host.lock()
         answered = self.host.condition(lock)
         answers: dict[int, CallResult] = {}

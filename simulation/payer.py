@@ -1,6 +1,6 @@
-"""A payer: a process of the shop whose requests write without a read, and now and then enqueue a note.
+"""A payer: a process of the shop whose requests write without a read, and sometimes enqueue a note.
 
-Each payment adds 1 to a key of its own. So a payment that is applied twice is found, and so is one that was
+Each payment adds 1 to a key of its own. So the oracles find a payment that is applied twice, and one that was
 acknowledged and lost.
 """
 
@@ -21,7 +21,7 @@ from fairlead.zones.tenant_transaction import ApplicationTransaction
 from fairlead.zones.transaction_runner import Attempt
 
 PAYMENTS_FRAC = 0.25  # Payments per item of a run.
-NOTES_FRAC = 0.3  # How often it enqueues a note instead, whose handler writes in a transaction of its own.
+NOTES_FRAC = 0.3  # The part of requests that enqueue a note instead; its handler writes in a transaction of its own.
 
 
 class Payer:

@@ -1,7 +1,7 @@
 """The plan of a run, drawn from its seed: sizes, settings, latencies, clocks, and faults.
 
-Every run draws other extremes (swarm testing, FoundationDB section 3). A fault that is always there hides bugs that
-need its absence, and code comes to depend on a setting that is always the same.
+Every run draws other extremes (swarm testing, FoundationDB section 3). A fault in every run would hide bugs that need
+its absence. Code could depend on a setting that never changes.
 """
 
 from dataclasses import dataclass, replace
@@ -13,9 +13,9 @@ from fairlead.simulation.faults.names import FAULT_NAMES, HARMLESS_TO_LEASES, WR
 from fairlead.simulation.store import Latencies
 from fairlead.zones.settings import ZoneSettings
 
-# Faults that a seed draws after all others, in this order, and how often: so the other draws stay as they were.
+# Faults that a seed draws after all others, in this order, with their probability. So the other draws do not change.
 DRAWN_LAST = {"weights by policy": 1 / 2, "exiting handlers": 1 / 2, "dying loops": 1 / 8, "stalled loops": 1 / 8}
-# Faults that it draws after whether there are payments.
+# Faults that a seed draws after the choice of payments.
 DRAWN_AT_THE_END = {
     "wrong clocks": 1 / 4, "killing handlers": 1 / 8, "lost watches": 1 / 4, "refused watches": 1 / 4
 }  # fmt: skip
@@ -23,7 +23,7 @@ DRAWN_AT_THE_END = {
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One run. Counts of things, and times in microseconds of the true time."""
+    """The plan of one run: counts, and times in microseconds of the true time."""
 
     part_count: int
     zones: ZoneSettings
@@ -52,7 +52,7 @@ class Plan:
 
     @property
     def ahead_us_max(self) -> int:
-        """How far the clock of any machine may be ahead of the true time."""
+        """The most by which the clock of a machine may be ahead of the true time."""
         return self.skew_us_max + ("wrong clocks" in self.faults) * WRONG_CLOCK_US
 
     @property
@@ -64,7 +64,7 @@ class Plan:
     def leases_may_run_out(self) -> bool:
         """Whether a fault of this run, or the skew of its clocks, explains that a lease expires."""
         short = self.consumer.lease_ms < 10_000
-        tried_for_long = "unknown results" in self.faults and short  # By chance all attempts of an extension are hit.
+        tried_for_long = "unknown results" in self.faults and short  # This fault may hit all attempts of an extension.
         return tried_for_long or not set(self.faults) <= HARMLESS_TO_LEASES or not self.clocks_fit_leases
 
     @property
@@ -88,7 +88,7 @@ def draw_plan(random: Random, **chosen: Any) -> Plan:
         has_commit_sequence=has_commit_sequence,
         faults=_draw_faults(random),
     )
-    # Drawn last: the other draws of a seed stay what they were before there was a choice.
+    # Drawn last, so that the other draws of a seed do not change.
     selecting = replace(drawn.consumer, selection=random.choice(SELECTIONS))
     has_listener = has_commit_sequence and random.random() < 0.5
     faults = (*drawn.faults, *(name for name, frac in DRAWN_LAST.items() if random.random() < frac))

@@ -27,9 +27,12 @@ KINDS = {
     "plain": 17, "long": 3, "flaky": 15, "effect": 20, "fenced": 20, "chain": 5, "limited": 10, "slow": 3, "broken": 3,
     "dropped": 4, "new": 2, "noted": 0,
 }  # fmt: skip
-RECHECK_FRAC = 0.2  # How often a producer waits until the pointer of an empty queue is about to vest.
+RECHECK_FRAC = 0.2  # The probability that a producer waits until the pointer of an empty queue is about to vest.
 LATEST = 8
-RUSH_FRAC, RUSH_US = 0.1, 250_000  # How often a producer waits for the next rush, and the time between rushes.
+RUSH_FRAC, RUSH_US = (
+    0.1,
+    250_000,
+)  # The probability that a producer waits for the next rush, and the time between rushes.
 DEAD_LETTERS_MAX = 8
 PADDINGS = ["", "", "", "", " " * 2_000, " " * 9_000]  # The latter two are too long for a call, and for a record.
 
@@ -174,7 +177,7 @@ class Producer:
         draw = self._random
         kind = draw.choices(list(KINDS), list(KINDS.values()))[0]
         if kind == "new" and not self._cluster.plan.clocks_agree:
-            kind = "plain"  # The one consumer that knows it may never take leases.
+            kind = "plain"  # The only consumer that handles this kind may never take leases.
         how: dict[str, Any] = {
             "priority": draw.choice([0, 100, 100, 100, 255]),
             "delay": draw.choice([0, 0, 0, 0.001, 0.3, 2]),
@@ -195,7 +198,7 @@ def _empty_zone_vests_in_us(location: ZoneLocation, attempt: Attempt) -> int | N
 
 
 def has_full_length(payload: object) -> bool:
-    """Say whether a payload has a length that producers choose; handlers and periods enqueue other types."""
+    """Whether a payload has a length that producers choose; handlers and periods enqueue other types."""
     return not isinstance(payload, str) or " " * (len(payload) - len(payload.rstrip())) in PADDINGS
 
 

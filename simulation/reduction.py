@@ -13,7 +13,7 @@ from typing import Any, Final
 from fairlead.simulation.faults.names import FAULT_NAMES
 from fairlead.simulation.plan import Plan
 
-TROUBLE_MS_MIN: Final = 100  # Less than that, and a fault has no time to happen.
+TROUBLE_MS_MIN: Final = 100  # In a shorter phase a fault has no time to happen.
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +22,8 @@ class Reduction:
 
     Attributes:
       faults: names of `FAULT_NAMES`, in their order.
-      workers: of each consumer.
-      trouble_ms: how long the fault phase lasts, in which items are enqueued.
+      workers: the number of workers of each consumer.
+      trouble_ms: the length of the fault phase, in which items are enqueued.
     """
 
     faults: tuple[str, ...] | None = None

@@ -1,7 +1,7 @@
 """A replica of a shard, parsed commit by commit, so that oracles need not read the store.
 
-Keys are unpacked here by the rules of the tuple layer, not by the product's own readers. So a key that the product
-packs wrongly is found, too.
+Keys are unpacked here by the rules of the tuple layer, not by the product's own readers. So this finds a key that the
+product packs wrongly, too.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class ZoneReplica:
 
 
 class ItemName(NamedTuple):
-    """Which item: two tenants may give theirs the same id."""
+    """The full name of an item, because two tenants may use the same id."""
 
     shard: str
     tenant: Tenant
@@ -68,9 +68,9 @@ class ItemChange(NamedTuple):
     """What a commit did to one item.
 
     Attributes:
-      dead_lettered: the dead letter that the commit made of it.
+      dead_lettered: the dead letter that the item became by the commit.
       dead_letter_before: the dead letter of its id before the commit.
-      retried: whether the commit put that back into the queue.
+      retried: whether the commit put that dead letter back into the queue.
     """
 
     item: ItemName
@@ -94,12 +94,12 @@ class ParsedCommit:
 
     @property
     def by(self) -> str:
-        """The actor that committed, such as `c0.worker1`, whichever life of it."""
+        """The actor that committed, such as `c0.worker1`, in any incarnation."""
         return self.commit.by.partition("#")[0]
 
 
 class Limit(NamedTuple):
-    """How many items of a tenant or a kind may run at once, and since which version. `updated_us`: see `KindPolicy`."""
+    """A limit of items of a tenant or a kind at once, and its version. `updated_us`: see `KindPolicy`."""
 
     max_running: int
     since: int
@@ -135,7 +135,7 @@ class ShardReplica:
                 self.strays.discard(key) if after is None else self.strays.add(key)
                 continue
             if not key.startswith(ROOT):
-                continue  # An application wrote it through `tr.raw`.
+                continue  # An application wrote this key through `tr.raw`.
             path = unpack_key(key)
             if path[:1] == [keyspace.DB] and len(path) > 5 and path[3] == keyspace.ZONE:
                 zone = self._touch(parsed, ZoneName(Tenant(path[1], path[2]), path[4]))
@@ -242,7 +242,7 @@ def location_of(zone: ZoneReplica, layout: ShardLayout) -> ZoneLocation:
 
 
 def unpack_key(key: bytes) -> list[Any]:
-    """Return the elements of a key of ours after the root: whole numbers, texts and byte strings.
+    """Return the elements of a key of the product after the root: whole numbers, texts and byte strings.
 
     In a key of a tenant's data, the rest after the first element of another type is the last element, unparsed.
     """

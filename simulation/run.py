@@ -43,7 +43,7 @@ from fairlead.zones.layout import ShardLayout
 DRAINS = "everything drains after the faults"
 RECOVERS = "the system gets over a fault that has stopped"
 OVERSLEPT_US = 30_000_000  # The bound of docs/reliability.md for pointers that sleep because of a wrong clock.
-RECOVERY_US = 10_000_000  # Restarts take two seconds, and heartbeats come once a second.
+RECOVERY_US = 10_000_000  # Restarts take two seconds, and heartbeats are written once a second.
 
 
 def run(seed: int, reduction: Reduction = NO_REDUCTION, **chosen: Any) -> Report:
@@ -53,7 +53,7 @@ def run(seed: int, reduction: Reduction = NO_REDUCTION, **chosen: Any) -> Report
 
     Args:
       reduction: makes the plan of the seed smaller.
-      chosen: fields of the `Plan` that are as given, not drawn.
+      chosen: fields of the `Plan` with a given value instead of a drawn one.
     """
     return Simulation(seed, reduction, **chosen).run()
 
@@ -63,7 +63,7 @@ class Workload(Application, Protocol):
 
     @property
     def kinds(self) -> frozenset[str]:
-        """The kinds that it has handlers for."""
+        """The kinds with a handler."""
         ...
 
     @property
@@ -73,7 +73,7 @@ class Workload(Application, Protocol):
 
     @property
     def punctual(self) -> bool:
-        """Whether no handler outlasts its lease: then only a fault explains a lease that expires."""
+        """Whether no handler runs longer than its lease. Then only a fault explains a lease that expires."""
         ...
 
     @property
@@ -82,7 +82,7 @@ class Workload(Application, Protocol):
         ...
 
     def oracles(self, plan: Plan) -> list[Oracle]:
-        """Return the checks that only this workload can make, in a run of this plan."""
+        """Return the oracles of this workload only, for a run of this plan."""
         ...
 
     def start(self, cluster: Cluster) -> None:
@@ -140,7 +140,7 @@ class Simulation(Trial):
             raise world.violation
 
     def _strike_late(self) -> None:
-        """Let each fault strike once more, if it must, now that all work has been enqueued."""
+        """Let each fault that needs it strike once more after all work has been enqueued."""
         now_us = self.world.now_us()
         for fault in list(self._to_strike_late):
             lasts_us = fault.strike_late()
@@ -192,11 +192,11 @@ class Simulation(Trial):
         raise Violation(DRAINS, what)
 
     def _pointer_stays_us(self) -> int:
-        """How long an empty zone's pointer may stay.
+        """The longest time that an empty zone's pointer may stay.
 
-        It may sleep until the last lease would have ended, and then for `min_inactive`. Each time it is processed a
-        little late; where scanners rely on watches, with the next scan; and after a wrong clock, when a consumer has
-        looked for oversleeping pointers.
+        The pointer may sleep until the last lease would have ended, and then for `min_inactive`. Each time it is
+        processed a little late. With watches this is the next scan. After a wrong clock this is after a consumer has
+        searched for pointers that sleep too long.
         """
         zones, consumer = self.plan.zones, self.plan.consumer
         lease_ms = min(zones.max_sleep_ms, max(consumer.lease_ms, TRANSACTION_LEASE_US // 1000))

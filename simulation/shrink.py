@@ -1,12 +1,12 @@
 """Shrinking: from a run that breaks a promise to a small one that breaks the same.
 
-The remaining faults explain the bug: if the pauses had to stay and the kills could go, it is about pauses. The search
-is greedy. It tries the least of everything, then removes faults, and lowers one number after the other. It keeps every
-step after which the run still fails, and repeats until no step helps. It draws nothing, so the same failure shrinks to
-the same run.
+The remaining faults explain the bug: if the run needs the pauses and not the kills, the cause is a pause. The search is
+greedy. It tries the least of everything, then removes faults, and lowers one number after the other. It keeps every
+step after which the run still fails, and repeats until no step helps. It draws no random numbers, so the same failure
+shrinks to the same run.
 
-A smaller run counts as failing only if the *same* oracle reports it. It may break another promise, such as a drain that
-one consumer cannot finish in time. The search would follow that, and explain a bug that the campaign did not find.
+A smaller run counts as failing only if the *same* oracle reports it. A smaller run may break another promise, such as a
+drain that one consumer cannot finish in time. That would explain a bug that the campaign did not find.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Any
 from fairlead.simulation.reduction import SIZES, TROUBLE_MS_MIN, Reduction, reduction_from, whole_plan
 from fairlead.simulation.trial import Report
 
-RUNS_MAX = 60  # Half a minute: smaller runs are quicker ones.
-VIRTUAL_US_MAX = 3_600_000_000  # A run that ends because something never ends is long: fewer of those.
+RUNS_MAX = 60  # Half a minute, because smaller runs are faster.
+VIRTUAL_US_MAX = 3_600_000_000  # Runs that end only by a time limit are long, so there are fewer.
 RUNS_MIN = 10
 
 Fails = Callable[[Reduction], bool]
@@ -51,10 +51,10 @@ def shrink(report: Report, again: Callable[[Reduction], Report], *, runs_max: in
 
 
 def minimize(reduction: Reduction, fails: Fails, *, runs_max: int) -> Iterator[Reduction]:
-    """Yield `reduction`, then smaller ones that still `fails`, as far as a greedy search comes in `runs_max` tries.
+    """Yield `reduction`, then smaller ones for which `fails` is true, found by a greedy search of `runs_max` runs.
 
     Args:
-      reduction: is known to fail, and has every attribute chosen. It is not tried again.
+      reduction: it is known to fail and is not tried again; every attribute is chosen.
     """
     tried = {reduction}
     found: Reduction | None = reduction
@@ -73,9 +73,9 @@ def minimize(reduction: Reduction, fails: Fails, *, runs_max: int) -> Iterator[R
 
 
 def _smaller(reduction: Reduction) -> Iterator[Reduction]:
-    """Yield what is smaller by one step: fewer faults first, then lower numbers; of each, large steps first.
+    """Yield the reductions by one step: fewer faults first, then lower numbers; of each, large steps first.
 
-    The least of everything comes first: it shows a bug that always happens.
+    The least of everything comes first, because it shows a bug that occurs in every run.
     """
     assert reduction.faults is not None
     least: dict[str, Any] = {name: min(getattr(reduction, name), _lowest(name)) for name in SIZES}

@@ -34,7 +34,7 @@ class Latencies(NamedTuple):
 
 
 class Fate(Enum):
-    """What becomes of a commit that reached its store."""
+    """The fate of a commit that reached its store."""
 
     DECIDED = "carried out or refused, by what it read"
     CONFLICT = "1020, though nothing changed"
@@ -56,13 +56,13 @@ _ANSWERS = {
 _APPLIED_LATE = (Fate.UNKNOWN_LATE, Fate.TIMED_OUT_LATE)
 _NOT_APPLIED = (Fate.CONFLICT, Fate.TOO_OLD, Fate.UNKNOWN_LOST)
 LOST_WAKEUPS_FRAC = 0.1  # A listener's full buffer drops them.
-# How late a commit may be applied, and answered. The maximum is far below the five seconds after which a shard refuses
-# a transaction as too old.
+# The delays of a commit's application and answer. The maximum is far below the five seconds after which a shard
+# refuses a transaction as too old.
 LATE_US_MIN, LATE_US_MAX = 500, 2_000_000
 
 
 class Change(NamedTuple):
-    """What a commit did to one key; None is no value."""
+    """The change of one key by a commit; None is no value."""
 
     key: bytes
     before: bytes | None
@@ -72,7 +72,7 @@ class Change(NamedTuple):
 class Commit(NamedTuple):
     """An applied commit: its shard, the name of the host that sent it, and its changes in key order.
 
-    `read_version`: None if nothing that it read could conflict.
+    `read_version`: None if the commit had no read that could conflict.
     """
 
     shard: str
@@ -118,7 +118,7 @@ class SimulatedStore(MemoryStore):
 
     @property
     def contents(self) -> sorted_map.Map:
-        """All keys and values. This map never changes: a later commit makes another one."""
+        """All keys and values. This map never changes; a later commit creates another map."""
         return self._newest[1]
 
     def preload(self, contents: sorted_map.Map) -> None:
@@ -142,7 +142,7 @@ class SimulatedStore(MemoryStore):
         return opened
 
     def submit(self, request: CommitRequest) -> PendingCommit:  # type: ignore[override]
-        """Send a commit. It happens even if its sender is killed now."""
+        """Send a commit. It is applied even if its sender is killed now."""
         request.begin()
         self.commits_sent += 1
         fate = Fate.DECIDED
@@ -164,7 +164,7 @@ class SimulatedStore(MemoryStore):
         return any(forgets() for forgets in self.forgets_version)
 
     def read_ready_us(self) -> int:
-        """Draw when the answer to a read that is sent now arrives."""
+        """Draw the time of the answer to a read that is sent now."""
         return self.world.now_us() + self._wait_us(self._latencies.read_us)
 
     def _arrive(self, request: CommitRequest, pending: PendingCommit, fate: Fate, by: str, back_us: int) -> None:
@@ -191,11 +191,11 @@ class SimulatedStore(MemoryStore):
         return self._wakeup_random.random() < LOST_WAKEUPS_FRAC
 
     def wakeup_us(self) -> int:
-        """Draw how long the wake-up of a commit takes to a waiting task."""
+        """Draw the latency of a commit's wake-up of a waiting task."""
         return 1 + int(self._wakeup_random.expovariate(1 / self._latencies.read_us))
 
     def _late_us(self) -> int:
-        """Draw how late something is: each order of magnitude between the limits is equally likely."""
+        """Draw a delay. Each order of magnitude between the limits has the same probability."""
         return int(LATE_US_MIN * (LATE_US_MAX / LATE_US_MIN) ** self._random.random())
 
     def _apply_late(self, request: CommitRequest, by: str) -> None:
@@ -245,7 +245,7 @@ class PendingCommit:
         self._waiting: list[Task] = []
 
     def answer(self, error: StoreError | None, back_us: int) -> None:
-        """Send the answer back: it arrives after `back_us`."""
+        """Send the answer back. It arrives after `back_us`."""
         self._error = error
         self._ready_us = self._world.now_us() + back_us
         for task in self._waiting:
@@ -254,7 +254,7 @@ class PendingCommit:
             self._world.after(back_us, partial(callback, self))
 
     def wait(self) -> None:
-        """Return if the commit is durable; else raise its error, such as that its result is unknown."""
+        """Return if the commit is durable; otherwise raise its error, such as an unknown result."""
         if self._ready_us is None:
             assert self._world.current is not None
             self._waiting.append(self._world.current)

@@ -19,7 +19,7 @@ from fairlead.simulation.reduction import Reduction
 from fairlead.simulation.world import START_US, Violation, World
 from fairlead.zones.probes import probes_into
 
-STEP_US = 100_000  # Between two checks whether a phase of the run has ended.
+STEP_US = 100_000  # The time between two checks whether a phase of the run has ended.
 LAST_EVENTS = 40
 
 
@@ -78,7 +78,7 @@ class Trial:
         raise NotImplementedError
 
     def run_fault_phase(self) -> None:
-        """Run with the faults of the plan for as long as it says; then stop them and heal the cluster."""
+        """Run the fault phase of the plan; then stop the faults and heal the cluster."""
         world = self.world
         self.faults = {name: FAULTS[name](self.cluster, world.random(f"fault {name}")) for name in self.plan.faults}
         world.run_until(START_US + self.plan.trouble_us)

@@ -36,7 +36,7 @@ from fairlead.simulation.world import START_US, World
 from fairlead.zones.queue.periodic import Period, period
 from fairlead.zones.tenant_transaction import TenantTransaction
 
-KNOWN_TO_ALL = frozenset(KINDS) - {"new"} | {"tick"}  # "new" came with a version that only the first consumer runs.
+KNOWN_TO_ALL = frozenset(KINDS) - {"new"} | {"tick"}  # The version of only the first consumer handles the kind "new".
 LIMITS = {"limited": 2}  # How many of a kind may run at once in a consumer.
 TICK_MS = 2_000  # When the one tick comes that falls into a run.
 _SOON = Retry(attempts=None, backoff=0.05, backoff_max=1)
@@ -60,7 +60,7 @@ class Shop:
         return all(producer.done for producer in self._producers)
 
     def oracles(self, plan: Plan) -> list[Oracle]:
-        """Return the checks that only this application can make."""
+        """Return the oracles of this application only."""
         world = self._world
         oracles: list[Oracle] = [
             EffectsHappenOnce(world),
@@ -165,7 +165,7 @@ class _Handlers:
         job.transact(apply)
 
     def noted(self, job: Job) -> None:
-        """Write in a transaction that does not complete the item, under a name of its own in each attempt."""
+        """Write in a transaction that does not complete the item. Each attempt writes its own key."""
         name = self._host.random.randbytes(8).hex()
         job.transact(lambda tr: tr.add(("payment", name), 1))
         self._payments.append(Payment(job.shard_name, job.tenant, name))

@@ -1,8 +1,8 @@
 """The world: one thread, virtual time, tasks that take turns, and every choice from one seed.
 
-A task is a greenlet: it runs until it waits, and nothing else runs meanwhile. A task that waits gives the latest time
-of its next turn. The world does not sleep: it takes the next turn from a heap, and sets the time to that turn's. Turns
-of the same instant come in drawn order. So a run is a function of its seed.
+A task is a greenlet. It runs until it waits, and no other task runs meanwhile. A task that waits gives the latest time
+of its next turn. The world does not sleep: it takes the next turn from a heap, and sets its time to the time of that
+turn. Turns of the same instant come in drawn order. So a run is a function of its seed.
 
 Source: FoundationDB section 3 ("a deterministic discrete-event simulation").
 """
@@ -23,13 +23,13 @@ from fairlead.simulation.event_log import EventLog
 from fairlead.zones.engines.api.progress import report_loop_progress
 
 START_US = 1_700_000_000_000_000
-TURNS_AT_ONE_INSTANT_MAX = 200_000  # More of them mean that a task waits for no time at all, again and again.
+TURNS_AT_ONE_INSTANT_MAX = 200_000  # More turns mean that tasks wait for no time at all, again and again.
 
 STEPS_IN_A_TURN_MAX = 100_000
 
 
 class Violation(AssertionError):
-    """The product broke a promise, or does not end. `oracle` is the promise, `what` describes how it was broken."""
+    """The product broke a promise, or does not end. `oracle` is the promise; `what` describes the violation."""
 
     def __init__(self, oracle: str, what: str) -> None:
         super().__init__(f"{oracle}: {what}")
@@ -46,7 +46,7 @@ class Killed(greenlet.GreenletExit):  # type: ignore[misc]
 
 
 class TaskHost(Protocol):
-    """What the world needs of the host of a task; see `fairlead.simulation.host.SimulatedHost`.
+    """The world's interface of the host of a task; see `fairlead.simulation.host.SimulatedHost`.
 
     Attributes:
       dead: whether it was killed.
@@ -123,7 +123,7 @@ class World:
         return Random(f"{self.seed}: {purpose}")
 
     def note(self, event: str) -> None:
-        """Write a line into the event log, with the time and the actor whose turn it is."""
+        """Write a line into the event log, with the time and the actor that has the turn."""
         actor = self.current.host.name if self.current is not None else "world"
         self.log.add(f"{self._now_us - START_US} {actor} {event}")
 
@@ -141,7 +141,7 @@ class World:
 
     @property
     def elapsed_us(self) -> int:
-        """How long the world has existed."""
+        """The time since the beginning of the world."""
         return self._now_us - START_US
 
     def sleep_us(self, duration_us: int) -> None:
@@ -207,7 +207,7 @@ class World:
             self._push(self._now_us + delay_us, task)
 
     def count_step(self) -> None:
-        """Count a taken lock, or a read of the clock. A turn with very many of them never ends: it is a violation."""
+        """Count a taken lock, or a read of the clock. A turn with very many of these is a violation."""
         self._steps += 1
         if self._steps > STEPS_IN_A_TURN_MAX:
             self.fail("every turn ends", "a task loops without waiting")
@@ -234,7 +234,7 @@ class World:
         self._now_us = max(self._now_us, end_us)
 
     def throw(self, task: Task) -> None:
-        """End a task by `Killed`, between turns. It must not wait while it ends."""
+        """End a task by `Killed`, between turns. The task must not wait while it ends."""
         assert greenlet.getcurrent() is self.hub
         outer, self.current = self.current, task
         task.turn += 1
@@ -243,7 +243,7 @@ class World:
         assert task.greenlet.dead, f"{task.name} did not die"
 
     def _switch_out_of(self, loop: AbstractEventLoop) -> None:
-        """Switch while an event loop runs: a thread has one at most, and here every task may have its own."""
+        """Switch while an event loop runs. A thread has one running loop, but here every task may have its own."""
         hooks = sys.get_asyncgen_hooks()
         _set_running_loop(None)
         try:

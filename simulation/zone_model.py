@@ -1,14 +1,14 @@
-"""The sequential model of a queue zone: its state, and what each operation answers and makes of it. Pure.
+"""The sequential model of a queue zone: its state, and the answer and the new state of each operation. Pure.
 
 Three checks use this one model: the history of concurrent clients (`linearizability`), the oracle of each commit
 (`oracles/zone_operations`), and the stateful test of one client (`tests/zones/test_zone_model.py`).
 
-An operation has what the operation of `fairlead.zones.queue.queue_zone` is given. `now_us` is the caller's own clock.
+An operation has the arguments of that of `fairlead.zones.queue.queue_zone`. `now_us` is the caller's own clock.
 
-All operations but one read with conflict what decides their outcome, or they read one snapshot: each is one instant. A
-dequeue is two. It plans by a snapshot of the vesting index (`PlanDequeue`). Its commit finds the planned items as they
-were, or is refused (`CommitDequeue`). It misses what other transactions bring to the front in between: therefore an
-enqueue never conflicts with a dequeue. It misses nothing that was there when it planned.
+Each operation except the dequeue is one instant: it reads one snapshot, or it reads with conflict all keys that decide
+its outcome. A dequeue is two instants. It plans by a snapshot of the vesting index (`PlanDequeue`). Its commit finds
+the planned items unchanged, or is refused (`CommitDequeue`). It does not see entries that other transactions insert in
+front meanwhile, so that an enqueue never conflicts with a dequeue. It sees all entries that existed when it planned.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from fairlead.zones.records import ItemRecord
 
 
 class Item(NamedTuple):
-    """An item as far as users of its zone can see it. Items sort as the queue does: by priority, vesting time, id."""
+    """The parts of an item that users of its zone can see. Items sort as the queue: by priority, vesting time, id."""
 
     priority: int
     vesting_us: int
     id: bytes
     kind: str
-    payload: Hashable  # Tells items of one id apart.
+    payload: Hashable  # Distinguishes items with the same id.
     unique_us: int = 0
     lease_id: bytes = b""
     expiry_count: int = 0
@@ -41,25 +41,25 @@ class Item(NamedTuple):
 
     @property
     def deaths(self) -> int:
-        """How many leases in a row have expired after the item had started, if the present one has."""
+        """The number of leases in a row that expired after the item had started, if the present one has expired."""
         return self.expiry_count + self.started
 
     def is_poison(self, candidate_after: int) -> bool:
-        """Whether a dequeue dead-letters it; a poison candidate is one after `candidate_after` deaths."""
+        """Whether a dequeue dead-letters the item. An item is a poison candidate after `candidate_after` deaths."""
         return bool(self.lease_id and self.ran_isolated) or self.deaths >= candidate_after + SHARED_EXPIRIES
 
     def leased(self, lease_id: bytes, vesting_us: int) -> Item:
-        """Return it under a new lease. The last lease has expired if nobody returned the item once it had started."""
+        """Return the item under a new lease. The last lease expired if the item had started and was not returned."""
         return self._replace(lease_id=lease_id, vesting_us=vesting_us, expiry_count=self.deaths, started=False)
 
     def extended(self, vesting_us: int, *, started: bool, ran_isolated: bool) -> Item:
-        """Return it with its lease moved. What it has noted of its start stays."""
+        """Return the item with its lease moved. The marks of its start do not change."""
         return self._replace(
             vesting_us=vesting_us, started=self.started or started, ran_isolated=self.ran_isolated or ran_isolated
         )
 
     def requeued(self, vesting_us: int, error_count: int | None) -> Item:
-        """Return it without a lease: after a failure with its `error_count`, or as it came, its expiries included."""
+        """Return the item without a lease: with `error_count` after a failure, otherwise with all counts unchanged."""
         returned = error_count is None
         return self._replace(
             lease_id=b"",
@@ -72,11 +72,11 @@ class Item(NamedTuple):
         )
 
     def dead_lettered(self, error_count: int) -> Item:
-        """Return it as a dead letter."""
+        """Return the item as a dead letter."""
         return self._replace(lease_id=b"", error_count=error_count)
 
     def retried(self, vesting_us: int) -> Item:
-        """Return a dead letter as it goes back into the queue: due now, without a past."""
+        """Return a dead letter as an item in the queue: due now, with all counts reset."""
         return Item(self.priority, vesting_us, self.id, self.kind, self.payload, self.unique_us)
 
 
@@ -99,7 +99,7 @@ def item_of(item_id: bytes, record: ItemRecord, payload: Hashable, *, epoch_us: 
 
 
 class DequeuePlan(NamedTuple):
-    """What a dequeue has planned: items as they were, and as it leases them (None: it dead-letters the item)."""
+    """The plan of a dequeue: items before, and under their new leases (None: it dead-letters the item)."""
 
     dequeue: int
     items: tuple[tuple[Item, Item | None], ...]
@@ -110,8 +110,8 @@ class Zone(NamedTuple):
 
     Attributes:
       items: in the order of the queue.
-      retained: ids that stay taken after completion, and until when.
-      plans: of dequeues that have not committed, and still can.
+      retained: retained ids of completed items, and the ends of their retention.
+      plans: the plans of dequeues that have not committed, and still can.
     """
 
     items: tuple[Item, ...] = ()
@@ -139,7 +139,7 @@ class Zone(NamedTuple):
         return zone._replace(items=tuple(items))
 
     def remove(self, item_id: bytes) -> Zone:
-        """Return the zone without an item, and without the plans that this spoils."""
+        """Return the zone without an item, and without the plans that contain it."""
         return self._replace(
             items=tuple(item for item in self.items if item.id != item_id),
             plans=tuple(plan for plan in self.plans if all(item.id != item_id for item, _ in plan.items)),
@@ -155,14 +155,14 @@ class Zone(NamedTuple):
 
 
 class Refusal(Enum):
-    """Why an operation did nothing, where `Outcome` has no word for it."""
+    """The reason for an operation without effect, for reasons that `Outcome` does not have."""
 
     NOT_A_DEAD_LETTER = "no dead letter"
-    CONFLICT = "conflict"  # No client sees it: a dequeue that meets it tries again.
+    CONFLICT = "conflict"  # No client sees this refusal, because the dequeue is retried.
 
 
 class NotVested(NamedTuple):
-    """Why an item cannot be leased now."""
+    """The answer that an item cannot be leased now."""
 
     vests_in_ms: int
 
@@ -216,7 +216,7 @@ class Peek(NamedTuple):
 
 
 class ObtainLease(NamedTuple):
-    """Lease one item that has vested; answer how long it is until it vests, or the item as leased."""
+    """Lease one vested item. Answer the leased item, or the time until it vests."""
 
     item_id: bytes
     lease_id: bytes
@@ -235,11 +235,11 @@ class ObtainLease(NamedTuple):
 
 
 class PlanDequeue(NamedTuple):
-    """Plan a dequeue of vested items, in order, as far as there is capacity; answer them as it leases them.
+    """Plan a dequeue of vested items, in order, while there is capacity. Answer the items under their new leases.
 
-    `capacity`: how many items of a kind at most. `poison_candidates` items are taken that had `candidate_after` deaths;
-    the others are passed over. An item that expired again in an isolated run, or had many more deaths, becomes a dead
-    letter. Neither uses capacity: later items are taken instead.
+    `capacity`: the most items of each kind. `poison_candidates`: the most items with `candidate_after` deaths; further
+    ones are skipped. An item that expired again in an isolated run, or had many more deaths, becomes a dead letter.
+    Neither uses capacity: later items are leased instead.
     """
 
     dequeue: int
@@ -273,7 +273,7 @@ class PlanDequeue(NamedTuple):
 
 
 class CommitDequeue(NamedTuple):
-    """Commit what a dequeue has planned, if every item of its plan is as it was."""
+    """Commit the plan of a dequeue, if every item of the plan is unchanged."""
 
     dequeue: int
 
@@ -289,7 +289,7 @@ class CommitDequeue(NamedTuple):
 
 
 class Complete(NamedTuple):
-    """Delete an item: under its lease because it is done, or under any because it is cancelled."""
+    """Delete an item: under its lease because it is done, or without a lease because it is cancelled."""
 
     item_id: bytes
     lease_id: bytes | None
@@ -327,7 +327,7 @@ class ExtendLease(NamedTuple):
 
 
 class Requeue(NamedTuple):
-    """Let a held item vest later: with `error_count` because it failed, else because it is returned."""
+    """Requeue a held item: with `error_count` because it failed, otherwise because it is returned."""
 
     item_id: bytes
     lease_id: bytes | None
@@ -344,7 +344,7 @@ class Requeue(NamedTuple):
 
 
 class MoveToDeadLetters(NamedTuple):
-    """Move a held item to the dead letters: it failed for good. `error_count`: None leaves it as it is."""
+    """Move a held item that failed for good to the dead letters. `error_count`: None does not change the count."""
 
     item_id: bytes
     lease_id: bytes | None
@@ -360,7 +360,7 @@ class MoveToDeadLetters(NamedTuple):
 
 
 class RetryDeadLetter(NamedTuple):
-    """Put a dead letter back into the queue, due now, its attempts forgotten."""
+    """Put a dead letter back into the queue, due now, with its attempts reset."""
 
     item_id: bytes
     now_us: int
@@ -386,7 +386,7 @@ class DiscardDeadLetter(NamedTuple):
 
 
 class InOneTransaction(NamedTuple):
-    """Do several things in one transaction: all or none, each seeing what came before it."""
+    """Do several operations in one transaction: all or none. Each sees the state after the one before."""
 
     operations: tuple[ZoneOperation, ...]
 
@@ -400,7 +400,7 @@ class InOneTransaction(NamedTuple):
 
 
 class Count(NamedTuple):
-    """Count the items of each kind; kinds without items are left out."""
+    """Count the items of each kind that has items."""
 
     def on(self, zone: Zone) -> Result:
         """See `ZoneOperation`."""
@@ -411,7 +411,7 @@ class Count(NamedTuple):
 
 
 class IsEmpty(NamedTuple):
-    """Say whether there is no item."""
+    """Answer whether there is no item."""
 
     def on(self, zone: Zone) -> Result:
         """See `ZoneOperation`."""
@@ -419,7 +419,7 @@ class IsEmpty(NamedTuple):
 
 
 class IsGone(NamedTuple):
-    """Say whether there is no item of an id."""
+    """Answer whether there is no item of an id."""
 
     item_id: bytes
 
@@ -429,7 +429,7 @@ class IsGone(NamedTuple):
 
 
 class MinVesting(NamedTuple):
-    """Return the earliest vesting time, None without items."""
+    """Answer the earliest vesting time, None without items."""
 
     def on(self, zone: Zone) -> Result:
         """See `ZoneOperation`."""
@@ -437,12 +437,12 @@ class MinVesting(NamedTuple):
 
 
 def changes_nothing(operation: object, answer: object) -> bool:
-    """Say whether an operation that was answered so has left the zone as it was."""
+    """Whether an operation with this answer has not changed the zone."""
     return isinstance(operation, _READS) or isinstance(answer, NotVested) or answer in _REFUSED
 
 
 def _held(zone: Zone, item_id: bytes, lease_id: bytes | None) -> Item | Outcome:
-    """Return an item that the caller may change, or why not. An expired lease holds until another is taken."""
+    """Return an item that the caller may change, or the refusal. An expired lease is valid until another is taken."""
     item = zone.find(item_id)
     if item is None:
         return Outcome.GONE

@@ -1,6 +1,6 @@
 """Faults: disturbances of a run, each a small class with three phases: set up, run, check.
 
-    names         all faults by name, and which of them explain that a lease expires
+    names         all faults by name, and whether each explains that a lease expires
     fault         the phases, and events at random times
     commits       a shard's commits are refused, of unknown result, late or too old; a shard is unavailable
     actors        actors and machines are killed, paused, restarted; the coordinator is lost
@@ -14,6 +14,6 @@
     cleanup       checks that actors, sessions and in-flight items have recovered
     table         the class of each fault
 
-A run draws its faults (`plan`). Each has a random generator of its own, so leaving one out does not change the draws of
+A run draws its faults (`plan`). Each has its own random generator, so the removal of one does not change the draws of
 the others.
 """

@@ -22,11 +22,11 @@ class ActorFault(Fault):
     """A fault of one actor: at any time, or just before one of its tasks waits."""
 
     def check(self) -> str | None:
-        """Every actor is up, every consumer has its sessions, and none waits for an actor that has died."""
+        """Check that all actors are up, all consumers have sessions, and none waits for an actor that has died."""
         return missing_actor(self.cluster) or silent_consumer(self.cluster) or leaked_in_flight(self.cluster)
 
     def strike_actor(self) -> None:
-        """Choose an actor, and strike its present host, if it has one."""
+        """Choose an actor, and strike its present host, if any."""
         actor = self.random.choice(list(self.cluster.actors.values()))
         host = actor.host
         if host is None:
@@ -106,14 +106,14 @@ class Pauses(ActorFault):
 
 
 class NodePauses(Fault):
-    """A machine is paused with all its processes, producers too, as when it is moved to other hardware."""
+    """A machine is paused with all its processes, even producers, as when it is moved to other hardware."""
 
     def set_up(self) -> None:
         """See `Fault`."""
         self.at_random_times(self.random.choice([0.3e6, 1e6]), self._pause)
 
     def check(self) -> str | None:
-        """No actor holds an item that was lost meanwhile."""
+        """Check that no actor holds an item that was lost meanwhile."""
         return leaked_in_flight(self.cluster)
 
     def _pause(self) -> None:
@@ -128,14 +128,14 @@ class NodePauses(Fault):
 
 
 def pause_us_of(cluster: Cluster, random: Random) -> int:
-    """Draw how long a pause lasts: most shorter than a lease, some twice as long."""
+    """Draw the length of a pause: most are shorter than a lease, some are twice as long."""
     return int(2_000 * cluster.plan.consumer.lease_ms * random.random() ** 2)
 
 
 class Restarts(ActorFault):
     """A consumer is stopped in good order, and started again, as in a rolling upgrade.
 
-    Not while a clock is wrong: a consumer without others to compare with trusts its own clock.
+    This does not occur while a clock is wrong, because a consumer without other sessions trusts its own clock.
     """
 
     def set_up(self) -> None:

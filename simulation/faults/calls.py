@@ -20,11 +20,11 @@ class CallFault(Fault):
         self.cluster.network.perturb.append(self._perturb)
 
     def check(self) -> str | None:
-        """No actor waits for an answer that is lost: none holds a pointer or an item."""
+        """Check that no actor waits for a lost answer: none holds a pointer or an item."""
         return leaked_in_flight(self.cluster)
 
     def perturb(self, delivery: Delivery) -> Delivery:
-        """Return the delivery of a call that it strikes."""
+        """Return the changed delivery of a call."""
         raise NotImplementedError
 
     def _perturb(self, delivery: Delivery) -> Delivery:

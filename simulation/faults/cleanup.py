@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def missing_actor(cluster: Cluster) -> str | None:
-    """Name an actor that is dead, or does not answer yet."""
+    """Return a message on an actor that is dead, or does not answer yet."""
     for actor in cluster.actors.values():
         if not actor.is_up:
             return f"{actor.name} has not restarted"
@@ -22,9 +22,9 @@ def missing_actor(cluster: Cluster) -> str | None:
 
 
 def silent_consumer(cluster: Cluster) -> str | None:
-    """Name a consumer that has no live session on a shard, though its clock is good enough for that."""
+    """Return a message on a consumer without a live session on a shard, although its clock is good enough."""
     if not cluster.plan.clocks_agree:
-        return None  # A consumer whose clock is off takes no leases, and need not have a session.
+        return None  # A consumer with a wrong clock takes no leases, and needs no session.
     for name, shard in cluster.open_shards(cluster.operator.host).items():
         found = {each.consumer_id: each.record for each in shard.transact(lambda a: listing(a.tr, now_us=a.now_us))}
         for node in cluster.consumers:
@@ -35,7 +35,7 @@ def silent_consumer(cluster: Cluster) -> str | None:
 
 
 def leaked_in_flight(cluster: Cluster) -> str | None:
-    """Name an actor that still holds a pointer or an item although all queues are empty."""
+    """Return a message on an actor that still holds a pointer or an item although all queues are empty."""
     asked = [actor for actor in cluster.actors.values() if actor.name != "coordinator"]
     for actor in asked:
         counts, error = cluster.operator.ask(actor, "counts")

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from fairlead.simulation.actor import Actor, Node
 
 LASTS_US: Final = 1_000_000  # A consumer checks its clock once a second.
-DIES: Final = 0.5  # How often the machine fails then, and leaves leases that end an hour from now.
+DIES: Final = 0.5  # The probability that the machine then fails, and leaves leases that end an hour later.
 BACK_US: Final = 1_000_000
-HOLD_US: Final = 10_000  # How often actors that have restarted meanwhile are paused like the others.
+HOLD_US: Final = 10_000  # The interval at which actors that have restarted meanwhile are paused like the others.
 
 
 class ClockJumps(ActorFault):
@@ -34,12 +34,12 @@ class ClockJumps(ActorFault):
 class WrongClocks(ActorFault):
     """The clock of a consumer's machine is an hour ahead, or behind, for a second, without enqueues.
 
-    Vesting times that its scanner and its managers write by such a clock must be repaired soon, without the help of an
-    enqueue. The producers are paused meanwhile, and so are the machine's workers: an item that fails by a clock that is
-    an hour ahead is retried an hour later, which looks like a wanted delay.
+    Vesting times that its scanner and its managers write by such a clock must be repaired soon, without an enqueue. The
+    producers are paused meanwhile. The machine's workers are paused, too: a failed item is retried after its backoff by
+    their clock, and a backoff of an hour more looks like a chosen delay.
 
-    It strikes while work is enqueued, and once after the last enqueue. It strikes only while the other consumers are up
-    and their clocks agree: a consumer that is alone on a shard's list trusts its own clock.
+    This fault strikes while work is enqueued, and once after the last enqueue. It strikes only while the other
+    consumers are up and their clocks agree, because the only consumer on a shard's list trusts its own clock.
     """
 
     def set_up(self) -> None:
@@ -49,18 +49,18 @@ class WrongClocks(ActorFault):
         self.at_random_times(self.random.choice([0.7e6, 2e6]), self._strike)
 
     def stop(self) -> None:
-        """See `Fault`: the clock is set right."""
+        """See `Fault`. The clock is set right."""
         super().stop()
         self._end()
 
     def strike_late(self) -> int | None:
-        """See `Fault`: an enqueue would wake a pointer that sleeps until a wrong time."""
+        """See `Fault`. An enqueue would wake a pointer that sleeps until a wrong time."""
         if not self.cluster.plan.clocks_agree:
             return 0
         return LASTS_US if self._strike() else None
 
     def _strike(self) -> bool:
-        """Set a clock wrong, unless another consumer could then be alone; return whether it did."""
+        """Set a clock wrong, unless another consumer could then be the only one. Return whether a clock was set."""
         nodes = self.cluster.consumers
         living = [node for node in nodes if not node.is_stopping and all(actor.is_up for actor in node.actors)]
         alone = len(living) < 2 or len(living) < len(nodes) or not self.cluster.plan.clocks_agree

@@ -24,7 +24,7 @@ class CommitFault(Fault):
         self._commits_at_stop = {name: store.commits for name, store in self.cluster.stores.items()}
 
     def check(self) -> str | None:
-        """Every shard has applied commits since the fault stopped: clients have retried."""
+        """Check that every shard has applied commits since the fault stopped, because clients retry."""
         for name, store in self.cluster.stores.items():
             if store.commits == self._commits_at_stop[name]:
                 return f"no commit was applied on {name} since"
@@ -33,7 +33,7 @@ class CommitFault(Fault):
         return None
 
     def draw(self) -> Fate:
-        """Draw the fate of a commit that it strikes."""
+        """Draw the fate of a commit."""
         raise NotImplementedError
 
     def _draw(self) -> Fate:
@@ -41,7 +41,7 @@ class CommitFault(Fault):
 
 
 class Conflicts(CommitFault):
-    """Commits are refused with 1020 though nothing changed: FoundationDB's resolvers may be too careful."""
+    """Commits are refused with 1020 without a change, as FoundationDB's resolvers may do."""
 
     def draw(self) -> Fate:
         """See `CommitFault`."""

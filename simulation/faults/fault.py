@@ -1,4 +1,4 @@
-"""The base of all faults: each is drawn before the run, strikes for a while, and checks at the end the recovery."""
+"""The base of all faults: each is drawn before the run, strikes for a while, and checks the recovery at the end."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ if TYPE_CHECKING:
 
 
 class Fault:
-    """A disturbance that strikes now and then.
+    """A disturbance that strikes at random times.
 
-    It has the phases of FoundationDB's workloads (section 3). `set_up` draws how severe it is, and registers it in the
-    world. It strikes until `stop`. `strike_late` lets it strike once more after the last enqueue. `check` reports
-    what has not recovered.
+    A fault has the phases of FoundationDB's workloads (section 3). `set_up` draws its severity, and registers it in the
+    world. The fault strikes until `stop`. `strike_late` lets it strike once more after the last enqueue. `check`
+    reports a missing recovery.
 
     Attributes:
-      strike_count: how often it struck.
+      strike_count: the number of strikes.
     """
 
     def __init__(self, cluster: Cluster, random: Random) -> None:
@@ -29,34 +29,34 @@ class Fault:
         self.set_up()
 
     def set_up(self) -> None:
-        """Draw how severe it is, and begin."""
+        """Draw the severity, and begin."""
         raise NotImplementedError
 
     def stop(self) -> None:
-        """Strike no more."""
+        """Stop striking."""
         self.is_active = False
 
     def strike_late(self) -> int | None:
-        """Strike once more, if enqueues would hide the damage, and return for how long, in microseconds.
+        """Strike once more, if enqueues would hide the damage. Return the duration in microseconds.
 
-        Called every `STEP_US` from the last enqueue until all work is done. None: it cannot strike now, and is called
-        again.
+        This is called every `STEP_US` from the last enqueue until all work is done. None: it cannot strike now, and is
+        called again.
         """
         return 0
 
     def check(self) -> str | None:
-        """Return what is still wrong because of it; None: nothing. This must be so soon after `stop`."""
+        """Return a message on a missing recovery, or None. This must be None soon after `stop`."""
         raise NotImplementedError
 
     def strikes(self, frac: float) -> bool:
-        """Draw whether it strikes this time; never after `stop`."""
+        """Draw whether the fault strikes this time; never after `stop`."""
         if not self.is_active or self.random.random() >= frac:
             return False
         self.strike_count += 1
         return True
 
     def at_random_times(self, mean_us: float, happen: Callable[[], object]) -> None:
-        """Call `happen` at random times, `mean_us` apart, until it is stopped."""
+        """Call `happen` at random times, `mean_us` apart, until `stop`."""
 
         def once() -> None:
             if self.is_active:

@@ -16,7 +16,7 @@ from fairlead.simulation.faults.fault import Fault
 from fairlead.simulation.host import SimulatedHost
 
 KILLERS_MAX: Final = 8
-ISOLATED_US: Final = 500_000  # How long a killer runs isolated: so that other items come meanwhile.
+ISOLATED_US: Final = 500_000  # The duration of a killer's isolated run, so that other items come meanwhile.
 RESTART_US: Final = 100_000
 
 
@@ -25,7 +25,7 @@ class InjectedFailure(Exception):
 
 
 def may_fail(handler: Handler, job: Job) -> bool:
-    """Say whether a failure of this attempt is followed by another attempt."""
+    """Whether another attempt follows a failure of this attempt."""
     attempts = handler.retry.attempts
     return (
         job.attempt == 1 and (attempts is None or attempts > 1) and not issubclass(InjectedFailure, handler.permanent)
@@ -43,7 +43,7 @@ class HandlerFault(Fault):
         self.cluster.handler_interceptors.append(self)
 
     def check(self) -> str | None:
-        """Every slot is free again: no actor holds an item."""
+        """Check that every slot is free again: no actor holds an item."""
         return leaked_in_flight(self.cluster)
 
     def before(self, host: SimulatedHost, handler: Handler, job: Job) -> None:
@@ -72,7 +72,7 @@ class FailingHandlers(HandlerFault):
 
 
 class ExitingHandlers(HandlerFault):
-    """Handlers raise SystemExit or KeyboardInterrupt: not subclasses of Exception, and failed attempts all the same."""
+    """Handlers raise SystemExit or KeyboardInterrupt, which are not subclasses of Exception, but failed attempts."""
 
     def before(self, host: SimulatedHost, handler: Handler, job: Job) -> None:
         """See `HandlerFault`."""
@@ -104,7 +104,7 @@ class HangingHandlers(HandlerFault):
 
 
 class KillingHandlers(HandlerFault):
-    """A few items end the process that runs them, each time, unless it is an isolated worker's.
+    """A few items end the process that runs them, each time, unless it is an isolated worker.
 
     The leases of items beside them expire, too, so that several items become poison candidates at once.
     """

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-# Each fault, in the order in which plans draw, and whether it explains that a lease expires.
+# Each fault, in the order of the draws of plans, and whether it explains that a lease expires.
 COSTS_LEASES: Final[dict[str, bool]] = {
     "conflicts": True,
     "unknown results": False,
@@ -36,4 +36,4 @@ COSTS_LEASES: Final[dict[str, bool]] = {
 FAULT_NAMES: Final = tuple(COSTS_LEASES)
 HARMLESS_TO_LEASES: Final = frozenset(name for name, costs in COSTS_LEASES.items() if not costs)
 
-WRONG_CLOCK_US: Final = 3_600_000_000  # How far "wrong clocks" sets a clock ahead or back.
+WRONG_CLOCK_US: Final = 3_600_000_000  # "wrong clocks" sets a clock ahead or back by this.

@@ -22,19 +22,19 @@ _NO_LIMIT: dict[str, Any] = {"max_running": None, "per_s": None, "burst": 1}
 
 
 class PolicyChange(Protocol):
-    """Sets a policy, or ends it, and waits until it is committed."""
+    """A function that sets or clears a policy, and waits until the change is committed."""
 
     def __call__(self, *, holds: bool) -> None: ...
 
 
 class ShardChange(Protocol):
-    """Sets a policy on one shard, or ends it."""
+    """A function that sets or clears a policy on one shard."""
 
     def __call__(self, shard: Shard, attempt: Attempt, /, *, holds: bool) -> None: ...
 
 
 class _TemporaryPolicies(Fault):
-    """A policy is set for a tenant, kind or shard that has work, and ends after `lasts_us` on the average."""
+    """A policy is set for a tenant, kind or shard that has work, and is cleared after `lasts_us` on average."""
 
     lasts_us = 500_000
 
@@ -49,7 +49,7 @@ class _TemporaryPolicies(Fault):
         raise NotImplementedError
 
     def check(self) -> str | None:
-        """No policy is in force, and all shards have the same policies of kinds."""
+        """Check that no policy is in force, and that all shards have the same policies of kinds."""
         if self._in_force:
             return f"{self._in_force} policies are in force still"
         stored = [replica.kind_policies for replica in self.cluster.suite.shards.values()]
@@ -98,9 +98,9 @@ class _TemporaryPolicies(Fault):
         zone = self.random.choice(zones)
         policy_changes = self.policy_changes(min(zone.counts), zone.name.tenant, replica.name)
         policy_change = self.random.choice(policy_changes)
-        # Not for long: `check` expects its end within seconds after the fault phase.
+        # Not long, because `check` expects the end within seconds after the fault phase.
         lasts_us = int(min(self.random.expovariate(1 / self.lasts_us), 3 * self.lasts_us))
-        # Now and then two operators set and end the same policy at once: shards get the changes in different orders.
+        # Sometimes two operators set and clear one policy at once, and the shards get the changes in different orders.
         for _ in range(self.random.choice([1, 1, 2])):
             self.strike_count += 1
             self._in_force += 1
@@ -116,7 +116,7 @@ class _TemporaryPolicies(Fault):
 class PausesByPolicy(_TemporaryPolicies):
     """A tenant, a shard, or a kind of all shards is paused, and resumed after a while.
 
-    Every other resume of a kind leaves it to the consumers to wake the paused pointers.
+    Half of the time, a resume of a kind does not wake the paused pointers; then the consumers wake them.
     """
 
     def policy_changes(self, kind: str, tenant: Tenant, shard_name: str) -> list[PolicyChange]:
@@ -128,7 +128,7 @@ class PausesByPolicy(_TemporaryPolicies):
         ]
 
     def check(self) -> str | None:
-        """No policy is in force, and the index of paused pointers is empty."""
+        """Check that no policy is in force, and that the index of paused pointers is empty."""
         replicas = self.cluster.suite.shards.values()
         paused_pointers = [str(zone) for shard in replicas for zone, kinds in shard.paused_pointers.items() if kinds]
         return super().check() or (

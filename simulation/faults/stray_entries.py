@@ -1,7 +1,7 @@
-"""Stray index entries, as a program with a bug, or a careless restore, would leave them in a shard.
+"""Stray index entries, as a bug or a careless restore would leave them in a shard.
 
 These are entries of items and of zones that do not exist, entries that name no zone, and second entries of pointers, in
-their own part or in another. Consumers clear them: managers those of pointers, dequeues those of items.
+their own part or in another. Consumers clear them: managers clear entries of pointers, dequeues clear entries of items.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fairlead.zones.layout import ID_BYTES, Tenant, ZoneLocation
 from fairlead.zones.shard import Shard
 from fairlead.zones.transaction_runner import Attempt
 
-EARLY_US = 1_000_000  # For how long they have vested: by every clock of the cluster.
+EARLY_US = 1_000_000  # Their age since vesting, so that they have vested by every clock of the cluster.
 
 
 class StrayEntries(Fault):
@@ -27,7 +27,7 @@ class StrayEntries(Fault):
         self.at_random_times(self.random.choice([0.1e6, 1e6]), self._strew)
 
     def check(self) -> str | None:
-        """All of them have been cleared."""
+        """Check that all of them have been cleared."""
         for replica in self.cluster.suite.shards.values():
             if replica.strays:
                 return (
@@ -53,7 +53,7 @@ class StrayEntries(Fault):
         replica.expect_stray(key)
 
         def body(attempt: Attempt) -> None:
-            if attempt.tr.get(location.keys.pointer).present():  # Else no consumer would find the entry.
+            if attempt.tr.get(location.keys.pointer).present():  # Otherwise no consumer would find the entry.
                 attempt.tr.set(key, kind.encode())
 
         try:

@@ -26,16 +26,16 @@ class WatchFault(Fault):
         raise NotImplementedError
 
     def check(self) -> str | None:
-        """See `Fault`: the oracle of waits finds work that no scanner finds."""
+        """See `Fault`. The oracle of waits finds work that no scanner finds."""
         return None
 
     def draw(self) -> bool:
-        """Draw whether it strikes this watch."""
+        """Draw whether this watch is disturbed."""
         return self.strikes(self._frac)
 
 
 class LostWatches(WatchFault):
-    """A watch misses its change: its client has lost the connection."""
+    """A watch misses its change, because its client has lost the connection."""
 
     fracs: ClassVar[list[float]] = [0.01, 0.1]
 
@@ -45,7 +45,7 @@ class LostWatches(WatchFault):
 
 
 class RefusedWatches(WatchFault):
-    """A watch fails at once with 1032: its client has too many of them."""
+    """A watch fails at once with 1032, because its client has too many watches."""
 
     fracs: ClassVar[list[float]] = [0.1, 1.0]
 

@@ -4,7 +4,7 @@ Linearizable: each operation seems to happen at one instant between its call and
 The oracles observe commits. This check uses only the answers that clients got.
 
 The operations and their right answers are those of `fairlead.simulation.zone_model`. Read in this order:
-    history          operations with their times and answers, and which of them may not have happened
+    history          operations with their times and answers; some may not have happened
     formatting       calls and answers as text
     search           is there an order in which the model gives the same answers? Pure
     counterexample   a history without such an order, made short and readable

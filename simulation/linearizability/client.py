@@ -1,7 +1,7 @@
 """One client of a queue zone: draws operations, calls the product's own, and records their answers.
 
 One transaction is one operation. When `transact` runs a body again after an unknown result, the attempt before may have
-happened, and both are in the history. Only an enqueue is promised to happen once, however often it is tried.
+happened, and both are in the history. Only an enqueue is guaranteed to happen once, after any number of attempts.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ LATEST = 4  # Clients choose among the latest items and leases.
 
 @dataclass(slots=True)
 class Known:
-    """What clients share: ids of items and of dead letters, and leases."""
+    """The knowledge that clients share: ids of items and of dead letters, and leases."""
 
     ids: list[bytes] = field(default_factory=lambda: sorted(NAMED))
     dead_lettered: list[bytes] = field(default_factory=lambda: sorted(NAMED))
@@ -72,7 +72,7 @@ class Client:
     # --- Operations that change the zone ---
 
     def enqueue(self) -> None:
-        """Enqueue an item, under a name that other clients use, too, or under an id of its own."""
+        """Enqueue an item, with an id that other clients use, too, or with a random id."""
         enqueue_in = self._new_item()
         self._transact(lambda attempt: [enqueue_in(attempt)], happens_once=True)
 
@@ -94,7 +94,7 @@ class Client:
         name = draw.choice([None, *NAMES])
         taken_ms = 0 if name is None else draw.choice([0, 100])
         kind, priority, delay_ms = draw.choice(KINDS), draw.choice([0, 100, 100]), draw.choice([0, 0, 0, 10, 200])
-        payload = draw.randrange(1 << 20)  # tells apart the items that have one name
+        payload = draw.randrange(1 << 20)  # distinguishes the items with the same id
 
         def enqueue_in(attempt: Attempt) -> RecordedAnswer:
             item_id, status = TenantTransaction(self._shard, ALICE, attempt).enqueue(
@@ -178,10 +178,10 @@ class Client:
         self._complete(self._an_id(), None)
 
     def _complete(self, item_id: bytes, lease_id: bytes | None) -> None:
-        """Delete an item. After an unknown result it succeeds if the item is gone.
+        """Delete an item. After an unknown result this succeeds if the item is gone.
 
         If the answer is that the item was gone before, none of the attempts happened. This does not hold for items with
-        a name, which may be enqueued and deleted again in between, nor if a commit can be late.
+        a chosen id, which may be enqueued and deleted again in between, nor if a commit can be late.
         """
 
         def was_applied(tr: Transaction) -> bool:
@@ -240,7 +240,7 @@ class Client:
         self._transact(once)
 
     def move_to_dead_letters(self) -> None:
-        """Make a leased item a dead letter, as a worker does after an error that no retry mends."""
+        """Make a leased item a dead letter, as a worker does after a permanent error."""
         item_id, lease_id = self._a_lease()
 
         def once(attempt: Attempt) -> list[RecordedAnswer]:
@@ -312,13 +312,13 @@ class Client:
 
         self._transact(once)
 
-    # --- Drawing, and recording ---
+    # --- Draws and records ---
 
     def _an_id(self) -> bytes:
         return self._draw.choice(self._known.ids[-LATEST:])
 
     def _a_lease(self) -> tuple[bytes, bytes]:
-        """Return an item and a lease that a client had on it, if there was one."""
+        """Return an item and a client's lease of it, if there was one."""
         return self._draw.choice(self._known.leases[-LATEST:] or [(self._an_id(), bytes(16))])
 
     def _lease_us(self) -> int:
@@ -331,11 +331,11 @@ class Client:
         happens_once: bool = False,
         applied: Callable[[Any], bool] = lambda tr: False,
     ) -> tuple[list[RecordedAnswer], list[Attempted]]:
-        """Run `once` in transactions until one commits; return its answers, and attempts of unknown result.
+        """Run `once` in transactions until one commits. Return its answers, and the attempts of unknown result.
 
         Args:
           once: one attempt: calls the operation, and returns the model's operation with the answer.
-          happens_once: whether the product promises that all attempts together happen once.
+          happens_once: whether the product guarantees that all attempts together happen once.
           applied: see `Shard.transact`.
 
         Raises:
@@ -370,13 +370,13 @@ class Client:
         return committed.answers, unknown
 
     def _lose(self, attempted: Attempted) -> None:
-        """Note that an attempt may have happened; unless commits can be late, it has happened by now or never will."""
+        """Record that an attempt may have happened. Unless commits can be late, it cannot happen after this."""
         if not self._commits_can_be_late:
             self._recorder.lose(attempted)
 
 
 def is_gone(tr: Transaction, item_key: bytes) -> bool:
-    """Say whether no item is present under a key. Reads it with conflict."""
+    """Whether no item is stored under a key. Reads the key with conflict."""
     return not tr.get(item_key).present()
 
 

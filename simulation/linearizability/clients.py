@@ -1,7 +1,7 @@
-"""A few clients on one queue zone, in a world of their own, and the search of an order for their answers.
+"""A few clients on one queue zone, in a world of their own, and the search for an order of their operations.
 
-Their clocks are wrong, their commits are refused or end unknown, and they are paused, killed, and restarted. When all
-are done, a reader reads the final state. There are no consumers: all that happens to an item is in the history.
+Their clocks are wrong, their commits are refused or have unknown results, and they are paused, killed, and restarted.
+When all are done, a reader reads the final state. There are no consumers, so the history has all changes of an item.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from fairlead.zones.queue.periodic import Period
 
 QUEUE_ZONE = Model(Zone(), lambda operation: changes_nothing(operation.call, operation.answer))
 PROMISE = "the operations of a queue zone are linearizable"
-STEPS_MAX = 500_000  # Fifteen times what the longest of thirty thousand histories took; five seconds.
-TROUBLE_US = 1_000_000  # Most clients are done by then.
+STEPS_MAX = 500_000  # Fifteen times the steps of the longest of thirty thousand histories; five seconds.
+TROUBLE_US = 1_000_000  # Most clients end before this time.
 SIZES: Final = {"shards": 1, "consumers": 0, "producers": 0, "tenants": 1, "items": 0, "trouble_us": TROUBLE_US}
-END_US = 120_000_000  # By then all are, whatever the faults.
+END_US = 120_000_000  # All clients end before this time, under any faults.
 FAULTS_OF_CLIENTS: Final = frozenset(
     {
         "conflicts",
@@ -46,13 +46,13 @@ FAULTS_OF_CLIENTS: Final = frozenset(
         "pauses",
         "clock jumps",
     }
-)  # The others disturb consumers, handlers, and calls between actors. Each client has a machine of its own.
+)  # Other faults disturb consumers, handlers, and calls between actors. Each client has its own machine.
 
 
 def check_clients(seed: int, reduction: Reduction = NO_REDUCTION, **chosen: Any) -> Report:
-    """Let clients use a zone in a world of `seed`, check their history; arguments as for `fairlead.simulation.run.run`.
+    """Let clients use a zone in the world of `seed`, and check their history. For arguments see `simulation.run.run`.
 
-    Never raises a `Violation`: the report holds it. A history that the search does not decide is one, too.
+    Never raises a `Violation`: the report has it. An undecided history is a violation, too.
     """
     return Clients(seed, reduction, **chosen).run()
 
@@ -79,7 +79,7 @@ class Clients(Trial):
         return ()
 
     def run_scenario(self) -> None:
-        """See `Trial`: the clients with faults, then the reader, and the search of an order."""
+        """See `Trial`: the clients with faults, then the reader, and the search for an order."""
         draw = self.world.random("clients")
         for number in range(draw.choice([3, 4])):
             self._start(Process(f"client{number}", self, draw.randint(5, 15)))
@@ -118,7 +118,7 @@ class Clients(Trial):
 
 
 class Process:
-    """Calls the operations of one client. After a kill it continues with the next one."""
+    """A process that calls the operations of one client. After a kill it continues with the next one."""
 
     def __init__(self, name: str, clients: Clients, operations: int) -> None:
         self.name = name
@@ -146,7 +146,7 @@ class Process:
 
 
 class Reader(Process):
-    """Reads the final state, when all clients are done."""
+    """A process that reads the final state, when all clients are done."""
 
     def call(self, client: Client, left: int) -> None:
         """See `Process`."""

@@ -17,7 +17,7 @@ S = TypeVar("S", bound=Hashable)
 
 
 def counterexample(history: Sequence[Operation], model: Model[S], *, steps_max: int) -> str:
-    """Return a part of a history that is not linearizable, line by line, and what is wrong with it."""
+    """Return a part of a history that is not linearizable, line by line, and the wrong answers."""
     short = shortest(history, model, steps_max=steps_max)
     return "\n".join(_lines(short, is_linearizable(short, model, steps_max=steps_max)))
 

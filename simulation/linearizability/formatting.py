@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any
 
-ID_DIGITS = 6  # of an id's hexadecimal form
+ID_DIGITS = 6  # Digits of an id's hexadecimal form.
 
 
 def render(value: Any) -> str:

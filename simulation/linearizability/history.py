@@ -24,9 +24,9 @@ class Call(Protocol[S]):
 class Operation(NamedTuple):
     """A call and its answer.
 
-    `responded`: when it was over; None if it may still happen at the very end.
-    `happened`: whether this is known. Else its client died or gave up: it happened before `responded` and with that
-    answer, which a transaction has before its commit, or never.
+    `responded`: the time of its end; None if it may still happen at the very end.
+    `happened`: whether the operation is known to have happened. If not, its client died or gave up. Then the operation
+    happened before `responded` with this answer, which a transaction has before its commit, or never.
     """
 
     client: str
@@ -38,9 +38,9 @@ class Operation(NamedTuple):
 
 
 class Model(NamedTuple, Generic[S]):
-    """A sequential object: its first state, hashable, and which operations do not change the state.
+    """A sequential object: its first state, which is hashable, and a function for operations without effect.
 
-    `changes_nothing`: says so of operations that happened: of reads, and of those whose answer is a refusal.
+    `changes_nothing`: whether an operation that happened is a read, or was refused.
     """
 
     start: S
@@ -59,7 +59,7 @@ def until(history: Sequence[Operation], moment: int) -> list[Operation]:
 
 
 class RecordedAnswer(NamedTuple):
-    """A call, and the answer that is right if its attempt commits. `over`: when it ended, if it needs no commit."""
+    """A call, and its answer if its attempt commits. `over`: the time of its end, if it needs no commit."""
 
     call: Call[Any]
     answer: Any
@@ -67,7 +67,7 @@ class RecordedAnswer(NamedTuple):
 
 
 class Attempt:
-    """A transaction, as `Recorder` keeps it. It has several calls if it is not one instant."""
+    """A transaction in the records of `Recorder`. It has several calls if it is not one instant."""
 
     __slots__ = ("answered", "answers", "client", "invoked", "responded")
 
@@ -80,10 +80,10 @@ class Attempt:
 
 
 class Recorder:
-    """Records a history while it happens.
+    """A recorder of a history while it happens.
 
     Args:
-      note: also writes each answer into the event log.
+      note: writes each answer into the event log, too.
     """
 
     def __init__(self, note: Callable[[str], None] = lambda event: None) -> None:
@@ -103,21 +103,21 @@ class Recorder:
         return attempt
 
     def end(self, attempt: Attempt) -> None:
-        """It is over, and its client knows that it happened."""
+        """An attempt has ended, and its client knows that it happened."""
         attempt.responded, attempt.answered = self.moment(), True
         for each in attempt.answers:
             self._note(f"{render(each.call)} -> {render(each.answer)}")
 
     def lose(self, attempt: Attempt) -> None:
-        """It is over, and it is unknown whether it happened."""
+        """An attempt has ended, and it is unknown whether it happened."""
         attempt.responded = self.moment()
 
     def drop(self, attempt: Attempt) -> None:
-        """It did not happen."""
+        """An attempt did not happen."""
         self._attempts.remove(attempt)
 
     def history(self) -> list[Operation]:
-        """Return what happened so far. An attempt that ended before its commit changed nothing, and is left out."""
+        """Return the history so far, without attempts that ended before their commit, which changed nothing."""
         return [
             Operation(
                 client=each.client,

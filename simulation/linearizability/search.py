@@ -1,11 +1,11 @@
 """Is a history linearizable? Wing and Gong's search: try every order that the times allow, one operation after another.
 
-From a point of the search, set by which operations have happened and the state they led to, any operation can come
-next that was called before all others that are still to come were answered, and whose answer is right in that state.
-No point is explored twice (Lowe, "Testing for linearizability", 2017). Nor is one that differs from another only in
-more operations of unknown result: the other can be continued in the same ways. So the points with the fewest of these
-are explored first, and of these the furthest. A read or a refusal is ordered at once if its answer is right and no
-other operation would come too late: any order stays one when it is moved forward.
+A point of the search is a set of operations that have happened, and the state after them. The next operation can be any
+that was called before all other remaining ones were answered, and whose answer is right in that state. No point is
+explored twice (Lowe, "Testing for linearizability", 2017). A point is also skipped if it differs from another only in
+more operations of unknown result, because the other point has the same continuations. So the points with the fewest of
+these are explored first, and of these the furthest. A read or a refusal is ordered at once if its answer is right and
+no other operation would come too late, because any order is still correct when this operation is moved forward.
 
 No maintained Python library does this: of the known checkers (Porcupine in Go, Knossos and Elle in Clojure, Lincheck
 in Kotlin) none has a counterpart on PyPI.
@@ -33,9 +33,9 @@ class Verdict(Enum):
 
 
 class Finding(NamedTuple, Generic[S]):
-    """How a search ended.
+    """The result of a search.
 
-    `order` is the longest order that it found, `state` where that leads, and `steps` how many operations it tried.
+    `order` is the longest order that was found, `state` the state after it, and `steps` the number of tried operations.
     """
 
     verdict: Verdict
@@ -45,7 +45,7 @@ class Finding(NamedTuple, Generic[S]):
 
 
 class _Point(NamedTuple):
-    """Which operations have happened, as bits in the order of their calls; the state; and the point before."""
+    """The operations that have happened, as bits in the order of their calls; the state; and the point before."""
 
     done: int
     state: Any
@@ -54,11 +54,11 @@ class _Point(NamedTuple):
 
 
 def is_linearizable(history: Sequence[Operation], model: Model[S], *, steps_max: int) -> Finding[S]:
-    """Search an order of the operations in which a sequential object would have given the same answers.
+    """Search for an order of the operations in which a sequential object would have given the same answers.
 
     Args:
-      history: in any order. Operations of unknown result may be in the order found or not.
-      steps_max: it gives up after this many tries of an operation in a state. The same history always takes as many.
+      history: in any order. Operations of unknown result need not be in the order that is found.
+      steps_max: the search gives up after this number of steps. The same history always needs the same number.
     """
     operations = sorted(history, key=lambda operation: operation.invoked)
     must = sum(1 << number for number, operation in enumerate(operations) if operation.happened)
@@ -88,7 +88,7 @@ def is_linearizable(history: Sequence[Operation], model: Model[S], *, steps_max:
 
 
 def _follow(point: _Point, operations: Sequence[Operation], model: Model[Any]) -> tuple[list[_Point], int]:
-    """Return the points to which one more operation leads, in the order of the calls; and how many it tried."""
+    """Return the points after one more operation, in the order of the calls, and the number of tried operations."""
     following: list[_Point] = []
     tried = 0
     first_response: float = inf  # of those tried
@@ -118,14 +118,14 @@ def can_be_next(history: Sequence[Operation], order: Sequence[Operation]) -> lis
 def _can_be_next(operations: Sequence[Operation], done: int) -> Iterator[int]:
     """Yield the numbers of the operations that the times allow to come next."""
     latest_invoked = operations[done.bit_length() - 1].invoked if done else 0
-    first_response: float = inf  # of the operations still to come, which must have happened
+    first_response: float = inf  # of the remaining operations that must have happened
     for number, operation in enumerate(operations):
         if operation.invoked > first_response:
             return
         if done >> number & 1:
             continue
         if operation.responded is not None and operation.responded < latest_invoked:
-            assert not operation.happened  # In this order it did not happen: now it is too late.
+            assert not operation.happened  # In this order the operation did not happen, because it is too late now.
             continue
         yield number
         if operation.happened and operation.responded is not None:

@@ -1,6 +1,6 @@
-"""Answers: what a client outside the cluster was answered has happened.
+"""Answers: an action that a client outside the cluster was told of has happened.
 
-A client that cancels an item, or retries or discards a dead letter, acts on the answer: it pays money back, or writes
+A client that cancels an item, or retries or discards a dead letter, relies on the answer: it pays money back, or writes
 to a customer.
 """
 
@@ -16,7 +16,7 @@ from fairlead.simulation.world import World
 
 
 class ClientAction(Enum):
-    """What a producer does to an item that it has enqueued, or to a dead letter."""
+    """An action of a producer on an item that it has enqueued, or on a dead letter."""
 
     CANCELLED = "cancelled"
     RETRIED = "retried"
@@ -32,7 +32,7 @@ class Answer(NamedTuple):
 
 
 class AnswersAreTrue(Oracle):
-    """Each acknowledged action of a producer was committed by it.
+    """The producer of each acknowledged action has committed the action.
 
     Args:
       answers: producers append their answers here, after the commits.

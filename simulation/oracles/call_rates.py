@@ -8,14 +8,14 @@ from fairlead.simulation.oracles.oracle import Oracle
 from fairlead.simulation.world import World
 
 WINDOW_US = 100_000
-CALLS_MAX = 150  # A call takes 0.1 ms at least, there and back: who asks again at once makes several hundred.
+CALLS_MAX = 150  # A call takes at least 0.1 ms, there and back. A busy loop makes several hundred.
 
 
 class NobodyCallsInABusyLoop(Oracle):
     """The calls of one host to one method of an actor have a limit per tenth of a second.
 
-    Not counted: a call to serve a pointer that was not served within `throttle_delay_us`. Zones at a limit are
-    processed once in that time, and there may be many; in batches of one pointer each is a call.
+    A call with a pointer that was not served within `throttle_delay_us` does not count. Zones at a limit are processed
+    once in that time, and there may be many. In batches of one pointer each zone is a call.
     """
 
     promise = "no actor calls another again and again"
@@ -41,6 +41,6 @@ class NobodyCallsInABusyLoop(Oracle):
             self.report_violation(f"{caller} calls {target}.{method} more than {CALLS_MAX} times in {WINDOW_US} us")
 
     def _is_patient(self, caller: str, shard: str, ids: Sequence[bytes]) -> bool:
-        """Note a call to serve pointers; return whether one of them was not served too lately."""
+        """Record a call to serve pointers. Return whether one of them was not served within `throttle_delay_us`."""
         self._serves.update((caller, shard, each) for each in ids)
         return any(self._serves[caller, shard, each] <= self._serves_max for each in ids)

@@ -16,24 +16,24 @@ from fairlead.zones.records import ItemRecord
 if TYPE_CHECKING:
     from fairlead.simulation.plan import Plan
 
-LOOK_US = 100_000  # How often the oracle checks the waits.
-ITEM_US = 300_000  # For how long an item occupies a slot: twice the mean of the standard workload.
-RECOVERY_US = 10_000_000  # Machines restart within four seconds, and heartbeats come once a second.
+LOOK_US = 100_000  # The interval between two checks of the waits.
+ITEM_US = 300_000  # The time that an item occupies a slot: twice the mean of the standard workload.
+RECOVERY_US = 10_000_000  # Machines restart within four seconds, and heartbeats are written once a second.
 LONGEST_US = 6_000_000  # The longest sleep of a handler, which no timeout interrupts.
 ZONES_OF_TENANT = 2
-UNEVEN = max(WEIGHTS) / min(1.0, *WEIGHTS)  # How many turns another tenant has at most per turn of a tenant.
+UNEVEN = max(WEIGHTS) / min(1.0, *WEIGHTS)  # The most turns of another tenant per turn of a tenant.
 
 
 def fairness_bound_us(plan: Plan) -> int:
-    """Return how long a tenant may wait at most, by the true time, while all consumers do their work.
+    """Return the longest wait of a tenant, by the true time, while all consumers work.
 
-    First, its pointer is found late. Clocks differ, an enqueue does not wake a pointer that vests a little later, and
-    an idle scanner polls seldom. Another consumer may have leased the pointer, or delayed it because it cannot run
-    the items. With own parts, others than the owner steal the pointer only when it is overdue.
+    First, the tenant's pointer is found late. Clocks differ, an enqueue does not wake a pointer that vests a little
+    later, and an idle scanner polls seldom. Another consumer may have leased the pointer, or delayed it because it
+    cannot run the items. With partitions, other consumers steal the pointer only when it is overdue.
 
-    Then it waits for its turn, since a processed pointer goes behind all others that have vested. Each of them is
-    processed once before it, those of greater weight more often. Each takes `dequeue_max` items to the slots, all of
-    them together no more than there are.
+    Then the pointer waits for its turn, because a processed pointer goes behind all others that have vested. Each of
+    these is processed once before it, those of greater weight more often. Each takes `dequeue_max` items to the slots,
+    all of them together no more than there are.
 
     Last, each slot may just have begun the longest handler. This counts twice, because scanners that select at random
     do not keep the order.
@@ -57,8 +57,8 @@ def fairness_bound_us(plan: Plan) -> int:
 class NoTenantWaitsTooLong(Oracle):
     """A zone with vested items has one started within the bound, counted from its vesting, or from the last start.
 
-    It is checked while tenants wait for nothing but each other's work: from the start in a calm run, else after the
-    recovery from all faults. Poison candidates are not counted: they wait for one another.
+    It is checked while tenants wait only for each other's work: from the start in a calm run, otherwise after the
+    recovery from all faults. Poison candidates do not count, because they wait for one another.
 
     Args:
       kinds: the kinds that every consumer handles, without limits.

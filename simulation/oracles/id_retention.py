@@ -1,4 +1,4 @@
-"""Retained ids: the id of a completed item stays taken for as long as its enqueuer asked, and no other id does."""
+"""Retained ids: the id of a completed item is retained for the time that its enqueuer chose, and no other id is."""
 
 from fairlead.simulation.oracles.oracle import Oracle
 from fairlead.simulation.replica import ItemName, ParsedCommit, unpack_key
@@ -11,10 +11,10 @@ from fairlead.zones.reporting.completion_log import EndReason
 
 
 class IdsStayTaken(Oracle):
-    """The completion of such an item stores until when; before that, no item of that id is enqueued.
+    """The completion of such an item stores the end of the retention; before that, no item of that id is enqueued.
 
-    The time is the enqueuer's clock's. The stored key is not cleared before, by any clock of the cluster. An item that
-    is cancelled or dropped leaves its id free.
+    The time counts by the enqueuer's clock. The stored key is not cleared before the end by any clock of the cluster.
+    The id of a cancelled or dropped item is free.
     """
 
     promise = "the id of a completed item stays taken for its time"

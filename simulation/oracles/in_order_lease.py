@@ -14,7 +14,7 @@ from fairlead.simulation.world import World
 
 
 class _LeaseRequest(NamedTuple):
-    """The scanner that asked for the in-order lease of a shard, and until when it was granted, or when refused."""
+    """A scanner that requested the in-order lease of a shard, and the end of the grant, or the time of the refusal."""
 
     consumer: str
     us: int
@@ -23,11 +23,11 @@ class _LeaseRequest(NamedTuple):
 class OneScannerGoesInOrder(Oracle):
     """One consumer at a time holds the in-order lease of a shard, and loses it to others without progress.
 
-    A request says, truthfully, whether its scanner has handed pointers over since its last request. A scanner that has
-    not does not get the lease again while another asks for it.
+    A request says truthfully whether its scanner has handed pointers over since its last request. A scanner that has
+    not does not get the lease again while another requests it.
 
     Args:
-      clock_us: returns the time of the coordinator's clock: leases end by it.
+      clock_us: returns the time of the coordinator's clock, which decides the end of leases.
       incarnation: returns the name of the coordinator's present host; the next one does not know the grants.
     """
 
@@ -40,8 +40,8 @@ class OneScannerGoesInOrder(Oracle):
         self._seen_incarnation: str | None = None
         self._granted: dict[str, _LeaseRequest] = {}  # by shard
         self._refused: dict[str, _LeaseRequest] = {}
-        self._handed_over: Counter[str] = Counter()  # how many batches a scanner has handed over
-        self._handed_over_before: dict[tuple[str, str], int] = {}  # when it asked last for a shard
+        self._handed_over: Counter[str] = Counter()  # the number of batches that a scanner has handed over
+        self._handed_over_before: dict[tuple[str, str], int] = {}  # the time of its last request for a shard
 
     def on_call(self, caller: str, target: str, method: str, args: Sequence[Any]) -> None:
         """See `Oracle`."""

@@ -93,8 +93,8 @@ class OnlyTheTriedAreDeadLettered(Oracle):
         for change in parsed.items:
             after = change.after
             if after is not None and after.ran_isolated and (change.item, after.lease_id) in self._isolated:
-                # Marked when its handler is about to start: if the worker dies just then, it looks as if the handler
-                # had killed it.
+                # The mark is set when the handler is about to start. If the worker dies just then, this looks as if the
+                # handler had killed the worker.
                 self._marked.add((change.item, after.lease_id))
             elif change.dead_lettered is not None:
                 runs = self._runs.pop(change.item, [])
@@ -116,8 +116,8 @@ class OnlyTheTriedAreDeadLettered(Oracle):
 class NoLeaseExpiresWithoutCause(Oracle):
     """While nothing stalls or is unreachable, every item is extended, completed or returned in time.
 
-    The end of a worker incarnation before it accepted an item explains that lease. An incarnation that has accepted an
-    item returns it if it does not finish it: in the runs that are checked, workers end in good order.
+    The end of a worker incarnation before it accepted an item explains that expiry. An incarnation that has accepted an
+    item completes or returns it, because in the checked runs workers end in good order.
 
     Args:
       incarnation_of: returns the name of an actor's present host; None while it is dead.

@@ -1,7 +1,7 @@
-"""Expiries and failures: an item runs isolated after too many of the first, and only a failed attempt counts as one.
+"""Expiries and failures: an item runs isolated after too many expiries, and only a failed attempt counts as a failure.
 
-*Expiry*: an item is leased although nobody completed or returned it: its worker died or stalled. Only the expiry of an
-attempt that had started makes an item suspicious. `zone_operations` checks that each one is counted.
+*Expiry*: an item is leased again although it was not completed or returned, because its worker died or stalled. Only
+the expiry of an attempt that had started counts towards isolation. `zone_operations` checks these counts.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ class PoisonCandidatesRunIsolated(Oracle):
     An item whose lease has expired before does not start until its record says that it starts.
 
     Args:
-      candidate_after: after how many expiries in a row an item is a poison candidate.
+      candidate_after: the number of expiries in a row that makes an item a poison candidate.
     """
 
     promise = "an item whose lease expired too often in a row runs isolated"
@@ -27,7 +27,7 @@ class PoisonCandidatesRunIsolated(Oracle):
     def __init__(self, world: World, candidate_after: int) -> None:
         super().__init__(world)
         self._candidate_after = candidate_after
-        self._expiries: dict[tuple[ItemName, bytes], int] = {}  # with which count a lease was taken
+        self._expiries: dict[tuple[ItemName, bytes], int] = {}  # the count with which a lease was taken
         self._unmarked: set[tuple[ItemName, bytes]] = set()  # leases of items that expired, and have not started yet
 
     def on_call(self, caller: str, target: str, method: str, args: Sequence[Any]) -> None:

@@ -1,4 +1,4 @@
-"""Leases: no actor takes over, changes, removes or starts an item that another holds, or starts its own twice."""
+"""Leases: no actor leases, changes, removes or starts an item that another holds, or starts its own twice."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -21,7 +21,7 @@ class LeasesAreRespected(Oracle):
     Args:
       clock_of: returns the latest time that the clock of a host's node has shown: it may have stepped back since.
       is_consumer: whether a host belongs to a consumer; other hosts may cancel any item.
-      longest_us: how long any lease may last, by the clock that is off most.
+      longest_us: the longest lease by the clock that is off most.
     """
 
     promise = "no item is held by two live leases"
@@ -83,9 +83,9 @@ class LeasesAreRespected(Oracle):
             self.report_violation(f"{parsed.by} {done} {change.item}, held by another for {left_us} us more")
 
     def _is_revoked(self, change: ItemChange) -> bool:
-        """Return whether a lease that ends later than allowed is shortened, to the time of the transaction.
+        """Return whether a lease that ends later than allowed is shortened to the time of the transaction.
 
-        The clock of the actor that commits this may be another hour off by then, so it is not compared.
+        The clock of the committing actor may be off by another hour by then, so this does not compare it.
         """
         before, after = change.before, change.after
         if before is None or after is None or after.lease_id != before.lease_id:
@@ -94,7 +94,7 @@ class LeasesAreRespected(Oracle):
 
 
 class LeasesRunOnce(Oracle):
-    """A handler does not start under a lease while the same worker runs it under that lease: a call may come twice."""
+    """A handler does not start under a lease while the same worker runs it under that lease, even after two calls."""
 
     promise = "an item does not run twice at once under one lease"
 

@@ -23,7 +23,7 @@ _STAYS = {
 
 
 class NothingIsLeftBehind(Oracle):
-    """Queues are empty, pointers deleted, counts zero; each other key has an owner, or a time when it is cleared."""
+    """Queues are empty, pointers deleted, counts zero. Each other key has an owner, or a time to be cleared."""
 
     promise = "nothing is left behind"
 
@@ -47,7 +47,7 @@ class NothingIsLeftBehind(Oracle):
         if path[0] in _STAYS or (path[0] == keyspace.DB and path[3] == keyspace.DATA):
             return True
         if path[0] in (keyspace.RECEIPT, keyspace.RETENTION):
-            return True  # Housekeeping clears it, at the time in its key.
+            return True  # Housekeeping clears this key, at the time in the key.
         if path[0] == keyspace.DB and path[3] == keyspace.ZONE:
             dead_lettered = {item_id for zone in shard.zones.values() for item_id in zone.dead_lettered}
             return path[5] == keyspace.RETAINED_ID or (path[5] == keyspace.PAYLOAD and path[6] in dead_lettered)

@@ -1,4 +1,4 @@
-"""Limits: how many items of a tenant one dequeue takes, and how many of a kind, or a tenant, may run at once."""
+"""Limits: the number of items of a tenant in one dequeue, and of a kind or a tenant that run at once."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -32,9 +32,9 @@ class DequeuesTakeTheirShare(Oracle):
 
 
 class KindsKeepToTheirLimits(Oracle):
-    """No more items of a kind run at once in a consumer than its `max_running`; cancelled attempts are not counted.
+    """No more items of a kind run at once in a consumer than its `max_running`; cancelled attempts do not count.
 
-    For runs without faults that hide from a manager what its workers run.
+    This is for runs without faults that hide running items from their manager.
 
     Args:
       limits: by kind.
@@ -67,7 +67,7 @@ class _Leases:
         self._taken: dict[ItemName, tuple[ItemRecord, Limit]] = {}
 
     def follow(self, parsed: ParsedCommit, limit_of: Callable[[ItemName, ItemRecord], Limit | None]) -> list[ItemName]:
-        """Add a commit; return the items that it leases under a limit that it could have read."""
+        """Add a commit. Return the items that it leases under a limit that it could have read."""
         new = []
         for item, before, after, *_ in parsed.items:
             if after is None or not after.lease_id:
@@ -117,9 +117,9 @@ class TenantsKeepToTheirLimits(Oracle):
 class KindsKeepToFleetLimits(Oracle):
     """No dequeue leases more items of a kind than its policy allows at once in the whole fleet.
 
-    For runs without faults whose clocks agree to a third of a lease: the grant of a manager that is delayed, or whose
-    clock is behind, may end and be granted again. While a policy is being propagated to all shards, only leases under
-    the latest one count.
+    This is for runs without faults whose clocks agree to a third of a lease. Otherwise the grant of a manager that is
+    delayed, or whose clock is behind, may end and be granted again. While a policy is propagated to all shards, only
+    leases under the latest policy count.
     """
 
     promise = "no more items of a kind are leased in a fleet than its limit"

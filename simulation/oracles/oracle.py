@@ -20,7 +20,7 @@ class HandlerRun:
     item: ItemName
     job: Job
     host: str
-    clock_us: int  # what the node's clock showed at its start
+    clock_us: int  # the node's clock at its start
     may_drop: bool  # whether an item of this kind that failed for good is deleted
     returned: bool = False
     error: str | None = None  # the class of its error, unless its host was killed
@@ -28,17 +28,17 @@ class HandlerRun:
 
     @property
     def lease_id(self) -> bytes:
-        """The lease that it runs under."""
+        """The lease of this run."""
         return self.job.lease_id
 
     @property
     def actor(self) -> str:
-        """The worker that it ran on, without the number of the incarnation."""
+        """The worker of this run, without the number of the incarnation."""
         return self.host.partition("#")[0]
 
 
 class Oracle:
-    """A promise. It overrides the events that it needs."""
+    """A promise. A subclass overrides the events that it needs."""
 
     promise = ""
 
@@ -61,10 +61,10 @@ class Oracle:
         """A handler has ended."""
 
     def at_end(self, shards: Sequence[ShardReplica]) -> None:
-        """The run is over: faults have stopped, and all work should be done."""
+        """The run has ended: faults have stopped, and all work should be done."""
 
     def report_violation(self, what: str) -> None:
-        """Report how the promise was broken."""
+        """Report a violation of the promise."""
         self.world.fail(self.promise, what)
 
 

@@ -1,4 +1,4 @@
-"""Pauses: no transaction that could have read a pause leases what is paused."""
+"""Pauses: no transaction that could have read a pause leases a paused item."""
 
 from fairlead.simulation.oracles.oracle import Oracle
 from fairlead.simulation.replica import ParsedCommit

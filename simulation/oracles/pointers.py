@@ -1,7 +1,8 @@
 """The pointer invariant: a zone with work has a pointer that leads consumers to it in time (QuiCK section 6).
 
-A zone's pointer vests no later than its first item, or its last write, and a slack. Or it is leased for a bounded time.
-Or its zone is throttled, or has items of a kind without a handler, and is processed again within a stated time.
+A zone's pointer vests no later than its first item, or its last write, plus a slack. There are three exceptions: the
+pointer is leased for a bounded time, or its zone is throttled, or the zone has items of a kind without a handler. In
+the last two cases the zone is processed again within a stated time.
 """
 
 from dataclasses import dataclass
@@ -13,10 +14,10 @@ from fairlead.simulation.world import World
 
 @dataclass(frozen=True, slots=True)
 class PointerBounds:
-    """How long the pointer of a zone with work may be hidden, in microseconds."""
+    """The longest times that the pointer of a zone with work may be hidden, in microseconds."""
 
     wake_slack_us: int
-    ahead_us_max: int  # how far the clock of any node may be ahead of the true time
+    ahead_us_max: int  # the most by which the clock of a node may be ahead of the true time
     pointer_lease_us: int
     throttle_delay_us: int
     pause_recheck_us: int

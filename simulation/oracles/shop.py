@@ -14,7 +14,7 @@ EXACTLY_ONCE = frozenset({"effect", "fenced", "chain"})  # Kinds whose handlers 
 
 
 class EffectsHappenOnce(Oracle):
-    """The effect of an exactly-once handler is there if and only if its item left its queue in the same commit."""
+    """The effect of an exactly-once handler is committed if and only if its item left its queue in the same commit."""
 
     promise = "transactional effects happen exactly once"
 
@@ -75,7 +75,7 @@ class Payment(NamedTuple):
 
 @dataclass(slots=True)
 class ShopLog:
-    """What the store has acknowledged to the processes of the shop."""
+    """The acknowledgements of the store to the processes of the shop."""
 
     enqueued: list[ItemName] = field(default_factory=list)
     payments: list[Payment] = field(default_factory=list)
@@ -83,7 +83,7 @@ class ShopLog:
 
 
 class PaymentsHappenOnce(Oracle):
-    """An add to a key is applied at most once, whatever the answer of its commit; if acknowledged, exactly once."""
+    """An add to a key is applied at most once, with any answer of its commit; if acknowledged, exactly once."""
 
     promise = "a write without a read is applied once, and not lost if it was acknowledged"
 
@@ -111,7 +111,7 @@ class PaymentsHappenOnce(Oracle):
 
 
 class TicksComeOnce(Oracle):
-    """A tick is one item, however many consumers enqueue it."""
+    """A tick is one item, even if several consumers enqueue it."""
 
     promise = "each tick of a period is enqueued once"
 

@@ -1,4 +1,4 @@
-"""Waits: no item waits for long beside free slots (QuiCK section 6)."""
+"""Waits: no item waits for long while slots are free (QuiCK section 6)."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ CALLS = 4  # Pointers handed over and answered, items sent and answered.
 
 
 def waiting_bound_us(plan: Plan) -> int:
-    """Return how long a queue may wait at most, by the true time, while slots are free and all consumers do their work.
+    """Return the longest wait of a queue, by the true time, while slots are free and all consumers work.
 
-    Its pointer is found late, as in `fairness_bound_us`; but each other pointer costs a scan and a dequeue, and no
-    slot. Once a second a consumer scans its own parts, and wakes the pointers of ended pauses. Part by part it also
-    wakes pointers that a wrong clock has delayed. Where reads cost, it does the latter two less often. Lost and
-    refused watches add to this, see `watched_late_us`.
+    The queue's pointer is found late, as in `fairness_bound_us`. But each other pointer costs a scan and a dequeue, and
+    no slot. Once a second a consumer scans its own parts, and wakes the pointers of ended pauses. Part by part it also
+    wakes pointers that a wrong clock has delayed. If reads are expensive, the consumer does the latter two less often.
+    Lost and refused watches add to this, see `watched_late_us`.
     """
     zones, consumer, latencies = plan.zones, plan.consumer, plan.latencies
     seen_late_ms = (
@@ -61,7 +61,7 @@ def waiting_bound_us(plan: Plan) -> int:
 
 
 def watched_late_us(plan: Plan) -> int:
-    """Return how much later a change is seen whose watch is lost, or refused."""
+    """Return the delay of a change whose watch is lost, or refused."""
     if plan.has_commit_sequence:
         return 0
     lost, refused = "lost watches" in plan.faults, "refused watches" in plan.faults
@@ -71,11 +71,11 @@ def watched_late_us(plan: Plan) -> int:
 class NothingWaitsBesideFreeSlots(Oracle):
     """An item that may run is leased and starts within `waiting_bound_us`, while every consumer has a free slot.
 
-    Its wait begins when it vests, when its lease ends, or when its lease was first seen to end later than allowed. It
-    begins anew with each start in its queue, while a consumer has no free slot, and while its kind, its tenant or its
-    shard is paused or limited. Poison candidates are not counted: they wait for one another.
+    The wait begins when the item vests, when its lease ends, or when its lease was first found to end later than
+    allowed. The wait begins anew with each start in the queue, while a consumer has no free slot, and while the kind,
+    the tenant or the shard is paused or limited. Poison candidates do not count, because they wait for one another.
 
-    It is checked from the start in a calm run, else after the recovery from all faults.
+    This is checked from the start in a calm run, otherwise after the recovery from all faults.
 
     Args:
       kinds: the kinds that every consumer handles, without limits.
@@ -147,7 +147,7 @@ class NothingWaitsBesideFreeSlots(Oracle):
                 self.report_violation(f"{item}, {record.kind}, waits for {now_us - since_us} us")
 
     def _due_us(self, item: ItemName, record: ItemRecord, now_us: int) -> int:
-        """Return since when an item could run; a time from now on: it cannot yet."""
+        """Return the time from which an item can run. A time in the future means that it cannot run yet."""
         if record.lease_id and record.vesting_us > now_us + self._longest_lease_us:
             return self._far_since_us.setdefault((item, record.lease_id), now_us)
         return record.vesting_us

@@ -1,4 +1,4 @@
-"""Operations: each change of a stored item is what an operation of the zone model makes of it."""
+"""Operations: each change of a stored item is the change by an operation of the zone model."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from fairlead.simulation.world import World
 from fairlead.simulation.zone_model import Item, Zone, ZoneOperation, item_of
 from fairlead.zones.records import ItemRecord
 
-EXPIRED = "lapsed"  # Why an item became a dead letter whose worker died, not its handler's attempt.
+EXPIRED = "lapsed"  # The stored reason of a dead letter whose lease expired. Other reasons come from a failed attempt.
 
 
 class ChangesAreOperations(Oracle):
-    """A commit changes an item as one operation of the model would, and changes nothing else of it.
+    """A commit changes an item as one operation of the model would, and changes no other part of it.
 
-    So every expiry and every failure is counted once, a second enqueue changes nothing, and what is returned is as it
-    was. By which clock the change may happen, and who may make it, other oracles check.
+    So every expiry and every failure is counted once, a second enqueue changes nothing, and a return keeps all counts.
+    Other oracles check the clock and the author of a change.
 
     Args:
-      candidate_after: after how many expiries in a row an item is a poison candidate.
+      candidate_after: the number of expiries in a row that makes an item a poison candidate.
     """
 
     promise = "an item changes as an operation of its queue zone changes it"
@@ -44,9 +44,9 @@ class ChangesAreOperations(Oracle):
                 )
 
     def _operation(self, change: ItemChange) -> ZoneOperation | None:
-        """Return the operation that a change must be: its kind and its arguments are read off the result.
+        """Return the operation that a change must be. The result of the change shows its kind and its arguments.
 
-        None: an item was removed, which leaves nothing to compare.
+        None: the item was removed, so there is no result to compare.
         """
         item_id = change.item.item_id
         before, after = change.before, change.after
@@ -95,5 +95,5 @@ def _item(change: ItemChange, record: ItemRecord) -> Item:
 
 
 def _content(record: ItemRecord) -> Hashable:
-    """Return what an item keeps from its enqueue on, besides what the model knows."""
+    """Return the parts of an item that never change and that the model does not have."""
     return (record.payload, record.payload_bytes, record.given_id, record.enqueued_us)
