@@ -88,7 +88,7 @@ def _answer(connection: Connection, started: fleet.Fleet) -> None:
     try:
         while (question := connection.recv()) != "stop":
             connection.send(answers[question]())
-    except EOFError:  # whoever measured is gone
+    except EOFError:  # The measuring process has ended.
         started.stop(drain=0)
     else:
         connection.send(started.stop(drain=DRAIN_MS / 1000))

@@ -90,5 +90,5 @@ _barrier: Any = None
 
 
 def _set_barrier(barrier: Any) -> None:
-    global _barrier  # noqa: PLW0603 - a pool's processes can be told something only once, at their start
+    global _barrier  # noqa: PLW0603 - a pool's processes get arguments only once, at their start
     _barrier = barrier

@@ -2,8 +2,8 @@
 
     python -m bench.pages [--json] [--quick] [--tenants N] [--waiting N] [--times N]
 
-Every tenant has one key; each queue with work has five items. There are also a tenth as many delayed items,
-6,000 dead letters (more than a page reads) with errors that all differ, an hour of rollups, and a full completion log.
+Every tenant has one key; each queue with work has five items. There are also a tenth as many delayed items, an hour of
+rollups, and a full completion log. There are 6,000 dead letters, more than a page reads; all their errors differ.
 Each page is requested by HTTP from the real server, in a process of its own, after one request to warm up. `why` runs
 in a process that has the store open, for random items with and without their tenants, and for an item that does not
 exist. The figures are milliseconds, median and maximum.

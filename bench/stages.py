@@ -152,10 +152,10 @@ class Line:
         with self._stage("enqueue"), app.using(self.shards, clock=self.shard.clock, random=Random(0)):
             fill(app, 0, items, harness.tenants_of(items))
         while refs := self._scan():
-            visits = list(batches(refs, self._settings.batch_pointers))
-            for begin in range(0, len(visits), AT_ONCE):
+            pointer_batches = list(batches(refs, self._settings.batch_pointers))
+            for begin in range(0, len(pointer_batches), AT_ONCE):
                 with self._stage("dequeue"):
-                    for batch in visits[begin : begin + AT_ONCE]:
+                    for batch in pointer_batches[begin : begin + AT_ONCE]:
                         self._manager.serve("main", batch)
                 self._run_items()
 

@@ -1,9 +1,9 @@
 """Load from many machines at set times, and the wait of each item: `python -m bench.load`.
 
 The schedule of all enqueues is fixed before the first one. So a slow store or a late generator does not slow the load
-down: a late enqueue is sent at once, and its wait counts from its due time. (A generator that waits for an answer
-before it sends the next item puts less load on a slow system, and does not measure the waits of the items that it did
-not send: "coordinated omission".)
+down: a late enqueue is sent at once, and its wait counts from its due time. (A generator that waits for each answer
+puts less load on a slow system. It also does not measure the waits of items that it did not send: "coordinated
+omission".)
 
     Load     --schedule-->  Generator  --items-->  a fleet  --waits-->  WaitRecorder
     tenants, rates          Ray actors on          handlers that        a histogram per process,

@@ -7,9 +7,9 @@ It has no faults and no oracles: `fairlead.simulation.without_oracles`. These st
 FoundationDB's documentation ("Performance", Latency) gives 0.3 to 1 ms for a read version, 0.1 to 1 ms for a read, and
 1.5 to 2.5 ms for a commit. The paper's commits also wait for log servers in a satellite 5 ms away (section 8).
 
-The limits are a consumer's slots (128 of 50 ms are 2,560 items a second), the two batches that a manager has under way
-at a time, and conflicts. Processors and networks have no limits. The store serves any number of transactions at once.
-So a figure shows the limit of the algorithm, not of a machine.
+The limits are a consumer's slots (128 of 50 ms are 2,560 items a second), a manager's two batches at a time, and
+conflicts. Processors and networks have no limits. The store serves any number of transactions at once. So a figure
+shows the limit of the algorithm, not of a machine.
 """
 
 from __future__ import annotations
@@ -126,16 +126,16 @@ class _SimulatedFleet:
         self.world.run_until(time_us)
         total: Counter[str] = Counter()
         asked = [actor for name, actor in self._cluster.actors.items() if name.partition(".")[2].startswith(ASKED)]
-        heard: list[int] = []
+        answered: list[int] = []
 
         def ask() -> None:
             for answer, error in self._cluster.operator.ask_all(asked, "counts"):
                 assert error is None, error
                 total.update(answer)
-            heard.append(len(asked))
+            answered.append(len(asked))
 
         self._cluster.operator.do("counts", ask)
-        while not heard:
+        while not answered:
             self.world.run_until(self.world.now_us() + 1_000)
         return total
 

@@ -23,7 +23,7 @@ PANELS = (
     "idle",
 )
 COLUMNS = 3
-ROOM = 3.0  # Space left of the shortest bar, so that it is visible, and right of the longest, for its number.
+MARGIN = 3.0  # Space left of the shortest bar, so that it is visible, and right of the longest, for its number.
 OURS, DURABLE, NOT_DURABLE = "#c2410c", "#3b6ea5", "#b8c4d0"
 
 
@@ -55,7 +55,7 @@ def _panel(axes: Axes, results: Results, key: str) -> None:
     axes.set_title(f"{figure.title}, {figure.unit} ({better} is better)", fontsize=9)
     axes.set_xscale("log")
     least = min((median for median in medians if median), default=1.0)
-    axes.set_xlim(least / ROOM, max(least, *medians) * ROOM)
+    axes.set_xlim(least / MARGIN, max(least, *medians) * MARGIN)
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.tick_params(labelsize=7)
     axes.grid(axis="x", alpha=0.3)

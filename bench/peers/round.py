@@ -71,8 +71,8 @@ def write(directory: Path, found: Outcome) -> None:
 
 def read(directory: Path) -> Outcome:
     """Return the outcome of the round in `directory`. Raises `FileNotFoundError` if the round broke off without one."""
-    told = json.loads((directory / "outcome.json").read_text())
-    return Outcome(**told | {"about": told["about"] and About(**told["about"])})
+    stored = json.loads((directory / "outcome.json").read_text())
+    return Outcome(**stored | {"about": stored["about"] and About(**stored["about"])})
 
 
 def main() -> None:

@@ -42,8 +42,8 @@ class RoundContext:
 
 def _from_environment() -> RoundContext:
     """Return the context of this process; an empty one outside of a round, where it is not used."""
-    told = json.loads(os.environ.get(VARIABLE, "{}"))
-    return RoundContext(**told | {"directory": Path(told.get("directory", ""))})
+    stored = json.loads(os.environ.get(VARIABLE, "{}"))
+    return RoundContext(**stored | {"directory": Path(stored.get("directory", ""))})
 
 
 CONTEXT = _from_environment()

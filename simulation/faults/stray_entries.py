@@ -1,7 +1,7 @@
 """Stray index entries, as a bug or a careless restore would leave them in a shard.
 
-These are entries of items and of zones that do not exist, entries that name no zone, and second entries of pointers, in
-their own part or in another. Consumers clear them: managers clear entries of pointers, dequeues clear entries of items.
+Some are entries of items or zones that do not exist, or entries that name no zone. Others are second entries of
+pointers, in their own part or in another. Managers clear entries of pointers, and dequeues clear entries of items.
 """
 
 from __future__ import annotations

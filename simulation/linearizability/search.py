@@ -5,7 +5,7 @@ that was called before all other remaining ones were answered, and whose answer 
 explored twice (Lowe, "Testing for linearizability", 2017). A point is also skipped if it differs from another only in
 more operations of unknown result, because the other point has the same continuations. So the points with the fewest of
 these are explored first, and of these the furthest. A read or a refusal is ordered at once if its answer is right and
-no other operation would come too late, because any order is still correct when this operation is moved forward.
+no other operation would come too late. Any order is still correct when this operation is moved forward.
 
 No maintained Python library does this: of the known checkers (Porcupine in Go, Knossos and Elle in Clojure, Lincheck
 in Kotlin) none has a counterpart on PyPI.

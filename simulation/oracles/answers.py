@@ -1,4 +1,4 @@
-"""Answers: an action that a client outside the cluster was told of has happened.
+"""Answers: an action that was acknowledged to a client outside the cluster has happened.
 
 A client that cancels an item, or retries or discards a dead letter, relies on the answer: it pays money back, or writes
 to a customer.

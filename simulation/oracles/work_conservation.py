@@ -72,8 +72,9 @@ class NothingWaitsBesideFreeSlots(Oracle):
     """An item that may run is leased and starts within `waiting_bound_us`, while every consumer has a free slot.
 
     The wait begins when the item vests, when its lease ends, or when its lease was first found to end later than
-    allowed. The wait begins anew with each start in the queue, while a consumer has no free slot, and while the kind,
-    the tenant or the shard is paused or limited. Poison candidates do not count, because they wait for one another.
+    allowed. The wait begins anew with each start in the queue. It also begins anew while a consumer has no free slot,
+    and while the kind, the tenant or the shard is paused or limited. Poison candidates do not count, because they wait
+    for one another.
 
     This is checked from the start in a calm run, otherwise after the recovery from all faults.
 

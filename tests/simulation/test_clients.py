@@ -100,9 +100,9 @@ def test_an_enqueue_that_does_not_check_its_id_is_found(monkeypatch: Patch) -> N
 
 
 def test_an_enqueue_that_checks_its_id_by_snapshot_is_found(monkeypatch: Patch) -> None:
-    steps = QueueZone.enqueue_op
+    operation = QueueZone.enqueue_op
     monkeypatch.setattr(
-        QueueZone, "enqueue_op", lambda self, tr, *a, **how: steps(self, WithoutConflicts(tr), *a, **how)
+        QueueZone, "enqueue_op", lambda self, tr, *a, **how: operation(self, WithoutConflicts(tr), *a, **how)
     )
     seed_that_finds_the_bug()
 
@@ -113,17 +113,17 @@ def test_a_completion_under_a_lost_lease_is_found(monkeypatch: Patch) -> None:
 
 
 def test_a_completion_that_reads_its_item_by_snapshot_is_found(monkeypatch: Patch) -> None:
-    steps = QueueZone.complete_op
+    operation = QueueZone.complete_op
     monkeypatch.setattr(
-        QueueZone, "complete_op", lambda self, tr, *a, **how: steps(self, WithoutConflicts(tr), *a, **how)
+        QueueZone, "complete_op", lambda self, tr, *a, **how: operation(self, WithoutConflicts(tr), *a, **how)
     )
     seed_that_finds_the_bug()
 
 
 def test_a_requeue_under_a_lost_lease_is_found(monkeypatch: Patch) -> None:
-    steps = QueueZone.requeue_op
+    operation = QueueZone.requeue_op
     monkeypatch.setattr(
-        QueueZone, "requeue_op", lambda self, tr, item_id, _, **how: steps(self, tr, item_id, None, **how)
+        QueueZone, "requeue_op", lambda self, tr, item_id, _, **how: operation(self, tr, item_id, None, **how)
     )
     seed_that_finds_the_bug()
 

@@ -2,8 +2,8 @@
 
 One tenant enqueues thousands of jobs of 5 ms from four processes, in bulk if the system can. Once they are
 acknowledged, fifty other tenants enqueue one such job each per second, until the heavy tenant's last job has run. There
-are eight slots. The figures are the waits of the quiet jobs that were due during the flood, and the time from the heavy
-tenant's first call to the end of its last job.
+are eight slots. One figure is the wait of the quiet jobs that were due during the flood. The other is the time from the
+heavy tenant's first call to the end of its last job.
 """
 
 import time

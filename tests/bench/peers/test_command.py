@@ -36,11 +36,11 @@ def test_a_peer_that_is_not_installed_is_named_and_fairlead_is_measured(tmp_path
     chosen = ["--systems", "fairlead-threads,dramatiq-always", "--measures", "drain", "--output", str(tmp_path)]
     ended = subprocess.run(command(*chosen), cwd=ROOT, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
-    told = json.loads((tmp_path / "results.json").read_text())
-    assert told["failed"] == []
-    rows = {row["system"]: row for row in told["rows"]}
+    written = json.loads((tmp_path / "results.json").read_text())
+    assert written["failed"] == []
+    rows = {row["system"]: row for row in written["rows"]}
     assert rows["fairlead-threads"]["median"] > 0
-    assert ("dramatiq-always" in rows) != ("make bench-peers" in told["missing"].get("dramatiq-always", ""))
+    assert ("dramatiq-always" in rows) != ("make bench-peers" in written["missing"].get("dramatiq-always", ""))
     assert "Fairlead, threads" in ended.stdout
     assert "1 of 2: drain, fairlead-threads" in ended.stderr
     assert {path.name for path in tmp_path.iterdir()} == {"results.json", "README.md", "peers.png"}
@@ -73,8 +73,8 @@ def test_every_system_gives_every_figure_in_a_quick_run(tmp_path: Path) -> None:
         command("--output", str(tmp_path), python=PEERS_PYTHON), cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert ended.returncode == 0, ended.stderr
-    told = json.loads((tmp_path / "results.json").read_text())
-    assert (told["missing"], told["failed"]) == ({}, [])
-    found = {(row["system"], row["figure"]) for row in told["rows"]}
+    written = json.loads((tmp_path / "results.json").read_text())
+    assert (written["missing"], written["failed"]) == ({}, [])
+    found = {(row["system"], row["figure"]) for row in written["rows"]}
     everywhere = {(system, figure) for system in SYSTEMS if system not in ONLY_IN for figure in FIGURES}
     assert everywhere <= found
