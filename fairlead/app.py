@@ -22,11 +22,11 @@ from fairlead.operator import Operator, operator_here
 from fairlead.registered_handler import RegisteredHandler, function_of
 from fairlead.shards import NoShards, Shards
 from fairlead.submitting import submit_signed
-from fairlead.tenant_database import TenantDatabase, checked_id
+from fairlead.tenant_database import TenantDatabase, checked_id, tenant_of
 from fairlead.zones.durations import DAY_S, Duration
 from fairlead.zones.engines import Clock
 from fairlead.zones.errors import BadArgument
-from fairlead.zones.layout import DEFAULT_ZONE, Tenant, local_tenant, named_tenant
+from fairlead.zones.layout import DEFAULT_ZONE, Tenant, local_tenant
 from fairlead.zones.process_lock import ProcessLock
 from fairlead.zones.queue.dead_letter_search import DeadLetterFilter
 from fairlead.zones.queue.items import Enqueued, HasKind, ItemOptions, NewItem, kind_of, new_item
@@ -245,10 +245,11 @@ class App:
         letters. An item that fails again meanwhile stays a dead letter.
 
         Args:
-          criteria: `DeadLetterFilter(kind="receipt", error="timed out")`; `DeadLetterFilter()` means all of all shards.
+          criteria: `DeadLetterFilter(kind=send_mail, error="timed out")`; `DeadLetterFilter()` means all of all shards.
           dry_run: count, and change nothing.
 
         Raises:
+          BadArgument: the kind or the tenant of `criteria` cannot be one.
           UnknownShard: `criteria` names a shard that does not exist.
         """
         return retry_all(self.shards, criteria, self.operator, dry_run=dry_run)
@@ -274,7 +275,7 @@ class App:
         Raises:
           BadArgument: a name is not text, is empty, or is longer than 96 bytes in UTF-8.
         """
-        return app if isinstance(app, TenantDatabase) else self._database(named_tenant(app, user))
+        return app if isinstance(app, TenantDatabase) else self._database(tenant_of(app, user))
 
     def local(self, kind: str | HasKind, *, shard: str | None = None) -> TenantDatabase:
         """Return where local items of `kind`, those without a tenant, live: on `shard`, default the kind's own.
@@ -310,19 +311,21 @@ class App:
         return {name: self.local(kind, shard=name).enqueue_many([item])[0] for name in self.shards}
 
     def enqueue_many(
-        self, items: Iterable[tuple[TenantDatabase, NewItem]], *, zone: str = DEFAULT_ZONE
+        self, items: Iterable[tuple[TenantDatabase | Tenant | str, NewItem]], *, zone: str = DEFAULT_ZONE
     ) -> list[Enqueued]:
         """Enqueue items of many tenants; return the result of each, in order.
 
-            app.enqueue_many((app.tenant("shop", user), fairlead.new_item("mail", {"about": "sale"})) for user in users)
+            app.enqueue_many((f"shop/{user}", fairlead.new_item("mail", {"about": "sale"})) for user in users)
+
+        Each tenant is given as to `tenant`: `app.tenant(...)`, a `Tenant`, or "APP/USER".
 
         A batch (up to 500 items or 1 MB of payloads of one shard) is one transaction: all of it or nothing. If a later
         batch fails, earlier ones stay; with ids of your own, calling again is harmless.
 
         Raises:
-          BadArgument: one of `items` is no such pair; `zone` cannot be the name of a zone.
+          BadArgument: one of `items` is no pair of a tenant and an item; `zone` cannot be the name of a zone.
         """
-        pairs = map(checked_pair, items)
+        pairs = ((self.tenant(tenant), item) for tenant, item in map(checked_pair, items))
         return bulk_enqueue.enqueue_many(
             ((database.shard, database.tenant, item) for database, item in pairs), zone=zone
         )

@@ -6,6 +6,7 @@ from typing import Any
 from fairlead.actors.handlers import Registry, describe
 from fairlead.tenant_database import TenantDatabase
 from fairlead.zones.errors import BadArgument, QueueError
+from fairlead.zones.layout import Tenant
 from fairlead.zones.queue.items import NewItem
 
 
@@ -36,8 +37,10 @@ def refuse_missing_parentheses(argument: str, value: Any, written: str) -> None:
         raise BadArgument(argument=argument, value=describe(value), allowed=f"a decorator with parentheses: {written}")
 
 
-def checked_pair(pair: Any) -> tuple[TenantDatabase, NewItem]:
-    """Return a tenant's database and an item, if it is a pair of them."""
-    if isinstance(pair, tuple | list) and len(pair) == 2 and isinstance(pair[0], TenantDatabase):
-        return pair[0], pair[1]
-    raise BadArgument(argument="items", value=pair, allowed="pairs of app.tenant(...) and fairlead.new_item(...)")
+def checked_pair(pair: Any) -> tuple[TenantDatabase | Tenant | str, NewItem]:
+    """Return a tenant and an item, if `pair` is a pair of them."""
+    if isinstance(pair, tuple | list) and len(pair) == 2:
+        tenant, item = pair
+        if isinstance(tenant, TenantDatabase | Tenant | str) and isinstance(item, NewItem):
+            return tenant, item
+    raise BadArgument(argument="items", value=pair, allowed='pairs of "APP/USER" and fairlead.new_item(...)')

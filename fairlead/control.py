@@ -13,9 +13,11 @@ from typing import Any, Self
 
 from fairlead.operator import Operator
 from fairlead.shards import Shards
+from fairlead.tenant_database import TenantDatabase, tenant_of
 from fairlead.zones.errors import BadArgument
-from fairlead.zones.layout import Tenant, local_tenant, named_tenant
+from fairlead.zones.layout import Tenant, local_tenant
 from fairlead.zones.policy import policies
+from fairlead.zones.queue.items import HasKind, kind_of
 from fairlead.zones.records import KindPolicy
 from fairlead.zones.reporting import audit_log
 from fairlead.zones.shard import Shard
@@ -42,18 +44,18 @@ class Control:
         """Return the same control, with another operator for the audit log."""
         return type(self)(self._shards, operator, self._random)
 
-    def pause_tenant(self, app: str | Tenant, user: str | None = None) -> None:
+    def pause_tenant(self, app: str | Tenant | TenantDatabase, user: str | None = None) -> None:
         """Start no more items of a tenant, in any of its zones. Enqueueing continues.
 
         Args:
-          app, user: the two names; or one argument: "APP/USER", or a `Tenant`. See `App.tenant`.
+          app, user: the two names; or one argument: "APP/USER", a `Tenant`, or `app.tenant(...)`.
 
         Raises:
           BadArgument: a name is not text, is empty, or is longer than 96 bytes in UTF-8.
         """
-        self._change("pause", named_tenant(app, user), paused=True)
+        self._change("pause", tenant_of(app, user), paused=True)
 
-    def resume_tenant(self, app: str | Tenant, user: str | None = None) -> None:
+    def resume_tenant(self, app: str | Tenant | TenantDatabase, user: str | None = None) -> None:
         """Let a tenant's items start again. Its queues continue where they stopped.
 
         If the tenant has thousands of queues, the last one wakes some seconds after the first. If the call is
@@ -62,11 +64,11 @@ class Control:
         Raises:
           BadArgument: see `pause_tenant`.
         """
-        tenant = named_tenant(app, user)
+        tenant = tenant_of(app, user)
         self._change("resume", tenant, paused=False)
         _wake_tenant(self._shards().home(tenant), tenant)
 
-    def set_weight(self, app: str | Tenant, user: str | None = None, *, weight: float) -> None:
+    def set_weight(self, app: str | Tenant | TenantDatabase, user: str | None = None, *, weight: float) -> None:
         """Let a tenant run `weight` times the items of a tenant with weight 1, while both have items waiting.
 
         The weight also holds for items that wait already. Items that workers hold at that moment continue.
@@ -79,21 +81,24 @@ class Control:
           BadArgument: `weight` is out of range; or a name, see `pause_tenant`.
         """
         _check("weight", weight, WEIGHT_MIN, WEIGHT_MAX, int | float)
-        self._change("set weight", named_tenant(app, user), weight=float(weight))
+        self._change("set weight", tenant_of(app, user), weight=float(weight))
 
-    def pause_kind(self, kind: str) -> None:
+    def pause_kind(self, kind: str | HasKind) -> None:
         """Start no more items of a kind, for all tenants, on every shard.
 
         Runs one transaction per shard, the kind's own shard first. If two operators change a kind at once, the change
         that is later on that shard wins on all shards. If the call is interrupted, some shards do not have the change:
         call again.
 
+        Args:
+          kind: the handler, or its kind.
+
         Raises:
           BadArgument: `kind` cannot be the name of a kind.
         """
-        self._change_kind("pause", kind, paused=True)
+        self._change_kind("pause", kind_of(kind), paused=True)
 
-    def resume_kind(self, kind: str) -> None:
+    def resume_kind(self, kind: str | HasKind) -> None:
         """Let items of a kind start again, and wake the queues that sleep because of the pause. See `pause_kind`.
 
         Of a hundred thousand queues, the last one wakes some seconds after the first. If the call is interrupted, the
@@ -102,13 +107,13 @@ class Control:
         Raises:
           BadArgument: `kind` cannot be the name of a kind.
         """
-        self._change_kind("resume", kind, paused=False)
+        self._change_kind("resume", kind_of(kind), paused=False)
         for shard in self._each():
             _wake_paused_pointers(shard)
 
     def limit_tenant(
         self,
-        app: str | Tenant,
+        app: str | Tenant | TenantDatabase,
         user: str | None = None,
         *,
         max_running: int | None = None,
@@ -121,10 +126,15 @@ class Control:
 
         Args and errors: see `limit_kind`, `pause_tenant`.
         """
-        self._change("limit", named_tenant(app, user), **_limit(max_running, per_s, burst))
+        self._change("limit", tenant_of(app, user), **_limit(max_running, per_s, burst))
 
     def limit_kind(
-        self, kind: str, *, max_running: int | None = None, per_s: float | None = None, burst: int | None = None
+        self,
+        kind: str | HasKind,
+        *,
+        max_running: int | None = None,
+        per_s: float | None = None,
+        burst: int | None = None,
     ) -> None:
         """Limit how many items of a kind run at once in the whole fleet, and start per second.
 
@@ -133,6 +143,7 @@ class Control:
         that was idle starts up to a third of a second later than without a limit. See `pause_kind`.
 
         Args:
+          kind: the handler, or its kind.
           max_running: 1 to 1,000,000.
           per_s: 0.001 to 1,000,000.
           burst: how many may start at once after an idle time, 1 to 1,000,000; default: one second's worth.
@@ -140,7 +151,7 @@ class Control:
         Raises:
           BadArgument: an argument is out of range, or `kind` cannot be the name of a kind.
         """
-        self._change_kind("limit", kind, **_limit(max_running, per_s, burst))
+        self._change_kind("limit", kind_of(kind), **_limit(max_running, per_s, burst))
 
     def pause_shard(self, name: str) -> None:
         """Start no more items from a shard. Enqueueing continues.

@@ -62,6 +62,7 @@ def retry_all(
       go_on: called after each transaction with the result so far; returns whether to continue.
 
     Raises:
+      BadArgument: the kind or the tenant of `criteria` cannot be one.
       UnknownShard: `criteria` names a shard that does not exist.
     """
 
@@ -103,6 +104,7 @@ def _run_bulk(
     change: _Change | None,
     go_on: GoOn | None,
 ) -> BulkResult:
+    criteria = criteria.checked()
     result = BulkResult()
     audit_entry_id: bytes | None = None
     written: list[tuple[Shard, AuditEntry]] = []

@@ -13,7 +13,7 @@ from fairlead.shards import Shards
 from fairlead.store_threads import AwaitableCalls
 from fairlead.views import DeadLetterView, ItemView, dead_letter_view, item_view
 from fairlead.zones.errors import BadArgument, QueueError
-from fairlead.zones.layout import DEFAULT_ZONE, Tenant, check_name, item_id_of
+from fairlead.zones.layout import DEFAULT_ZONE, Tenant, check_name, item_id_of, named_tenant
 from fairlead.zones.pipelining import run_one
 from fairlead.zones.queue import dead_letters
 from fairlead.zones.queue.items import Enqueued, HasKind, ItemOptions, NewItem, new_item
@@ -288,6 +288,15 @@ def _enqueued_us(value: bytes | None) -> int | None:
 
 def _is_same_dead_letter(one: DeadLetterRecord | None, other: DeadLetterRecord | None) -> bool:
     return one is not None and other is not None and one.dead_lettered_us == other.dead_lettered_us
+
+
+def tenant_of(app: str | Tenant | TenantDatabase, user: str | None = None) -> Tenant:
+    """Return the tenant of two names, or of one argument: "APP/USER", a `Tenant`, or a tenant's database.
+
+    Raises:
+      BadArgument: see `fairlead.zones.layout.named_tenant`.
+    """
+    return app.tenant if isinstance(app, TenantDatabase) else named_tenant(app, user)
 
 
 def checked_id(item_id: Any) -> bytes:

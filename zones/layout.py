@@ -39,7 +39,7 @@ class Tenant(NamedTuple):
         """
         app, *users = split_tenant(text) if isinstance(text, str) else [""]
         if not users:
-            raise BadArgument(argument="tenant", value=text, allowed='"APP/USER", or two names')
+            raise BadArgument(argument="tenant", value=text, allowed='"APP/USER", such as "shop/alice"; or a Tenant')
         return named_tenant(app, users[0])
 
 
@@ -50,6 +50,8 @@ def named_tenant(app: str | Tenant, user: str | None = None) -> Tenant:
       BadArgument: a name is not text, is empty, is longer than 96 bytes in UTF-8, or holds a NUL.
     """
     if isinstance(app, Tenant):
+        if not app.app:
+            raise BadArgument(argument="tenant", value=str(app), allowed="a tenant; this item is local and has none")
         app, user = app
     elif user is None:
         return Tenant.parse(app)

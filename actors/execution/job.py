@@ -25,7 +25,7 @@ ProgressSink = Callable[[float, float | None, str], None]
 class NoStoreHere(QueueError):
     """`job.transact` was called in a Ray task, where the worker's store is not open.
 
-    Do: open the application in the task, `app.tenant(*job.tenant).transact(...)`, and end with `job.complete_in(tr)`.
+    Do: open the application in the task, `app.tenant(job.tenant).transact(...)`, and end with `job.complete_in(tr)`.
     """
 
     message = "a job in a Ray task has no store of its own"

@@ -9,9 +9,11 @@ import pytest
 
 from fairlead import (
     App,
+    BadArgument,
     DeadLetterFilter,
     Job,
     Operator,
+    RegisteredHandler,
     TenantDatabase,
     dead_letters,
 )
@@ -56,6 +58,18 @@ def test_a_dry_run_says_how_many_and_changes_nothing(app: App, alice: TenantData
     assert (would.count, dict(would.by_kind)) == (5, {"mail": 3, "index": 2})
     assert len(alice.dead_letters()) == 5
     assert told(app) == []
+
+
+def test_a_filter_takes_the_handler_and_the_tenant_as_it_is_printed(
+    app: App, alice: TenantDatabase, broken: list[bool]
+) -> None:
+    """Neither is compared with what is stored as it stands: the filter would match nothing."""
+    fail_all(app, alice, 2)
+    mail = RegisteredHandler(print, "mail", {})
+    assert app.retry_dead_letters(DeadLetterFilter(kind=mail, tenant="shop/alice"), dry_run=True).count == 2
+    assert app.discard_dead_letters(DeadLetterFilter(tenant="shop/bob")).count == 0
+    with pytest.raises(BadArgument, match="APP/USER"):
+        app.discard_dead_letters(DeadLetterFilter(tenant="alice"))
 
 
 def test_more_than_one_transactions_worth_is_retried_and_runs(

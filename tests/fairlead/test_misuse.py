@@ -8,7 +8,15 @@ from typing import Any
 
 import pytest
 
-from fairlead import App, BadArgument, Enqueued, EnqueueStatus, TenantDatabase, new_item
+from fairlead import (
+    App,
+    BadArgument,
+    Enqueued,
+    EnqueueStatus,
+    TenantDatabase,
+    new_item,
+)
+from fairlead.testing import drain
 
 # --- Decorators ---
 
@@ -67,11 +75,22 @@ def test_of_many_items_one_that_is_none_is_refused(app: App, alice: TenantDataba
     with pytest.raises(BadArgument, match="new_item") as caught:
         alice.enqueue_many([new_item("mail"), item])
     assert (caught.value.fields["argument"], caught.value.fields["value"]) == ("items", item)
-    pairs: list[Any] = [item, new_item("mail"), (alice, item), ("alice", new_item("mail")), (alice,)]
+    pairs: list[Any] = [item, new_item("mail"), (alice, item), (7, new_item("mail")), (alice,)]
     for pair in pairs:
         with pytest.raises(BadArgument, match="new_item"):
             app.enqueue_many([(alice, new_item("mail")), pair])
+    with pytest.raises(BadArgument, match="APP/USER"):
+        app.enqueue_many([(alice, new_item("mail")), ("alice", new_item("mail"))])
     assert alice.count() == {}
+
+
+def test_a_local_item_has_no_tenant_to_enqueue_for(app: App) -> None:
+    send_mail = app.handler("mail")(lambda job: None)
+    sweep = app.handler("sweep")(lambda job: send_mail.enqueue(job.tenant))
+    app.enqueue_local(sweep)
+    with pytest.raises(BadArgument, match="local") as caught:
+        drain(app)
+    assert caught.value.fields["value"] == "local sweep"
 
 
 # --- Arguments that mean nothing together ---

@@ -7,7 +7,7 @@ and only those records that the index entry does not rule out. The next search c
 import re
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from fairlead.zones.engines import Reader, Transaction
 from fairlead.zones.errors import TenantMoved
@@ -17,6 +17,7 @@ from fairlead.zones.pipelining import run_together
 from fairlead.zones.queue import dead_letters
 from fairlead.zones.queue.dead_letters import DeadLetter
 from fairlead.zones.queue.index_scan import WANT_ALL
+from fairlead.zones.queue.items import HasKind, kind_of
 from fairlead.zones.queue.queue_zone import QueueZone
 from fairlead.zones.queue.stored_item import check_owner
 from fairlead.zones.records import DeadLetterRecord, decode
@@ -58,19 +59,30 @@ def _signature(line: str) -> str:
 class DeadLetterFilter(NamedTuple):
     """Which dead letters match; a field that is None matches all.
 
-    `error`: text that the error contains, as it was raised. `before_us`: dead since before then. `shard`: the name of a
-    shard, for callers that search several; a search is in one. `signature`: of the error, see `error_signature`.
-    `app`: all tenants of an app.
+    `kind`: the handler, or its kind. `tenant`: a `Tenant`, or "APP/USER". `error`: text that the error contains, as it
+    was raised. `before_us`: dead since before then. `shard`: the name of a shard, for callers that search several; a
+    search is in one. `signature`: of the error, see `error_signature`. `app`: all tenants of an app.
     """
 
-    kind: str | None = None
-    tenant: Tenant | None = None
+    kind: str | HasKind | None = None
+    tenant: Tenant | str | None = None
     zone: str | None = None
     error: str | None = None
     before_us: int | None = None
     shard: str | None = None
     signature: str | None = None
     app: str | None = None
+
+    def checked(self) -> Self:
+        """Return the same filter with the name of the kind, and with the tenant as a `Tenant`.
+
+        Raises:
+          BadArgument: one of the two cannot be one.
+        """
+        kind = None if self.kind is None else kind_of(self.kind)
+        if self.tenant is None or isinstance(self.tenant, Tenant):
+            return self._replace(kind=kind)
+        return self._replace(kind=kind, tenant=Tenant.parse(self.tenant))
 
     def may_match(self, tenant: Tenant, zone: str, kind: str) -> bool:
         """Say whether a dead letter may match by its index entry."""
