@@ -21,7 +21,7 @@ from fairlead.zones.queue.queue_zone import LATER_THAN_ANY_US
 from fairlead.zones.records import DeadLetterRecord, ItemRecord, decode
 from fairlead.zones.reporting import audit_log
 from fairlead.zones.shard import Shard
-from fairlead.zones.tenant_transaction import ApplicationTransaction, check_plain
+from fairlead.zones.tenant_transaction import ApplicationTransaction, check_plain, refuse_coroutine
 from fairlead.zones.transaction_runner import Attempt
 
 T = TypeVar("T")
@@ -65,6 +65,7 @@ class TenantDatabase:
         prints to handlers. Its writes through `tr` are applied once.
 
         Raises:
+          BadArgument: `body` is an async function, which would change nothing.
           StoreError (on FoundationDB: FDBError): an error that a retry does not cure.
           What `body` raises: nothing was changed.
         """
@@ -73,6 +74,7 @@ class TenantDatabase:
 
             def run(attempt: Attempt) -> T:
                 result = body(ApplicationTransaction(shard, self.tenant, attempt, enqueueing.begin_attempt(shard)))
+                refuse_coroutine(result)
                 enqueueing.end_attempt()
                 return result
 

@@ -10,6 +10,7 @@ transaction is applied once, whatever it writes.
 
 import inspect
 from collections.abc import Callable, Iterator
+from types import CoroutineType
 from typing import Any, Protocol, Unpack
 
 from fairlead.zones import tuples
@@ -182,7 +183,22 @@ def check_plain(body: Callable[..., Any]) -> None:
       BadArgument: see there.
     """
     if inspect.iscoroutinefunction(body):
-        raise BadArgument(argument="body", value=body.__qualname__, allowed="a plain function of a transaction")
+        raise _not_plain(body.__qualname__)
+
+
+def refuse_coroutine(result: object) -> None:
+    """Refuse a coroutine as the result of a transaction's body: the body was an async function, and has not run.
+
+    Raises:
+      BadArgument: see there. Raised in the transaction, it prevents the commit.
+    """
+    if type(result) is CoroutineType:
+        result.close()  # Python would warn that it was never awaited.
+        raise _not_plain(result.__qualname__)
+
+
+def _not_plain(name: str) -> BadArgument:
+    return BadArgument(argument="body", value=name, allowed="a plain function of a transaction, not an async one")
 
 
 class ApplicationTransaction(TenantTransaction):

@@ -11,7 +11,7 @@ from fairlead.zones.queue.items import unpack_payload
 from fairlead.zones.queue.progress import NOTE_CHARS_MAX
 from fairlead.zones.records import ItemRecord, Progress
 from fairlead.zones.shard import Shard
-from fairlead.zones.tenant_transaction import TenantTransaction, check_plain
+from fairlead.zones.tenant_transaction import TenantTransaction, check_plain, refuse_coroutine
 from fairlead.zones.transaction_runner import Attempt
 
 STUCK_US = 5_000_000  # A handler that runs on for so long after it was cancelled ignores the cancellation.
@@ -118,6 +118,7 @@ class Job:
         If it ends with `job.complete_in(tr)`, the effects and the completion happen together, or not at all.
 
         Raises:
+          BadArgument: `body` is an async function, which would change nothing.
           NoStoreHere: the job runs in a Ray task.
         """
         if self._shard is None:
@@ -128,6 +129,7 @@ class Job:
         def run(attempt: Attempt) -> tuple[T, bool]:
             self.completing = False
             result = body(TenantTransaction(shard, self.tenant, attempt, enqueueing.begin_attempt(shard)))
+            refuse_coroutine(result)
             enqueueing.end_attempt()
             return result, self.completing
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,9 @@ from fairlead import (
     BadArgument,
     Enqueued,
     EnqueueStatus,
+    Retry,
     TenantDatabase,
+    TenantTransaction,
     new_item,
 )
 from fairlead.testing import drain
@@ -82,6 +85,21 @@ def test_of_many_items_one_that_is_none_is_refused(app: App, alice: TenantDataba
     with pytest.raises(BadArgument, match="APP/USER"):
         app.enqueue_many([(alice, new_item("mail")), ("alice", new_item("mail"))])
     assert alice.count() == {}
+
+
+async def _async_body(tr: TenantTransaction) -> None:
+    tr.set(("order", 7), b"paid")
+
+
+def test_an_async_function_as_the_body_of_a_transaction_is_refused(app: App, alice: TenantDatabase) -> None:
+    """It would run nothing, and the transaction would commit nothing: the item would be completed without effect."""
+    app.handler("order", retry=Retry(attempts=1))(lambda job: job.transact(_async_body))
+    with pytest.raises(BadArgument, match="not an async one"):
+        alice.transact(_async_body)  # type: ignore[unused-coroutine]
+    with pytest.raises(BadArgument, match="not an async one"):
+        alice.transact(functools.partial(_async_body))  # type: ignore[unused-coroutine]
+    alice.enqueue("order")
+    assert drain(app, raise_errors=False).dead_lettered == {"order": 1}
 
 
 def test_a_local_item_has_no_tenant_to_enqueue_for(app: App) -> None:
