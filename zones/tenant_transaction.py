@@ -14,13 +14,15 @@ from types import CoroutineType
 from typing import Any, Protocol, Unpack
 
 from fairlead.zones import tuples
+from fairlead.zones.durations import Duration, duration_us
 from fairlead.zones.engines import Transaction
 from fairlead.zones.errors import BadArgument
 from fairlead.zones.keyspace import range_begin, range_end
 from fairlead.zones.layout import DEFAULT_ZONE, Tenant, check_name, item_id_of
+from fairlead.zones.queue import results
 from fairlead.zones.queue.items import Enqueued, HasKind, ItemOptions, NewItem, new_item
 from fairlead.zones.queue.queue_zone import QueueZone
-from fairlead.zones.queue.results import keep_result, pack_result
+from fairlead.zones.queue.results import pack_result
 from fairlead.zones.shard import Shard
 from fairlead.zones.transaction_runner import Attempt
 
@@ -131,23 +133,31 @@ class TenantTransaction:
         return enqueued
 
     def complete(
-        self, item_id: bytes, *, lease_id: bytes, zone: str = DEFAULT_ZONE, result: Any = None, keep_result_us: int = 0
+        self,
+        item_id: bytes,
+        *,
+        lease_id: bytes,
+        zone: str = DEFAULT_ZONE,
+        result: Any = None,
+        keep_result: Duration = 0,
     ) -> None:
-        """Complete an item in this transaction, and keep `result` for `keep_result_us`; 0 keeps none.
+        """Complete an item in this transaction, and keep `result` for as long as `keep_result`; 0 keeps none.
 
         Handlers call `job.complete_in(tr)` instead, which supplies the lease id.
 
         Raises:
+          BadArgument: `keep_result` is no duration.
           LeaseLost, ItemGone: another consumer holds the item, or it is gone; the transaction must not commit.
           ResultNotKept: `result` is not plain data, or too long.
         """
+        kept_us = duration_us("keep_result", keep_result)
         queue, tr = self._zone(zone), self._writer()
         with self._shard.db.burst(tr) as writer:
             queue.complete(writer, item_id, now_us=self.now_us, lease_id=lease_id)
         self._note_read()
-        if keep_result_us:
+        if kept_us:
             packed = pack_result(result)
-            keep_result(tr, queue.location, item_id, packed, now_us=self.now_us, kept_us=keep_result_us)
+            results.keep_result(tr, queue.location, item_id, packed, now_us=self.now_us, kept_us=kept_us)
 
     def _writer(self) -> Transaction:
         """Return the engine's transaction for a write: the attempt needs a receipt from now on."""

@@ -164,8 +164,8 @@ class Job:
             the error pass.
           ResultNotKept: `result` is not plain data, or too long.
         """
-        kept_us = self.keeps_result_us
-        tr.complete(self.id, lease_id=self.lease_id, zone=self.zone, result=result, keep_result_us=kept_us)
+        kept_s = self.keeps_result_us / 1e6
+        tr.complete(self.id, lease_id=self.lease_id, zone=self.zone, result=result, keep_result=kept_s)
         self.completing = True
 
     @property

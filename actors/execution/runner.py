@@ -172,8 +172,8 @@ def _run_transactional(handler: Handler, job: Job, held: HeldItem, shard: Shard)
             tr = TenantTransaction(shard, job.tenant, attempt, enqueueing.begin_attempt(shard))
             returned = handler.function(job, tr)
             _check_ran(handler, returned)
-            kept_us = job.keeps_result_us
-            tr.complete(job.id, lease_id=job.lease_id, zone=job.zone, result=returned, keep_result_us=kept_us)
+            kept_s = job.keeps_result_us / 1e6
+            tr.complete(job.id, lease_id=job.lease_id, zone=job.zone, result=returned, keep_result=kept_s)
         finally:
             took_us = shard.clock.now_us() - attempt.now_us
             if took_us > TRANSACTION_US:

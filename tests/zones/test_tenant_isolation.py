@@ -105,7 +105,7 @@ def do(tr: TenantTransaction, action: str, key: Any, value: bytes) -> Any:
             name = key[0] if isinstance(key, tuple) and key else key
             return tr.enqueue(name, item_id=value or None, zone=name)
         case _:
-            return tr.complete(THEIRS, lease_id=value, result=key, keep_result_us=1)
+            return tr.complete(THEIRS, lease_id=value, result=key, keep_result=1)
 
 
 THEIRS = item_id_of("an item of each")

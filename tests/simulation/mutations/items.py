@@ -162,7 +162,7 @@ ITEMS = (
         "a transactional handler's effect commits without its item's completion",
         (
             runner._run_transactional,
-            "tr.complete(job.id, lease_id=job.lease_id, zone=job.zone, result=returned, keep_result_us=kept_us)",
+            "tr.complete(job.id, lease_id=job.lease_id, zone=job.zone, result=returned, keep_result=kept_s)",
             "pass",
         ),
         found_by=[EffectsHappenOnce.promise],
