@@ -7,6 +7,7 @@ diagnosis and words the answer.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from shlex import quote
 from typing import Any
 
 from fairlead.shards import Shards
@@ -135,11 +136,11 @@ RETRY_HINT = "fairlead dead-letters retry runs it again"  # Pages leave it out: 
 _NEVER_SEEN = "there is no such item, and the completion log, of one hour at most, has none that ended"
 
 
-def cause_of(diagnosis: Diagnosis) -> tuple[Cause, str, dict[str, Any]]:
+def cause_of(diagnosis: Diagnosis, shard_name: str, tenant: Tenant) -> tuple[Cause, str, dict[str, Any]]:
     """Return why an item is not running, or how it ended: the cause, a sentence, and details."""
     item = diagnosis.item
     if item is not None:
-        return _held_back(diagnosis, item)
+        return _held_back(diagnosis, item, shard_name, tenant)
     if diagnosis.damaged:
         return (
             Cause.DAMAGED,
@@ -163,7 +164,9 @@ def cause_of(diagnosis: Diagnosis) -> tuple[Cause, str, dict[str, Any]]:
     return Cause.NEVER_SEEN, _NEVER_SEEN, {}
 
 
-def _held_back(diagnosis: Diagnosis, item: ItemRecord) -> tuple[Cause, str, dict[str, Any]]:
+def _held_back(
+    diagnosis: Diagnosis, item: ItemRecord, shard_name: str, tenant: Tenant
+) -> tuple[Cause, str, dict[str, Any]]:
     now_us = diagnosis.now_us
     if item.vesting_us > now_us:
         if item.lease_id:
@@ -173,7 +176,10 @@ def _held_back(diagnosis: Diagnosis, item: ItemRecord) -> tuple[Cause, str, dict
             attempt = f"attempt {item.attempt} comes in {_span(item.vesting_us - now_us)}"
             return Cause.RETRYING, f"it failed: {item.last_error or 'no error text'}; {attempt}", until
         return Cause.DELAYED, f"it vests in {_span(item.vesting_us - now_us)}", until
-    for decide in (_paused, _unserved, _isolated, _pointer):
+    paused = _paused(diagnosis, item, shard_name, tenant)
+    if paused is not None:
+        return paused
+    for decide in (_unserved, _isolated, _pointer):
         found = decide(diagnosis, item)
         if found is not None:
             return found
@@ -204,13 +210,19 @@ def _running(diagnosis: Diagnosis, item: ItemRecord) -> tuple[Cause, str, dict[s
     return Cause.RUNNING, f"{where} has had it for {since}; its lease ends in {left} if it is not extended", details
 
 
-def _paused(diagnosis: Diagnosis, item: ItemRecord) -> tuple[Cause, str, dict[str, Any]] | None:
+def _paused(
+    diagnosis: Diagnosis, item: ItemRecord, shard_name: str, tenant: Tenant
+) -> tuple[Cause, str, dict[str, Any]] | None:
     if diagnosis.policies.shard_paused:
-        return Cause.SHARD_PAUSED, "its shard is paused; fairlead resume --shard resumes it", {}
+        return Cause.SHARD_PAUSED, f"its shard is paused; fairlead resume --shard {quote(shard_name)} resumes it", {}
     if diagnosis.policy.paused:
-        return Cause.TENANT_PAUSED, "its tenant is paused; fairlead resume --tenant resumes it", {}
+        return (
+            Cause.TENANT_PAUSED,
+            f"its tenant is paused; fairlead resume --tenant {quote(str(tenant))} resumes it",
+            {},
+        )
     if item.kind in diagnosis.policies.paused_kinds:
-        return Cause.KIND_PAUSED, f"its kind is paused; fairlead resume --kind {item.kind} resumes it", {}
+        return Cause.KIND_PAUSED, f"its kind is paused; fairlead resume --kind {quote(item.kind)} resumes it", {}
     return None
 
 
@@ -285,7 +297,7 @@ def _ended(ended: Ended, now_us: int) -> tuple[Cause, str, dict[str, Any]]:
 
 
 def _explained(shard_name: str, location: ZoneLocation, item_id: bytes, diagnosis: Diagnosis) -> Explanation:
-    cause, sentence, details = cause_of(diagnosis)
+    cause, sentence, details = cause_of(diagnosis, shard_name, location.tenant)
     record = diagnosis.item or (diagnosis.dead_letter.item if diagnosis.dead_letter is not None else None)
     attempts = Attempts()
     if record is not None:

@@ -1,6 +1,7 @@
 """status, config: the stores and their consumers; the settings in force and their sources."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from shlex import quote
 from typing import Any
 
 import click
@@ -98,18 +99,18 @@ def _answer(each: ShardStatus) -> dict[str, Any]:
                 "pid": present.record.pid,
                 "kinds": present.record.kinds,
                 "started": iso_time(present.record.started_us),
-                "last_beat": iso_time(present.record.heartbeat_us),
+                "last_heartbeat": iso_time(present.record.heartbeat_us),
                 "slowest_loop": _answer_loop(present.record),
             }
             for present in each.consumers
         ],
         "kinds_without_consumer": each.unserved,
         "paused": each.paused,
-        "kind_rules": {
-            kind: {**_answer_limits(policy), "said_us": policy.updated_us}
+        "kind_policies": {
+            kind: {**_answer_limits(policy), "updated": iso_time(policy.updated_us)}
             for kind, policy in each.kind_policies.items()
         },
-        "tenant_rules": [
+        "tenant_policies": [
             {"tenant": tenant, **_answer_limits(policy), "weight": policy.weight}
             for tenant, policy in each.tenant_policies.items()
         ],
@@ -186,15 +187,15 @@ def _held_back(each: ShardStatus) -> Iterator[str]:
 def _policies(each: ShardStatus) -> Iterator[str]:
     """Yield the policies of a shard, and the commands that end pauses."""
     if each.paused:
-        yield f"{each.name}: paused; nothing starts before fairlead resume --shard {each.name}"
+        yield f"{each.name}: paused; nothing starts before fairlead resume --shard {quote(each.name)}"
     for kind, policy in each.kind_policies.items():
         if policy.paused:
-            yield f"{each.name}: kind {kind} is paused until fairlead resume --kind {kind}"
+            yield f"{each.name}: kind {kind} is paused until fairlead resume --kind {quote(kind)}"
         if policy.is_limited:
             yield f"{each.name}: kind {kind}: {limit_in_words(policy)}"
     for tenant, own in each.tenant_policies.items():
         if own.paused:
-            yield f"{each.name}: tenant {tenant} is paused until fairlead resume --tenant {tenant}"
+            yield f"{each.name}: tenant {tenant} is paused until fairlead resume --tenant {quote(str(tenant))}"
         if own.is_limited:
             yield f"{each.name}: tenant {tenant}: {limit_in_words(own)}"
         if own.weight != 1:

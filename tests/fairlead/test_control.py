@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
@@ -10,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead import App, BadArgument, Job, TenantDatabase, UnknownShard
+from fairlead import App, BadArgument, Job, Tenant, TenantDatabase, UnknownShard
 from fairlead.control import Control
 from fairlead.testing import ManualClock, drain
 from fairlead.zones.policy import policies
@@ -77,7 +78,7 @@ def test_a_paused_shard_waits_and_goes_on(app: App, alice: TenantDatabase, ran: 
 def test_an_item_that_pauses_its_own_tenant_ends_and_the_next_waits(app: App, alice: TenantDatabase) -> None:
     @app.handler("audit")
     def audit(job: Job) -> None:
-        app.control.pause_tenant(*job.tenant)
+        app.control.pause_tenant(job.tenant)
 
     alice.enqueue("audit")
     alice.enqueue("audit")
@@ -91,6 +92,20 @@ def test_a_limit_does_not_keep_a_test_from_running_what_is_due(app: App, alice: 
     alice.enqueue("mail")
     drain(app)
     assert ran == ["mail", "mail"]
+
+
+def test_a_handler_names_its_kind_and_a_database_its_tenant(app: App, alice: TenantDatabase) -> None:
+    send_mail = app.handler("mail")(lambda job: None)
+    alice.enqueue(send_mail)
+    app.control.pause_kind(send_mail)
+    app.control.pause_tenant(alice)
+    app.control.limit_kind(send_mail, max_running=1)
+    app.control.limit_tenant("shop/alice", max_running=1)
+    app.control.set_weight(Tenant("shop", "alice"), weight=2)
+    app.control.resume_tenant("shop/alice")
+    assert drain(app).runs == 0
+    app.control.resume_kind(send_mail)
+    assert drain(app).completed == {"mail": 1}
 
 
 def test_a_weight_that_is_no_number_is_refused(app: App) -> None:
@@ -220,8 +235,8 @@ def test_programs_can_read_what_is_paused(store: str) -> None:
     assert answer.json == {"paused": {"kind": "mail"}}
     run("pause", "--tenant", "shop", "alice", "--store", store)
     (shard,) = run("status", "--store", store, "--json").json["shards"]
-    assert (shard["paused"], shard["kind_rules"]["mail"]["paused"]) == (False, True)
-    assert [(policy["tenant"], policy["paused"]) for policy in shard["tenant_rules"]] == [(["shop", "alice"], True)]
+    assert (shard["paused"], shard["kind_policies"]["mail"]["paused"]) == (False, True)
+    assert [(policy["tenant"], policy["paused"]) for policy in shard["tenant_policies"]] == [(["shop", "alice"], True)]
 
 
 @pytest.mark.parametrize("scope", [[], ["--kind", "mail", "--shard", "main"]])
@@ -230,6 +245,16 @@ def test_a_pause_of_nothing_or_of_two_things_is_refused_and_changes_nothing(stor
     assert refused.code == 2
     assert "--tenant APP/USER" in refused.err
     assert "paused" not in run("status", "--store", store).out
+
+
+def test_the_command_that_ends_a_pause_can_be_pasted_into_a_shell(store: str) -> None:
+    (item,) = [run("enqueue", "mail", "--tenant", "shop", "alice & bob", "--store", store, "--json").json["item"]]
+    run("pause", "--tenant", "shop", "alice & bob", "--store", store)
+    command = "fairlead resume --tenant 'shop/alice & bob'"
+    assert command in run("status", "--store", store).out
+    assert command in run("why", item, "--tenant", "shop/alice & bob", "--store", store).out
+    assert run(*shlex.split(command)[1:], "--store", store).code == 0
+    assert "resume" not in run("status", "--store", store).out
 
 
 def test_a_shard_that_is_not_there_cannot_be_paused(store: str) -> None:
