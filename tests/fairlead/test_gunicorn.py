@@ -8,7 +8,9 @@ import socket
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.error import URLError
@@ -20,7 +22,8 @@ from fairlead import App
 from tests.fairlead.shell import ROOT
 
 PATIENCE_S = 60
-REQUESTS = 40
+WORKERS = 2
+REQUESTS_AT_ONCE = 8
 
 SHOP = """
 import os
@@ -52,12 +55,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @contextmanager
 def served(folder: Path, code: str) -> Iterator[str]:
-    """Serve `code` by three forked workers, and yield its address."""
+    """Serve `code` by two forked workers, and yield its address."""
     (folder / "shop_web.py").write_text(code)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = ["gunicorn", "shop_web:web", "--bind", f"127.0.0.1:{port}", "--workers", "3", "--preload"]
+    command = ["gunicorn", "shop_web:web", "--bind", f"127.0.0.1:{port}", "--workers", str(WORKERS), "--preload"]
     env = {**os.environ, "PYTHONPATH": str(ROOT), "HOME": str(folder)}
     with subprocess.Popen([sys.executable, "-m", *command], cwd=folder, env=env) as process:
         try:
@@ -81,12 +84,23 @@ def answer(url: str) -> str:
             time.sleep(0.05)
 
 
+def answers_of_all_workers(url: str) -> list[str]:
+    """Return the answers to requests at the same time: so many that each worker has answered one."""
+    until = time.monotonic() + PATIENCE_S
+    pids = [answer(url)]
+    with ThreadPoolExecutor(REQUESTS_AT_ONCE) as pool:
+        while len(set(pids)) < WORKERS:
+            assert time.monotonic() < until, f"one worker answered all {len(pids)} requests"
+            pids += pool.map(answer, REQUESTS_AT_ONCE * [url])
+    return pids
+
+
 @pytest.mark.parametrize("code", [SHOP, ASYNC_SHOP], ids=["plain calls", "awaited calls"])
 def test_an_application_opened_before_the_fork_works_in_every_worker(folder: Path, code: str) -> None:
     with served(folder, code) as url:
-        pids = {answer(url) for _ in range(REQUESTS)}
+        pids = answers_of_all_workers(url)
     alice = App("embedded:./data").tenant("shop/alice")
-    assert alice.count() == {"receipt": REQUESTS + 1}
-    assert alice.transact(lambda tr: tr.get(("requests",))) == REQUESTS.to_bytes(8, "little")
-    enqueuers = {item.payload for item in alice.peek(items_max=1_000)}
-    assert enqueuers == {"before the fork", *map(int, pids)}
+    assert alice.count() == {"receipt": len(pids) + 1}
+    assert alice.transact(lambda tr: tr.get(("requests",))) == len(pids).to_bytes(8, "little")
+    enqueuers = Counter(item.payload for item in alice.peek(items_max=10_000))
+    assert enqueuers == {"before the fork": 1, **Counter(map(int, pids))}

@@ -86,7 +86,8 @@ class ItemOptions(TypedDict, total=False):
     line.
 
     Attributes:
-      item_id: your own name for the item, text or bytes, 1 to 1,024 bytes. A second enqueue of it changes nothing.
+      item_id: your own name for the item, text or bytes, 1 to 1,024 bytes. A second enqueue of it changes nothing
+        until the item has completed.
       priority: 0 to 255, lower first; default 100.
       delay: how long from now until the item may run, 0 to ten years; default 0.
       unique_for: how long `item_id` stays taken after the item's completion, 0 to ten years; default 0. Only with an
