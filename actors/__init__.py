@@ -3,12 +3,12 @@
     Scanner  --pointers-->  Manager  --leased items-->  Worker
     peeks a shard's         leases pointers, dequeues,  runs handlers, extends leases,
     top-level queue         requeues or deletes them    completes or requeues items
-       ^------ room flows back: a scanner scans only while some worker can take more
+       ^------ capacity flows back: a scanner scans only while a worker can take more
 
 Read in this order:
     settings      the parameters, under the paper's names
     handlers      what a user registers for a kind
-    messages      what the actors say to each other
+    messages      the messages between the actors
     scanner       Algorithm 1; scanning/: which pointers to take, and when to look
     manager       Algorithm 2; dispatch/: which worker gets how much of what
     worker        Algorithm 3; execution/: running items, keeping their leases, committing their ends

@@ -115,6 +115,17 @@ class Manager:
     def _process(
         self, shard: Shard, refs: Sequence[PointerRef], reserved: ReservedCapacity, served: ServeResult, scan: ScanInfo
     ) -> None:
+        """Run Algorithm 2 for pointers, in transactions of many pointers (section 6).
+
+        lines 1, 2     obtain the lease of p, or CONFLICT      `process_pointers.process_op`, or `lease` before it
+        line 3         is_active                               whether the plan of `process_op` found an entry
+        line 4         p_t                                     `PointerRecord.last_active_us`
+        line 5         dequeue                                 `dequeue.plan_op`, `dequeue.apply_plan`
+        line 6         pass the items to the workers pool      `_pass_to_workers`, after the commit
+        lines 7 to 10  requeue p after vesting_delay           `process_pointers.delay_after`, `_requeue_op`
+        lines 11, 12   complete p if it is inactive            `process_pointers._requeue_op`
+        line 13        SUCCESS                                 `PointerResult`
+        """
         capacity, in_flight_limit = reserved.capacity, reserved.in_flight_limit
         batch = self._batch_sizer.choose(
             shard.name, refs, single_tenant=scan.single_tenant, capacity=capacity.items, in_flight_limit=in_flight_limit
@@ -122,8 +133,7 @@ class Manager:
         served.began_us = self._host.clock.now_us()
         items_max, version = batch.batch_size.items_max, scan.version_at(served.began_us)
         try:
-            # Lines 1 to 5 and 7 to 13, for all pointers in one transaction: `process_pointers`. Its commit is what
-            # obtains the leases of line 1; a pointer that another consumer leased is line 2.
+            # Lines 1 to 5 and 7 to 13 are one transaction of all pointers. Its commit obtains the leases of line 1.
             for results in self._batches.process(
                 shard, batch.refs, capacity, items_max, served.counts, version=version
             ):

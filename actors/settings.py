@@ -54,8 +54,8 @@ class ConsumerSettings:
     many small ones delay managers and workers. More than 128 saves nothing measurable, and a conflict costs more."""
 
     dequeue_max: Annotated[int, Meta(ge=1, le=1_000)] = 64
-    """Items taken from a zone per visit (Algorithm 2). A visit takes no more than the workers prefetch, so only a few
-    items if they are long. Larger: one visit keeps the slots busy for longer, and other tenants wait longer."""
+    """The most items that one call to a manager takes from a tenant (Algorithm 2); the tenant's zones divide it. Never
+    more than the workers prefetch. Larger: one tenant keeps the slots busy for longer, and other tenants wait longer."""
 
     lease_ms: Annotated[int, Meta(ge=300, le=600_000)] = 10_000
     """Lease of an item. A dead worker's items run again after this; a live worker extends its leases."""

@@ -29,10 +29,8 @@ KINDS = {
 }  # fmt: skip
 RECHECK_FRAC = 0.2  # The probability that a producer waits until the pointer of an empty queue is about to vest.
 LATEST = 8
-RUSH_FRAC, RUSH_US = (
-    0.1,
-    250_000,
-)  # The probability that a producer waits for the next rush, and the time between rushes.
+RUSH_FRAC = 0.1  # The probability that a producer waits for the next rush.
+RUSH_US = 250_000  # The time between rushes.
 DEAD_LETTERS_MAX = 8
 PADDINGS = ["", "", "", "", " " * 2_000, " " * 9_000]  # The latter two are too long for a call, and for a record.
 

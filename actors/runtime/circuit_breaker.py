@@ -1,8 +1,9 @@
 """Circuit breaker: a loop over several shards skips a shard that does not answer.
 
-An unreachable cluster refuses nothing: a transaction waits until its timeout, and delays the shards after it. So such a
-loop uses a timeout of its own, far shorter than the engine's. After a timeout the loop skips the shard for some time:
-an unreachable shard takes at most a quarter of the loop's time. A shard that refuses at once is asked each time.
+A transaction on an unreachable cluster waits until its timeout, and delays the shards after it. So such a loop uses a
+timeout of its own, far shorter than the engine's. The breaker of a shard opens when a transaction times out (error
+1031), and closes after three seconds: an unreachable shard takes at most a quarter of the loop's time. A transaction
+that fails at once does not open it.
 """
 
 from collections.abc import Callable

@@ -42,9 +42,9 @@ class Supervisor:
 
     Args:
       on_failure: called once, with the reason of the first failure, on the thread that finds it; it must not wait.
-      stack_of: returns the stack of a thread, for the log. write_log: runs a function that writes to the log, and waits
-      a moment for it. The reader of a log may have stopped,
-        so that a write hangs; the actor must fail all the same.
+      stack_of: returns the stack of a thread, for the log.
+      write_log: runs a function that writes to the log, and waits a moment for it. The reader of a log may have
+        stopped, so that a write hangs; the actor must fail all the same.
     """
 
     def __init__(

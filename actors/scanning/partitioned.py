@@ -6,11 +6,11 @@ among them (`partitioning`): each consumer decides by itself, from the list that
 no requests and no hand-overs: the list changes, and all consumers divide anew within a second.
 
 **What it selects.** The oldest pointers of its own partition, in order. Of other partitions some overdue pointers:
-those that have waited for `stealable_after_us`. If it has more pointers of its own than half a batch, others must be
-overdue for so much longer than its own. An idle owner has scanned several times by then. So overdue pointers belong to
-an owner that is full, or slow, or dead without a known end, or at a limit of a kind; or to no consumer, while lists
-differ. It selects among the youngest of them by chance, as in random selection, since their owner takes the oldest
-first. So ownership gives precedence, and no pointer waits long for it.
+those that have waited for `stealable_after_us`. If it has more than half a batch of its own pointers, it takes only
+pointers that are older than its middle one by `stealable_after_us`. An idle owner has scanned several times by then.
+So overdue pointers belong to an owner that is full, or slow, or dead without a known end, or at a limit of a kind; or
+to no consumer, while lists differ. It selects among the youngest of them by chance, as in random selection, since
+their owner takes the oldest first. So ownership gives precedence, and no pointer waits long for it.
 
     two consumers disagree           both scan, or for a moment neither: leases decide, or the pointers become overdue
     an owner is full                 its heartbeat states it. Consumers with few pointers of their own then steal its

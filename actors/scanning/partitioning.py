@@ -6,9 +6,8 @@ and no two partitions overlap. The partitions are equal for any number of consum
 consumers has three whole ones and a fifth of another. With more consumers than parts several share a part, and each
 reads past the pointers of the others. So a shard should have as many parts as it will have consumers.
 
-A consumer divides among the consumers that know every kind that it knows. So it leaves a pointer only to a consumer
-that can run all that it could run itself, or to one that this consumer leaves it to, which knows still more kinds. For
-each pointer and each known kind, a consumer that knows the kind owns the pointer.
+A consumer shares the pointers only with consumers that know all of its kinds. So each pointer has an owner for each
+kind that a live consumer knows.
 """
 
 from collections.abc import Collection, Iterable, Mapping

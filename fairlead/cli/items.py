@@ -23,7 +23,9 @@ from fairlead.zones.queue.items import DEFAULT_PRIORITY, EnqueueStatus
 @click.option("--local", is_flag=True, help="It belongs to no tenant.")
 @click.option("--shard", metavar="NAME", help="With --local: the shard, if not the kind's own.")
 @click.option("--zone", default="queue", show_default=True, metavar="NAME", help="The tenant's queue zone.")
-@click.option("--id", "item_id", metavar="NAME", help="Its name; a second enqueue changes nothing until it has completed.")
+@click.option(
+    "--id", "item_id", metavar="NAME", help="Its name; a second enqueue changes nothing until it has completed."
+)
 @click.option("--delay", type=Duration(), default="0", help="How long until it may run: 90s, 5min, 2h; up to 10 years.")
 @click.option("--priority", type=int, default=DEFAULT_PRIORITY, show_default=True, help="0 to 255, lower first.")
 @click.option("--unique-for", type=Duration(), default="0", help="How long --id stays taken after completion.")

@@ -16,6 +16,7 @@ from fairlead.zones.shard import Shard
 from fairlead.zones.transaction_runner import Attempt
 
 EARLY_US = 1_000_000  # Their age since vesting, so that they have vested by every clock of the cluster.
+SOON_US = 1_000_000  # A pointer that vests within this time may get a second entry that vests together with it.
 
 
 class StrayEntries(Fault):
@@ -41,7 +42,9 @@ class StrayEntries(Fault):
         if zones:
             self.strike_count += 1
             zone = self.random.choice(zones)
-            draw = self.random.choice([self._entry_of_item, self._entry_of_nobody, self._no_entry, self._second_entry])
+            draw = self.random.choice(
+                [self._entry_of_item, self._entry_of_nobody, self._no_entry, self._second_entry, self._twin_entry]
+            )
             self.cluster.operator.do("strew", partial(self._write, replica, zone.name, min(zone.counts), draw))
 
     def _write(
@@ -49,7 +52,13 @@ class StrayEntries(Fault):
     ) -> None:
         shard = self._open(replica.name)
         location = shard.layout.location(zone.tenant, zone.zone)
-        key = draw(location, self.cluster.world.now_us() - EARLY_US)
+        now_us = self.cluster.world.now_us()
+        pointer = replica.zones[zone].pointer
+        if draw == self._twin_entry and pointer is not None:
+            vesting_us = min(pointer.vesting_us, now_us + SOON_US)
+        else:
+            vesting_us = now_us - EARLY_US
+        key = draw(location, vesting_us)
         replica.expect_stray(key)
 
         def body(attempt: Attempt) -> None:
@@ -73,6 +82,13 @@ class StrayEntries(Fault):
 
     def _second_entry(self, location: ZoneLocation, vesting_us: int) -> bytes:
         return self.random.choice(location.layout.parts).vest(100, vesting_us, location.pointer_id)
+
+    def _twin_entry(self, location: ZoneLocation, vesting_us: int) -> bytes:
+        """Return a second entry in another part. It vests together with the pointer, so one scan finds both."""
+        others = [part for part in location.layout.parts if part is not location.part]
+        if not others:
+            return self._no_entry(location, vesting_us)
+        return self.random.choice(others).vest(100, vesting_us, location.pointer_id)
 
     def _open(self, name: str) -> Shard:
         if not self._shards:

@@ -176,7 +176,7 @@ def process_op(
     quantum.deficit = pointer.deficit
     plan = yield from plan_op(tr, index_scan, capacity, quantum, cursor, lease_us=params.lease_us)
     pointer.deficit = quantum.deficit_after(taken=len(plan.items), more=plan.remaining is Admission.RUNS)
-    # Lines 7 to 12. Under a lease that was written before, the pointer stays awake.
+    # Lines 7 to 12: requeue the pointer or delete it. Under a lease that was written before, the pointer stays awake.
     if pointer.lease_id == params.lease_id:
         outcome, deferred = PointerOutcome.SERVED, None
         _requeue_awake(tr, location, pointer, plan, params)
@@ -277,6 +277,7 @@ def _requeue_op(
 ) -> Operation[tuple[PointerOutcome, Deferred | None]]:
     """Requeue or delete a pointer (lines 7 to 12); return which, and whether it is deferred."""
     settings = location.layout.settings
+    # Lines 7 to 9, and the condition of line 11.
     delay_us = delay_after(plan, last_active_us=pointer.last_active_us, params=params, settings=settings)
     elsewhere = False
     if params.may_defer and plan.remaining in (Admission.UNKNOWN, Admission.FULL):
@@ -288,7 +289,7 @@ def _requeue_op(
     elif plan.remaining in (Admission.PAUSED, Admission.UNKNOWN):
         # A concurrent enqueue that finds the pointer awake may add an item that can run behind those that cannot.
         tr.add_read_conflict_range(location.keys.vest_priority(0), location.keys.vest_end())
-    if delay_us is None:
+    if delay_us is None:  # Line 12: complete(p, id), unless there are items without index entries.
         begin, end = location.keys.item_range()
         dead_letters = {location.keys.item(item_id) for item_id, _, _ in plan.dead_letters}
         rows = tr.get_range(begin, end, limit=1 + len(dead_letters))
@@ -311,7 +312,7 @@ def _requeue_op(
     if vesting_us <= params.now_us:
         pointers.wake_scanners(tr, location)  # The next consumer need not be this one.
     bound_us = settings.max_sleep_ms * 1000
-    pointers.move(
+    pointers.move(  # Line 10: requeue(p, vesting_delay).
         tr, location, pointer, vesting_us, now_us=params.now_us, bound_us=bound_us, entry_value=_entry_value(plan)
     )
     if delay_us > settings.wake_slack_ms * 1000:
@@ -350,7 +351,8 @@ def _may_run_elsewhere_op(tr: Reader, plan: DequeuePlan, capacity: Capacity, now
         return False
     listed = yield from listing_op(tr, now_us=now_us)
     knowing = sum(each.live and not kinds.isdisjoint(each.record.kinds) for each in listed)
-    return knowing > any(capacity.admission(kind) is not Admission.UNKNOWN for kind in kinds)  # Minus this one.
+    is_known_here = any(capacity.admission(kind) is not Admission.UNKNOWN for kind in kinds)
+    return knowing - is_known_here > 0
 
 
 def _leave_unreadable(ref: PointerRef, params: DequeueParams) -> PointerResult:
