@@ -186,9 +186,8 @@ class Scanner:
         shards = self._shards.values()
         while True:
             with self._lock:
-                wait_us = (
-                    self._poll_us()
-                )  # Under the lock, without which nothing wakes the scanner: no wake-up is lost.
+                # No wake-up is lost: what wakes the scanner needs the lock, which is held from here to the wait.
+                wait_us = self._poll_us()
                 unblocked = any(shard.has_unblocked_parts for shard in shards)
                 if self._stopping or (not unblocked and self._changed.wait(wait_us / 1e6)):
                     return

@@ -26,7 +26,7 @@ from fairlead.zones.engines.optimistic.commit import CommitRequest, version_stam
 
 
 class Latencies(NamedTuple):
-    """Mean latencies in microseconds; FoundationDB section 5 gives the defaults."""
+    """Mean latencies in microseconds; FoundationDB section 4.1 gives the defaults."""
 
     read_version_us: int = 1_000
     read_us: int = 350

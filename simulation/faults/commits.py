@@ -80,7 +80,7 @@ class OldTransactions(CommitFault):
 
 
 class Recoveries(CommitFault):
-    """A shard is unavailable for seconds (FoundationDB section 5: median 3.1 s, 90th percentile 5.3 s).
+    """A shard is unavailable for seconds (FoundationDB section 4.2: median 3.1 s, 90th percentile 5.3 s).
 
     Commits that arrive meanwhile end with 1021; read versions wait.
     """

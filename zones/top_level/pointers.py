@@ -59,7 +59,7 @@ def scan(
 ) -> Operation[tuple[list[PointerRef], bytes | None]]:
     """Read up to `ids_max` vested pointers of a part in order, and where to go on (None: that was all).
 
-    Reads index keys only, by snapshot; conflicts with nothing (QuiCK section 6: "the peek only scans entries of the
+    Reads index keys only, by snapshot; conflicts with nothing (QuiCK section 6: the peek "only scans entries of the
     vesting time index"). A pointer that has a second, dangling entry comes once: a batch may hold each pointer
     only once.
     """

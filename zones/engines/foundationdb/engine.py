@@ -31,7 +31,7 @@ API_VERSION: Final = 730
 LIMITS: Final = Limits(key_bytes_max=10_000, value_bytes_max=100_000, transaction_bytes_max=10_000_000)
 _LIBRARY: Final = "libfdb_c.dylib" if sys.platform == "darwin" else "libfdb_c.so"
 # The time of a transaction with all its retries, from its creation. An attempt has five seconds, so a transaction that
-# used them up can be retried once. Nine of ten recoveries of a cluster take at most 5.3 s (FoundationDB, section 5).
+# used them up can be retried once. Nine of ten recoveries of a cluster take at most 5.3 s (FoundationDB, section 4.2).
 # Without this timeout a read would wait for an unreachable cluster without limit.
 TRANSACTION_TIMEOUT_MS: Final = 10_000
 CONNECT_TIMEOUT_MS: Final = 5_000  # How long `open` waits for a cluster to answer at all.

@@ -1,8 +1,8 @@
 """The commit log: the writes of recent commits, to check whether a transaction's reads have changed.
 
 A transaction that read at version R commits if no commit after R wrote anything that it read. This is optimistic
-concurrency control, as in FoundationDB's resolvers (SIGMOD '21, section 2.4). Entries older than the window are pruned.
-A transaction that is older than the pruned entries is refused.
+concurrency control, as in the resolvers of FoundationDB (section 2.2). Entries older than the window are pruned. A
+transaction that is older than the pruned entries is refused.
 """
 
 from __future__ import annotations
