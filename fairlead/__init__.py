@@ -11,7 +11,7 @@
     send_receipt.enqueue("shop/alice", {"order": 7})
 
 Read in this order:
-    app              an application: handlers, periodic items, tenants
+    app              an application: handlers, periodic items, tenants, submitted handlers
     argument_checks  checks of its methods' arguments
     registered_handler  a decorated function, which enqueues its own items
     handler_types    types of handlers and hooks, for type checkers
@@ -28,7 +28,6 @@ Read in this order:
     shards           an application's stores, opened when used
     config           settings in force
     config_layers    where each came from
-    submitting       a handler for a running fleet, signed
     loading          `shop:app` becomes an application
     fleet            an application's consumer, started and drained
     status           what is stored and who serves it, at a glance
@@ -52,7 +51,7 @@ from fairlead.actors.execution.runner import JobTimeout, TransactionalTooLong
 from fairlead.actors.execution.submitted_handlers import HandlerNotPacked
 from fairlead.actors.handlers import DuplicateHandler, HandlerOptions, NotTransactional, PermanentError
 from fairlead.actors.settings import BadSettings, ConsumerSettings
-from fairlead.app import App
+from fairlead.app import App, SubmissionsOff
 from fairlead.argument_checks import UnknownKind
 from fairlead.config import Config
 from fairlead.config_layers import BadConfig
@@ -64,7 +63,6 @@ from fairlead.loading import NotImportable, ReferenceNotFound, load_app
 from fairlead.operator import Operator
 from fairlead.registered_handler import RegisteredHandler
 from fairlead.shards import NoShards, StoreMissing, UnknownShard
-from fairlead.submitting import SubmissionsOff
 from fairlead.tenant_database import NotADeadLetter, TenantDatabase
 from fairlead.views import DeadLetterView, ItemView, State
 from fairlead.zones.engines import StoreError, StoreUnavailable

@@ -8,6 +8,7 @@ from random import Random, SystemRandom
 from typing import Any, Unpack
 
 from fairlead import bulk_enqueue
+from fairlead.actors.execution import submitted_handlers
 from fairlead.actors.handlers import HandlerOptions, Registry, handler_of
 from fairlead.app_simulation.scenario import Scenario
 from fairlead.argument_checks import check_known, checked_pair, refuse_missing_parentheses
@@ -21,11 +22,10 @@ from fairlead.handler_types import HandlerDecorator, HandlerFunction, Hook
 from fairlead.operator import Operator, operator_here
 from fairlead.registered_handler import RegisteredHandler, function_of
 from fairlead.shards import NoShards, Shards
-from fairlead.submitting import submit_signed
 from fairlead.tenant_database import TenantDatabase, checked_id, tenant_of
 from fairlead.zones.durations import DAY_S, Duration
 from fairlead.zones.engines import Clock
-from fairlead.zones.errors import BadArgument
+from fairlead.zones.errors import BadArgument, QueueError
 from fairlead.zones.layout import DEFAULT_ZONE, Tenant, local_tenant
 from fairlead.zones.process_lock import ProcessLock
 from fairlead.zones.queue.dead_letter_search import DeadLetterFilter
@@ -222,7 +222,15 @@ class App:
           HandlerTooLarge: it is longer than 90,000 bytes.
           HandlerNotPacked: it refers to something that cannot be pickled.
         """
-        return submit_signed(self.config, self.shards, kind, function_of(function), options)
+        if not self.config.signing_key:
+            raise SubmissionsOff(reason="no signing_key is set")
+        if not self.config.submissions:
+            raise SubmissionsOff(
+                reason="the configuration says submissions = false",
+                remedy="put the handler into the application's code and restart the fleet, or drop that setting",
+            )
+        code = submitted_handlers.pack_handler(kind, function_of(function), **options)
+        return submitted_handlers.submit(self.shards, kind, code, key=self.config.signing_key.encode())
 
     def explain(self, item_id: str | bytes) -> Explanation:
         """Say why an item of any tenant is not running, or how it ended.
@@ -353,3 +361,13 @@ class App:
                 if self._known_kinds_only:
                     self._shards.check_kind = partial(check_known, self.registry)
             return self._shards
+
+
+class SubmissionsOff(QueueError):
+    """Handlers cannot be submitted: no signing key is set, or the configuration says `submissions = false`.
+
+    Do: make a key, `export FAIRLEAD_SIGNING_KEY=$(openssl rand -hex 32)`, and start the fleet and submit with that
+    variable in the environment. Or put the handler into the application's code, and restart the fleet.
+    """
+
+    message = "submitted handlers are off"

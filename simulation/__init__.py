@@ -22,12 +22,11 @@ Read in this order:
     replica       the contents of a shard, parsed commit by commit
     oracles/      checks that hold for every run
     reduction     a smaller plan: fewer faults, items and actors
-    trial         a cluster that runs with faults, and the report of the run
+    trial         a cluster that runs with faults, the report of the run, and whether two runs of a seed are the same
     run           the trial of consumers and a workload, from one seed
     linearizability/   the trial of a few clients on one queue zone
     machine       the clock, random numbers and stores that the code of an application finds
     application   a user's application as the workload
-    determinism_check  whether two runs of a seed are the same
     shrink        a smaller run that breaks the same promise
     campaign      many seeds in parallel, and the probes that they must reach
     without_oracles  a world without log and oracles, for measurements of virtual time

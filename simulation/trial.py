@@ -1,14 +1,15 @@
-"""A trial: a cluster that runs with faults, and the report of the run."""
+"""A trial: a cluster that runs with faults, the report of the run, and whether a second run is the same."""
 
 from __future__ import annotations
 
 import signal
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import zip_longest
+from typing import Any, NamedTuple
 
 from fairlead.simulation.cluster import Cluster
 from fairlead.simulation.faults.fault import Fault
@@ -134,3 +135,31 @@ def _interruptible(world: World) -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+class Difference(NamedTuple):
+    """The first difference of two runs of one seed: the event's number, and the event in each run; None: it had ended.
+
+    Without a number, the runs differ between processes, but not within one.
+    """
+
+    event: int | None
+    first: str | None
+    second: str | None
+
+
+def first_difference(events: str, again: Callable[[], Report]) -> Difference | None:
+    """Return where the runs of a seed differ; None if it is the same run every time.
+
+    Args:
+      events: the digest of the events of an earlier run.
+      again: runs the same seed.
+    """
+    first = again()
+    if first.events == events:
+        return None
+    lines = enumerate(zip_longest(first.lines, again().lines), start=1)
+    for number, (one, other) in lines:
+        if one != other:
+            return Difference(number, one, other)
+    return Difference(None, None, None)

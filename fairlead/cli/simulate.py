@@ -233,7 +233,7 @@ def _why_stopped(tally: "CampaignResult", seeds: int, subject: Subject) -> str |
 
 def _check_replay(seed: int, subject: Subject, events: str) -> None:
     """Refuse an application of which a seed tells nothing: run twice, it goes two ways."""
-    from fairlead.simulation.determinism_check import first_difference
+    from fairlead.simulation.trial import first_difference
 
     found = first_difference(events, lambda: subject.run(seed)[-1])
     if found is not None:
