@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
+import lmdb
 import msgspec
 
 from fairlead.zones.engines.api.errors import TRANSACTION_TOO_OLD, StoreError
@@ -54,8 +55,6 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(_Entry).decode
 _decode_tail = msgspec.msgpack.Decoder(_EntryTail).decode
 
-Txn = Any  # lmdb.Transaction[bytes]; it is generic only in its stubs.
-
 
 class StoredLog:
     """The log, used by one thread at a time except for `version`."""
@@ -71,7 +70,7 @@ class StoredLog:
         self._since_pruned = 0
         self.last = 0
 
-    def version(self, txn: Txn) -> int:
+    def version(self, txn: lmdb.Transaction[bytes]) -> int:
         """Return the version of the last commit that a read transaction sees."""
         number, version = self._newest
         if txn.id() == number:
@@ -80,7 +79,7 @@ class StoredLog:
 
     # --- Within one write transaction: `begin`, then `changed` and `append` in turn, then `committed`. ---
 
-    def begin(self, txn: Txn) -> None:
+    def begin(self, txn: lmdb.Transaction[bytes]) -> None:
         """Read the last version, as the write transaction sees it."""
         if self._in_transaction:  # The last transaction was not committed, or was interrupted.
             self.reset()
@@ -93,7 +92,7 @@ class StoredLog:
             self.last = stored
             self._bytes_after = _bytes_after(cursor.value())
 
-    def changed(self, txn: Txn, reads: ReadSet, read_version: int) -> bool:
+    def changed(self, txn: lmdb.Transaction[bytes], reads: ReadSet, read_version: int) -> bool:
         """Return whether a commit above `read_version` wrote something that was read.
 
         Raises:
@@ -108,7 +107,7 @@ class StoredLog:
                 return True
         return reads.changed_by_any(entries_after(reversed(self._tail), read_version))
 
-    def find(self, txn: Txn, commit_id: bytes, above: int) -> int | None:
+    def find(self, txn: lmdb.Transaction[bytes], commit_id: bytes, above: int) -> int | None:
         """Return the version of the commit with this id, above the version `above`; None if there is none.
 
         Raises:
@@ -118,7 +117,9 @@ class StoredLog:
             return None
         return next(entry.version for entry in self._stored(txn, above, self.last) if commit_id in entry.points)
 
-    def append(self, txn: Txn, version: int, points: Sequence[bytes], ranges: list[Range], made_us: int) -> None:
+    def append(
+        self, txn: lmdb.Transaction[bytes], version: int, points: Sequence[bytes], ranges: list[Range], made_us: int
+    ) -> None:
         """Add a commit, above all others."""
         assert version > self.last
         entry = _encode((points, ranges, made_us, self._bytes_after))
@@ -134,7 +135,7 @@ class StoredLog:
         """Return whether enough was appended for pruning to pay."""
         return self._since_pruned >= PRUNE_EVERY
 
-    def prune(self, txn: Txn, now_us: int) -> None:
+    def prune(self, txn: lmdb.Transaction[bytes], now_us: int) -> None:
         """Delete entries older than the window, or the oldest of them."""
         most = max(PRUNE_MAX, 2 * self._since_pruned)
         self._since_pruned = 0
@@ -148,10 +149,10 @@ class StoredLog:
             cursor.delete()
             most -= 1
 
-    def _is_too_large(self, cursor: Any) -> bool:
+    def _is_too_large(self, cursor: lmdb.Cursor[bytes]) -> bool:
         return bool(cursor.last()) and self._bytes_after - _tail_of(cursor.value()).bytes_before > LOG_BYTES_MAX
 
-    def _newest_old(self, cursor: Any, until_us: int, most: int) -> bytes | None:
+    def _newest_old(self, cursor: lmdb.Cursor[bytes], until_us: int, most: int) -> bytes | None:
         """Return the key of the newest entry, among the `most` oldest, that is old or exceeds the size limit.
 
         Old: committed by `until_us`. All entries before this one are older, whatever the clock was.
@@ -177,7 +178,7 @@ class StoredLog:
         self._forget_tail(0)
         self._behind = True
 
-    def _catch_up(self, txn: Txn, read_version: int) -> None:
+    def _catch_up(self, txn: lmdb.Transaction[bytes], read_version: int) -> None:
         """Decode the entries of other processes that a transaction of `read_version` needs."""
         known = self._tail[-1].version if self._tail else self._tail_floor
         start = max(known, read_version, _first_version(txn.cursor()))
@@ -199,7 +200,7 @@ class StoredLog:
             self._keep(entry)
         self._behind = False
 
-    def _stored(self, txn: Txn, above: int, up_to: int) -> Iterator[LogEntry]:
+    def _stored(self, txn: lmdb.Transaction[bytes], above: int, up_to: int) -> Iterator[LogEntry]:
         """Yield the entries of versions above `above`, up to `up_to`, the newest first.
 
         Raises:
@@ -244,14 +245,14 @@ def _bytes_after(value: bytes) -> int:
     return _tail_of(value).bytes_before + len(value)
 
 
-def _last_version(cursor: Any) -> int:
+def _last_version(cursor: lmdb.Cursor[bytes]) -> int:
     return log_version(cursor.key()) if cursor.set_range(LOG_BEGIN) else 0
 
 
-def _first_version(cursor: Any) -> int:
+def _first_version(cursor: lmdb.Cursor[bytes]) -> int:
     return log_version(cursor.key()) if cursor.last() else 0
 
 
-def start_log(txn: Txn, version: int) -> None:
+def start_log(txn: lmdb.Transaction[bytes], version: int) -> None:
     """Write the first entry of a new log. Versions start near the clock, and the log is never empty."""
     txn.put(log_key(version), _encode(([], [])))
