@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.zones.engines import open as open_database
+from fairlead.zones.engines.api.errors import error_code
 from tests.clocks import ManualClock
 from tests.contract.recorded import Machine, programs
 
@@ -47,5 +48,5 @@ def test_a_key_too_long_for_lmdb_is_refused_with_both_limits_named(tmp_path: Pat
     tr.set(bytes(512), b"")
     with pytest.raises(db.errors, match="511 bytes, FoundationDB 10,000") as caught:
         tr.commit().wait()
-    assert caught.value.code == 2102  # type: ignore[attr-defined]
+    assert error_code(caught.value) == 2102
     db.close()
