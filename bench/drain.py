@@ -109,20 +109,6 @@ def depth(shard: Shard) -> int:
     return shard.transact(body)
 
 
-def await_depth(shard: Shard, at_most: int, *, seconds: float = DRAIN_S_MAX) -> float:
-    """Return the time at which the depth was `at_most`, on the monotonic clock, in seconds.
-
-    Raises:
-      NotDrained: the depth was larger for `seconds`.
-    """
-    until_s = time.monotonic() + seconds
-    while (now_s := time.monotonic()) < until_s:
-        if depth(shard) <= at_most:
-            return now_s
-        time.sleep(POLL_S)
-    raise NotDrained(f"{depth(shard)} items are left after {seconds:g} s")
-
-
 def _watch(shards: Sequence[Shard], items: int, fleet: RunningFleet) -> Drained:
     first_s, left_at_first = 0.0, items
     until_s = time.monotonic() + DRAIN_S_MAX

@@ -6,7 +6,6 @@ acknowledged and lost.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from random import Random
 
 from fairlead.simulation.cluster import Cluster
@@ -60,9 +59,6 @@ class Payer:
 
         shard.transact(body)
         self._log.payments.append(Payment(shard.name, tenant, name))
-
-
-Write = Callable[[ApplicationTransaction, Shard, str], None]
 
 
 def _add(tr: ApplicationTransaction, shard: Shard, name: str) -> None:

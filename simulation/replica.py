@@ -14,7 +14,7 @@ from fairlead.actors.messages import ItemRef
 from fairlead.simulation.store import Commit
 from fairlead.zones import keyspace
 from fairlead.zones.keyspace import ROOT
-from fairlead.zones.layout import ShardLayout, Tenant, ZoneLocation
+from fairlead.zones.layout import Tenant
 from fairlead.zones.records import DeadLetterRecord, ItemRecord, KindPolicy, OwnerRecord, PointerRecord, Policy, decode
 
 Entry = tuple[int, int, bytes]  # priority, vesting time, id
@@ -234,11 +234,6 @@ class ShardReplica:
             _put(zone.dead_lettered, path[1], became)
         else:
             _put(self.others, key, after)
-
-
-def location_of(zone: ZoneReplica, layout: ShardLayout) -> ZoneLocation:
-    """Return the product's location of a zone."""
-    return layout.location(zone.name.tenant, zone.name.zone)
 
 
 def unpack_key(key: bytes) -> list[Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -107,13 +106,8 @@ class Simulation(Trial):
         cluster = Cluster(world, plan, self.suite, self.workload)
         super().__init__(seed, reduction, chosen, world=world, plan=plan, cluster=cluster)
         self.suite.oracles += [*self._oracles(), *self.workload.oracles(plan)]
-        self._drained_us: int | None = None
         self._to_strike_late: list[Fault] = []
         self._late_until_us = 0
-
-    def run(self) -> Report:
-        """Run to the end, or to the first violation."""
-        return replace(super().run(), drained_us=self._drained_us)
 
     def run_scenario(self) -> None:
         """See `Trial`: first with faults, then without them until all work is done and all pointers are deleted."""
@@ -130,7 +124,6 @@ class Simulation(Trial):
             if self.workload.finished:
                 self._strike_late()
             world.run_until(world.now_us() + STEP_US)
-        self._drained_us = world.now_us() - begun_us
         world.run_until(max(world.now_us(), self._late_until_us))
         self._await_pointers_deleted()
         self._check_faults()

@@ -38,7 +38,6 @@ class Report:
     virtual_us: int
     turns: int
     commits: int
-    drained_us: int | None = None  # how long after the fault phase the last item left its queue
     violations: list[Violation] = field(default_factory=list)
     probes: Counter[str] = field(default_factory=Counter)  # how often each rare point was reached
     struck: Counter[str] = field(default_factory=Counter)  # how often each fault struck

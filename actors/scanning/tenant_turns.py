@@ -82,9 +82,6 @@ class HandoverPlan(NamedTuple):
     waiting_parts: frozenset[int]
 
 
-EMPTY_PLAN = HandoverPlan([], single_tenant=False, waiting_parts=frozenset())
-
-
 class TenantTurns:
     """The turns of the tenants of one shard, as the scanner of one consumer sees them. Not locked."""
 

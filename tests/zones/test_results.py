@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from fairlead.zones.keyspace import RETENTION, ROOT, pack_int, range_end
 from fairlead.zones.maintenance.integrity import check_integrity
 from fairlead.zones.queue import results
-from fairlead.zones.queue.id_retention import retention_range
 from fairlead.zones.queue.results import NotKept, Returned, ending
 from fairlead.zones.reporting import completion_log
 from fairlead.zones.reporting.completion_log import EndedItem, EndedOfZone
@@ -63,7 +63,8 @@ def test_an_end_reason_of_a_newer_version_is_no_result(world: World) -> None:
 def test_a_result_without_a_retention_entry_is_found_and_repaired(world: World) -> None:
     keep(world, 1)
     assert check_integrity(world.shard).findings == []
-    world.run(lambda tr: tr.clear_range(*retention_range()))
+    retention = ROOT + pack_int(RETENTION)
+    world.run(lambda tr: tr.clear_range(retention, range_end(retention)))
     (finding,) = check_integrity(world.shard, repair=True).findings
     assert finding.what == "a result would never expire"
     assert check_integrity(world.shard).findings == []

@@ -15,7 +15,6 @@ from fairlead.zones.keyspace import (
     is_retained_key,
     pack_bytes,
     pack_int,
-    range_end,
     unpack_bytes,
     unpack_int,
 )
@@ -103,8 +102,3 @@ def _retained_key(row_key: bytes, at: int) -> bytes:
 def retention_key(location: ZoneLocation, key: bytes, until_us: int) -> bytes:
     """Return the entry of the expiry index for `key` of a zone: a retained id or a result."""
     return _RETENTION + pack_int(location.part.part) + pack_int(until_us) + pack_bytes(key)
-
-
-def retention_range() -> tuple[bytes, bytes]:
-    """Return begin and end of the expiry index."""
-    return _RETENTION, range_end(_RETENTION)

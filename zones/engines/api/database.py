@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
@@ -317,4 +317,3 @@ class Database(Protocol):
 
 
 Pair = tuple[bytes, bytes]
-Pairs = Iterator[Pair]
