@@ -193,7 +193,7 @@ def check_plain(body: Callable[..., Any]) -> None:
       BadArgument: see there.
     """
     if inspect.iscoroutinefunction(body):
-        raise _not_plain(body.__qualname__)
+        raise _not_plain(getattr(body, "__qualname__", repr(body)))  # A `functools.partial` has no name.
 
 
 def refuse_coroutine(result: object) -> None:

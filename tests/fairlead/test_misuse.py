@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from fairlead import (
     BadArgument,
     Enqueued,
     EnqueueStatus,
+    Job,
     Retry,
     TenantDatabase,
     TenantTransaction,
@@ -98,8 +100,18 @@ def test_an_async_function_as_the_body_of_a_transaction_is_refused(app: App, ali
         alice.transact(_async_body)  # type: ignore[unused-coroutine]
     with pytest.raises(BadArgument, match="not an async one"):
         alice.transact(functools.partial(_async_body))  # type: ignore[unused-coroutine]
+    with pytest.raises(BadArgument, match="not an async one"):
+        asyncio.run(alice.atransact(functools.partial(_async_body)))  # type: ignore[unused-coroutine]
     alice.enqueue("order")
     assert drain(app, raise_errors=False).dead_lettered == {"order": 1}
+
+
+def test_a_function_that_is_no_handler_is_refused_as_a_kind(alice: TenantDatabase) -> None:
+    def send_mail(job: Job) -> None: ...
+
+    with pytest.raises(BadArgument, match=r"@app\.handler") as caught:
+        alice.enqueue(send_mail)  # type: ignore[arg-type]
+    assert (caught.value.fields["argument"], caught.value.fields["value"]) == ("kind", send_mail)
 
 
 def test_a_local_item_has_no_tenant_to_enqueue_for(app: App) -> None:

@@ -130,7 +130,12 @@ def kind_of(kind: str | HasKind) -> str:
     Raises:
       BadArgument: it cannot be the name of a kind.
     """
-    return kind.kind if isinstance(kind, HasKind) else check_name("kind", kind)
+    if isinstance(kind, HasKind):
+        return kind.kind
+    if callable(kind):
+        allowed = "the text of a kind, or its handler, which the decorator @app.handler(...) has made"
+        raise BadArgument(argument="kind", value=kind, allowed=allowed)
+    return check_name("kind", kind)
 
 
 def new_item(
