@@ -17,7 +17,7 @@ from fairlead.config import load
 from fairlead.fleet import AppOpening
 from tests.fairlead.dashboard.serving import served
 from tests.fairlead.shell import Answer, run
-from tests.fairlead.test_damaged_fleet import eventually
+from tests.fairlead.test_fleet_with_damaged_records import eventually
 
 CANARY = "canary-that-must-not-sing"
 

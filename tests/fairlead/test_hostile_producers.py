@@ -15,7 +15,7 @@ import pytest
 from fairlead import App, Config, Job, PayloadDamaged, PayloadNotData, QueueError, fleet
 from fairlead.testing import ManualClock, drain
 from fairlead.zones.queue.items import NewItem
-from tests.fairlead.test_damaged_fleet import eventually
+from tests.fairlead.test_fleet_with_damaged_records import eventually
 
 FLAG = "it ran"
 
