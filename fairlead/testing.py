@@ -1,16 +1,18 @@
-"""Your application in your tests: everything that is due, run in this process, one item after the other.
+"""For your tests: run all due items of an application in this process, one after the other.
 
     app = App("memory:", clock=ManualClock())
     place_order(app, "alice", 7)
     assert drain(app).completed == {"receipt": 1}
 
-No actor, thread or Ray is started. The code of production processes the pointers, leases the items, runs and ends them,
-in an order that repeats: round by round, one item of each active zone.
+No actor and no Ray is started. The code of production processes the pointers, and leases, runs and ends the items. The
+order is the same in every run: round by round, one item of each active zone.
 """
 
 import asyncio
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -106,7 +108,8 @@ def drain(app: App, *, within: Duration = 0, raise_errors: bool = True, items_ma
 
     Due periodic items are enqueued first. Items of kinds without a handler, delayed items, and items that others have
     leased, stay. One item runs at a time: limits are not enforced, and neither are timeouts. A Ray remote function runs
-    as the plain function it was made of. The clock may advance by up to `wake_slack_ms`.
+    as the plain function it was made of. The clock may advance by up to `wake_slack_ms`. A coroutine may call this; its
+    event loop is blocked meanwhile.
 
     Args:
       within: let so much time pass on the application's `ManualClock`, seconds or a `timedelta`, and run what becomes
@@ -138,35 +141,35 @@ def drain(app: App, *, within: Duration = 0, raise_errors: bool = True, items_ma
 
 
 class _Drain:
-    """One drain on its way: the handlers, submitted ones included, and what was done so far."""
+    """The state of one drain: the handlers, submitted ones included, and the result so far."""
 
     def __init__(self, app: App, *, raise_errors: bool, items_max: int) -> None:
         self.drained = DrainResult()
         self._app = app
         self._raise_errors = raise_errors
         self._items_max = items_max
-        self._jitter = Random(0)  # retries come at the same moments in every run
+        self._jitter = Random(0)  # So that retries come at the same moments in every run.
         self._spans = spans_of_process()
         self._registry = Registry(dict(app.registry.handlers))
         key = app.config.signing_key.encode()
         SubmittedHandlers(self._registry, key, app.config.submissions).load(app.shards)
 
     def run_round(self) -> bool:
-        """Enqueue due ticks and visit every vested pointer once; say whether that changed anything."""
+        """Enqueue due ticks and process every vested pointer once; say whether anything changed."""
         changed = False
         for name, shard in self._app.shards.items():
             for period in periods_of(self._app.periods, name, list(self._app.shards)):
                 changed = _tick(shard, period) or changed
             for ref in _vested(shard):
-                for visit in self._process_pointer(shard, ref):
-                    changed = changed or visit.outcome in (
+                for result in self._process_pointer(shard, ref):
+                    changed = changed or result.outcome in (
                         PointerOutcome.SERVED,
                         PointerOutcome.DELETED,
                         PointerOutcome.GONE,
                     )
-                    for item in visit.items:
-                        assert visit.location is not None
-                        self._run(shard, visit.location, item)
+                    for item in result.items:
+                        assert result.location is not None
+                        self._run(shard, result.location, item)
         return changed
 
     def next_due_us(self, now_us: int) -> int | None:
@@ -176,7 +179,7 @@ class _Drain:
         return min([*ticks, *vests], default=None)
 
     def _process_pointer(self, shard: Shard, ref: PointerRef) -> list[PointerResult]:
-        """Lease at most one item of a zone, so that none waits under a lease while another runs."""
+        """Lease at most one item of a zone, so that no leased item waits while another runs."""
         lease_id = self._app.random.randbytes(ID_BYTES)
         settings = shard.layout.settings
 
@@ -189,9 +192,9 @@ class _Drain:
                 throttle_delay_us=settings.max_sleep_ms * 1000,
                 pause_recheck_us=settings.max_sleep_ms * 1000,
             )
-            rules = read_policies(attempt.tr)
-            capacity = Capacity(1, dict.fromkeys(self._registry.handlers, UNLIMITED), observed=rules.kinds)
-            return process_pointers(attempt.tr, shard.layout, [ref], capacity, params, rules)[0]
+            policies = read_policies(attempt.tr)
+            capacity = Capacity(1, dict.fromkeys(self._registry.handlers, UNLIMITED), observed=policies.kinds)
+            return process_pointers(attempt.tr, shard.layout, [ref], capacity, params, policies)[0]
 
         return shard.transact(body)
 
@@ -223,8 +226,11 @@ class _SameThread:
     """Runs coroutines to their end, and Ray remote functions as plain ones, where the drain runs."""
 
     def run_coroutine(self, function: Callable[[Job], Any], held: HeldItem) -> Any:
-        """See `Runners`."""
-        return asyncio.run(function(held.job))
+        """See `Runners`. Where an event loop runs already, such as in an async test, a thread gets one of its own."""
+        if not _event_loop_runs():
+            return asyncio.run(function(held.job))
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(copy_context().run, lambda: asyncio.run(function(held.job))).result()
 
     def run_remote(self, function: Any, held: HeldItem) -> Any:
         """See `Runners`."""
@@ -232,6 +238,15 @@ class _SameThread:
 
     def close(self) -> None:
         """See `Runners`. Nothing outlives a handler here."""
+
+
+def _event_loop_runs() -> bool:
+    """Say whether an event loop runs on this thread."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _error_of(held: HeldItem, shard: Shard, spans: Spans | None) -> Exception | None:

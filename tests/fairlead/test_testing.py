@@ -1,7 +1,9 @@
-"""`drain` runs an application's work in the test itself, the way production would, in an order that repeats."""
+"""`drain` runs an application's due items in the test's process, with the code of production, in a fixed order."""
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
 from datetime import timedelta
 from random import Random
 from typing import Any
@@ -37,7 +39,7 @@ def test_what_is_due_is_run_and_what_it_enqueues_too(app: App) -> None:
 
 
 def test_each_active_tenant_takes_its_turn(app: App) -> None:
-    """A tenant with many items delays a tenant with one by one visit."""
+    """A tenant with many items delays a tenant with one item by a single item."""
     seen = ran(app)
     app.tenant("shop", "heavy").enqueue_many(new_item("mail", "heavy") for _ in range(5))
     app.tenant("shop", "light").enqueue("mail", "light")
@@ -134,6 +136,21 @@ def test_a_transactional_handler_commits_with_the_completion(app: App) -> None:
     alice.enqueue("count")
     assert drain(app).completed == {"count": 1}
     assert alice.transact(lambda tr: tr.get(("runs",))) == (1).to_bytes(8, "little")
+
+
+def test_a_coroutine_may_drain_an_application_with_async_handlers(app: App) -> None:
+    """As a test of a web application does that is a coroutine itself."""
+
+    @app.handler("mail")
+    async def send(job: Job) -> None:
+        await job.atransact(lambda tr: tr.set(("sent",), b"yes"))
+
+    async def story() -> Counter[str]:
+        await send.aenqueue("shop/alice")
+        return drain(app).completed
+
+    assert asyncio.run(story()) == {"mail": 1}
+    assert app.tenant("shop/alice").transact(lambda tr: tr.get(("sent",))) == b"yes"
 
 
 def test_an_async_handler_is_run_to_its_end(app: App) -> None:
