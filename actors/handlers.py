@@ -1,4 +1,4 @@
-"""Handlers: what runs when an item's turn has come, one per kind, in one registry.
+"""Handlers: the functions that run items, one per kind, in one registry.
 
 A handler is a function of a `Job`: a plain function, which runs in a thread slot of the worker; an `async def`, which
 runs on the worker's event loop; or a Ray remote function, which runs as a Ray task with its own resources. A plain
@@ -65,7 +65,7 @@ class Form(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """A kind's function and its terms. Made by `handler_of`."""
+    """A kind's function and its options. Made by `handler_of`."""
 
     kind: str
     function: Any
@@ -90,7 +90,7 @@ class Registry:
         """Add a handler.
 
         Raises:
-          HandlerTwice: its kind has one.
+          DuplicateHandler: its kind has a handler.
         """
         if handler.kind in self.handlers:
             other = self.handlers[handler.kind].function

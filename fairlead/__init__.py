@@ -1,4 +1,4 @@
-"""What a user of the queue touches.
+"""The public interface.
 
     import fairlead
 
@@ -16,33 +16,33 @@ Read in this order:
     registered_handler  a decorated function, which enqueues its own items
     handler_types    types of handlers and hooks, for type checkers
     tenant_database  one tenant's keys and queue
-    store_threads    threads that wait for a store, so that coroutines need not
+    store_threads    threads that wait for a store, so that coroutines do not block their event loop
     handle           an item that was enqueued: its result, its end
     bulk_enqueue     many items, few transactions
-    views            items as they are shown
-    explanation      why an item is not running, or what became of it
-    operator         who acts, as the audit log names it
+    views            items as plain data, for commands and pages
+    explanation      why an item is not running, or how it ended
+    operator         the person and the program that the audit log names
     control          pausing, resuming, limiting and weighting while the fleet runs
     dead_letters     dead letters retried or discarded in bulk
     audit_log        what operators have done, on all shards
     shards           an application's stores, opened when used
-    config           settings in force
-    config_layers    where each came from
+    config           the settings in force
+    config_layers    arguments, environment and file, which give the settings
     loading          `shop:app` becomes an application
     fleet            an application's consumer, started and drained
-    status           what is stored and who serves it, at a glance
-    telemetry/       where traces, metrics and log lines go
-    queries/         what the dashboard and `fairlead top` show of the stores
+    status           depths, ages, consumers and policies of a shard
+    telemetry/       exports of traces, metrics and log lines
+    queries/         what the dashboard and `fairlead top` read from the stores
     error_text       errors in words
-    formatting       times and payloads as people read them
-    testing          everything that is due, run in this process
-    app_simulation/  an application in hostile worlds, for `fairlead simulate shop:app`
+    formatting       times and payloads as text and JSON
+    testing          runs all due items in this process, for tests
+    app_simulation/  an application in the simulator, for `fairlead simulate shop:app`
     clock            the machine's time: nothing else in the product reads it
     cli/             the command `fairlead`
     dashboard/       its web pages
-    demo/            real work through the real system, for `fairlead demo`
+    demo/            the application of `fairlead demo`
 May import: actors, zones. Imported by: nothing of the product. Importing this loads neither Ray nor the FoundationDB
-client. Everything a user needs is a name right here.
+client. This module has all names that a user needs.
 """
 
 from fairlead.actors.execution.job import Job, NoStoreHere

@@ -1,4 +1,4 @@
-"""An application: its handlers, its shards, and the way to its tenants."""
+"""An application: its handlers, its shards and its tenants."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -36,7 +36,7 @@ from fairlead.zones.queue.periodic import Period, checked_interval
 class App:
     """An application of the queue.
 
-    The application reads its configuration and opens a store with the first call that needs them.
+    The application reads its configuration, and opens a store, at the first call that needs it.
 
     Args:
       shards: the store's url (`embedded:./data`, `fdb:`, `fdb:CLUSTER_FILE`, `memory:`), or several by name; None:
@@ -339,7 +339,7 @@ class App:
         )
 
     def _database(self, tenant: Tenant, shard: str | None = None) -> TenantDatabase:
-        self._shards_now()  # That there are none is said here; there may be others by the time that it is used.
+        self._shards_now()  # Raises NoShards now; the application may be configured anew before the database is used.
         return TenantDatabase(self._shards_now, tenant, shard_name=shard)
 
     def _shards_now(self) -> Shards:

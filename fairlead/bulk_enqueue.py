@@ -46,9 +46,9 @@ def enqueue_many(items: Iterable[tuple[Shard, Tenant, NewItem]], *, zone: str = 
     result is that of a later enqueue.
 
     Raises:
-      UnknownKind: the application takes known kinds only, and an item's is none of them: earlier batches stay.
-      BadArgument: `zone` cannot be the name of a zone; or an item is none that `new_item` made: earlier batches stay.
-      StoreError (on FoundationDB: FDBError): what the store does not recover from by another try.
+      UnknownKind: the application has `known_kinds_only`, and no handler of an item's kind: earlier batches stay.
+      BadArgument: `zone` cannot be the name of a zone; or `new_item` did not make an item: earlier batches stay.
+      StoreError (on FoundationDB: FDBError): an error that a retry does not cure.
     """
     check_name("zone", zone)
     with Enqueueing(tenant=None) as enqueueing:
@@ -73,7 +73,7 @@ def _enqueue_all(items: Iterable[tuple[Shard, Tenant, NewItem]], zone: str, enqu
 
 
 def _enqueue(batch: _Batch, zone: str, enqueueing: Enqueueing) -> dict[int, Enqueued]:
-    """Enqueue a batch in one transaction. At most one operation per queue zone: they wait together."""
+    """Enqueue a batch in one transaction. There is one operation per queue zone; all send their reads together."""
 
     def body(attempt: Attempt) -> dict[int, Enqueued]:
         attempt.needs_receipt = True

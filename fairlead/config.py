@@ -125,7 +125,7 @@ def load(
     """Return the configuration in force: arguments over environment over file over defaults.
 
     Args:
-      arguments: settings by dotted key, or nested as in the file; None as a value is none.
+      arguments: settings by dotted key, or nested as in the file; a value None counts as absent.
       path: the file; default: what `FAIRLEAD_CONFIG` names, or `fairlead.toml` in the current directory if it exists.
       directory: where relative paths of stores begin if there is no file; default: the current directory. If there is
         a file, all of them begin in the file's directory.
@@ -181,7 +181,7 @@ def settings_of(config: Config) -> list[Setting]:
 
 
 def arguments_of(config: Config) -> dict[str, Any]:
-    """Return every value of a configuration as arguments of `load`, which then takes nothing from elsewhere."""
+    """Return every value of a configuration as arguments of `load`, which override every other source."""
     return {"shards": dict(config.shards), **{key: _value(config, key) for key in _TYPES}}
 
 

@@ -1,6 +1,6 @@
 """The layers of settings: arguments, the environment, the file. Each is a flat table.
 
-Nothing is judged here but the form: which keys exist and what they may hold is `config`'s to say.
+Only the form is checked here. `config` checks the keys and their values.
 """
 
 import tomllib
@@ -95,7 +95,7 @@ def absolute_url(url: Any, base: Path) -> Any:
         return url
     try:
         return f"{engine}{colon}{(base / Path(place).expanduser()).resolve()}"
-    except (ValueError, RuntimeError) as error:  # a NUL; the home of nobody; a loop of links
+    except (ValueError, RuntimeError) as error:  # a NUL; the home of an unknown user; a loop of links
         raise BadConfig(key="shards", value=url, reason=str(error)) from None
 
 

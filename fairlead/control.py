@@ -30,7 +30,7 @@ COUNT_MAX = 1_000_000
 class Control:
     """Changes to a running fleet. Made by `App.control`; writes policies, and waits for no process.
 
-    `operator`: who the audit log names.
+    `operator`: the operator that the audit log names.
     """
 
     __slots__ = ("_operator", "_random", "_shards")

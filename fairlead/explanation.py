@@ -1,7 +1,7 @@
 """Why an item is not running, or how it ended: one cause and one sentence, from one read of the store.
 
 `cause_of` is a pure decision over `fairlead.zones.reporting.diagnosis.Diagnosis`. The rest of this module reads the
-diagnosis and words the answer.
+diagnosis and makes the sentence.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,7 +34,7 @@ class Cause(Enum):
     NO_CONSUMER = "no consumer"  # no live consumer serves the shard
     KIND_UNKNOWN = "kind unknown"  # no live consumer has a handler for the kind
     TENANT_AT_LIMIT = "tenant at its limit"
-    KIND_AT_LIMIT = "kind at its limit"  # the maximum of its kind is running
+    KIND_AT_LIMIT = "kind at its limit"  # as many items of its kind run as its limit allows
     ISOLATED = "waits to run isolated"  # it is a poison candidate
     POINTER_LEASED = "pointer leased"  # a consumer is about to read its queue
     POINTER_ASLEEP = "pointer asleep"  # its queue is read later
@@ -321,7 +321,7 @@ def _explained(shard_name: str, location: ZoneLocation, item_id: bytes, diagnosi
 
 
 def _span(duration_us: int) -> str:
-    """Return a duration in the unit that suits it."""
+    """Return a duration as text, in the largest unit of which it has two."""
     seconds = max(0, duration_us) / 1e6
     for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
         if seconds >= 2 * size:

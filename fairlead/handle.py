@@ -16,8 +16,8 @@ from fairlead.zones.queue.items import EnqueueStatus
 from fairlead.zones.queue.results import Failed, NotKept, Pending, Returned, ending
 from fairlead.zones.shard import Shard
 
-POLL_US_MIN, POLL_US_MAX = 1_000, 20_000  # Poll intervals: at first, and of an item that takes long.
-UNWATCHED_POLL_US = 500_000  # Between two reads where the store grants no watch: a client may have 10,000.
+POLL_US_MIN, POLL_US_MAX = 1_000, 20_000  # The first poll interval, and the longest.
+UNWATCHED_POLL_US = 500_000  # Between two reads if the store grants no watch: a client may have 10,000.
 
 CLOCK_JUMP_US = 1_000_000  # If a sleep seems to take this much longer than asked, the clock was set ahead.
 
@@ -197,7 +197,7 @@ class _Wait:
         self._polled_us = clock.now_us()
 
     def sleep(self, duration_us: int) -> bool:
-        """Sleep, at most for the rest of the timeout; False if it was over before."""
+        """Sleep, at most for the rest of the timeout; False if the timeout had ended already."""
         if self._left_us is None:
             self._clock.sleep_us(duration_us)
             return True
@@ -219,7 +219,7 @@ def _checked_us(timeout: Duration | None) -> int | None:
 
 
 def _await_change(is_ready: Callable[[], bool], wait: _Wait) -> bool:
-    """Wait until a watch is ready; False if the timeout was over before."""
+    """Wait until a watch is ready; False if the timeout ended first."""
     poll_us = POLL_US_MIN
     while not is_ready():
         if not wait.sleep(poll_us):

@@ -2,7 +2,7 @@
 
 @app.handler("receipt")
 def send_receipt(job):
-print(job.tenant, job.payload)
+    print(job.tenant, job.payload)
 
 send_receipt.enqueue("shop/alice", {"order": 7})
 """
@@ -34,8 +34,8 @@ class RegisteredHandler(HasKind, Generic[P, R]):
     ...)`, `new_item(send_receipt, ...)`. Attributes of the function, such as `remote` of a Ray remote function, are its
     attributes too.
 
-    It is pickled by its name, as functions are. A handler of `__main__` is pickled as it is, without its application:
-    the copy takes a `TenantDatabase`, and no name of a tenant.
+    It is pickled by its name, as functions are. A handler of `__main__` is pickled by value, without its application:
+    the copy's `enqueue` takes a `TenantDatabase`, and no name of a tenant.
 
     Attributes:
       kind: the kind of its items.
@@ -89,7 +89,7 @@ class RegisteredHandler(HasKind, Generic[P, R]):
     def __reduce__(self) -> str | tuple[Any, ...]:
         name = str(getattr(self, "__qualname__", ""))
         if not travels_by_value(self.__module__) and _named(sys.modules.get(self.__module__), name) is self:
-            return name  # of a global of its module
+            return name  # A global of its module.
         return type(self), (self._function, self.kind, self.options)
 
     def __repr__(self) -> str:
@@ -110,7 +110,9 @@ def _named(module: Any, name: str) -> Any:
 
 
 def _database_given(tenant: TenantDatabase | Tenant | str) -> TenantDatabase:
-    """Return a tenant's database if it is one: a copy of a handler from another process knows no application."""
+    """Return `tenant` if it is a database: a copy of a handler from another process has no application."""
     if isinstance(tenant, TenantDatabase):
         return tenant
-    raise BadArgument(argument="tenant", value=tenant, allowed="app.tenant(...): this copy knows no application")
+    raise BadArgument(
+        argument="tenant", value=tenant, allowed="app.tenant(...): this copy of the handler has no application"
+    )

@@ -58,9 +58,9 @@ class Shards(Mapping[str, Shard]):
     Attributes:
       must_exist: refuse a store that does not exist instead of making it; False at first.
       calls: how coroutines wait for the stores.
-      check_kind: called with the kind of each item that is enqueued; may refuse it. None: all are taken.
-      tell_made: takes the sentence that a store was made, with its path. At first a warning in the log: a program that
-        has not set up logging shows that on standard error.
+      check_kind: called with the kind of each item that is enqueued; may refuse it. None: all kinds are accepted.
+      on_store_created: called with a sentence that names the new store's path. Default: a warning in the log, which a
+        program without logging prints on standard error.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class Shards(Mapping[str, Shard]):
         return {kind for shard in self._open.values() for kind in shard.db.errors}
 
     def close(self) -> None:
-        """Give all stores back; one that is used again is opened again."""
+        """Close all stores. A store that is used again is opened again."""
         with self._lock:
             for shard in self._open.values():
                 shard.db.close()
@@ -161,7 +161,7 @@ class Shards(Mapping[str, Shard]):
 
 
 def is_missing(url: str) -> bool:
-    """Say whether opening `url` would make an embedded store; a path that cannot be looked at, its engine refuses."""
+    """Say whether opening `url` would make an embedded store. A path that cannot be read is not missing."""
     engine, _, place = url.partition(":")
     if engine != "embedded":
         return False

@@ -1,4 +1,4 @@
-"""Threads that wait for a store, so that coroutines need not: they await, and their event loop goes on.
+"""Threads that wait for a store, so that a coroutine that awaits the store does not block its event loop.
 
 A call that a coroutine awaits runs in one of a few threads. The watches that coroutines await are polled by a single
 thread. Nothing here touches a store on the thread of an event loop.
@@ -20,7 +20,7 @@ from fairlead.zones.process_lock import ProcessLock
 T = TypeVar("T")
 
 THREADS_MAX = 4  # With 8, an event loop waited 4 to 14 ms for the interpreter; calls per second were the same.
-POLL_S_MIN, POLL_S_MAX = 0.001, 0.02  # How soon a change is seen, at first, and of an item that takes its time.
+POLL_S_MIN, POLL_S_MAX = 0.001, 0.02  # The first poll interval, and the longest.
 
 
 class Watchable(Protocol):
@@ -39,7 +39,7 @@ class AwaitableCalls(Protocol):
         ...
 
     async def wait_for(self, watch: Watchable, timeout_s: float | None) -> bool:
-        """Wait until a watch is ready; False if the time is over before. None: as long as it takes."""
+        """Wait until a watch is ready; False if `timeout_s` ended first. None: as long as it takes."""
         ...
 
     def close(self) -> None:
@@ -59,8 +59,8 @@ class StoreThreads:
     async def run(self, call: Callable[[], T], /) -> T:
         """See `AwaitableCalls`.
 
-        A coroutine that is cancelled while it waits drops a call that has not begun. A call that has begun goes on to
-        its end, and its commit stands.
+        If the coroutine is cancelled while it waits, a call that has not begun is dropped. A call that has begun goes
+        on to its end, and may commit.
         """
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
@@ -105,14 +105,14 @@ class StoreThreads:
 def _answer(
     loop: asyncio.AbstractEventLoop, answer: asyncio.Future[T], context: Context, call: Callable[[], T]
 ) -> None:
-    """Run a call in a thread of the pool, and bring the answer to its event loop, if that still runs."""
+    """Run a call in a thread of the pool, and pass the answer to its event loop, if that still runs."""
     try:
         result = context.run(call)
     except BaseException as error:  # noqa: BLE001 - whatever the call raises is raised where it is awaited
         settle = partial(_settle, answer, None, error)
     else:
         settle = partial(_settle, answer, result, None)
-    with suppress(RuntimeError):  # The event loop was closed meanwhile: nobody waits.
+    with suppress(RuntimeError):  # The event loop was closed meanwhile, and no coroutine waits.
         loop.call_soon_threadsafe(settle)
 
 
@@ -129,7 +129,7 @@ def _settle(answer: asyncio.Future[Any], result: Any, error: BaseException | Non
 
 
 class _Poller:
-    """One thread that looks at all watches that coroutines await, while there are any."""
+    """One thread that polls all awaited watches. It ends when there are none."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -165,7 +165,7 @@ class _Poller:
 
 
 def _has_ended(ready: Future[None], watch: Watchable) -> bool:
-    """Look at a watch, and tell the coroutine that awaits it; whether it awaits it no more."""
+    """Resume the coroutine that awaits a watch if the watch is ready; return whether no coroutine awaits it now."""
     try:
         if not (ready.cancelled() or watch.is_ready()):
             return False

@@ -128,7 +128,7 @@ def _number(number: float) -> str:
 
 
 def _payload(tr: Reader, location: ZoneLocation, item_id: bytes, record: ItemRecord) -> Any:
-    """Return a payload, read by snapshot if it is stored apart; for a damaged one, what is wrong with it."""
+    """Return a payload, read by snapshot if it is stored apart; for a damaged payload, the text of the error."""
     try:
         return unpack_payload(stored_item.read_payload(tr, location, item_id, record))
     except PayloadDamaged as error:

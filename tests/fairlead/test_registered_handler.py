@@ -172,7 +172,7 @@ def test_a_handler_that_has_no_name_is_pickled_by_value_without_its_application(
     app.tenant("shop/alice").transact(lambda tr: tr.enqueue(copied))
     copied.enqueue(app.tenant("shop/alice"))
     assert app.tenant("shop/alice").count() == {"mail": 2}
-    with pytest.raises(BadArgument, match="knows no application"):
+    with pytest.raises(BadArgument, match="has no application"):
         copied.enqueue("shop/alice")
 
 
