@@ -55,7 +55,7 @@ class ConsumerSettings:
 
     dequeue_max: Annotated[int, Meta(ge=1, le=1_000)] = 64
     """The most items that one call to a manager takes from a tenant (Algorithm 2); the tenant's zones divide it. Never
-    more than the workers prefetch. Larger: one tenant keeps the slots busy for longer, and other tenants wait longer."""
+    more than the workers prefetch. Larger: one tenant keeps the slots busy longer, and other tenants wait longer."""
 
     lease_ms: Annotated[int, Meta(ge=300, le=600_000)] = 10_000
     """Lease of an item. A dead worker's items run again after this; a live worker extends its leases."""
