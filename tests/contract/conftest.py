@@ -1,6 +1,6 @@
-"""The engines, each with an empty store: every contract test runs over all of them.
+"""The engines, each with an empty store. Every contract test runs on each engine.
 
-On a FoundationDB cluster a test keeps to the keys below its own prefix, and they are gone when it ends.
+On a FoundationDB cluster a test uses only the keys below its own prefix, and clears them at its end.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def url(engine: str, tmp_path: Path) -> str:
 
 @pytest.fixture
 def prefix(request: pytest.FixtureRequest) -> bytes:
-    """Where this test's keys live."""
+    """Return the prefix of this test's keys."""
     name: str = request.node.name
     return b"\x15contract/%d/%b/" % (os.getpid(), name.encode()[:100])
 
@@ -55,12 +55,12 @@ def db(engine: str, url: str, clock: ManualClock, prefix: bytes) -> Iterator[Dat
 
 @pytest.fixture
 def pass_us(engine: str, clock: ManualClock) -> Callable[[int], None]:
-    """Let time pass: on the manual clock, or, where the cluster has a clock of its own, really."""
+    """Return a function that advances the manual clock; on a cluster, which has its own clock, the function sleeps."""
     return clock.advance_us if engine != "fdb" else lambda duration_us: time.sleep(duration_us / 1_000_000)
 
 
 class Space:
-    """The keys below a prefix, with short names, each step a transaction of its own."""
+    """The keys below a prefix, by short names. Each method is a transaction of its own."""
 
     def __init__(self, db: Database, prefix: bytes) -> None:
         self._db = db
@@ -91,7 +91,7 @@ def space(db: Database, prefix: bytes) -> Space:
 def read_version(db: Database) -> int:
     """Return the version that a new transaction reads at.
 
-    The transaction is kept until the answer is there: where it is dropped before, FoundationDB cancels the read (1025).
+    The transaction is referenced until the answer has arrived: FoundationDB cancels reads of a dropped one (1025).
     """
     tr = db.create_transaction()
     version: int = tr.get_read_version().wait()
@@ -99,7 +99,7 @@ def read_version(db: Database) -> int:
 
 
 def code_of(future: object) -> int:
-    """Return the code of the error that a future fails with; 0 if it does not."""
+    """Return the code of the error that a future fails with; 0 if it succeeds."""
     try:
         future.wait()  # type: ignore[attr-defined]
     except Exception as error:  # noqa: BLE001 - an FDBError exists only where the client library does

@@ -53,7 +53,7 @@ def main() -> None:
     committed = put_until_full(db, 0)
     assert committed > 10
     check(db, committed)
-    # Several commits in one group: each fails on its own account.
+    # Of several commits in one group, each fails by itself.
     trs = [db.create_transaction() for _ in range(3)]
     for tr in trs:
         tr.set(b"too much", bytes(VALUE_BYTES * 2))

@@ -1,8 +1,8 @@
-"""Threads that take turns, with an exception raised in one of them at any instant at which CPython may raise it.
+"""A scheduler that runs one thread at a time, and raises an exception in a thread at a chosen instant.
 
-One thread of a stage runs at a time; a seed decides which goes on, wherever CPython may switch: after calls, where
-loops turn back, where functions begin, and wherever a thread waits. There, and in the middle of a wait, the handler of
-a signal may run, and raise. The code under test is the product's own, its locks are the stage's.
+A seed decides which thread runs next. A switch may come wherever CPython may switch: after a call, before a loop
+repeats, where a function begins, and where a thread waits. At these instants, and during a wait, a signal handler may
+run and raise. The code under test is the product's; only its locks are replaced, by locks of the scheduler.
 """
 
 from __future__ import annotations
@@ -16,23 +16,22 @@ from random import Random
 from types import CodeType, FrameType, ModuleType, SimpleNamespace
 from typing import Any
 
-TURNS_MAX = 5_000  # A play takes some hundred.
+TURNS_MAX = 5_000  # A run takes some hundreds.
 WAITS = "waits"
-SWITCHES = 0.05  # The part of the instants at which another thread goes on.
+SWITCHES = 0.05  # The fraction of the instants at which the scheduler switches threads.
 
-
-Interruptions = Mapping[str, Collection[int]]  # By thread: at which of its instants, counted from 1.
+Interruptions = Mapping[str, Collection[int]]  # For each thread the instants of interruptions, counted from 1.
 
 
 class Interruption(BaseException):
-    """What a signal's handler raises."""
+    """The exception that a signal handler raises."""
 
 
 class Hang(Exception):
-    """Threads wait, and nobody is left who could wake them; or they ask for ever."""
+    """All threads wait and none can wake another, or they poll without end."""
 
 
-class _Player:
+class _Thread:
     def __init__(self, name: str) -> None:
         self.name = name
         self.go = threading.Semaphore(0)
@@ -42,91 +41,93 @@ class _Player:
         self.error: BaseException | None = None
 
 
-class Stage:
-    """Threads of which one runs at a time.
+class Scheduler:
+    """Runs threads, one at a time.
 
     Attributes:
-      interrupted: the names of those in which an exception was raised.
+      interrupted: the names of the threads in which an exception was raised.
     """
 
-    def __init__(self, seed: int, interruptions: Interruptions, of: Iterable[ModuleType], *, within: str = "") -> None:
-        """Prepare a play.
+    def __init__(
+        self, seed: int, interruptions: Interruptions, modules: Iterable[ModuleType], *, within: str = ""
+    ) -> None:
+        """Prepare a run.
 
         Args:
-          seed: decides who goes on.
+          seed: decides which thread runs next.
           interruptions: when an exception is raised.
-          of: the modules whose instants count.
-          within: only those within functions of this name count, or within `WAITS`; all if empty.
+          modules: those whose instants count.
+          within: only instants in functions of this name count, or in `WAITS`; if empty, all count.
         """
         self.random = Random(seed)
         self.interrupted: set[str] = set()
         self._due = interruptions
-        self._files = frozenset(module.__file__ for module in of)
+        self._files = frozenset(module.__file__ for module in modules)
         self._within = within
-        self._players: dict[int, _Player] = {}
+        self._threads: dict[int, _Thread] = {}
         self._back = threading.Semaphore(0)
 
-    def play(self, bodies: Mapping[str, Callable[[], None]]) -> None:
+    def run(self, bodies: Mapping[str, Callable[[], None]]) -> None:
         """Run each body in a thread of its own, to its end.
 
         Raises:
-          Hang: not all get there.
-          What a body raised, but for an `Interruption`.
+          Hang: not all threads end.
+          Exception: the first exception of a body, except an `Interruption`.
         """
-        players = [_Player(name) for name in bodies]
-        for player, body in zip(players, bodies.values(), strict=True):
-            threading.Thread(target=self._perform, args=(player, body), daemon=True).start()
+        threads = [_Thread(name) for name in bodies]
+        for thread, body in zip(threads, bodies.values(), strict=True):
+            threading.Thread(target=self._run_body, args=(thread, body), daemon=True).start()
         turns = 0
-        while waiting := [player for player in players if not player.over]:
-            able = [player for player in waiting if player.condition is None or player.condition()]
+        while waiting := [thread for thread in threads if not thread.over]:
+            able = [thread for thread in waiting if thread.condition is None or thread.condition()]
             turns += 1
             if not able or turns > TURNS_MAX:
-                raise Hang(", ".join(player.name for player in waiting))
+                raise Hang(", ".join(thread.name for thread in waiting))
             self.random.choice(able).go.release()
             self._back.acquire()
-        for player in players:
-            if player.error is not None:
-                raise player.error
+        for thread in threads:
+            if thread.error is not None:
+                raise thread.error
 
     def wait(self, condition: Callable[[], bool], *, timed: bool = False) -> bool:
-        """Wait until `condition()`; if `timed`, perhaps not so long. Whether it holds now."""
-        player = self._players.get(threading.get_ident())
-        if player is None:
+        """Wait until `condition()` holds; if `timed`, perhaps less long. Return whether it holds."""
+        thread = self._threads.get(threading.get_ident())
+        if thread is None:
             assert condition(), "the test itself must not wait"
             return True
         if self._within in ("", WAITS):
-            self._come_to(player)
+            self._count_instant(thread)
         if not condition():
-            self._leave_to_others(player, None if timed else condition)
-        sys.settrace(self._trace)  # An exception that a trace function raises is its last.
+            self._yield_to_others(thread, None if timed else condition)
+        sys.settrace(self._trace)  # A trace function is removed when it raises.
         return condition()
 
     def switch(self) -> None:
-        """Let others go on."""
+        """Let other threads run."""
         self.wait(lambda: False, timed=True)
 
     def locks(self) -> SimpleNamespace:
-        """Return what stands in for `threading` and `_thread` in a module."""
+        """Return the replacement of `threading` and `_thread` in a module."""
         return SimpleNamespace(
-            Lock=lambda: StagedLock(self),
-            RLock=lambda: StagedRLock(self),
-            allocate_lock=lambda: StagedLock(self),
-            LockType=StagedLock,
+            Lock=lambda: ScheduledLock(self),
+            RLock=lambda: ScheduledRLock(self),
+            allocate_lock=lambda: ScheduledLock(self),
+            LockType=ScheduledLock,
         )
 
-    def _perform(self, player: _Player, body: Callable[[], None]) -> None:
-        player.go.acquire()
-        self._players[threading.get_ident()] = player
+    def _run_body(self, thread: _Thread, body: Callable[[], None]) -> None:
+        thread.go.acquire()
+        self._threads[threading.get_ident()] = thread
         sys.settrace(self._trace)
         try:
             body()
         except Interruption:
             pass
-        except Exception as error:  # noqa: BLE001 - `play` raises it
-            player.error = error
+        except Exception as error:  # noqa: BLE001 - `run` raises it
+            thread.error = error
         finally:
             sys.settrace(None)
-            player.over = True
+            thread.over = True
             self._back.release()
 
     def _trace(self, frame: FrameType, event: str, _: object) -> Any:
@@ -138,29 +139,29 @@ class Stage:
 
     def _trace_opcodes(self, frame: FrameType, event: str, _: object) -> Any:
         if event == "opcode" and frame.f_lasti in _points(frame.f_code):
-            player = self._players[threading.get_ident()]
+            thread = self._threads[threading.get_ident()]
             if self._within in ("", frame.f_code.co_name):
-                self._come_to(player)
+                self._count_instant(thread)
             if self.random.random() < SWITCHES:
-                self._leave_to_others(player, None)
+                self._yield_to_others(thread, None)
         return self._trace_opcodes
 
-    def _come_to(self, player: _Player) -> None:
-        player.points += 1
-        if player.points in self._due.get(player.name, ()):
-            self.interrupted.add(player.name)
+    def _count_instant(self, thread: _Thread) -> None:
+        thread.points += 1
+        if thread.points in self._due.get(thread.name, ()):
+            self.interrupted.add(thread.name)
             raise Interruption
 
-    def _leave_to_others(self, player: _Player, condition: Callable[[], bool] | None) -> None:
-        player.condition = condition
+    def _yield_to_others(self, thread: _Thread, condition: Callable[[], bool] | None) -> None:
+        thread.condition = condition
         self._back.release()
-        player.go.acquire()
-        player.condition = None
+        thread.go.acquire()
+        thread.condition = None
 
 
 @cache
 def _points(code: CodeType) -> frozenset[int]:
-    """Return before which instructions CPython looks whether a signal came, or another thread wants to run."""
+    """Return the offsets of instructions before which CPython handles signals and may switch threads."""
     points = set()
     after_check = False
     for instruction in dis.get_instructions(code):
@@ -172,21 +173,21 @@ def _points(code: CodeType) -> frozenset[int]:
     return frozenset(points)
 
 
-class StagedLock:
-    """A lock."""
+class ScheduledLock:
+    """A lock whose waits the scheduler controls."""
 
-    def __init__(self, stage: Stage) -> None:
-        self._stage = stage
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
         self.taken = False
 
     def acquire(self) -> bool:
-        """Wait for it and take it."""
-        self._stage.wait(lambda: not self.taken)
+        """Wait for the lock and take it."""
+        self._scheduler.wait(lambda: not self.taken)
         self.taken = True
         return True
 
     def release(self) -> None:
-        """Give it up."""
+        """Release the lock."""
         if not self.taken:
             raise RuntimeError("release unlocked lock")
         self.taken = False
@@ -198,24 +199,24 @@ class StagedLock:
         self.release()
 
 
-class StagedRLock:
-    """A lock that its owner may take again."""
+class ScheduledRLock:
+    """A reentrant lock whose waits the scheduler controls."""
 
-    def __init__(self, stage: Stage) -> None:
-        self._stage = stage
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
         self.owner = self.times = 0
 
     def acquire(self, timeout: float = -1) -> bool:
-        """Wait for it and take it; with a timeout, perhaps in vain."""
+        """Wait for the lock and take it. With a timeout, the wait may end without the lock."""
         me = threading.get_ident()
-        if not self._stage.wait(lambda: self.owner in (0, me), timed=timeout >= 0):
+        if not self._scheduler.wait(lambda: self.owner in (0, me), timed=timeout >= 0):
             return False
         self.owner = me
         self.times += 1
         return True
 
     def release(self) -> None:
-        """Give it up."""
+        """Release the lock."""
         if self.owner != threading.get_ident():
             raise RuntimeError("cannot release un-acquired lock")
         self.times -= 1

@@ -1,9 +1,9 @@
-"""Programs with the answers that a real FoundationDB gave, and a machine that runs them on any engine.
+"""Programs with the recorded answers of a real FoundationDB, and an interpreter that runs them on any engine.
 
 `recorded_answers.jsonl.xz` holds one program a line: `{"seed", "style", "steps", "answers"}`. They were recorded on
-FoundationDB 7.3.79 through the official binding at API version 730; a program was kept only if two runs agreed. Each
-step is `[op, transaction, ...]`; the answer at position i belongs to step i, `{"error": code}` is an error. All keys
-lie below a prefix, which is not in the recording; keys and values are hexadecimal.
+FoundationDB 7.3.79 through the official binding at API version 730. A program is included only if two runs agreed. Each
+step is `[op, transaction, ...]`. The answer at position i belongs to step i; `{"error": code}` is an error. Keys are
+recorded without their common prefix. Keys and values are hexadecimal.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def programs() -> list[dict[str, Any]]:
     return [json.loads(line) for line in lzma.decompress(packed).splitlines()]
 
 
-class Machine:
+class Interpreter:
     """Runs one program step by step on an empty key space."""
 
     def __init__(self, db: Database, sleep_us: Callable[[int], None]) -> None:
@@ -167,7 +167,7 @@ class Machine:
     def write_conflict_range(self, tr: Any, begin: str, end: str) -> None:
         tr.add_write_conflict_range(_key(begin), _key(end))
 
-    # --- Things that become ready ---
+    # --- Futures ---
 
     def watch(self, tr: Any, key: str, name: str) -> None:
         self._named[name] = tr.watch(_key(key))

@@ -1,4 +1,4 @@
-"""Atomic operations, in the store and in the transaction that makes them."""
+"""Atomic operations, on stored values and on values of their own transaction."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ TABLE = [
 
 
 @pytest.mark.parametrize(("operation", "before", "param", "after"), TABLE)
-def test_an_operation_makes_of_a_stored_value_what_the_table_says(
+def test_an_operation_changes_a_stored_value_as_in_the_table(
     db: Database, space: Space, operation: str, before: bytes | None, param: bytes, after: bytes | None
 ) -> None:
     if before is not None:
@@ -53,7 +53,7 @@ def test_an_operation_makes_of_a_stored_value_what_the_table_says(
 
 
 @pytest.mark.parametrize(("operation", "before", "param", "after"), TABLE)
-def test_an_operation_makes_the_same_of_a_value_set_in_its_own_transaction(
+def test_an_operation_changes_a_value_of_its_own_transaction_as_in_the_table(
     db: Database, space: Space, operation: str, before: bytes | None, param: bytes, after: bytes | None
 ) -> None:
     space.put(a=b"something else")
@@ -69,7 +69,9 @@ def test_an_operation_makes_the_same_of_a_value_set_in_its_own_transaction(
 
 
 @pytest.mark.parametrize("operation", ["add", "bit_and", "bit_or", "bit_xor", "max", "min", "byte_max", "byte_min"])
-def test_operations_in_one_transaction_do_what_they_do_in_several(db: Database, space: Space, operation: str) -> None:
+def test_operations_have_the_same_result_in_one_transaction_and_in_several(
+    db: Database, space: Space, operation: str
+) -> None:
     params = [b"\x07\x01", b"\x03\x02", b"\x03", b"\x05\x00\x01", b"\x01\x00\x00"]
     space.put(one=b"\x11\x02", several=b"\x11\x02")
     tr = db.create_transaction()

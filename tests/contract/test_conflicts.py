@@ -1,4 +1,4 @@
-"""Who conflicts with whom: exactly those whose reads another commit has changed since."""
+"""A transaction conflicts exactly if another commit has changed its reads since."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CONFLICT = 1020
 
 
 class Race:
-    """One transaction that reads and then writes elsewhere, and what others commit in between."""
+    """A transaction that reads and then writes another key, while other transactions commit in between."""
 
     def __init__(self, db: Database, space: Space) -> None:
         self._db = db
@@ -83,7 +83,7 @@ def test_every_kind_of_write_conflicts_with_a_read_of_its_key(race: Race, write:
         lambda tr, k: tr.add_read_conflict_key(k("a") + b"\x00"),
     ],
 )
-def test_a_write_beside_what_was_read_is_no_conflict(race: Race, read: Callable[..., object]) -> None:
+def test_a_write_to_an_unread_key_is_no_conflict(race: Race, read: Callable[..., object]) -> None:
     assert race.outcome(read, lambda tr, k: tr.set(k("a"), b"5")) == 0
 
 
@@ -99,7 +99,7 @@ def test_a_write_beside_what_was_read_is_no_conflict(race: Race, read: Callable[
         lambda tr, k: tr.set(k("a"), b"mine"),
     ],
 )
-def test_snapshot_reads_own_writes_and_blind_writes_are_no_reason(race: Race, read: Callable[..., object]) -> None:
+def test_snapshot_reads_own_writes_and_blind_writes_cause_no_conflict(race: Race, read: Callable[..., object]) -> None:
     assert race.outcome(read, lambda tr, k: tr.set(k("a"), b"5")) == 0
 
 
@@ -115,7 +115,7 @@ def test_snapshot_reads_own_writes_and_blind_writes_are_no_reason(race: Race, re
         lambda tr, k: (tr.set(k("b"), b"mine"), list(tr.get_range(k("a"), k("c")))),
     ],
 )
-def test_whatever_depends_on_the_store_is_a_reason(race: Race, read: Callable[..., object]) -> None:
+def test_every_read_that_depends_on_the_store_can_conflict(race: Race, read: Callable[..., object]) -> None:
     assert race.outcome(read, lambda tr, k: tr.set(k("a"), b"5")) == CONFLICT
 
 
@@ -141,7 +141,7 @@ def test_a_limited_range_read_backwards_conflicts_down_to_the_last_key(race: Rac
     assert found == code
 
 
-def test_a_range_conflicts_only_with_the_pieces_that_were_fetched(db: Database, space: Space) -> None:
+def test_a_range_conflicts_only_where_it_was_fetched(db: Database, space: Space) -> None:
     space.put(**{f"{number:04}": bytes(100) for number in range(200)})
     tr = db.create_transaction()
     rows = iter(tr.get_range(space.prefix, space.end(), streaming_mode=StreamingMode.small))
@@ -160,7 +160,7 @@ def test_a_transaction_without_writes_never_conflicts(db: Database, space: Space
     assert code_of(tr.commit()) == 0
 
 
-def test_a_declared_write_conflict_alone_is_enough_to_be_checked_and_to_be_seen(db: Database, space: Space) -> None:
+def test_a_declared_write_conflict_alone_is_checked_and_causes_conflicts(db: Database, space: Space) -> None:
     """QuiCK section 6.1 needs a conflict without a write."""
     one, two = db.create_transaction(), db.create_transaction()
     for tr in (one, two):
@@ -171,9 +171,7 @@ def test_a_declared_write_conflict_alone_is_enough_to_be_checked_and_to_be_seen(
     assert space.all() == {}
 
 
-def test_a_conflict_declared_before_anything_was_read_is_against_the_moment_of_the_commit(
-    db: Database, space: Space
-) -> None:
+def test_a_read_conflict_declared_before_any_read_counts_from_the_commit(db: Database, space: Space) -> None:
     tr = db.create_transaction()
     tr.add_read_conflict_key(space.key("a"))
     tr.set(space.key("b"), b"1")
@@ -190,7 +188,7 @@ def test_two_adds_never_conflict_and_both_count(db: Database, space: Space) -> N
     assert space.all() == {"n": (2).to_bytes(8, "little")}
 
 
-def test_a_write_may_be_told_not_to_conflict(race: Race) -> None:
+def test_an_option_lets_a_write_cause_no_conflict(race: Race) -> None:
     def without_conflict(tr: Any, k: Callable[[str], bytes]) -> None:
         tr.options.set_next_write_no_write_conflict_range()
         tr.set(k("a"), b"5")
@@ -198,7 +196,7 @@ def test_a_write_may_be_told_not_to_conflict(race: Race) -> None:
     assert race.outcome(lambda tr, k: tr.get(k("a")).value, without_conflict) == 0
 
 
-def test_only_the_next_write_is_told_so(race: Race) -> None:
+def test_that_option_holds_for_the_next_write_only(race: Race) -> None:
     def without_conflict(tr: Any, k: Callable[[str], bytes]) -> None:
         tr.options.set_next_write_no_write_conflict_range()
         tr.set(k("b"), b"5")
@@ -207,7 +205,7 @@ def test_only_the_next_write_is_told_so(race: Race) -> None:
     assert race.outcome(lambda tr, k: tr.get(k("a")).value, without_conflict) == CONFLICT
 
 
-def test_a_conflicting_write_stays_one_when_a_range_without_conflict_covers_it(race: Race) -> None:
+def test_a_write_still_conflicts_when_a_range_without_conflict_covers_it(race: Race) -> None:
     def without_conflict(tr: Any, k: Callable[[str], bytes]) -> None:
         tr.set(k("a"), b"5")
         tr.options.set_next_write_no_write_conflict_range()
@@ -217,7 +215,7 @@ def test_a_conflicting_write_stays_one_when_a_range_without_conflict_covers_it(r
     assert race.outcome(lambda tr, k: tr.get(k("b")).value, without_conflict) == 0
 
 
-def test_an_inverted_conflict_range_is_refused_at_once_and_an_empty_one_is_nothing(race: Race) -> None:
+def test_an_inverted_conflict_range_is_refused_at_once_and_an_empty_one_has_no_effect(race: Race) -> None:
     def read(tr: Any, k: Callable[[str], bytes]) -> None:
         for add in (tr.add_read_conflict_range, tr.add_write_conflict_range):
             with pytest.raises(Exception) as caught:  # noqa: PT011 - the class is the engine's
@@ -228,7 +226,7 @@ def test_an_inverted_conflict_range_is_refused_at_once_and_an_empty_one_is_nothi
     assert race.outcome(read, lambda tr, k: tr.set(k("a"), b"5")) == 0
 
 
-def test_a_group_of_readers_of_one_key_lets_one_writer_win(db: Database, space: Space) -> None:
+def test_of_several_transactions_that_read_and_write_a_key_one_commits(db: Database, space: Space) -> None:
     trs = [db.create_transaction() for _ in range(5)]
     for tr in trs:
         assert tr.get(space.key("leader")).value is None

@@ -1,4 +1,4 @@
-"""Containers on one embedded store: each numbers its processes anew, and LMDB tells them apart by their numbers."""
+"""Containers on one embedded store: each has process ids of its own, but LMDB distinguishes processes by id."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ KEEP = OPEN + "sys.stdin.read()\n"
 
 pytestmark = pytest.mark.skipif(
     bool(subprocess.run([*CONTAINER, "true"], check=False, capture_output=True).returncode),
-    reason="this user may not make a namespace of processes",
+    reason="this user may not create a namespace of processes",
 )
 
 
@@ -65,23 +65,23 @@ def line_of(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline()
 
 
-def test_a_process_whose_number_another_container_uses_is_told_what_to_do(tmp_path: Path) -> None:
+def test_a_process_id_that_another_container_uses_is_refused_with_a_remedy(tmp_path: Path) -> None:
     with running(KEEP, tmp_path / "store") as first, running(KEEP, tmp_path / "store", number=2) as other:
         assert line_of(first) == line_of(other) == "committed\n"
         with running(KEEP, tmp_path / "store") as second:
-            said = line_of(second)
-    assert "a process with the same process id, in another container, has the store open" in said
-    assert "pid=1" in said
-    assert "docker run --pid=container:" in said
-    assert "disk" not in said
+            output = line_of(second)
+    assert "a process with the same process id, in another container, has the store open" in output
+    assert "pid=1" in output
+    assert "docker run --pid=container:" in output
+    assert "disk" not in output
 
 
-def test_whoever_waits_does_not_take_itself_for_the_holder_of_the_write_lock(tmp_path: Path) -> None:
+def test_a_waiting_process_does_not_report_itself_as_the_holder_of_the_write_lock(tmp_path: Path) -> None:
     with running(HOLD, tmp_path / "store") as holder:
         assert line_of(holder) == "committed\n"
         number = int(line_of(holder).removeprefix("holds "))
         assert number == 2
         with running(OPEN, tmp_path / "store", number=number) as waiting:
-            said = line_of(waiting)
-    assert "held by an unknown process" in said
-    assert f"-KILL {number}" not in said
+            output = line_of(waiting)
+    assert "held by an unknown process" in output
+    assert f"-KILL {number}" not in output

@@ -1,4 +1,4 @@
-"""Processes that wait for each other share one commit. Whichever process dies, each commit is made at most once."""
+"""Processes that commit at the same time share one commit. If one of them dies, each commit is made at most once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fairlead.zones.engines.embedded.lmdb_files import LmdbFiles
 from fairlead.zones.engines.embedded.stored_log import StoredLog
 from tests.clocks import WallClock
 from tests.contract.conftest import code_of
-from tests.contract.neighbours import Neighbour, say
+from tests.contract.other_process import OtherProcess, send
 
 LIMIT_S = 30.0
 ONE = (1).to_bytes(8, "little")
@@ -47,7 +47,7 @@ def put(db: Database, key: bytes) -> None:
 
 
 def count(db: Database) -> None:
-    """Add one: done twice, it shows."""
+    """Add one, so that a repeated commit is visible."""
     transact(db, lambda tr: tr.add(b"count", ONE))
 
 
@@ -73,8 +73,8 @@ def await_batches(db: Database, batches: int) -> None:
 
 
 @contextmanager
-def in_mid_commit(db: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Hold this process in the middle of a commit: it is leader and has the write lock."""
+def during_commit(db: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Pause a commit of this process in the middle: the process is leader and has the write lock."""
     begun, go_on = threading.Event(), threading.Event()
     begin = StoredLog.begin
 
@@ -95,52 +95,52 @@ def in_mid_commit(db: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
             thread.join()
 
 
-def test_what_is_submitted_during_a_commit_is_committed_with_it(
+def test_commits_that_are_submitted_during_a_commit_are_made_in_one_transaction(
     url: str, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = db.commit_sequence()
     assert before is not None
     with ExitStack() as stack:
-        others = [stack.enter_context(Neighbour(url)) for _ in range(3)]
-        with in_mid_commit(db, monkeypatch):
+        others = [stack.enter_context(OtherProcess(url)) for _ in range(3)]
+        with during_commit(db, monkeypatch):
             for other in others:
-                other.tell(count)
+                other.start(count)
             await_batches(db, 3)
         for other in others:
-            other.hear()
+            other.receive()
     assert counted(db) == 3
     assert db.commit_sequence() == before + 1
 
 
-def read_and_write(db: Database, said: bytes) -> int:
-    """Read a key that all read, write it, and return the commit's answer."""
+def read_and_write(db: Database, value: bytes) -> int:
+    """Read the shared key, write it, and return the code of the commit."""
     tr = db.create_transaction()
     assert tr.get(b"shared").value is None
-    say("read")
-    tr.set(b"shared", said)
+    send("read")
+    tr.set(b"shared", value)
     return code_of(tr.commit())
 
 
 def test_of_two_conflicting_commits_in_one_transaction_the_second_fails(
     url: str, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Neighbour(url) as one, Neighbour(url) as two:
-        with in_mid_commit(db, monkeypatch):
+    with OtherProcess(url) as one, OtherProcess(url) as two:
+        with during_commit(db, monkeypatch):
             for other in (one, two):
-                other.tell(read_and_write, b"")
-                assert other.hear() == "read"
+                other.start(read_and_write, b"")
+                assert other.receive() == "read"
             await_batches(db, 2)
-        assert sorted([one.hear(), two.hear()]) == [0, 1020]
+        assert sorted([one.receive(), two.receive()]) == [0, 1020]
 
 
 def test_a_commit_that_another_process_made_has_the_version_that_is_in_the_store(
     url: str, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Neighbour(url) as other:
-        with in_mid_commit(db, monkeypatch):
-            other.tell(committed_version)
+    with OtherProcess(url) as other:
+        with during_commit(db, monkeypatch):
+            other.start(committed_version)
             await_batches(db, 1)
-        version = other.hear()
+        version = other.receive()
     assert db.create_transaction().get_read_version().wait() == version
 
 
@@ -151,14 +151,14 @@ def committed_version(db: Database) -> int:
     return tr.get_committed_version()
 
 
-def test_a_watch_sees_what_another_process_committed_for_its_own(
+def test_a_watch_fires_on_a_commit_that_another_process_made_for_its_own(
     url: str, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Neighbour(url) as other:
-        with in_mid_commit(db, monkeypatch):
-            other.tell(fire_own_watch)
+    with OtherProcess(url) as other:
+        with during_commit(db, monkeypatch):
+            other.start(fire_own_watch)
             await_batches(db, 1)
-        assert other.hear() == "called"
+        assert other.receive() == "called"
 
 
 def fire_own_watch(db: Database) -> str:
@@ -174,8 +174,8 @@ def fire_own_watch(db: Database) -> str:
 def test_nothing_is_committed_for_a_process_that_has_died(
     url: str, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with in_mid_commit(db, monkeypatch), Neighbour(url) as other:
-        other.tell(put, b"theirs")
+    with during_commit(db, monkeypatch), OtherProcess(url) as other:
+        other.start(put, b"theirs")
         await_batches(db, 1)
         other.kill()
     assert keys_of(db) == [b"mine"]
@@ -184,15 +184,15 @@ def test_nothing_is_committed_for_a_process_that_has_died(
 def test_the_batch_of_a_dead_process_is_not_committed_after_its_slot_has_a_new_owner(
     url: str, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Neighbour(url) as next_owner:
-        with in_mid_commit(db, monkeypatch):
-            with Neighbour(url) as other:
-                other.tell(put, b"theirs")
+    with OtherProcess(url) as next_owner:
+        with during_commit(db, monkeypatch):
+            with OtherProcess(url) as other:
+                other.start(put, b"theirs")
                 await_batches(db, 1)
                 other.kill()
-            next_owner.tell(put, b"its own")
+            next_owner.start(put, b"its own")
             await_batches(db, 1)
-        next_owner.hear()
+        next_owner.receive()
     assert keys_of(db) == [b"its own", b"mine"]
 
 
@@ -201,11 +201,11 @@ def die() -> None:
 
 
 def lead_and(what: Callable[[], None], *, after: str) -> Callable[[Database], None]:
-    """Patch this process: its next commit waits for a batch, and then calls `what` at a certain point."""
+    """Patch this process: its next commit waits for a batch, and calls `what` after the step `after`."""
     batches = CrossProcessCommit.batches
 
     def wait_for_batches(self: CrossProcessCommit, clock: Any) -> Any:
-        say("leads")
+        send("leads")
         until = time.monotonic() + LIMIT_S
         while not (found := batches(self, clock)):
             assert time.monotonic() < until
@@ -226,9 +226,9 @@ def count_and_die(db: Database, after: str) -> None:
 
 @pytest.mark.parametrize(("after", "made"), [("finding batches", 0), ("the commit", 1)])
 def test_if_the_leader_dies_a_followers_commit_is_made_once(url: str, db: Database, after: str, made: int) -> None:
-    with Neighbour(url) as leader:
-        leader.tell(count_and_die, after)
-        assert leader.hear() == "leads"
+    with OtherProcess(url) as leader:
+        leader.start(count_and_die, after)
+        assert leader.receive() == "leads"
         count(db)
     assert counted(db) == 1 + made
 
@@ -238,17 +238,17 @@ def count_and_lose_the_answer(db: Database) -> None:
 
 
 def test_an_answer_that_is_lost_is_found_in_the_log(url: str, db: Database) -> None:
-    with Neighbour(url) as leader:
-        leader.tell(count_and_lose_the_answer)
-        assert leader.hear() == "leads"
+    with OtherProcess(url) as leader:
+        leader.start(count_and_lose_the_answer)
+        assert leader.receive() == "leads"
         count(db)
-        leader.hear()
+        leader.receive()
     assert counted(db) == 2
 
 
 def stop_before_the_write_lock(db: Database) -> None:
     def stop(self: LmdbFiles) -> Any:
-        say("leads")
+        send("leads")
         os.kill(os.getpid(), signal.SIGSTOP)
 
     LmdbFiles.begin_write = stop  # type: ignore[method-assign]
@@ -259,9 +259,9 @@ def test_a_stopped_leader_does_not_block_followers_for_long(
     url: str, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(flat_combining, "WAKEUP_WAITS_MAX", 5)
-    with Neighbour(url) as leader:
-        leader.tell(stop_before_the_write_lock)
-        assert leader.hear() == "leads"
+    with OtherProcess(url) as leader:
+        leader.start(stop_before_the_write_lock)
+        assert leader.receive() == "leads"
         count(db)
         count(db)
     assert counted(db) == 2
@@ -272,7 +272,7 @@ def stop_once_before_the_write_lock(db: Database) -> None:
 
     def stop(self: LmdbFiles) -> Any:
         LmdbFiles.begin_write = begin_write  # type: ignore[method-assign]
-        say(os.getpid())
+        send(os.getpid())
         os.kill(os.getpid(), signal.SIGSTOP)
         return begin_write(self)
 
@@ -286,26 +286,26 @@ def test_a_commit_that_failed_is_not_made_later_by_another_process(
     def fail(*_: object) -> None:
         raise lmdb.DiskError("no more room")
 
-    with Neighbour(url) as leader:
-        leader.tell(stop_once_before_the_write_lock)
-        pid = leader.hear()
+    with OtherProcess(url) as leader:
+        leader.start(stop_once_before_the_write_lock)
+        pid = leader.receive()
         with monkeypatch.context() as patched:
             patched.setattr(flat_combining, "WAKEUP_WAITS_MAX", 5)
             patched.setattr(lmdb_commit, "_apply", fail)
             with pytest.raises(StoreUnavailable):
                 count(db)
         os.kill(pid, signal.SIGCONT)
-        leader.hear()
+        leader.receive()
     assert counted(db) == 1
 
 
 def test_a_commit_that_does_not_fit_into_a_batch_is_made_without_one(
     url: str, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Neighbour(url) as other:
-        with in_mid_commit(db, monkeypatch):
-            other.tell(put_much)
-        other.hear()
+    with OtherProcess(url) as other:
+        with during_commit(db, monkeypatch):
+            other.start(put_much)
+        other.receive()
     assert keys_of(db) == [b"mine", b"much"]
 
 
@@ -317,31 +317,31 @@ def test_without_a_mailbox_each_process_commits_alone(tmp_path: Path) -> None:
     (tmp_path / "store" / "letters").mkdir(parents=True)
     db = open_database(f"embedded:{tmp_path / 'store'}", clock=WallClock(), random=random.Random(1))
     count(db)
-    with Neighbour(db.url) as other:
-        other.ask(count)
+    with OtherProcess(db.url) as other:
+        other.call(count)
     assert counted(db) == 2
     db.close()
 
 
-def count_for_ever(db: Database, name: bytes) -> None:
+def count_without_end(db: Database, name: bytes) -> None:
     while True:
         transact(db, lambda tr: tr.add(name, ONE))
-        say("one")
+        send("one")
 
 
 def test_processes_killed_at_any_moment_lose_and_repeat_no_commit(url: str, db: Database) -> None:
     acknowledged: dict[bytes, int] = {}
     for round_ in range(8):
         names = [f"{round_}-{number}".encode() for number in range(4)]
-        others = {name: Neighbour(url) for name in names}
+        others = {name: OtherProcess(url) for name in names}
         for name, other in others.items():
-            other.tell(count_for_ever, name)
+            other.start(count_without_end, name)
         for other in others.values():
             for _ in range(20 + round_):
-                other.hear()
+                other.receive()
         for name, other in others.items():  # One by one, so that each dies while others go on.
             other.kill()
-            acknowledged[name] = 20 + round_ + len(other.hear_all())
+            acknowledged[name] = 20 + round_ + len(other.receive_all())
     count(db)
     for name, count_acknowledged in acknowledged.items():
         found = int.from_bytes(db.create_transaction().get(name).value or b"", "little")

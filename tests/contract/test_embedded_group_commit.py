@@ -25,7 +25,7 @@ def db(tmp_path: Path) -> Iterator[Database]:
 
 
 def begun(db: Database, key: bytes, value: bytes = b"", *, reads: bytes | None = None) -> Any:
-    """Return a transaction with one write, and one read if asked for."""
+    """Return a transaction with one write, and a read of the key `reads`."""
     tr = db.create_transaction()
     if reads is not None:
         assert tr.get(reads).value is None
@@ -41,7 +41,7 @@ def test_commits_that_are_queued_together_are_one_commit_of_lmdb(db: Database) -
     trs = [begun(db, bytes([number])) for number in range(1, 20)]
     before = db.commit_sequence()
     futures = [tr.commit() for tr in trs]
-    assert db.commit_sequence() == before  # Nobody has waited yet.
+    assert db.commit_sequence() == before  # No thread has waited yet.
     assert code_of(futures[7]) == 0
     assert all(future.is_ready() for future in futures)
     assert db.commit_sequence() == (before or 0) + 1
@@ -58,7 +58,7 @@ def put_number(tr: Transaction, *, number: int) -> None:
     tr.set(b"n", str(number).encode())
 
 
-def test_many_threads_need_fewer_commits_of_lmdb_than_they_make(db: Database) -> None:
+def test_many_threads_share_commits_of_lmdb(db: Database) -> None:
     start = threading.Barrier(8)
 
     def load(thread: int) -> None:
@@ -97,8 +97,8 @@ def test_exclusive_sections_come_one_after_the_other(db: Database) -> None:
     assert most == [1] * 150
 
 
-def test_nobody_waits_for_an_exclusive_section_for_ever(db: Database) -> None:
-    """Not a body, not a commit, not even on the thread that has it: a finalizer may commit in the midst of a body."""
+def test_a_thread_in_an_exclusive_section_can_commit(db: Database) -> None:
+    """A finalizer may commit on the thread whose body is in the section."""
     with db.exclusive_section(), db.exclusive_section():
         transact(db, partial(put_key, key=b"a"))
     assert stored(db) == {b"a": b""}
@@ -142,7 +142,7 @@ def test_a_later_commit_of_a_group_sees_the_writes_of_an_earlier_one(db: Databas
 
 @pytest.mark.timeout(30)
 def test_commits_that_conflict_or_are_interrupted_do_not_wait_for_busy_readers(db: Database) -> None:
-    """py-lmdb's abort waits until no thread is in a call of LMDB, which among busy readers is never."""
+    """py-lmdb's abort waits until no thread is in a call of LMDB; with busy readers, it would wait without end."""
 
     class Interrupting(WallClock):
         def now_us(self) -> int:
@@ -177,7 +177,7 @@ def test_commits_that_conflict_or_are_interrupted_do_not_wait_for_busy_readers(d
     assert stored(db) == {b"n": b"19"}
 
 
-def test_one_that_fails_does_not_fail_the_others(db: Database) -> None:
+def test_a_failed_commit_does_not_fail_others_of_its_group(db: Database) -> None:
     transact(db, lambda tr: tr.set(b"seen", b"1"))
     stale = db.create_transaction()
     assert stale.get(b"seen").value == b"1"
@@ -190,14 +190,14 @@ def test_one_that_fails_does_not_fail_the_others(db: Database) -> None:
     assert sorted(stored(db)) == [b"a", b"b", b"seen"]
 
 
-def test_who_only_asks_whether_it_is_ready_gets_there(db: Database) -> None:
+def test_a_commit_that_is_only_polled_completes(db: Database) -> None:
     tr = begun(db, b"a")
     future = tr.commit()
     assert future.is_ready()
     assert stored(db) == {b"a": b""}
 
 
-def test_who_only_waits_for_a_callback_gets_there(db: Database) -> None:
+def test_a_commit_with_only_a_callback_completes(db: Database) -> None:
     called: list[object] = []
     tr = begun(db, b"a")
     future = tr.commit()
@@ -216,7 +216,7 @@ def test_a_commit_that_is_still_queued_can_be_cancelled(db: Database) -> None:
     assert stored(db) == {b"b": b""}
 
 
-def test_a_commit_that_has_happened_stays_when_its_transaction_is_cancelled(db: Database) -> None:
+def test_a_finished_commit_stays_when_its_transaction_is_cancelled(db: Database) -> None:
     tr = begun(db, b"a")
     future = tr.commit()
     assert code_of(future) == 0
@@ -244,7 +244,7 @@ def test_a_leader_that_is_interrupted_once_commits_its_group_first(db: Database)
     assert stored(db) == {b"a": b"", b"b": b""}
 
 
-def test_a_leader_that_cannot_go_on_says_that_nobody_knows_and_holds_up_nobody(db: Database) -> None:
+def test_a_leader_that_is_interrupted_again_answers_unknown_result_and_blocks_no_commit(db: Database) -> None:
     class Interrupting(WallClock):
         def now_us(self) -> int:
             raise KeyboardInterrupt
@@ -259,7 +259,7 @@ def test_a_leader_that_cannot_go_on_says_that_nobody_knows_and_holds_up_nobody(d
     assert stored(db) == {b"c": b""}
 
 
-def test_closing_the_database_fails_what_is_still_queued(tmp_path: Path) -> None:
+def test_closing_the_database_fails_queued_commits(tmp_path: Path) -> None:
     db = open_database(f"embedded:{tmp_path / 'other'}", clock=WallClock(), random=random.Random(1))
     tr = begun(db, b"a")
     future = tr.commit()

@@ -1,7 +1,7 @@
-"""An exception in a thread that commits, at any instant, costs others nothing: no commit is lost, doubled, or waits.
+"""An exception in a committing thread, at any instant, loses, doubles and blocks no commit of other threads.
 
-Each story is played again and again: by one schedule after the other, and in each with the exception one instant later
-than before, until the thread has ended before it.
+Each scenario runs under many schedules. Under each schedule, it runs with the exception at the first instant, then at
+the second, and so on until the thread ends before its exception.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from fairlead.zones.engines.optimistic.commit import CommitRequest
 from fairlead.zones.engines.optimistic.transaction import Transaction
 from fairlead.zones.engines.optimistic.writes import Writes
 from tests.clocks import WallClock
-from tests.contract.interruptions import WAITS, Hang, Interruptions, Stage
+from tests.contract.interruptions import WAITS, Hang, Interruptions, Scheduler
 from tests.simulation.mutations.mutation import mutation
 
 pytestmark = pytest.mark.skipif(
@@ -45,23 +45,23 @@ CLOCK = WallClock()
 ONE = (1).to_bytes(8, "little")
 MODULES = (group_commit, engine, flat_combining, mailbox, lmdb_commit, stored_log)
 
-Play = Callable[[int, Interruptions, str], Stage]
+Run = Callable[[int, Interruptions, str], Scheduler]
 
 
 class Doubled(Exception):
-    """A commit was made, or answered, more or less often than once."""
+    """A commit was made or answered twice, or not at all."""
 
 
-# --- Threads of one process, whose commits are notes in a list ---
+# --- Threads of one process, whose commits are recorded in a list ---
 
 
-class Notes:
-    """Threads that commit notes, through the product's `GroupCommit`."""
+class OneProcess:
+    """Bodies of threads that commit through the product's `GroupCommit`, and a list of the commits."""
 
-    def __init__(self, stage: Stage, patch: pytest.MonkeyPatch) -> None:
-        patch.setattr(group_commit, "threading", stage.locks())
-        patch.setattr(group_commit, "_thread", stage.locks())
-        self.stage = stage
+    def __init__(self, scheduler: Scheduler, patch: pytest.MonkeyPatch) -> None:
+        patch.setattr(group_commit, "threading", scheduler.locks())
+        patch.setattr(group_commit, "_thread", scheduler.locks())
+        self.scheduler = scheduler
         self.made: list[CommitRequest] = []
         self.acknowledged: list[CommitRequest] = []
         self.called_back: list[CommitRequest] = []
@@ -71,9 +71,9 @@ class Notes:
     def _commit_all(self, requests: list[CommitRequest]) -> None:
         for request in requests:
             if not request.done and request not in self.made:
-                self.stage.switch()  # LMDB's lock
+                self.scheduler.switch()  # LMDB's lock
                 self.made.append(request)
-                self.stage.switch()
+                self.scheduler.switch()
             request.done = True
 
     def _afterwards(self, request: CommitRequest) -> None:
@@ -86,24 +86,24 @@ class Notes:
             try:
                 self.group.submit(request).wait()
             except StoreError as error:
-                raise Doubled("nobody knows, so it is made again") from error
+                raise Doubled("the result is unknown, so the commit is repeated") from error
             self.acknowledged.append(request)
 
-    def ask(self) -> None:
-        """Commit, without waiting."""
+    def poll(self) -> None:
+        """Commit, and poll the result instead of waiting."""
         request = CommitRequest(CLOCK, None, None, Writes(), [], [])
         queued = self.group.submit(request)
         while not queued.is_ready():
-            self.stage.switch()
+            self.scheduler.switch()
         self.acknowledged.append(request)
 
-    def stand_still(self) -> None:
+    def pause(self) -> None:
         pause = self.group.pause()
         try:
             before = len(self.made)
-            self.stage.switch()
+            self.scheduler.switch()
             if len(self.made) != before:
-                raise Doubled("a commit was made while all stood still")
+                raise Doubled("a commit was made during a pause")
         finally:
             self.group.resume(pause)
 
@@ -111,57 +111,57 @@ class Notes:
         if len(set(self.made)) != len(self.made) or not set(self.acknowledged) <= set(self.made):
             raise Doubled
         if not set(self.made) <= set(self.called_back):
-            raise Doubled("a commit without its afterwards")
+            raise Doubled("a commit was made without its callback")
         assert self.group._leader is None
 
 
-def play_notes(seed: int, interruptions: Interruptions, within: str = "") -> Stage:
+def run_in_one_process(seed: int, interruptions: Interruptions, within: str = "") -> Scheduler:
     with pytest.MonkeyPatch.context() as patch:
-        stage = Stage(seed, interruptions, [group_commit], within=within)
-        notes = Notes(stage, patch)
+        scheduler = Scheduler(seed, interruptions, [group_commit], within=within)
+        process = OneProcess(scheduler, patch)
         bodies: dict[str, Callable[[], None]] = {
-            "one": notes.commit_twice, "two": notes.commit_twice, "asking": notes.ask, "standing": notes.stand_still,
+            "one": process.commit_twice, "two": process.commit_twice, "polling": process.poll, "pausing": process.pause,
         }  # fmt: skip
-        stage.play(bodies)
-        notes.check()
-        return stage
+        scheduler.run(bodies)
+        process.check()
+        return scheduler
 
 
-def interrupt_everywhere(play: Play, seeds: Iterable[int], name: str, within: str = "") -> int:
-    """Play schedules, each with an interruption at each instant of a thread in turn; return how many there were."""
+def interrupt_everywhere(run: Run, seeds: Iterable[int], name: str, within: str = "") -> int:
+    """Run each schedule once per instant of a thread, with an interruption there; return the number of instants."""
     instants = 0
     for seed in seeds:
         point = 1
-        while play(seed, {name: {point}}, within).interrupted:
+        while run(seed, {name: {point}}, within).interrupted:
             point += 1
         instants += point - 1
     return instants
 
 
-@pytest.mark.parametrize("name", ["one", "asking"])
+@pytest.mark.parametrize("name", ["one", "polling"])
 def test_a_thread_may_be_interrupted_at_every_instant(name: str) -> None:
-    assert interrupt_everywhere(play_notes, range(8), name) > 400
+    assert interrupt_everywhere(run_in_one_process, range(8), name) > 400
 
 
-@pytest.mark.parametrize("name", ["one", "asking", "standing"])
+@pytest.mark.parametrize("name", ["one", "polling", "pausing"])
 def test_a_thread_may_be_interrupted_in_every_wait(name: str) -> None:
-    assert interrupt_everywhere(play_notes, range(20), name, WAITS) > 60
+    assert interrupt_everywhere(run_in_one_process, range(20), name, WAITS) > 60
 
 
 def test_several_threads_may_be_interrupted_again_and_again() -> None:
     dice = Random(1)
     for seed in range(300):
-        interruptions = {name: dice.sample(range(1, 25), 4) for name in ("one", "two", "asking")}
-        play_notes(seed, interruptions, WAITS)
+        interruptions = {name: dice.sample(range(1, 25), 4) for name in ("one", "two", "polling")}
+        run_in_one_process(seed, interruptions, WAITS)
 
 
-# --- Processes, whose threads share LMDB's commits: all of the product's commit, on a real LMDB environment ---
+# --- Processes whose threads share LMDB commits: the product's whole commit path, on a real LMDB environment ---
 
 
 class Files(LmdbFiles):
-    """An environment that is open already, and whose write lock is waited for on the stage."""
+    """An environment that is already open; the scheduler controls waits for its write lock."""
 
-    stage: Stage
+    scheduler: Scheduler
     env: lmdb.Environment
     write_locks: list[WriteLock]
 
@@ -171,25 +171,25 @@ class Files(LmdbFiles):
         self.write_locks.append(self.write_lock)
 
     def begin_write(self) -> lmdb.Transaction[bytes]:
-        self.stage.wait(self.write_lock.is_free)
+        self.scheduler.wait(self.write_lock.is_free)
         txn: lmdb.Transaction[bytes] = self._env.begin(write=True)  # type: ignore[union-attr]
-        self.stage.switch()  # It fills holes.
+        self.scheduler.switch()  # The product preallocates pages here.
         return txn
 
 
-class StagedMailbox(Mailbox):
-    """A mailbox with the stage's locks and wake-ups: the system's belong to one process, and cannot tell two apart."""
+class ScheduledMailbox(Mailbox):
+    """A mailbox with locks and wake-ups of the scheduler: those of the system would treat both as one process."""
 
-    stage: Stage
-    locks: dict[int, StagedMailbox]
+    scheduler: Scheduler
+    locks: dict[int, ScheduledMailbox]
     wakeups: set[int]
 
     def acquire_slot(self) -> bool:
-        self.stage.switch()
+        self.scheduler.switch()
         return super().acquire_slot()
 
     def await_wakeup(self, wait_s: float) -> None:
-        self.stage.wait(lambda: self._slot in self.wakeups, timed=True)
+        self.scheduler.wait(lambda: self._slot in self.wakeups, timed=True)
         self.wakeups.discard(self.slot)
 
     def wake(self, slot: int) -> None:
@@ -204,12 +204,12 @@ class StagedMailbox(Mailbox):
 
 
 class Process:
-    """One process's part of a store."""
+    """A simulated process: a store of its own on the common environment."""
 
-    def __init__(self, stage: Stage, path: Path) -> None:
-        self.stage = stage
+    def __init__(self, scheduler: Scheduler, path: Path) -> None:
+        self.scheduler = scheduler
         self.store = EmbeddedStore(path, CLOCK)
-        self.store.cross_process._pause = SimpleNamespace(wait=lambda _: stage.switch())  # type: ignore[assignment]
+        self.store.cross_process._pause = SimpleNamespace(wait=lambda _: scheduler.switch())  # type: ignore[assignment]
         self.acknowledged: dict[bytes, int] = {}
         self.interrupted: set[bytes] = set()
 
@@ -224,13 +224,13 @@ class Process:
                 self.acknowledged[name] = self.acknowledged.get(name, 0) + 1
                 self.interrupted.discard(name)
             except StoreError as error:
-                raise Doubled("nobody knows, so it is made again") from error
+                raise Doubled("the result is unknown, so the commit is repeated") from error
             finally:
                 tr.cancel()
 
 
-class Shop:
-    """A store on a real environment, on which plays are played one after the other."""
+class CommonStore:
+    """A store on a real environment, for one run after the other."""
 
     def __init__(self, path: Path) -> None:
         self.path = path / "store"
@@ -239,20 +239,20 @@ class Shop:
         self.env = lmdb.open(str(self.path), sync=False, map_size=1 << 30, max_readers=4_096)
         self.write_locks: list[WriteLock] = []
 
-    def play(self, seed: int, interruptions: Interruptions, within: str = "") -> Stage:
+    def run(self, seed: int, interruptions: Interruptions, within: str = "") -> Scheduler:
         with pytest.MonkeyPatch.context() as patch:
-            stage = Stage(seed, interruptions, MODULES, within=within)
+            scheduler = Scheduler(seed, interruptions, MODULES, within=within)
             for module in (group_commit, engine):
-                patch.setattr(module, "threading", stage.locks())
-            patch.setattr(group_commit, "_thread", stage.locks())
+                patch.setattr(module, "threading", scheduler.locks())
+            patch.setattr(group_commit, "_thread", scheduler.locks())
             patch.setattr(engine, "LockWatchdog", lambda _: SimpleNamespace(watched_wait=nullcontext))
             patch.setattr(engine, "CommitNotifier", lambda _: SimpleNamespace(notify=lambda: None))
-            files = {"stage": stage, "env": self.env, "write_locks": self.write_locks}
+            files = {"scheduler": scheduler, "env": self.env, "write_locks": self.write_locks}
             patch.setattr(engine, "LmdbFiles", type("_", (Files,), files))
-            staged_mailbox = type("_", (StagedMailbox,), {"stage": stage, "locks": {}, "wakeups": set()})
-            patch.setattr(flat_combining, "Mailbox", staged_mailbox)
+            mailbox_class = type("_", (ScheduledMailbox,), {"scheduler": scheduler, "locks": {}, "wakeups": set()})
+            patch.setattr(flat_combining, "Mailbox", mailbox_class)
             patch.setattr(flat_combining, "WAKEUP_WAITS_MAX", 6)
-            processes = [Process(stage, self.path) for _ in range(2)]
+            processes = [Process(scheduler, self.path) for _ in range(2)]
             names = [b"a one", b"a two", b"b one", b"b two"]
             with self.env.begin(write=True) as txn:
                 for name in names:
@@ -260,13 +260,13 @@ class Shop:
             owners = [processes[0]] * 2 + [processes[1]] * 2
             bodies = {name.decode(): partial(process.count, name) for process, name in zip(owners, names, strict=True)}
             try:
-                stage.play(bodies)
+                scheduler.run(bodies)
             finally:
                 for process in processes:
                     process.store.cross_process.close()
             self.check(processes)
-            assert 0 not in staged_mailbox.locks, "a process kept the lead"  # type: ignore[attr-defined]
-            return stage
+            assert 0 not in mailbox_class.locks, "a process is still leader"  # type: ignore[attr-defined]
+            return scheduler
 
     def check(self, processes: list[Process]) -> None:
         with self.env.begin() as txn:
@@ -284,51 +284,51 @@ class Shop:
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> Iterator[Shop]:
-    opened = Shop(tmp_path)
+def common_store(tmp_path: Path) -> Iterator[CommonStore]:
+    opened = CommonStore(tmp_path)
     yield opened
     opened.write_locks.append(WriteLock(opened.path))
-    if opened.write_locks[-1].is_free():  # else a thread that hangs has it, and LMDB would wait for that
+    if opened.write_locks[-1].is_free():  # else a hanging thread has the lock, and LMDB would wait for the thread
         opened.env.close()
-    for write_lock in opened.write_locks:  # Each has the lock file open, and a play opens two.
+    for write_lock in opened.write_locks:  # Each has the lock file open, and a run opens two.
         write_lock.close()
 
 
-interrupted_while_it_opens = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+leaves_files_open = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 
 
-def test_no_process_loses_or_doubles_a_commit(shop: Shop) -> None:
+def test_no_process_loses_or_doubles_a_commit(common_store: CommonStore) -> None:
     for seed in range(40):
-        shop.play(seed, {})
+        common_store.run(seed, {})
 
 
-@interrupted_while_it_opens
-def test_nor_one_of_which_a_thread_is_interrupted_at_any_instant(shop: Shop) -> None:
+@leaves_files_open
+def test_a_thread_interrupted_at_some_instant_loses_and_doubles_no_commit(common_store: CommonStore) -> None:
     dice = Random(1)
     interrupted = 0
     for seed in range(150):
-        interrupted += bool(shop.play(seed, {"a one": {dice.randrange(1, 800)}}).interrupted)
+        interrupted += bool(common_store.run(seed, {"a one": {dice.randrange(1, 800)}}).interrupted)
     assert interrupted > 75
 
 
-def test_nor_one_of_which_threads_are_interrupted_in_their_waits(shop: Shop) -> None:
+def test_threads_interrupted_in_their_waits_lose_and_double_no_commit(common_store: CommonStore) -> None:
     dice = Random(1)
     for seed in range(100):
-        shop.play(seed, {"a one": dice.sample(range(1, 40), 2), "b one": dice.sample(range(1, 40), 2)}, WAITS)
+        common_store.run(seed, {"a one": dice.sample(range(1, 40), 2), "b one": dice.sample(range(1, 40), 2)}, WAITS)
 
 
-@interrupted_while_it_opens
+@leaves_files_open
 @pytest.mark.long
 @pytest.mark.timeout(3_600)
-def test_nor_one_of_which_a_thread_is_interrupted_at_every_instant(shop: Shop) -> None:
-    assert interrupt_everywhere(shop.play, range(10), "a one") > 5_000
+def test_a_thread_interrupted_at_every_instant_loses_and_doubles_no_commit(common_store: CommonStore) -> None:
+    assert interrupt_everywhere(common_store.run, range(10), "a one") > 5_000
 
 
-# --- Each guard taken away is noticed ---
+# --- The removal of each guard is noticed ---
 
 
 class Guard(NamedTuple):
-    """A guard: its fragment of a function, what is there without it, and where an interruption shows that."""
+    """A guard: a fragment of a function, its replacement, and where an interruption shows that it is missing."""
 
     function: Callable[..., Any]
     fragment: str
@@ -339,36 +339,32 @@ class Guard(NamedTuple):
 
 
 GUARDS = {
-    "a waiting thread that is interrupted hands on the lead": Guard(
+    "an interrupted waiting thread passes on leadership": Guard(
         GroupCommit._finish_duty, "self._wake_next()", "pass", "await_answer"
     ),
-    "a leader that is interrupted sees its group through": Guard(
-        GroupCommit._finish_duty, "if not left:", "if True:", ""
-    ),
-    "and hands over the lead": Guard(
+    "an interrupted leader commits its whole group": Guard(GroupCommit._finish_duty, "if not left:", "if True:", ""),
+    "an interrupted leader passes on leadership": Guard(
         GroupCommit.await_answer, "self._finish_duty(interruption, duty, queued)", "pass", "_lead"
     ),
-    "also where it only asked": Guard(
+    "an interrupted leader that polls passes on leadership": Guard(
         GroupCommit.lead_if_free, "self._finish_duty(interruption, duty, queued)", "pass", "_lead"
     ),
-    "a fork that is interrupted while it waits is forgotten": Guard(
-        GroupCommit.pause, "self._pausing.remove(pause_token)", "pass", WAITS
-    ),
-    "a commit that LMDB has made is not made again": Guard(
+    "an interrupted pause is withdrawn": Guard(GroupCommit.pause, "self._pausing.remove(pause_token)", "pass", WAITS),
+    "a commit that LMDB has made is not repeated": Guard(
         LmdbCommits._settle_interrupted,
         "_set_outcomes(pending_commit.group, pending_commit.outcomes)",
         "pass",
         "_try_group",
         True,
     ),
-    "nor one that another process may have made": Guard(
+    "a commit that another process may have made is not repeated": Guard(
         LmdbCommits._make, "any(request.commit_id for request in group)", "False", "_await_answer", True
     ),
-    "a log that was left in the middle of a commit is read again": Guard(
+    "a log is read again after an interrupted commit": Guard(
         StoredLog.begin, "if self._in_transaction:", "if False:", "_try_group", True
     ),
     "LMDB's lock is released": Guard(group_commit._clear_frames, "error is not None", "False", WAITS, True),
-    "leadership among processes is given up": Guard(
+    "leadership among processes is released": Guard(
         CrossProcessCommit._try_to_lead, "self._is_leader = True  # Set", "pass  # Set", "try_become_leader", True
     ),
     "the exclusive section is released": Guard(
@@ -377,12 +373,12 @@ GUARDS = {
 }
 
 
-@interrupted_while_it_opens
+@leaves_files_open
 @pytest.mark.parametrize("name", GUARDS)
-def test_a_guard_that_is_taken_away_is_missed(name: str, shop: Shop) -> None:
+def test_the_removal_of_a_guard_is_noticed(name: str, common_store: CommonStore) -> None:
     guard = GUARDS[name]
-    play: Play = shop.play if guard.of_processes else play_notes
+    run: Run = common_store.run if guard.of_processes else run_in_one_process
     bug = mutation(name, (guard.function, guard.fragment, guard.without), found_by=())
     with bug.planted(), pytest.raises((Hang, Doubled, AssertionError, StopIteration)):
-        for each in ("one", "asking", "standing") if not guard.of_processes else ("a one",):
-            interrupt_everywhere(play, guard.seeds, each, guard.within)
+        for each in ("one", "polling", "pausing") if not guard.of_processes else ("a one",):
+            interrupt_everywhere(run, guard.seeds, each, guard.within)

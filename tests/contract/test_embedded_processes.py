@@ -1,4 +1,4 @@
-"""Several processes on one embedded store, and what is left when one of them dies."""
+"""Several processes on one embedded store: conflicts, watches, deaths, forks, and clocks that differ."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fairlead.zones.engines.api.errors import error_code
 from fairlead.zones.engines.embedded import lmdb_files
 from tests.clocks import ManualClock, WallClock
 from tests.contract.conftest import code_of
-from tests.contract.neighbours import Neighbour, say
+from tests.contract.other_process import OtherProcess, send
 
 
 def key(number: int) -> bytes:
@@ -52,7 +52,7 @@ def value_of(db: Database, number: int) -> bytes | None:
 
 
 def count_up(db: Database, name: bytes, times: int) -> int:
-    """Read, add one and write, so often; return how many attempts that took."""
+    """Add one to a number by read and write, `times` times; return the number of attempts."""
     attempts = 0
 
     def body(tr: Any) -> None:
@@ -67,51 +67,51 @@ def count_up(db: Database, name: bytes, times: int) -> int:
 
 
 def test_processes_that_contend_for_a_key_lose_no_update(url: str, db: Database) -> None:
-    with Neighbour(url) as one, Neighbour(url) as two, Neighbour(url) as three:
-        neighbours = (one, two, three)
-        for neighbour in neighbours:
-            neighbour.tell(count_up, b"shared", 50)
+    with OtherProcess(url) as one, OtherProcess(url) as two, OtherProcess(url) as three:
+        others = (one, two, three)
+        for other in others:
+            other.start(count_up, b"shared", 50)
         count_up(db, b"shared", 50)
-        for neighbour in neighbours:
-            assert neighbour.hear() >= 50
+        for other in others:
+            assert other.receive() >= 50
     assert db.create_transaction().get(b"shared").value == b"200"
 
 
-def test_what_one_process_commits_the_others_read_next(url: str, db: Database) -> None:
-    with Neighbour(url) as other:
+def test_a_commit_of_one_process_is_read_by_the_others(url: str, db: Database) -> None:
+    with OtherProcess(url) as other:
         put(db, 1, b"mine")
-        assert other.ask(value_of, 1) == b"mine"
-        other.ask(put, 2, b"theirs")
+        assert other.call(value_of, 1) == b"mine"
+        other.call(put, 2, b"theirs")
         assert value_of(db, 2) == b"theirs"
 
 
-def test_a_commit_of_another_process_is_a_reason_to_conflict(url: str, db: Database) -> None:
-    with Neighbour(url) as other:
+def test_a_commit_of_another_process_can_conflict(url: str, db: Database) -> None:
+    with OtherProcess(url) as other:
         for expected, theirs in ((1020, 1), (0, 2), (1020, 1)):
             tr = db.create_transaction()
             assert tr.get(key(1)).value in (None, b"")
             tr.set(key(3), b"")
-            other.ask(put, theirs)
+            other.call(put, theirs)
             assert code_of(tr.commit()) == expected
 
 
-def test_ranges_are_compared_with_the_commits_of_others_too(url: str, db: Database) -> None:
-    with Neighbour(url) as other:
+def test_a_range_read_conflicts_with_commits_of_other_processes(url: str, db: Database) -> None:
+    with OtherProcess(url) as other:
         for expected, theirs in ((1020, 15), (0, 25)):
             tr = db.create_transaction()
             list(tr.get_range(key(10), key(20)))
             tr.set(key(99), b"")
-            other.ask(put, theirs)
+            other.call(put, theirs)
             assert code_of(tr.commit()) == expected
 
 
-def test_the_commit_sequence_tells_of_commits_of_every_process(url: str, db: Database) -> None:
-    with Neighbour(url) as other:
+def test_the_commit_sequence_changes_with_the_commits_of_every_process(url: str, db: Database) -> None:
+    with OtherProcess(url) as other:
         before = db.commit_sequence()
         assert db.commit_sequence() == before
         value_of(db, 1)
         assert db.commit_sequence() == before
-        other.ask(put, 1)
+        other.call(put, 1)
         after = db.commit_sequence()
         assert after != before
         put(db, 2)
@@ -119,15 +119,15 @@ def test_the_commit_sequence_tells_of_commits_of_every_process(url: str, db: Dat
 
 
 def test_a_watch_notices_another_process(url: str, db: Database) -> None:
-    with Neighbour(url) as other:
+    with OtherProcess(url) as other:
         tr = db.create_transaction()
         watch = tr.watch(key(1))
         assert code_of(tr.commit()) == 0
-        other.ask(put, 2)
+        other.call(put, 2)
         assert not watch.is_ready()
-        other.tell(put, 1, b"new")
+        other.start(put, 1, b"new")
         assert code_of(watch) == 0
-        other.hear()
+        other.receive()
 
 
 def answer(db: Database, rounds: int) -> None:
@@ -147,32 +147,32 @@ def wait_for(db: Database, number: int, round_: int) -> None:
         watch.wait()
 
 
-def test_watches_of_two_processes_answer_each_other_and_miss_nothing(url: str, db: Database) -> None:
+def test_watches_of_two_processes_miss_no_change(url: str, db: Database) -> None:
     rounds = 100
-    with Neighbour(url) as other:
-        other.tell(answer, rounds)
+    with OtherProcess(url) as other:
+        other.start(answer, rounds)
         for round_ in range(rounds):
             put(db, 1, str(round_).encode())
             wait_for(db, 2, round_)
-        other.hear()
+        other.receive()
 
 
 def acknowledge(db: Database) -> None:
-    """Commit one key after the other, for ever, and say so of each."""
+    """Commit keys without end, and send the number of each commit."""
     number = 0
     while True:
         put(db, number, str(number).encode() * 100)
-        say(number)
+        send(number)
         number += 1
 
 
-def test_every_acknowledged_commit_of_a_killed_process_is_there(url: str) -> None:
+def test_every_acknowledged_commit_of_a_killed_process_is_durable(url: str) -> None:
     for acknowledged_at_least in (1, 100):
-        victim = Neighbour(url)
-        victim.tell(acknowledge)
-        acknowledged = [victim.hear() for _ in range(acknowledged_at_least)]
+        victim = OtherProcess(url)
+        victim.start(acknowledge)
+        acknowledged = [victim.receive() for _ in range(acknowledged_at_least)]
         victim.kill()
-        acknowledged += victim.hear_all()
+        acknowledged += victim.receive_all()
         db = open_database(url, clock=WallClock(), random=random.Random(1))
         found = [pair.value for pair in db.create_transaction().get_range(None, None)]
         whole = [str(number).encode() * 100 for number in range(len(found))]
@@ -182,30 +182,30 @@ def test_every_acknowledged_commit_of_a_killed_process_is_there(url: str) -> Non
         db.close()
 
 
-def test_a_process_killed_in_the_middle_of_a_commit_holds_up_nobody(url: str, db: Database) -> None:
+def test_a_process_killed_in_the_middle_of_a_commit_blocks_no_other(url: str, db: Database) -> None:
     for _ in range(5):
-        victim = Neighbour(url)
-        victim.tell(acknowledge)
-        victim.hear()
+        victim = OtherProcess(url)
+        victim.start(acknowledge)
+        victim.receive()
         victim.kill()
         put(db, 99_999, b"still here")
     assert value_of(db, 99_999) == b"still here"
 
 
 def hold_snapshot(db: Database) -> None:
-    """Leave a read transaction open, for ever."""
+    """Keep a read transaction open without end."""
     tr = db.create_transaction()
-    say(tr.get(key(0)).value)
+    send(tr.get(key(0)).value)
     threading.Event().wait()
 
 
 def test_the_snapshot_of_a_killed_process_pins_no_page_for_long(url: str, db: Database, tmp_path: Path) -> None:
     put(db, 0, b"")
-    victim = Neighbour(url)
-    victim.tell(hold_snapshot)
-    assert victim.hear() == b""
+    victim = OtherProcess(url)
+    victim.start(hold_snapshot)
+    assert victim.receive() == b""
     victim.kill()
-    for _ in range(64):  # The dead are looked for as often as the log is pruned.
+    for _ in range(64):  # Each time the log is pruned, the snapshots of dead processes are freed.
         put(db, 0, b"")
     before = (tmp_path / "store" / "data.mdb").stat().st_size
     for round_ in range(30):
@@ -213,25 +213,25 @@ def test_the_snapshot_of_a_killed_process_pins_no_page_for_long(url: str, db: Da
     assert (tmp_path / "store" / "data.mdb").stat().st_size < before + 1_000_000
 
 
-def free_the_dead(db: Database) -> int:
+def free_dead_readers(db: Database) -> int:
     freed: int = db._store.files._env.reader_check()  # type: ignore[attr-defined]
     return freed
 
 
-def test_a_process_that_copies_its_own_store_is_not_taken_for_dead(url: str, db: Database, tmp_path: Path) -> None:
+def test_a_process_that_copies_its_own_store_is_not_treated_as_dead(url: str, db: Database, tmp_path: Path) -> None:
     """The kernel drops a process's locks on a file when it closes any descriptor of it."""
     put(db, 0, b"before")
     shutil.copytree(tmp_path / "store", tmp_path / "copy")
     tr = db.create_transaction()
     assert tr.get(key(0)).value == b"before"
-    with Neighbour(url) as other:
-        assert other.ask(free_the_dead) == 0
+    with OtherProcess(url) as other:
+        assert other.call(free_dead_readers) == 0
         for round_ in range(30):
-            other.ask(put, 0, b"%d" % round_)
+            other.call(put, 0, b"%d" % round_)
     assert tr.get(key(0)).value == b"before"
 
 
-TRY_TO_BE_ALONE = """
+TRY_TO_LOCK = """
 import fcntl, sys
 with open(sys.argv[1], "r+b") as file:
     fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
@@ -239,13 +239,13 @@ with open(sys.argv[1], "r+b") as file:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have no locks of files")
-def test_a_store_whose_copy_was_made_by_its_process_is_still_in_use(url: str, db: Database, tmp_path: Path) -> None:
-    """Who opens it would make the lock file anew, and write beside a commit that is under way."""
+def test_a_store_stays_locked_after_its_process_has_copied_it(url: str, db: Database, tmp_path: Path) -> None:
+    """Without the lock, a process that opens the store would recreate the lock file, and write during a commit."""
     put(db, 0, b"before")
     shutil.copytree(tmp_path / "store", tmp_path / "copy")
     lock_file = str(tmp_path / "store" / "lock.mdb")
-    alone = subprocess.run([sys.executable, "-c", TRY_TO_BE_ALONE, lock_file], capture_output=True, check=False)
-    assert b"BlockingIOError" in alone.stderr
+    locking = subprocess.run([sys.executable, "-c", TRY_TO_LOCK, lock_file], capture_output=True, check=False)
+    assert b"BlockingIOError" in locking.stderr
 
 
 def commit_once_a_second(db: Database, seconds: int) -> None:
@@ -256,8 +256,8 @@ def commit_once_a_second(db: Database, seconds: int) -> None:
         clock.advance_us(1_000_000)
 
 
-def test_a_process_that_slept_past_a_pruned_entry_is_refused_whatever_its_clock_says(url: str) -> None:
-    """Its own clock stands still, so that only the log in the store can know."""
+def test_a_process_that_slept_past_a_pruned_entry_is_refused_whatever_its_clock_shows(url: str) -> None:
+    """Its own clock stands still, so only the log in the store shows how much time has passed."""
     stopped = ManualClock(1_000_000_000_000_000)
     db = open_database(url, clock=stopped, random=random.Random(1))
     put(db, 0, b"")
@@ -265,8 +265,8 @@ def test_a_process_that_slept_past_a_pruned_entry_is_refused_whatever_its_clock_
     for tr in trs:
         assert tr.get(key(0)).value == b""
         tr.set(key(1_000), b"mine")
-    with Neighbour(url) as other:
-        other.ask(commit_once_a_second, 200)
+    with OtherProcess(url) as other:
+        other.call(commit_once_a_second, 200)
     assert [code_of(tr.commit()) for tr in trs] == [1007, 1007]
     tr = db.create_transaction()
     assert tr.get(key(0)).value == b"changed"
@@ -282,14 +282,14 @@ def test_a_map_that_another_process_has_grown_is_adopted(url: str, monkeypatch: 
     put(db, 0, b"before")
     old = db.create_transaction()
     assert old.get(key(0)).value == b"before"
-    with Neighbour(url, map_bytes=small) as other:
-        other.ask(fill, 50)
+    with OtherProcess(url, map_bytes=small) as other:
+        other.call(fill, 50)
         assert value_of(db, 49) == bytes(100_000)
         with pytest.raises(db.errors) as caught:
             _ = old.get(key(0)).value
         assert error_code(caught.value) == 1007
         put(db, 50, b"after")
-        assert other.ask(value_of, 50) == b"after"
+        assert other.call(value_of, 50) == b"after"
     db.close()
 
 
@@ -298,7 +298,7 @@ def fill(db: Database, values: int) -> None:
         put(db, number, bytes(100_000))
 
 
-def test_a_full_map_grows_and_nothing_of_the_commit_is_lost(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_map_grows_and_the_whole_commit_is_stored(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lmdb_files, "MAP_BYTES", 1 << 20)
     db = open_database(url, clock=WallClock(), random=random.Random(1))
 
@@ -322,12 +322,12 @@ def in_child(function: Any) -> bytes:
             os._exit(0)
     os.close(writing)
     with os.fdopen(reading, "rb") as pipe:
-        said = pipe.read()
+        output = pipe.read()
     assert os.waitpid(child, 0)[1] == 0
-    return said
+    return output
 
 
-def test_a_forked_child_and_its_parent_go_on_each_with_a_store_of_its_own(url: str, db: Database) -> None:
+def test_a_forked_child_and_its_parent_use_separate_stores(url: str, db: Database) -> None:
     put(db, 1, b"parent's")
     begun = db.create_transaction()
     assert begun.get(key(1)).value == b"parent's"
@@ -353,7 +353,7 @@ def test_a_forked_child_does_not_wait_for_an_exclusive_section_of_its_parent(url
     assert value_of(db, 1) == b"child's"
 
 
-def test_forks_in_the_middle_of_commits_lose_nothing(url: str, db: Database) -> None:
+def test_forks_in_the_middle_of_commits_lose_no_commit(url: str, db: Database) -> None:
     stop = threading.Event()
     committed: list[int] = []
 
@@ -368,12 +368,12 @@ def test_forks_in_the_middle_of_commits_lose_nothing(url: str, db: Database) -> 
     for thread in threads:
         thread.start()
 
-    def put_and_tell(number: int) -> bytes:
+    def put_and_answer(number: int) -> bytes:
         put(db, number)
         return b"done"
 
     for fork in range(5):
-        assert in_child(partial(put_and_tell, 900_000 + fork)) == b"done"
+        assert in_child(partial(put_and_answer, 900_000 + fork)) == b"done"
     stop.set()
     for thread in threads:
         thread.join()
@@ -382,7 +382,7 @@ def test_forks_in_the_middle_of_commits_lose_nothing(url: str, db: Database) -> 
 
 
 def fork_beside_readers(db: Database) -> int:
-    """Fork now and then while threads read without an end; return how many children came up and ended."""
+    """Fork twenty times while threads read; return how many children ended."""
     put(db, 1)
     over = threading.Event()
 
@@ -419,14 +419,14 @@ def has_ended(child: int, within_s: float) -> bool:
     return True
 
 
-def test_a_fork_beside_readers_leaves_no_child_that_waits_for_them(url: str) -> None:
-    """Closing its copy, a child waits for the calls of LMDB that threads were in at the fork; it has no such thread."""
-    with Neighbour(url) as other:
-        assert other.ask(fork_beside_readers) == 20
+def test_a_child_that_was_forked_beside_readers_does_not_wait_for_them(url: str) -> None:
+    """A close in the child would wait for calls of LMDB that the parent's threads made at the fork."""
+    with OtherProcess(url) as other:
+        assert other.call(fork_beside_readers) == 20
 
 
 def read_while_the_clock_steps(db: Database) -> int:
-    """Read ranges on a thread, while on another each transaction finds that the window of all others has closed."""
+    """Read ranges on one thread while another steps the clock, which closes the window of each snapshot."""
     clock = ManualClock()
     here = open_database(db.url, clock=clock, random=random.Random(1))
     transact(here, lambda tr: [tr.set(key(number), b"") for number in range(2_000)])
@@ -453,7 +453,7 @@ def read_while_the_clock_steps(db: Database) -> int:
     return sum(answers.values())
 
 
-def test_a_snapshot_that_is_ended_under_a_read_does_not_take_the_process_down(url: str) -> None:
-    """A clock that steps by seconds, or a process that was stopped, closes the windows of reads under way."""
-    with Neighbour(url) as other:
-        assert other.ask(read_while_the_clock_steps) >= 500
+def test_ending_a_snapshot_during_a_read_does_not_crash_the_process(url: str) -> None:
+    """A clock step of seconds, or a stop of the process, closes the windows of current reads."""
+    with OtherProcess(url) as other:
+        assert other.call(read_while_the_clock_steps) >= 500

@@ -1,4 +1,4 @@
-"""Opening an embedded store, what it refuses, and what it takes from the disk."""
+"""Opening and closing an embedded store, the refusals of its engine, and its use of the disk."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def opened(path: Path, clock: ManualClock | None = None) -> Database:
 
 
 def refused(path: Path) -> StoreUnavailable:
-    """Return the error that opening gives; it says what to do, and survives the way to another process."""
+    """Return the error that opening raises; it has a remedy, and can be pickled."""
     with pytest.raises(StoreUnavailable) as caught:
         opened(path)
     assert caught.value.remedy
@@ -48,7 +48,7 @@ def put(db: Database, key: bytes, value: bytes) -> None:
     transact(db, lambda tr: tr.set(key, value))
 
 
-def test_a_store_is_there_when_it_is_opened_again(tmp_path: Path) -> None:
+def test_a_store_keeps_its_content_when_it_is_opened_again(tmp_path: Path) -> None:
     db = opened(tmp_path / "new" / "deeper")
     put(db, b"a", b"1")
     version = db.create_transaction().get_read_version().wait()
@@ -68,7 +68,7 @@ def test_one_path_is_opened_once_and_closed_with_its_last_user(tmp_path: Path) -
     one.close()
     assert two.create_transaction().get(b"a").value == b"1"
     two.close()
-    lmdb.open(str(tmp_path / "store")).close()  # LMDB itself refuses what is still open.
+    lmdb.open(str(tmp_path / "store")).close()  # LMDB refuses a store that is still open.
 
 
 def test_a_database_that_is_dropped_closes_its_store(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_a_file_is_no_store(tmp_path: Path) -> None:
     assert (tmp_path / "file").read_text() == "mine"
 
 
-def test_what_another_program_wrote_is_left_alone(tmp_path: Path) -> None:
+def test_the_store_of_another_program_is_refused_and_unchanged(tmp_path: Path) -> None:
     with lmdb.open(str(tmp_path)) as env, env.begin(write=True) as txn:
         txn.put(b"theirs", b"1")
     before = (tmp_path / "data.mdb").read_bytes()
@@ -126,12 +126,12 @@ def test_what_another_program_wrote_is_left_alone(tmp_path: Path) -> None:
     assert (tmp_path / "data.mdb").read_bytes() == before
 
 
-def test_a_file_of_another_kind_in_its_place_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_no_lmdb_store_is_refused(tmp_path: Path) -> None:
     (tmp_path / "data.mdb").write_bytes(b"no lmdb" * 1_000)
     assert refused(tmp_path).reason == "the path holds no store of this kind"
 
 
-def test_a_newer_format_is_refused_and_left_alone(tmp_path: Path) -> None:
+def test_a_newer_format_is_refused_and_unchanged(tmp_path: Path) -> None:
     opened(tmp_path).close()
     with lmdb.open(str(tmp_path)) as env, env.begin(write=True) as txn:
         txn.put(FORMAT_KEY, b"2")
@@ -144,8 +144,8 @@ def test_a_newer_format_is_refused_and_left_alone(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="this system does not list a process's open files")
 @pytest.mark.parametrize("content", [b"no lmdb" * 1_000, b""], ids=["not LMDB's", "another program's"])
-def test_a_store_that_is_refused_is_not_kept_open_by_whoever_keeps_the_error(tmp_path: Path, content: bytes) -> None:
-    """An actor that waits for its disk to be writable again keeps nobody from mounting it anew."""
+def test_an_error_that_is_kept_does_not_keep_its_refused_store_open(tmp_path: Path, content: bytes) -> None:
+    """An actor that waits until its disk is writable again must not prevent a remount."""
     with lmdb.open(str(tmp_path)) as env, env.begin(write=True) as txn:
         txn.put(b"theirs", b"1")
     if content:
@@ -189,7 +189,7 @@ def test_a_transaction_that_has_ended_pins_nothing(tmp_path: Path, end: str) -> 
     assert len(list(tr.snapshot.get_range(b"a", b"b"))) == 1
     tr.options.set_timeout(1_000)
     if end == "drop":
-        gc.disable()  # Without the help of the collector.
+        gc.disable()  # The garbage collector must not be needed.
         del tr
     else:
         getattr(tr, end)()
@@ -220,7 +220,9 @@ def logged(db: Database) -> list[bytes]:
         return [value for _, value in cursor.iternext()]
 
 
-def test_nor_after_one_commit_by_a_clock_that_was_a_day_ahead(tmp_path: Path, clock: ManualClock) -> None:
+def test_the_log_keeps_the_window_and_not_more_after_a_commit_by_a_clock_a_day_ahead(
+    tmp_path: Path, clock: ManualClock
+) -> None:
     db = opened(tmp_path, clock)
     put(db, b"a", b"0")
     clock.advance_us(DAY_US)
@@ -294,7 +296,7 @@ def replace(store: Path) -> None:
 def test_nothing_is_committed_to_a_store_that_was_deleted_or_replaced(
     tmp_path: Path, remove: Callable[[Path], None]
 ) -> None:
-    """Whoever has it open would be told that it is durable, and nobody else would ever see it."""
+    """Such a commit would be reported as durable, but no other process would see it."""
     db = opened(tmp_path / "store")
     put(db, b"a", b"1")
     remove(tmp_path / "store")
@@ -311,7 +313,7 @@ def test_nothing_is_committed_to_a_store_that_was_deleted_or_replaced(
 
 
 def use_up_files(left: int) -> list[int]:
-    """Open files until only so many more may be opened; return them, to be closed."""
+    """Open files until only `left` more may be opened; return the descriptors."""
     files = []
     with suppress(OSError):
         while True:
@@ -322,7 +324,7 @@ def use_up_files(left: int) -> list[int]:
 
 
 @pytest.mark.parametrize("left", range(5))
-def test_too_many_open_files_are_not_taken_for_a_disk_that_fails(tmp_path: Path, left: int) -> None:
+def test_too_many_open_files_are_not_reported_as_a_failing_disk(tmp_path: Path, left: int) -> None:
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (len(list(Path("/proc/self/fd").iterdir())) + 20, limits[1]))
     files = use_up_files(left)
@@ -336,7 +338,7 @@ def test_too_many_open_files_are_not_taken_for_a_disk_that_fails(tmp_path: Path,
     opened(tmp_path / "store").close()
 
 
-def test_too_little_address_space_is_not_taken_for_a_disk_that_fails(tmp_path: Path) -> None:
+def test_too_little_address_space_is_not_reported_as_a_failing_disk(tmp_path: Path) -> None:
     limits = resource.getrlimit(resource.RLIMIT_AS)
     mapped_bytes = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (mapped_bytes + lmdb_files.MAP_BYTES // 2, limits[1]))
@@ -352,7 +354,7 @@ FULL_DISK = [sys.executable, "-m", "tests.contract.full_disk"]
 
 
 def may_mount(script: str) -> bool:
-    """Whether this user may mount things in a namespace of their own, as `script` does."""
+    """Return whether this user may mount a file system in a new namespace, as `script` does."""
     return not subprocess.run(["unshare", "-Urm", "sh", "-c", script], check=False, capture_output=True).returncode
 
 
@@ -366,8 +368,8 @@ def test_a_full_disk_fails_the_commit_and_loses_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("free_kb", [64, 128, 240, 300])
-def test_a_disk_without_room_for_a_new_store_is_an_error_and_no_signal(tmp_path: Path, free_kb: int) -> None:
-    """LMDB maps its lock file without having written it: where its blocks were missing, SIGBUS ended the process."""
+def test_a_disk_without_space_for_a_new_store_is_an_error_and_no_signal(tmp_path: Path, free_kb: int) -> None:
+    """LMDB maps its lock file without writing it. Without all blocks of the file, SIGBUS ends the process."""
     mount = f"mount -t tmpfs -o size={free_kb}k tmpfs {tmp_path}"
     if not may_mount(mount):
         pytest.skip("this user may not mount anything")
@@ -430,8 +432,8 @@ def test_a_read_only_place_is_refused(tmp_path: Path) -> None:
     assert run.stdout.splitlines() == ["the path is read-only", "the path is read-only"], run.stderr
 
 
-def test_a_root_that_cannot_be_written_leaves_nobody_sure_and_the_store_usable(tmp_path: Path) -> None:
-    """LMDB gives up on an environment whose root page it failed to write; it is opened anew."""
+def test_a_failed_write_of_the_root_is_an_unknown_result_and_the_store_stays_usable(tmp_path: Path) -> None:
+    """LMDB disables an environment after a failed write of the root page. The engine opens a new one."""
     db = opened(tmp_path)
     put(db, b"a", b"1")
     reader = db.create_transaction()
@@ -450,7 +452,7 @@ def test_a_root_that_cannot_be_written_leaves_nobody_sure_and_the_store_usable(t
 
 
 def break_root(store: Path) -> None:
-    """Take from LMDB the right to write its root: the descriptor that it opened with O_DSYNC."""
+    """Make LMDB's writes of its root fail: replace the O_DSYNC descriptor by a read-only one."""
     for place in list(Path("/proc/self/fd").iterdir()):
         fd = int(place.name)
         try:
@@ -466,7 +468,9 @@ def break_root(store: Path) -> None:
     raise AssertionError("LMDB has no descriptor for its root")
 
 
-def test_more_readers_than_slots_are_told_to_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_without_a_free_slot_fails_with_a_retryable_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(lmdb_files, "READERS_MAX", 4)
     db = opened(tmp_path)
     readers = [db.create_transaction() for _ in range(5)]

@@ -20,7 +20,7 @@ from fairlead.zones.engines import open as open_database
 from fairlead.zones.engines.embedded import lock_watchdog, write_lock
 from fairlead.zones.engines.embedded.write_lock import STALL_US
 from tests.clocks import WallClock
-from tests.contract.neighbours import Neighbour, say, stopped_holder
+from tests.contract.other_process import OtherProcess, send, stopped_holder
 from tests.documents.blocks import DOCS, blocks_of
 
 LIMIT_S = 20.0
@@ -28,7 +28,7 @@ LIMIT_S = 20.0
 
 @pytest.fixture(autouse=True)
 def look_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wait a fifth of a second where a second is meant; `tests/acceptance/test_pauses.py` waits for the whole one."""
+    """Shorten the second before a warning to a fifth. `tests/acceptance/test_pauses.py` waits for a whole second."""
     monkeypatch.setattr(lock_watchdog, "_POLL_S", STALL_US / 5e6)
     monkeypatch.setattr(write_lock, "STALL_US", STALL_US // 5)
 
@@ -62,7 +62,7 @@ def eventually(what: Callable[[], object]) -> None:
 
 @contextmanager
 def writers(db: Database, count: int) -> Iterator[list[threading.Thread]]:
-    """Let threads write a key each, and wait for them at the end."""
+    """Start threads that write a key each, and wait for them at the end."""
     threads = [threading.Thread(target=put, args=(db, b"%d" % number)) for number in range(count)]
     for thread in threads:
         thread.start()
@@ -119,7 +119,7 @@ def test_reads_go_on_while_writers_are_blocked(url: str, db: Database) -> None:
         os.kill(pid, signal.SIGCONT)
 
 
-def test_a_holder_that_is_killed_frees_the_write_lock_and_leaves_nothing(url: str, db: Database) -> None:
+def test_a_holder_that_is_killed_frees_the_write_lock_and_commits_nothing(url: str, db: Database) -> None:
     with stopped_holder(url) as pid, writers(db, 3):
         os.kill(pid, signal.SIGKILL)
     assert keys_of(db) == [b"0", b"1", b"2"]
@@ -127,21 +127,21 @@ def test_a_holder_that_is_killed_frees_the_write_lock_and_leaves_nothing(url: st
 
 
 def keep_writing(db: Database) -> None:
-    say("begun")
+    send("begun")
     until = time.monotonic() + 1.0
     while time.monotonic() < until:
         put(db, b"busy")
 
 
 def test_a_busy_store_is_no_stall(url: str, db: Database, caplog: pytest.LogCaptureFixture) -> None:
-    with Neighbour(url) as one, Neighbour(url) as other:
-        for neighbour in (one, other):
-            neighbour.tell(keep_writing)
-            assert neighbour.hear() == "begun"
+    with OtherProcess(url) as one, OtherProcess(url) as other:
+        for each in (one, other):
+            each.start(keep_writing)
+            assert each.receive() == "begun"
         with writers(db, 1):
             assert write_stall(db) is None
-        for neighbour in (one, other):
-            neighbour.hear()
+        for each in (one, other):
+            each.receive()
     assert messages_with(caplog, url.removeprefix("embedded:")) == []
 
 
@@ -191,19 +191,19 @@ def test_reading_the_lock_state_releases_none_of_lmdbs_locks(url: str, db: Datab
     assert locks() == before
 
 
-def test_a_process_that_can_start_no_thread_waits_unwatched_and_then_writes(
+def test_a_process_that_can_start_no_thread_waits_without_a_watchdog_and_then_writes(
     url: str, db: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """If a limit on threads is reached, or the interpreter ends, a commit must not fail."""
     caplog.set_level(logging.INFO, "fairlead.store")
     start = threading.Thread.start
 
-    def start_no_watch(thread: threading.Thread) -> None:
+    def start_no_watchdog(thread: threading.Thread) -> None:
         if thread.name == "lock watchdog":
             raise RuntimeError("can't start new thread")
         start(thread)
 
-    monkeypatch.setattr(threading.Thread, "start", start_no_watch)
+    monkeypatch.setattr(threading.Thread, "start", start_no_watchdog)
     with stopped_holder(url) as pid, writers(db, 1):
         eventually(lambda: messages_with(caplog, "can't start new thread"))
         os.kill(pid, signal.SIGCONT)

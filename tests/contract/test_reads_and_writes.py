@@ -1,4 +1,4 @@
-"""A transaction reads what was committed before it, and what it wrote itself."""
+"""A transaction reads earlier commits and its own writes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_a_key_that_is_not_there_has_no_value(db: Database, space: Space) -> Non
     assert not value.present()
 
 
-def test_nothing_is_seen_by_others_before_the_commit(db: Database, space: Space) -> None:
+def test_other_transactions_see_writes_only_after_the_commit(db: Database, space: Space) -> None:
     tr = db.create_transaction()
     tr.set(space.key("a"), b"1")
     assert space.all() == {}
@@ -45,7 +45,7 @@ def test_a_snapshot_does_not_move_while_others_commit(db: Database, space: Space
     assert [pair.value for pair in tr.get_range(space.prefix, space.end())] == [b"1", b"1"]
 
 
-def test_a_range_comes_in_order_within_its_bounds(db: Database, space: Space) -> None:
+def test_a_range_is_read_in_order_within_its_bounds(db: Database, space: Space) -> None:
     space.put(a=b"1", b=b"2", c=b"3", d=b"4")
     tr = db.create_transaction()
     names = [key[-1:] for key, _ in tr.get_range(space.key("b"), space.key("d"))]
@@ -84,7 +84,7 @@ def test_every_streaming_mode_gives_the_whole_range(db: Database, space: Space, 
     assert limited == forward[:123]
 
 
-def test_the_exact_mode_asks_for_a_limit(db: Database, space: Space) -> None:
+def test_the_exact_mode_requires_a_limit(db: Database, space: Space) -> None:
     space.put(a=b"1", b=b"2")
     tr = db.create_transaction()
     exact = tr.get_range(space.prefix, space.end(), limit=1, streaming_mode=StreamingMode.exact)
@@ -114,7 +114,7 @@ def test_own_writes_are_seen_by_every_kind_of_read(db: Database, space: Space) -
         assert rows == {b"/a": b"1", b"aa": b"new", b"/c": b"4"}
 
 
-def test_a_cleared_range_hides_what_is_below_and_not_what_comes_after(db: Database, space: Space) -> None:
+def test_a_cleared_range_hides_earlier_values_and_not_later_writes(db: Database, space: Space) -> None:
     space.put(a=b"1", b=b"2", c=b"3", d=b"4")
     tr = db.create_transaction()
     tr.set(space.key("ba"), b"before")
@@ -126,7 +126,7 @@ def test_a_cleared_range_hides_what_is_below_and_not_what_comes_after(db: Databa
     assert space.all() == {"a": b"1", "bb": b"after", "d": b"4"}
 
 
-def test_reads_made_in_one_go_are_answered_by_the_same_snapshot(db: Database, space: Space) -> None:
+def test_reads_sent_together_are_answered_by_the_same_snapshot(db: Database, space: Space) -> None:
     space.put(a=b"1", b=b"2")
     tr = db.create_transaction()
     futures = [tr.get(space.key(name)) for name in "ab"]
@@ -152,7 +152,7 @@ def test_keys_and_values_are_bytes(db: Database, space: Space) -> None:
         tr.clear_range("a", "b")  # type: ignore[arg-type]
 
 
-def test_keys_that_no_store_takes_fail_at_the_commit(db: Database, space: Space) -> None:
+def test_keys_and_values_out_of_bounds_fail_at_the_commit(db: Database, space: Space) -> None:
     refused: list[tuple[Callable[[Transaction], object], int]] = [
         (lambda tr: tr.set(bytes(db.limits.key_bytes_max + 1), b""), 2102),
         (lambda tr: tr.set(space.key("a"), bytes(db.limits.value_bytes_max + 1)), 2103),
@@ -189,7 +189,7 @@ def test_a_key_and_a_value_of_the_largest_sizes_fit(db: Database, space: Space) 
     assert [key for key, _ in tr.get_range(longest + b"\x00", space.end())] == []
 
 
-def test_bytes_of_every_kind_survive(db: Database, space: Space) -> None:
+def test_keys_and_values_may_hold_any_byte(db: Database, space: Space) -> None:
     keys = [space.prefix + bytes([byte]) for byte in range(255)]
     tr = db.create_transaction()
     for key in keys:
@@ -210,7 +210,7 @@ def test_an_empty_value_is_not_an_absent_one(db: Database, space: Space) -> None
 
 @pytest.mark.parametrize("engine", ["memory", "embedded"], indirect=True)
 def test_the_empty_key_is_a_key_like_any_other(db: Database) -> None:
-    """LMDB takes no empty key; on a cluster it is not this test's to touch."""
+    """LMDB accepts no empty key, so the engine stores another. On a cluster, tests write below their prefix only."""
 
     def pairs() -> list[tuple[bytes, bytes]]:
         forward = [(pair.key, pair.value) for pair in db.create_transaction().get_range(None, None)]

@@ -12,9 +12,9 @@ import pytest
 from fairlead.zones.engines import open as open_database
 from fairlead.zones.engines.api.errors import error_code
 from tests.clocks import ManualClock
-from tests.contract.recorded import Machine, programs
+from tests.contract.recorded import Interpreter, programs
 
-# The one deviation, stated where users meet it: LMDB takes keys of up to 511 bytes.
+# The only deviation, which the docstring of `fairlead.zones.engines` states: LMDB accepts keys of at most 511 bytes.
 KEYS_TOO_LONG_FOR_LMDB = {"key of the largest size"}
 
 SHARED_MEMORY = Path("/dev/shm")
@@ -22,7 +22,7 @@ SHARED_MEMORY = Path("/dev/shm")
 
 @pytest.mark.parametrize("engine", ["memory", "embedded"])
 def test_every_recorded_answer_of_foundationdb_matches(engine: str, tmp_path: Path) -> None:
-    # Thousands of small stores: without a disk under them, if there is a file system in memory.
+    # Thousands of small stores are made: in a file system in memory, if there is one.
     place = SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK) else tmp_path
     store = place / f"recorded-answers-{os.getpid()}"
     deviations = []
@@ -31,7 +31,7 @@ def test_every_recorded_answer_of_foundationdb_matches(engine: str, tmp_path: Pa
         clock = ManualClock()
         url = "memory:" if engine == "memory" else f"embedded:{store}"
         db = open_database(url, clock=clock, random=random.Random(1))
-        answers = Machine(db, clock.sleep_us).run(program["steps"])
+        answers = Interpreter(db, clock.sleep_us).run(program["steps"])
         db.close()
         shutil.rmtree(store, ignore_errors=True)
         count += 1

@@ -1,4 +1,4 @@
-"""Whatever is interleaved: each committed transaction could have run alone, at the moment of its commit."""
+"""Commits are serializable: in any interleaving, each could have run alone at the moment of its commit."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fairlead.zones.engines.api.errors import error_code
 from fairlead.zones.engines.embedded import stored_log
 from fairlead.zones.engines.optimistic import atomics
 from tests.clocks import ManualClock, WallClock
-from tests.contract.neighbours import Neighbour
+from tests.contract.other_process import OtherProcess
 
 TRANSACTIONS = 4
 KEYS = st.sampled_from([bytes([letter]) for letter in b"abcdef"])
@@ -56,7 +56,7 @@ class Model:
         self.pairs: dict[bytes, bytes] = {}
 
     def run(self, op: str, *args: Any) -> Any:
-        """Do one step; return what a read answers."""
+        """Run one step; return the result of a read."""
         pairs = self.pairs
         if op == "get":
             return pairs.get(args[0])
@@ -87,7 +87,7 @@ class Local:
         self._tr = db.create_transaction()
 
     def run(self, op: str, *args: Any) -> Any:
-        """Do the step that `Model.run` does."""
+        """Run the same step as `Model.run`."""
         tr = self._tr
         if op == "get":
             return tr.get(args[0]).value
@@ -112,13 +112,13 @@ class Local:
 class Remote:
     """A transaction in another process."""
 
-    _open: ClassVar[dict[int, Local]] = {}  # There.
+    _open: ClassVar[dict[int, Local]] = {}  # In the other process.
     _numbers = itertools.count()
 
-    def __init__(self, neighbour: Neighbour) -> None:
-        self._neighbour = neighbour
+    def __init__(self, process: OtherProcess) -> None:
+        self._process = process
         self._number = next(self._numbers)
-        neighbour.ask(Remote.begin, self._number)
+        process.call(Remote.begin, self._number)
 
     @staticmethod
     def begin(db: Database, number: int) -> None:
@@ -130,10 +130,10 @@ class Remote:
         return getattr(Remote._open[number], op)(*args)
 
     def run(self, op: str, *args: Any) -> Any:
-        return self._neighbour.ask(Remote.step, self._number, "run", op, *args)
+        return self._process.call(Remote.step, self._number, "run", op, *args)
 
     def commit(self) -> tuple[int, int]:
-        code, version = self._neighbour.ask(Remote.step, self._number, "commit")
+        code, version = self._process.call(Remote.step, self._number, "commit")
         return code, version
 
 
@@ -154,7 +154,7 @@ def check(
         code, version = tr.commit()
         assert code in (0, 1020)
         if code or version == -1:
-            continue  # What only read belongs to the moment of its first read, not to that of its commit.
+            continue  # A transaction that only read belongs to the moment of its first read, not of its commit.
         for done, answer in history:
             assert model.run(*done) == answer, done
     stored = db.create_transaction().get_range(b"", b"\xff")
@@ -181,10 +181,10 @@ def test_committed_transactions_might_have_run_one_after_the_other(engine: str) 
     shutil.rmtree(place)
 
 
-def test_so_might_those_of_several_processes(tmp_path: Path) -> None:
+def test_committed_transactions_of_several_processes_might_have_run_one_after_the_other(tmp_path: Path) -> None:
     url = f"embedded:{tmp_path}"
     db = open_database(url, clock=WallClock(), random=random.Random(1))
-    with Neighbour(url) as one, Neighbour(url) as two:
+    with OtherProcess(url) as one, OtherProcess(url) as two:
 
         @settings(max_examples=60)
         @given(steps=STEPS)

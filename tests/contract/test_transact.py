@@ -1,4 +1,4 @@
-"""The retry loop: once, or again, or not at all."""
+"""The retry loop: when it runs a body again, and when it raises the error."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tests.contract.conftest import Space, code_of
 TOO_OLD, CONFLICT, UNKNOWN, TIMED_OUT, CANCELLED, VERSION_CHANGED = 1007, 1020, 1021, 1031, 1025, 1039
 
 
-class Unsure:
-    """A database that answers some commits with an error, whether they happened or not."""
+class UncertainDatabase:
+    """A database that answers some commits with an error, whether they were applied or not."""
 
     def __init__(self, db: Database, answers: list[tuple[int, bool]]) -> None:
         """Each answer is (code, whether the commit is applied); later commits are let through."""
@@ -27,7 +27,7 @@ class Unsure:
         self._answers = answers
 
     def create_transaction(self) -> Any:
-        return _Unsure(self, self._db.create_transaction())
+        return _UncertainTransaction(self, self._db.create_transaction())
 
     def exclusive_section(self) -> AbstractContextManager[object]:
         return self._db.exclusive_section()
@@ -53,8 +53,8 @@ class Unsure:
         return _Failed(self.errors[0](code))
 
 
-class _Unsure:
-    def __init__(self, db: Unsure, tr: Any) -> None:
+class _UncertainTransaction:
+    def __init__(self, db: UncertainDatabase, tr: Any) -> None:
         self._db = db
         self._tr = tr
         self._wrote = False
@@ -76,12 +76,12 @@ class _Failed:
 
 
 def receipt(space: Space) -> Callable[[Any], bool]:
-    """Return the question whether the commit happened."""
+    """Return a check whether the commit was applied."""
     return lambda tr: bool(tr.get(space.key("receipt")).present())
 
 
 class Body:
-    """Counts its runs, adds one to a counter and leaves a receipt."""
+    """Counts its runs, adds one to a stored counter and writes a receipt."""
 
     def __init__(self, space: Space) -> None:
         self._space = space
@@ -94,7 +94,7 @@ class Body:
         return self.runs
 
 
-def test_the_result_of_the_body_comes_back_once_it_is_durable(db: Database, space: Space) -> None:
+def test_the_result_of_the_body_is_returned_once_it_is_durable(db: Database, space: Space) -> None:
     def body(tr: Any) -> str:
         tr.set(space.key("a"), b"1")
         return "done"
@@ -103,7 +103,7 @@ def test_the_result_of_the_body_comes_back_once_it_is_durable(db: Database, spac
     assert space.all() == {"a": b"1"}
 
 
-def test_a_conflict_runs_the_body_again_with_what_is_there_now(db: Database, space: Space) -> None:
+def test_after_a_conflict_the_body_runs_again_with_current_values(db: Database, space: Space) -> None:
     seen = []
 
     def body(tr: Any) -> None:
@@ -130,7 +130,7 @@ def test_a_transaction_that_became_too_old_is_run_again(db: Database, space: Spa
     assert len(runs) == 2
 
 
-def test_a_body_that_takes_longer_than_a_transaction_may_is_run_twice_and_told_what_to_do(
+def test_a_body_that_outlasts_the_window_runs_twice_and_its_error_has_a_remedy(
     engine: str, db: Database, space: Space, pass_us: Any
 ) -> None:
     runs = []
@@ -150,13 +150,13 @@ def test_a_body_that_takes_longer_than_a_transaction_may_is_run_twice_and_told_w
         assert "Split it" in str(pickle.loads(pickle.dumps(caught.value)))
 
 
-def test_a_body_that_reads_on_past_the_window_is_run_twice_too(db: Database, space: Space, pass_us: Any) -> None:
+def test_a_body_that_keeps_reading_past_the_window_runs_twice(db: Database, space: Space, pass_us: Any) -> None:
     runs = []
 
     def body(tr: Any) -> None:
         runs.append(tr.get(space.key("a")).value)
         pass_us(5_500_000)
-        for _ in range(100):  # A cluster on which nothing is committed forgets no version: time alone does not do.
+        for _ in range(100):  # A cluster drops old versions only while it commits.
             space.put(c=b"")
             tr.get(space.key("b")).wait()
             pass_us(50_000)
@@ -166,18 +166,18 @@ def test_a_body_that_reads_on_past_the_window_is_run_twice_too(db: Database, spa
     assert len(runs) == 2
 
 
-def test_an_error_of_the_body_travels_up_and_nothing_is_written(db: Database, space: Space) -> None:
-    kept = []
+def test_an_error_of_the_body_is_raised_and_nothing_is_written(db: Database, space: Space) -> None:
+    transactions = []
 
     def body(tr: Any) -> None:
-        kept.append(tr)
+        transactions.append(tr)
         tr.set(space.key("a"), b"1")
         raise KeyError("mine")
 
     with pytest.raises(KeyError):
         transact(db, body)
     assert space.all() == {}
-    assert code_of(kept[0].commit()) == CANCELLED
+    assert code_of(transactions[0].commit()) == CANCELLED
 
 
 def test_retries_end(db: Database, space: Space) -> None:
@@ -204,39 +204,39 @@ def test_an_error_that_must_not_be_retried_is_raised_at_once(db: Database, space
 
 def test_after_an_unknown_result_a_body_runs_again(db: Database, space: Space) -> None:
     body = Body(space)
-    assert transact(Unsure(db, [(UNKNOWN, True)]), body) == 2
+    assert transact(UncertainDatabase(db, [(UNKNOWN, True)]), body) == 2
     assert space.all()["n"] == b"\x02"  # Applied twice: such a body needs `applied`.
 
 
 @pytest.mark.parametrize("code", [UNKNOWN, TIMED_OUT, CANCELLED, VERSION_CHANGED])
-def test_a_commit_that_happened_after_all_is_not_made_again(db: Database, space: Space, code: int) -> None:
+def test_an_applied_commit_is_not_repeated(db: Database, space: Space, code: int) -> None:
     body = Body(space)
-    assert transact(Unsure(db, [(code, True)]), body, applied=receipt(space)) == 1
+    assert transact(UncertainDatabase(db, [(code, True)]), body, applied=receipt(space)) == 1
     assert space.all()["n"] == b"\x01"
     assert body.runs == 1
 
 
 def test_the_result_is_that_of_the_attempt_that_was_committed(db: Database, space: Space) -> None:
     body = Body(space)
-    unsure = Unsure(db, [(UNKNOWN, False), (CONFLICT, False), (UNKNOWN, True)])
-    assert transact(unsure, body, applied=receipt(space)) == 3
+    database = UncertainDatabase(db, [(UNKNOWN, False), (CONFLICT, False), (UNKNOWN, True)])
+    assert transact(database, body, applied=receipt(space)) == 3
     assert space.all()["n"] == b"\x01"
 
 
-def test_a_commit_of_unknown_result_that_did_not_happen_is_made_again(db: Database, space: Space) -> None:
+def test_a_commit_of_unknown_result_that_was_not_applied_is_repeated(db: Database, space: Space) -> None:
     body = Body(space)
-    assert transact(Unsure(db, [(UNKNOWN, False)]), body, applied=receipt(space)) == 2
+    assert transact(UncertainDatabase(db, [(UNKNOWN, False)]), body, applied=receipt(space)) == 2
     assert space.all()["n"] == b"\x01"
 
 
 @pytest.mark.parametrize("code", [TIMED_OUT, CANCELLED, VERSION_CHANGED])
 @pytest.mark.parametrize("applied", [True, False])
-def test_a_commit_that_may_still_be_on_its_way_is_not_made_again(
+def test_a_commit_that_may_still_be_applied_is_not_repeated(
     db: Database, space: Space, code: int, applied: bool
 ) -> None:
     body = Body(space)
     with pytest.raises(db.errors) as caught:
-        transact(Unsure(db, [(code, False)]), body, applied=receipt(space) if applied else None)
+        transact(UncertainDatabase(db, [(code, False)]), body, applied=receipt(space) if applied else None)
     assert error_code(caught.value) == code
     assert body.runs == 1
 

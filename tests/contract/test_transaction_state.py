@@ -1,4 +1,4 @@
-"""What ends a transaction: five seconds, a timeout, a refused write, its commit, its user."""
+"""What ends a transaction: the window of five seconds, a timeout, a refused write, a commit, a cancellation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.contract.conftest import Space, code_of, read_version
 
 Pass = Callable[[int], None]
 WINDOW_US = 5_000_000
-LONG_US = 7_000_000  # A cluster forgets a little later than it says.
+LONG_US = 7_000_000  # A cluster drops old versions a little after the end of the window.
 
 
 def test_a_read_after_five_seconds_fails_and_so_does_the_commit(db: Database, space: Space, pass_us: Pass) -> None:
@@ -38,7 +38,7 @@ def test_a_range_that_takes_more_than_five_seconds_to_read_fails(db: Database, s
     assert error_code(caught.value) == 1007
 
 
-def test_a_commit_of_what_was_read_too_long_ago_fails(db: Database, space: Space, pass_us: Pass) -> None:
+def test_a_commit_fails_if_its_reads_are_too_old(db: Database, space: Space, pass_us: Pass) -> None:
     tr = db.create_transaction()
     assert tr.get(space.key("a")).value is None
     tr.set(space.key("b"), b"1")
@@ -47,7 +47,9 @@ def test_a_commit_of_what_was_read_too_long_ago_fails(db: Database, space: Space
     assert space.all() == {}
 
 
-def test_what_only_read_or_only_wrote_commits_however_old(db: Database, space: Space, pass_us: Pass) -> None:
+def test_a_transaction_that_only_reads_or_only_writes_commits_at_any_age(
+    db: Database, space: Space, pass_us: Pass
+) -> None:
     reader, writer = db.create_transaction(), db.create_transaction()
     assert reader.get(space.key("a")).value is None
     writer.set(space.key("b"), b"1")
@@ -68,8 +70,8 @@ def test_the_window_opens_with_the_first_read_not_with_the_transaction(
 
 
 @pytest.mark.parametrize("engine", ["memory", "embedded"], indirect=True)
-def test_an_idle_hour_makes_nobody_too_old(db: Database, space: Space, clock: ManualClock) -> None:
-    """The first reader after it reads at a version that is an hour old, and conflicts like any other."""
+def test_an_idle_hour_makes_no_transaction_too_old(db: Database, space: Space, clock: ManualClock) -> None:
+    """The first transaction after the hour reads at a version that is an hour old, and conflicts like any other."""
     space.put(a=b"1")
     for expected in (0, 1020):
         clock.advance_us(3_600_000_000)
@@ -81,7 +83,7 @@ def test_an_idle_hour_makes_nobody_too_old(db: Database, space: Space, clock: Ma
 
 
 @pytest.mark.parametrize("engine", ["memory", "embedded"], indirect=True)
-def test_a_clock_that_steps_back_opens_no_window_again(db: Database, space: Space, clock: ManualClock) -> None:
+def test_a_clock_that_steps_back_reopens_no_window(db: Database, space: Space, clock: ManualClock) -> None:
     tr = db.create_transaction()
     assert tr.get(space.key("a")).value is None
     clock.advance_us(LONG_US)
@@ -143,7 +145,7 @@ def test_the_embedded_engine_reads_the_present_version_only(db: Database, space:
     assert error_code(caught.value) == 1007
 
 
-def test_a_version_that_has_not_come_yet_cannot_be_read(db: Database, space: Space) -> None:
+def test_a_future_version_cannot_be_read(db: Database, space: Space) -> None:
     version = read_version(db)
     tr = db.create_transaction()
     tr.set_read_version(version + 10_000_000_000)
@@ -160,7 +162,7 @@ def test_a_read_version_is_positive_and_set_once(db: Database, space: Space, ver
     assert code_of(tr.commit()) == code
 
 
-def test_a_timeout_ends_the_transaction_whatever_it_does(db: Database, space: Space, pass_us: Pass) -> None:
+def test_every_operation_fails_after_a_timeout(db: Database, space: Space, pass_us: Pass) -> None:
     tr = db.create_transaction()
     tr.options.set_timeout(100)
     watch = tr.watch(space.key("a"))
@@ -176,7 +178,7 @@ def test_a_timeout_ends_the_transaction_whatever_it_does(db: Database, space: Sp
     assert code_of(tr.commit()) == 0
 
 
-def test_the_time_for_a_timeout_runs_on_through_retries(db: Database, space: Space, pass_us: Pass) -> None:
+def test_a_timeout_covers_all_retries(db: Database, space: Space, pass_us: Pass) -> None:
     tr = db.create_transaction()
     tr.options.set_timeout(300)
     pass_us(200_000)
@@ -199,7 +201,7 @@ def test_a_refused_write_fails_every_later_step_until_reset(db: Database, space:
     assert code_of(tr.commit()) == 0
 
 
-def test_a_transaction_is_of_no_use_after_its_commit(db: Database, space: Space) -> None:
+def test_a_committed_transaction_refuses_further_operations(db: Database, space: Space) -> None:
     tr = db.create_transaction()
     tr.set(space.key("a"), b"1")
     assert code_of(tr.commit()) == 0
@@ -224,7 +226,7 @@ def test_a_cancelled_transaction_can_be_reset(db: Database, space: Space) -> Non
 
 
 @pytest.mark.parametrize("code", [1007, 1009, 1020, 1021, 1037, 1038, 1213])
-def test_a_retryable_error_leaves_an_empty_transaction(db: Database, space: Space, code: int) -> None:
+def test_a_retryable_error_empties_the_transaction(db: Database, space: Space, code: int) -> None:
     tr = db.create_transaction()
     tr.set(space.key("a"), b"1")
     assert code_of(tr.on_error(db.errors[0](code))) == 0
@@ -241,7 +243,7 @@ def test_any_other_error_is_raised_again_and_cancels(db: Database, space: Space,
     assert code_of(tr.commit()) == 1025
 
 
-def test_a_retry_limit_counts_and_reset_forgets_it(db: Database, space: Space) -> None:
+def test_a_retry_limit_counts_errors_and_a_reset_clears_it(db: Database, space: Space) -> None:
     tr = db.create_transaction()
     tr.options.set_retry_limit(2)
     assert [code_of(tr.on_error(db.errors[0](1020))) for _ in range(3)] == [0, 0, 1020]
@@ -277,7 +279,7 @@ def test_a_transaction_larger_than_its_limit_is_refused(db: Database, space: Spa
 
 
 @pytest.mark.parametrize("engine", ["memory", "embedded"], indirect=True)
-def test_what_was_overwritten_does_not_count(db: Database, space: Space) -> None:
+def test_overwritten_values_do_not_count_towards_the_size_limit(db: Database, space: Space) -> None:
     tr = db.create_transaction()
     tr.options.set_size_limit(3_000)
     for _ in range(5):
@@ -313,7 +315,7 @@ def test_options_about_clusters_are_accepted_everywhere(db: Database, space: Spa
         tr.options.set_no_such_option()
 
 
-def test_reading_the_store_only_must_be_chosen_first(db: Database, space: Space) -> None:
+def test_reading_only_the_store_must_be_chosen_before_the_first_write(db: Database, space: Space) -> None:
     tr = db.create_transaction()
     tr.options.set_read_your_writes_disable()
     tr.set(space.key("a"), b"1")
@@ -326,7 +328,7 @@ def test_reading_the_store_only_must_be_chosen_first(db: Database, space: Space)
     assert code_of(late.commit()) == 2000
 
 
-def test_snapshot_reads_can_be_told_to_see_the_store_only(db: Database, space: Space) -> None:
+def test_snapshot_reads_can_be_set_to_ignore_own_writes(db: Database, space: Space) -> None:
     tr = db.create_transaction()
     tr.options.set_snapshot_ryw_disable()
     tr.set(space.key("a"), b"1")

@@ -1,4 +1,4 @@
-"""Stamps that a commit writes: unique, and in the order of the commits."""
+"""Versionstamps: a commit writes them; they are unique and in the order of the commits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_stamped_keys_are_in_the_order_of_their_commits(db: Database, space: Spa
     assert list(space.all().values()) == [b"0", b"1", b"2", b"3", b"4"]
 
 
-def test_the_transaction_learns_its_stamp_after_the_commit(db: Database, space: Space) -> None:
+def test_a_transaction_gets_its_stamp_after_the_commit(db: Database, space: Space) -> None:
     tr = db.create_transaction()
     tr.set_versionstamped_value(space.key("a"), b"<" + bytes(10) + b">" + (1).to_bytes(4, "little"))
     stamp = tr.get_versionstamp()
@@ -44,7 +44,7 @@ def test_a_transaction_that_wrote_nothing_has_no_stamp(db: Database, space: Spac
     assert tr.get_committed_version() == -1
 
 
-def test_what_is_not_stamped_yet_cannot_be_read(db: Database, space: Space) -> None:
+def test_unstamped_writes_cannot_be_read(db: Database, space: Space) -> None:
     for write in (
         lambda tr: tr.set_versionstamped_key(stamped_key(space, "a"), b""),
         lambda tr: tr.set_versionstamped_value(space.key("a1"), bytes(14)),
@@ -58,7 +58,7 @@ def test_what_is_not_stamped_yet_cannot_be_read(db: Database, space: Space) -> N
     assert space.all() == {}
 
 
-def test_what_lies_beside_it_can_be_read(db: Database, space: Space) -> None:
+def test_keys_beside_an_unstamped_write_can_be_read(db: Database, space: Space) -> None:
     space.put(b=b"1")
     tr = db.create_transaction()
     tr.set_versionstamped_value(space.key("a"), bytes(14))

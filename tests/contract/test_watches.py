@@ -1,4 +1,4 @@
-"""Watches: ready when a value has changed, and not before."""
+"""A watch becomes ready when its value has changed, and not before."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from fairlead.zones.engines import Database
 from tests.contract.conftest import Space, code_of
 
-PATIENCE_S = 5.0
+LIMIT_S = 5.0
 
 
 def watched(db: Database, key: bytes) -> Any:
@@ -69,15 +69,15 @@ def test_callbacks_are_called_once_when_it_fires(db: Database, space: Space) -> 
     watch = watched(db, space.key("a"))
     watch.on_ready(calls.put)
     space.put(a=b"1")
-    assert calls.get(timeout=PATIENCE_S) is watch  # On a cluster it is another thread that calls.
+    assert calls.get(timeout=LIMIT_S) is watch  # On a cluster another thread calls.
     space.put(a=b"2")
     watch.wait()
     assert calls.empty()
 
 
 @pytest.mark.parametrize("engine", ["memory", "embedded"], indirect=True)
-def test_a_callback_may_commit_itself(db: Database, space: Space) -> None:
-    """On FoundationDB it must not: the thread that calls is the one that would bring the commit's answer."""
+def test_a_callback_may_commit(db: Database, space: Space) -> None:
+    """On FoundationDB it must not: the thread that runs callbacks also delivers the results of commits."""
     watch = watched(db, space.key("a"))
     watch.on_ready(lambda _: space.put(b=b"2"))
     space.put(a=b"1")
@@ -103,7 +103,7 @@ def test_a_watch_fires_on_what_its_own_transaction_writes_after_it(db: Database,
     assert code_of(watch) == 0
 
 
-def test_a_watch_is_a_reason_to_conflict(db: Database, space: Space) -> None:
+def test_a_watch_is_a_read_with_conflict(db: Database, space: Space) -> None:
     tr = db.create_transaction()
     watch = tr.watch(space.key("a"))
     tr.set(space.key("b"), b"1")
@@ -120,14 +120,14 @@ def test_a_change_between_the_read_and_the_commit_is_noticed(db: Database, space
     assert code_of(watch) == 0
 
 
-def test_who_asked_to_be_called_hears_of_a_change_between_the_read_and_the_commit(db: Database, space: Space) -> None:
+def test_a_callback_is_called_after_a_change_between_the_read_and_the_commit(db: Database, space: Space) -> None:
     calls: SimpleQueue[Any] = SimpleQueue()
     tr = db.create_transaction()
     watch = tr.watch(space.key("a"))
     watch.on_ready(calls.put)
     space.put(a=b"1")
     tr.commit().wait()
-    assert calls.get(timeout=PATIENCE_S) is watch
+    assert calls.get(timeout=LIMIT_S) is watch
 
 
 def test_a_transaction_that_is_cancelled_cancels_its_watches(db: Database, space: Space) -> None:
@@ -157,13 +157,13 @@ def test_a_watch_outlives_its_transaction(db: Database, space: Space) -> None:
     assert code_of(watch) == 0
 
 
-def test_a_watch_can_be_given_up(db: Database, space: Space) -> None:
+def test_a_watch_can_be_cancelled(db: Database, space: Space) -> None:
     watch = watched(db, space.key("a"))
     watch.cancel()
     assert code_of(watch) == 1101
 
 
-def test_watches_need_own_writes(db: Database, space: Space) -> None:
+def test_a_watch_is_refused_if_reads_ignore_own_writes(db: Database, space: Space) -> None:
     tr = db.create_transaction()
     tr.options.set_read_your_writes_disable()
     assert code_of(tr.watch(space.key("a"))) == 1034

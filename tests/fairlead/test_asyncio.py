@@ -30,7 +30,7 @@ from fairlead import (
 )
 from fairlead.store_threads import THREADS_MAX
 from fairlead.testing import drain
-from tests.contract.neighbours import stopped_holder
+from tests.contract.other_process import stopped_holder
 from tests.zones.faults import FaultyDatabase
 
 LOOP_GAP_S_MAX = 0.005  # What an event loop may be blocked for.

@@ -11,7 +11,7 @@ from fairlead.status import ShardStatus
 from fairlead.testing import ManualClock, drain
 from fairlead.zones.top_level import sessions
 from fairlead.zones.top_level.sessions import SessionRecord
-from tests.contract.neighbours import stopped_holder
+from tests.contract.other_process import stopped_holder
 from tests.fairlead.shell import run
 
 SECOND = 1_000_000

@@ -22,7 +22,7 @@ from fairlead.zones.tenant_transaction import TenantTransaction
 from fairlead.zones.transaction_runner import SEED_BYTES, Attempt
 from tests.clocks import ManualClock
 from tests.contract.conftest import code_of
-from tests.contract.neighbours import Neighbour
+from tests.contract.other_process import OtherProcess
 from tests.simulation.races.missing_guards import Patch
 
 ALICE = Tenant("shop", "alice")
@@ -82,8 +82,8 @@ class PausedWorker:
         item = lease(shard)
         stopped = Attempt(db.create_transaction(), b"stopped".ljust(SEED_BYTES), clock.now_us())
         pay(shard, stopped, item)
-        with Neighbour(db.url) as another:
-            another.ask(take_over)
+        with OtherProcess(db.url) as another:
+            another.call(take_over)
         self.code = code_of(stopped.tr.commit())
         self.is_gone = is_gone(shard, item)
         self.paid = shard.transact(lambda attempt: TenantTransaction(shard, ALICE, attempt).get(("paid",)))

@@ -15,7 +15,7 @@ from fairlead.zones.engines import Database, Listener, transact
 from fairlead.zones.engines import open as open_database
 from fairlead.zones.engines.embedded.commit_notifier import FILE, SLOTS, CommitNotifier
 from tests.clocks import WallClock
-from tests.contract.neighbours import Neighbour
+from tests.contract.other_process import OtherProcess
 
 SOON_S = 10.0  # A limit, not a measure: a notification comes within a millisecond.
 
@@ -34,9 +34,9 @@ def db(url: str) -> Iterator[Database]:
 
 
 @pytest.fixture
-def other(url: str, db: Database) -> Iterator[Neighbour]:
-    with Neighbour(url) as neighbour:
-        yield neighbour
+def other(url: str, db: Database) -> Iterator[OtherProcess]:
+    with OtherProcess(url) as other:
+        yield other
 
 
 @pytest.fixture
@@ -74,26 +74,26 @@ def slots(url: str) -> bytes:
     return (Path(url.partition(":")[2]) / FILE).read_bytes()[:SLOTS]
 
 
-def test_a_commit_of_another_process_ends_the_wait(listener: Listener, other: Neighbour) -> None:
+def test_a_commit_of_another_process_ends_the_wait(listener: Listener, other: OtherProcess) -> None:
     listener.wait(0)
-    other.tell(put)
+    other.start(put)
     assert listener.wait(SOON_S)
 
 
 def test_a_commit_of_this_process_wakes_other_processes_and_not_this_one(
-    db: Database, listener: Listener, other: Neighbour
+    db: Database, listener: Listener, other: OtherProcess
 ) -> None:
     listener.wait(0)
-    other.ask(listen)
-    other.tell(wait_soon)
+    other.call(listen)
+    other.start(wait_soon)
     put(db)
-    assert other.hear()
+    assert other.receive()
     assert not listener.wait(0)
 
 
-def test_a_transaction_that_only_reads_wakes_no_listener(listener: Listener, other: Neighbour) -> None:
+def test_a_transaction_that_only_reads_wakes_no_listener(listener: Listener, other: OtherProcess) -> None:
     listener.wait(0)
-    other.ask(read)
+    other.call(read)
     assert not listener.wait(0)
 
 
@@ -101,9 +101,9 @@ def read(db: Database) -> None:
     transact(db, lambda tr: tr.get(b"a").value)
 
 
-def test_many_commits_before_a_wait_end_one_wait(listener: Listener, other: Neighbour) -> None:
+def test_many_commits_before_a_wait_end_one_wait(listener: Listener, other: OtherProcess) -> None:
     listener.wait(0)
-    other.ask(put_many)
+    other.call(put_many)
     assert listener.wait(0)
     assert not listener.wait(0)
 
@@ -117,21 +117,21 @@ def test_a_closed_listener_releases_its_slot(db: Database, url: str) -> None:
     assert slots(url) == bytes(SLOTS)
 
 
-def test_the_slot_of_a_killed_process_is_released(db: Database, url: str, other: Neighbour) -> None:
-    other.ask(listen)
+def test_the_slot_of_a_killed_process_is_released(db: Database, url: str, other: OtherProcess) -> None:
+    other.call(listen)
     other.kill()
     assert slots(url)[0] == 1
     put(db)
     assert slots(url) == bytes(SLOTS)
 
 
-def test_a_live_listener_whose_slot_was_cleared_is_notified_again(db: Database, url: str, other: Neighbour) -> None:
-    other.ask(listen)
+def test_a_live_listener_whose_slot_was_cleared_is_notified_again(db: Database, url: str, other: OtherProcess) -> None:
+    other.call(listen)
     file = Path(url.partition(":")[2]) / FILE
     file.write_bytes(bytes(file.stat().st_size))
-    other.ask(listen_again)
+    other.call(listen_again)
     put(db)
-    assert other.ask(wait_soon)
+    assert other.call(wait_soon)
 
 
 def listen_again(_: Database) -> None:

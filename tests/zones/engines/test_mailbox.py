@@ -9,7 +9,7 @@ import pytest
 
 from fairlead.zones.engines import Database
 from fairlead.zones.engines.embedded.cross_process.mailbox import FILE, SLOTS, Mailbox
-from tests.contract.neighbours import Neighbour
+from tests.contract.other_process import OtherProcess
 
 
 @pytest.fixture
@@ -26,9 +26,9 @@ def mailbox(store: Path) -> Iterator[Mailbox]:
 
 
 @pytest.fixture
-def other(tmp_path: Path) -> Iterator[Neighbour]:
-    with Neighbour(f"embedded:{tmp_path / 'store'}") as neighbour:
-        yield neighbour
+def other(tmp_path: Path) -> Iterator[OtherProcess]:
+    with OtherProcess(f"embedded:{tmp_path / 'store'}") as other:
+        yield other
 
 
 opened_mailboxes: list[Mailbox] = []
@@ -56,22 +56,22 @@ def become_leader(_: Database, store: Path) -> bool:
     return opened_mailboxes[-1].try_become_leader()
 
 
-def test_a_batch_is_read_and_answered(store: Path, mailbox: Mailbox, other: Neighbour) -> None:
-    slot = other.ask(post, store, b"batch-01", b"please")
+def test_a_batch_is_read_and_answered(store: Path, mailbox: Mailbox, other: OtherProcess) -> None:
+    slot = other.call(post, store, b"batch-01", b"please")
     assert list(mailbox.batches()) == [(slot, b"batch-01", b"please")]
     mailbox.put_answer(slot, b"batch-01", b"done")
-    assert other.ask(answer_of) == b"done"
+    assert other.call(answer_of) == b"done"
     assert mailbox.unanswered() == []
 
 
-def test_an_answer_to_another_batch_is_none(store: Path, mailbox: Mailbox, other: Neighbour) -> None:
-    slot = other.ask(post, store, b"batch-02", b"please")
+def test_an_answer_to_another_batch_is_none(store: Path, mailbox: Mailbox, other: OtherProcess) -> None:
+    slot = other.call(post, store, b"batch-02", b"please")
     mailbox.put_answer(slot, b"batch-01", b"done")
-    assert other.ask(answer_of) is None
+    assert other.call(answer_of) is None
 
 
-def test_a_torn_batch_is_not_read(store: Path, mailbox: Mailbox, other: Neighbour) -> None:
-    other.ask(post, store, b"batch-01", b"please, please")
+def test_a_torn_batch_is_not_read(store: Path, mailbox: Mailbox, other: OtherProcess) -> None:
+    other.call(post, store, b"batch-01", b"please, please")
     content = (store / FILE).read_bytes()
     with (store / FILE).open("r+b") as file:
         file.seek(content.index(b"please"))
@@ -80,17 +80,17 @@ def test_a_torn_batch_is_not_read(store: Path, mailbox: Mailbox, other: Neighbou
 
 
 def test_a_batch_that_is_replaced_while_it_is_read_is_not_taken_for_the_one_before(
-    store: Path, mailbox: Mailbox, other: Neighbour
+    store: Path, mailbox: Mailbox, other: OtherProcess
 ) -> None:
     """Its commits would get the commit ids of the batch before, and their own process would make them again."""
-    other.ask(post, store, b"batch-01", b"please")
+    other.call(post, store, b"batch-01", b"please")
     with (store / FILE).open("r+b") as file:
         file.write(b"batch-00")
     assert list(mailbox.batches()) == []
 
 
-def test_the_batch_of_a_dead_process_is_discarded(store: Path, mailbox: Mailbox, other: Neighbour) -> None:
-    other.ask(post, store, b"batch-01", b"please")
+def test_the_batch_of_a_dead_process_is_discarded(store: Path, mailbox: Mailbox, other: OtherProcess) -> None:
+    other.call(post, store, b"batch-01", b"please")
     other.kill()
     assert mailbox.unanswered() == [0]
     assert list(mailbox.batches()) == []
@@ -98,17 +98,17 @@ def test_the_batch_of_a_dead_process_is_discarded(store: Path, mailbox: Mailbox,
 
 
 def test_the_slot_of_a_dead_process_is_empty_for_its_next_owner(
-    store: Path, mailbox: Mailbox, other: Neighbour, tmp_path: Path
+    store: Path, mailbox: Mailbox, other: OtherProcess, tmp_path: Path
 ) -> None:
-    slot = other.ask(post, store, b"batch-01", b"please")
+    slot = other.call(post, store, b"batch-01", b"please")
     other.kill()
-    with Neighbour(f"embedded:{tmp_path / 'store'}") as next_one:
-        assert next_one.ask(acquire_slot, store) == slot
+    with OtherProcess(f"embedded:{tmp_path / 'store'}") as next_one:
+        assert next_one.call(acquire_slot, store) == slot
         assert list(mailbox.batches()) == []
 
 
-def test_a_process_gets_no_slot_while_all_are_taken(store: Path, other: Neighbour) -> None:
-    assert other.ask(take_all_slots, store) == SLOTS
+def test_a_process_gets_no_slot_while_all_are_taken(store: Path, other: OtherProcess) -> None:
+    assert other.call(take_all_slots, store) == SLOTS
     mailbox = Mailbox(store)
     assert not mailbox.acquire_slot()
     other.kill()
@@ -122,8 +122,8 @@ def take_all_slots(db: Database, store: Path) -> int:
     return sum(opened_mailboxes[-1]._try_lock(1 + slot) for slot in range(SLOTS))
 
 
-def test_one_process_is_leader_until_it_dies(store: Path, mailbox: Mailbox, other: Neighbour) -> None:
-    assert other.ask(become_leader, store)
+def test_one_process_is_leader_until_it_dies(store: Path, mailbox: Mailbox, other: OtherProcess) -> None:
+    assert other.call(become_leader, store)
     assert not mailbox.try_become_leader()
     other.kill()
     assert mailbox.try_become_leader()
@@ -136,22 +136,22 @@ def close_another_descriptor(store: Path) -> None:
 
 
 def test_a_process_that_lost_the_lock_of_its_slot_takes_the_same_slot_again(
-    store: Path, mailbox: Mailbox, other: Neighbour
+    store: Path, mailbox: Mailbox, other: OtherProcess
 ) -> None:
     assert mailbox.acquire_slot()
     close_another_descriptor(store)
     slot = mailbox.slot
     assert mailbox.acquire_slot()
     assert mailbox.slot == slot
-    assert other.ask(acquire_slot, store) != slot
+    assert other.call(acquire_slot, store) != slot
 
 
 def test_a_process_that_lost_its_slot_to_another_takes_a_new_one(
-    store: Path, mailbox: Mailbox, other: Neighbour
+    store: Path, mailbox: Mailbox, other: OtherProcess
 ) -> None:
     assert mailbox.acquire_slot()
     close_another_descriptor(store)
-    theirs = other.ask(post, store, b"batch-01", b"please")
+    theirs = other.call(post, store, b"batch-01", b"please")
     assert theirs == mailbox.slot
     assert mailbox.acquire_slot()
     assert mailbox.slot != theirs

@@ -1,4 +1,4 @@
-"""Other processes on the same store, which do what a test tells them, or are stopped where it hurts most."""
+"""Other processes on the same store: they run functions of a test, or are stopped in the middle of a commit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.clocks import WallClock
 ANSWER_WITHIN_S = 60
 
 
-class Neighbour:
+class OtherProcess:
     """A process of its own with the store open."""
 
     def __init__(self, url: str, *, map_bytes: int = lmdb_files.MAP_BYTES) -> None:
@@ -31,38 +31,38 @@ class Neighbour:
         self._process.start()
         theirs.close()
 
-    def __enter__(self) -> Neighbour:
+    def __enter__(self) -> OtherProcess:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.kill()
 
-    def ask(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Return what `function(db, *args)` returns there."""
-        self.tell(function, *args)
-        return self.hear()
+    def call(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Run `function(db, *args)` in the process, and return its result."""
+        self.start(function, *args)
+        return self.receive()
 
-    def tell(self, function: Callable[..., Any], *args: Any) -> None:
-        """Let it run `function(db, *args)`, without waiting."""
+    def start(self, function: Callable[..., Any], *args: Any) -> None:
+        """Start `function(db, *args)` in the process, without waiting."""
         self._pipe.send((function, args))
 
-    def hear(self) -> Any:
-        """Return the next thing it says: the result of what it was told, or what that said by `say`."""
-        assert self._pipe.poll(ANSWER_WITHIN_S), "the neighbour says nothing"
+    def receive(self) -> Any:
+        """Return the next object from the process: the result of a function, or an argument of `send`."""
+        assert self._pipe.poll(ANSWER_WITHIN_S), "the process sends nothing"
         return self._pipe.recv()
 
-    def hear_all(self) -> list[Any]:
-        """Return what a killed neighbour had said before."""
-        said = []
+    def receive_all(self) -> list[Any]:
+        """Return all objects that a killed process had sent before."""
+        received = []
         try:
             while self._pipe.poll(0):
-                said.append(self._pipe.recv())
+                received.append(self._pipe.recv())
         except EOFError:
             pass
-        return said
+        return received
 
     def kill(self) -> None:
-        """SIGKILL it."""
+        """Kill the process with SIGKILL."""
         self._process.kill()
         self._process.join()
 
@@ -70,7 +70,7 @@ class Neighbour:
 def _serve(url: str, map_bytes: int, pipe: Connection[Any, Any]) -> None:
     lmdb_files.MAP_BYTES = map_bytes  # type: ignore[misc]
     db: Database = open_database(url, clock=WallClock(), random=random.Random(2))
-    say.pipe = pipe  # type: ignore[attr-defined]
+    send.pipe = pipe  # type: ignore[attr-defined]
     while True:
         try:
             function, args = pipe.recv()
@@ -79,20 +79,20 @@ def _serve(url: str, map_bytes: int, pipe: Connection[Any, Any]) -> None:
         pipe.send(function(db, *args))
 
 
-def say(thing: Any) -> None:
-    """Say something to the test, from within a function that a neighbour runs."""
-    say.pipe.send(thing)  # type: ignore[attr-defined]
+def send(value: Any) -> None:
+    """Send an object to the test, from a function that an `OtherProcess` runs."""
+    send.pipe.send(value)  # type: ignore[attr-defined]
 
 
 @contextmanager
 def stopped_holder(url: str) -> Iterator[int]:
-    """Yield the id of a process that is stopped (SIGSTOP) while it has the store's write lock; it dies at the end."""
-    with Neighbour(url) as holder:
-        holder.tell(_stop_in_mid_commit)
-        pid: int = holder.hear()
+    """Yield the id of a process that is stopped (SIGSTOP) while it has the store's write lock. Kill it at the end."""
+    with OtherProcess(url) as holder:
+        holder.start(_stop_in_mid_commit)
+        pid: int = holder.receive()
         until = time.monotonic() + ANSWER_WITHIN_S
         while "State:\tT" not in Path(f"/proc/{pid}/status").read_text():
-            assert time.monotonic() < until, "it was not stopped"
+            assert time.monotonic() < until, "the process was not stopped"
             time.sleep(0.01)
         yield pid
 
@@ -105,5 +105,5 @@ def _stop_in_mid_commit(db: Database) -> None:
         os.kill(os.getpid(), signal.SIGSTOP)
 
     stored_log.StoredLog.begin = begin_and_stop  # type: ignore[method-assign]
-    say(os.getpid())
-    transact(db, lambda tr: tr.set(b"of the one that was stopped", b""))
+    send(os.getpid())
+    transact(db, lambda tr: tr.set(b"by the stopped process", b""))
