@@ -1,1 +1,1 @@
-"""The face: the public API, configuration, the command line."""
+"""The public API, the configuration and the command line."""

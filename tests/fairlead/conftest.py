@@ -1,4 +1,4 @@
-"""Applications to tell stories about."""
+"""Applications for the tests of this folder."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FOUNDATIONDB = pytest.param("foundationdb", marks=pytest.mark.foundationdb)
 
 @pytest.fixture(params=["memory", FOUNDATIONDB])
 def app(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[App]:
-    """An application whose time stands still, in memory, and on a cluster where one is named."""
+    """An application with a manual clock, in memory, and on a cluster if FDB_CLUSTER_FILE names one."""
     url = "memory:" if request.param == "memory" else cluster_url(monkeypatch)
     made = App(url, clock=ManualClock(), random=Random(3))
     yield made
@@ -33,7 +33,7 @@ def alice(app: App) -> TenantDatabase:
 
 @pytest.fixture
 def empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Enter a directory with nothing in it; modules that a story writes there, `fl_...`, are forgotten afterwards."""
+    """Enter an empty directory. Modules that a test writes there, `fl_...`, leave `sys.modules` at the end."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     yield tmp_path
@@ -43,7 +43,7 @@ def empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
 
 @pytest.fixture(params=["embedded", FOUNDATIONDB])
 def live(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[App]:
-    """An application on disk or a cluster, by the machine's own time, for real consumers."""
+    """An application on disk or on a cluster, with the machine's clock, for real consumers."""
     settings = ConsumerSettings(workers=1, managers=1, slots=2, lease_ms=2_000, drain_ms=100)
     url = f"embedded:{tmp_path / 'store'}" if request.param == "embedded" else cluster_url(monkeypatch)
     made = App(config=Config(shards={"main": url}, consumer=settings))

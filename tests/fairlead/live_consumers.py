@@ -1,4 +1,4 @@
-"""Real consumers, by the machine's own time, and items that are asked why they do not run."""
+"""Real consumers, with the machine's clock, and waits for an item's explanation."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from fairlead import App, Cause, Explanation, Job, fleet
 
 PATIENCE_S = 30.0
-HELD_MAX = 4  # By a worker of two slots whose handlers do not end: they, and as many in reserve.
+HELD_MAX = 4  # The items that a worker of two slots holds while its handlers do not end: two running, two prefetched.
 
 
 def until(wanted: Cause, look: Callable[[], Explanation]) -> Explanation:
-    """Wait until an item is explained in this way."""
+    """Wait until an item has this cause."""
     end = time.monotonic() + PATIENCE_S
     while (said := look()).cause is not wanted:
         assert time.monotonic() < end, said
@@ -23,7 +23,7 @@ def until(wanted: Cause, look: Callable[[], Explanation]) -> Explanation:
 
 
 def eventually(what: Callable[[], bool]) -> None:
-    """Wait until something is so."""
+    """Wait until a condition holds."""
     end = time.monotonic() + PATIENCE_S
     while not what():
         assert time.monotonic() < end, "it never came true"
@@ -41,7 +41,7 @@ def consumer(app: App) -> Iterator[None]:
 
 
 class Gate:
-    """A handler that waits until it is let through."""
+    """A handler that waits for an event."""
 
     def __init__(self) -> None:
         self.opened = threading.Event()

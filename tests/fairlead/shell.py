@@ -1,4 +1,4 @@
-"""The command line as a person meets it: what is typed, what comes back, what is in the stores afterwards."""
+"""Runs commands as typed, and returns their output, their exit code, and the content of the stores."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Answer(NamedTuple):
-    """How a command ended."""
+    """The result of a command."""
 
     code: int
     out: str
@@ -34,13 +34,13 @@ class Answer(NamedTuple):
 
     @property
     def error(self) -> Any:
-        """What `--json` says of an error."""
+        """The error as `--json` prints it."""
         assert self.out == ""
         return json.loads(self.err)
 
 
 def all_commands(group: click.Group = main, path: str = "") -> dict[str, click.Command]:
-    """Return every command by what is typed behind `fairlead`; groups are not commands themselves."""
+    """Return every command by its words after `fairlead`; groups are no commands."""
     found: dict[str, click.Command] = {}
     for name, command in group.commands.items():
         full = f"{path} {name}".strip()
@@ -65,7 +65,7 @@ def run_process(*typed: str | bytes, within: Sequence[str] = (), env: dict[str, 
 
 
 def everything(url: str) -> list[tuple[bytes, bytes]]:
-    """Return all that a store holds."""
+    """Return all pairs of a store."""
     app = App(config=Config(shards={"main": url}))
     try:
         return engines.transact(

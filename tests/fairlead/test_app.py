@@ -1,4 +1,4 @@
-"""What a user does first: transactions with work in them, handlers, many items at once."""
+"""The first steps of a user: transactions that enqueue, handlers, many items at once."""
 
 from __future__ import annotations
 
@@ -241,7 +241,7 @@ def test_a_kind_takes_one_handler(app: App) -> None:
 
 
 def test_type_checkers_refuse_handlers_and_hooks_that_take_something_else(app: App) -> None:
-    """It is the comments that say so: a checker that refuses nothing here finds them unused."""
+    """Each `type: ignore` is an expectation: mypy reports one that is unused."""
 
     def add(a: int, b: int) -> int:
         return a + b

@@ -1,4 +1,4 @@
-"""The calls that coroutines await: they do what the plain calls do, and the event loop goes on meanwhile."""
+"""Awaited calls: they do what the plain calls do, and do not block the event loop."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def app(tmp_path: Path) -> Iterator[App]:
     app.close()
 
 
-# --- They do what the plain calls do ---
+# --- The same effects as the plain calls ---
 
 
 def test_a_coroutine_enqueues_and_transacts(app: App) -> None:
@@ -90,7 +90,7 @@ def test_what_a_call_raises_is_raised_where_it_is_awaited(app: App) -> None:
 
 
 def test_an_async_function_is_no_body_of_a_transaction(app: App) -> None:
-    """It would run nothing, and the transaction would commit nothing, without a word."""
+    """It would run nothing, and the transaction would silently commit nothing."""
 
     async def body(tr: ApplicationTransaction) -> None: ...
 
@@ -99,7 +99,7 @@ def test_an_async_function_is_no_body_of_a_transaction(app: App) -> None:
 
 
 def test_a_body_runs_in_the_context_of_its_coroutine(app: App) -> None:
-    """So that a span, or the request's id in a log, is current there."""
+    """A span and the request's id in a log are current there."""
     request_id = contextvars.ContextVar[str]("request_id")
 
     async def request() -> str:
@@ -243,7 +243,7 @@ def test_a_closed_application_leaves_no_thread(app: App) -> None:
         time.sleep(0.01)
 
 
-def test_a_child_that_was_forked_awaits_with_threads_of_its_own(app: App) -> None:
+def test_a_forked_child_awaits_with_threads_of_its_own(app: App) -> None:
     alice = app.tenant("shop/alice")
     asyncio.run(alice.aenqueue("mail", "of the parent"))
     child = os.fork()
@@ -256,11 +256,11 @@ def test_a_child_that_was_forked_awaits_with_threads_of_its_own(app: App) -> Non
     assert sorted(item.payload for item in alice.peek()) == ["of the child", "of the parent"]
 
 
-# --- The event loop goes on ---
+# --- The event loop is not blocked ---
 
 
 def waited_for_cpu_s() -> float:
-    """Return how long this thread has been ready to run while the machine ran others; 0 where nobody counts it."""
+    """Return how long this thread was ready to run and waited for a CPU; 0 if the system does not count that."""
     try:
         return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
     except OSError:
@@ -268,9 +268,9 @@ def waited_for_cpu_s() -> float:
 
 
 async def longest_gap_s(calls: Awaitable[Any]) -> float:
-    """Return the longest time for which the event loop did not turn while `calls` were awaited.
+    """Return the longest time for which the event loop was blocked while `calls` were awaited.
 
-    Time in which the machine ran something else instead does not count.
+    Time in which this thread waited for a CPU does not count.
     """
     longest, done = 0.0, asyncio.ensure_future(calls)
     while not done.done():
@@ -293,7 +293,7 @@ def shortest_longest_gap_s(calls: Callable[[int], Awaitable[Any]]) -> float:
 
 
 def test_a_call_that_blocks_is_found() -> None:
-    """The measurement itself."""
+    """Tests the measurement."""
 
     async def block(number: int) -> None:
         await asyncio.sleep(0.01)
@@ -323,7 +323,7 @@ def test_many_awaited_results_do_not_block_the_event_loop(app: App) -> None:
 
 
 class SlowDatabase(FaultyDatabase):
-    """A store whose commits take a while."""
+    """A store with slow commits."""
 
     def commit(self, tr: Any) -> None:
         time.sleep(0.02)

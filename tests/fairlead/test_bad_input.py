@@ -1,4 +1,4 @@
-"""Bad input, typed: each gets a sentence that names what was wrong and what to do, and changes nothing."""
+"""Bad input on the command line: an error names the fault and the remedy, and nothing changes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DEFAULT_CLUSTER_FILE = Path("/etc/foundationdb/fdb.cluster")
 
 @pytest.fixture(autouse=True)
 def store(empty_directory: Path) -> Iterator[Path]:
-    """Each story starts with one item of alice's in the store, and must end with that and nothing else."""
+    """Each test starts with one item of alice's in the store, which must be unchanged at the end."""
     assert run("enqueue", "receipt", "7", "--id", "order-7", "--create", *ALICE, *STORE).code == 0
     before = everything("embedded:data")
     yield empty_directory
@@ -43,7 +43,7 @@ def signing_key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def refuses(answer: Answer, code: int, *words: str) -> None:
-    """Check that an answer is an error of this code with a remedy, that it holds the words, and is no traceback."""
+    """Check that a command failed with this code and a remedy; the error must contain the words, and no traceback."""
     assert answer.code == code, answer
     assert answer.out == ""
     assert "Traceback" not in answer.err
@@ -110,7 +110,7 @@ def test_other_arguments_out_of_range(how: tuple[str, str], word: str) -> None:
     refuses(run("enqueue", "receipt", *how, *ALICE, *STORE), REFUSED, f"argument: {word}")
 
 
-def test_an_item_must_be_somebodys_or_be_said_to_be_nobodys() -> None:
+def test_an_item_needs_a_tenant_or_must_be_local() -> None:
     refuses(run("enqueue", "receipt", *STORE), REFUSED, "--tenant APP/USER", "--local")
     refuses(run("enqueue", "receipt", "--local", *ALICE, *STORE), REFUSED, "--tenant APP/USER", "--local")
     refuses(run("peek", *STORE), REFUSED, "--tenant APP/USER", "--local KIND")
@@ -133,19 +133,19 @@ def test_a_store_that_is_a_file(store: Path) -> None:
     "command",
     [("peek",), ("cancel", "order-7"), ("dead-letters", "retry", "order-7"), ("dead-letters", "discard", "order-7")],
 )
-def test_a_store_that_is_not_there_is_not_made_by_who_only_looks(store: Path, command: tuple[str, ...]) -> None:
+def test_a_command_that_only_reads_does_not_make_a_missing_store(store: Path, command: tuple[str, ...]) -> None:
     refuses(run(*command, *ALICE, "--store", "embedded:dta"), UNUSABLE, "no store here", "dta", "Do: check the url")
     assert not (store / "dta").exists()
 
 
-def test_an_item_is_enqueued_into_no_store_but_one_that_is_there(store: Path) -> None:
-    """Before, a typo in the path made a store that nobody serves, and the command said `enqueued`."""
+def test_enqueue_does_not_make_a_missing_store(store: Path) -> None:
+    """Before, a typo in the path made a store that no fleet serves, and the command printed `enqueued`."""
     answer = run("enqueue", "receipt", *ALICE, "--store", "embedded:dta")
     refuses(answer, UNUSABLE, "no store here", "dta", "fairlead enqueue --create")
     assert not (store / "dta").exists()
 
 
-def test_a_handler_is_submitted_to_no_store_but_one_that_is_there(store: Path, signing_key: None) -> None:
+def test_submit_does_not_make_a_missing_store(store: Path, signing_key: None) -> None:
     write("fl_shop", "def f(job): ...")
     refuses(run("submit", "fl_shop:f", "--kind", "k", "--store", "embedded:dta"), UNUSABLE, "no store here", "dta")
     assert not (store / "dta").exists()
@@ -314,7 +314,7 @@ def test_a_module_that_cannot_be_imported_is_shown_by_its_own_frames(text: str, 
     assert all(word in answer.error["fields"]["traceback"] for word in words)
 
 
-def test_an_error_of_fairlead_at_import_is_told_as_it_is() -> None:
+def test_an_error_of_fairlead_at_import_is_shown_unchanged() -> None:
     write("fl_broken", "app.handler('receipt', timeout=-1)(print)")
     refuses(run("status", "--app", "fl_broken:app"), REFUSED, "argument: timeout")
 
@@ -355,7 +355,7 @@ def test_a_submitted_handler_that_cannot_be_one(signing_key: None) -> None:
 
 
 def test_a_handler_is_not_submitted_without_a_signing_key() -> None:
-    """One command makes the key, and the error says who needs it."""
+    """The error names the command that makes the key, and the processes that need it."""
     write("fl_shop", "def f(job): ...")
     answer = run("submit", "fl_shop:f", "--kind", "k", *STORE)
     refuses(answer, REFUSED, "no signing_key", "export FAIRLEAD_SIGNING_KEY=$(openssl rand -hex 32)", "the fleet")
@@ -367,7 +367,7 @@ def test_a_fleet_of_processes_around_a_store_in_memory() -> None:
     refuses(run("run", "fl_shop:app", "--runtime", "threads", "--address", "auto"), REFUSED, "--address goes with")
 
 
-# --- What is gone ---
+# --- Items that have ended ---
 
 
 @pytest.mark.parametrize("item", ["order-8", "0123456789abcdef" * 2])
@@ -386,7 +386,7 @@ def test_an_item_of_another_tenant() -> None:
     refuses(run("cancel", "order-7", "--tenant", "shop", "bob", *STORE), NOT_THERE, "the item is gone")
 
 
-# --- Programs ---
+# --- Output for programs ---
 
 
 def test_with_json_an_error_is_one_object_on_standard_error() -> None:

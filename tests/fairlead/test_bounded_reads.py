@@ -1,4 +1,4 @@
-"""What the dashboard and `fairlead top` read from the stores is bounded, and they say so."""
+"""The dashboard and `fairlead top` read bounded parts of the stores, and say what they did not read."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ def eventually(what: Callable[[], bool]) -> None:
 # --- Queues ---
 
 
-def test_tenants_come_by_what_waits_in_all_of_their_queues(app: App, alice: TenantDatabase, shard: Shard) -> None:
+def test_tenants_are_sorted_by_the_items_that_wait_in_all_their_queues(
+    app: App, alice: TenantDatabase, shard: Shard
+) -> None:
     alice.enqueue("mail")
     pass_us(app, SECOND_US)
     alice.enqueue("index", zone="other", delay=60)
@@ -61,7 +63,7 @@ def test_tenants_come_by_what_waits_in_all_of_their_queues(app: App, alice: Tena
     assert (found.queues, found.whole) == (3, True)
 
 
-def test_a_tenant_with_a_rule_is_told_though_nothing_of_it_waits(app: App, shard: Shard) -> None:
+def test_a_tenant_with_a_policy_is_listed_without_waiting_items(app: App, shard: Shard) -> None:
     app.control.pause_tenant("shop", "carol")
     (found,) = waiting_tenants(shard, more=[Tenant("shop", "dora")], tenants_max=1).tenants[:1]
     assert (found.tenant.user, found.total) in [("carol", 0), ("dora", 0)]
@@ -71,9 +73,7 @@ def test_a_tenant_with_a_rule_is_told_though_nothing_of_it_waits(app: App, shard
     assert rules["dora"] is None
 
 
-def test_of_many_queues_those_are_looked_at_whose_turn_comes_first(
-    app: App, shard: Shard, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_many_queues_the_first_in_order_are_read(app: App, shard: Shard, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queues, "QUEUES_MAX", 5)
     for number in range(9):
         app.tenant("shop", f"user-{number}").enqueue("mail")
@@ -83,10 +83,10 @@ def test_of_many_queues_those_are_looked_at_whose_turn_comes_first(
     assert not found.whole
 
 
-def test_of_a_tenant_with_a_rule_and_thousands_of_queues_the_first_few_are_looked_at(
+def test_of_a_tenant_with_a_policy_and_many_queues_the_first_are_read(
     app: App, alice: TenantDatabase, shard: Shard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each of their names is a read of its own; and who has nothing among the queues in line is told all the same."""
+    """Each queue costs one read. A tenant with none of the queues that are read is listed too."""
     monkeypatch.setattr(queues, "QUEUES_MAX", 5)
     monkeypatch.setattr(queues, "QUEUES_OF_TENANT_MAX", 3)
     for number in range(6):
@@ -115,9 +115,7 @@ def test_tenants_that_are_not_listed_are_counted(app: App, shard: Shard) -> None
     assert (len(found.tenants), found.left_out, found.whole) == (2, 3, True)
 
 
-def test_what_is_delayed_comes_by_its_time_and_without_what_is_held(
-    app: App, alice: TenantDatabase, shard: Shard
-) -> None:
+def test_delayed_items_are_sorted_by_time_without_leased_ones(app: App, alice: TenantDatabase, shard: Shard) -> None:
     late = alice.enqueue("mail", delay=60).item_id
     soon = alice.enqueue("mail", delay=30, priority=7).item_id
     held = alice.enqueue("mail").item_id
@@ -134,7 +132,7 @@ def test_what_is_delayed_comes_by_its_time_and_without_what_is_held(
     assert found.whole
 
 
-def test_of_a_queue_with_much_that_is_delayed_the_next_are_told(alice: TenantDatabase, shard: Shard) -> None:
+def test_of_many_delayed_items_the_next_are_listed(alice: TenantDatabase, shard: Shard) -> None:
     for number in range(queues.DELAYED_OF_QUEUE_MAX + 5):
         alice.enqueue("mail", delay=60 + number)
     found = delayed_items(shard)
@@ -145,7 +143,7 @@ def test_of_a_queue_with_much_that_is_delayed_the_next_are_told(alice: TenantDat
 # --- A tenant, an item ---
 
 
-def test_a_tenant_is_told_queue_by_queue(app: App, alice: TenantDatabase, shard: Shard) -> None:
+def test_a_tenant_is_shown_queue_by_queue(app: App, alice: TenantDatabase, shard: Shard) -> None:
     app.handler("mail", permanent=(ValueError,))(refuse)
     alice.enqueue("mail")
     drain(app, raise_errors=False)
@@ -158,7 +156,7 @@ def test_a_tenant_is_told_queue_by_queue(app: App, alice: TenantDatabase, shard:
     ]
 
 
-def test_a_tenant_with_many_dead_letters_is_told_that_there_is_more(
+def test_a_tenant_with_many_dead_letters_shows_that_there_are_more(
     app: App, alice: TenantDatabase, shard: Shard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tenants, "DEAD_LETTERS_MAX", 2)
@@ -172,7 +170,7 @@ def refuse(job: Job) -> None:
     raise ValueError("no")
 
 
-def test_dead_letters_are_told_page_by_page(app: App, alice: TenantDatabase, shard: Shard) -> None:
+def test_dead_letters_are_listed_page_by_page(app: App, alice: TenantDatabase, shard: Shard) -> None:
     dead_letter(app, alice, "mail", 5)
     first = find_dead_letters(shard, DeadLetterFilter(), items_max=3)
     rest = find_dead_letters(shard, DeadLetterFilter(), items_max=3, next_key=first.next_key)
@@ -183,7 +181,7 @@ def test_dead_letters_are_told_page_by_page(app: App, alice: TenantDatabase, sha
 
 
 @pytest.mark.parametrize("count", [3, 6])
-def test_a_last_page_of_dead_letters_that_is_full_leads_nowhere(
+def test_a_full_last_page_of_dead_letters_has_no_next_page(
     app: App, alice: TenantDatabase, shard: Shard, count: int
 ) -> None:
     dead_letter(app, alice, "mail", count)
@@ -193,7 +191,7 @@ def test_a_last_page_of_dead_letters_that_is_full_leads_nowhere(
     assert [len(each.items) for each in seen] == [3] * (count // 3)
 
 
-def test_a_page_of_dead_letters_leads_on_only_to_more_that_match(
+def test_a_page_of_dead_letters_has_a_next_page_only_if_more_match(
     app: App, alice: TenantDatabase, shard: Shard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tenants, "SCANNED_MAX", 4)
@@ -213,7 +211,7 @@ def test_a_dead_letter_behind_many_others_is_found(
     assert (len(found.items), found.next_key, found.scanned) == (1, None, 11)
 
 
-def test_who_looks_for_dead_letters_gives_up_after_a_while_and_can_go_on(
+def test_a_search_for_dead_letters_is_bounded_and_can_continue(
     app: App, alice: TenantDatabase, shard: Shard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tenants, "SCANNED_MAX", 4)
@@ -227,7 +225,7 @@ def test_who_looks_for_dead_letters_gives_up_after_a_while_and_can_go_on(
 
 
 def dead_letter(app: App, tenant: TenantDatabase, kind: str, count: int) -> None:
-    """Let so many more items of a tenant fail for good, one after the other."""
+    """Make so many more dead letters of a tenant, one after the other."""
     if kind not in {each.kind for each in app.registry}:
         app.handler(kind, permanent=(ValueError,))(refuse)
     for _ in range(count):
@@ -236,7 +234,7 @@ def dead_letter(app: App, tenant: TenantDatabase, kind: str, count: int) -> None
         pass_us(app, SECOND_US)
 
 
-def test_an_item_that_has_ended_is_told_with_its_result(app: App, alice: TenantDatabase, shard: Shard) -> None:
+def test_an_item_that_has_ended_is_shown_with_its_result(app: App, alice: TenantDatabase, shard: Shard) -> None:
     app.handler("sum", keep_result=3600)(lambda job: {"sum": 7})
     item_id = alice.enqueue("sum").item_id
     waiting = read_item(shard, alice.tenant, "queue", item_id)
@@ -271,12 +269,12 @@ def activity(*consumers: ListedSession) -> Activity:
         ([], None),
     ],
 )
-def test_there_are_as_many_slots_as_the_live_consumers_tell(found: list[Activity], slots: int | None) -> None:
+def test_slots_are_those_that_live_consumers_report(found: list[Activity], slots: int | None) -> None:
     assert slot_count(found) == slots
 
 
-def test_the_slots_of_a_fleet_are_told_while_it_runs_idles_and_has_stopped(tmp_path: Path) -> None:
-    """Its workers are threads of one process here, so that host and process do not tell them apart."""
+def test_the_slots_of_a_fleet_are_shown_while_it_runs_idles_and_has_stopped(tmp_path: Path) -> None:
+    """Its workers are threads of one process, so host and process do not distinguish them."""
     settings = ConsumerSettings(workers=2, managers=1, slots=3)
     app = App(config=Config(shards={"main": f"embedded:{tmp_path / 'store'}"}, consumer=settings))
     opened = threading.Event()
@@ -304,7 +302,7 @@ def test_the_slots_of_a_fleet_are_told_while_it_runs_idles_and_has_stopped(tmp_p
 # --- Over time ---
 
 
-def test_shards_are_drawn_together_and_what_is_not_known_is_left_out() -> None:
+def test_activity_of_shards_is_summed_without_unknown_moments() -> None:
     now_us = 1_000 * INTERVAL_US
     done = Rollup({"mail": KindRollup(completed=20, retried=5, dead_lettered=10, run_us=7)}, {})
     old = Interval(997, done, {"mail": 4}, 990 * INTERVAL_US)

@@ -1,4 +1,4 @@
-"""`check` finds and repairs what is broken; a backup becomes a store again, in any engine."""
+"""`check` finds and repairs faults; a backup can be restored into any engine."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def store(empty_directory: Path) -> Path:
 
 
 def lose_an_index_entry() -> None:
-    """Break the store: an item that no index names is never found."""
+    """Break the store: an item without an index entry is never found."""
     app = App("embedded:data")
     shard = app.shards["main"]
     keys = shard.zone(app.tenant("shop", "alice").tenant).location.keys
@@ -42,7 +42,7 @@ def lose_an_index_entry() -> None:
     app.close()
 
 
-def test_a_store_in_order_is_found_in_order() -> None:
+def test_an_intact_store_passes_the_check() -> None:
     before = everything("embedded:data")
     answer = run("check", *STORE, "--json")
     (shard,) = answer.json["shards"]
@@ -51,7 +51,7 @@ def test_a_store_in_order_is_found_in_order() -> None:
     assert everything("embedded:data") == before
 
 
-def test_what_is_broken_is_named_with_what_to_type() -> None:
+def test_a_fault_is_named_with_the_command_that_repairs_it() -> None:
     lose_an_index_entry()
     before = everything("embedded:data")
     answer = run("check", *STORE, "--json")
@@ -63,7 +63,7 @@ def test_what_is_broken_is_named_with_what_to_type() -> None:
     assert everything("embedded:data") == before
 
 
-def test_what_is_broken_is_mended_and_its_item_runs() -> None:
+def test_after_a_repair_the_item_runs() -> None:
     lose_an_index_entry()
     answer = run("check", "--repair", *STORE, "--json")
     (finding,) = answer.json["shards"][0]["findings"]
@@ -96,7 +96,7 @@ def test_as_a_process_nothing_but_the_answer_is_printed() -> None:
 
 
 def contents(url: str) -> dict[str, Any]:
-    """Return what a user would look for after a restore."""
+    """Return what a restore must bring back."""
     app = App(url)
     alice = app.tenant("shop", "alice")
     found = {
@@ -201,7 +201,7 @@ def test_of_several_shards_one_is_named() -> None:
     assert contents("embedded:other") == contents("embedded:data")
 
 
-def test_a_backup_is_its_owners_alone(store: Path) -> None:
+def test_a_backup_is_readable_by_its_owner_only(store: Path) -> None:
     """It holds the data of all tenants."""
     run("backup", "shop.backup", *STORE)
     assert Path("shop.backup").stat().st_mode & 0o777 == 0o600

@@ -1,4 +1,4 @@
-"""The commands, typed: what they print for people, and what for programs."""
+"""The commands' output, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def parting(job):
 
 @pytest.fixture(autouse=True)
 def shop(empty_directory: Path) -> None:
-    """Each story starts in a directory with an application and without a store."""
+    """Each test starts in a directory with an application and without a store."""
     (empty_directory / "fl_shop.py").write_text(SHOP)
 
 
@@ -117,7 +117,7 @@ def test_an_application_brings_its_stores() -> None:
     assert run("peek", *ALICE, "--app", "fl_shop:app", "--json").json["count"] == {"receipt": 1}
 
 
-def test_status_tells_a_kind_that_no_live_consumer_knows() -> None:
+def test_status_names_a_kind_that_no_live_consumer_handles() -> None:
     enqueue()
     (shard,) = run("status", *STORE, "--json").json["shards"]
     assert (shard["depth"], shard["pointers"], shard["kinds_without_consumer"]) == ({"receipt": 1}, 1, ["receipt"])
@@ -132,7 +132,7 @@ def test_status_tells_a_kind_that_no_live_consumer_knows() -> None:
 
 
 def test_status_names_the_loop_of_a_consumer_that_has_gone_longest_without_progress() -> None:
-    """Before, the heartbeat told of the loops, and no command showed them."""
+    """Before, the heartbeat contained the loops, and no command showed them."""
     enqueue()
     app = App("embedded:data")
     now_us = app.clock.now_us()
@@ -175,7 +175,7 @@ def test_dead_letters_are_shown_retried_and_discarded() -> None:
     assert run("dead-letters", "list", *STORE, "--json").json == {"dead_letters": []}
 
 
-def test_what_an_error_or_a_payload_holds_cannot_draw_on_the_terminal() -> None:
+def test_control_characters_of_an_error_or_a_payload_are_spelled_out() -> None:
     dead_letter()
     enqueue("--id", "\x1b[2J")
     shown = run("dead-letters", "list", "--traceback", *STORE).out + run("peek", *ALICE, *STORE).out
@@ -206,7 +206,7 @@ def test_a_store_that_is_typed_is_where_the_shell_says_whatever_file_is_read(tmp
     [("enqueue", "recipt", *ALICE), ("limit", "--kind", "recipt", "--max-running", "3"), ("pause", "--kind", "recipt")],
 )
 def test_a_kind_without_a_handler_is_warned_of_and_the_nearest_is_named(command: tuple[str, ...]) -> None:
-    """It may be a kind that the next version handles; so it is no error."""
+    """The next version may handle the kind, so this is no error."""
     enqueue()
     answer = run(*command, "--app", "fl_shop:app", "--json")
     assert (answer.code, answer.err) == (0, "Warning: fl_shop:app has no handler of recipt; nearest: receipt\n")
@@ -336,7 +336,7 @@ def test_top_of_a_store_that_is_not_there_ends_as_status_does() -> None:
         assert (answer.code, bool(answer.json)) == (3, True)
 
 
-def test_an_argument_out_of_its_range_is_told_what_it_takes() -> None:
+def test_an_argument_out_of_range_is_refused_with_its_range() -> None:
     enqueue()
     answer = run("enqueue", "receipt", *ALICE, *STORE, "--priority", "256")
     assert "Do: give priority what it takes: " in answer.err
@@ -384,7 +384,7 @@ def test_an_infinite_number_of_an_applications_is_shown_as_json_can_hold_it() ->
 
 
 def at_80_columns(monkeypatch: pytest.MonkeyPatch, *typed: object) -> list[str]:
-    """Return the lines of an answer on a narrow terminal."""
+    """Return the output's lines on a narrow terminal."""
     monkeypatch.setattr("fairlead.cli.output.WIDTH", 80)
     lines = run(*typed).out.splitlines()
     assert max(map(len, lines)) <= 80

@@ -1,4 +1,4 @@
-"""Settings come from arguments, environment, file and defaults, and each knows from where."""
+"""Settings come from arguments, environment, file and defaults, and each has its source."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KEY = "correct horse battery staple"
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Each story starts in an empty directory."""
+    """Each test starts in an empty directory."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -69,7 +69,7 @@ def test_every_setting_of_consumers_and_zones_can_be_set_in_every_layer() -> Non
 
 
 def test_shards_come_from_one_layer_as_a_whole() -> None:
-    """Which tenant lives where depends on all of them: a mixture would lose tenants."""
+    """The home of a tenant depends on the whole set: a mixture would lose tenants."""
     write('[shards]\neu = "fdb:/etc/eu.cluster"\nus = "embedded:us"')
     assert set(config.load(environ={}).shards) == {"eu", "us"}
     loaded = config.load(environ={"FAIRLEAD_SHARDS__ASIA": "memory:"})
@@ -216,6 +216,6 @@ def test_a_configuration_can_be_sent_to_a_worker() -> None:
 
 @pytest.mark.parametrize("url", ["embedded:~nobody-of-this-name/data", "embedded:\0", "fdb:~nobody-of-this-name"])
 def test_a_store_at_a_path_that_cannot_be_is_refused(url: str) -> None:
-    """It was a RuntimeError of the path's."""
+    """Before, `pathlib` raised a RuntimeError."""
     with pytest.raises(BadConfig):
         config.load({"shards": url}, environ={})

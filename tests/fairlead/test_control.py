@@ -1,4 +1,4 @@
-"""A paused tenant, kind or shard waits, is shown as paused, and goes on where it stopped."""
+"""A paused tenant, kind or shard waits, is shown as paused, and continues where it stopped."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def wide() -> Iterator[App]:
 
 
 def kind_policies(app: App) -> list[dict[str, KindPolicy]]:
-    """Return what each shard says of kinds."""
+    """Return the policies of kinds on each shard."""
     return [
         dict(app.shards[name].transact(lambda attempt: policies.read_policies(attempt.tr)).kinds) for name in app.shards
     ]
@@ -156,7 +156,7 @@ SAYINGS: dict[str, Saying] = {
 def test_of_two_concurrent_policies_of_a_kind_all_shards_keep_the_later(
     wide: App, monkeypatch: pytest.MonkeyPatch, earlier: str, later: str
 ) -> None:
-    """Before, a limit stayed on one shard that had ended on the kind's own: it was said, and in force for nobody."""
+    """Before, a limit that had ended on the kind's own shard stayed on another one: shown, and without effect."""
     repeat = policies.propagate_kind_policy
 
     def overtaken(tr: Any, kind: str, policy: KindPolicy) -> None:
@@ -173,7 +173,7 @@ def test_of_two_concurrent_policies_of_a_kind_all_shards_keep_the_later(
 
 
 def unsaid(policy: KindPolicy) -> KindPolicy:
-    """Return a rule without when it was said."""
+    """Return a policy without its timestamp."""
     return msgspec.structs.replace(policy, updated_us=0)
 
 
@@ -194,7 +194,7 @@ def test_a_policy_that_reached_only_some_shards_is_completed_by_the_next_one(
 
 @pytest.mark.parametrize("shard", ["eu", "us", "asia"])
 def test_a_policy_that_is_dated_in_the_far_future_gives_way_to_a_newer_one(wide: App, shard: str) -> None:
-    """One bit of its record, and it would have refused whatever is said for thousands of years."""
+    """Before, one flipped bit in the timestamp made the policy refuse changes for thousands of years."""
     wide.shards[shard].transact(
         lambda attempt: policies.change_kind_policy(attempt.tr, "mail", now_us=2**60, paused=True)
     )

@@ -1,6 +1,6 @@
-"""Thousands of garbled settings, variables, names and ids: nothing raises but what is documented.
+"""Thousands of garbled settings, variables, names and ids: only documented errors are raised.
 
-The other half of the ten thousand cases of `tests/zones/test_corrupt_records.py`; seeds are drawn and said alike.
+The other half of the ten thousand cases of `tests/zones/test_corrupt_records.py`, with seeds of the same form.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ VARIABLES = (
 
 
 def word(random: Random) -> str:
-    """Draw a text that somebody may type, or that was garbled on its way."""
+    """Draw a text: a plausible one, or a garbled one."""
     if random.random() < 0.7:
         return random.choice(WORDS)
     return damaged(random.choice(WORDS).encode(errors="replace"), random)[:500].decode(errors="replace")
@@ -121,7 +121,7 @@ COMMANDS: tuple[Callable[[str], list[str]], ...] = (
 
 @pytest.mark.usefixtures("empty_directory")
 @cases(450)
-def test_whatever_is_typed_a_command_ends_with_a_sentence_and_an_exit_code(empty_directory: Path, count: int) -> None:
+def test_every_garbled_command_line_ends_with_a_sentence_and_an_exit_code(empty_directory: Path, count: int) -> None:
     (empty_directory / "fairlead.toml").write_text('shards = "embedded:./data"\n')
     run("enqueue", "mail", "--create", "--tenant", "shop", "alice")
 

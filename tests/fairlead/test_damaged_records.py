@@ -1,4 +1,4 @@
-"""A store in which something was damaged, as an operator meets it: shown, explained, and set aside."""
+"""Damaged records from the operator's side: shown, explained, and set aside."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ALICE = ("--tenant", "shop", "alice")
 
 @pytest.fixture
 def shop(empty_directory: Path) -> Iterator[App]:
-    """An application whose store commands find by themselves."""
+    """An application whose store the commands find in `fairlead.toml`."""
     (empty_directory / "fairlead.toml").write_text('shards = "embedded:./data"\n')
     app = App(config=Config(shards={"main": f"embedded:{empty_directory / 'data'}"}))
     yield app
@@ -30,7 +30,7 @@ def shop(empty_directory: Path) -> Iterator[App]:
 
 
 def change(database: TenantDatabase, key_of: Callable[[ZoneLocation], bytes], change: Callable[[bytes], bytes]) -> None:
-    """Change a value of a tenant's queue behind the queue's back."""
+    """Change a stored value of a tenant's queue directly."""
     shard = database.shard
     key = key_of(shard.layout.location(database.tenant, "queue"))
     engines.transact(shard.db, lambda tr: tr.set(key, change(tr.get(key).value or b"")))
@@ -43,8 +43,8 @@ def with_damaged_payload(value: bytes) -> bytes:
     return encode(record)
 
 
-def test_a_damaged_payload_fails_its_item_and_is_said_where_it_is_shown(shop: App) -> None:
-    """It raised a decoder's error in `fairlead peek`, `fairlead dead-letters list`, and everything that lists items."""
+def test_a_damaged_payload_fails_its_item_and_is_reported_where_it_is_shown(shop: App) -> None:
+    """Before, every command that lists items raised a decoder's error."""
 
     @shop.handler("mail", permanent=(PayloadDamaged,))
     def mail(job: Job) -> None:
@@ -61,7 +61,7 @@ def test_a_damaged_payload_fails_its_item_and_is_said_where_it_is_shown(shop: Ap
     assert dead["payload"].startswith("the item's payload is damaged")
 
 
-def test_a_damaged_item_is_explained_set_aside_on_purpose_and_thrown_away(shop: App) -> None:
+def test_a_damaged_item_is_explained_set_aside_and_discarded(shop: App) -> None:
     alice = shop.tenant("shop", "alice")
     damaged, whole = alice.enqueue("mail").item_id, alice.enqueue("mail").item_id
     change(alice, lambda location: location.keys.item(damaged), lambda _: DAMAGED)
@@ -81,7 +81,7 @@ def test_a_damaged_item_is_explained_set_aside_on_purpose_and_thrown_away(shop: 
     assert [item["item"] for item in run("peek", *ALICE, "--json").json["items"]] == [whole.hex()]
 
 
-def test_status_says_which_queues_hold_what_cannot_be_read_and_what_was_set_aside(shop: App) -> None:
+def test_status_names_queues_with_unreadable_records_and_counts_the_quarantine(shop: App) -> None:
     @shop.handler("mail")
     def mail(job: Job) -> None:
         pass
@@ -105,7 +105,7 @@ def test_status_says_which_queues_hold_what_cannot_be_read_and_what_was_set_asid
 
 
 def test_a_store_whose_own_record_is_damaged_is_refused_with_what_to_do(shop: App) -> None:
-    """It said that a newer version had made it, and sent its operator to upgrade."""
+    """Before, the error claimed that a newer version had made the store, and advised an upgrade."""
     alice = shop.tenant("shop", "alice")
     alice.enqueue("mail")
     change(alice, lambda _: META_KEY, lambda _: DAMAGED)

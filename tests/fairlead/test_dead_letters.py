@@ -32,7 +32,7 @@ def fail_all(app: App, alice: TenantDatabase, count: int, kind: str = "mail") ->
 
 @pytest.fixture
 def broken(app: App) -> list[bool]:
-    """Whether the handlers fail, as its only element says."""
+    """Whether the handlers fail: its only element."""
     state = [True]
 
     def handle(job: Job) -> None:
@@ -103,7 +103,7 @@ def test_what_fails_again_meanwhile_is_not_retried_again_by_the_same_call(
     assert app.discard_dead_letters(DeadLetterFilter()).count == 2
 
 
-def test_a_bulk_that_was_broken_off_says_how_far_it_came_and_goes_on_when_repeated(
+def test_an_interrupted_bulk_operation_reports_its_count_and_continues_when_repeated(
     app: App, alice: TenantDatabase, broken: list[bool]
 ) -> None:
     fail_all(app, alice, BULK_ITEMS_MAX + 5)
@@ -118,10 +118,8 @@ def test_a_bulk_that_was_broken_off_says_how_far_it_came_and_goes_on_when_repeat
     assert app.discard_dead_letters(DeadLetterFilter()).count == 5
 
 
-def test_a_bulk_that_was_told_to_stop_is_written_down_as_broken_off(
-    app: App, alice: TenantDatabase, broken: list[bool]
-) -> None:
-    """As a click on the dashboard is, after some seconds."""
+def test_a_stopped_bulk_operation_is_logged_as_interrupted(app: App, alice: TenantDatabase, broken: list[bool]) -> None:
+    """As the dashboard stops an operation after some seconds."""
     fail_all(app, alice, BULK_ITEMS_MAX + 5)
     result = dead_letters.discard_all(app.shards, DeadLetterFilter(), app.operator, go_on=lambda result: False)
     assert not result.complete
@@ -129,7 +127,7 @@ def test_a_bulk_that_was_told_to_stop_is_written_down_as_broken_off(
     assert (merged_entry.items, merged_entry.ended) == (BULK_ITEMS_MAX, False)
 
 
-def test_a_bulk_that_stopped_before_it_found_anything_on_the_second_shard_is_broken_off_on_the_first(
+def test_a_bulk_operation_that_stopped_on_the_second_shard_is_logged_as_interrupted_on_the_first(
     tmp_path: Path,
 ) -> None:
     stores = {name: f"embedded:{tmp_path / name}" for name in ("eu", "us")}
@@ -167,7 +165,7 @@ def left_on(app: App) -> list[str]:
     return [name for name in app.shards if app.local("mail", shard=name).dead_letters()]
 
 
-def test_a_bulk_of_one_shard_leaves_the_others_alone(two_shards: App) -> None:
+def test_a_bulk_operation_on_one_shard_changes_no_other(two_shards: App) -> None:
     app = two_shards
     assert app.retry_dead_letters(DeadLetterFilter(shard="eu"), dry_run=True).count == 1
     assert app.discard_dead_letters(DeadLetterFilter(kind="mail", shard="eu")).count == 1
@@ -176,7 +174,7 @@ def test_a_bulk_of_one_shard_leaves_the_others_alone(two_shards: App) -> None:
     assert (merged_entry.target, merged_entry.shards) == ("kind mail, shard eu", ("eu",))
 
 
-def test_a_bulk_of_a_shard_that_there_is_not_is_refused(two_shards: App) -> None:
+def test_a_bulk_operation_on_an_unknown_shard_is_refused(two_shards: App) -> None:
     with pytest.raises(UnknownShard):
         two_shards.discard_dead_letters(DeadLetterFilter(shard="asia"))
     assert left_on(two_shards) == ["eu", "us"]
@@ -187,7 +185,7 @@ def test_a_bulk_of_a_shard_that_there_is_not_is_refused(two_shards: App) -> None
 def test_local_items_in_bulk_are_those_of_the_shard_that_is_named_or_the_kinds_own(
     two_shards: App, command: str, chosen: str | None
 ) -> None:
-    """`discard --local mail --shard eu` deleted those of all shards."""
+    """Before, `discard --local mail --shard eu` deleted those of all shards."""
     app = two_shards
     own = app.local("mail").shard.name
     stores = [each for name, url in app.shards.urls.items() for each in ("--store", f"{name}={url}")]
@@ -212,7 +210,7 @@ def test_an_action_on_all_shards_is_logged_once(tmp_path: Path) -> None:
     app.close()
 
 
-def test_what_an_application_does_in_its_course_is_no_audit_entry(app: App, alice: TenantDatabase) -> None:
+def test_an_application_without_an_operator_writes_no_audit_entry(app: App, alice: TenantDatabase) -> None:
     item_id = alice.enqueue("mail").item_id
     alice.cancel(item_id)
     assert told(app) == []
@@ -284,7 +282,7 @@ def test_items_are_retried_and_discarded_in_bulk_and_the_log_says_by_whom(store:
     assert "error index" in out
 
 
-def test_a_single_item_is_written_down_too(store: str) -> None:
+def test_a_change_of_a_single_item_is_logged_too(store: str) -> None:
     run("dead-letters", "retry", "alice-mail", "--tenant", "shop", "alice", "--store", store)
     run("dead-letters", "discard", "alice-index", "--tenant", "shop", "alice", "--store", store)
     assert [audit_entry["what"] for audit_entry in run("log", "--store", store, "--json").json["entries"]] == [

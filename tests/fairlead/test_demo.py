@@ -1,4 +1,4 @@
-"""The demo replaces its own store and nothing else, and answers in one piece."""
+"""The demo replaces its own store only, and prints one answer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DEMO = ("demo", "--runtime", "threads", "--data", "proj")
 
 @pytest.fixture(autouse=True)
 def short_library(empty_directory: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The library has three files, which are indexed in no time."""
+    """The library has three files, which are indexed quickly."""
 
     def first_files() -> list[SourceFile]:
         return list(islice(read_library(), 3))
@@ -76,7 +76,7 @@ def test_a_directory_that_cannot_be_one_is_named(short_library: Path) -> None:
 
 
 def test_a_bug_in_the_demo_s_own_code_ends_the_demo_and_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before, the thread that stores the files ended unseen, and the demo waited for three minutes."""
+    """Before, the thread that stores the files ended unnoticed, and the demo waited for three minutes."""
 
     def broken(file: SourceFile) -> None:
         raise ZeroDivisionError("a bug")

@@ -1,4 +1,4 @@
-"""For any item one call says why it is not running, or what became of it. Each cause is brought about for real."""
+"""One call says why an item is not running, or how it ended. Each test produces its cause with real components."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_an_item_of_a_paused_shard_kind_or_tenant_says_so_with_what_ends_it(app:
     assert (said.cause, "fairlead resume --shard" in said.sentence) == (Cause.SHARD_PAUSED, True)
 
 
-# --- Nobody there ---
+# --- No consumer ---
 
 
 def test_without_a_consumer_nothing_runs(alice: TenantDatabase) -> None:
@@ -108,7 +108,7 @@ def test_a_kind_that_no_consumer_knows_waits_for_one_that_does(live: App) -> Non
     assert said.details == {"consumers": 1, "known_kinds": ["index"]}
 
 
-# --- Its turn comes later ---
+# --- Waiting for its turn ---
 
 
 def test_an_item_that_runs_says_where_since_when_and_until_when_its_lease_is(live: App, gate: Gate) -> None:
@@ -125,7 +125,7 @@ def test_an_item_that_runs_says_where_since_when_and_until_when_its_lease_is(liv
 
 
 def test_items_behind_others_say_how_many_and_the_first_that_its_turn_is_next(live: App, gate: Gate) -> None:
-    """Far more than a worker of two slots takes: those that it has taken run, and the others stay where they are."""
+    """More items than a worker of two slots takes: those that it holds run, and the others stay in the queue."""
     live.handler("mail")(gate)
     alice = live.tenant("shop", "alice")
     waiting = [made.item_id for made in alice.enqueue_many([new_item("mail")] * 40)]
@@ -156,7 +156,7 @@ def test_a_kind_at_its_limit_says_so(live: App, gate: Gate) -> None:
 
 
 def present(app: App, *kinds: str) -> None:
-    """Let a consumer show that it lives, and which kinds it knows."""
+    """Write a consumer's heartbeat with the kinds that it handles."""
     sign = SessionRecord("there", 1, sorted(kinds), app.clock.now_us(), app.clock.now_us())
     app.shards["main"].transact(lambda attempt: sessions.heartbeat(attempt.tr, b"consumer", sign))
 
@@ -177,9 +177,7 @@ def pass_s(app: App, seconds: int) -> None:
     app.clock.advance(seconds)
 
 
-def test_an_item_whose_queue_was_left_asleep_by_who_did_not_know_its_kind_says_when_it_is_looked_at(
-    app: App, alice: TenantDatabase
-) -> None:
+def test_an_item_whose_pointer_sleeps_says_when_its_queue_is_read(app: App, alice: TenantDatabase) -> None:
     item_id = alice.enqueue("mail").item_id
     drain(app)  # without a handler
     present(app, "mail")
@@ -188,13 +186,13 @@ def test_an_item_whose_queue_was_left_asleep_by_who_did_not_know_its_kind_says_w
     assert said.details["pointer_vests_us"] > app.clock.now_us()
 
 
-def test_what_became_of_an_items_attempts_is_told_each_by_itself(app: App, alice: TenantDatabase) -> None:
+def test_each_outcome_of_an_items_attempts_is_counted_separately(app: App, alice: TenantDatabase) -> None:
     item_id = alice.enqueue("mail").item_id
     shard, zone = app.shards["main"], app.shards["main"].zone(alice.tenant)
     lease_id = leased(app, alice, item_id)
     shard.transact(
         lambda attempt: zone.requeue(attempt.tr, item_id, lease_id, delay_us=0, now_us=attempt.now_us)
-    )  # as by a worker that drains
+    )  # as a worker does that drains
     for died in (True, False):
         held = (item_id, leased(app, alice, item_id))
         shard.transact(
@@ -211,9 +209,7 @@ def test_what_became_of_an_items_attempts_is_told_each_by_itself(app: App, alice
     assert said.attempts == Attempts(raised=0, died=1, lease_lost=1, return_count=1)
 
 
-def test_an_item_that_is_suspected_of_ending_its_workers_says_that_it_waits_to_run_isolated(
-    app: App, alice: TenantDatabase
-) -> None:
+def test_a_poison_candidate_says_that_it_waits_to_run_isolated(app: App, alice: TenantDatabase) -> None:
     item_id = alice.enqueue("mail").item_id
     zone = app.shards["main"].zone(alice.tenant)
     for _ in range(3):
@@ -277,10 +273,10 @@ def test_a_handler_at_its_limit_is_not_taken_for_a_tenant_that_is_not(live: App,
     assert said.sentence.startswith("its handler's max_running items of kind mail are running; or")
 
 
-# --- It is over ---
+# --- Ended ---
 
 
-def test_a_dead_letter_says_what_killed_it(app: App, alice: TenantDatabase) -> None:
+def test_a_dead_letter_says_why_it_failed(app: App, alice: TenantDatabase) -> None:
     @app.handler("mail")
     def send(job: Job) -> None:
         raise PermanentError("no such street")
@@ -317,7 +313,7 @@ def test_an_item_that_completed_with_its_effects_says_so(app: App, alice: Tenant
     assert alice.explain(item_id).cause is Cause.COMPLETED
 
 
-def test_an_id_that_nobody_gave_was_never_seen(alice: TenantDatabase) -> None:
+def test_an_unknown_id_was_never_seen(alice: TenantDatabase) -> None:
     assert alice.explain("order-8").cause is Cause.NEVER_SEEN
 
 
@@ -329,7 +325,7 @@ def test_an_item_that_a_newer_version_wrote_says_so(app: App, alice: TenantDatab
     assert alice.explain(item_id).cause is Cause.UNREADABLE
 
 
-def test_an_item_whose_queue_has_lost_its_pointer_says_what_mends_it(app: App, alice: TenantDatabase) -> None:
+def test_an_item_without_a_pointer_names_the_command_that_repairs_it(app: App, alice: TenantDatabase) -> None:
     app.handler("mail")(lambda job: None)
     item_id = alice.enqueue("mail").item_id
     location = app.shards["main"].layout.location(alice.tenant, "queue")
@@ -339,7 +335,7 @@ def test_an_item_whose_queue_has_lost_its_pointer_says_what_mends_it(app: App, a
     assert "fairlead check --repair" in said.sentence
 
 
-# --- Whose it is need not be known ---
+# --- Without naming the tenant ---
 
 
 def test_an_item_is_found_without_its_tenant_wherever_it_is(app: App, alice: TenantDatabase) -> None:
@@ -358,7 +354,7 @@ def test_an_item_is_found_without_its_tenant_wherever_it_is(app: App, alice: Ten
     assert app.explain("order-10").cause is Cause.NEVER_SEEN
 
 
-def test_an_item_beyond_what_is_looked_through_is_not_said_to_be_nowhere(
+def test_an_item_beyond_a_bounded_search_is_not_reported_as_never_seen(
     app: App, alice: TenantDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fairlead.zones.reporting.diagnosis.ZONES_MAX", 3)
@@ -382,7 +378,7 @@ def test_why_answers_in_a_sentence_and_as_data(tmp_path: Path) -> None:
 
 
 def test_why_shows_the_traceback_of_an_item_that_is_to_be_tried_again(tmp_path: Path) -> None:
-    """By the default that is for hours: nobody should have to wait until it is a dead letter."""
+    """By default the retries take hours, and an operator needs the traceback before the item is a dead letter."""
     url = f"embedded:{tmp_path / 'store'}"
     app = App(url)
 

@@ -40,7 +40,7 @@ threading.Event().wait()
 
 @contextmanager
 def doomed(app: App, *, before_visit: bool) -> Iterator[subprocess.Popen[bytes]]:
-    """A consumer in a process of its own, whose handlers never end, that is killed at the end.
+    """A consumer in a process of its own, whose handlers never end; killed at the end.
 
     `before_visit`: it kills itself between the lease of a contended pointer and its visit.
     """
@@ -53,8 +53,8 @@ def doomed(app: App, *, before_visit: bool) -> Iterator[subprocess.Popen[bytes]]
             process.kill()
 
 
-def test_an_item_whose_queue_a_consumer_was_about_to_look_into_says_so(live: App, gate: Gate) -> None:
-    """The one that had leased its pointer is dead; the one that lives waits until that lease ends."""
+def test_an_item_whose_pointer_is_leased_says_so(live: App, gate: Gate) -> None:
+    """The consumer that leased its pointer is dead; the live one waits until that lease expires."""
     live.handler("mail")(gate)
     alice = live.tenant("shop", "alice")
     item_id = alice.enqueue("mail").item_id
@@ -66,7 +66,7 @@ def test_an_item_whose_queue_a_consumer_was_about_to_look_into_says_so(live: App
 
 
 def test_an_item_whose_worker_was_killed_says_that_its_lease_ended_and_later_that_it_was_lost(live: App) -> None:
-    """Another consumer lives and is full, so that it does not run at once."""
+    """Another consumer lives and has no capacity, so the item does not run at once."""
     opened = threading.Event()
 
     @live.handler("mail", permanent=(KeyError,))

@@ -1,4 +1,4 @@
-"""A fleet that could not run its handlers is not started."""
+"""A fleet that cannot run its handlers is not started."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fairlead.actors.runtime.thread_host import NeedsRay
 
 
 class RemoteFunction:
-    """Looks like Ray's: its class comes from there, and it has `.remote`."""
+    """Looks like a Ray remote function: by its class's module, and by `.remote`."""
 
     __module__ = "ray.remote_function"
 

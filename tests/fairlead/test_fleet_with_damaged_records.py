@@ -1,4 +1,4 @@
-"""A fleet drains a store while every sort of record and key in it is damaged: nobody but the damaged waits."""
+"""A fleet drains a store in which records and keys of every subspace are damaged: only damaged queues wait."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LIMIT_S = 20.0
 
 
 class Shop:
-    """An application on disk, its fleet of threads, and what has run."""
+    """An application on disk, its fleet of threads, and the items that have run."""
 
     def __init__(self, directory: Path) -> None:
         self.app = App(config=Config(shards={"main": f"embedded:{directory}"}))
@@ -58,7 +58,7 @@ class Shop:
         )
 
     def damage(self, random: Random) -> None:
-        """Damage a few pairs of every subspace, those of bystanders left out."""
+        """Damage a few pairs of every subspace, except those of the bystanders."""
         spared = tuple(TenantKeys("shop", name).packed for name in names("bystander", BYSTANDERS))
         sorts: dict[Any, list[tuple[bytes, bytes]]] = defaultdict(list)
         for key, value in self.pairs():
@@ -94,7 +94,7 @@ MORE_SEEDS = [pytest.param(seed, marks=pytest.mark.long) for seed in range(4, 60
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3, *MORE_SEEDS])
-def test_everybody_else_is_served_while_records_and_keys_are_damaged(
+def test_other_tenants_are_served_while_records_and_keys_are_damaged(
     shop: Shop, seed: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
@@ -113,7 +113,7 @@ def test_everybody_else_is_served_while_records_and_keys_are_damaged(
         eventually(lambda: all(shop.ran[name] >= wanted for name in names("bystander", BYSTANDERS)))  # noqa: B023
     told = [record.message for record in caplog.records if "cannot be read, and are passed over" in record.message]
     assert len(told) <= 3 * VICTIMS, "a line for each queue, and not for each visit"
-    ours = [record for record in caplog.records if not hasattr(record, USERS_ERROR)]  # Not what a handler raised.
+    ours = [record for record in caplog.records if not hasattr(record, USERS_ERROR)]  # Not the error of a handler.
     assert not [record for record in ours if record.levelno >= logging.ERROR]
     shop.fleet.stop(drain=5)
     shop.fleet = None

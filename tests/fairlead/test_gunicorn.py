@@ -1,4 +1,4 @@
-"""A web server that forks: an application that was opened before the fork works in every worker."""
+"""A web server that forks: an application opened before the fork works in every worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who enqueued an item can wait for what its handler returned, learn that it failed, or take it back."""
+"""A handle waits for the handler's result, raises its failure, or cancels the item."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_result_of_none_is_a_result(app: App, alice: TenantDatabase) -> None:
     assert handle.result() is None
 
 
-def test_an_item_that_has_not_ended_is_waited_for_as_long_as_one_says(app: App, alice: TenantDatabase) -> None:
+def test_a_wait_for_an_item_that_does_not_end_takes_its_timeout(app: App, alice: TenantDatabase) -> None:
     app.handler("mail", keep_result=60)(lambda job: None)
     handle = alice.enqueue("mail")
     with pytest.raises(ResultPending):
@@ -77,7 +77,7 @@ def test_an_item_that_has_not_ended_is_waited_for_as_long_as_one_says(app: App, 
 
 
 class SteppingClock(ManualClock):
-    """A clock that is set once while somebody sleeps. `slept_us`: how long was slept in truth."""
+    """A clock that is set once during a sleep. `slept_us`: the true duration of all sleeps."""
 
     def __init__(self, step_us: int) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ class SteppingClock(ManualClock):
 
 
 @pytest.mark.parametrize("step_us", [-20_000_000, 20_000_000])
-def test_a_wait_takes_as_long_as_one_says_although_the_clock_is_set(step_us: int) -> None:
+def test_a_wait_takes_its_timeout_although_the_clock_is_set(step_us: int) -> None:
     """Before, a wait for two seconds lasted 22 when the clock was set back by 20 meanwhile."""
     clock = SteppingClock(step_us)
     app = App("memory:", clock=clock)
@@ -200,7 +200,7 @@ def test_an_item_whose_result_cannot_be_kept_becomes_a_dead_letter_and_not_run_a
         handle.result()
 
 
-def test_a_failed_item_says_so_to_who_waits(app: App, alice: TenantDatabase) -> None:
+def test_a_wait_for_a_failed_item_raises_its_error(app: App, alice: TenantDatabase) -> None:
     @app.handler("mail", keep_result=60)
     def mail(job: Job) -> None:
         raise PermanentError("no such address")
@@ -212,7 +212,7 @@ def test_a_failed_item_says_so_to_who_waits(app: App, alice: TenantDatabase) -> 
     assert failed.value.fields["dead_letter"] is True
 
 
-def test_a_dropped_item_says_so_to_who_waits(app: App, alice: TenantDatabase) -> None:
+def test_a_wait_for_a_dropped_item_raises_its_error(app: App, alice: TenantDatabase) -> None:
     @app.handler("mail", keep_result=60, drop=True)
     def mail(job: Job) -> None:
         raise PermanentError("no such address")
@@ -283,7 +283,7 @@ def test_a_time_to_keep_results_that_is_none_is_refused(app: App, seconds: Any) 
         app.handler("mail", keep_result=seconds)(lambda job: None)
 
 
-# --- Taking it back, asking after it ---
+# --- Cancel and explain ---
 
 
 def test_a_cancelled_item_does_not_run_and_has_no_result(app: App, alice: TenantDatabase) -> None:
@@ -304,7 +304,7 @@ def test_a_handle_explains_its_item(app: App, alice: TenantDatabase) -> None:
     assert handle.explain().cause is Cause.DELAYED
 
 
-def test_progress_is_told_wherever_the_item_is_shown(tmp_path: Path) -> None:
+def test_progress_is_shown_wherever_the_item_is_shown(tmp_path: Path) -> None:
     store = f"embedded:{tmp_path / 'store'}"
     app = App(store)
     alice = app.tenant("shop", "alice")
@@ -348,7 +348,7 @@ def test_the_command_shows_a_result(tmp_path: Path) -> None:
 
 
 class RefusedWatch:
-    """A watch of a client that has 10,000 already: ready at once, with an error (1032) of the engine's."""
+    """A watch of a client that has 10,000 already: ready at once, with error 1032 of the engine."""
 
     def __init__(self, error: Exception) -> None:
         self._error = error
@@ -363,10 +363,10 @@ class RefusedWatch:
         """There is nothing to cancel."""
 
 
-def test_a_wait_that_no_watch_is_left_for_looks_now_and_then_and_does_not_spin(
+def test_a_wait_without_a_watch_polls_and_does_not_spin(
     app: App, alice: TenantDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """FoundationDB's client has 10,000 watches: the 10,001st wait asked the store as fast as that could answer."""
+    """FoundationDB's client has at most 10,000 watches. Before, the 10,001st wait polled the store without a pause."""
     looks = 0
     refusal = alice.shard.db.errors[0]
 

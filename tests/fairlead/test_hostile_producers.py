@@ -1,4 +1,4 @@
-"""A producer that means harm: whatever it enqueues, a worker unpacks data and calls handlers that it registered."""
+"""A hostile producer: a worker only ever unpacks data, and calls registered handlers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FLAG = "it ran"
 
 
 class Bomb:
-    """What runs a program when it is unpickled."""
+    """An object that runs a program when it is unpickled."""
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         return Path(FLAG).write_text, ("boom",)
@@ -66,9 +66,7 @@ def shop() -> App:
 
 
 @pytest.mark.parametrize("payload", PAYLOADS, ids=range(len(PAYLOADS)))
-def test_a_payload_is_data_to_the_worker_whatever_it_was_to_the_producer(
-    shop: App, payload: Any, ran: Callable[[], bool]
-) -> None:
+def test_a_payload_reaches_the_worker_as_data_only(shop: App, payload: Any, ran: Callable[[], bool]) -> None:
     seen: list[Any] = []
     shop.handler("seen")(lambda job: seen.append(job.payload))
     shop.tenant("shop", "alice").enqueue("seen", payload)
@@ -78,10 +76,10 @@ def test_a_payload_is_data_to_the_worker_whatever_it_was_to_the_producer(
 
 
 @pytest.mark.parametrize("packed", PACKED, ids=range(len(PACKED)))
-def test_bytes_that_no_encoder_of_ours_made_are_unpacked_as_data_or_fail_their_item(
+def test_arbitrary_bytes_are_unpacked_as_data_or_fail_their_item(
     shop: App, packed: bytes, ran: Callable[[], bool]
 ) -> None:
-    """A producer may write what it likes into its own items, past `new_item`."""
+    """A producer may write any bytes into its own items, without `new_item`."""
     alice = shop.tenant("shop", "alice")
     alice.transact(lambda tr: tr.enqueue_item(NewItem("mail", packed, trace={"traceparent": FLAG})))
     try:
@@ -98,17 +96,17 @@ def test_an_object_cannot_be_enqueued_at_all(shop: App) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_kind_names_a_registered_handler_or_nothing(shop: App, kind: str, ran: Callable[[], bool]) -> None:
-    """It is looked up in a table, and never imported."""
+    """A kind is looked up in a table, and never imported."""
     shop.tenant("shop", "alice").enqueue(kind, FLAG)
     drain(shop)
     assert shop.tenant("shop", "alice").count() == {kind: 1}
     assert not ran()
 
 
-def test_a_handler_that_a_producer_wrote_into_the_store_runs_where_its_key_is_and_nowhere_else(
+def test_a_handler_in_the_store_runs_only_where_its_signing_key_is(
     empty_directory: Path, ran: Callable[[], bool]
 ) -> None:
-    """Whoever can write handlers into a store can run code; so it takes a key that the fleet has too."""
+    """A writer of the store could otherwise run code on the fleet, so the fleet demands a signature with its key."""
     url = f"embedded:{empty_directory / 'data'}"
     key = "a key of the stranger's own"
     stranger = App(config=Config(shards={"main": url}, signing_key=key))
@@ -140,7 +138,7 @@ def _touch(job: Job) -> None:
     Path(FLAG).write_text("boom")
 
 
-def test_what_a_producer_may_not_say_is_refused_before_it_is_stored(shop: App) -> None:
+def test_what_a_producer_may_not_enqueue_is_refused_before_it_is_stored(shop: App) -> None:
     alice = shop.tenant("shop", "alice")
     for refused in (
         lambda: alice.enqueue("mail\0", None),

@@ -1,4 +1,4 @@
-"""`shop:app` becomes an application, and an error says how far the search came."""
+"""`shop:app` becomes an application, or an error says what was found."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_path_is_refused_with_the_module_to_name_and_its_directory(
     assert nearest is None or f"in {path.parent}" in str(fields["remedy"])
 
 
-def test_a_missing_attribute_comes_with_those_that_the_module_has_and_never_with_a_directory_to_go_to() -> None:
+def test_a_missing_attribute_is_named_with_those_that_the_module_has() -> None:
     fields = why("fl_shop:nope")
     assert fields["has"] == ["app", "inner", "number"]
     assert why("fl_shop:inner.nope")["has"] == ["app"]
@@ -91,7 +91,7 @@ def test_a_missing_attribute_comes_with_those_that_the_module_has_and_never_with
     assert "remedy" not in why("fl_shoop:app")  # here the class's own holds: go to the directory of the module
 
 
-def test_a_reference_without_a_colon_is_told_to_have_one() -> None:
+def test_a_reference_without_a_colon_is_refused_with_how_to_write_it() -> None:
     assert "MODULE:ATTRIBUTE" in str(why("fl_shop")["remedy"])
 
 

@@ -1,4 +1,4 @@
-"""What a newcomer writes by mistake is refused where it stands, in words that say what to write."""
+"""Common mistakes of new users are refused at once, by errors that say what to write."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from fairlead.testing import drain
     [("handler", '@app.handler("kind")'), ("every", "@app.every(60)"), ("daily", '@app.daily("03:30")')],
 )
 def test_a_decorator_without_its_parentheses_is_refused_with_them(app: App, decorator: str, written: str) -> None:
-    """It would get the function as its first argument, register nothing, and the fleet would wait for ever."""
+    """It would get the function as its first argument and register nothing, and its items would never run."""
 
     def sweep() -> None: ...
 

@@ -1,4 +1,4 @@
-"""What the README prints works as it is printed."""
+"""The README's samples work as printed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PATIENCE_S = 60.0
 
 @pytest.fixture
 def shop(empty_directory: Path) -> Path:
-    """The first sample, under the name that it says, exactly as printed."""
+    """The first sample under its printed name, unchanged."""
     assert PYTHON[0].startswith("# shop.py\n")
     assert len(PYTHON[0].splitlines()) <= 20
     (empty_directory / "shop.py").write_text(PYTHON[0], encoding="utf-8")
@@ -40,7 +40,7 @@ def shop(empty_directory: Path) -> Path:
 
 
 def test_the_first_sample_runs_as_printed(shop: Path) -> None:
-    """An order is placed from one process, and its receipt runs in others; both print what stands below the sample."""
+    """One process places an order, and others run its receipt; both print what the README shows."""
     env = {**os.environ, "PYTHONPATH": f"{ROOT}:{shop}"}
     place, serve = commands(CONSOLE[0])
     pipes: dict[str, Any] = {"cwd": shop, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
@@ -105,7 +105,7 @@ def test_the_command_is_where_the_readme_says_that_make_demo_leaves_it() -> None
 
 
 def test_the_import_that_the_readme_prints_for_tests_is_enough() -> None:
-    """In a process of its own: this one has imported all there is."""
+    """In a process of its own: this one has imported everything."""
     (line,) = re.findall(r"`(from fairlead\S* import drain)`", README)
     program = f"import fairlead\n{line}\napp = fairlead.App('memory:')\nassert drain(app).runs == 0"
     subprocess.run([sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True)

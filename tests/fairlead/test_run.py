@@ -1,4 +1,4 @@
-"""`fairlead run` runs an application's work until it is told to stop, and then lets what runs finish."""
+"""`fairlead run` runs an application's items until SIGTERM, and then lets running items finish."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ def shop(empty_directory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[App
     (empty_directory / "fl_shop.py").write_text(SHOP)
     monkeypatch.setenv("FAIRLEAD_SIGNING_KEY", "a key of the tests' own")
     app = App("embedded:data")
-    app.tenant("shop", "alice").count()  # So that the store is there, and the fleet says nothing of a new one.
+    app.tenant("shop", "alice").count()  # So that the store exists, and the fleet does not log a new one.
     yield app
     app.close()
 
 
 @pytest.fixture
 def running(shop: App) -> Iterator[subprocess.Popen[str]]:
-    """The application's work is being run by threads of another process."""
+    """Threads of another process run the application's items."""
     command = [sys.executable, "-m", "fairlead", "run", "fl_shop:app", "--runtime", "threads", "--json"]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env) as process:
@@ -104,7 +104,7 @@ def test_what_is_enqueued_is_run_exactly_once(shop: App, running: subprocess.Pop
 
 @pytest.mark.parametrize("runtime", fleet.RUNTIMES)
 def test_what_a_handler_prints_is_shown_at_once_in_a_pipe_too(shop: App, runtime: str) -> None:
-    """Before, a journal or `| tee log` had it when the fleet ended, or once there were eight kilobytes."""
+    """Before, a journal or `| tee log` got the text when the fleet ended, or after eight kilobytes."""
     command = [sys.executable, "-m", "fairlead", "run", "fl_shop:app", "--runtime", runtime]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     env.pop("PYTHONUNBUFFERED", None)
@@ -124,7 +124,7 @@ def test_what_a_handler_prints_is_shown_at_once_in_a_pipe_too(shop: App, runtime
             process.communicate(timeout=PATIENCE_S)
 
 
-def test_what_runs_may_finish_when_it_is_told_to_stop(shop: App, running: subprocess.Popen[str]) -> None:
+def test_running_items_may_finish_after_sigterm(shop: App, running: subprocess.Popen[str]) -> None:
     alice = shop.tenant("shop", "alice")
     alice.enqueue("slow")
     eventually(lambda: alice.transact(lambda tr: tr.get(("started",))) is not None)
@@ -148,7 +148,7 @@ def test_a_running_consumer_is_seen_in_status(shop: App, running: subprocess.Pop
     assert consumers() == []
 
 
-def test_periodic_items_are_enqueued_without_being_asked_for(shop: App, running: subprocess.Popen[str]) -> None:
+def test_periodic_items_are_enqueued_by_the_fleet(shop: App, running: subprocess.Popen[str]) -> None:
     sweeper = shop.tenant("shop", "sweeper")
     eventually(lambda: sweeper.transact(lambda tr: tr.get(("sweeps",))) is not None)
     stop(running)
@@ -164,7 +164,7 @@ def test_a_submitted_handler_reaches_the_running_fleet(shop: App, running: subpr
 
 
 def test_on_a_terminal_log_records_have_rows_of_their_own_above_the_live_line(empty_directory: Path) -> None:
-    """Before, each was glued to the line: `held 02026-11-24 14:23:32,282 WARNING boom`."""
+    """Before, each was appended to the live line: `held 02026-11-24 14:23:32,282 WARNING boom`."""
     Path("fl_noisy.py").write_text(
         "import logging, fairlead\n"
         "app = fairlead.App('embedded:data')\n"
@@ -190,7 +190,7 @@ def test_on_a_terminal_log_records_have_rows_of_their_own_above_the_live_line(em
     assert all(re.match(r"\d{4}-\d\d-\d\d ", row) for row in logged), logged
 
 
-def test_an_application_without_handlers_is_told_how_to_have_them(empty_directory: Path) -> None:
+def test_an_application_without_handlers_gets_a_hint(empty_directory: Path) -> None:
     Path("fl_core.py").write_text("import fairlead\napp = fairlead.App('embedded:data')\n")
     command = [sys.executable, "-m", "fairlead", "run", "fl_core:app", "--runtime", "threads"]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -202,7 +202,7 @@ def test_an_application_without_handlers_is_told_how_to_have_them(empty_director
 
 
 def test_a_second_ctrl_c_ends_it_at_once_with_a_code_of_its_own(shop: App, running: subprocess.Popen[str]) -> None:
-    """Before, it was `Aborted!` and 1, which means that the fleet was lost."""
+    """Before, it printed `Aborted!` and returned 1, which means that the fleet was lost."""
     alice = shop.tenant("shop", "alice")
     alice.enqueue("slow")
     eventually(lambda: alice.transact(lambda tr: tr.get(("started",))) is not None)
@@ -219,7 +219,7 @@ def test_a_second_ctrl_c_ends_it_at_once_with_a_code_of_its_own(shop: App, runni
 
 @pytest.mark.parametrize("moment", range(30))
 def test_a_signal_at_any_moment_of_waiting_ends_it(moment: int) -> None:
-    """Before, one that came while the wait held a lock left a fleet that only SIGKILL could end."""
+    """Before, a signal that came while the wait held a lock left a fleet that only SIGKILL could end."""
     sent: list[int] = []
 
     def send() -> None:
@@ -255,7 +255,7 @@ def test_a_fleet_that_did_nothing_counts_everything_and_finds_zero(running: subp
 
 
 def test_a_fleet_that_is_gone_ends_the_command_with_what_to_do(shop: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever runs it as a service has it started again."""
+    """A service manager then restarts it."""
 
     class Gone:
         def check(self) -> None:

@@ -1,4 +1,4 @@
-"""Secrets: a value that must not be seen is given in every way, and looked for in all that anybody is shown."""
+"""Secrets are passed in every possible way, and searched for in all output."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def report(job):
     pass
 """
 
-# Every command, as it works and as it fails. `simulate` and `demo` have stores and configurations of their own.
+# Every command, in success and in failure. `simulate` and `demo` have stores and configurations of their own.
 COMMANDS = (
     "config", "config --set consumer.slots=x", "config --set signing_keys=x", "config --app fl_secret:app",
     "enqueue mail --tenant shop alice --id order-7", "enqueue mail [ --tenant shop alice", "peek --tenant shop alice",
@@ -58,7 +58,7 @@ def place(empty_directory: Path) -> Path:
 
 
 def configured(place: Path, way: str, monkeypatch: pytest.MonkeyPatch, value: str = CANARY) -> list[str]:
-    """Give the signing key in one of the ways that there are; return what to type besides."""
+    """Set the signing key in one of the possible ways; return the arguments that it needs."""
     lines = ['shards = "embedded:./data"', f'signing_key = "{value}"' if way == "file" else ""]
     (place / "fairlead.toml").write_text("\n".join(lines))
     if way == "environment":
@@ -70,7 +70,7 @@ def assert_silent(answer: Answer, secret: str = CANARY) -> None:
     assert secret not in answer.out + answer.err
 
 
-def test_every_command_is_listened_to() -> None:
+def test_every_command_is_checked() -> None:
     assert {line.split()[0] for line in COMMANDS} == set(main.commands)
 
 
@@ -118,12 +118,12 @@ def test_what_holds_a_configuration_does_not_print_the_signing_key() -> None:
     opening = AppOpening("shop:app", "/", config)
     for each in (config, opening, app, app.arguments.get("nothing"), fleet.open_for_actors(app).submitted):
         assert CANARY not in f"{each!r} {each}"
-    assert pickle.loads(pickle.dumps(opening)).config.signing_key == CANARY, "a worker is told it, though"
+    assert pickle.loads(pickle.dumps(opening)).config.signing_key == CANARY, "a worker must get the key"
 
 
 @pytest.mark.parametrize("way", ["file", "environment"])
-def test_a_dashboard_tells_nobody_its_token(place: Path, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither who has it nor who has not, in no answer of any kind, and not where it writes its errors."""
+def test_a_dashboard_shows_its_token_nowhere(place: Path, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not in any response, with or without a login, and not in its log."""
     configured(place, "file", monkeypatch)
     (place / "token").write_text(CANARY)
     typed = ["--token-file", str(place / "token")] if way == "file" else []
@@ -141,7 +141,7 @@ def test_a_dashboard_tells_nobody_its_token(place: Path, way: str, monkeypatch: 
         assert CANARY not in errors.read()
 
 
-def test_an_error_on_the_way_to_a_configuration_does_not_hold_it() -> None:
+def test_an_error_in_loading_a_configuration_does_not_hold_the_key() -> None:
     with pytest.raises(BadConfig) as refused:
         load({"signing_key": CANARY, "consumer.slots": 0, "shards": "memory:"}, environ={})
     assert CANARY not in "".join(traceback.format_exception(refused.value))
@@ -149,7 +149,7 @@ def test_an_error_on_the_way_to_a_configuration_does_not_hold_it() -> None:
 
 @pytest.fixture
 def heard() -> Iterator[io.StringIO]:
-    """All that is logged, as loudly as can be."""
+    """All log lines, at the most verbose level."""
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
     root = logging.getLogger()

@@ -1,4 +1,4 @@
-"""Stores are opened when they are used, kept, and given back."""
+"""Stores are opened at their first use, kept, and closed."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_without_shards_no_tenant_has_a_home() -> None:
 
 
 def test_a_new_store_is_logged_once_with_its_absolute_path(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Before, a wrong path made a second store without a word, and nobody served what was enqueued there."""
+    """Before, a wrong path silently made a second store, and no fleet served its items."""
     urls = {"main": f"embedded:{tmp_path / 'data'}"}
     for _ in range(2):
         shards = shards_of(urls)
@@ -71,12 +71,12 @@ def test_a_new_store_is_logged_once_with_its_absolute_path(tmp_path: Path, caplo
     ]
 
 
-def test_a_store_in_memory_is_made_without_a_word(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_new_store_in_memory_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     assert shards_of({"main": "memory:"})["main"].name == "main"
     assert not caplog.records
 
 
-def test_a_store_that_does_not_exist_is_not_made_by_who_only_looks(tmp_path: Path) -> None:
+def test_a_reader_does_not_make_a_missing_store(tmp_path: Path) -> None:
     shards = shards_of({"main": f"embedded:{tmp_path / 'data'}"})
     shards.must_exist = True
     with pytest.raises(StoreMissing):
@@ -84,7 +84,7 @@ def test_a_store_that_does_not_exist_is_not_made_by_who_only_looks(tmp_path: Pat
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_directory_that_is_no_store_is_left_as_it_is_by_who_only_looks(tmp_path: Path) -> None:
+def test_a_reader_does_not_change_a_directory_that_is_no_store(tmp_path: Path) -> None:
     (tmp_path / "sea.jpg").write_text("mine")
     shards = shards_of({"main": f"embedded:{tmp_path}"})
     shards.must_exist = True
@@ -93,7 +93,7 @@ def test_a_directory_that_is_no_store_is_left_as_it_is_by_who_only_looks(tmp_pat
     assert [path.name for path in tmp_path.iterdir()] == ["sea.jpg"]
 
 
-def test_a_store_without_a_shard_in_it_is_not_made_one_by_who_only_looks(tmp_path: Path) -> None:
+def test_a_reader_makes_no_shard_in_an_empty_store(tmp_path: Path) -> None:
     url = f"embedded:{tmp_path / 'data'}"
     engines.open(url, clock=ManualClock(), random=Random(1)).close()
     shards = shards_of({"main": url})
@@ -129,7 +129,7 @@ def test_a_path_that_is_a_file_is_refused(tmp_path: Path) -> None:
     assert (tmp_path / "data").read_text() == "mine"
 
 
-def test_a_shard_of_a_newer_version_is_refused_and_left_alone(tmp_path: Path) -> None:
+def test_a_shard_of_a_newer_version_is_refused_and_not_changed(tmp_path: Path) -> None:
     url = f"embedded:{tmp_path / 'data'}"
     db = engines.open(url, clock=ManualClock(), random=Random(1))
     engines.transact(db, lambda tr: tr.set(META_KEY, b"\x02new"))
@@ -142,7 +142,7 @@ def test_a_shard_of_a_newer_version_is_refused_and_left_alone(tmp_path: Path) ->
 def test_a_process_that_is_forked_while_a_thread_opens_a_store_opens_it_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before, the child waited for ever for a lock that a thread held which it does not have."""
+    """Before, the child waited for ever for a lock, whose holder was a thread of the parent."""
     opens, goes_on = threading.Event(), threading.Event()
     parent = os.getpid()
 

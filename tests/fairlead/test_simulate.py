@@ -1,4 +1,4 @@
-"""`fairlead simulate`: a campaign ends with what it found, and a seed with the same world again."""
+"""`fairlead simulate`: a campaign reports its findings, and a seed replays the same world."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_violation_for_programs_says_which_seed_which_oracle_and_what(monkeypa
 
 
 def outcomes(seeds: int, probes: dict[str, int]) -> Iterator[Outcome]:
-    """Tell of a campaign as if it had run."""
+    """Report a campaign as if it had run."""
     for _ in range(seeds):
         yield Outcome([], 1_000_000, probes, "", {})
 
@@ -107,11 +107,11 @@ def test_a_campaign_of_which_less_is_kept_need_not_reach_every_rare_point(monkey
     assert run("simulate", "--seeds", 1_000, "--faults", "none").code == 0
 
 
-# --- Enough ---
+# --- Early end ---
 
 
 def test_a_campaign_stops_once_three_seeds_broke_the_same_promise(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What always fails fails in every seed, and each may take half a minute."""
+    """A fault that always occurs fails every seed, and each seed may take half a minute."""
     monkeypatch.setattr(stored_item, "remove", forget_the_index_entry)
     typed = ("simulate", "--seeds", 20, "--processes", 1, "--size", "items=5")
     answer = run(*typed, "--json")
@@ -134,7 +134,7 @@ def test_seeds_that_break_different_promises_tell_different_things() -> None:
 
 
 def interrupted_after(seeds: int) -> Any:
-    """Return a campaign in which somebody presses Ctrl-C."""
+    """Return a campaign that Ctrl-C interrupts."""
 
     def so_far(all_seeds: range, **_: Any) -> Iterator[Outcome]:
         yield from map(run_seed, all_seeds[:seeds])
@@ -173,7 +173,7 @@ def test_ctrl_c_while_a_failing_seed_is_made_smaller_shows_the_smallest_so_far(m
     assert answer.json["smallest"]["size"]["items"] < 40
 
 
-# --- What is typed ---
+# --- Options ---
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What docs/simulate.md prints works as it is printed."""
+"""The samples of docs/simulate.md work as printed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COMMAND, FOUND, HELD, COMMANDS = re.findall(
 
 @pytest.fixture(autouse=True)
 def _written(empty_directory: Path) -> Iterator[None]:
-    """Write the modules under the names that they say."""
+    """Write the modules under their printed names."""
     for text in (SHOP, WORLDS):
         name = re.match(r"# (\w+\.py)\n", text)
         assert name is not None

@@ -1,4 +1,4 @@
-"""A user's application in simulated worlds: its handlers run unmodified, its checks find what is wrong with them."""
+"""A user's application in simulated worlds: its handlers run unmodified, and its checks find their faults."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _shrink_little(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def write(empty_directory: Path) -> Write:
-    """Write a module with an application, and answer how the command line names it."""
+    """Write a module with an application, and return its reference."""
 
     def write_one(text: str) -> str:
         name = f"fl_app{next(_NUMBERS)}"
@@ -100,11 +100,11 @@ ONCE = """
 """
 
 
-# --- What is found ---
+# --- Findings ---
 
 
 def test_a_handler_that_charges_twice_is_found_by_its_check(write: Write) -> None:
-    """And the command that is printed for the smallest such run replays it."""
+    """The printed command replays the smallest such run."""
     reference = write(TWICE + CHARGE)
     answer = simulate(reference, "--first", 5, *seeds(4, faults="kills, failing handlers"), "--json")
     assert answer.code == 1
@@ -125,7 +125,7 @@ def test_a_handler_that_charges_twice_is_found_by_its_check(write: Write) -> Non
 def test_the_same_handler_made_right_holds(write: Write, empty_directory: Path) -> None:
     answer = simulate(write(ONCE + CHARGE), *seeds(3))
     assert answer.code == 0, answer.out
-    assert not (empty_directory / "data").exists()  # what the application is configured with is left alone
+    assert not (empty_directory / "data").exists()  # the application's own configuration is not used
 
 
 @pytest.mark.parametrize(
@@ -252,7 +252,7 @@ def test_a_handler_that_always_fails_is_named_with_its_error(write: Write, monke
 
 @pytest.mark.parametrize("processes", [1, 2])
 def test_handlers_that_never_ran_are_named(write: Write, processes: int) -> None:
-    """Before, a campaign that held said nothing of what no request enqueues."""
+    """Before, a campaign without violations did not mention kinds that no request enqueues."""
     text = """
     @app.handler("mail")
     def mail(job):
@@ -279,8 +279,8 @@ def test_a_handler_of_which_every_run_fails_is_named_though_its_items_are_dead_l
     assert "never" not in simulate(write(ONCE + CHARGE), *typed).out
 
 
-def test_how_an_item_failed_and_that_it_became_a_dead_letter_stands_in_the_event_log(write: Write) -> None:
-    """The product tells of failed handlers now and then; in a world each failure can be the one that matters."""
+def test_a_failed_item_and_its_dead_letter_are_in_the_event_log(write: Write) -> None:
+    """The product's log of failed handlers is rate-limited; in a simulated world each failure may matter."""
     text = """
     @app.handler("charge", retry=fairlead.Retry(attempts=2))
     def charge(job):
@@ -397,7 +397,7 @@ NOTED = """
 
 @pytest.mark.parametrize("form", FORMS)
 def test_handlers_run_as_they_are(write: Write, form: str) -> None:
-    """A virtual hour of sleep costs nothing, and what is drawn is drawn from the seed: the campaign replays one."""
+    """A virtual hour of sleep costs nothing, and all randomness comes from the seed."""
     began_s = time.monotonic()
     answer = simulate(write(dedent(FORMS[form]) + dedent(NOTED)), *seeds(1, items=3), "--json")
     assert (answer.code, answer.json["violations"] if answer.out else answer.err) == (0, [])
@@ -439,7 +439,7 @@ def test_periodic_handlers_tick_as_long_as_there_is_trouble(write: Write) -> Non
     assert answer.code == 0, answer.out
 
 
-def test_what_a_world_leaves_in_the_process_can_be_forgotten(write: Write) -> None:
+def test_what_a_world_leaves_in_the_process_can_be_removed(write: Write) -> None:
     text = """
     sent = []
 
@@ -466,7 +466,7 @@ def test_what_a_world_leaves_in_the_process_can_be_forgotten(write: Write) -> No
 # --- What is not deterministic, or cannot be simulated ---
 
 
-def test_an_application_that_is_not_deterministic_is_told_so_and_why(write: Write) -> None:
+def test_a_nondeterministic_application_is_reported_with_the_reason(write: Write) -> None:
     text = """
     dice = random.Random()
 
@@ -491,8 +491,8 @@ def test_an_error_that_names_an_object_by_its_address_is_the_same_in_every_run(w
     assert (answer.code, answer.err) == (0, "")
 
 
-def test_an_application_that_differs_from_process_to_process_is_told_so(write: Write) -> None:
-    """As the order of a set of texts does."""
+def test_an_application_that_differs_between_processes_is_reported(write: Write) -> None:
+    """As the order of a set of texts differs."""
     text = """
     @app.handler("charge")
     def charge(job):
@@ -504,7 +504,7 @@ def test_an_application_that_differs_from_process_to_process_is_told_so(write: W
     assert "the order of a set of texts" in answer.error["do"]
 
 
-def test_an_application_without_requests_is_told_what_to_write(write: Write) -> None:
+def test_an_application_without_requests_is_refused_with_what_to_write(write: Write) -> None:
     answer = simulate(write(ONCE))
     assert answer.code == 2
     assert "no simulated requests" in answer.err
@@ -546,7 +546,7 @@ def test_a_module_that_does_not_import_fails_with_its_own_error(empty_directory:
     assert "fl_broken.py" in answer.err
 
 
-def test_tenants_are_for_the_requests_to_choose(write: Write) -> None:
+def test_requests_choose_their_tenants(write: Write) -> None:
     answer = simulate(write(ONCE + CHARGE), "--size", "tenants=3")
     assert answer.code == 2
     assert "requests choose its tenants" in answer.err
@@ -582,14 +582,14 @@ def test_after_a_run_the_machine_is_as_it_was(write: Write) -> None:
     assert simulate(reference, *seeds(1, faults="none", items=3)).code == 0
     assert (time.time, time.sleep, threading.Thread.start, random.getstate(), sys.stdout) == before
     module = sys.modules[reference.partition(":")[0]]
-    assert module.sleep is not time.sleep  # It was imported by name, and leads to the real one again:
+    assert module.sleep is not time.sleep  # It was imported by name, and is the real one again:
     began_s = time.monotonic()
     module.sleep(0.01)
     assert time.monotonic() - began_s >= 0.01
 
 
 def test_a_world_that_stands_still_says_where(write: Write, empty_directory: Path) -> None:
-    """A lock that somebody holds while it sleeps stops the one thread there is."""
+    """A lock that is held during a sleep stops the only thread."""
     text = """
     from fairlead.app_simulation import machine
 
@@ -625,7 +625,7 @@ def test_a_world_that_goes_on_is_not_taken_for_one_that_stands_still(monkeypatch
 
 
 class GoesOn:
-    """A machine that has had another turn whenever it is asked."""
+    """A machine that reports progress at every call."""
 
     seed = ""
 
@@ -656,7 +656,7 @@ WRITES = """
 """
 
 
-def test_what_an_application_writes_and_logs_stands_in_the_event_log(write: Write) -> None:
+def test_what_an_application_writes_and_logs_is_in_the_event_log(write: Write) -> None:
     answer = run_process("simulate", write(WRITES + CHARGE), "--seed", "0", "--faults", "none", "--size", "items=1")
     assert (answer.code, answer.err) == (0, "at the import\n")
     events = [line.split(" ", 2)[2] for line in answer.out.splitlines() if "#1 " in line]
@@ -668,14 +668,14 @@ def test_what_an_application_writes_and_logs_stands_in_the_event_log(write: Writ
 
 
 def test_in_a_campaign_what_an_application_writes_is_not_in_the_way(write: Write) -> None:
-    """Its first seed is played twice in a process, and warns both times: else it would not be the same run."""
+    """A process runs its first seed twice, and the application warns both times."""
     typed = ("--seeds", "2", "--processes", "1", "--faults", "none", "--size", "items=1", "--json")
     answer = run_process("simulate", write(WRITES + CHARGE), *typed)
     assert (answer.code, answer.json["seeds"], answer.err) == (0, 2, "at the import\n")
 
 
-def test_a_handler_that_ends_its_process_is_told_with_the_seeds_to_look_at(write: Write) -> None:
-    """Before, a campaign on several processes ended by a traceback of its pool."""
+def test_a_handler_that_ends_its_process_is_reported_with_its_seeds(write: Write) -> None:
+    """Before, a campaign on several processes ended with a traceback of its pool."""
     reference = write("""
         @app.simulation.request
         def order(random):
@@ -708,7 +708,7 @@ def test_ctrl_c_ends_all_processes_and_shows_what_was_found_so_far(write: Write,
         while not (empty_directory / "begun").exists():
             assert time.monotonic() < until_s
             time.sleep(0.05)
-        os.killpg(process.pid, signal.SIGINT)  # A terminal tells all its processes.
+        os.killpg(process.pid, signal.SIGINT)  # A terminal signals all its processes.
         out, err = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, err) == (130, "")
     assert '"interrupted": true' in out
@@ -718,7 +718,7 @@ def test_ctrl_c_ends_all_processes_and_shows_what_was_found_so_far(write: Write,
 def test_however_a_campaign_ends_its_processes_end_in_the_midst_of_what_they_do(
     write: Write, empty_directory: Path, end: str
 ) -> None:
-    """Before, they ran on until their handlers were done; these never are."""
+    """Before, they ran until their handlers ended; these never end."""
     text = """
     @app.simulation.request
     def order(random):
@@ -744,7 +744,7 @@ def test_however_a_campaign_ends_its_processes_end_in_the_midst_of_what_they_do(
                 process.kill()
             else:
                 os.killpg(process.pid, signal.SIGINT)
-            process.communicate(timeout=2)  # Its output ends once the last process that could write there has ended.
+            process.communicate(timeout=2)  # Its output ends when the last process with that pipe has ended.
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -752,7 +752,7 @@ def test_however_a_campaign_ends_its_processes_end_in_the_midst_of_what_they_do(
 
 
 def test_ctrl_c_around_a_handler_is_no_failure_of_it(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before, an item was said to have failed without an attempt: a broken promise."""
+    """Before, the item was reported as failed without an attempt: a violation."""
 
     def run_and_interrupt(*args: Any) -> None:
         run_handler(*args)
@@ -764,7 +764,7 @@ def test_ctrl_c_around_a_handler_is_no_failure_of_it(write: Write, monkeypatch: 
 
 @pytest.mark.parametrize("typed", [("--seeds", 1), ("--seed", 0)])
 def test_ctrl_c_in_a_handler_is_no_failure_of_it(write: Write, typed: tuple[object, ...]) -> None:
-    """A worker survives whatever its handlers raise, and would go on with the next try."""
+    """A worker survives all errors of handlers, and would continue with the next attempt."""
     text = """
     import signal
 

@@ -1,4 +1,4 @@
-"""A look at a shard tells what waits, since when, and for whom."""
+"""The status of a shard: what waits, since when, and why."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_delayed_item_is_counted_but_its_zone_has_no_work_now(app: App, alice:
 
 
 def test_the_oldest_waiting_item_is_found_behind_a_pointer_that_moved(app: App, alice: TenantDatabase) -> None:
-    """A visit that cannot run an item requeues its pointer; the item goes on waiting."""
+    """A manager that cannot run an item requeues its pointer; the item continues to wait."""
     since_us = app.clock.now_us()
     alice.enqueue("unknown")
     app.tenant("shop", "bob").enqueue("unknown", delay=1)

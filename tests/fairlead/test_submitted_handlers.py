@@ -1,4 +1,4 @@
-"""Handlers reach a running fleet, and only those that the fleet trusts."""
+"""A running fleet loads submitted handlers, but only those that it trusts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def shards() -> dict[str, Shard]:
 
 
 def worker(key: bytes = KEY, *, allow: bool = True) -> SubmittedHandlers:
-    """Return what a worker of a fleet with this key loads."""
+    """Return the handlers that a worker of a fleet with this key loads."""
     return SubmittedHandlers(Registry(), key, allow)
 
 
@@ -55,10 +55,10 @@ def test_a_worker_loads_a_handler_with_its_options(shards: dict[str, Shard]) -> 
     assert (handler.timeout_ms, handler.retry.attempts, handler.max_running, handler.drop) == (3000, 2, 4, True)
 
 
-def test_a_loop_that_imports_code_which_takes_long_has_not_stood_still(
+def test_a_loop_that_imports_slow_code_is_not_taken_for_stalled(
     shards: dict[str, Shard], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before, an import of ten seconds failed the actor, and so again in each of its lives."""
+    """Before, an import of ten seconds failed the actor, and again after each restart."""
     failures: list[str] = []
     supervisor = Supervisor(failures.append, lambda thread_id: "")
     unpacked = fairlead.actors.execution.submitted_handlers._unpacked
@@ -92,10 +92,10 @@ def test_a_newer_version_replaces_the_older_and_is_loaded_once(shards: dict[str,
     assert loaded.registry.handlers["double"].function(0) == 3
 
 
-def test_who_loads_while_another_thread_imports_has_the_handler_too(
+def test_a_load_during_another_threads_import_has_the_handler_too(
     shards: dict[str, Shard], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before, the second found nothing new and no handler, and its worker dropped the items that it had been sent."""
+    """Before, the second thread found no handler, and its worker dropped the items that it held."""
     submit(shards, "double", pack_handler("double", double), key=KEY)
     loaded = worker()
     unpack = fairlead.actors.execution.submitted_handlers._unpacked
@@ -103,7 +103,7 @@ def test_who_loads_while_another_thread_imports_has_the_handler_too(
 
     def import_slowly(record: HandlerRecord) -> Handler:
         importing.set()
-        second_is_back.wait(0.3)  # It cannot be, while it waits for this to end.
+        second_is_back.wait(0.3)  # It cannot be, while it waits for this import.
         return unpack(record)
 
     monkeypatch.setattr(fairlead.actors.execution.submitted_handlers, "_unpacked", import_slowly)
@@ -118,7 +118,7 @@ def test_who_loads_while_another_thread_imports_has_the_handler_too(
 
 
 def test_of_several_shards_the_highest_version_counts(shards: dict[str, Shard]) -> None:
-    """Somebody who knew one shard only submitted there."""
+    """A submitter knew only one shard."""
     for _ in range(3):
         submit({"eu": shards["eu"]}, "double", pack_handler("double", double), key=KEY)
     assert submit({"us": shards["us"]}, "double", pack_handler("double", lambda job: 0), key=KEY) == 1
@@ -130,7 +130,7 @@ def test_of_several_shards_the_highest_version_counts(shards: dict[str, Shard]) 
     assert loaded.registry.handlers["double"].function(21) == 5
 
 
-def test_a_signed_handler_is_loaded_by_who_has_the_key(shards: dict[str, Shard]) -> None:
+def test_a_signed_handler_is_loaded_by_a_fleet_with_its_key(shards: dict[str, Shard]) -> None:
     submit(shards, "double", pack_handler("double", double), key=KEY)
     loaded = worker(KEY)
     assert loaded.load(shards) == []
@@ -139,7 +139,7 @@ def test_a_signed_handler_is_loaded_by_who_has_the_key(shards: dict[str, Shard])
 
 @pytest.mark.parametrize("signed_with", [b"", KEY])
 def test_a_fleet_without_a_key_loads_nothing_and_says_so_once(shards: dict[str, Shard], signed_with: bytes) -> None:
-    """Before, a fleet without a key ran whatever anybody had written into the store."""
+    """Before, a fleet without a key ran any handler in the store."""
     submit(shards, "double", b"not even a pickle", key=signed_with)
     loaded = worker(b"")
     (refused,) = loaded.load(shards)
@@ -164,7 +164,7 @@ def test_an_unsigned_or_wrongly_signed_handler_is_not_even_unpickled(
 def test_a_signature_is_good_for_one_kind_version_and_code_only(
     shards: dict[str, Shard], change: dict[str, Any]
 ) -> None:
-    """Whoever can write the store can copy a record, and must not gain by it."""
+    """A writer of the store can copy a record, and must gain nothing by it."""
     submit(shards, "double", pack_handler("double", double), key=KEY)
     (good,) = [
         each for shard in shards.values() for each in shard.transact(lambda at: submitted_handlers.listing(at.tr))
@@ -182,8 +182,8 @@ def test_a_signature_is_good_for_one_kind_version_and_code_only(
     assert any("signing key" in each.reason for each in worker(KEY).load(shards))
 
 
-def test_a_handler_that_is_not_trusted_does_not_stand_before_one_that_is(shards: dict[str, Shard]) -> None:
-    """A version number costs nothing: with the highest there is, a stranger's handler kept the fleet's own out."""
+def test_an_untrusted_handler_does_not_hide_a_trusted_one(shards: dict[str, Shard]) -> None:
+    """Before, an unsigned handler with the highest version number hid the fleet's own."""
     loaded = worker(KEY)
     shards["us"].transact(
         lambda at: submitted_handlers.submit(
@@ -194,11 +194,11 @@ def test_a_handler_that_is_not_trusted_does_not_stand_before_one_that_is(shards:
     (refused,) = loaded.load(shards)
     assert refused.version == 2**40 + 1
     assert loaded.registry.handlers["double"].function(21) == 42
-    assert loaded.load(shards) == []  # told once
+    assert loaded.load(shards) == []  # logged once
 
 
-def test_a_worker_that_runs_does_not_go_back_to_an_older_version_that_is_put_back(shards: dict[str, Shard]) -> None:
-    """It was signed once, and its signature is good for ever; what a worker has loaded, it knows."""
+def test_a_running_worker_does_not_go_back_to_an_older_version(shards: dict[str, Shard]) -> None:
+    """Its signature stays valid; but the worker knows which version it has loaded."""
     submit(shards, "double", pack_handler("double", lambda job: 0), key=KEY)
     (old,) = [
         each for shard in shards.values() for each in shard.transact(lambda at: submitted_handlers.listing(at.tr))
@@ -232,10 +232,10 @@ def test_the_applications_own_handler_stays(shards: dict[str, Shard]) -> None:
     (refused,) = loaded.load(shards)
     assert "of its own" in refused.reason
     assert app.registry.handlers["double"].function is print
-    assert loaded.load(shards) == []  # told once
+    assert loaded.load(shards) == []  # logged once
 
 
-def test_code_that_cannot_be_loaded_here_is_refused_and_takes_nothing_with_it(shards: dict[str, Shard]) -> None:
+def test_code_that_cannot_be_loaded_is_refused_and_does_not_affect_others(shards: dict[str, Shard]) -> None:
     submit(shards, "broken", b"nonsense", key=KEY)
     submit(shards, "double", pack_handler("double", double), key=KEY)
     loaded = worker()
@@ -246,7 +246,7 @@ def test_code_that_cannot_be_loaded_here_is_refused_and_takes_nothing_with_it(sh
 
 
 class Exits:
-    """A stranger's code: unpickling it ends in sys.exit, as a module does that misses a setting."""
+    """Code whose unpickling calls sys.exit, as a module without a required setting may."""
 
     def __reduce__(self) -> Any:
         return sys.exit, ("API_KEY is not set",)

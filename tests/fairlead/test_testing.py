@@ -139,7 +139,7 @@ def test_a_transactional_handler_commits_with_the_completion(app: App) -> None:
 
 
 def test_a_coroutine_may_drain_an_application_with_async_handlers(app: App) -> None:
-    """As a test of a web application does that is a coroutine itself."""
+    """An async test of a web application does so."""
 
     @app.handler("mail")
     async def send(job: Job) -> None:
@@ -259,7 +259,7 @@ def test_a_ray_function_runs_as_the_function_that_it_was_made_of(app: App) -> No
 
 @pytest.fixture
 def charging(app: App) -> App:
-    """Its handler of `charge` fails; it is tried for an hour, some 16 times."""
+    """Its handler of `charge` fails; an item is retried for an hour, about 16 times."""
     retry = Retry(attempts=100, backoff=300, backoff_max=300, give_up_after=3600)
 
     @app.handler("charge", retry=retry)

@@ -1,4 +1,4 @@
-"""An application at a glance, in a pipe and on a terminal."""
+"""`fairlead top`, in a pipe and on a terminal."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def store(tmp_path: Path) -> str:
     return url
 
 
-def test_in_a_pipe_it_is_one_look(store: str) -> None:
+def test_in_a_pipe_top_prints_once(store: str) -> None:
     looked = run("top", "--store", store)
     assert looked.code == 0
     for said in ("items 4", "consumers 0", "no live consumer serves it", "Paused on shard main: mail", "shop/alice"):
         assert said in looked.out
 
 
-def test_programs_get_one_look_as_an_object(store: str) -> None:
+def test_with_json_top_prints_one_object(store: str) -> None:
     answer = run("top", "--json", "--store", store).json
     assert (answer["items"], answer["running"], answer["consumers"]) == (4, 0, 0)
     assert [(kind["kind"], kind["items"], kind["paused"]) for kind in answer["kinds"]] == [
@@ -61,7 +61,7 @@ def test_programs_get_one_look_as_an_object(store: str) -> None:
 
 
 class Terminal:
-    """A terminal in which `fairlead top` runs, and what it has drawn so far."""
+    """A terminal in which `fairlead top` runs, and its output so far."""
 
     def __init__(self, process: subprocess.Popen[bytes], terminal: int) -> None:
         self.process = process
@@ -109,7 +109,7 @@ def terminal(store: str) -> Iterator[Terminal]:
 
 
 @pytest.mark.parametrize("end", ["q", "Ctrl-C"])
-def test_on_a_terminal_it_goes_on_until_it_is_told_to_end(store: str, end: str) -> None:
+def test_on_a_terminal_top_continues_until_it_is_ended(store: str, end: str) -> None:
     with terminal(store) as shown:
         shown.await_text("shop/alice")
         app = App(store)
@@ -125,7 +125,7 @@ def test_on_a_terminal_it_goes_on_until_it_is_told_to_end(store: str, end: str) 
 
 
 def test_progress_is_shown_with_its_numbers_and_its_note() -> None:
-    """Before, it was the note alone."""
+    """Before, only the note was shown."""
     assert progress_in_words(Progress(42_900, 100_000, "resizing", 0)) == "42,900 of 100,000, resizing"
     assert progress_in_words(Progress(0.5, None, "", 0)) == "0.50"
 
@@ -176,13 +176,13 @@ def test_nothing_needs_attention_where_all_is_served() -> None:
         ({"kind_policies": {"mail": KindPolicy(paused=True)}}, Severity.NOTE, "Paused on shard main: mail"),
     ],
 )
-def test_what_needs_attention_is_said(found: dict[str, object], severity: Severity, message: str) -> None:
+def test_what_needs_attention_is_listed(found: dict[str, object], severity: Severity, message: str) -> None:
     (concern,) = concerns(seen(**found))
     assert concern.severity is severity
     assert message in concern.message
 
 
-def test_what_matters_most_comes_first_and_a_shard_that_cannot_be_read_does() -> None:
+def test_the_worst_comes_first_and_an_unreadable_shard_before_all() -> None:
     unread: ShardResult[ShardStatus] = ShardResult(
         "eu", "embedded:gone", error=StoreMissing(shard="eu", url="embedded:gone")
     )

@@ -1,4 +1,4 @@
-"""Operators' commands whose commits have unknown results: each happens once, and does not undo what came after it."""
+"""Operators' commands with a commit of unknown result: each is applied once, and does not undo later changes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def faulty(shard: Shard) -> FaultyDatabase:
 def test_a_pause_does_not_undo_the_resumption_that_came_after_it(
     app: App, shard: Shard, faulty: FaultyDatabase, applied: bool
 ) -> None:
-    """Before, the repetition of a pause that had been applied paused the kind again."""
+    """Before, the retry of a pause that had been applied paused the kind again."""
     faulty.faults.append(Fault(applied=applied, then=lambda: app.control.resume_kind("mail")))
     app.control.pause_kind("mail")
     paused = shard.transact(lambda attempt: read_policies(attempt.tr)).paused_kinds
@@ -62,7 +62,7 @@ def test_a_weight_does_not_undo_the_one_that_came_after_it(
 def test_a_submitted_handler_does_not_replace_the_one_that_came_after_it(
     app: App, shard: Shard, faulty: FaultyDatabase, applied: bool
 ) -> None:
-    """Before, the repetition made a version of the older code that was newer than the newest."""
+    """Before, the retry stored the older code under the highest version."""
     shards = dict(app.shards)
     faulty.faults.append(Fault(applied=applied, then=lambda: submit(shards, "mail", b"newer", key=b"")))
     version = submit(shards, "mail", b"older", key=b"")
@@ -74,7 +74,7 @@ def test_a_submitted_handler_does_not_replace_the_one_that_came_after_it(
 def test_a_worker_that_died_is_counted_once(
     alice: TenantDatabase, shard: Shard, faulty: FaultyDatabase, applied: bool
 ) -> None:
-    """Before, one death was counted as two of the three that make an item run alone."""
+    """Before, one death was counted twice, and an item runs isolated after three."""
     item_id, zone = alice.enqueue("mail").item_id, shard.zone(ALICE)
 
     def lease(attempt: Any) -> Any:
@@ -90,10 +90,10 @@ def test_a_worker_that_died_is_counted_once(
 
 
 @APPLIED
-def test_what_is_thrown_out_of_the_quarantine_is_counted(
+def test_a_pair_that_is_discarded_from_the_quarantine_is_counted(
     alice: TenantDatabase, shard: Shard, faulty: FaultyDatabase, applied: bool
 ) -> None:
-    """Before, the command said that there is no such pair, and it had just deleted it."""
+    """Before, the command had deleted the pair, and then reported that there is none."""
     key = b"\x15a key of nobody's"
 
     def set_aside(attempt: Any) -> None:

@@ -1,4 +1,4 @@
-"""The dashboard as its visitors meet it: a real server in a process of its own, and a real browser.
+"""The dashboard from a visitor's side: a real server in a process of its own, and a real browser.
 
 Read in this order:
     serving    stores, servers, requests made by hand

@@ -14,7 +14,7 @@ HOST = "127.0.0.1:8321"
 
 
 class Answer(NamedTuple):
-    """What the site answered."""
+    """The response of the site."""
 
     status: int
     headers: dict[str, str]
@@ -22,13 +22,13 @@ class Answer(NamedTuple):
 
 
 def open_site(app: App) -> Any:
-    """Return a site that takes everybody, and lets them act."""
+    """Return a site without a login, on which every visitor may act."""
     access = Access(token=None, secret=b"s" * 32, host_names=frozenset(), read_only=False, anonymous_name="somebody")
     return Site(app, access, cookie_name="fairlead").asgi()
 
 
 def read(site: Any, path: str, query: dict[str, str]) -> Answer:
-    """Ask for a page, as a visitor who may."""
+    """Request a page with valid headers."""
     scope = {
         "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "scheme": "http", "method": "GET",
         "path": path, "raw_path": path.encode(), "root_path": "", "query_string": urlencode(query).encode(),

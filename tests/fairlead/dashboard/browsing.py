@@ -58,5 +58,5 @@ def page_of(browser: Browser, url: str, **how: Any) -> Iterator[Page]:
 
 
 def tile(page: Page, name: str) -> str:
-    """Return the number on the first page under a name."""
+    """Return the number that the first page shows under a name."""
     return page.locator(".tiles > div", has_text=name).locator("dd").inner_text()

@@ -1,4 +1,4 @@
-"""One browser and one open dashboard for the stories of a file."""
+"""One browser and one open dashboard for the tests of a file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def app(store: Path) -> Iterator[App]:
-    """The application whose store is shown. Each story has users of its own."""
+    """The application whose store is shown. Each test has users of its own."""
     made = App(f"embedded:{store}")
     made.tenant("shop", "first").enqueue("greet")
     yield made
@@ -29,7 +29,7 @@ def app(store: Path) -> Iterator[App]:
 
 @pytest.fixture(scope="module")
 def server(app: App, store: Path) -> Iterator[Server]:
-    """A dashboard without a token, on this machine alone."""
+    """A dashboard without a token, which only this machine reaches."""
     with served("--store", f"embedded:{store}") as server:
         yield server
 

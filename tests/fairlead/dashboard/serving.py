@@ -21,7 +21,7 @@ ERRORS: dict[str, str] = {}  # The text with which the item of this name fails.
 
 
 class Answer(NamedTuple):
-    """How a request was answered; `headers` by lower-case name."""
+    """The response to a request; `headers` by lower-case name."""
 
     status: int
     text: str
@@ -61,7 +61,7 @@ class Server(NamedTuple):
 
 @contextmanager
 def served(*typed: str, env: dict[str, str] | None = None, errors: IO[str] | None = None) -> Iterator[Server]:
-    """Run `fairlead dashboard` on a port that is free, until the end of the block. `errors`: where it tells of them."""
+    """Run `fairlead dashboard` on a free port, until the end of the block. `errors`: its standard error."""
     command = [sys.executable, "-m", "fairlead", "dashboard", "--port", "0", "--json", *typed]
     variables = {**os.environ, "PYTHONPATH": str(ROOT), **(env or {})}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=variables) as process:
@@ -73,7 +73,7 @@ def served(*typed: str, env: dict[str, str] | None = None, errors: IO[str] | Non
 
 
 def dead_letter(app: App, user: str, *names: str, error: str = "ValueError: no such order") -> None:
-    """Enqueue items of these names for a user of `shop`, and let them fail for good."""
+    """Make dead letters with these names for a user of `shop`."""
 
     def fail(job: Job) -> None:
         raise ValueError(ERRORS[job.payload["order"]])

@@ -1,4 +1,4 @@
-"""Who may come in, from where, and who may act: requests as no browser of ours would send them."""
+"""Access control: logins, hosts and origins, tested by requests that no ordinary browser sends."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def guarded(app: App, store: Path) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def showing(app: App, store: Path) -> Iterator[Server]:
-    """A dashboard that only shows."""
+    """A read-only dashboard."""
     with served("--store", f"embedded:{store}", "--read-only") as server:
         yield server
 
@@ -38,7 +38,7 @@ def paused(app: App, kind: str) -> bool:
 
 
 @pytest.mark.parametrize("path", ["/", "/tenants", "/item?app=a&user=b&id=00", "/do/pause?kind=mail", "/nothing"])
-def test_without_the_token_one_is_led_to_the_login_and_sees_nothing(guarded: Server, path: str) -> None:
+def test_without_the_token_every_page_leads_to_the_login(guarded: Server, path: str) -> None:
     answer = guarded.ask(path)
     assert (answer.status, answer.text) == (303, "")
     assert answer.headers["location"].startswith("/login?next=%2F")
@@ -61,7 +61,7 @@ def test_a_wrong_token_is_refused(guarded: Server) -> None:
     assert "That is not the token" in answer.text
 
 
-def test_who_logs_in_gets_a_cookie_that_scripts_and_other_sites_do_not(guarded: Server, app: App) -> None:
+def test_scripts_and_other_sites_do_not_get_the_cookie_of_a_login(guarded: Server, app: App) -> None:
     answer = guarded.post("/login", {"token": TOKEN, "name": "Eve <b>", "next": "/kinds"})
     assert (answer.status, answer.headers["location"]) == (303, "/kinds")
     cookie = answer.headers["set-cookie"]
@@ -81,7 +81,7 @@ def test_who_logs_in_gets_a_cookie_that_scripts_and_other_sites_do_not(guarded: 
 
 
 def test_the_cookie_of_a_login_by_tls_travels_by_tls_alone(guarded: Server) -> None:
-    """A proxy ends the TLS, and passes on what the browser says of its page."""
+    """A proxy ends the TLS, and forwards the browser's headers."""
     by_tls = guarded.post("/login", {"token": TOKEN}, Origin=f"https://{guarded.address}")
     in_clear = guarded.post("/login", {"token": TOKEN})
     assert (by_tls.status, in_clear.status) == (303, 303)
@@ -90,10 +90,8 @@ def test_the_cookie_of_a_login_by_tls_travels_by_tls_alone(guarded: Server) -> N
 
 
 @pytest.mark.parametrize("foreign", ['prefs={"a":1}', "a b=c", "=;,", '"', "é=é", "prefs=x; prefs"])
-def test_who_has_logged_in_stays_so_whatever_cookies_other_servers_of_this_machine_set(
-    guarded: Server, foreign: str
-) -> None:
-    """Cookies know no ports: a browser sends those of all servers of a host to each of them."""
+def test_a_login_survives_the_cookies_of_other_servers_of_this_machine(guarded: Server, foreign: str) -> None:
+    """Cookies have no port: a browser sends the cookies of all servers of a host to each of them."""
     session = guarded.post("/login", {"token": TOKEN}).headers["set-cookie"].partition(";")[0]
     for cookies in (f"{foreign}; {session}", f"{session}; {foreign}"):
         assert guarded.ask("/log", Cookie=cookies).status == 200
@@ -126,8 +124,8 @@ def test_a_token_that_can_be_guessed_is_refused(store: Path, app: App, tmp_path:
     assert "too short" in refused.err
 
 
-def test_a_token_file_that_is_not_there_or_is_empty_is_no_token(store: Path, app: App, tmp_path: Path) -> None:
-    """A misspelt path must not open the door."""
+def test_a_token_file_that_is_missing_or_empty_is_refused(store: Path, app: App, tmp_path: Path) -> None:
+    """A misspelt path must not start a dashboard without a token."""
     (tmp_path / "empty").touch()
     for name in ("missing", "empty"):
         refused = run("dashboard", "--port", 0, "--token-file", tmp_path / name, "--store", f"embedded:{store}")
@@ -178,10 +176,8 @@ def test_a_post_that_is_not_from_our_own_pages_is_refused(server: Server, app: A
 
 @pytest.mark.parametrize(("led_from", "status"), [("cross-site", 403), ("same-site", 403), ("none", 200),
                                                   ("same-origin", 200)])  # fmt: skip
-def test_no_other_site_leads_to_a_question_whose_answer_does_something(
-    server: Server, led_from: str, status: int
-) -> None:
-    """A visitor who is pressing Enter somewhere else would say yes. Typed and bookmarked addresses lead there."""
+def test_a_link_of_another_site_leads_to_no_button(server: Server, led_from: str, status: int) -> None:
+    """A visitor who presses Enter elsewhere would confirm. Typed and bookmarked addresses lead to the question."""
     assert server.ask("/do/discard?many=1", Sec_Fetch_Site=led_from).status == status
     assert server.ask("/dead-letters", Sec_Fetch_Site=led_from).status == 200
 
@@ -193,7 +189,7 @@ def test_a_form_without_the_csrf_token_of_our_pages_is_refused(server: Server, a
 
 
 def test_a_csrf_token_in_the_address_is_none(server: Server, app: App) -> None:
-    """Addresses are sent on and written to logs. The target of an action may stand there, the token may not."""
+    """Addresses are forwarded and logged. They may contain the target of an action, but not the token."""
     address = f"/do/pause?kind=addressed&csrf_token={server.csrf_token()}"
     assert server.post(address, {}).status == 403
     assert server.post(address, {"csrf_token": server.csrf_token()}, Origin="http://evil.example").status == 403
@@ -202,7 +198,7 @@ def test_a_csrf_token_in_the_address_is_none(server: Server, app: App) -> None:
     assert paused(app, "addressed")
 
 
-def test_what_the_browser_says_decides_where_a_post_comes_from() -> None:
+def test_the_browsers_headers_decide_where_a_post_comes_from() -> None:
     assert is_same_site({"origin": "http://127.0.0.1:8321", "host": "127.0.0.1:8321"})
     assert is_same_site({"sec-fetch-site": "same-origin", "origin": "https://db.example", "host": "db.example"})
     assert not is_same_site({"origin": "http://127.0.0.1:8322", "host": "127.0.0.1:8321"})
@@ -210,8 +206,8 @@ def test_what_the_browser_says_decides_where_a_post_comes_from() -> None:
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:8321", "127.0.0.1.evil.example", ""])
-def test_a_name_that_somebody_made_lead_here_is_not_answered(server: Server, host: str) -> None:
-    """DNS rebinding: the page of `evil.example` could read what is answered to that name."""
+def test_a_foreign_host_name_is_not_answered(server: Server, host: str) -> None:
+    """DNS rebinding: a page of `evil.example` could read a response to that name."""
     assert server.ask("/", Host=host).status == 421
 
 
@@ -227,7 +223,7 @@ def test_a_name_that_was_allowed_is_answered() -> None:
     assert not access.is_allowed_host("other.example")
 
 
-def test_every_answer_tells_the_browser_to_run_nothing_of_others(server: Server) -> None:
+def test_every_response_forbids_scripts_of_other_origins(server: Server) -> None:
     for path in ("/", "/nothing-here", "/static/fairlead.js", "/dead-letters?user=half", "/item?app=a&user=b&id=zz"):
         headers = server.ask(path).headers
         assert "script-src 'self'" in headers["content-security-policy"]
@@ -237,10 +233,10 @@ def test_every_answer_tells_the_browser_to_run_nothing_of_others(server: Server)
         assert headers["cache-control"] == "no-store"
 
 
-# --- Only showing ---
+# --- Read-only ---
 
 
-def test_a_dashboard_that_only_shows_has_no_buttons_and_takes_no_posts(showing: Server, app: App) -> None:
+def test_a_read_only_dashboard_has_no_buttons_and_accepts_no_posts(showing: Server, app: App) -> None:
     for path in ("/", "/tenants", "/kinds", "/dead-letters"):
         assert "data-asks" not in showing.ask(path).text
     csrf_token = showing.csrf_token()
@@ -248,7 +244,7 @@ def test_a_dashboard_that_only_shows_has_no_buttons_and_takes_no_posts(showing: 
     assert not paused(app, "shown")
 
 
-# --- What makes no sense ---
+# --- Bad requests ---
 
 
 @pytest.mark.parametrize(
@@ -300,7 +296,7 @@ def test_an_address_that_is_taken_is_named(server: Server, store: Path) -> None:
     assert "cannot listen there" in refused.err
 
 
-def test_a_shard_that_cannot_be_read_is_told_and_hides_no_other(app: App, store: Path, tmp_path: Path) -> None:
+def test_an_unreadable_shard_is_reported_and_hides_no_other(app: App, store: Path, tmp_path: Path) -> None:
     broken = tmp_path / "broken"
     broken.mkdir()
     (broken / "data.mdb").write_bytes(b"this is no store")
@@ -324,8 +320,8 @@ def test_a_shard_that_cannot_be_read_is_told_and_hides_no_other(app: App, store:
         assert "Shards that cannot be read are left out." in server.ask("/periodic").text
 
 
-def test_a_page_claims_nothing_of_shards_that_cannot_be_read(app: App, tmp_path: Path) -> None:
-    """Below the alarm that no shard can be read, pages said that nothing runs, and that there are no dead letters."""
+def test_a_page_states_nothing_about_unreadable_shards(app: App, tmp_path: Path) -> None:
+    """Before, pages of unreadable shards said that nothing runs, and that there are no dead letters."""
     with served("--store", f"embedded:{tmp_path / 'gone'}") as server:
         for path in ("/tenants?find=shop", "/kinds", "/kind?kind=greet", "/running", "/delayed", "/periodic",
                      "/dead-letters", "/dead-letters/items", "/log"):  # fmt: skip

@@ -1,4 +1,4 @@
-"""The list of dead letters, page by page: what it says where it stops, and where it leads."""
+"""The list of dead letters, page by page: what it says where a search stops, and its next page."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def dead_letter(app: App, kind: str, count: int) -> None:
 
 
 def walked(app: App, **query: str) -> list[str]:
-    """Return the pages from the first on, as far as they lead."""
+    """Return all pages, from the first to the last."""
     site = open_site(app)
     texts = [read(site, "/dead-letters/items", query).text]
     while earlier := re.search(r'href="/dead-letters/items\?([^"]*)">Earlier ones', texts[-1]):
@@ -60,7 +60,7 @@ def rows(text: str) -> int:
 
 
 @pytest.mark.parametrize("count", [1, OF_PAGE, OF_PAGE + 1, 2 * OF_PAGE])
-def test_no_page_leads_to_an_empty_one(app: App, count: int) -> None:
+def test_no_page_has_an_empty_next_page(app: App, count: int) -> None:
     dead_letter(app, "mail", count)
     found = walked(app)
     assert sum(map(rows, found)) == count
@@ -68,7 +68,7 @@ def test_no_page_leads_to_an_empty_one(app: App, count: int) -> None:
     assert all("Nothing" not in text for text in found)
 
 
-def test_what_matches_far_below_is_shown_with_its_buttons(app: App) -> None:
+def test_a_match_behind_many_others_is_shown_with_its_buttons(app: App) -> None:
     dead_letter(app, "mail", 2)
     dead_letter(app, "index", 7)
     (found,) = walked(app, kind="mail")
@@ -76,7 +76,7 @@ def test_what_matches_far_below_is_shown_with_its_buttons(app: App) -> None:
     assert "Retry them" in found
 
 
-def test_a_page_that_gave_up_says_so_and_leads_on_and_keeps_its_buttons(app: App) -> None:
+def test_a_page_that_stopped_its_search_says_so_and_has_a_next_page_and_buttons(app: App) -> None:
     dead_letter(app, "mail", 2)
     dead_letter(app, "index", 15)
     first, second = walked(app, kind="mail")
@@ -96,7 +96,7 @@ def test_where_nothing_matches_the_last_page_says_so(app: App) -> None:
     assert "No earlier dead letters match." in walked(app, kind="index")[-1]
 
 
-def test_who_retries_one_of_those_that_match_comes_back_to_them(app: App) -> None:
+def test_after_a_retry_the_page_shows_the_same_matches(app: App) -> None:
     dead_letter(app, "mail", 1)
     text = read(open_site(app), "/dead-letters/items", {"kind": "mail"}).text
     (retries,) = re.findall(r'href="/do/retry\?([^"]*[;&]id=[^"]*)"', text)
@@ -104,7 +104,7 @@ def test_who_retries_one_of_those_that_match_comes_back_to_them(app: App) -> Non
 
 
 def test_of_local_items_those_of_the_shard_that_is_shown_are_retried(tmp_path: Path) -> None:
-    """The page showed one shard's, and its button was for those of all."""
+    """Before, the page showed one shard, and its button acted on all."""
     app = App({name: f"embedded:{tmp_path / name}" for name in ("eu", "us")})
     app.handler("mail", permanent=(ValueError,))(refuse)
     app.enqueue_everywhere("mail")

@@ -1,7 +1,7 @@
-"""Whatever is sent to the dashboard, and whatever is stored, it answers as it should, and nothing else happens.
+"""The dashboard answers every request, of any content and on any store, and has no other effect.
 
-The requests are drawn from a seed, `FAIRLEAD_FUZZ_SEED` and the number of the case, and go straight into the site: what
-a server would have refused before gets in as well. The record decoders have the same in tests/zones.
+The requests are drawn from a seed, `FAIRLEAD_FUZZ_SEED` and the number of the case, and go into the site directly, so
+requests that a server would refuse reach it, too. tests/zones has the same for the decoders of records.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ VALUES = [
     MARKUP, "a" * 97, "0" * 32, "9" * 40, "-1", "1e309", "%", "\u202e", "main:5", "2026-11-01", "null",
 ]  # fmt: skip
 ITEM = {"zone": "queue", "id": "0" * 32}
-SAID = [  # What a request names besides the parameter that is tried: nothing, a tenant's item, a local one, many.
+SAID = [  # The other parameters of a request: none, a tenant's item, a local one, many.
     {},
     {"app": "shop", "user": "alice", "q": "order-7", **ITEM},
     {"local": "mail", "shard": "main", **ITEM},
@@ -100,7 +100,7 @@ def app(monkeypatch: pytest.MonkeyPatch) -> Iterator[App]:
 
 
 def drawn(random: Random, values: list[str]) -> str:
-    """Return a value, or rubbish."""
+    """Return a plausible value, or a random one."""
     if random.random() < 0.8:
         return random.choice(values)
     return damaged(random.choice(values).encode(), random)[:300].decode("latin-1")
@@ -112,7 +112,7 @@ def query_of(random: Random) -> str:
 
 
 def headers_of(random: Random) -> list[tuple[bytes, bytes]]:
-    """Return headers that are often right, so that what lies behind the guard is reached."""
+    """Return headers that are often valid, so that requests pass the access control."""
     headers = {
         "host": random.choice([HOST] * 40 + ["localhost", "elsewhere.example", "[::1]:8321", "[", ":", ""]),
         "authorization": random.choice([f"Bearer {TOKEN}"] * 12 + ["", "Bearer", "Basic x", "Bearer ä", "Bearer \0"]),
@@ -128,7 +128,7 @@ def headers_of(random: Random) -> list[tuple[bytes, bytes]]:
 
 
 def ask(site: Any, random: Random, csrf_token: str) -> Answer:
-    """Send a request that is drawn, and return the answer."""
+    """Send a random request, and return the response."""
     path = drawn(random, PATHS)
     body = query_of(random).encode() if random.random() < 0.8 else damaged(b"csrf_token=x&id=1", random)
     if random.random() < 0.7:
@@ -163,7 +163,7 @@ def check(answer: Answer) -> None:
 
 
 class Noted(dict[str, str]):
-    """A query that notes what is read of it."""
+    """A query that records which parameters are read."""
 
     def __init__(self, said: dict[str, str]) -> None:
         super().__init__(said)
@@ -180,7 +180,7 @@ class Noted(dict[str, str]):
 
 @pytest.mark.parametrize("path", READERS)
 def test_each_value_of_each_parameter_is_answered(app: App, path: str) -> None:
-    """What drawn requests meet by chance: every parameter that a page or a question reads, with every value, once."""
+    """Every parameter that a page or a question reads, once with every value. Random requests reach these by chance."""
     site = open_site(app)
     for said in SAID:
         query = Noted(said)
@@ -197,7 +197,7 @@ def test_each_value_of_each_parameter_is_answered(app: App, path: str) -> None:
 
 
 @cases(1_200)
-def test_whatever_is_asked_is_answered(app: App, count: int) -> None:
+def test_every_fuzzed_request_is_answered(app: App, count: int) -> None:
     def case(random: Random) -> None:
         site, csrf_token = site_of(app, random)
         check(ask(site, random, csrf_token))
@@ -206,8 +206,8 @@ def test_whatever_is_asked_is_answered(app: App, count: int) -> None:
 
 
 @cases(100)
-def test_whatever_is_stored_the_pages_are_shown(app: App, count: int) -> None:
-    """Each case damages a few pairs of the store, asks for some pages, and puts the store right again."""
+def test_pages_of_a_damaged_store_are_shown(app: App, count: int) -> None:
+    """Each case damages a few pairs of the store, requests some pages, and restores the pairs."""
     db = app.shards["main"].db
     whole = engines.transact(db, lambda tr: list(tr.get_range(*ROOT_RANGE)))
     pairs = [(row.key, row.value) for row in whole if row.key != META_KEY]

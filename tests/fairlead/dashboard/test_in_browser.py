@@ -1,4 +1,4 @@
-"""Somebody on call, with a browser: is it healthy, who waits, why is this one not running, can it run again."""
+"""The questions of an operator with a browser: is it healthy, who waits, why does an item not run, can it run again."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PAGES = ["/", "/tenants", "/tenants?sort=time", "/tenant?app=shop&user=phone", "
          "/dead-letters", "/dead-letters/items", "/kind?kind=receipt", "/periodic",
          "/search?q=nothing", "/log", "/do/pause?kind=mail"]  # fmt: skip
 
-# Where each visible button ends, in pixels from the left. In one step: a live page may replace a button between two.
+# The right edge of each visible button, in pixels. In one call: a live page may replace a button between two calls.
 BUTTON_ENDS = """
     [...document.querySelectorAll("main .button")]
         .filter(each => each.checkVisibility({visibilityProperty: true}))
@@ -75,10 +75,10 @@ def test_a_page_that_changes_keeps_what_is_open_and_focused_and_can_be_stopped(p
     expect(page.get_by_role("button", name="Stopped")).to_be_visible()
 
 
-def test_a_page_that_is_refused_what_changes_says_that_it_is_not_live_and_asks_again(
+def test_a_page_without_updates_says_that_it_is_not_live_and_connects_again(
     browser: Browser, server: Server, app: App
 ) -> None:
-    """The server sends to fifty pages at a time. A browser does not ask again by itself where it was refused."""
+    """The server updates at most fifty pages. A browser does not connect again by itself after a refusal."""
     context = browser.new_context(base_url=server.url)
     try:
         page = context.new_page()
@@ -118,7 +118,7 @@ def test_an_item_that_is_to_be_tried_again_shows_the_traceback_of_its_last_failu
     expect(page.locator("details[open] pre")).to_contain_text("in send_fax")
 
 
-def test_a_dead_letter_is_retried_after_a_question_and_written_down(page: Page, app: App) -> None:
+def test_a_dead_letter_is_retried_after_a_question_and_logged(page: Page, app: App) -> None:
     dead_letter(app, "unlucky", "order-1", "order-2")
     page.goto("/dead-letters/items?app=shop&user=unlucky")
     page.locator("article.card").first.get_by_role("link", name="Retry").click()
@@ -137,7 +137,7 @@ def test_a_dead_letter_is_retried_after_a_question_and_written_down(page: Page, 
     expect(page.locator("tbody tr").first).to_contain_text("tenant shop/unlucky")
 
 
-def test_many_are_discarded_by_what_they_are_after_they_were_counted(page: Page, app: App) -> None:
+def test_matching_dead_letters_are_counted_and_then_discarded(page: Page, app: App) -> None:
     dead_letter(app, "crowd", *(f"crowd-{number}" for number in range(7)))
     page.goto("/dead-letters")
     page.get_by_label("App").fill("shop")
@@ -157,7 +157,7 @@ def test_many_are_discarded_by_what_they_are_after_they_were_counted(page: Page,
     assert app.tenant("shop", "crowd").dead_letters() == []
 
 
-def test_many_are_retried_by_what_they_are_after_they_were_counted(page: Page, app: App) -> None:
+def test_matching_dead_letters_are_counted_and_then_retried(page: Page, app: App) -> None:
     dead_letter(app, "throng", *(f"throng-{number}" for number in range(5)))
     page.goto("/dead-letters/items?app=shop&user=throng")
     page.get_by_role("link", name="Retry them").click()
@@ -201,7 +201,7 @@ def test_a_tenant_is_found_by_the_beginning_of_its_name(page: Page, app: App) ->
     expect(page.get_by_role("heading", level=1)).to_have_text("shop/zacharias")
 
 
-def test_an_item_that_waits_is_cancelled_and_written_down(page: Page, app: App) -> None:
+def test_a_waiting_item_is_cancelled_and_logged(page: Page, app: App) -> None:
     item = app.tenant("shop", "leaver").enqueue("farewell", item_id="farewell-1", delay=3600)
     page.goto(f"/item?app=shop&user=leaver&id={item.item_id.hex()}")
     page.get_by_role("link", name="Cancel").click()
@@ -243,7 +243,7 @@ def test_a_tenant_a_kind_and_a_shard_are_paused_and_go_on(page: Page, app: App, 
 
 
 def test_a_payload_full_of_markup_is_shown_as_text(page: Page, app: App) -> None:
-    """The page's own checks fail if a script ran, or a picture was asked for."""
+    """The fixture fails if a script ran, or a picture was requested."""
     dead_letter(app, MARKUP[:90], MARKUP, error=f"ValueError: {MARKUP}")
     app.tenant(MARKUP[:90], "user").enqueue(MARKUP[:90], {MARKUP: MARKUP}, item_id=MARKUP + "2")
     named = [f"/kind?{urlencode({'kind': MARKUP[:90]})}", f"/tenants?{urlencode({'find': MARKUP})}"]
@@ -263,7 +263,7 @@ def test_a_payload_full_of_markup_is_shown_as_text(page: Page, app: App) -> None
 
 
 def press_until_focused(page: Page, text: str) -> None:
-    """Press Tab until what has this text has the focus."""
+    """Press Tab until the element with this text has the focus."""
     for _ in range(60):
         page.keyboard.press("Tab")
         if page.evaluate("document.activeElement.textContent.trim()") == text:
@@ -332,7 +332,7 @@ def test_a_phone_scrolls_no_page_sideways(browser: Browser, server: Server, app:
 def test_no_table_is_wider_than_its_window_and_every_button_is_within_it(
     browser: Browser, server: Server, app: App, width: int
 ) -> None:
-    """Between 760 and 1,200 pixels `Pause` and `Cancel` were outside: reachable by scrolling sideways only."""
+    """Before, between 760 and 1,200 pixels, `Pause` and `Cancel` were reachable by horizontal scrolling only."""
     app.control.limit_kind("throttled_mail_of_the_shop", max_running=3, per_s=0.5)
     started, go_on = threading.Event(), threading.Event()
 
@@ -353,7 +353,7 @@ def test_no_table_is_wider_than_its_window_and_every_button_is_within_it(
             expect(page.get_by_role("link", name=f"export-{width}")).to_be_visible()
             for path in PAGES:
                 page.goto(path)
-                # Both widths are rounded, each by itself.
+                # Both widths are rounded separately.
                 over = page.evaluate("(live => live.scrollWidth - live.clientWidth)(document.querySelector('#live'))")
                 assert over <= 1, f"{path} is {over} pixels too wide"
                 ends = page.evaluate(BUTTON_ENDS)
@@ -387,7 +387,7 @@ def test_tenants_come_fifty_at_a_time(page: Page, app: App) -> None:
 
 
 def test_items_are_told_apart_by_their_names_the_middle_of_their_ids_and_their_payloads(page: Page, app: App) -> None:
-    """Ids begin with the time and end with 1: of one tenant's items 18 of 19 looked the same."""
+    """Ids begin with the time and end with 1: before, 18 of 19 items of a tenant looked the same."""
     alike = app.tenant("shop", "alike")
     alike.enqueue("export", {"year": 2026}, item_id="export-7", delay=60)
     for number in range(10):
@@ -415,7 +415,7 @@ def test_text_can_be_read_in_the_light_and_in_the_dark(browser: Browser, server:
         assert (luminance(ground) < 0.1) == (scheme == "dark")
 
 
-def test_a_question_on_a_page_of_its_own_takes_no_key_that_was_meant_for_another(page: Page) -> None:
+def test_a_question_on_a_page_of_its_own_ignores_a_stray_key(page: Page) -> None:
     page.goto("/do/pause?kind=unmeant")
     expect(page.get_by_role("button", name="Pause")).to_be_visible()
     page.keyboard.press("Enter")
@@ -423,7 +423,7 @@ def test_a_question_on_a_page_of_its_own_takes_no_key_that_was_meant_for_another
     assert page.get_by_role("status").count() == 0
 
 
-def test_without_a_script_pages_and_buttons_work_all_the_same(browser: Browser, server: Server, app: App) -> None:
+def test_pages_and_buttons_work_without_scripts(browser: Browser, server: Server, app: App) -> None:
     dead_letter(app, "plain", "plain-1")
     with page_of(browser, server.url, java_script_enabled=False) as page:
         page.goto("/dead-letters/items?app=shop&user=plain")
@@ -435,7 +435,7 @@ def test_without_a_script_pages_and_buttons_work_all_the_same(browser: Browser, 
 def test_another_sites_form_changes_nothing_and_its_link_leads_to_no_button(
     browser: Browser, server: Server, app: App
 ) -> None:
-    """A page of another origin posts, in the visitor's own browser, what our form would; or leads to our form."""
+    """A page of another origin posts our form's content in the visitor's browser, or links to our form."""
     target = f"{server.url}do/pause"
 
     class Elsewhere(BaseHTTPRequestHandler):

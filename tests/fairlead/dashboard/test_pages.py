@@ -1,4 +1,4 @@
-"""Pages one by one: dead letters in groups, a kind, periodic work, tenants by name, an item's history."""
+"""The pages: groups of dead letters, a kind, periodic work, tenants by name, an item's history."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def app(clock: ManualClock) -> Iterator[App]:
-    """An application of which `mail` fails for good with the payload as its error, and `fax` is tried again."""
+    """An application: `mail` fails for good with the payload as its error, and `fax` is retried."""
     made = App("memory:", clock=clock, random=Random(5))
 
     def fail(job: Job) -> None:
@@ -51,7 +51,7 @@ def fail(app: App, user: str, *errors: str, kind: str = "mail") -> None:
     for error in errors:
         app.tenant("shop", user).enqueue(kind, error)
         drain(app, raise_errors=False)
-        app.clock.sleep_us(1)  # So that one comes after the other.
+        app.clock.sleep_us(1)  # So that their times differ.
 
 
 def rows(text: str) -> list[list[str]]:
@@ -110,7 +110,7 @@ def test_a_group_is_retried_and_discarded_as_a_whole_and_alone(app: App, label: 
 
 
 def done(app: App, what: str, query: dict[str, str]) -> str:
-    """Confirm an action; return what the page then says."""
+    """Confirm an action; return the text of the next page."""
     return action_of(app, what, query).do(app.operator)
 
 
@@ -128,7 +128,7 @@ def test_groups_are_those_of_the_latest_dead_letters_and_the_page_says_so(
 
 
 def test_a_group_without_text_is_retried_alone(app: App) -> None:
-    """An empty signature in a link meant all errors of the kind."""
+    """Before, an empty signature in a link meant all errors of the kind."""
     fail(app, "alice", "no order 17", "no address")
     text_left_out(app, "no address")
     text = text_of(app, "/dead-letters")
@@ -154,7 +154,7 @@ def text_left_out(app: App, error: str) -> None:
 
 
 def test_dead_letters_of_an_app_are_shown_and_discarded_alone(app: App) -> None:
-    """An app without a user was refused, with an error in place of the page and its filter."""
+    """Before, an app without a user was refused with an error page."""
     fail(app, "alice", "no order 17")
     fail(app, "bob", "no order 18")
     app.tenant("shoes", "alice").enqueue("mail", "no order 19")
@@ -185,7 +185,7 @@ def test_groups_of_several_shards_are_one(tmp_path: Any) -> None:
 
 @pytest.mark.parametrize("path", ["/dead-letters", "/dead-letters/items"])
 def test_dead_letters_of_one_shard_are_shown_and_retried_alone(tmp_path: Any, path: str) -> None:
-    """The page showed one shard, and its buttons acted on all."""
+    """Before, the page showed one shard, and its buttons acted on all."""
     made = App({name: f"embedded:{tmp_path / name}" for name in ("eu", "us")})
     made.handler("mail", permanent=(ValueError,))(refuse)
     made.enqueue_everywhere("mail")
@@ -201,7 +201,7 @@ def test_dead_letters_of_one_shard_are_shown_and_retried_alone(tmp_path: Any, pa
 
 
 def test_the_filter_of_local_items_stays_when_it_is_sent_again(app: App) -> None:
-    """The form sent the kind as a user without an app, which was refused."""
+    """Before, the form sent the kind as a user without an app, which was refused."""
     app.enqueue_everywhere("mail", "no")
     drain(app, raise_errors=False)
     text = text_of(app, "/dead-letters", local="mail")
@@ -278,7 +278,7 @@ def test_the_page_of_a_kind_shows_its_latest_failures_by_group(app: App) -> None
 def test_the_page_of_a_kind_says_so_if_only_later_dead_letters_of_others_were_read(
     app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It said that there are none."""
+    """Before, the page said that there are none."""
     monkeypatch.setattr("fairlead.queries.dead_letter_groups.SCANNED_PER_PAGE_MAX", 2)
     monkeypatch.setattr(tenants, "SCANNED_MAX", 2)
     fail(app, "alice", "no")
@@ -288,7 +288,7 @@ def test_the_page_of_a_kind_says_so_if_only_later_dead_letters_of_others_were_re
 
 
 def test_the_page_of_a_kind_counts_the_tenants_that_it_leaves_out(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It said that there are more queues, although it had read all."""
+    """Before, the page said that there are more queues, although it had read all."""
     monkeypatch.setattr(pages, "TENANTS_OF_KIND_MAX", 2)
     for user in ("alice", "bob", "carol", "dora"):
         app.tenant("shop", user).enqueue("mail")
@@ -299,7 +299,7 @@ def test_the_page_of_a_kind_counts_the_tenants_that_it_leaves_out(app: App, monk
     assert "Counted in all 5 active queues. 2 more tenants have items of this kind there." in text
 
 
-def test_a_kind_that_nobody_knows_has_a_page_that_says_so(app: App) -> None:
+def test_the_page_of_an_unknown_kind_says_so(app: App) -> None:
     app.tenant("shop", "alice").enqueue("misspelt")
     text = text_of(app, "/kind", kind="misspelt")
     assert "no live consumer handles it<" in text
@@ -362,7 +362,7 @@ def customers(app: App) -> App:
     ],
 )
 def test_tenants_are_found_by_the_beginning_of_their_names(customers: App, text: str, found: list[str]) -> None:
-    """By app, by user, or both; local items are no tenant, and data of its own makes one."""
+    """By app, by user, or both. Local items are no tenant; a tenant may have keys and no item."""
     for path, query in (("/tenants", {"find": text}), ("/search", {"q": text})):
         shown = text_of(customers, path, **query)
         part = shown.partition('<ul class="plain">')[2].partition("</ul>")[0]
@@ -371,7 +371,7 @@ def test_tenants_are_found_by_the_beginning_of_their_names(customers: App, text:
 
 
 def test_an_app_is_found_however_many_apps_come_before_it(customers: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only the first apps were read, so the last app of many was not found by its own name."""
+    """Before, only the first apps were read, so the last app of many was not found by its name."""
     monkeypatch.setattr("fairlead.zones.tenant_search.APPS_MAX", 2)
     text = text_of(customers, "/tenants", find="shop")
     assert re.findall(r">(shop/[a-z]+)</a>", text.partition('<ul class="plain">')[2].partition("</ul>")[0]) == [
@@ -380,7 +380,7 @@ def test_an_app_is_found_however_many_apps_come_before_it(customers: App, monkey
     assert "there may be more" in text
 
 
-def test_more_tenants_than_a_page_holds_are_said(customers: App, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_with_too_many_tenants_says_that_there_are_more(customers: App, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pages, "TENANTS_FOUND_MAX", 2)
     text = text_of(customers, "/tenants", find="shop/")
     assert "there may be more" in text
@@ -458,7 +458,7 @@ def test_search_shows_an_item_by_the_name_that_was_typed_and_no_command_to_type(
 
 @pytest.mark.parametrize("user", ["a\nb", "a\rb", " a ", "a\u202eb"])
 def test_an_action_names_its_target_in_the_address_of_its_form(app: App, user: str) -> None:
-    """Browsers send a line end in a field as two characters, so another tenant was paused."""
+    """Browsers send a line end in a field as two characters. Before, another tenant was paused."""
     app.tenant("shop", user).enqueue("mail")
     asked = text_of(app, "/do/pause", app="shop", user=user)
     (target,) = re.findall(r'<form method="post" action="/do/pause\?([^"]*)"', asked)

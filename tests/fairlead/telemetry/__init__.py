@@ -1,1 +1,1 @@
-"""Where telemetry goes: what the environment asks for, and the Prometheus endpoint."""
+"""Exports of telemetry: as the environment configures them, and the Prometheus endpoint."""

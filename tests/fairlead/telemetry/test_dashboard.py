@@ -1,4 +1,4 @@
-"""The dashboard that comes along asks for nothing but what the endpoint serves, and leaves nothing of it out."""
+"""The shipped Grafana dashboard queries all metrics of the endpoint, and no others."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ def test_every_label_of_a_legend_is_one_by_which_its_query_groups() -> None:
             assert set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) <= outermost, target
 
 
-def test_a_metric_that_tells_failures_apart_is_asked_for_what_it_is_meant_to_be() -> None:
-    """Items that the store has refused do not arrive."""
+def test_a_metric_with_a_label_for_failures_is_queried_by_that_label() -> None:
+    """Items that the store has refused were not enqueued."""
     for expression in EXPRESSIONS:
         for following in re.findall(r"messaging_client_sent_messages_total(\S)", expression):
             assert following == "{", expression

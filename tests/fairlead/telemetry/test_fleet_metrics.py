@@ -1,4 +1,4 @@
-"""What is told of the stores: read from them, whoever serves them."""
+"""The metrics of the stores are read from the stores, with or without a fleet."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_depth_is_by_kind_and_age_by_shard(app: App) -> None:
 
 
 def test_an_item_that_is_held_back_has_an_age_and_is_counted_apart(app: App) -> None:
-    """An alarm on the age never fired while a limit, a pause, or an unknown kind held everything back."""
+    """Before, an alarm on the age never fired while a limit, a pause or an unknown kind held all items back."""
     app.enqueue_local("unknown", shard="eu")
     drain(app)
     app.clock.sleep_us(5_000_000)
@@ -46,7 +46,7 @@ def test_an_item_that_is_held_back_has_an_age_and_is_counted_apart(app: App) -> 
     assert [numbers[each.name, ("us",)] for each in (OLDEST_AGE, HELD_BACK, HELD_BACK_AGE)] == [0, 0, 0]
 
 
-def test_a_shard_that_cannot_be_read_keeps_nothing_from_the_others(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_shard_does_not_hide_the_others(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     app.enqueue_local("mail", shard="us")
 
     def refuse(*args: object) -> None:
@@ -56,5 +56,5 @@ def test_a_shard_that_cannot_be_read_keeps_nothing_from_the_others(app: App, mon
     assert {labels[0] for _, labels in FleetMetrics(app).read_stores().numbers} == {"us"}
 
 
-def test_without_a_fleet_the_stores_are_told_all_the_same(app: App) -> None:
+def test_metrics_of_the_stores_need_no_fleet(app: App) -> None:
     assert set(FleetMetrics(app).readings()) == {STORES, PROCESS}

@@ -1,4 +1,4 @@
-"""What a fleet logs is text: nothing in a record draws on a terminal, or looks like another record."""
+"""A fleet's log is text: no record controls the terminal, or looks like another record."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def logged(message: str, *args: object, error: BaseException | None = None) -> s
     return TextFormatter(FORMAT).format(record)
 
 
-def test_a_line_is_as_it_was() -> None:
+def test_the_format_of_a_line_is_unchanged() -> None:
     assert logged("handler of %s failed: Größe 5 €", "mail").endswith(
         " WARNING fairlead.worker: handler of mail failed: Größe 5 €"
     )

@@ -1,6 +1,6 @@
 """The loop that exports metrics does not end unnoticed.
 
-Before, its thread ended by an error, and the collector was told nothing any more, while the fleet went on.
+Before, an error ended its thread, and the collector got no metrics, while the fleet continued.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def broken(*_: object, **__: object) -> None:
 
 @pytest.fixture
 def dying(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Metrics are exported every millisecond, to nowhere, and what makes them has a bug. No provider is installed."""
+    """Metrics are exported every millisecond, into nothing, and their producer has a bug. No provider is installed."""
     monkeypatch.setenv("OTEL_METRICS_EXPORTER", "console")
     monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "1")
     monkeypatch.setattr(otel_sdk, "install", lambda asked: None)
@@ -40,7 +40,7 @@ def dying(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def raised_by(check: Callable[[], None]) -> ActorFailed:
-    """Return what `check` raises in the end."""
+    """Return the error that `check` raises."""
     until_s = time.monotonic() + PATIENCE_S
     while time.monotonic() < until_s:
         try:
@@ -73,7 +73,7 @@ def test_a_consumer_fails_with_its_metrics(dying: None, caplog: pytest.LogCaptur
         app.close()
 
 
-def test_the_front_of_a_fleet_fails_with_its_metrics(dying: None, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_process_that_starts_a_fleet_fails_with_its_metrics(dying: None, caplog: pytest.LogCaptureFixture) -> None:
     app = App("memory:")
     with export_fleet_metrics(app) as fleet_metrics:
         assert raised_by(fleet_metrics.check).fields["reason"] == DIED

@@ -1,4 +1,4 @@
-"""An application that sets up OpenTelemetry by itself keeps what it has set up."""
+"""An application that configures OpenTelemetry itself keeps its own provider."""
 
 from __future__ import annotations
 

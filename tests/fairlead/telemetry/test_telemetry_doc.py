@@ -1,4 +1,4 @@
-"""What docs/telemetry.md prints works as it is printed: an order, its trace, its metrics, its log lines."""
+"""The samples of docs/telemetry.md work as printed: an order, its trace, its metrics, its log lines."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PATIENCE_S = 60.0
 
 
 class Done(NamedTuple):
-    """The order of the page, carried out: what a collector got, what was scraped, what was logged."""
+    """The page's order, executed: the collector's data, the scraped metrics, the log."""
 
     collector: Collector
     scraped: str
@@ -64,7 +64,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Done]:
 
 
 def _scraped(port: int) -> str:
-    """Return what the endpoint answers once the order has been carried out."""
+    """Return the endpoint's metrics after the order has been executed."""
     found = ""
 
     def is_done() -> bool:
@@ -99,7 +99,7 @@ def test_every_attribute_that_a_span_has_is_on_the_page(done: Done) -> None:
             assert f"`{name}`" in DOC
 
 
-def test_web_server_and_fleet_say_who_they_are(done: Done) -> None:
+def test_web_server_and_fleet_name_their_service(done: Done) -> None:
     assert {process["service.name"] for process, _ in done.collector.spans()} == {"web", "fairlead"}
 
 
@@ -112,7 +112,7 @@ def test_the_endpoint_has_counts_of_the_order_and_of_the_store(done: Done) -> No
     assert re.search(failed, done.scraped, re.M)
 
 
-def test_what_the_stores_hold_goes_to_the_collector_too(done: Done) -> None:
+def test_metrics_of_the_stores_go_to_the_collector_too(done: Done) -> None:
     names = {metric.name for _, metric in done.collector.metrics()}
     assert {"fairlead.queue.oldest_age", "fairlead.slots", "messaging.process.duration"} <= names
 

@@ -1,4 +1,4 @@
-"""What the environment asks for: nothing, unless it asks."""
+"""Exporters are on only if the environment asks for them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_otlp_is_over_http_unless_the_environment_says_otherwise() -> None:
 def test_a_fleet_that_should_export_to_what_is_not_installed_does_not_start(
     environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise each of its actors would find out for itself, and start again and again."""
+    """Otherwise each of its actors would fail by itself, and restart again and again."""
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
     app = App("memory:")
@@ -85,5 +85,5 @@ def test_the_key_of_a_collector_is_not_shown(monkeypatch: pytest.MonkeyPatch) ->
     assert "secret" not in repr(ProcessExports(opening.variables).process_setup())
 
 
-def test_actors_are_told_opentelemetrys_variables_and_no_others() -> None:
+def test_actors_get_opentelemetrys_variables_and_no_others() -> None:
     assert otel_variables({"OTEL_SERVICE_NAME": "shop", "HOME": "/root"}) == {"OTEL_SERVICE_NAME": "shop"}
