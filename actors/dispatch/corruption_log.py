@@ -27,16 +27,16 @@ class CorruptionLog:
         location = result.location
         if result.unreadable and location is not None and self._is_new(result.ref, result.unreadable):
             log.warning(
-                "shard %s: %d records of %s/%s, zone %s, cannot be read, and are passed over: they are damaged, or of a"
+                "shard %s: %d records of %s, zone %s, cannot be read, and are skipped: they are damaged, or of a"
                 " newer version; run fairlead check",
-                shard_name, result.unreadable, location.tenant.app or "-", location.tenant.user, location.name,
+                shard_name, result.unreadable, location.tenant, location.name,
             )  # fmt: skip
 
     def note_owner(self, shard_name: str, layout: ShardLayout, ref: PointerRef, error: OwnerUnreadable) -> None:
         """Log a tenant whose ownership record cannot be read, unless it has been logged."""
         location = layout.location_of(ref.id)
         if location is not None and self._is_new(ref, 1):
-            log.warning("shard %s: nothing of %s/%s can run: %s", shard_name, *location.tenant, error)
+            log.warning("shard %s: no item of %s can run: %s", shard_name, location.tenant, error)
 
     def _is_new(self, ref: PointerRef, count: int) -> bool:
         if count <= self._logged.get(ref.id, 0) or (len(self._logged) >= QUEUES_MAX and ref.id not in self._logged):

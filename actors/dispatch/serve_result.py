@@ -85,9 +85,9 @@ class ServeResult:
         assert result.location is not None
         tenant, name = result.location.tenant, record.given_id
         log.error(
-            "item %s%s of kind %s of %s/%s is given up: %s; see fairlead dead-letters list",
+            "item %s%s of kind %s of %s is given up: %s; see fairlead dead-letters list",
             item_id.hex(), "" if name is None else f" ({name!r})",
-            escaped(record.kind), escaped(tenant.app) or "-", escaped(tenant.user), record.last_error,
+            escaped(record.kind), escaped(str(tenant)), record.last_error,
         )  # fmt: skip
         return record.kind
 

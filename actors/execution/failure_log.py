@@ -61,7 +61,7 @@ class FailureLog:
             return
         words = (
             *map(escaped, (ref.kind, decision.error, ref.item_id.hex())), "" if name is None else f" ({name!r})",
-            escaped(ref.tenant.app) or "-", escaped(ref.tenant.user), _next_step(decision),
+            escaped(str(ref.tenant)), _next_step(decision),
             "" if unlogged is None or not unlogged.attempts else
             f"; {unlogged.attempts + 1} attempts failed so since the last such line",
         )  # fmt: skip
@@ -71,7 +71,7 @@ class FailureLog:
 def _write(level: int, words: tuple[str, ...], decision: RetryDecision, *, with_traceback: bool) -> None:
     """Write a line, with the traceback as it was rendered before: a formatter would call the error's code again."""
     path, line, function, _ = log.findCaller()
-    message = "handler of %s failed: %s; item %s%s of %s/%s %s%s"
+    message = "handler of %s failed: %s; item %s%s of %s %s%s"
     frames = _frames_of(decision) if with_traceback else None
     record = log.makeRecord(log.name, level, path, line, message, words, frames, function, {USERS_ERROR: True})
     if with_traceback and not _is_store_away(decision):

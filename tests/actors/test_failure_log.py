@@ -45,6 +45,20 @@ def test_the_first_failure_of_a_kind_is_logged_at_once_with_its_error_and_what_h
     assert "of shop/alice is given up" in mail
 
 
+@pytest.mark.parametrize(
+    "tenant, printed", [(Tenant("shop/eu", "alice"), "shop//eu/alice"), (Tenant("", "mail"), "local mail")]
+)
+def test_the_tenant_in_a_log_line_can_be_given_to_a_command(
+    stage: Stage, caplog: pytest.LogCaptureFixture, tenant: Tenant, printed: str
+) -> None:
+    worker = stage.worker([stage.handler("mail", no_order)])
+    stage.enqueue("mail", tenant=tenant)
+    stage.place(worker, stage.lease(["mail"], tenant=tenant))
+    stage.settled(worker)
+    (line,) = (record.getMessage() for record in caplog.records)
+    assert f" of {printed} is tried again in " in line
+
+
 def test_text_in_an_error_cannot_control_a_terminal_or_forge_a_log_line(
     stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:

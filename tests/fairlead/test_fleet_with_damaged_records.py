@@ -111,7 +111,7 @@ def test_other_tenants_are_served_while_records_and_keys_are_damaged(
             shop.app.tenant("shop", name).enqueue("mail")
         wanted = 9 + round
         eventually(lambda: all(shop.ran[name] >= wanted for name in names("bystander", BYSTANDERS)))  # noqa: B023
-    told = [record.message for record in caplog.records if "cannot be read, and are passed over" in record.message]
+    told = [record.message for record in caplog.records if "cannot be read, and are skipped" in record.message]
     assert len(told) <= 3 * VICTIMS, "a line for each queue, and not for each visit"
     ours = [record for record in caplog.records if not hasattr(record, USERS_ERROR)]  # Not the error of a handler.
     assert not [record for record in ours if record.levelno >= logging.ERROR]
