@@ -7,6 +7,7 @@ import termios
 import tty
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from typing import Any
 
 import click
@@ -17,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fairlead.app import App
+from fairlead.cli.arguments import Duration
 from fairlead.cli.errors import STORE_UNUSABLE
 from fairlead.cli.output import example, json_option, show, table, wants_json
 from fairlead.cli.store_options import StoreOptions, accepts_store_options
@@ -28,21 +30,24 @@ from fairlead.queries.queues import TenantWaiting, waiting_tenants
 from fairlead.queries.summary import Summary, summarize
 from fairlead.status import COUNTED_MAX
 from fairlead.views import progress_in_words
+from fairlead.zones.durations import duration_us
 from fairlead.zones.reporting.rollups import INTERVAL_US, KEPT_INTERVALS
 
 ROWS = 10  # Of tenants, and of running items.
+INTERVAL_S_MIN, INTERVAL_S_MAX = 0.2, 3600
 MINUTES = KEPT_INTERVALS * INTERVAL_US // 60_000_000
 _STYLES = {Severity.ALARM: "bold red", Severity.CARE: "yellow", Severity.NOTE: "dim"}
 
 
 @click.command(epilog=example("fairlead top --store embedded:./data"))
 @click.option(
-    "--interval", type=click.FloatRange(0.2, 3600), default=2.0, show_default=True, help="Seconds between updates."
+    "--interval", type=Duration(), default="2s", show_default=True, help="Between two updates: 500ms, 2s; 200ms to 1h."
 )
 @accepts_store_options
 @json_option
-def top(store_options: StoreOptions, interval: float) -> None:
-    """Show what waits, runs and needs attention, live, until q or Ctrl-C. In a pipe, and with --json: once."""
+def top(store_options: StoreOptions, interval: timedelta) -> None:
+    """Show live what waits, what runs and what needs attention, until q or Ctrl-C. In a pipe, and with --json: once."""
+    interval_s = duration_us("interval", interval, low_s=INTERVAL_S_MIN, high_s=INTERVAL_S_MAX) / 1e6
     app = store_options.app()
     if wants_json():
         summary = summarize(app)
@@ -58,13 +63,13 @@ def top(store_options: StoreOptions, interval: float) -> None:
     with suppress(KeyboardInterrupt), _keys() as pressed, Live(screen=True, auto_refresh=False) as live:
         while True:
             live.update(_screen(app, summarize(app)), refresh=True)
-            if pressed(interval) in ("q", "Q", "\x03", "\x04"):
+            if pressed(interval_s) in ("q", "Q", "\x03", "\x04"):
                 return
 
 
 @contextmanager
 def _keys() -> Iterator[Callable[[float], str]]:
-    """Yield a function that waits some seconds for a key, and returns it, or nothing."""
+    """Yield a function that waits some seconds for a key, and returns the key, or an empty text."""
     terminal = sys.stdin.fileno()
     before = termios.tcgetattr(terminal)
 
@@ -114,8 +119,8 @@ def _head(summary: Summary) -> RenderableType:
         ("dead letters", dead_letters),
         ("consumers", f"{summary.consumers:,}"),
     )
-    said = [Text.assemble((f"{name} ", "dim"), (figure, "bold")) for name, figure in figures]
-    return Columns(said, padding=(0, 3))
+    cells = [Text.assemble((f"{name} ", "dim"), (figure, "bold")) for name, figure in figures]
+    return Columns(cells, padding=(0, 3))
 
 
 def _for_how_long(waited_us: int | None, now_us: int, *, whole: bool = True) -> str:

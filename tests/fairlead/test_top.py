@@ -190,3 +190,10 @@ def test_the_worst_comes_first_and_an_unreadable_shard_before_all() -> None:
     assert [each.severity for each in found] == [Severity.ALARM, Severity.CARE, Severity.NOTE]
     assert "Shard eu cannot be read: there is no store here" in found[0].message
     assert found[0].do.startswith("check the url")
+
+
+@pytest.mark.parametrize("interval", ["100ms", "2h", "0", "soon"])
+def test_an_interval_out_of_range_is_refused(store: str, interval: str) -> None:
+    refused = run("top", "--interval", interval, "--store", store)
+    assert refused.code == 2
+    assert "interval" in refused.err
