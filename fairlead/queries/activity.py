@@ -34,7 +34,7 @@ class Activity(NamedTuple):
     """What the workers of a shard report."""
 
     shard: str
-    sheets: list[WorkerStatus]
+    statuses: list[WorkerStatus]
     slots: list[Interval]
     consumers: list[ListedSession]
     now_us: int
@@ -42,7 +42,9 @@ class Activity(NamedTuple):
     @property
     def running(self) -> int:
         """How many items run. A worker that runs more than it can list reports its total."""
-        return sum(max(len(each.running), each.busy if len(each.running) == RUNNING_MAX else 0) for each in self.sheets)
+        return sum(
+            max(len(each.running), each.busy if len(each.running) == RUNNING_MAX else 0) for each in self.statuses
+        )
 
 
 class RunningItem(NamedTuple):
@@ -76,8 +78,8 @@ def read_activity(shard: Shard) -> Activity:
 
     def body(attempt: Attempt) -> Activity:
         tr, now_us = attempt.tr, attempt.now_us
-        sheets, slots = worker_status.read(tr, now_us=now_us), rollups.read(tr, now_us=now_us)
-        return Activity(shard.name, sheets, slots, sessions.listing(tr, now_us=now_us), now_us)
+        statuses, slots = worker_status.read(tr, now_us=now_us), rollups.read(tr, now_us=now_us)
+        return Activity(shard.name, statuses, slots, sessions.listing(tr, now_us=now_us), now_us)
 
     return shard.transact(body)
 
@@ -87,7 +89,7 @@ def longest_running(found: Sequence[Activity]) -> list[RunningItem]:
     running: list[tuple[str, RunningAt]] = [
         (activity.shard, each)
         for activity in found
-        for each in worker_status.longest_running(activity.sheets, items_max=SHOWN_MAX)
+        for each in worker_status.longest_running(activity.statuses, items_max=SHOWN_MAX)
     ]
     running.sort(key=lambda each: (each[1].item.since_us, each[1].item.item_id))
     return [RunningItem(shard, each.status, each.item) for shard, each in running[:SHOWN_MAX]]

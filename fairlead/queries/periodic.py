@@ -7,7 +7,7 @@ from fairlead.zones.queue import periodic
 from fairlead.zones.shard import Shard
 
 PERIODS_MAX = 500  # Of each shard.
-LATE_US = 60_000_000  # Housekeeping enqueues a due tick within seconds; nobody does it for one that is later.
+LATE_US = 60_000_000  # Housekeeping enqueues a due tick within seconds; a later one has no fleet.
 
 
 class PeriodicWork(NamedTuple):

@@ -125,9 +125,9 @@ def waiting_tenants(
         found = active_queues(tr, layout, queues_max=QUEUES_MAX)
         with_policy = dict(tenants_with_policies(tr, tenants_max=TENANTS_WITH_POLICY_MAX))
         named = {*with_policy, *more}
-        locations = {(location.tenant, location.name): location for location in _places(found.refs, layout)}
+        locations = {(location.tenant, location.name): location for location in _locations(found.refs, layout)}
         for tenant in () if found.whole else named:
-            for location in _first_places(tr, layout, tenant):
+            for location in _first_locations(tr, layout, tenant):
                 locations[location.tenant, location.name] = location
         counts = run_together(
             shard.zone(location.tenant, location.name).count_op(tr) for location in locations.values()
@@ -164,8 +164,8 @@ def delayed_items(shard: Shard) -> DelayedItems:
         tr, now_us, layout = attempt.tr, attempt.now_us, shard.layout
         awake = active_queues(tr, layout, queues_max=DELAYED_QUEUES_MAX)
         asleep = active_queues(tr, layout, queues_max=DELAYED_QUEUES_MAX, after_us=now_us)
-        locations = {(each.tenant, each.name): each for each in _places([*awake.refs, *asleep.refs], layout)}
-        entries = run_together(_unvested_steps(tr, location.keys, now_us=now_us) for location in locations.values())
+        locations = {(each.tenant, each.name): each for each in _locations([*awake.refs, *asleep.refs], layout)}
+        entries = run_together(_unvested_op(tr, location.keys, now_us=now_us) for location in locations.values())
         next_ones = nsmallest(
             2 * DELAYED_MAX,
             ((entry.vesting_us, entry.id, location) for location, some in zip(locations.values(), entries, strict=True)
@@ -187,11 +187,11 @@ def delayed_items(shard: Shard) -> DelayedItems:
     return shard.transact(body)
 
 
-def _places(refs: Iterable[PointerRef], layout: ShardLayout) -> list[ZoneLocation]:
+def _locations(refs: Iterable[PointerRef], layout: ShardLayout) -> list[ZoneLocation]:
     return [location for ref in refs if (location := location_of(ref, layout)) is not None]
 
 
-def _first_places(tr: Reader, layout: ShardLayout, tenant: Tenant) -> list[ZoneLocation]:
+def _first_locations(tr: Reader, layout: ShardLayout, tenant: Tenant) -> list[ZoneLocation]:
     names = islice(zone_names(tr, TenantKeys(*tenant)), QUEUES_OF_TENANT_MAX)
     return [layout.location(tenant, name) for name in names]
 
@@ -208,7 +208,7 @@ def _summed(counts: Iterable[dict[str, int]]) -> dict[str, int]:
     return total
 
 
-def _unvested_steps(tr: Reader, keys: QueueKeys, *, now_us: int) -> Operation[list[IndexEntry]]:
+def _unvested_op(tr: Reader, keys: QueueKeys, *, now_us: int) -> Operation[list[IndexEntry]]:
     """Read the first entries of a queue that have not vested, those of delayed and leased items. Snapshot reads."""
     found: list[IndexEntry] = []
     begin, end = keys.vest_priority(0), keys.vest_end()
