@@ -263,7 +263,7 @@ def _pointer(diagnosis: Diagnosis, item: ItemRecord) -> tuple[Cause, str, dict[s
 def _full(diagnosis: Diagnosis, item: ItemRecord, left: dict[str, Any]) -> tuple[Cause, str, dict[str, Any]]:
     """Return which limit an item waits for: its tenant's, its kind's in the whole fleet, or its handler's.
 
-    Lists every possible limit if the store cannot tell: it does not know the handlers' limits, and only a kind's own
+    Lists every possible limit if the store does not know it: handlers' own limits are not stored, and only a kind's own
     shard knows the state of the kind's limit.
     """
     of_tenant, of_kind = diagnosis.policy, diagnosis.policies.kinds.get(item.kind)

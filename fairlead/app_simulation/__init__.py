@@ -1,9 +1,9 @@
-"""An application in the simulator's worlds: `fairlead simulate shop:app`.
+"""An application in simulated worlds: `fairlead simulate shop:app`.
 
 Read in this order:
-    scenario      what a user adds to an application so that it can be simulated: requests and checks
-    machine       the machine's clock and dice, replaced while a world runs
-    application   the application as the simulator takes it
-May import: everything of fairlead but its command line. The simulator itself is not known here: what it hands over is
-described by `machine.Machine`.
+    scenario      the requests and checks that a user adds to an application
+    machine       the process's clock, randomness and output, redirected to the simulated machine
+    application   the application in the form that the simulator needs
+May import: everything of fairlead except its command line. This folder does not import the simulator: the protocol
+`machine.Machine` describes what the simulator passes in.
 """

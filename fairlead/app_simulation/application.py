@@ -1,4 +1,4 @@
-"""An application as the simulator takes it: what it handles, requests and checks, and a way to lend it a machine."""
+"""An application in the form that the simulator needs: handlers, requests, checks, and a machine to run on."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
@@ -23,32 +23,32 @@ T = TypeVar("T")
 
 
 class NothingToSimulate(QueueError):
-    """The application does not say what its requests do, so that nothing would be enqueued for its handlers.
+    """The application has no simulated requests, so nothing would be enqueued for its handlers.
 
-    Do: write one, in the application's module or in one that imports it and is named on the command line:
-    `@app.simulation.request`, then `def somebody_orders(random): ...`. docs/simulate.md has an example.
+    Do: write a request, in the application's module, or in a module that imports the application and that you name on
+    the command line: `@app.simulation.request`, then `def order(random): ...`. docs/simulate.md has an example.
     """
 
     message = "the application has no simulated requests"
 
 
 class NoWorldYet(QueueError):
-    """The application used its stores where a world has not begun: in `app.simulation.begin`, or when it was imported.
+    """The application used its stores before a world began: in `app.simulation.begin`, or while it was imported.
 
-    Do: use them in requests, handlers and checks; a first request can write what the others need.
+    Do: use the stores in requests, handlers and checks. A first request can write what the others need.
     """
 
     message = "there are no stores before a simulated world begins"
 
 
 class NotDeterministic(QueueError):
-    """A seed run twice went two ways, so that what it finds cannot be found again.
+    """Two runs of a seed differed, so a violation could not be reproduced.
 
-    `first`, `second`: the event with which they part; without them, they part only in another process.
+    `first`, `second`: the first events that differ; without them, the runs differ only in another process.
 
-    Do: look for what the application takes from outside of its world: `datetime.now()` (`time.time()` is virtual), a
-    `random.Random()` without a seed, the order of a set of texts, files and sockets; or what a world leaves in the
-    process for the next: clear it in `@app.simulation.begin`.
+    Do: find the input that the application takes from outside of its world: `datetime.now()` (`time.time()` is
+    virtual), a `random.Random()` without a seed, the order of a set of texts, files, sockets. Or state that one world
+    leaves in the process for the next: clear it in `@app.simulation.begin`.
     """
 
     message = "the application is not deterministic"
@@ -72,17 +72,17 @@ class SimulatedApp:
 
     @property
     def requests(self) -> Sequence[Callable[[Random], object]]:
-        """What its requests do."""
+        """Its requests."""
         return self.app.simulation.requests
 
     @property
     def checks(self) -> Sequence[Callable[[Sequence[Tenant]], object]]:
-        """Its checks, each to be told the names of all tenants."""
+        """Its checks; each takes the names of all tenants."""
         return [update_wrapper(partial(self._check, check), check) for check in self.app.simulation.checks]
 
     @contextmanager
     def on(self, machine: Machine) -> Iterator[None]:
-        """Let the application, and what it imports, find clock, dice and stores on `machine` meanwhile."""
+        """Redirect clock, randomness and stores of the application, and of what it imports, to `machine` meanwhile."""
         with (
             use_machine(machine),
             self.app.using(_MachineShards(self.app, machine), clock=machine, random=machine.random),
@@ -93,7 +93,7 @@ class SimulatedApp:
 
     def _check(self, check: Callable[..., object], tenants: Sequence[Tenant]) -> None:
         answer = check([self.app.tenant(tenant.app, tenant.user) for tenant in tenants])
-        assert answer is None, f"it returns {answer!r}, which nobody looks at: let it assert what must be true"
+        assert answer is None, f"it returns {answer!r}, which is ignored: a check asserts what must be true"
 
 
 @cache
@@ -103,7 +103,7 @@ def simulated_app(reference: str) -> SimulatedApp:
     Raises:
       ReferenceNotFound: see `load_app`.
       NothingToSimulate: it has no requests.
-      Whatever the module itself raises when it is imported.
+      NotImportable: its module raises an error when it is imported.
     """
     with stdlib_patched():
         app = load_app(reference)
@@ -113,7 +113,7 @@ def simulated_app(reference: str) -> SimulatedApp:
 
 
 class _CallsHere:
-    """How coroutines of a simulated process wait for stores: on their event loop; virtual time needs no thread."""
+    """Calls of coroutines in a simulated process, made on their event loop: virtual time needs no thread."""
 
     async def run(self, call: Callable[[], T], /) -> T:
         """See `AwaitableCalls`."""
@@ -123,7 +123,7 @@ class _CallsHere:
         """See `AwaitableCalls`."""
         try:
             async with asyncio.timeout(timeout_s):
-                while not watch.is_ready():  # noqa: ASYNC110 - nobody in this world would set an event
+                while not watch.is_ready():  # noqa: ASYNC110 - the simulated store sets no event
                     await asyncio.sleep(POLL_S_MAX)
         except TimeoutError:
             return False
@@ -134,7 +134,7 @@ class _CallsHere:
 
 
 class _MachineShards(Shards):
-    """The shards of whichever simulated process asks."""
+    """The shards of the simulated process whose turn it is."""
 
     def __init__(self, app: App, machine: Machine) -> None:
         urls = dict.fromkeys(machine.shard_names, "simulated:")
@@ -161,4 +161,4 @@ class _MachineShards(Shards):
         return {StoreError}
 
     def close(self) -> None:
-        """Do nothing: the stores go with the world."""
+        """Do nothing: the world closes the stores."""

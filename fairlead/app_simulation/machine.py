@@ -1,15 +1,15 @@
-"""The machine's clock, dice and event loops, replaced while a world runs.
+"""The process's clock, randomness and event loops, redirected to the simulated machine while a world runs.
 
-A user's handlers call `time.sleep` and `random.random` as any code does. In a simulated world `time.sleep(30)` must
-let others run for thirty virtual seconds and cost nothing, and a seed must choose what `random.random()` returns, or
-the world could not be replayed. So for the time of a run, and in its thread only, the names below lead to the world's
-machine. The product does not need this: it takes its clock and dice as arguments. Standard output and error lead to the
-event log in the same way: of a thousand worlds nobody wants to read what each printed.
+A user's handlers call `time.sleep` and `random.random`. In a simulated world `time.sleep(30)` must let other actors run
+for thirty virtual seconds, and cost no real time. The seed must choose what `random.random()` returns; otherwise the
+world could not be replayed. So during a run, and in its thread only, the functions below call the world's machine. The
+product itself does not need this: it takes its clock and its randomness as arguments. Standard output and error go to
+the event log.
 
-What is imported by name (`from time import sleep`), or kept by a logging handler, is replaced as well, if the module
-that does so is imported within `stdlib_patched`. Not replaced: `datetime.now()`, an unseeded `random.Random()`,
-sockets, files, locks. A lock that is held by whoever waits for its next turn stops the one thread there is: where that
-happens is printed.
+A function that is imported by name (`from time import sleep`), or held by a logging handler, is redirected too, if its
+module is imported within `stdlib_patched`. Not redirected: `datetime.now()`, an unseeded `random.Random()`, sockets,
+files, locks. All simulated actors share one thread. If an actor holds a lock while it waits for its turn, and another
+actor wants the lock, the run stands still; the stack is then printed.
 """
 
 import asyncio
@@ -34,17 +34,16 @@ STUCK_S = 60.0  # Real seconds without a turn. A turn takes a moment.
 
 
 class ThreadsForbidden(QueueError):
-    """A handler or a request started a thread, or forked, in a simulated world: whose turn it is follows from a seed.
+    """A handler or a request started a thread, or forked. In a simulated world only the seed decides what runs next.
 
-    Do: let the application work without threads and forks of its own where it is simulated. Handlers run side by side
-    anyway.
+    Do: start no threads and no processes where the application is simulated. Handlers run concurrently anyway.
     """
 
     message = "a simulated world has one thread, in one process"
 
 
 class Machine(Protocol):
-    """What the simulator hands over: the machine of whose turn it is."""
+    """The simulated machine of the actor whose turn it is."""
 
     seed: str
     random: random.Random
@@ -68,7 +67,7 @@ class Machine(Protocol):
         ...
 
     def shards(self) -> Mapping[str, Shard] | None:
-        """Return the shards; None where there are none: before a world begins."""
+        """Return the shards; None before a world begins."""
         ...
 
     def event_loop(self) -> asyncio.AbstractEventLoop:
@@ -86,11 +85,11 @@ _thread: int | None = None
 
 @contextmanager
 def use_machine(machine: Machine) -> Iterator[None]:
-    """Let this thread find its clock, dice, event loops and output on `machine` meanwhile.
+    """Redirect clock, randomness, event loops and output of this thread to `machine` meanwhile.
 
-    If no turn ends for `STUCK_S`, what the threads are doing is printed to standard error.
+    If no turn ends for `STUCK_S`, the stacks of all threads are printed to standard error.
     """
-    global _machine, _thread  # noqa: PLW0603 - a name such as `time.sleep` is the process's as well
+    global _machine, _thread  # noqa: PLW0603 - `time.sleep` is global to the process, too
     random_state = random.getstate()
     logged = logging.root.handlers
     _machine, _thread = machine, threading.get_ident()
@@ -130,7 +129,7 @@ def _watched(machine: Machine) -> Iterator[None]:
 
 @contextmanager
 def stdlib_patched() -> Iterator[None]:
-    """Let the names lead to the machine meanwhile. Where there is none, they do what they always did."""
+    """Redirect the functions to the machine meanwhile. Without a machine, they do what they always did."""
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in _PATCHES]
     for owner, name, function in _PATCHES:
         setattr(owner, name, function)
@@ -142,7 +141,7 @@ def stdlib_patched() -> Iterator[None]:
 
 
 def _redirected(owner: Any, name: str, virtual: Callable[..., Any]) -> tuple[Any, str, Callable[..., Any]]:
-    """Return a function that is `virtual` of the machine where there is one, and the real one elsewhere."""
+    """Return a function that calls `virtual` with the machine if there is one, and the real function otherwise."""
     real = getattr(owner, name)
 
     @wraps(real)
@@ -159,12 +158,12 @@ def _refuse(machine: Machine, *args: object) -> None:
 
 
 class _Output:
-    """Standard output and error: while a world runs, lines of its event log; at any other time, standard error."""
+    """Standard output and error: lines of the event log while a world runs, otherwise standard error."""
 
     begun = ""  # a line that has not ended
 
     def write(self, text: str) -> int:
-        """Take some text."""
+        """Write text; see `io.TextIOBase`."""
         if _machine is None or threading.get_ident() != _thread:
             return (sys.__stderr__ or sys.stderr).write(text)
         *lines, self.begun = (self.begun + text).split("\n")
@@ -195,11 +194,11 @@ _PATCHES = [
     _redirected(os, "fork", _refuse),
     (sys, "stdout", _OUTPUT),
     (sys, "stderr", _OUTPUT),
-]  # `random.random()` and the like share one hidden generator, which `on` seeds.
+]  # `random.random()` and its like share one hidden generator, which `use_machine` seeds.
 
 
 class _Logged(logging.Handler):
-    """What an application logs, as lines of the event log."""
+    """Writes log records as lines of the event log."""
 
     def __init__(self, machine: Machine) -> None:
         super().__init__()

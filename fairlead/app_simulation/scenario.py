@@ -1,4 +1,4 @@
-"""What `fairlead simulate` does with an application besides running its handlers: requests, and checks."""
+"""The requests and checks of an application, for `fairlead simulate`."""
 
 import inspect
 from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ class Scenario:
             for tenant in tenants:
                 assert tenant.transact(lambda tr: ...), tenant
 
-    Used by `fairlead simulate` alone; in production nothing of it is called.
+    Only `fairlead simulate` calls them; a fleet does not.
     """
 
     def __init__(self) -> None:
@@ -35,37 +35,38 @@ class Scenario:
         self.checks: list[Callable[[Sequence[TenantDatabase]], object]] = []
 
     def begin(self, function: Begin) -> Begin:
-        """Call the decorated function, without arguments, when a world begins: to forget what the last one left.
+        """Call the decorated function, without arguments, when a world begins: to clear state of the world before.
 
-        Many worlds follow each other in one process. What handlers keep outside the store, such as the list in a fake
-        of a payment service, has to be cleared here. The stores are empty, and cannot be used yet.
+        Many worlds follow each other in one process. State that handlers keep outside the store, such as the list in a
+        fake of a payment service, has to be cleared here. The stores are empty, and cannot be used yet.
         """
         self.begins.append(_taking(0, function, "a plain function without arguments"))
         return function
 
     def request(self, function: Request) -> Request:
-        """Call the decorated function again and again, as a web server calls what serves a request.
+        """Call the decorated function again and again, as a web server calls a view.
 
-        It gets a `random.Random` to choose by, and writes and enqueues through the application as in production. It is
-        called by two processes side by side, which may fail in the midst of it and go on with another request. Of
-        several requests each call chooses one. What it raises is a violation: catch what is no mistake.
+        The function chooses with the `random.Random` that it gets, and writes and enqueues through the application as
+        in production. Two processes call it concurrently; each may fail in the middle of a call, and go on with
+        another. If there are several requests, each call chooses one. An error that it raises is a violation: catch the
+        expected ones.
         """
         self.requests.append(_taking(1, function, "a plain function of a random.Random"))
         return function
 
     def check(self, function: Check) -> Check:
-        """Call the decorated function when everything is done: no item is left, and no fault happens any more.
+        """Call the decorated function at the end: all queues are empty, and no further fault happens.
 
-        It gets the `TenantDatabase` of every tenant that has or had something, in order, and raises if what it finds
-        there is wrong: `assert charged == 1, f"{tenant} was charged {charged} times"`. With a check's name and message
-        the seed is reported.
+        It gets the `TenantDatabase` of every tenant that has or had keys or items, in order, and raises an error if
+        their content is wrong: `assert charged == 1, f"{tenant} was charged {charged} times"`. The report names the
+        seed, the check and the message.
         """
         self.checks.append(_taking(1, function, "a plain function of a list of TenantDatabase"))
         return function
 
 
 def _taking(count: int, function: Any, allowed: str) -> Any:
-    """Return `function`, if it is one that can be called with so many arguments, and does its work at once."""
+    """Return `function`, if it is a plain function of so many arguments."""
     if not callable(function) or inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
         raise BadArgument(argument="function", value=describe(function), allowed=allowed)
     try:

@@ -1,10 +1,10 @@
 """The command `fairlead`.
 
 Read in this order:
-    errors         how an error becomes a sentence, a remedy, and an exit code
+    errors         errors as sentences with remedies and exit codes
     output         tables for people, JSON for programs
-    store_options  which application and stores a command works on
-    arguments      durations, payloads, ids: what is typed, checked
+    store_options  the options that name the application and its stores
+    arguments      types of arguments: durations, payloads, ids, tenants
     fleet          run, submit
     items          enqueue, peek, cancel
     dead_letters   dead-letters list, retry, discard
@@ -43,11 +43,11 @@ from fairlead.cli.errors import Commands
 EPILOG = """\b
 Exit codes:
   0  done
-  1  done, and something is wrong: `check` found faults, `demo` a difference, `simulate` a broken promise,
-     `run` has lost its fleet, `result` has none: the item has not ended, or failed
+  1  done, and something is wrong: `check` found faults, `demo` a difference, `simulate` a broken promise;
+     `run` has lost its fleet; the item of `result` has not ended, or failed
   2  refused: a wrong argument or configuration; nothing was changed
   3  the store cannot be used: missing, unreachable, read-only, full, or of a newer format
-  4  what the command names is not there
+  4  the item or record that the command names does not exist
   130  interrupted by Ctrl-C before it was done; a first Ctrl-C of `run` drains, and ends with 0
 
 \b
@@ -65,23 +65,23 @@ def main() -> None:
 
 SECTIONS: dict[str, tuple[tuple[click.Command, str], ...]] = {
     "Start": (
-        (demo.demo, "watch a fleet index the standard library, and check it"),
+        (demo.demo, "index the standard library with a fleet, and check the result"),
         (fleet.run, "run the work of an application"),
-        (simulate.simulate, "run the fleet, or your handlers, in hostile worlds"),
+        (simulate.simulate, "run the fleet, or your handlers, in simulated worlds with faults"),
         (overview.config, "show every setting in force, and its source"),
     ),
     "Items": (
         (items.enqueue, "enqueue one item"),
         (items.peek, "show the first items of a queue"),
         (items.cancel, "delete an item from its queue"),
-        (items.result, "show what an item's handler returned"),
+        (items.result, "show the result of an item"),
         (why.why, "say why an item is not running"),
     ),
     "Watch": (
         (overview.status, "show depths, ages and consumers of each shard"),
-        (dashboard.dashboard, "serve web pages: what waits, runs, failed"),
+        (dashboard.dashboard, "serve web pages: waiting, running and failed items"),
         (top.top, "show the same live in the terminal"),
-        (log.log, "show what operators have done"),
+        (log.log, "show the actions of operators"),
     ),
     "Failed items": ((dead_letters.dead_letters, "list, retry or discard items that failed for good"),),
     "Control a running fleet": (

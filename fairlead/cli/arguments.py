@@ -1,4 +1,4 @@
-"""Types of arguments: durations, times, payloads, ids of items, tenants."""
+"""Types of command-line arguments: durations, times, payloads, ids of items, tenants."""
 
 import json
 import math
@@ -47,7 +47,7 @@ class Before(click.ParamType[int]):
     name = "time"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return microseconds since the epoch; of a duration the negative of it, see `moment_us`."""
+        """Return microseconds since the epoch; for a duration its negative, see `moment_us`."""
         if isinstance(value, int):
             return value
         if _DURATION.fullmatch(value):
@@ -91,9 +91,9 @@ class Payload(click.ParamType[Any]):
 
 
 def with_id(typed: str, operation: Callable[[str | bytes], T]) -> T:
-    """Run `operation` on the item that was typed: an id of 32 hexadecimal digits as printed, or the name it was given.
+    """Run `operation` on the item that was typed: an id of 32 hexadecimal digits as printed, or the item's name.
 
-    A name may look like an id; then it is tried second.
+    A text that may be both is tried as an id first.
 
     Raises:
       ItemGone, NoResult, NotADeadLetter: there is no such item.
@@ -111,14 +111,14 @@ def with_id(typed: str, operation: Callable[[str | bytes], T]) -> T:
 
 
 def ids_typed(typed: str) -> list[str | bytes]:
-    """Return what a typed id may mean: an id of 32 hexadecimal digits as printed, and the name it was given."""
+    """Return the ids that a typed text may mean: 32 hexadecimal digits as printed, and the name of an item."""
     return [bytes.fromhex(typed), typed] if _ID.fullmatch(typed) else [typed]
 
 
 def tenants_spelled_out(typed: Sequence[str]) -> list[str]:
-    """Return what was typed with each `--tenant APP/USER`, as tenants are printed, as `--tenant APP USER`.
+    """Return the typed arguments with each `--tenant APP/USER` as `--tenant APP USER`.
 
-    A slash in the name of an app is typed twice.
+    A slash in the name of an app is typed twice, as tenants are printed.
 
     Raises:
       click.UsageError: the USER that follows an APP is missing, or looks like an option.

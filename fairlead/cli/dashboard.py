@@ -26,10 +26,8 @@ PORT = 8321
     type=click.Path(path_type=Path),
     help=f"A file with the token that visitors must know; default: the variable {TOKEN_VARIABLE}.",
 )
-@click.option(
-    "--allow-host", "host_names", multiple=True, metavar="NAME", help="A further name under which it is reached."
-)
-@click.option("--read-only", is_flag=True, help="Show all, and allow no changes.")
+@click.option("--allow-host", "host_names", multiple=True, metavar="NAME", help="A further host name of the server.")
+@click.option("--read-only", is_flag=True, help="Show everything, and allow no changes.")
 @accepts_store_options
 @json_option
 def dashboard(
@@ -40,10 +38,10 @@ def dashboard(
     host_names: tuple[str, ...],
     read_only: bool,
 ) -> None:
-    """Serve web pages: is it healthy, which tenants wait, why is an item not running, what failed; until Ctrl-C.
+    """Serve web pages until Ctrl-C: health, waiting tenants, why an item does not run, dead letters.
 
-    It reads the stores, and needs no fleet. On a machine with other users, give it a token: everybody who reaches it
-    can see all payloads, and control the fleet.
+    The pages read the stores, and need no fleet. On a machine with other users, set a token: each visitor sees all
+    payloads, and can control the fleet.
     """
     # Imported when the command runs: a web server is slow to import, and no other command needs it.
     from fairlead.dashboard.server import serve

@@ -1,4 +1,4 @@
-"""demo: real work through the real system, on this machine, in a minute."""
+"""demo: a fleet that does real work on this machine, in a minute."""
 
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ FOUND = 20
     type=click.Path(path_type=Path, file_okay=False),
     default=DATA,
     show_default=True,
-    help="Where the demo keeps its store; an earlier demo's is replaced.",
+    help="The directory of the demo's store; that of an earlier demo is replaced.",
 )
 @json_option
 def demo(runtime: str, word: str | None, data: Path) -> None:
@@ -48,7 +48,9 @@ def demo(runtime: str, word: str | None, data: Path) -> None:
         show(found, lambda: _found_lines(found))
         return
     with progress("indexing") as advance:
-        run = demo_run.run_demo(store, runtime=runtime, tell=lambda line: click.echo(line, err=True), progress=advance)
+        run = demo_run.run_demo(
+            store, runtime=runtime, on_event=lambda line: click.echo(line, err=True), progress=advance
+        )
     result = run.result
     answer: dict[str, Any] = {
         "files": result.files,

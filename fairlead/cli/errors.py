@@ -1,7 +1,7 @@
-"""How an error becomes a sentence, a remedy, and an exit code.
+"""Errors of commands: printed as a sentence with a remedy, and turned into an exit code.
 
-Only errors that were raised on purpose are caught, in this one place: those of the queue and those of the stores. Any
-other is a bug, here or in the application, and its traceback is what its author needs.
+Only errors that are raised on purpose are caught here: those of the queue and those of the stores. Any other error is a
+bug, in Fairlead or in the application, and keeps its traceback.
 """
 
 import json
@@ -28,7 +28,7 @@ FOUND_FAULTS = 1
 REFUSED = 2
 STORE_UNUSABLE = 3
 NOT_THERE = 4
-INTERRUPTED = 130  # By Ctrl-C, before it was done.
+INTERRUPTED = 130  # By Ctrl-C, before the command was done.
 
 _CODES: tuple[tuple[type[Exception], int], ...] = (
     (FleetLost, FOUND_FAULTS),
@@ -45,7 +45,7 @@ _CODES: tuple[tuple[type[Exception], int], ...] = (
 
 
 class Commands(click.Group):
-    """The group of all commands, which ends them all alike. The context's object lists the applications in use."""
+    """The group of all commands; it handles their errors. The context's object lists the applications in use."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -58,7 +58,7 @@ class Commands(click.Group):
                 formatter.write_dl([(name, self.commands[name].short_help or "") for name in names])
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the commands in the order in which they were added: those that are needed first come first."""
+        """Return the commands in the order in which they were added: the most needed first."""
         return list(self.commands)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -70,7 +70,7 @@ class Commands(click.Group):
             ctx.args = tenants_spelled_out(typed)
             return super().invoke(ctx)
         except click.UsageError as error:
-            # What cannot be parsed has not come to the option --json: look for it in what was typed.
+            # A command line that cannot be parsed has not set --json: look for it among the arguments.
             if not ctx.meta.get(JSON, "--json" in typed):
                 raise
             report(error, as_json=True)
@@ -97,27 +97,27 @@ def report(error: Exception, *, as_json: bool) -> None:
 
 
 def code_of(error: Exception) -> int:
-    """Return the exit code of an error; what is not the queue's is a store's."""
+    """Return the exit code of an error. An error that is not listed comes from a store."""
     return next((code for kind, code in _CODES if isinstance(error, kind)), STORE_UNUSABLE)
 
 
 def sentence_of(error: Exception) -> str:
-    """Return an error in a line; what was typed wrongly has its own words."""
+    """Return an error in one line. A usage error has its own text."""
     return error.format_message() if isinstance(error, click.UsageError) else error_text.sentence_of(error)
 
 
 def message_of(error: Exception) -> str:
-    """Return the constant part of an error; wrong usage has no other."""
+    """Return the constant part of an error. A usage error is all constant."""
     return error.format_message() if isinstance(error, click.UsageError) else error_text.message_of(error)
 
 
 def remedy_of(error: Exception) -> str:
-    """Return what to do."""
+    """Return the remedy of an error."""
     if isinstance(error, click.UsageError):
         return f"see `{error.ctx.command_path if error.ctx else 'fairlead'} --help`"
     return error_text.remedy_of(error)
 
 
 def _errors_of(apps: Sequence[App]) -> tuple[type[Exception], ...]:
-    """Return what is raised on purpose. FoundationDB's class exists only once a cluster is open: ask afterwards."""
+    """Return the classes that are raised on purpose. FoundationDB's class exists only after a cluster was opened."""
     return (QueueError, StoreError, *(kind for app in apps for kind in app.store_errors()))

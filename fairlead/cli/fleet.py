@@ -90,11 +90,11 @@ def run(
 
 @click.command(epilog=example("fairlead submit reports:monthly --kind report --app shop:app"))
 @click.argument("function", metavar="MODULE:FUNCTION")
-@click.option("--kind", required=True, help="What it handles.")
+@click.option("--kind", required=True, help="The kind that it handles.")
 @click.option("--timeout", type=Duration(), default="1h", show_default=True, help="How long one attempt may take.")
 @click.option("--max-running", type=int, help="How many may run at once in a consumer.")
 @click.option("--transactional", is_flag=True, help="Its effects commit together with the completion.")
-@click.option("--drop", is_flag=True, help="An item that failed for good is deleted, and no dead letter is kept.")
+@click.option("--drop", is_flag=True, help="Delete an item that failed for good, and keep no dead letter.")
 @click.option(
     "--keep-result", type=Duration(), help="How long its return value is kept: 90s, 5min, 2h; default: not at all."
 )
@@ -149,7 +149,7 @@ def _run_until(
     running.begin_drain()
     held, drain_s = running.counts().get("held", 0), app.config.consumer.drain_ms / 1000
     click.echo(
-        f"draining: no new work starts, what runs may finish within {drain_s:g} s; {held:,} held now"
+        f"draining: no new item starts, running items may finish within {drain_s:g} s; {held:,} held now"
         " (Ctrl-C again: at once)",
         err=True,
     )
@@ -159,7 +159,7 @@ def _run_until(
 def _shown_to() -> TextIO:
     """Return the stream for the output of handlers: standard output, unless it has to hold one JSON object.
 
-    A line at a time: into a pipe, as to `tee` or a journal, Python keeps eight kilobytes back, and Ray flushes nothing.
+    Buffered by lines: into a pipe, as to `tee` or a journal, Python buffers eight kilobytes, and Ray flushes nothing.
     """
     if wants_json():
         return sys.stderr

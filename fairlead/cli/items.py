@@ -109,5 +109,5 @@ def _row(item: ItemView, now_us: int) -> tuple[object, ...]:
     vests = "" if item.state is State.VESTED else f"\n{ago(item.vesting_us, now_us)}"
     waits = ago(item.enqueued_us, now_us).removesuffix(" ago")
     state = f"{item.state.value}{vests}"
-    told = "" if item.progress is None else f"at {progress_in_words(item.progress)}"
-    return state, item.priority, waits, item.error_count, item.expiry_count, item_text(item, told, item.last_error)
+    progress = "" if item.progress is None else f"at {progress_in_words(item.progress)}"
+    return state, item.priority, waits, item.error_count, item.expiry_count, item_text(item, progress, item.last_error)

@@ -1,4 +1,4 @@
-"""log: what operators have done."""
+"""log: the actions of operators."""
 
 from collections.abc import Iterator
 
@@ -17,7 +17,7 @@ from fairlead.formatting import ago, iso_time
 @accepts_store_options
 @json_option
 def log(store_options: StoreOptions, limit: int) -> None:
-    """Show the audit log, the latest first: who paused, limited, weighted, retried, discarded, cancelled, and when.
+    """Show the audit log, the latest entry first: each action and its operator.
 
     The command line and the dashboard write each entry in the transaction of the action.
     """

@@ -1,4 +1,4 @@
-"""check, backup, restore: the upkeep of stores."""
+"""check, backup, restore: maintenance of stores."""
 
 import os
 import stat
@@ -28,23 +28,23 @@ FINDINGS_SHOWN = 100
 class FileUnusable(QueueError):
     """A backup's file cannot be read or written; nothing was changed.
 
-    Do: see `reason`; name another file, or make room for this one.
+    Do: see `reason`; name another file, or free some space for this one.
     """
 
     message = "the file cannot be used"
 
 
 @click.command(epilog=example("fairlead check --repair --store embedded:./data"))
-@click.option("--repair", is_flag=True, help="Mend what can be mended without losing an item.")
-@click.option("--quarantine", is_flag=True, help="Set aside what is damaged, as it is, and repair the rest.")
+@click.option("--repair", is_flag=True, help="Repair everything that can be repaired without losing an item.")
+@click.option("--quarantine", is_flag=True, help="Set aside damaged records unchanged, and repair the rest.")
 @accepts_store_options
 @json_option
 @click.pass_context
 def check(ctx: click.Context, store_options: StoreOptions, repair: bool, quarantine: bool) -> None:
-    """Walk whole stores and verify every invariant; exits with 1 if one is broken and stays so.
+    """Verify every invariant of whole stores; exits with 1 if an invariant is broken and not repaired.
 
-    Runs beside producers and consumers. What a newer version wrote is left alone. What was set aside can be read with
-    fairlead quarantine.
+    Producers and consumers may run meanwhile. Records of a newer version are not changed. fairlead quarantine shows
+    what was set aside.
     """
     app = store_options.app()
     consumer = app.config.consumer
@@ -73,9 +73,9 @@ def check(ctx: click.Context, store_options: StoreOptions, repair: bool, quarant
 @accepts_store_options
 @json_option
 def backup(store_options: StoreOptions, path: Path, shard: str | None, force: bool) -> None:
-    """Write a shard to FILE: tenants' data, items, handlers. Producers and consumers may go on meanwhile.
+    """Write a shard to FILE: tenants' data, items, handlers. Producers and consumers may run meanwhile.
 
-    FILE is there when it is complete and on disk, or not at all. Only its owner may read it.
+    FILE appears when it is complete and on disk, or not at all. Only its owner may read it.
     """
     app = store_options.app()
     name = _one_shard(app.shards, shard)
@@ -94,7 +94,7 @@ def backup(store_options: StoreOptions, path: Path, shard: str | None, force: bo
 def restore(store_options: StoreOptions, path: Path, shard: str | None) -> None:
     """Restore FILE into an empty store of any engine; leases are released, and items are due when they were.
 
-    The shard keeps its id: do not run the store that the backup was taken of and the restored one side by side.
+    The shard keeps its id: do not run the original store and the restored one at the same time.
     """
     app = store_options.app(must_exist=False)
     name = _one_shard(app.shards, shard)
@@ -103,7 +103,7 @@ def restore(store_options: StoreOptions, path: Path, shard: str | None) -> None:
     except OSError as error:
         raise FileUnusable(file=str(path), reason=str(error)) from None
     with file:
-        read_header(file)  # and the checksum: both before a store is made for it
+        read_header(file)  # The header and the checksum are checked before a store is made.
         check_digest(file)
         with closing(app.shards.store(name)) as db, progress(f"restoring {name}") as advance:
             info = backups.restore(
@@ -124,7 +124,7 @@ def _refuse_what_is_there(path: Path, *, force: bool) -> None:
     if not os.path.lexists(path):
         return
     if not stat.S_ISREG(path.lstat().st_mode):
-        reason = "it is a link, a directory or a device, and only a regular file is ever replaced"
+        reason = "it is a link, a directory or a device; only a regular file is replaced"
         raise FileUnusable(file=str(path), reason=reason, remedy="name another file")
     if not force:
         raise FileUnusable(file=str(path), reason="it exists", remedy="name another file, or add --force to replace it")
@@ -132,7 +132,7 @@ def _refuse_what_is_there(path: Path, *, force: bool) -> None:
 
 @contextmanager
 def _new_file(path: Path, *, force: bool) -> Iterator[BinaryIO]:
-    """Yield a file that becomes `path`, durable, when the body ends well, and vanishes otherwise."""
+    """Yield a file that becomes `path`, durable, when the body succeeds, and is deleted otherwise."""
     try:
         number, name = tempfile.mkstemp(prefix="fairlead-backup-", suffix=".partial", dir=path.absolute().parent)
     except OSError as error:
@@ -142,7 +142,7 @@ def _new_file(path: Path, *, force: bool) -> Iterator[BinaryIO]:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        _refuse_what_is_there(path, force=force)  # A backup takes its time: look again before the rename.
+        _refuse_what_is_there(path, force=force)  # A backup takes long: check again before the rename.
         Path(name).replace(path)
         directory = os.open(path.absolute().parent, os.O_RDONLY)
         try:
@@ -177,7 +177,7 @@ def _backup_lines(done: str, name: str, path: Path, info: BackupInfo) -> Iterato
     else:
         yield f"each tenant as it was at one instant, {iso_time(info.began_us)} to {iso_time(info.ended_us)}"
     if info.torn:
-        yield f"but for {info.torn:,} that were too large to be read at once: take it again when they are quiet"
+        yield f"except {info.torn:,} tenants that were too large to be read at once: repeat it when they write less"
 
 
 def _answer(name: str, report: Report) -> dict[str, Any]:
@@ -226,9 +226,9 @@ def _lines(reports: Mapping[str, Report], healthy: bool) -> Iterator[str | Table
         yield "every invariant holds"
     left = [finding for _, finding in findings if not finding.resolved]
     if any(finding.repairable for finding in left):
-        yield "fairlead check --repair mends what says so"
+        yield "fairlead check --repair repairs those that say so"
     if any(finding.damaged for finding in left):
-        yield "fairlead check --quarantine sets aside what is damaged; until then it is passed over"
+        yield "fairlead check --quarantine sets aside damaged records; until then consumers skip them"
 
 
 def _row(name: str, report: Report) -> tuple[object, ...]:
@@ -244,9 +244,9 @@ def _finding_row(name: str, finding: Finding) -> tuple[object, ...]:
     state = (
         "set aside" if finding.set_aside
         else "repaired" if finding.repaired
-        else "--repair mends it" if finding.repairable
+        else "--repair repairs it" if finding.repairable
         else "--quarantine sets it aside" if finding.damaged
-        else "needs a person"
+        else "needs an operator"
     )  # fmt: skip
     item = "" if finding.item_id is None else finding.item_id.hex()
     return name, finding.what, tenant, finding.zone or "", item, state

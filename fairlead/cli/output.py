@@ -1,4 +1,4 @@
-"""What a command prints: tables for people, one JSON object for programs, progress beside either.
+"""The output of commands: tables for people, one JSON object for programs, progress on standard error.
 
 Results go to standard output, everything else to standard error, so that a pipe carries results alone.
 """
@@ -20,17 +20,17 @@ from fairlead.formatting import iso_time, json_ready, payload_text, printable
 from fairlead.views import DeadLetterView, ItemView
 from fairlead.zones import records
 
-JSON = "fairlead.json"  # where the context notes that `--json` was given
+JSON = "fairlead.json"  # the key in the context's `meta` that says whether `--json` was given
 WIDTH = 160  # Of a table in a pipe or a file.
 
 
 def example(line: str) -> str:
-    """Return how a command is typed, for the end of its help."""
+    """Return an example of a command for the end of its help."""
     return f"\b\nExample:\n  {line}"
 
 
 def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command `--json`; what it prints goes through `show`."""
+    """Give a command `--json`. The command prints by `show`."""
 
     def note(ctx: click.Context, _: click.Parameter, value: bool) -> None:
         ctx.meta[JSON] = value
@@ -41,12 +41,12 @@ def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def wants_json() -> bool:
-    """Say whether `--json` was given to the command that runs."""
+    """Return whether `--json` was given to the command that runs."""
     return bool(click.get_current_context().meta.get(JSON))
 
 
 def show(answer: Any, lines: Callable[[], Iterable[str | Table]]) -> None:
-    """Print `answer` as JSON if that was asked for, and otherwise what `lines` yields."""
+    """Print `answer` as JSON with `--json`, otherwise the lines and tables that `lines` yields."""
     if wants_json():
         click.echo(json.dumps(json_ready(answer), ensure_ascii=False))
         return
@@ -66,7 +66,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
 
 
 def stacked(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
-    """Return a table whose last column takes what a narrow terminal has to spare, and alone is folded."""
+    """Return a table whose last column gets the remaining width of the terminal, and is the only one that folds."""
     made = table(columns, rows)
     made.padding = (0, 1, 0, 0)  # So an id, 32 wide, fits beside five other columns into 80.
     for column in made.columns[:-1]:
@@ -76,7 +76,7 @@ def stacked(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
 
 @contextmanager
 def progress(title: str) -> Iterator[Callable[[int, int | None], None]]:
-    """Show a bar on standard error, if a person looks; yields `advance(done, total)`."""
+    """Show a bar on standard error, if it is a terminal; yield `advance(done, total)`."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
         task = bar.add_task(title, total=None)

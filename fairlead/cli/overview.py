@@ -63,8 +63,8 @@ def _read_status(shards: Shards, name: str, url: str, errors: dict[str, Exceptio
 
 
 def _answer_error(each: ShardStatus, error: Exception) -> dict[str, Any]:
-    said = {"error": message_of(error), "fields": fields_of(error), "do": remedy_of(error)}
-    return {"shard": each.name, "url": each.url, **said}
+    described = {"error": message_of(error), "fields": fields_of(error), "do": remedy_of(error)}
+    return {"shard": each.name, "url": each.url, **described}
 
 
 def _answer(each: ShardStatus) -> dict[str, Any]:
@@ -140,7 +140,7 @@ def _lines(found: Sequence[ShardStatus], errors: Mapping[str, Exception]) -> Ite
             yield f"  Do: {remedy}"
     for each in found:
         if each.stall:
-            yield f"{each.name}: nobody can write; the write lock is held by {each.stall.holder}"
+            yield f"{each.name}: no process can write; the write lock is held by {each.stall.holder}"
             yield f"  Do: {each.stall.remedy}"
         yield from _damage(each)
         yield from _held_back(each)
@@ -148,7 +148,7 @@ def _lines(found: Sequence[ShardStatus], errors: Mapping[str, Exception]) -> Ite
     depths = [(each.name, kind, count, _served(each, kind)) for each in found for kind, count in each.depth.items()]
     for each in found:
         if not each.depth_whole:
-            yield f"{each.name}: there are items of more kinds than are counted, and these are the first by name"
+            yield f"{each.name}: it has items of more kinds than are counted; these are the first by name"
     if depths:
         yield table(("shard", "kind", "#items", "consumers"), depths)
     present = [(each, one) for each in found for one in each.consumers]
@@ -165,7 +165,7 @@ def _damage(each: ShardStatus) -> Iterator[str]:
     """Yield lines about damaged and quarantined records."""
     if each.unreadable:
         yield (
-            f"{each.name}: {each.unreadable:,} queues hold records that cannot be read, and are passed over; "
+            f"{each.name}: {each.unreadable:,} queues hold records that cannot be read; consumers skip them; "
             "fairlead check names them"
         )
     if each.quarantined:

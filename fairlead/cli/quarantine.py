@@ -67,7 +67,7 @@ def _discard(shard: Shard, typed: str) -> int:
 
 
 def _whose(shard: Shard, key: bytes) -> dict[str, Any]:
-    """Return whose key it was, as far as the key can be parsed."""
+    """Return the tenant, zone and item of a key, as far as the key can be parsed."""
     found = KeyParser(shard.layout).zone_key(key)
     if found is None:
         return {"app": None, "user": None, "zone": None, "item": None}

@@ -1,4 +1,4 @@
-"""simulate: the fleet, or an application in it, in hostile worlds, each drawn from a seed."""
+"""simulate: the fleet, or an application, in simulated worlds with faults, each drawn from a seed."""
 
 import os
 import shlex
@@ -27,23 +27,23 @@ SIZE_MAX = 100_000
 
 
 class Subject(NamedTuple):
-    """What runs: an application by its name, or the standard workload; and how much of what a seed draws."""
+    """The subject of a simulation: an application by its name, or the standard workload, and a reduction of both."""
 
     reference: str | None
     reduction: "Reduction"
 
     @property
     def code(self) -> Callable[[], SimulatedApp] | None:
-        """What loads the application, in whichever process."""
+        """A function that loads the application, in any process."""
         return None if self.reference is None else partial(simulated_app, self.reference)
 
     @property
     def kinds(self) -> set[str]:
-        """What the application has handlers for."""
+        """The kinds that the application handles."""
         return set() if self.reference is None else set(simulated_app(self.reference).registry.handlers)
 
     def run(self, seed: int) -> "list[Report]":
-        """Run the worlds of a seed. One that breaks a promise is the last."""
+        """Run the worlds of a seed, up to the first that breaks a promise."""
         from fairlead.simulation.campaign import run_worlds
 
         return run_worlds(seed, self.reduction, self.code)
@@ -76,7 +76,7 @@ class Faults(click.ParamType["tuple[str, ...]"]):
 
 
 class Sizes(click.ParamType["dict[str, int]"]):
-    """How many of what, such as items=12,consumers=1."""
+    """Numbers by name, such as items=12,consumers=1."""
 
     name = "what=number"
 
@@ -101,7 +101,7 @@ class Sizes(click.ParamType["dict[str, int]"]):
 
 @contextmanager
 def _ended_by_ctrl_c() -> Iterator[None]:
-    """Exit as who was interrupted: with 1 one says that a promise was broken."""
+    """End with the exit code of an interruption: 1 would say that a promise was broken."""
     try:
         yield
     except KeyboardInterrupt:
@@ -114,9 +114,12 @@ def _ended_by_ctrl_c() -> Iterator[None]:
 @click.option("--first", type=click.IntRange(0, SEED_MAX), help="The first seed; the others follow.  [default: 0]")
 @click.option("--seed", type=click.IntRange(0, SEED_MAX), help="Replay this one instead, and show its events.")
 @click.option("--faults", type=Faults(), help='Only these: "kills, pauses", or none.  [default: drawn]')
-@click.option("--size", "sizes", type=Sizes(), help="How many of what: items=12,consumers=1.  [default: drawn]")
+@click.option("--size", "sizes", type=Sizes(), help="Sizes of the world: items=12,consumers=1.  [default: drawn]")
 @click.option(
-    "--processes", type=click.IntRange(1, 1_024), default=os.cpu_count() or 1, help="How many at once; one per core."
+    "--processes",
+    type=click.IntRange(1, 1_024),
+    default=os.cpu_count() or 1,
+    help="How many worlds run at once; default: one per core.",
 )
 @click.option("--verbose", "-v", is_flag=True, help="Without APP: show how often each rare point was reached.")
 @json_option
@@ -131,40 +134,38 @@ def simulate(
     processes: int,
     verbose: bool,
 ) -> None:
-    """Run scanner, manager, worker, coordinator and zones through worlds in which everything goes wrong.
+    """Run scanner, manager, worker, coordinator and zones in simulated worlds with faults.
 
-    Each seed draws a cluster of three consumers and two shards, the load, the settings, and which faults there are:
-    kills, pauses, lost and late messages, commits of unknown result, clocks that jump. What must be true is checked
-    after every commit and at the end. Then a few clients share one queue zone, and what they are told must be what a
-    zone would answer that does one thing at a time. The same seed is the same world, event by event.
+    Each seed draws a cluster of three consumers and two shards, the load, the settings, and the faults: kills, pauses,
+    lost and late messages, commits of unknown result, clocks that jump. Invariants are checked after every commit and
+    at the end. Then a few clients share one queue zone, and their answers must be linearizable: those of a zone that
+    does one operation at a time. The same seed is the same world, event by event.
 
-    With APP, such as shop:app, it is that application's handlers that run, unmodified, for the requests that it
-    describes (`@app.simulation.request`), and its own checks (`@app.simulation.check`) have the last word. Its
-    configured stores are not touched.
+    With APP, such as shop:app, the application's own handlers run, unmodified, for its requests
+    (`@app.simulation.request`). Its checks (`@app.simulation.check`) run at the end. Its configured stores are not
+    touched.
 
-    A campaign ends early when three seeds broke the same promise: that one is to be understood first.
+    A campaign ends early when three seeds have broken the same promise.
 
-    The first seed that breaks a promise is run again with less, as long as it still breaks it: the smallest such run
-    is shown, with the events before it fails and the command that replays it. To see that of another seed, begin with
-    it: --first SEED --seeds 1.
+    The first seed that breaks a promise is run again with smaller sizes and fewer faults, as long as it still breaks
+    that promise. The smallest such run is shown, with its last events and the command that replays it. To reduce
+    another seed, begin with it: --first SEED --seeds 1.
 
     From 1,000 seeds of the fleet's own workload on, each rare point of the code must be reached; --verbose shows how
-    often each was. Exits with 1 if a promise was broken or a rare point was never reached. Ctrl-C ends early with what
-    was found so far; if that is nothing, with 130.
+    often each was. Exits with 1 if a promise was broken or a rare point was never reached. Ctrl-C ends early and shows
+    the findings so far; if there are none, it exits with 130.
     """
     from fairlead.simulation.reduction import Reduction
 
     subject = Subject(reference, Reduction(faults=faults, **(sizes or {})))
     if reference is not None:
-        simulated_app(reference)  # Refused here, and not in some other process.
+        simulated_app(reference)  # Raises here, not in another process.
         if subject.reduction.tenants is not None:
             raise click.UsageError("An application's requests choose its tenants: leave tenants= out of --size.")
     if seed is None:
         first, seeds = 0 if first is None else first, SEEDS if seeds is None else seeds
         if first + seeds - 1 > SEED_MAX:
-            raise click.UsageError(
-                f"The last seed would be {first + seeds - 1}, and the greatest there is, {SEED_MAX}."
-            )
+            raise click.UsageError(f"The last seed would be {first + seeds - 1}; the largest is {SEED_MAX}.")
         _campaign(first, seeds, subject, processes, verbose=verbose)
     elif seeds is not None or first is not None:
         raise click.UsageError("--seed replays one world; --seeds and --first are for many.")
@@ -172,7 +173,7 @@ def simulate(
         _replay(seed, subject)
 
 
-# The simulator, and the greenlets it is made of, are loaded where they are needed: other commands do without.
+# The simulator and greenlet are imported where they are needed: other commands start without them.
 
 
 def _campaign(first: int, seeds: int, subject: Subject, processes: int, *, verbose: bool) -> None:
@@ -193,7 +194,7 @@ def _campaign(first: int, seeds: int, subject: Subject, processes: int, *, verbo
                 if tally.repeated is not None:
                     break
         if tally.broken:
-            for smaller in _ever_smaller(tally.broken[0].seed, subject):
+            for smaller in _reduced_runs(tally.broken[0].seed, subject):
                 smallest = smaller
     except KeyboardInterrupt:
         interrupted = True
@@ -227,12 +228,12 @@ def _why_stopped(tally: "CampaignResult", seeds: int, subject: Subject) -> str |
         return None
     why = f"after {tally.seeds:,} of {seeds:,} seeds, as {SAME_VIOLATION_MAX} broke the same promise: {tally.repeated}"
     if tally.repeated == DRAINS and not subject.reduction.sizes():
-        why += "; what always fails is tried again until the limit, and --size items=5,consumers=1 comes there sooner"
+        why += "; an item that always fails is retried until the limit, which --size items=5,consumers=1 reaches sooner"
     return why
 
 
 def _check_replay(seed: int, subject: Subject, events: str) -> None:
-    """Refuse an application of which a seed tells nothing: run twice, it goes two ways."""
+    """Raise NotDeterministic if two runs of a seed differ."""
     from fairlead.simulation.trial import first_difference
 
     found = first_difference(events, lambda: subject.run(seed)[-1])
@@ -240,8 +241,8 @@ def _check_replay(seed: int, subject: Subject, events: str) -> None:
         raise NotDeterministic(seed=seed, **found._asdict())
 
 
-def _ever_smaller(seed: int, subject: Subject) -> "Iterator[Report]":
-    """Run a failing seed again, with less and less, and yield each run that still fails."""
+def _reduced_runs(seed: int, subject: Subject) -> "Iterator[Report]":
+    """Run a failing seed again with smaller and smaller reductions, and yield each run that still fails."""
     from fairlead.simulation.shrink import runs_for, shrink
 
     report = subject.run(seed)[-1]

@@ -29,8 +29,8 @@ from fairlead.zones.errors import QueueError
 class StoreInMemory(QueueError):
     """A `memory:` store is empty when a command starts and gone when it returns, so the command can do nothing with it.
 
-    Do: name a store on disk, `--store embedded:PATH`; in memory work `fairlead run --runtime threads`, and an
-    application's own tests.
+    Do: name a store on disk, `--store embedded:PATH`. Only `fairlead run --runtime threads` and an application's own
+    tests can use a store in memory.
     """
 
     message = "a memory: store ends with the process"
@@ -71,10 +71,7 @@ class StoreOptions:
         return app
 
     def warn_of_unknown_kind(self, app: App, kind: str) -> None:
-        """Warn on standard error if the application of `--app` has no handler of a kind.
-
-        One that was submitted to its stores is one.
-        """
+        """Warn on standard error if the application of `--app` has no handler of a kind, not even a submitted one."""
         if self.reference is None or not app.registry.handlers or kind in app.registry.handlers:
             return
         seen = query_each_shard(

@@ -25,37 +25,37 @@ NOWHERE = (Cause.NEVER_SEEN, Cause.NOT_FOUND)
 def why(app: App, database: TenantDatabase | None, item: str, zone: str) -> None:
     """Say why ITEM, an id or the name it was given, is not running; or that it runs; or how it ended.
 
-    Without a tenant the first few thousand active queues are looked through.
+    Without a tenant, the command searches the first few thousand active queues.
     """
-    said = _explained(app, database, item, zone)
-    show(_answer(said), lambda: _lines(said))
-    if said.cause in NOWHERE:
+    explanation = _explained(app, database, item, zone)
+    show(_answer(explanation), lambda: _lines(explanation))
+    if explanation.cause in NOWHERE:
         raise click.exceptions.Exit(NOT_THERE)
 
 
 def _explained(app: App, database: TenantDatabase | None, item: str, zone: str) -> Explanation:
-    """Return the explanation of the first item that the typed text may name; else one that finds none."""
+    """Return the explanation of the first item that the typed text may name. If there is none, it says so."""
     for item_id in ids_typed(item):
-        said = app.explain(item_id) if database is None else database.explain(item_id, zone=zone)
-        if said.cause not in NOWHERE:
-            return said
-    return said
+        explanation = app.explain(item_id) if database is None else database.explain(item_id, zone=zone)
+        if explanation.cause not in NOWHERE:
+            return explanation
+    return explanation
 
 
-def _answer(said: Explanation) -> dict[str, Any]:
+def _answer(explanation: Explanation) -> dict[str, Any]:
     return {
-        "item": said.item_id.hex(),
-        "cause": said.cause.value,
-        "sentence": said.sentence,
-        "shard": said.shard,
-        "tenant": said.tenant,
-        "zone": said.zone,
-        "kind": said.kind,
-        "attempts": _answer_attempts(said.attempts),
-        "progress": progress_answer(said.progress),
+        "item": explanation.item_id.hex(),
+        "cause": explanation.cause.value,
+        "sentence": explanation.sentence,
+        "shard": explanation.shard,
+        "tenant": explanation.tenant,
+        "zone": explanation.zone,
+        "kind": explanation.kind,
+        "attempts": _answer_attempts(explanation.attempts),
+        "progress": progress_answer(explanation.progress),
         "details": {
             key.removesuffix("_us"): iso_time(value) if key.endswith("_us") else value
-            for key, value in said.details.items()
+            for key, value in explanation.details.items()
         },
     }
 
@@ -71,15 +71,16 @@ def _answer_attempts(attempts: Attempts) -> dict[str, Any]:
     }
 
 
-def _lines(said: Explanation) -> Iterator[str]:
-    yield f"{said.cause.value}: {said.sentence}"
-    if said.tenant is not None:
-        kind = f", kind {said.kind}" if said.kind else ""
-        yield f"item {said.item_id.hex()}{kind}, of {said.tenant}, zone {said.zone}, on shard {said.shard}"
-    if said.progress is not None:
-        yield f"progress: {progress_in_words(said.progress)}, as told at {iso_time(said.progress.at_us)}"
-    if said.attempts != Attempts():
-        each = said.attempts
+def _lines(explanation: Explanation) -> Iterator[str]:
+    yield f"{explanation.cause.value}: {explanation.sentence}"
+    if explanation.tenant is not None:
+        kind = f", kind {explanation.kind}" if explanation.kind else ""
+        item = f"item {explanation.item_id.hex()}{kind}"
+        yield f"{item}, of {explanation.tenant}, zone {explanation.zone}, on shard {explanation.shard}"
+    if explanation.progress is not None:
+        yield f"progress: {progress_in_words(explanation.progress)}; reported at {iso_time(explanation.progress.at_us)}"
+    if explanation.attempts != Attempts():
+        each = explanation.attempts
         yield (
             f"attempts so far: {each.raised} raised an error, {each.died} died with their worker,"
             f" {each.lease_lost} lost their lease, {each.return_count} were returned"

@@ -25,7 +25,7 @@ def store_file(file: SourceFile) -> None:
 def index_file(job: fairlead.Job, tr: fairlead.TenantTransaction) -> None:
     """Read a file back and write its words to the tenant's index, together with the item's completion.
 
-    The two counters tell whether it really happened once: an index written twice looks like one written once.
+    The two counters show whether it happened once: an index that is written twice looks the same.
     """
     path = job.payload["path"]
     text = b"".join(chunk for _, chunk in tr.get_range(("file", path)))

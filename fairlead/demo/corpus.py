@@ -1,4 +1,4 @@
-"""The input: the source of the running Python's standard library, and what an index of it must say."""
+"""The input: the source files of the running Python's standard library, and their words."""
 
 import re
 import sysconfig
@@ -14,7 +14,7 @@ _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]{2,63}")
 
 
 class SourceFile(NamedTuple):
-    """One file: whose it is, its path below the library, and its text as UTF-8."""
+    """One file: its tenant, its path below the library, and its text as UTF-8."""
 
     tenant: str
     path: str

@@ -1,4 +1,4 @@
-"""The show: a fleet on Ray, files that come in, a worker that is killed half-way, and the end."""
+"""The run: start a fleet, store the files, kill a worker half-way, and check the result."""
 
 import os
 import shutil
@@ -16,27 +16,27 @@ from fairlead.demo.result_check import DemoResult, check_index
 from fairlead.status import read_status
 from fairlead.zones.errors import QueueError
 
-MARK = "fairlead-demo"  # A file in the demo's store: what has none is not the demo's to delete or to read.
+MARK = "fairlead-demo"  # A file in the demo's store. The demo deletes and reads no directory without it.
 REFERENCE = "fairlead.demo.application:app"
 TIMEOUT_US = 180_000_000
 POLL_US = 50_000
 
-Tell = Callable[[str], None]
+OnEvent = Callable[[str], None]
 Progress = Callable[[int, int | None], None]
 
 
 class NotADemoStore(QueueError):
-    """There is something at this path that the demo did not make, so it is neither replaced nor searched.
+    """The demo did not make the file or directory at this path, so it neither replaces nor searches it.
 
-    Do: name another directory with `--data`; or, if you can do without what is there, remove it yourself.
+    Do: name another directory with `--data`, or remove this one yourself.
     """
 
-    message = "the demo did not make what is here"
+    message = "the demo did not make this directory"
 
 
 @dataclass(frozen=True, slots=True)
 class DemoRun:
-    """What was seen. Seconds: from the first file stored to the last one indexed."""
+    """The numbers of a run. `seconds`: from the first file stored to the last one indexed."""
 
     enqueued: int
     completed: int
@@ -65,12 +65,12 @@ def _make_store(store: Path) -> None:
             shutil.rmtree(store)
         except OSError as error:
             raise NotADemoStore(path=str(store), reason=str(error)) from None
-    _ = app.shards["main"]  # Opens it: what is wrong with a path, the engine says best.
+    _ = app.shards["main"]  # Opens it; the engine raises if the path is wrong.
     (store / MARK).touch()
 
 
 class Storing:
-    """Files being stored on a thread of their own. `stored` counts those whose transaction has committed."""
+    """Stores files in a thread. `stored` counts those whose transaction has committed."""
 
     def __init__(self, files: Sequence[SourceFile]) -> None:
         self.stored = 0
@@ -88,21 +88,23 @@ class Storing:
             self.error = error
 
 
-def run_demo(store: Path, *, runtime: str, tell: Tell, progress: Progress) -> DemoRun:
-    """Index the standard library in a new store, kill a worker on the way, and judge the result.
+def run_demo(store: Path, *, runtime: str, on_event: OnEvent, progress: Progress) -> DemoRun:
+    """Index the standard library in a new store, kill a worker half-way, and check the result.
 
     Raises:
-      NotADemoStore: `store` is there and not the demo's.
+      NotADemoStore: `store` exists, and the demo did not make it.
     """
     _make_store(store)
     files = list(read_library())
     tenants = len({file.tenant for file in files})
-    tell(f"{len(files):,} files of {tenants:,} tenants: each is stored, and its indexing enqueued, in one transaction")
+    on_event(
+        f"{len(files):,} files of {tenants:,} tenants: each is stored, and its indexing enqueued, in one transaction"
+    )
     running = fleet.start(app, REFERENCE, runtime=runtime, show_output=False)
     try:
         begun_us = app.clock.now_us()
         storing = Storing(files)
-        killed = _watch(running, storing, len(files), tell=tell, progress=progress)
+        killed = _watch(running, storing, len(files), on_event=on_event, progress=progress)
         seconds = (app.clock.now_us() - begun_us) / 1e6
     finally:
         running.stop(drain=1)
@@ -112,8 +114,8 @@ def run_demo(store: Path, *, runtime: str, tell: Tell, progress: Progress) -> De
     return DemoRun(storing.stored, len(files) - result.lost, seconds, killed, result)
 
 
-def _watch(running: fleet.Fleet, storing: Storing, total: int, *, tell: Tell, progress: Progress) -> int | None:
-    """Wait until all is indexed, by what the store says; kill a worker half-way, if workers have processes."""
+def _watch(running: fleet.Fleet, storing: Storing, total: int, *, on_event: OnEvent, progress: Progress) -> int | None:
+    """Wait until the store shows that all is indexed; kill a worker half-way, if workers have processes."""
     killed: int | None = None
     until_us = app.clock.now_us() + TIMEOUT_US
     while app.clock.now_us() < until_us and storing.error is None:
@@ -124,7 +126,7 @@ def _watch(running: fleet.Fleet, storing: Storing, total: int, *, tell: Tell, pr
             break
         if killed is None and indexed >= total // 2 and isinstance(running, fleet.RayFleet):
             killed = _kill_worker(running)
-            tell(f"killed worker process {killed}: what it held, and what was on its way to it, runs again at once")
+            on_event(f"killed worker process {killed}: the items that it held, and those sent to it, run again at once")
         app.clock.sleep_us(POLL_US)
     return killed
 

@@ -1,4 +1,4 @@
-"""What came out against what should have: the stored index, and one computed directly from the files."""
+"""The check of the result: the stored index against one computed directly from the files."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -84,4 +84,4 @@ def test_a_bug_in_the_demo_s_own_code_ends_the_demo_and_is_raised(monkeypatch: p
     monkeypatch.setattr(demo_run, "store_file", broken)
     monkeypatch.setattr(demo_run, "TIMEOUT_US", 2_000_000)
     with pytest.raises(ZeroDivisionError, match="a bug"):
-        demo_run.run_demo(Path("proj"), runtime="threads", tell=lambda _: None, progress=lambda *_: None)
+        demo_run.run_demo(Path("proj"), runtime="threads", on_event=lambda _: None, progress=lambda *_: None)

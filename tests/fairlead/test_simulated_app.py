@@ -211,7 +211,7 @@ def test_the_same_handler_made_right_holds(write: Write, empty_directory: Path) 
                 return len(tenants) == 0
             """,
             "check answers",
-            "it returns False, which nobody looks at",
+            "it returns False, which is ignored",
         ),
         (
             """

@@ -132,6 +132,6 @@ def test_a_process_that_is_stopped_in_mid_commit_is_named_and_status_does_not_wa
         said = run("status", "--store", "embedded:data").out
     (after,) = run("status", "--store", "embedded:data", "--json").json["shards"]
     assert (shard["depth"], shard["writers_wait_for"]["pid"]) == ({"mail": 1}, pid)
-    assert "main: nobody can write; the write lock is held by process" in said
+    assert "main: no process can write; the write lock is held by process" in said
     assert f"Do: `kill -CONT {pid}` lets it go on" in said
     assert (after["depth"], after["writers_wait_for"]) == ({"mail": 1}, None)
