@@ -346,14 +346,14 @@ FILTER_KEYS = ("kind", "app", "user", "local", "shard", "error", "signature")
 
 
 def database_of(app: App, query: Query) -> TenantDatabase:
-    """Return the tenant, or the local items, that a query names.
+    """Return the tenant, or the local items, that a query names. `app` alone may be `APP/USER`.
 
     Raises:
       BadArgument, UnknownShard: the query names no tenant, or no shard that exists.
     """
     if query.get("local"):
         return app.local(query["local"], shard=query.get("shard") or None)
-    return app.tenant(query.get("app", ""), query.get("user", ""))
+    return app.tenant(query.get("app", ""), query.get("user") or None)
 
 
 def filter_of(query: Query) -> DeadLetterFilter:

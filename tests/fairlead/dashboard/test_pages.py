@@ -474,3 +474,8 @@ def test_characters_that_turn_the_text_around_are_spelled_out_in_questions(app: 
 
 def test_a_link_takes_any_parameter(app: App) -> None:
     assert "Pause kind mail?" in text_of(app, "/do/pause", kind="mail", path="x", query="y")
+
+
+def test_an_address_may_name_a_tenant_as_it_is_printed(customers: App) -> None:
+    assert "<h1>shop/alice" in read(open_site(customers), "/tenant", {"app": "shop/alice"}).text
+    assert read(open_site(customers), "/tenant", {"app": "shop"}).status == 400
