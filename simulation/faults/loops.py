@@ -15,19 +15,28 @@ if TYPE_CHECKING:
     from fairlead.simulation.actor import Actor
 
 
+NOTICED_US = 5_000_000  # The time for an actor to end after a loop of it has died. A stall is noticed after 10 s.
+
+
 class DyingLoops(ActorFault):
-    """A loop of an actor dies of an error when it takes a lock."""
+    """A loop of an actor dies of an error when it takes a lock. The actor must end at once."""
 
     def set_up(self) -> None:
         """See `Fault`."""
+        self._unnoticed: list[str] = []
         self.at_random_times(self.random.choice([1e6, 3e6]), self.strike_actor)
 
     def strike(self, actor: Actor, host: SimulatedHost) -> None:
         """See `ActorFault`."""
         host.inject_at_lock(lambda: self._die(host))
 
+    def check(self) -> str | None:
+        """See `ActorFault`. Check also that each actor whose loop died has ended in time."""
+        return f"{self._unnoticed[0]} went on without its loop" if self._unnoticed else super().check()
+
     def _die(self, host: SimulatedHost) -> None:
         self.cluster.world.note(f"a loop of {host.name} dies")
+        self.cluster.world.after(NOTICED_US, lambda: None if host.dead else self._unnoticed.append(host.name))
         raise InjectedError("a loop dies")
 
 
