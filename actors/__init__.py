@@ -1,4 +1,4 @@
-"""Who finds the work and runs it (QuiCK section 6, Algorithms 1 to 3).
+"""The actors that find work and run it (QuiCK section 6, Algorithms 1 to 3).
 
     Scanner  --pointers-->  Manager  --leased items-->  Worker
     peeks a shard's         leases pointers, dequeues,  runs handlers, extends leases,
@@ -12,7 +12,7 @@ Read in this order:
     scanner       Algorithm 1; scanning/: which pointers to take, and when to look
     manager       Algorithm 2; dispatch/: which worker gets how much of what
     worker        Algorithm 3; execution/: running items, keeping their leases, committing their ends
-    coordinator   who may scan in order, where not all have parts of their own
+    coordinator   which scanner may take pointers in order, where consumers do not divide the queue
     housekeeping/ heartbeats, clocks, periodic items: what a consumer does once a second
     consumer      the actors put together in threads
     runtime/      where actors live: threads, Ray, and the supervisor of their loops

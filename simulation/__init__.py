@@ -8,6 +8,8 @@ Read in this order:
     world         virtual time, tasks and their turns, and the event log (`event_log`)
     host          one incarnation of an actor: locks, conditions, tasks, and a clock with skew
     actor         nodes, and actors that are killed and restarted
+    log_capture   the product's log records, as lines of the event log
+    log_capture   the product's log records, as lines of the event log
     network       calls between actors, with latency and losses
     store         a shard: the memory engine, with commit latency and failing commits
     database      a shard as an actor opens it, with read latency
