@@ -12,8 +12,11 @@ from functools import partial
 from fairlead.simulation.faults.fault import Fault
 from fairlead.simulation.replica import ShardReplica, ZoneName
 from fairlead.zones.layout import ID_BYTES, Tenant, ZoneLocation
+from fairlead.zones.records import PointerRecord
 from fairlead.zones.shard import Shard
 from fairlead.zones.transaction_runner import Attempt
+
+Draw = Callable[[ZoneLocation, PointerRecord | None], bytes]  # Returns the key of a stray entry for a zone.
 
 EARLY_US = 1_000_000  # Their age since vesting, so that they have vested by every clock of the cluster.
 SOON_US = 1_000_000  # A pointer that vests within this time may get a second entry that vests together with it.
@@ -47,18 +50,10 @@ class StrayEntries(Fault):
             )
             self.cluster.operator.do("strew", partial(self._write, replica, zone.name, min(zone.counts), draw))
 
-    def _write(
-        self, replica: ShardReplica, zone: ZoneName, kind: str, draw: Callable[[ZoneLocation, int], bytes]
-    ) -> None:
+    def _write(self, replica: ShardReplica, zone: ZoneName, kind: str, draw: Draw) -> None:
         shard = self._open(replica.name)
         location = shard.layout.location(zone.tenant, zone.zone)
-        now_us = self.cluster.world.now_us()
-        pointer = replica.zones[zone].pointer
-        if draw == self._twin_entry and pointer is not None:
-            vesting_us = min(pointer.vesting_us, now_us + SOON_US)
-        else:
-            vesting_us = now_us - EARLY_US
-        key = draw(location, vesting_us)
+        key = draw(location, replica.zones[zone].pointer)
         replica.expect_stray(key)
 
         def body(attempt: Attempt) -> None:
@@ -70,25 +65,30 @@ class StrayEntries(Fault):
         except shard.db.errors:
             self.cluster.world.note("the operator gives up")
 
-    def _entry_of_item(self, location: ZoneLocation, vesting_us: int) -> bytes:
-        return location.keys.vest(self.random.choice([0, 100, 255]), vesting_us, self.random.randbytes(ID_BYTES))
+    def _entry_of_item(self, location: ZoneLocation, pointer: PointerRecord | None) -> bytes:
+        return location.keys.vest(self.random.choice([0, 100, 255]), self._early_us(), self.random.randbytes(ID_BYTES))
 
-    def _entry_of_nobody(self, location: ZoneLocation, vesting_us: int) -> bytes:
+    def _entry_of_nobody(self, location: ZoneLocation, pointer: PointerRecord | None) -> bytes:
         nobody = location.layout.location(Tenant("nobody", str(self.random.randrange(1_000))), location.name)
-        return nobody.part.vest(100, vesting_us, nobody.pointer_id)
+        return nobody.part.vest(100, self._early_us(), nobody.pointer_id)
 
-    def _no_entry(self, location: ZoneLocation, vesting_us: int) -> bytes:
-        return location.part.vest(100, vesting_us, self.random.randbytes(ID_BYTES))
+    def _no_entry(self, location: ZoneLocation, pointer: PointerRecord | None) -> bytes:
+        return location.part.vest(100, self._early_us(), self.random.randbytes(ID_BYTES))
 
-    def _second_entry(self, location: ZoneLocation, vesting_us: int) -> bytes:
-        return self.random.choice(location.layout.parts).vest(100, vesting_us, location.pointer_id)
+    def _second_entry(self, location: ZoneLocation, pointer: PointerRecord | None) -> bytes:
+        return self.random.choice(location.layout.parts).vest(100, self._early_us(), location.pointer_id)
 
-    def _twin_entry(self, location: ZoneLocation, vesting_us: int) -> bytes:
+    def _twin_entry(self, location: ZoneLocation, pointer: PointerRecord | None) -> bytes:
         """Return a second entry in another part. It vests together with the pointer, so one scan finds both."""
         others = [part for part in location.layout.parts if part is not location.part]
         if not others:
-            return self._no_entry(location, vesting_us)
+            return self._no_entry(location, pointer)
+        soon_us = self.cluster.world.now_us() + SOON_US
+        vesting_us = self._early_us() if pointer is None else min(pointer.vesting_us, soon_us)
         return self.random.choice(others).vest(100, vesting_us, location.pointer_id)
+
+    def _early_us(self) -> int:
+        return self.cluster.world.now_us() - EARLY_US
 
     def _open(self, name: str) -> Shard:
         if not self._shards:
