@@ -141,7 +141,7 @@ def test_a_call_is_answered_when_its_actor_cannot_be_looked_up(
     monkeypatch.setattr(ray, "get_actor", get_actor)
     answers = Answers()
     RayRemote("anybody", watching()).call("pid", done=answers.note)
-    eventually(lambda: answers.came() == 1, within_s=5)
+    eventually(lambda: answers.came() == 1)
     (answer,) = answers.errors
     assert isinstance(answer, ActorDied)
     assert type(error).__name__ in str(answer.fields["reason"])
@@ -163,9 +163,9 @@ def test_a_call_is_answered_when_ray_does_not_send_it(monkeypatch: pytest.Monkey
     remote, answers = RayRemote("anybody", watching()), Answers()
     monkeypatch.setattr(ray, "get_actor", lambda name, namespace: Unsendable())
     remote.call("pid", done=answers.note)
-    eventually(lambda: answers.came() == 1, within_s=5)
+    eventually(lambda: answers.came() == 1)
     monkeypatch.setattr(remote, "_handle", Unsendable())
     remote.call("pid", done=answers.note)
-    eventually(lambda: answers.came() == 2, within_s=5)
+    eventually(lambda: answers.came() == 2)
     assert [type(error) for error in answers.errors] == [ActorDied, ActorDied]
     assert answers.on_the_callers_thread == 0

@@ -304,7 +304,7 @@ def test_blocked_loops_that_end_later_are_not_counted(bench: Bench) -> None:
         (lost,) = [bench.runners._loop]
         assert lost is not None
         release.set()
-        eventually(lambda lost=lost: lost.has_ended, within_s=5)  # type: ignore[misc]
+        eventually(lambda lost=lost: lost.has_ended)  # type: ignore[misc]
     assert bench.run(good) == "good"
     assert bench.recycled == []
 

@@ -84,7 +84,7 @@ def test_an_error_in_the_thread_that_finds_an_actor_fails_the_caller(
 
     monkeypatch.setattr(ray, "get_actor", lambda name, namespace: Handle(refuse))
     RayRemote("manager", watched.supervisor).call("pid", done=ignore)
-    eventually(lambda: bool(watched.failures), within_s=5)
+    eventually(lambda: bool(watched.failures))
     assert "ValueError: not an answer of Ray's" in watched.failures[0]
 
 
@@ -99,9 +99,9 @@ def test_an_error_in_the_callback_of_an_answer_fails_the_caller(
         raise KeyError(result)
 
     RayRemote("manager", watched.supervisor).call("pid", done=take)
-    eventually(lambda: bool(reference.future()._done_callbacks), within_s=5)  # type: ignore[attr-defined]
+    eventually(lambda: bool(reference.future()._done_callbacks))  # type: ignore[attr-defined]
     reference.future().set_result(7)
-    eventually(lambda: bool(watched.failures), within_s=5)
+    eventually(lambda: bool(watched.failures))
     assert "KeyError: 7" in watched.failures[0]
 
 
@@ -114,7 +114,7 @@ def test_a_slow_search_for_an_actor_does_not_fail_the_caller(watched: Watched, m
 
     monkeypatch.setattr(ray, "get_actor", get_actor)
     RayRemote("manager", watched.supervisor).call("pid", done=lambda result, error: answers.append(error))
-    eventually(lambda: bool(answers), within_s=5)
+    eventually(lambda: bool(answers))
     assert isinstance(answers[0], ActorDied)
     assert watched.failures == []
 
@@ -205,7 +205,7 @@ def test_the_cancellation_of_a_job_does_not_wait_for_ray(
     assert killing.wait(PATIENCE_S)
     watched.check_loops()
     killed.set()
-    eventually(lambda: "cannot be killed" in caplog.text, within_s=5)
+    eventually(lambda: "cannot be killed" in caplog.text)
     ended.set()
     running.join()
     assert watched.failures == [], "what Ray says is not the worker's failure"

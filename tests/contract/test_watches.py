@@ -11,7 +11,7 @@ import pytest
 from fairlead.zones.engines import Database
 from tests.contract.conftest import Space, code_of
 
-LIMIT_S = 5.0
+LIMIT_S = 20.0
 
 
 def watched(db: Database, key: bytes) -> Any:
