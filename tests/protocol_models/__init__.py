@@ -1,0 +1,14 @@
+"""Protocols as explicit-state models: every order of their transactions is explored, without guards too.
+
+Read in this order:
+    exploration       breadth-first search for a state, or a transition, that violates an invariant
+    steps             a workflow's steps on another shard: step log, fence, cleanup, tombstones, FLOOR
+    signals           a workflow that suspends until a signal arrives
+    sessions          claims that end with their worker's session
+    test_exploration  the search itself
+    test_steps, test_signals, test_sessions
+
+A model has guards: what a transaction reads with conflict, compares, or writes together. With all guards no scene
+violates an invariant. Without a guard some scene does, so the guard is needed. A change of a protocol begins here.
+The models share no code with the product: they check the design, not its implementation.
+"""
