@@ -566,3 +566,11 @@ SCENES = {
     "the name is enqueued again": Steps(executors=3, cancel=False, fail=False, enqueue_again=True, floor_raises=0),
     "the participant moves": Steps(fail=False, moves=2, floor_raises=1),
 }
+LARGER_SCENES = {
+    "three attempts that may fail": Steps(executors=3),
+    "three attempts while the participant moves": Steps(executors=3, fail=False, moves=1, floor_raises=1),
+    "two attempts while the participant moves twice": Steps(moves=2),
+    "the name is enqueued again while the participant moves": Steps(
+        executors=3, cancel=False, fail=False, enqueue_again=True, moves=1, floor_raises=1
+    ),
+}

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.protocol_models.exploration import explore
-from tests.protocol_models.steps import SCENES, Guard, Steps
+from tests.protocol_models.steps import LARGER_SCENES, SCENES, Guard, Steps
 
 TWICE = "step 1 is executed twice"
 NOT_UNDONE = "a step of an undone run is not undone"
@@ -32,6 +32,13 @@ VIOLATIONS = {
 
 @pytest.mark.parametrize("scene", SCENES.values(), ids=SCENES)
 def test_with_all_guards_no_order_of_transactions_breaks_an_invariant(scene: Steps) -> None:
+    found = explore(scene)
+    assert found.violation is None, found.trace
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("scene", LARGER_SCENES.values(), ids=LARGER_SCENES)
+def test_with_all_guards_no_order_of_transactions_in_a_larger_scene_breaks_an_invariant(scene: Steps) -> None:
     found = explore(scene)
     assert found.violation is None, found.trace
 
