@@ -27,6 +27,7 @@ VIOLATIONS = {
 # One of the first two suffices. Without the third, the next lease takes the claim over,
 # or the end of its session releases it.
 REDUNDANT = (Guard.OWNER_COMPARED, Guard.KEY_CLEARED, Guard.FREED_CLAIM)
+FEWEST_STATES = "three workers, one item"  # Of the scenes; the others are explored by the long form.
 
 
 @pytest.mark.parametrize("scene", SCENES.values(), ids=SCENES)
@@ -42,12 +43,12 @@ def test_without_these_guards_an_order_of_transactions_breaks_an_invariant(guard
     assert found.violation == violation, found.trace
 
 
-@pytest.mark.parametrize("scene", SCENES.values(), ids=SCENES)
+@pytest.mark.parametrize(
+    "scene", [name if name == FEWEST_STATES else pytest.param(name, marks=pytest.mark.long) for name in SCENES]
+)
 @pytest.mark.parametrize("guard", REDUNDANT, ids=lambda guard: guard.name)
-def test_without_one_redundant_guard_no_order_of_transactions_breaks_an_invariant(
-    guard: Guard, scene: Sessions
-) -> None:
-    found = explore(replace(scene, without=(guard,)))
+def test_without_one_redundant_guard_no_order_of_transactions_breaks_an_invariant(guard: Guard, scene: str) -> None:
+    found = explore(replace(SCENES[scene], without=(guard,)))
     assert found.violation is None, found.trace
 
 
