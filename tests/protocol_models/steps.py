@@ -99,6 +99,11 @@ class HomeLog(NamedTuple):
     undoing: bool = False
     entries: frozenset[Entry] = frozenset()  # Of steps that ran while the participant was on the home's shard.
 
+    def with_entry(self, entry: Entry) -> HomeLog:
+        """Return the log with another entry of one step."""
+        others = frozenset(each for each in self.entries if each.step != entry.step)
+        return self._replace(entries=others | {entry})
+
 
 class Item(NamedTuple):
     """The workflow's item."""
@@ -146,6 +151,11 @@ class Participant(NamedTuple):
     def floor(self) -> int:
         """FLOOR of the shard where the tenant is."""
         return self.floors[self.shard]
+
+    def with_entry(self, run: int, entry: Entry) -> Participant:
+        """Return the participant with another log entry of one step of one run."""
+        others = frozenset(each for each in self.entries if (each[0], each[1].step) != (run, entry.step))
+        return self._replace(entries=others | {(run, entry)})
 
     def with_fence(self, run: int, fence: int) -> Participant:
         """Return the participant with another fence of one run."""
@@ -426,10 +436,8 @@ class Steps:
         after = executor._replace(phase="give up")
         if not self._has(Guard.ERROR_IS_ENTRY):
             return "notes the error of step 2 at home", after, state, None
-        participant = state.participant
-        entries = participant.entries | {(self._log_key(executor.run), Entry("step 2", ERROR))}
         rest = state._replace(
-            participant=participant._replace(entries=entries),
+            participant=state.participant.with_entry(self._log_key(executor.run), Entry("step 2", ERROR)),
             begun=self._after_conflicts(state.begun, executor.run, entries_written=("step 2",)),
         )
         return "records the error of step 2", after, rest, None
@@ -452,10 +460,9 @@ class Steps:
         )
         entry = Entry(step, begun.value)
         if begun.at_home:
-            after = after._replace(log=state.log._replace(entries=state.log.entries | {entry}))
+            after = after._replace(log=state.log.with_entry(entry))
         else:
-            entries = state.participant.entries | {(self._log_key(run), entry)}
-            after = after._replace(participant=state.participant._replace(entries=entries))
+            after = after._replace(participant=state.participant.with_entry(self._log_key(run), entry))
         return Transition(f"{step} of run {run} commits, begun under lease {begun.lease}", after, violation)
 
     # --- Cleanup, housekeeping, moves ---
