@@ -9,6 +9,7 @@ Read in this order:
     test_steps, test_signals, test_sessions
 
 A model has guards: what a transaction reads with conflict, compares, or writes together. With all guards no scene
-violates an invariant. Without a guard some scene does, so the guard is needed. A change of a protocol begins here.
+violates an invariant. Without a guard some scene does, so the guard is needed. `test_sessions` names three guards that
+are redundant: no scene needs one of them alone. A change of a protocol begins here.
 The models share no code with the product: they check the design, not its implementation.
 """
