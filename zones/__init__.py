@@ -20,7 +20,6 @@ Read in this order:
     maintenance/        checking, repairing and copying a shard
     engines/            transactions: memory, embedded (LMDB), FoundationDB
     durations           durations of users, as seconds or `timedelta`, and of the code, as microseconds
-    durations           durations of users, as seconds or `timedelta`, and of the code, as microseconds
     elapsed             how long something has lasted, by a clock that may be set
     process_lock        a lock that a fork leaves free in the child
     probes              rare points of this code by name, which the simulator counts
