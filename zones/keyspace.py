@@ -42,6 +42,7 @@ QuiCK's pointer index, which leads from a zone to its pointer, is the record's o
     (ROOT, QUARANTINE, ...)                          -> damaged pairs that were set aside, see `quarantine`
     (ROOT, AUDIT_LOG, number)                        -> what an operator did, see `audit_log`
     (ROOT, CHANGE_COUNTER, part)                     -> counts pointers made or woken, for scanners that watch it
+    (ROOT, WORKER_SESSION, ...)                      -> which workers live, and what they claim, see `worker_sessions`
 
 Keys that many commits append at once, in order of time, begin with a part or a bucket. A cluster keeps neighbouring
 keys on one storage server, and commits of busy parts must not all write there.
@@ -61,6 +62,7 @@ DEPTH, DEAD_LETTER_INDEX, RETENTION, TIME, HANDLER, PERIODIC, SESSION = range(6,
 POLICY, PAUSED_POINTER, LIMIT, COMPLETION_LOG = range(14, 18)
 # Reserved for later steps: placement 13, intents 18, global indexes 19.
 WORKER_STATUS, QUARANTINE, AUDIT_LOG, ROLLUP, CHANGE_COUNTER = range(20, 25)
+WORKER_SESSION = 27
 DATA, OWNER, ZONE, IN_FLIGHT, BUCKET = range(1, 6)
 ITEM, VEST = 1, 2
 # 3 was an index by age: the head of the vesting index already answers who has waited longest.

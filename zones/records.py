@@ -81,6 +81,8 @@ class ItemRecord(msgspec.Struct, array_like=True, gc=False):
     delayed_until_us: TimeUs = 0
     # a worker wrote under the present lease that it starts the item; only if an earlier lease expired
     started: bool = False
+    # the worker session whose claim the lease is, see `worker_sessions`; empty: the lease is none
+    claim: bytes = b""
 
     @property
     def runnable_us(self) -> int:

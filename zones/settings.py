@@ -42,7 +42,8 @@ class ZoneSettings:
     """The longest lease of a pointer that an enqueue trusts its holder to end by itself."""
 
     max_item_lease_ms: Annotated[int, Meta(ge=100, le=DAY_MS)] = 600_000
-    """The longest lease of an item; a lease that vests later than this from now may be revoked."""
+    """The longest lease of an item, and the term of a claim. A lease that vests later than this from now, and than
+    clocks may differ, is revoked."""
 
     max_skew_ms: Annotated[int, Meta(ge=3_000, le=HOUR_MS)] = 5_000
     """How far a consumer's clock may be off the shard's time before it takes no leases.

@@ -19,7 +19,7 @@ from fairlead.zones.keyspace import META_KEY, ROOT, ROOT_RANGE
 from fairlead.zones.layout import Tenant, ZoneLocation, local_tenant
 from fairlead.zones.pipelining import run_one, run_together
 from fairlead.zones.policy import limits, policies
-from fairlead.zones.queue import dead_letters, id_retention, periodic, results
+from fairlead.zones.queue import claims, dead_letters, id_retention, periodic, results
 from fairlead.zones.queue.items import new_item
 from fairlead.zones.queue.periodic import period
 from fairlead.zones.records import KindPolicy, TenantPolicy
@@ -27,7 +27,7 @@ from fairlead.zones.reporting import completion_log, diagnosis, rollups, worker_
 from fairlead.zones.reporting.rollups import KindRollup, Rollup
 from fairlead.zones.reporting.worker_status import RunningItem, WorkerStatus
 from fairlead.zones.tenant_transaction import TenantTransaction
-from fairlead.zones.top_level import pointers, sessions
+from fairlead.zones.top_level import pointers, sessions, worker_sessions
 from fairlead.zones.top_level.clock_check import ShardClock
 from fairlead.zones.top_level.clock_check import check_clock as beat_time
 from tests.clocks import ManualClock
@@ -117,7 +117,24 @@ def use_some(world: World) -> None:
     world.pass_us(30 * SECOND)
     world.run(lambda tr: rollups.sum_up(tr, world.layout, now_us=world.now_us))
     world.run(lambda tr: rollups.write(tr, b"one", rollups.interval_of(world.now_us), rollup))
+    claim_some(world)
     world.set(transaction_runner.receipt_key(b"s" * 12, world.now_us + DAY_US), bytes(4))
+
+
+def claim_some(world: World) -> None:
+    """Leave behind what workers leave: two sessions with claims, one of which has ended, and a notice."""
+    for session_id in (b"one's session...", b"two's session..."):
+        item_ids = [world.enqueue("mail") for _ in range(2)]
+        held = [(item_id, world.lease(item_id)) for item_id in item_ids]
+
+        def body(tr: Any) -> None:
+            run_one(claims.claim_op(tr, world.zone.location, held, session_id=session_id, now_us=world.now_us))
+            session = worker_sessions.WorkerSession(session_id[:3], world.now_us)
+            worker_sessions.begin(tr, session_id, session, beat=world.new_id())
+
+        world.run(body)
+        world.run(lambda tr: world.zone.complete(tr, item_ids[0], now_us=world.now_us))
+    world.run(lambda tr: run_one(worker_sessions.end_session_op(tr, b"two's session...")))
 
 
 @cache
@@ -284,6 +301,16 @@ def ids_of(location: ZoneLocation) -> list[bytes]:
     return _ids()[location.pointer_id]
 
 
+def _use_sessions(world: World, tr: Any) -> None:
+    """Do with the worker sessions what workers and consumers do."""
+    seen = run_one(worker_sessions.look_op(tr))
+    for session_id in seen.beats:
+        run_one(worker_sessions.heartbeat_op(tr, world.layout, session_id, beat=world.new_id()))
+        run_one(worker_sessions.end_session_op(tr, session_id))
+    for session_id in {*seen.beats, *seen.over}:
+        claims.release_ended(tr, world.layout, session_id, claims_max=10, now_us=world.now_us)
+
+
 def _of_readers(world: World) -> Iterator[tuple[str, Callable[[], Any]]]:
     run, layout = world.run, world.layout
     for tenant in TENANTS:
@@ -305,6 +332,7 @@ def _of_readers(world: World) -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "worker status", lambda: run(
         lambda tr: worker_status.longest_running(worker_status.read(tr, now_us=world.now_us), items_max=9))  # fmt: skip
     yield "handlers", lambda: run(handlers.listing)
+    yield "worker sessions", lambda: run(lambda tr: _use_sessions(world, tr))
     yield "consumers", lambda: run(lambda tr: sessions.listing(tr, now_us=world.now_us))
     yield "due", lambda: run(lambda tr: run_together(pointers.earliest_vesting_us(tr, part) for part in layout.parts))
     yield "from behind", lambda: run(

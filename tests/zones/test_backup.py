@@ -28,12 +28,15 @@ from fairlead.zones.maintenance.backup.backup_file import (
 from fairlead.zones.maintenance.backup.restoring import NOT_EMPTY, TOO_LARGE_KEY, TOO_LARGE_VALUE
 from fairlead.zones.maintenance.integrity import check_integrity
 from fairlead.zones.pipelining import run_one
+from fairlead.zones.queue.claims import claim_op
 from fairlead.zones.queue.dead_letters import listing
 from fairlead.zones.queue.items import EnqueueStatus, new_item, unpack_payload
 from fairlead.zones.queue.stored_item import read_payload
 from fairlead.zones.records import FORMAT, HandlerRecord, PeriodicRecord, encode
 from fairlead.zones.shard import RESTORING, open_shard
 from fairlead.zones.tenant_transaction import TenantTransaction
+from fairlead.zones.top_level import worker_sessions
+from fairlead.zones.top_level.worker_sessions import WorkerSession
 from fairlead.zones.transaction_runner import Attempt
 from tests.clocks import ManualClock
 from tests.zones.conftest import ENGINES, open_empty
@@ -128,6 +131,23 @@ def test_leases_are_released_and_do_not_count_as_expired(world: World, memory: D
     (held,) = result.items
     assert (held.id, held.record.expiry_count, held.record.ran_isolated) == (item_id, 0, False)
     assert held.record.lease_id != lease_id
+
+
+def test_claims_are_released_and_their_sessions_are_not_copied(world: World, memory: Database) -> None:
+    item_id = world.enqueue()
+    held, session_id = [(item_id, world.lease(item_id))], b"a worker session"
+
+    def claim(tr: Any) -> None:
+        run_one(claim_op(tr, world.zone.location, held, session_id=session_id, now_us=world.now_us))
+        worker_sessions.begin(tr, session_id, WorkerSession(b"worker", world.now_us), beat=b"1")
+
+    world.run(claim)
+    copy = restored(world, memory, taken(world))
+    record = copy.record(item_id)
+    assert record is not None
+    assert (record.claim, record.lease_id) == (b"", b"")
+    assert check_integrity(copy.shard).findings == []
+    assert copy.run(lambda tr: run_one(worker_sessions.look_op(tr))).beats == {}
 
 
 def test_long_payloads_dead_letters_and_retained_ids_are_restored(world: World, memory: Database) -> None:

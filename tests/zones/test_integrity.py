@@ -16,6 +16,7 @@ from fairlead.zones.maintenance.integrity import (
     Finding,
     Report,
     check_integrity,
+    claims,
     counts,
     dead_letters,
     items,
@@ -23,8 +24,10 @@ from fairlead.zones.maintenance.integrity import (
     walk,
 )
 from fairlead.zones.maintenance.integrity.records import DAMAGED_RECORD
+from fairlead.zones.pipelining import run_one
 from fairlead.zones.policy import policies
 from fairlead.zones.policy.limits import take_slots
+from fairlead.zones.queue.claims import claim_op, release_ended
 from fairlead.zones.queue.dead_letters import dead_letter_index_key, move_to_dead_letters
 from fairlead.zones.queue.dequeue_plan import Capacity
 from fairlead.zones.queue.id_retention import retention_key
@@ -34,6 +37,7 @@ from fairlead.zones.queue.stored_item import change_count, insert
 from fairlead.zones.records import FORMAT, OwnerRecord, TenantPolicy, encode
 from fairlead.zones.settings import ZoneSettings
 from fairlead.zones.tenant_transaction import TenantTransaction
+from fairlead.zones.top_level import worker_sessions
 from fairlead.zones.top_level.pointers import delete, move
 from tests.clocks import ManualClock
 from tests.zones.faults import Fault, FaultyDatabase
@@ -41,6 +45,7 @@ from tests.zones.world import ALICE, ANY, BOB, LEASE_US, MS, SECOND, World
 
 NEWER = bytes([FORMAT + 1]) + b"what it means only they know"
 DAMAGED = bytes([FORMAT]) + b"\xc1"
+SESSION_ID = b"a worker session"
 
 
 def check(world: World, **how: Any) -> Report:
@@ -59,6 +64,7 @@ def populate(world: World) -> None:
     done = world.enqueue("mail", item_id="done", unique_for=60)
     world.complete(done)
     world.dequeue(2)
+    claimed_item(world)
     set_own(world, ALICE, 1)
 
 
@@ -74,6 +80,32 @@ def fail(world: World, item_id: bytes) -> None:
 def set_own(world: World, tenant: Tenant, number: int) -> None:
     """Write a key of a tenant's own data."""
     world.shard.transact(lambda attempt: TenantTransaction(world.shard, tenant, attempt).set(("own", number), b"data"))
+
+
+def release_claims(world: World) -> None:
+    """End all worker sessions, as consumers do for silent ones, and release their claims."""
+
+    def body(tr: Any) -> None:
+        seen = run_one(worker_sessions.look_op(tr))
+        for session_id in seen.beats:
+            run_one(worker_sessions.end_session_op(tr, session_id))
+        for session_id in {*seen.beats, *seen.over}:
+            release_ended(tr, world.layout, session_id, claims_max=10, now_us=world.now_us)
+
+    world.run(body)
+
+
+def claimed_item(world: World) -> bytes:
+    """Enqueue, lease and claim an item."""
+    item_id = world.enqueue()
+    held = [(item_id, world.lease(item_id))]
+
+    def body(tr: Any) -> None:
+        run_one(claim_op(tr, world.zone.location, held, session_id=SESSION_ID, now_us=world.now_us))
+        worker_sessions.begin(tr, SESSION_ID, worker_sessions.WorkerSession(b"worker", world.now_us), beat=b"1")
+
+    world.run(body)
+    return item_id
 
 
 def make_dead_letter(world: World, item_id: bytes) -> None:
@@ -102,7 +134,7 @@ def test_an_empty_shard_is_healthy(world: World) -> None:
 def test_a_shard_with_some_of_everything_is_healthy_and_the_report_says_how_much_there_is(world: World) -> None:
     populate(world)
     report = check(world)
-    assert report == Report(zones=3, items=10, dead_letters=2, pointers=3)
+    assert report == Report(zones=3, items=11, dead_letters=2, pointers=3)
     assert report.healthy
 
 
@@ -130,7 +162,7 @@ def test_however_small_the_chunks_a_healthy_store_is_healthy(
     for number in range(20):
         set_own(world, BOB, number)
     monkeypatch.setattr(walk.read_chunk, "__kwdefaults__", {"keys_max": chunk_keys, "bytes_max": 10**6})
-    assert check(world) == Report(zones=3, items=10, dead_letters=2, pointers=3)
+    assert check(world) == Report(zones=3, items=11, dead_letters=2, pointers=3)
 
 
 def test_counts_too_large_for_one_transaction_are_added_up_over_several(
@@ -139,7 +171,7 @@ def test_counts_too_large_for_one_transaction_are_added_up_over_several(
     populate(world)
     world.enqueue_all([new_item("mail")] * 100)
     monkeypatch.setattr(counts, "EXACT_KEYS_MAX", 30)
-    assert check(world) == Report(zones=3, items=110, dead_letters=2, pointers=3)
+    assert check(world) == Report(zones=3, items=111, dead_letters=2, pointers=3)
     world.run(lambda tr: tr.add(world.zone.location.keys.count("mail"), (5).to_bytes(8, "little")))
     assert [finding.what for finding in check(world, repair=True).findings] == [counts.WRONG_COUNT]
     assert check(world).healthy
@@ -259,6 +291,46 @@ def leave_a_traceback_behind(world: World) -> bytes:
     gone = world.new_id()
     world.set(world.zone.location.keys.traceback(gone), b"line 3, in send")
     return gone
+
+
+@breaks(claims.NO_KEY)
+def lose_the_key_of_a_claim(world: World) -> bytes:
+    item_id = claimed_item(world)
+    world.clear(worker_sessions.claim_key(SESSION_ID, world.zone.location, item_id))
+    return item_id
+
+
+@breaks(claims.NO_SESSION)
+def lose_the_session_of_a_claim(world: World) -> bytes:
+    item_id = claimed_item(world)
+    world.clear(worker_sessions.alive_key(SESSION_ID))
+    world.clear(worker_sessions.beat_key(SESSION_ID))
+    return item_id
+
+
+@breaks(claims.ORPHAN_KEY)
+def leave_the_key_of_a_claim_behind(world: World) -> bytes:
+    location, item_id, _ = some_item(world)
+    world.set(worker_sessions.claim_key(SESSION_ID, location, item_id), b"")
+    return item_id
+
+
+@breaks(claims.ORPHAN_SESSION_KEY)
+def leave_a_beat_behind(world: World) -> None:
+    world.set(worker_sessions.beat_key(SESSION_ID), b"beat")
+
+
+@breaks(claims.ORPHAN_SESSION_KEY)
+def leave_a_notice_behind(world: World) -> bytes:
+    location, item_id, _ = some_item(world)
+    world.set(worker_sessions.notice_key(SESSION_ID, location, item_id), b"lease")
+    return item_id
+
+
+@breaks(DAMAGED_RECORD)
+def damage_whose_session_it_is(world: World) -> None:
+    claimed_item(world)
+    world.set(worker_sessions.alive_key(SESSION_ID), DAMAGED)
 
 
 @breaks(counts.WRONG_COUNT)
@@ -422,6 +494,7 @@ def test_after_a_repair_every_item_runs_once(world: World, what: str, break_it: 
     break_it(world)
     stored = {key for key, _ in world.stored(*world.zone.location.keys.item_range())}
     check(world, repair=True)
+    release_claims(world)
     world.pass_us(9 * SECOND)
     ran = [item.id for result in world.process() for item in result.items]
     assert {world.zone.location.keys.item(item_id) for item_id in ran} == stored

@@ -45,6 +45,7 @@ from fairlead.zones.layout import ShardLayout, Tenant
 from fairlead.zones.queue.dead_letters import dead_letter_index_key
 from fairlead.zones.queue.id_retention import retention_key
 from fairlead.zones.settings import ZoneSettings
+from fairlead.zones.top_level.worker_sessions import claim_key
 
 NAMES = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=30)
 IDS = st.binary(min_size=16, max_size=16)
@@ -205,6 +206,7 @@ def test_the_longest_key_that_names_allow_fits_the_embedded_engine() -> None:
         "forget": retention_key(location, keys.retained_id(WORST_ID), LATEST_US),
         "list of dead letters": dead_letter_index_key(location, WORST_ID, LATEST_US),
         "pointer": keys.pointer_guard,
+        "claim": claim_key(WORST_ID, location, WORST_ID),
         "end of the top-level queue": PartKeys(1023).vest(255, LATEST_US, keys.packed) + b"\x00",
         "depth": PartKeys(1023).depth(LONGEST_NAME),
     }

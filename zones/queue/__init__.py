@@ -8,6 +8,7 @@ Read in this order:
     dequeue            what a dequeue reads for that, and what it writes
     lease_check        whether a caller still holds the items that it names
     queue_zone         the operations of the paper: enqueue, peek, dequeue, complete, requeue
+    claims             leases that end with the session of their worker
     poison_candidates  which items must run isolated, because their workers died
     progress           how far a handler says that it is
     results            what handlers returned

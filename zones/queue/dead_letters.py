@@ -26,6 +26,7 @@ from fairlead.zones.queue import stored_item
 from fairlead.zones.queue.index_scan import WANT_ALL
 from fairlead.zones.queue.stored_item import shortened
 from fairlead.zones.records import DeadLetterRecord, ItemRecord, decode, encode
+from fairlead.zones.top_level import worker_sessions
 
 _INDEX = ROOT + pack_int(DEAD_LETTER_INDEX)
 
@@ -52,8 +53,11 @@ def move_to_dead_letters(
 ) -> None:
     """Move an item, whose record and ownership the caller has read with conflict, from its queue to the dead letters.
 
-    Writes: the item's record and index entry (cleared), the count, the dead letter, its entry in the shard's index.
+    Writes: the item's record and index entry (cleared), the key of its claim, the count, the dead letter, its entry in
+    the shard's index.
     """
+    if record.claim:
+        worker_sessions.take_away(tr, location, item_id, record, notify=False)
     stored_item.remove(tr, location, item_id, record, keep_payload=True)
     stored_item.change_count(tr, location, record.kind, -1)
     record.lease_id = b""

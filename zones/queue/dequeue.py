@@ -28,6 +28,7 @@ from fairlead.zones.queue.items import LeasedItem, Outcome
 from fairlead.zones.queue.poison_candidates import is_poison_candidate, move_poison_to_dead_letters
 from fairlead.zones.records import ItemRecord, TenantPolicy, decode
 from fairlead.zones.settings import WINDOW_KEYS
+from fairlead.zones.top_level import worker_sessions
 
 
 class IndexScan:
@@ -171,10 +172,12 @@ def lease(
 
     A lease has expired if the item is leased again although its holder did not end the last lease: the worker died or
     stalled. The expiry counts towards isolation only if the attempt had started: an item that waited in the worker
-    cannot have killed it.
+    cannot have killed it. A claim that has ended is taken away, and its worker notified.
     """
     isolated = is_poison_candidate(record, location.layout.settings)
     vested_us, had_expired = record.vesting_us, bool(record.lease_id)
+    if record.claim:
+        worker_sessions.take_away(tr, location, item_id, record, notify=True)
     if had_expired:
         probe("the lease of an item has expired")
         record.expiry_count += record.started

@@ -12,6 +12,7 @@ from fairlead.zones.probes import probe
 from fairlead.zones.queue.dead_letters import move_to_dead_letters
 from fairlead.zones.records import ItemRecord
 from fairlead.zones.settings import ZoneSettings
+from fairlead.zones.top_level import worker_sessions
 
 EXPIRED_ISOLATED = "its worker died or stalled while it ran this item alone"
 # Where a poison candidate has no process of its own (in threads), another item may have caused the death. So it takes
@@ -40,5 +41,7 @@ def move_poison_to_dead_letters(
     """Move an item to the dead letters for what `poison_error` says; its last lease expiry counts, too."""
     if record.ran_isolated:
         probe("an item whose lease expired while it ran isolated becomes a dead letter")
+    if record.claim:
+        worker_sessions.take_away(tr, location, item_id, record, notify=True)
     record.expired_count += 1
     move_to_dead_letters(tr, location, item_id, record, reason="lapsed", error=error, traceback="", now_us=now_us)

@@ -38,7 +38,7 @@ from fairlead.zones.records import ItemRecord, PointerRecord, decode, is_newer
 from fairlead.zones.reporting import completion_log
 from fairlead.zones.reporting.completion_log import EndedItem, EndedOfZone, EndReason
 from fairlead.zones.settings import WINDOW_KEYS
-from fairlead.zones.top_level import pointers
+from fairlead.zones.top_level import pointers, worker_sessions
 from fairlead.zones.top_level.part_writes import PartWrites
 
 PEEK_READ = 64  # Keys that a peek reads at once, whether they have vested or not.
@@ -215,7 +215,8 @@ class QueueZone:
         Adds to `ended` what the caller must `completion_log.append`, for all its zones together; without a
         lease an item counts as cancelled. The id of one that completed stays taken for its `unique_us`; of one that was
         cancelled or dropped it is free. Reads with conflict: ownership, the records. Writes: records, index entries,
-        counts. `parts` gathers what is written to the keys of the zone's part, for the caller to write.
+        counts; of a claim see `worker_sessions.take_away`. `parts` gathers what is written to the keys of the zone's
+        part, for the caller to write.
         """
         records = yield from check_leases_op(tr, self.location, held)
         removed: dict[str, int] = {}
@@ -226,6 +227,8 @@ class QueueZone:
                 outcomes.append(record)
                 continue
             outcomes.append(Outcome.DONE)
+            if record.claim:
+                worker_sessions.take_away(tr, self.location, item_id, record, notify=lease_id is None)
             stored_item.remove(tr, self.location, item_id, record)
             removed[record.kind] = removed.get(record.kind, 0) + 1
             took_ms = max(0, now_us - record.leased_us) // 1000 if record.lease_id else 0
@@ -264,8 +267,9 @@ class QueueZone:
         """Move the vesting times of held items to `now_us + lease_us`; return how each went.
 
         Succeeds on an expired lease if the item was not leased again. `started` notes that the handler begins now,
-        `ran_isolated` that it does so in a process of its own, `died` that its worker is dead. Reads with conflict:
-        ownership, the records. Writes: records, index entries; and the pointer, if the lease gets shorter.
+        `ran_isolated` that it does so in a process of its own, `died` that its worker is dead: then a claim is one no
+        more. Reads with conflict: ownership, the records. Writes: records, index entries; and the pointer, if the lease
+        gets shorter.
         """
         self._check_lease(lease_us)
         records = yield from check_leases_op(tr, self.location, held)
@@ -278,6 +282,8 @@ class QueueZone:
             record.lease_us = lease_us
             record.started, record.ran_isolated = record.started or started, record.ran_isolated or ran_isolated
             record.died += died
+            if died and record.claim:
+                worker_sessions.take_away(tr, self.location, item_id, record, notify=False)
             stored_item.move(tr, self.location, item_id, record, now_us + lease_us)
         if earlier:
             yield from self.wake_op(tr, earliest_us=now_us + lease_us, now_us=now_us)
@@ -330,6 +336,8 @@ class QueueZone:
         if isinstance(record, Outcome):
             return record
         earlier = now_us + delay_us < record.vesting_us
+        if record.claim:
+            worker_sessions.take_away(tr, self.location, item_id, record, notify=lease_id is None)
         record.expiry_count = record.expiry_count if error_count is None and not record.started else 0
         record.lease_id, record.started, record.ran_isolated = b"", False, False
         if error_count is not None:

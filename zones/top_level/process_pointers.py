@@ -328,7 +328,7 @@ def _revoke_op(tr: Transaction, location: ZoneLocation, plan: DequeuePlan, param
     again at once, which tries the next. Reads with conflict: the records of the entries tried.
     """
     settings = location.layout.settings
-    latest_us = params.now_us + (settings.max_item_lease_ms + settings.max_skew_ms) * 1000
+    latest_us = params.now_us + settings.max_item_lease_ms * 1000 + settings.clocks_apart_us_max
     far = [entry for entry in plan.first if entry.vesting_us > latest_us]
     if not far:
         return False

@@ -202,6 +202,7 @@ class _Rebuilding:
     def _release(self, item: ItemRecord) -> None:
         if item.lease_id:
             item.lease_id, item.lease_us, item.ran_isolated, item.started = b"", 0, False, False
+            item.claim = b""
             item.vesting_us = min(item.vesting_us, self._now_us)
 
     def _finish_zone(self) -> Iterator[_Write]:

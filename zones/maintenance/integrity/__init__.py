@@ -7,6 +7,7 @@ Read in this order:
     records       single records and keys: readable, or of a newer version
     items         records, index entries, payloads
     dead_letters  dead letters, retained ids, results
+    claims        worker sessions and their claims
     pointers      pointers and their queue; whether a zone's pointer vests in time
     counts        counts and depths, which may be too large for one transaction
     zone_rows     rows grouped by zone, each with its checks

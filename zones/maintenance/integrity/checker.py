@@ -31,6 +31,7 @@ from fairlead.zones.keyspace import (
     TIME,
     TOP,
     VEST,
+    WORKER_SESSION,
     WORKER_STATUS,
     IndexEntry,
     PartKeys,
@@ -40,7 +41,7 @@ from fairlead.zones.keyspace import (
     unpack_name,
 )
 from fairlead.zones.layout import ZoneLocation
-from fairlead.zones.maintenance.integrity import dead_letters, pointers, zone_rows
+from fairlead.zones.maintenance.integrity import claims, dead_letters, pointers, zone_rows
 from fairlead.zones.maintenance.integrity.counts import (
     add_items,
     differences,
@@ -95,6 +96,7 @@ _KNOWN = [
     AUDIT_LOG,
     ROLLUP,
     CHANGE_COUNTER,
+    WORKER_SESSION,
 ]
 # The ranges between the subspaces that this version has names for.
 _UNKNOWN = list(
@@ -209,6 +211,7 @@ class _Checker:
         self._check_rows(AUDIT_LOG, _audit_entry_check, self._note_record)
         for number, readable in ((SESSION, sessions.is_readable), (WORKER_STATUS, worker_status.is_readable)):
             self._check_rows(number, lambda row: partial(check_soft_record, readable=readable, key=row.key))  # noqa: B023
+        self._check_rows(WORKER_SESSION, claims.session_key_check(self._layout))
         for begin, end in _UNKNOWN:
             self._check_range(begin, end, _unknown_check, self._note_unknown)
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from fairlead.zones.engines import KeyValue, Transaction
 from fairlead.zones.keyspace import IndexEntry, range_begin, range_end
 from fairlead.zones.layout import ZoneLocation
+from fairlead.zones.maintenance.integrity.claims import claim_problems_op
 from fairlead.zones.maintenance.integrity.findings import Problem, Range, pair
 from fairlead.zones.pipelining import Operation, run_one
 from fairlead.zones.queue import stored_item
@@ -22,7 +23,7 @@ ORPHAN_TRACEBACK = "a traceback belongs to no item"
 
 
 def check_item(tr: Transaction, location: ZoneLocation, item_id: bytes, *, now_us: int) -> Operation[list[Problem]]:
-    """Check a record: readable, named by its index entry, its lease within bounds, its payload present."""
+    """Check a record: readable, named by its index entry, its lease within bounds, its claim and payload present."""
     keys = location.keys
     key = keys.item(item_id)
     stored = tr.get(key)
@@ -47,7 +48,7 @@ def check_item(tr: Transaction, location: ZoneLocation, item_id: bytes, *, now_u
 
         problems.append(Problem(NO_ENTRY if entry.value is None else WRONG_KIND, key, location, item_id, mend_entry))
     settings = location.layout.settings
-    latest_us = now_us + (settings.max_item_lease_ms + settings.max_skew_ms) * 1000
+    latest_us = now_us + settings.max_item_lease_ms * 1000 + settings.clocks_apart_us_max
     if record.lease_id and record.vesting_us > latest_us:
 
         def revoke(tr: Transaction) -> None:
@@ -55,6 +56,8 @@ def check_item(tr: Transaction, location: ZoneLocation, item_id: bytes, *, now_u
             _wake(tr, location, now_us, now_us)
 
         problems.append(Problem(LONG_LEASE, key, location, item_id, revoke))
+    if record.claim:
+        problems += yield from claim_problems_op(tr, location, item_id, record, key)
     if record.payload_bytes and next(iter(pieces), None) is None:
         problems.append(Problem(INCOMPLETE_PAYLOAD, key, location, item_id, aside=with_payload(location, key, item_id)))
     return problems
