@@ -111,7 +111,7 @@ class Worker:
         while self._slots.await_items(pause_s):
             due = self._slots.take_due_work(self._lease_us)
             for name, of_shard in due.for_store().items():
-                # Line 11: extend the lease periodically. Line 2, "bounded by execution_bound": requeue after a timeout.
+                # Line 11: extend the lease (here: claim the item). Line 2, "execution_bound": requeue after a timeout.
                 self._loops[name].lease_keeper.take(of_shard)
             for name, lost in by_shard(due.lost).items():  # Section 6: "if this fails, processing is interrupted".
                 self._loops[name].completer.note_lost(lost)
@@ -244,13 +244,15 @@ class Worker:
             self._loops[name].lease_keeper.return_items(some)
         for name, some in by_shard(ended).items():
             self._loops[name].completer.settle_once(some)
+        for each in self._all_loops():
+            each.claim_keeper.end_once()
 
     def _return(self, items: Sequence[HeldItem]) -> None:
         for name, some in by_shard(items).items():
             self._loops[name].lease_keeper.take(DueWork(return_now=some))
 
     def _stop_loops(self) -> None:
-        """Let all loops end, and wait for the last worker status: the caller closes the store next."""
+        """Let all loops end, and wait for what they write last: the caller closes the store next."""
         with self._lock:
             self._stopping = True
             loops = list(self._loops.values())
@@ -260,7 +262,7 @@ class Worker:
         begun_us = self._clock.now_us()
         for each in loops:
             passed_us = max(0, self._clock.now_us() - begun_us)
-            each.status_reporter.await_end(max(0, DRAIN_FLUSH_US - passed_us))
+            each.await_end(max(0, DRAIN_FLUSH_US - passed_us))
 
     def _loops_of(self, name: str) -> ShardLoops:
         """Return the loops of a shard; start them before its first item."""

@@ -17,6 +17,7 @@ from fairlead.zones.probes import probe
 SENT_MAX = 2_000
 
 OrphanedItems = list[ItemRef]  # What one incarnation of a worker was sent lately, and may have held when it ended.
+Orphans = tuple[bytes, OrphanedItems]  # Of which incarnation.
 
 
 @dataclass(slots=True)
@@ -82,7 +83,7 @@ class Member:
         """The incarnations that were sent items and are not known to have ended."""
         return [*self.earlier, self.incarnation] if self.sent else list(self.earlier)
 
-    def take_orphans(self, ended: Mapping[bytes, bool]) -> list[OrphanedItems]:
+    def take_orphans(self, ended: Mapping[bytes, bool]) -> list[Orphans]:
         """Return what incarnations that have ended were sent; forget what an earlier one was sent that has not ended.
 
         A worker whose present incarnation has ended is dead, though no call to it has failed yet. It gets no more
@@ -94,7 +95,7 @@ class Member:
             self._begin_incarnation(b"")
         earlier = self.earlier
         self.earlier = {incarnation: refs for incarnation, refs in earlier.items() if incarnation not in ended}
-        return [refs for incarnation, refs in earlier.items() if ended.get(incarnation)]
+        return [(incarnation, refs) for incarnation, refs in earlier.items() if ended.get(incarnation)]
 
     def _begin_incarnation(self, incarnation: bytes) -> None:
         if self.sent:

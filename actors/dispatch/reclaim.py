@@ -4,12 +4,14 @@ A failed call proves little: its worker may be slow or unreachable, and still ru
 fails no call. So a manager checks now and then whether its workers' incarnations have ended, which it can do on the
 same machine (`Host.has_ended`). Otherwise, or if the manager is dead, the items vest when their leases expire.
 
-A reclaimed item keeps its lease id, so the next lease of it counts a lease expiry. Items that were leased for workers
+A reclaimed item keeps its lease id, so the next lease of it counts a lease expiry. The worker's sessions are ended, and
+their claims released, which finds items that were sent long ago. Items that were leased for workers
 that are all dead by then are returned instead: no worker received them.
 """
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from fairlead.actors.dispatch.pool_member import Member, OrphanedItems
 from fairlead.actors.execution import acknowledgement
@@ -17,9 +19,12 @@ from fairlead.actors.execution.in_flight import by_shard
 from fairlead.actors.execution.zone_by_zone import zone_by_zone
 from fairlead.actors.messages import ItemRef
 from fairlead.actors.runtime.host import Lock
+from fairlead.zones.pipelining import run_one
 from fairlead.zones.probes import probe
+from fairlead.zones.queue.claims import release_all
 from fairlead.zones.queue.items import Outcome
 from fairlead.zones.shard import Shard
+from fairlead.zones.top_level import worker_sessions
 from fairlead.zones.transaction_runner import Attempt
 
 log = logging.getLogger("fairlead.manager")
@@ -47,8 +52,9 @@ class Reclaimer:
         ended = {incarnation: self._has_ended(incarnation) for incarnation in incarnations}
         with self._lock:
             orphans = [each for member in self._members for each in member.take_orphans(ended)]
-        for each in orphans:
-            reclaim(self._shards, each)
+        for incarnation, refs in orphans:
+            reclaim(self._shards, refs)
+            end_sessions(self._shards, incarnation)
 
 
 def reclaim(shards: Mapping[str, Shard], orphans: OrphanedItems) -> None:
@@ -72,6 +78,26 @@ def reclaim(shards: Mapping[str, Shard], orphans: OrphanedItems) -> None:
             )
         else:
             log.info("a worker died; %d items that it held on shard %s vest now", reclaimed, name)
+
+
+def end_sessions(shards: Mapping[str, Shard], incarnation: bytes) -> None:
+    """End the sessions of a dead worker, and release their claims. If the store refuses, a consumer does it."""
+    for name, shard in shards.items():
+        try:
+            for session_id in shard.transact(partial(_end_sessions, incarnation=incarnation)):
+                released = release_all(shard.layout, shard.transact, session_id, now_us=shard.clock.now_us())
+                log.info("the session of a dead worker on shard %s is ended; %d more items vest now", name, released)
+        except shard.db.errors as error:
+            log.warning("shard %s refuses; another consumer will end the session of a dead worker: %s", name, error)
+
+
+def _end_sessions(attempt: Attempt, *, incarnation: bytes) -> list[bytes]:
+    """End the sessions of a worker; return their ids. Reads all sessions by snapshot; see `end_session_op`."""
+    session_ids = run_one(worker_sessions.sessions_of_op(attempt.tr, incarnation))
+    for session_id in session_ids:
+        probe("the session of a dead worker is ended by its manager")
+        run_one(worker_sessions.end_session_op(attempt.tr, session_id))
+    return session_ids
 
 
 def return_items(shard: Shard, refs: Sequence[ItemRef]) -> None:

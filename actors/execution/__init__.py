@@ -27,7 +27,8 @@ Which part owns what, each under a lock of its own:
 
     Slots            all held items: phase, cancellation, failure, end of the lease. Each transition is one of its
                      methods, so the first of two that exclude each other decides
-    LeaseKeeper      per shard: what is to be extended, requeued after a timeout, or returned, and is not begun
+    LeaseKeeper      per shard: what is to be claimed, requeued after a timeout, or returned, and is not begun
+    ClaimKeeper      per shard: the worker's session, and which items it has claimed under it
     Completer        per shard: what has finished, and is in no transaction yet
     StatusReporter   per shard: when the worker status is written next
     ShardCounts      per shard: what became of attempts, and which of it is not in the stored rollups yet
@@ -39,8 +40,8 @@ No part calls another one while it holds its lock, so there is no order of locks
 transition that makes the receiver responsible. A loop that dies in between fails the worker, which then returns or
 settles all its items on another thread (`Worker.abandon`).
 
-Loops: one per slot ("slot"), one per worker ("deadlines"), and three per shard ("completer", "lease keeper",
-"worker status"). "deadlines" waits for no store: it decides whether handlers may go on.
+Loops: one per slot ("slot"), one per worker ("deadlines"), and four per shard ("completer", "lease keeper",
+"claim keeper", "worker status"). "deadlines" waits for no store: it decides whether handlers may go on.
 
 Read in this order:
     in_flight          the items that a worker holds, and how many more it wants
@@ -48,6 +49,7 @@ Read in this order:
     deadlines          what is due for held items: pure decisions
     arrivals           the check of items that arrive
     lease_keeper       extensions, starts and returns
+    claim_keeper       claims instead of extensions, and the heartbeats that keep them
     completer          ends
     shard_loops        both, and the worker status, for one shard; shard_access: how they use it
     acknowledgement    the transactions that end or return items; zone_by_zone: one operation on items of many zones

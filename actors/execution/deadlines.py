@@ -1,6 +1,7 @@
 """What is due for the items that a worker holds, besides running them: pure decisions, made several times per lease.
 
-A lease is extended once a third of it has passed, so two extensions may fail before it expires. Exceptions:
+A lease becomes a claim once a third of it has passed, so two attempts may fail before it expires. A claim is renewed
+near the end of its term (`claim_keeper`); meanwhile heartbeats keep it. Exceptions:
     an open transaction of a handler   its item is not extended: the extension would conflict with the transaction
     a completion that is committed     its item is left as it is, even if its lease expires meanwhile: the commit itself
                                        finds out whether another worker has leased the item
@@ -70,7 +71,8 @@ def due_work(held_items: Iterable[HeldItem], *, now_us: int, lease_us: int) -> D
             due.return_now.append(held)
         else:
             open_transaction = running and held.handler.form is Form.TRANSACTIONAL
-            if held.lease_until_us - now_us <= lease_us * 2 // 3 and not open_transaction:
+            due_us = held.renewal_us or held.lease_until_us - lease_us * 2 // 3
+            if now_us >= due_us and not open_transaction:
                 due.extend.append(held)
     return due
 

@@ -39,6 +39,8 @@ class HeldItem:
 
     Attributes:
       since_us: when its phase began.
+      lease_until_us: until when its handler may go on, if nothing is heard from the store.
+      claim_until_us, renewal_us: when its claim ends, and from when on it is renewed; 0: its lease is none.
       running_for, cancelled_for: how long its handler has run, and has been cancelled; None: not yet.
       committing: the commits of the thread that runs its handler.
       began_us, ended_us: when its handler began and ended; 0: not yet, or never.
@@ -53,6 +55,7 @@ class HeldItem:
         "_waited",
         "began_us",
         "cancelled_for",
+        "claim_until_us",
         "committing",
         "concluded",
         "ended_us",
@@ -64,6 +67,7 @@ class HeldItem:
         "phase",
         "record",
         "ref",
+        "renewal_us",
         "result",
         "running_for",
         "since_us",
@@ -78,6 +82,7 @@ class HeldItem:
         self.phase = Phase.WAITING
         self.since_us = now_us
         self.lease_until_us = record.vesting_us
+        self.claim_until_us = self.renewal_us = 0
         self._waited: Elapsed | None = None  # Made at the first question. Most items start before.
         self.running_for: Elapsed | None = None
         self.cancelled_for: Elapsed | None = None

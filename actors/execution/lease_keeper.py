@@ -1,20 +1,23 @@
 """The lease keeper: what a worker does with the leases of one shard (QuiCK section 6, Algorithm 3, lines 10 to 12).
 
-It extends leases, marks starts, and returns items. Its loop works on what the deadlines loop hands over, so a shard
-that refuses delays neither another shard nor the decision whether a handler may go on.
+It has leases made claims instead of extending them (`claim_keeper`), marks starts, and returns items. Its loop works on
+what the deadlines loop hands over, so a shard that refuses delays neither another shard nor the decision whether a
+handler may go on.
 """
 
 from collections.abc import Iterator, Sequence
 from functools import partial
 
 from fairlead.actors.execution import acknowledgement
+from fairlead.actors.execution.claim_keeper import ClaimKeeper
 from fairlead.actors.execution.completer import Completer
 from fairlead.actors.execution.deadlines import DueWork
 from fairlead.actors.execution.in_flight import HeldItem
 from fairlead.actors.execution.shard_access import ShardAccess
 from fairlead.actors.execution.slots import Slots
-from fairlead.actors.execution.zone_by_zone import zone_by_zone
+from fairlead.actors.execution.zone_by_zone import lost_if_moved
 from fairlead.actors.runtime.host import Host
+from fairlead.zones.pipelining import run_one
 from fairlead.zones.probes import probe
 from fairlead.zones.queue.items import Outcome
 from fairlead.zones.transaction_runner import Attempt
@@ -26,12 +29,14 @@ RETURN_MAX = 512  # Items in one transaction that returns them.
 class LeaseKeeper:
     """The leases of one worker on one shard."""
 
-    def __init__(self, host: Host, access: ShardAccess, slots: Slots, completer: Completer, *, lease_us: int) -> None:
+    def __init__(
+        self, host: Host, access: ShardAccess, slots: Slots, completer: Completer, claim_keeper: ClaimKeeper
+    ) -> None:
         self._host = host
         self._access = access
         self._slots = slots
         self._completer = completer
-        self._lease_us = lease_us
+        self._claim_keeper = claim_keeper
         self._lock = host.lock()
         self._handed_over = host.condition(self._lock)
         self._extend: Sequence[HeldItem] = ()
@@ -64,9 +69,7 @@ class LeaseKeeper:
 
         `ran_isolated`: also mark that it runs isolated.
         """
-        return self._access.succeeds(
-            lambda: self._extend_leases([held], lease_us, started=True, ran_isolated=ran_isolated)
-        )
+        return self._access.succeeds(lambda: self._start_lease(held, lease_us, ran_isolated=ran_isolated))
 
     def return_items(self, items: Sequence[HeldItem]) -> None:
         """Let items vest now, see `acknowledgement.return_items`. If the store refuses, their leases expire."""
@@ -85,7 +88,7 @@ class LeaseKeeper:
                 timed_out, self._time_out = self._time_out, []
                 returning, self._return = self._return, []
             for some in _pieces(extend, EXTEND_MAX):
-                self._access.succeeds(partial(self._extend_leases, some, self._lease_us))
+                self._access.succeeds(partial(self._claim_keeper.claim, some))
             if timed_out:
                 self._completer.time_out(timed_out)
             if returning:
@@ -93,37 +96,34 @@ class LeaseKeeper:
                 self.return_items(returning)
                 self._slots.end_return(returning)
 
-    def _extend_leases(
-        self, items: Sequence[HeldItem], lease_us: int, *, started: bool = False, ran_isolated: bool = False
-    ) -> None:
-        """Extend leases in one transaction; cancel the items that are lost. The marks: see `QueueZone.extend_op`.
+    def _start_lease(self, held: HeldItem, lease_us: int, *, ran_isolated: bool) -> None:
+        """Extend a lease and mark the item as started; cancel it if it is lost. The marks: see `QueueZone.extend_op`.
 
         Raises:
-          What the store raises; then no lease was extended.
+          What the store raises; then the lease was not extended.
         """
-        shard = self._access.shard
+        shard, ref = self._access.shard, held.ref
+        zone = shard.zone(ref.tenant, ref.zone)
 
-        def body(attempt: Attempt) -> tuple[int, list[Outcome]]:
-            tr, now_us = attempt.tr, attempt.now_us
-            outcomes = zone_by_zone(
-                shard,
-                [held.ref for held in items],
-                lambda zone, held: zone.extend_op(
-                    tr, held, lease_us=lease_us, now_us=now_us, started=started, ran_isolated=ran_isolated
-                ),
+        def body(attempt: Attempt) -> tuple[int, Outcome]:
+            now_us = attempt.now_us
+            operation = zone.extend_op(
+                attempt.tr,
+                [(ref.item_id, ref.lease_id)],
+                lease_us=lease_us,
+                now_us=now_us,
+                started=True,
+                ran_isolated=ran_isolated,
             )
-            return now_us + lease_us, outcomes
+            (outcome,) = run_one(lost_if_moved(operation, [Outcome.LEASE_LOST]))
+            return now_us + lease_us, outcome
 
-        until_us, outcomes = shard.transact(shard.in_exclusive_section(body))
-        extended: list[HeldItem] = []
-        gone: list[HeldItem] = []
-        for held, outcome in zip(items, outcomes, strict=True):
-            may_be_done = outcome is Outcome.GONE and acknowledgement.may_be_completed(held)
-            (extended if outcome is Outcome.DONE or may_be_done else gone).append(held)
-        self._slots.extend(extended, until_us)
-        if gone:
-            probe("an extension finds its item leased by another worker, or gone")
-            self._completer.note_lost(self._slots.lose(gone))
+        until_us, outcome = shard.transact(shard.in_exclusive_section(body))
+        if outcome is Outcome.DONE or (outcome is Outcome.GONE and acknowledgement.may_be_completed(held)):
+            self._slots.extend([held], until_us)
+        else:
+            probe("an item is leased by another worker, or gone, when it starts")
+            self._completer.note_lost(self._slots.lose([held]))
 
 
 def _pieces(items: Sequence[HeldItem], size: int) -> Iterator[Sequence[HeldItem]]:

@@ -1,10 +1,11 @@
-"""The loops that a worker runs for one shard, and its counts there: completer, lease keeper, worker status.
+"""The loops that a worker runs for one shard, and its counts there: completer, lease and claim keeper, worker status.
 
 Each shard has its own, so a shard that refuses delays no other. They start when the first item of the shard arrives.
 """
 
 from collections.abc import Sequence
 
+from fairlead.actors.execution.claim_keeper import ClaimKeeper
 from fairlead.actors.execution.completer import Completer
 from fairlead.actors.execution.failure_log import FailureLog
 from fairlead.actors.execution.in_flight import HeldItem
@@ -51,19 +52,27 @@ class ShardLoops:
             self.status_reporter,
             linger_s=settings.linger_ms / 1000,
         )
-        self.lease_keeper = LeaseKeeper(host, self.access, slots, self.completer, lease_us=settings.lease_ms * 1000)
+        self.claim_keeper = ClaimKeeper(host, self.access, slots, self.completer, lease_us=settings.lease_ms * 1000)
+        self.lease_keeper = LeaseKeeper(host, self.access, slots, self.completer, self.claim_keeper)
 
     def start(self) -> None:
         """Start the loops."""
         self.completer.start()
         self.lease_keeper.start()
+        self.claim_keeper.start()
         self.status_reporter.start()
 
     def stop(self) -> None:
         """Let the loops end once they have done what they were handed."""
         self.completer.stop()
         self.lease_keeper.stop()
+        self.claim_keeper.stop()
         self.status_reporter.stop()
+
+    def await_end(self, timeout_us: int) -> None:
+        """Wait for the last worker status and the end of the session, `timeout_us` at most for each."""
+        self.status_reporter.await_end(timeout_us)
+        self.claim_keeper.await_end(timeout_us)
 
     def _note_lost(self, items: Sequence[HeldItem]) -> None:
         self.completer.note_lost(items)

@@ -134,10 +134,25 @@ class Slots:
             return due
 
     def extend(self, items: Iterable[HeldItem], until_us: int) -> None:
-        """Note that leases were extended."""
+        """Note that leases were extended; a claim is renewed then like a lease."""
         with self._lock:
             for held in items:
                 held.lease_until_us = until_us
+                held.claim_until_us = held.renewal_us = 0
+
+    def claim(self, items: Iterable[HeldItem], until_us: int, claim_until_us: int, renewal_us: int) -> None:
+        """Note that leases became claims; see `HeldItem`."""
+        with self._lock:
+            for held in items:
+                held.claim_until_us, held.renewal_us = claim_until_us, renewal_us
+                held.lease_until_us = min(until_us, claim_until_us)
+
+    def keep_claims(self, items: Iterable[HeldItem], until_us: int) -> None:
+        """Note that a heartbeat kept claims: their handlers may go on until `until_us`, or the end of their claims."""
+        with self._lock:
+            for held in items:
+                if held.claim_until_us:
+                    held.lease_until_us = min(until_us, held.claim_until_us)
 
     def lose(self, items: Iterable[HeldItem]) -> list[HeldItem]:
         """Cancel items that another worker has leased, or whose lease has expired; return the items that this cancels.

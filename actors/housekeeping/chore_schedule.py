@@ -11,8 +11,9 @@ LISTING = "listing"
 LOADING = "loading"
 WAKING = "waking"
 LATE_POINTERS = "waking what oversleeps"
+SILENT_SESSIONS = "ending silent worker sessions"
 # Of chores that something waits for, and of the search for pointers that oversleep, part by part.
-REST_HEARTBEATS: Final = {LISTING: 3, LOADING: 3, LATE_POINTERS: 5, WAKING: 10}
+REST_HEARTBEATS: Final = {SILENT_SESSIONS: 3, LISTING: 3, LOADING: 3, LATE_POINTERS: 5, WAKING: 10}
 TICK_LOOK_US = 60_000_000
 
 

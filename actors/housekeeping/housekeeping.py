@@ -1,11 +1,11 @@
 """What a consumer does once a second on each shard, besides finding work.
 
 It compares its clock with the shard's time (a consumer whose clock is off takes no leases) and writes its heartbeat. It
-reads the other consumers' sessions and derives its own parts of the queue. It clears expired keys, enqueues periodic
-items that are due, and wakes pointers whose pause has ended. It packs the completion log, and sums up rollups. Another
-loop loads submitted handlers. This takes six small transactions per shard and second, and one per period; only one of
-them writes unless there is more to do. On FoundationDB, where reads are expensive, chores that find nothing to do rest
-(`chore_schedule`).
+reads the other consumers' sessions and derives its own parts of the queue. It ends worker sessions that are silent. It
+clears expired keys, enqueues periodic items that are due, and wakes pointers whose pause has ended. It packs the
+completion log, and sums up rollups. Another loop loads submitted handlers. This takes seven small transactions per
+shard and second, and one per period; only one of them writes unless there is more to do. On FoundationDB, where reads
+are expensive, chores that find nothing to do rest (`chore_schedule`).
 """
 
 import logging
@@ -18,11 +18,13 @@ from fairlead.actors.housekeeping.chore_schedule import (
     LATE_POINTERS,
     LISTING,
     LOADING,
+    SILENT_SESSIONS,
     WAKING,
     ChoreSchedule,
     is_tick_due,
 )
 from fairlead.actors.housekeeping.late_pointers import HEARTBEAT_ENTRIES_MAX, LatePointerScan
+from fairlead.actors.housekeeping.silent_sessions import SilentSessions
 from fairlead.actors.housekeeping.unknown_kinds import LOOK_US, WATCHED_LOOK_US, UnknownKinds, unserved_kinds
 from fairlead.actors.runtime.actor_identity import Identity
 from fairlead.actors.runtime.circuit_breaker import CircuitBreaker
@@ -106,6 +108,9 @@ class Housekeeping:
         self._ticks: dict[tuple[str, str], tuple[int, int]] = {}
         self._heartbeats = 0  # How often all shards were done: lists in many parts are done part by part.
         self._late_scans = {name: LatePointerScan() for name in shards}
+        self._silent_sessions = {
+            name: SilentSessions(shard, self._breaker, retries_max=RETRIES_MAX) for name, shard in shards.items()
+        }
         self._lock = host.lock()
         self._stopped = host.condition(self._lock)
         self._stopping = False
@@ -305,7 +310,7 @@ class Housekeeping:
             )
 
     def _run_chores(self, name: str, shard: Shard, own: range, *, checked_us: int) -> None:
-        """Enqueue due items, wake pointers whose pause has ended, expire ids, pack the completion log, and sum up.
+        """Do the chores: those that something waits for come first.
 
         Each chore has a transaction of its own, after the session is known: a failing chore delays no other work.
 
@@ -339,6 +344,8 @@ class Housekeeping:
             "summing up": sum_up,
         }
         self._tick(name, shard, checked_us)
+        if schedule.is_due(SILENT_SESSIONS, self._heartbeats) and not self._breaker.is_open(name):
+            self._run_chore(name, SILENT_SESSIONS, partial(self._look_at_worker_sessions, name, checked_us))
         for chore, body in chores.items():
             if self._breaker.is_open(name):
                 break
@@ -348,6 +355,10 @@ class Housekeeping:
         is_due = self._unknown.is_due(name, self._host.clock.now_us(), look_us=look_us)
         if is_due and not self._breaker.is_open(name):
             self._run_chore(name, "unknown kinds", partial(self._log_unknown_kinds, name, shard))
+
+    def _look_at_worker_sessions(self, name: str, checked_us: int) -> None:
+        did = self._silent_sessions[name].look(now_us=checked_us)
+        self._schedules[name].note(SILENT_SESSIONS, self._heartbeats, did=did)
 
     def _run_and_schedule(self, name: str, shard: Shard, chore: str, body: Callable[[Attempt], bool]) -> None:
         did = self._breaker.transact(shard, body, retries_max=RETRIES_MAX)

@@ -125,7 +125,7 @@ def test_a_worker_that_died_leaves_behind_what_it_had_taken() -> None:
     taking(member, refs[:2])
     taking(member, refs[2:])
     assert member.incarnations == [b"first"]
-    assert member.take_orphans({b"first": True}) == [refs]
+    assert member.take_orphans({b"first": True}) == [(b"first", refs)]
     assert (member.incarnations, member.take_orphans({b"first": True})) == ([], []), "it is told once"
 
 
@@ -136,7 +136,7 @@ def test_it_leaves_behind_what_was_on_its_way_to_it() -> None:
     assert (sent_to, member.incarnations) == (b"first", [b"first"])
     member.arrive([item_ref(1)], None)
     member.update(report(incarnation=b"second"))
-    assert member.take_orphans({b"first": True}) == [[item_ref(1)]]
+    assert member.take_orphans({b"first": True}) == [(b"first", [item_ref(1)])]
 
 
 def test_so_does_one_that_is_back_before_its_end_was_seen() -> None:
@@ -145,8 +145,8 @@ def test_so_does_one_that_is_back_before_its_end_was_seen() -> None:
     member.update(report(incarnation=b"second"))
     taking(member, [item_ref(2)], incarnation=b"second")
     assert member.incarnations == [b"first", b"second"]
-    assert member.take_orphans({b"first": True}) == [[item_ref(1)]]
-    assert member.take_orphans({b"second": True}) == [[item_ref(2)]]
+    assert member.take_orphans({b"first": True}) == [(b"first", [item_ref(1)])]
+    assert member.take_orphans({b"second": True}) == [(b"second", [item_ref(2)])]
 
 
 def test_items_of_an_earlier_incarnation_are_forgotten_if_its_end_cannot_be_seen() -> None:
@@ -165,14 +165,15 @@ def test_items_of_an_incarnation_that_ends_during_the_check_are_kept() -> None:
     taking(member, [item_ref(1)])
     member.update(report(incarnation=b"second"))
     assert member.take_orphans({b"another": True}) == []
-    assert member.take_orphans({b"first": True}) == [[item_ref(1)]]
+    assert member.take_orphans({b"first": True}) == [(b"first", [item_ref(1)])]
 
 
 def test_of_what_a_worker_was_sent_as_much_is_remembered_as_it_can_hold() -> None:
     member = Member()
     for number in range(2 * SENT_MAX):
         taking(member, [item_ref(number)])
-    assert member.take_orphans({b"first": True}) == [[item_ref(number) for number in range(SENT_MAX, 2 * SENT_MAX)]]
+    refs = [item_ref(number) for number in range(SENT_MAX, 2 * SENT_MAX)]
+    assert member.take_orphans({b"first": True}) == [(b"first", refs)]
 
 
 # --- The pool ---

@@ -315,14 +315,16 @@ def test_a_release_goes_past_what_cannot_be_read_and_a_later_one_releases_it(wor
     assert session_keys(world) == {}
 
 
-def test_a_worker_gives_back_single_claims_while_its_session_goes_on(world: World) -> None:
-    returned, kept = claimed(world), claimed(world)
-    location = world.zone.location
-    released = world.run(lambda tr: claims.release(tr, [(location, returned[0])], session_id=ANNA, now_us=world.now_us))
-    assert released == 1
-    assert world.vested_ids() == [returned[0]]
-    assert session_keys(world)[worker_sessions.CLAIM] == 1
-    assert world.record(kept[0]) is not None
+def test_a_worker_releases_single_claims_while_its_session_goes_on(world: World) -> None:
+    dropped, kept, leased_anew = claimed(world), claimed(world), claimed(world)
+    world.pass_us(TERM_US)
+    new_lease = world.lease(leased_anew[0])
+    for item_id, lease_id in (dropped, kept, (leased_anew[0], new_lease)):
+        assert claim(world, ANNA, item_id, lease_id, begins=False) is Outcome.DONE
+    items = [(world.zone.location, *each) for each in (dropped, leased_anew)]
+    assert world.run(lambda tr: claims.release(tr, items, session_id=ANNA, now_us=world.now_us)) == 1
+    assert world.vested_ids() == [dropped[0]]
+    assert session_keys(world)[worker_sessions.CLAIM] == 2
 
 
 def test_a_release_of_many_zones_wakes_the_pointer_of_each(world: World) -> None:

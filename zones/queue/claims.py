@@ -5,7 +5,7 @@ its worker goes on without the item: the item vests now, its pointer is woken, a
 lease of it counts a lease expiry.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from fairlead.zones.engines import Transaction
@@ -19,7 +19,7 @@ from fairlead.zones.queue.lease_check import LeaseRef, check_leases_op
 from fairlead.zones.queue.queue_zone import QueueZone
 from fairlead.zones.records import ItemRecord
 from fairlead.zones.top_level import worker_sessions
-from fairlead.zones.top_level.worker_sessions import ClaimedItem
+from fairlead.zones.transaction_runner import Attempt
 
 
 def claim_op(
@@ -49,6 +49,11 @@ def claim_op(
     return outcomes
 
 
+RELEASE_MAX = 200  # Claims in one transaction: some 20 ms.
+BATCHES_MAX = 20
+Transact = Callable[[Callable[[Attempt], "Released"]], "Released"]
+
+
 class Released(NamedTuple):
     """How many claims were released, and from which key on there may be more; None: these were the last."""
 
@@ -70,44 +75,72 @@ def release_ended(
     for key, item in found:
         if item is None:
             tr.clear(key)
-    claimed = [item for _, item in found if item is not None]
+    claimed = [(*item, None) for _, item in found if item is not None]
     released = release(tr, claimed, session_id=session_id, now_us=now_us)
     return Released(released, found[-1][0] + b"\x00" if len(found) == claims_max else None)
 
 
-def release(tr: Transaction, claimed: Sequence[ClaimedItem], *, session_id: bytes, now_us: int) -> int:
+def release_all(
+    layout: ShardLayout, transact: Transact, session_id: bytes, *, now_us: int, batches_max: int = BATCHES_MAX
+) -> int:
+    """Release the claims of a session that has ended, in transactions of some each; return how many.
+
+    A session that has none left is taken off the list, and one with more claims than that stays on it.
+
+    Args:
+      transact: runs a function in a transaction.
+      batches_max: how many transactions at most.
+    """
+    next_key: bytes | None = b""
+    claims = batches = 0
+    while next_key is not None and batches < batches_max:
+
+        def body(attempt: Attempt, begin: bytes = next_key) -> Released:
+            return release_ended(attempt.tr, layout, session_id, claims_max=RELEASE_MAX, now_us=now_us, begin=begin)
+
+        released = transact(body)
+        claims, batches, next_key = claims + released.claims, batches + 1, released.next_key
+    if claims and next_key is None:
+        transact(lambda attempt: release_ended(attempt.tr, layout, session_id, claims_max=RELEASE_MAX, now_us=now_us))
+    return claims
+
+
+def release(
+    tr: Transaction, claimed: Sequence[tuple[ZoneLocation, bytes, bytes | None]], *, session_id: bytes, now_us: int
+) -> int:
     """Let items vest now that are claims of a session, and return how many; clear their CLAIM keys.
 
-    An item that is gone, was leased again, or belongs to another shard by now stays as it is, and its key is cleared.
-    An unreadable one keeps its key: a newer version can release it, and its lease ends by time. Reads with conflict:
+    `claimed`: where each item lies, its id, and the lease under which it was claimed; None: any lease of an ended
+    session. One that was leased anew and claimed by the same session stays as it is. An item that is gone, is another's
+    claim, or belongs to another shard by now stays as it is, too, and its key is cleared. An unreadable one keeps its
+    key: a newer version can release it, and its lease ends by time. Reads with conflict:
     ownership, the records; and the pointers as `pointers.read_for_insert` says. Writes: records, index entries, CLAIM
     keys, pointers that must wake.
     """
-    zones: dict[bytes, list[ClaimedItem]] = {}
-    for location, item_id in claimed:
-        zones.setdefault(location.keys.packed, []).append((location, item_id))
+    zones: dict[ZoneLocation, list[LeaseRef]] = {}
+    for location, item_id, lease_id in claimed:
+        zones.setdefault(location, []).append((item_id, lease_id))
     return sum(
         run_together(
-            _release_op(tr, items[0][0], [item_id for _, item_id in items], session_id=session_id, now_us=now_us)
-            for items in zones.values()
+            _release_op(tr, location, held, session_id=session_id, now_us=now_us) for location, held in zones.items()
         )
     )
 
 
 def _release_op(
-    tr: Transaction, location: ZoneLocation, item_ids: Sequence[bytes], *, session_id: bytes, now_us: int
+    tr: Transaction, location: ZoneLocation, held: Sequence[LeaseRef], *, session_id: bytes, now_us: int
 ) -> Operation[int]:
     records: Sequence[ItemRecord | Outcome]
     try:
-        records = yield from check_leases_op(tr, location, [(item_id, None) for item_id in item_ids])
+        records = yield from check_leases_op(tr, location, held)
     except TenantMoved:  # Raised before anything was written.
-        records = [Outcome.LEASE_LOST] * len(item_ids)
+        records = [Outcome.GONE] * len(held)
     except OwnerUnreadable:
-        records = [Outcome.UNREADABLE] * len(item_ids)
+        records = [Outcome.UNREADABLE] * len(held)
     released = 0
-    for item_id, record in zip(item_ids, records, strict=True):
-        if record is Outcome.UNREADABLE:
-            probe("a claim that cannot be read is not released")
+    for (item_id, _), record in zip(held, records, strict=True):
+        if record is Outcome.UNREADABLE or record is Outcome.LEASE_LOST:
+            probe("a claim that cannot be read, or is a newer one, is not released")
             continue
         tr.clear(worker_sessions.claim_key(session_id, location, item_id))
         if isinstance(record, Outcome) or record.claim != session_id:

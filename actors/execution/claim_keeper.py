@@ -1,0 +1,289 @@
+"""The claim keeper: a worker's claims on one shard, and the session that keeps them (`top_level.worker_sessions`).
+
+The first extension of a lease makes it a claim; the renewals of a claim come here, too. From the first claim on, a loop
+sends a heartbeat a second. It learns from it which claims were taken away, and whether the session has ended. Some
+seconds after the last claim the session ends, and the next claim begins a new one.
+
+A handler goes on as long as heartbeats are answered. Without an answer for the time of a lease, a worker must assume
+that other workers run its items: then `deadlines` finds them lost. If a consumer has ended the session, the worker
+claims under a new one what nobody has leased yet, and loses the rest. A claim whose item the worker does not hold any
+more, because the store refused its end, is released.
+"""
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from fairlead.actors.execution import acknowledgement
+from fairlead.actors.execution.completer import Completer
+from fairlead.actors.execution.in_flight import HeldItem
+from fairlead.actors.execution.shard_access import ShardAccess
+from fairlead.actors.execution.slots import Slots
+from fairlead.actors.execution.zone_by_zone import zone_by_zone
+from fairlead.actors.runtime.host import Host
+from fairlead.zones.layout import ID_BYTES, ZoneLocation
+from fairlead.zones.pipelining import run_one
+from fairlead.zones.probes import probe
+from fairlead.zones.queue import claims
+from fairlead.zones.queue.items import Outcome
+from fairlead.zones.top_level import worker_sessions
+from fairlead.zones.top_level.worker_sessions import HEARTBEAT_US, SessionState, WorkerSession
+from fairlead.zones.transaction_runner import Attempt
+
+IDLE_HEARTBEATS = 5  # Without a claim, before the session ends: long jobs often follow one another.
+RELEASE_MAX = 256  # Claims in one transaction that releases them.
+
+
+class ClaimTimes(NamedTuple):
+    """When claims end, and from when on they are renewed, microseconds since the epoch."""
+
+    until_us: int
+    renewal_us: int
+
+
+class ClaimKeeper:
+    """The claims of one worker on one shard. `lease_us`: the length of the worker's leases."""
+
+    def __init__(self, host: Host, access: ShardAccess, slots: Slots, completer: Completer, *, lease_us: int) -> None:
+        self._host = host
+        self._access = access
+        self._slots = slots
+        self._completer = completer
+        self._lease_us = lease_us
+        self._lock = host.lock()
+        self._begun = host.condition(self._lock)
+        self._stopped = host.condition(self._lock)
+        self._ended = host.condition(self._lock)
+        self._session_id: bytes | None = None
+        self._has_begun = False  # The session is known to have begun.
+        self._claimed: dict[HeldItem, None] = {}
+        self._dropped: set[HeldItem] = set()  # Of these: not held any more at the last heartbeat.
+        self._idle_heartbeats = 0
+        self._stopping = self._has_ended = False
+
+    def start(self) -> None:
+        """Start the loop."""
+        self._host.spawn("claim keeper", self._run)
+
+    def stop(self) -> None:
+        """Let the loop end the session, and end. From now on nothing is claimed."""
+        with self._lock:
+            self._stopping = True
+            self._begun.notify_all()
+            self._stopped.notify_all()
+
+    def await_end(self, timeout_us: int) -> None:
+        """Wait until the loop has ended, `timeout_us` at most."""
+        with self._lock:
+            if not self._has_ended:
+                self._ended.wait(timeout_us / 1e6)
+
+    def end_once(self) -> None:
+        """End the session in one try, for a worker that is abandoned. Otherwise a consumer finds it silent."""
+        with self._lock:
+            self._stopping = True
+            session_id = self._session_id
+            self._leave_session()
+        if session_id is not None:
+            self._access.succeeds(partial(self._end, session_id))
+
+    # --- Waits for the store ---
+
+    def claim(self, items: Sequence[HeldItem]) -> None:
+        """Make leases claims, or renew them, in one transaction; cancel the items that are lost.
+
+        If the session has ended meanwhile, nothing is claimed, and the items are due again.
+
+        Raises:
+          What the store raises; then nothing was claimed, or that is not known.
+        """
+        with self._lock:
+            if self._stopping:
+                return
+            if self._session_id is None:
+                self._session_id = self._host.random.randbytes(ID_BYTES)
+            session_id, begins = self._session_id, not self._has_begun
+        made = self._claim(session_id, items, begins=begins)
+        if made is None:
+            self._go_on_without(session_id)
+            return
+        times, claimed, gone = made
+        with self._lock:
+            is_current = self._session_id == session_id
+            if is_current and claimed:
+                self._has_begun, self._idle_heartbeats = True, 0
+                self._claimed.update(dict.fromkeys(claimed))
+                self._begun.notify()
+        if is_current:  # Otherwise they are due again, under the next session.
+            self._slots.claim(claimed, self._kept_until_us(), times.until_us, times.renewal_us)
+        self._lose(gone)
+
+    def _claim(
+        self, session_id: bytes, items: Sequence[HeldItem], *, begins: bool
+    ) -> tuple[ClaimTimes, list[HeldItem], list[HeldItem]] | None:
+        """Claim items; return when the claims end, what was claimed, and what is lost. None: the session has ended."""
+        shard = self._access.shard
+        term_us = shard.layout.settings.max_item_lease_ms * 1000
+
+        def body(attempt: Attempt) -> tuple[int, list[Outcome]] | None:
+            tr, now_us = attempt.tr, attempt.now_us
+            state = run_one(worker_sessions.session_state_op(tr, session_id, begins=begins))
+            if state is SessionState.OVER:
+                return None
+            outcomes = zone_by_zone(
+                shard,
+                [held.ref for held in items],
+                lambda zone, held: claims.claim_op(tr, zone.location, held, session_id=session_id, now_us=now_us),
+            )
+            if state is SessionState.NEW and Outcome.DONE in outcomes:
+                session = WorkerSession(self._host.incarnation, now_us)
+                worker_sessions.begin(tr, session_id, session, beat=attempt.new_id())
+            return now_us, outcomes
+
+        answer = shard.transact(shard.in_exclusive_section(body))
+        if answer is None:
+            return None
+        now_us, outcomes = answer
+        claimed: list[HeldItem] = []
+        gone: list[HeldItem] = []
+        for held, outcome in zip(items, outcomes, strict=True):
+            may_be_done = outcome is Outcome.GONE and acknowledgement.may_be_completed(held)
+            if outcome is Outcome.DONE or may_be_done:
+                claimed.append(held)
+            else:
+                gone.append(held)
+        return ClaimTimes(now_us + term_us, now_us + renewed_after_us(term_us, self._lease_us)), claimed, gone
+
+    def _run(self) -> None:
+        while (session_id := self._await_heartbeat()) is not None:
+            self._access.succeeds(partial(self._send_heartbeat, session_id))
+        with self._lock:
+            self._has_ended = True
+            self._ended.notify_all()
+
+    def _await_heartbeat(self) -> bytes | None:
+        """Return the session once its next heartbeat is due; None: the worker stops, and the session has ended."""
+        while True:
+            with self._lock:
+                while not self._has_begun and not self._stopping:
+                    self._begun.wait()
+                if not self._stopping:
+                    self._stopped.wait(HEARTBEAT_US / 1e6)
+                session_id, stopping = self._session_id, self._stopping
+                ends = stopping or self._idle_heartbeats >= IDLE_HEARTBEATS
+                if ends:
+                    self._leave_session()
+                elif self._has_begun:
+                    return session_id
+            if ends and session_id is not None:
+                self._access.succeeds(partial(self._end, session_id))
+            if stopping:
+                return None
+
+    def _send_heartbeat(self, session_id: bytes) -> None:
+        shard = self._access.shard
+        with self._lock:
+            claimed = list(self._claimed)
+        notices: dict[tuple[ZoneLocation, bytes], bytes] = {}
+
+        def body(attempt: Attempt) -> bool:
+            found = run_one(worker_sessions.heartbeat_op(attempt.tr, shard.layout, session_id, beat=attempt.new_id()))
+            if found is not None:  # Those of an attempt of unknown result are cleared by now.
+                notices.update(found)
+            return found is not None
+
+        if not shard.transact(body):
+            self._go_on_without(session_id)
+            return
+        self._slots.keep_claims(claimed, self._kept_until_us())
+        taken_away = [held for held in claimed if notices.get(self._place(held)) == held.ref.lease_id]
+        self._lose([held for held in taken_away if not (held.job.may_be_completed or held.is_ending)])
+        self._forget(taken_away)
+        self._release_dropped(session_id, claimed)
+
+    def _go_on_without(self, session_id: bytes) -> None:
+        """Claim under a new session what nobody has leased yet, because a consumer has ended the session."""
+        with self._lock:
+            if self._session_id != session_id:
+                return
+            claimed = list(self._claimed)
+            self._leave_session()
+        probe("a worker goes on under a new session")
+        held_now = self._held_of(claimed)
+        if held_now:
+            self._access.succeeds(partial(self.claim, held_now))
+        with self._lock:
+            lost = [held for held in held_now if held not in self._claimed]
+        self._lose(lost)
+
+    def _release_dropped(self, session_id: bytes, claimed: Sequence[HeldItem]) -> None:
+        """Release the claims of items that were not held at two heartbeats, and whose claims are still there.
+
+        One whose end is being committed is not held, or cancelled, for a moment only.
+        """
+        held_now = set(self._held_of(claimed))
+        dropped = {held for held in claimed if held not in held_now}
+        with self._lock:
+            due = [held for held in claimed if held in dropped and held in self._dropped]
+            self._dropped = dropped - set(due)
+            self._idle_heartbeats = 0 if held_now or dropped else self._idle_heartbeats + 1
+        for begin in range(0, len(due), RELEASE_MAX):
+            some = due[begin : begin + RELEASE_MAX]
+            self._release(session_id, some)
+            self._forget(some)
+
+    def _release(self, session_id: bytes, items: Sequence[HeldItem]) -> None:
+        shard = self._access.shard
+
+        def body(attempt: Attempt) -> int:
+            tr = attempt.tr
+            places = [(shard.layout.location(held.ref.tenant, held.ref.zone), held.ref) for held in items]
+            keys = [worker_sessions.claim_key(session_id, location, ref.item_id) for location, ref in places]
+            reads = [tr.snapshot.get(key) for key in keys]
+            left = [
+                (location, ref.item_id, ref.lease_id)
+                for (location, ref), read in zip(places, reads, strict=True)
+                if read.value is not None
+            ]
+            return claims.release(tr, left, session_id=session_id, now_us=attempt.now_us)
+
+        shard.transact(body)
+
+    def _end(self, session_id: bytes) -> None:
+        shard = self._access.shard
+        shard.transact(lambda attempt: run_one(worker_sessions.end_session_op(attempt.tr, session_id)))
+
+    # --- Bookkeeping ---
+
+    def _leave_session(self) -> None:
+        """Let the next claim begin a session. The lock is held."""
+        self._session_id, self._has_begun, self._idle_heartbeats = None, False, 0
+        self._claimed.clear()
+        self._dropped.clear()
+
+    def _kept_until_us(self) -> int:
+        """Return until when handlers may go on without another answer of the store."""
+        return self._host.clock.now_us() + self._lease_us
+
+    def _held_of(self, items: Sequence[HeldItem]) -> list[HeldItem]:
+        held = set(self._slots.items())
+        return [each for each in items if each in held and not each.job.cancelled]
+
+    def _place(self, held: HeldItem) -> tuple[ZoneLocation, bytes]:
+        return self._access.shard.layout.location(held.ref.tenant, held.ref.zone), held.ref.item_id
+
+    def _forget(self, items: Iterable[HeldItem]) -> None:
+        with self._lock:
+            for held in items:
+                self._claimed.pop(held, None)
+
+    def _lose(self, items: Sequence[HeldItem]) -> None:
+        lost = self._slots.lose(items)
+        if lost:
+            probe("a worker finds that its claim, or its lease, was taken away")
+            self._completer.note_lost(lost)
+
+
+def renewed_after_us(term_us: int, lease_us: int) -> int:
+    """Return after how long a claim is renewed: in the last tenth of its term, or as early as a lease is extended."""
+    return term_us - max(term_us // 10, lease_us * 2 // 3)
