@@ -30,6 +30,7 @@ LOOPS = frozenset(
         "deadlines",
         "completer",
         "lease keeper",
+        "claim keeper",
         "worker status",
         "reclaim",
         "policy refresh",

@@ -20,6 +20,7 @@ from fairlead.zones.records import DeadLetterRecord, ItemRecord, KindPolicy, Own
 Entry = tuple[int, int, bytes]  # priority, vesting time, id
 Paused = Tenant | str | None  # a tenant, a kind, or the shard itself
 Limited = Tenant | str
+SessionKey = tuple[Any, ...]  # the elements after the sort: the session, and of a claim or a notice the item
 DeadLetterChange = tuple[DeadLetterRecord | None, DeadLetterRecord | None]  # before and after a commit
 
 
@@ -90,6 +91,7 @@ class ParsedCommit:
     zones: dict[ZoneName, ZoneReplica] = field(default_factory=dict)
     items: list[ItemChange] = field(default_factory=list)
     removed_dead_letters: set[ItemName] = field(default_factory=set)  # retried, or discarded
+    session_keys: list[tuple[int, SessionKey]] = field(default_factory=list)  # of worker sessions, by sort
     data: dict[bytes, bytes | None] = field(default_factory=dict)  # of tenants, by whole key
 
     @property
@@ -114,6 +116,7 @@ class ShardReplica:
         self.zones: dict[ZoneName, ZoneReplica] = {}
         self.depths: dict[tuple[int, str], int] = {}
         self.others: dict[bytes, bytes] = {}  # all other keys
+        self.worker_sessions: dict[int, dict[SessionKey, bytes]] = {}  # by sort of key, such as ALIVE
         self.paused_since: dict[Paused, int] = {}  # the version of each pause
         self.limits: dict[Limited, Limit] = {}
         self.kind_policies: dict[str, KindPolicy] = {}
@@ -149,6 +152,10 @@ class ShardReplica:
             elif path[:1] == [keyspace.TOP]:
                 zone = self._touch(parsed, ZoneName(Tenant(path[5], path[6]), path[7]))
                 _put_in(zone.pointer_entries, (path[3], path[4]), after)
+            elif path[:1] == [keyspace.WORKER_SESSION]:
+                session_key = tuple(path[2:])
+                _put(self.worker_sessions.setdefault(path[1], {}), session_key, after)
+                parsed.session_keys.append((path[1], session_key))
             elif path[:1] == [keyspace.DEPTH]:
                 self.depths[path[1], path[2]] = _signed(after)
             else:

@@ -10,6 +10,7 @@ from fairlead.actors.execution.deadlines import TRANSACTION_LEASE_US
 from fairlead.simulation.cluster import COORDINATOR, Application, Cluster
 from fairlead.simulation.faults.fault import Fault
 from fairlead.simulation.oracles.call_rates import NobodyCallsInABusyLoop
+from fairlead.simulation.oracles.claims import ClaimsHaveKeys, SessionsLastAsLongAsTheirHeartbeats
 from fairlead.simulation.oracles.consistency import CountsEqualItems, IndexNamesEveryItem
 from fairlead.simulation.oracles.id_retention import IdsStayTaken
 from fairlead.simulation.oracles.in_order_lease import OneScannerGoesInOrder
@@ -36,7 +37,7 @@ from fairlead.simulation.plan import Plan, draw_plan
 from fairlead.simulation.reduction import NO_REDUCTION, Reduction
 from fairlead.simulation.trial import STEP_US, Report, Trial
 from fairlead.simulation.workload import Shop
-from fairlead.simulation.world import Violation, World
+from fairlead.simulation.world import START_US, Violation, World
 from fairlead.zones.layout import ShardLayout
 
 DRAINS = "everything drains after the faults"
@@ -187,12 +188,13 @@ class Simulation(Trial):
     def _pointer_stays_us(self) -> int:
         """The longest time that an empty zone's pointer may stay.
 
-        The pointer may sleep until the last lease would have ended, and then for `min_inactive`. Each time it is
-        processed a little late. With watches this is the next scan. After a wrong clock this is after a consumer has
-        searched for pointers that sleep too long.
+        The pointer may sleep until the last lease, or claim, would have ended, and then for `min_inactive`. Each time
+        it is processed a little late. With watches this is the next scan. After a wrong clock this is after a consumer
+        has searched for pointers that sleep too long.
         """
         zones, consumer = self.plan.zones, self.plan.consumer
-        lease_ms = min(zones.max_sleep_ms, max(consumer.lease_ms, TRANSACTION_LEASE_US // 1000))
+        longest_ms = max(consumer.lease_ms, TRANSACTION_LEASE_US // 1000, zones.max_item_lease_ms)
+        lease_ms = min(zones.max_sleep_ms, longest_ms)
         waits_ms = lease_ms + zones.min_inactive_ms + 2 * consumer.poll_interval_ms + 2_000
         look_us = watched_late_us(self.plan)
         late_us = OVERSLEPT_US if "wrong clocks" in self.plan.faults else 0
@@ -222,6 +224,12 @@ class Simulation(Trial):
                 self.cluster.clock_of,
                 self.cluster.is_consumer,
                 longest_us=1000 * (plan.zones.max_item_lease_ms + plan.zones.max_skew_ms),
+            ),
+            ClaimsHaveKeys(world),
+            SessionsLastAsLongAsTheirHeartbeats(
+                world,
+                calm_us=START_US + plan.trouble_us + RECOVERY_US,
+                is_dead=lambda host_name: host_name in world.ended_incarnations,
             ),
             ItemsRunBeforeTheyGo(world, self.cluster.is_consumer),
             ItemsAreEnqueuedOnce(world),

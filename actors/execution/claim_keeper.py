@@ -4,10 +4,10 @@ The first extension of a lease makes it a claim; the renewals of a claim come he
 sends a heartbeat a second. It learns from it which claims were taken away, and whether the session has ended. Some
 seconds after the last claim the session ends, and the next claim begins a new one.
 
-A handler goes on as long as heartbeats are answered. Without an answer for the time of a lease, a worker must assume
-that other workers run its items: then `deadlines` finds them lost. If a consumer has ended the session, the worker
-claims under a new one what nobody has leased yet, and loses the rest. A claim whose item the worker does not hold any
-more, because the store refused its end, is released.
+A handler goes on as long as heartbeats are answered. Without an answer for the time of a lease, or for five seconds if
+that is longer, a worker must assume that other workers run its items: then `deadlines` finds them lost. If a consumer
+has ended the session, the worker claims under a new one what nobody has leased yet, and loses the rest. A claim whose
+item the worker does not hold any more, because the store refused its end, is released.
 """
 
 from collections.abc import Iterable, Sequence
@@ -30,6 +30,7 @@ from fairlead.zones.top_level import worker_sessions
 from fairlead.zones.top_level.worker_sessions import HEARTBEAT_US, SessionState, WorkerSession
 from fairlead.zones.transaction_runner import Attempt
 
+UNANSWERED_US_MIN = 5_000_000  # As long as a session must be silent, before a consumer ends it.
 IDLE_HEARTBEATS = 5  # Without a claim, before the session ends: long jobs often follow one another.
 RELEASE_MAX = 256  # Claims in one transaction that releases them.
 
@@ -263,7 +264,7 @@ class ClaimKeeper:
 
     def _kept_until_us(self) -> int:
         """Return until when handlers may go on without another answer of the store."""
-        return self._host.clock.now_us() + self._lease_us
+        return self._host.clock.now_us() + max(self._lease_us, UNANSWERED_US_MIN)
 
     def _held_of(self, items: Sequence[HeldItem]) -> list[HeldItem]:
         held = set(self._slots.items())

@@ -5,6 +5,7 @@
     pointers      the pointer invariant
     leases        no actor leases, changes or starts an item that another holds; a lease runs once at a time
     zone_operations  an item changes as in the zone model
+    claims        claims have keys, and last as long as their worker sessions; these last as long as heartbeats come
     lease_expiries  an item that expired too often runs isolated, and only a failed attempt counts as a failure
     limits        the number of items that a dequeue leases, and that run at once
     pauses        paused items are not leased

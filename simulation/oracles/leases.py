@@ -7,6 +7,7 @@ from fairlead.actors.messages import ItemRef
 from fairlead.simulation.oracles.oracle import HandlerRun, Oracle
 from fairlead.simulation.replica import ItemChange, ItemName, ParsedCommit, item_of
 from fairlead.simulation.world import World
+from fairlead.zones.top_level.worker_sessions import ALIVE
 
 Holding = tuple[ItemName, bytes]  # under which lease
 
@@ -14,9 +15,9 @@ Holding = tuple[ItemName, bytes]  # under which lease
 class LeasesAreRespected(Oracle):
     """A new lease is taken only when the last one has ended, by the taker's clock. Only the holder changes an item.
 
-    There are two exceptions. A lease may be shortened when the worker incarnation that it was sent to has ended; no
-    other incarnation runs the item under it. And a lease that ends later than allowed, by a clock that was ahead, may
-    be shortened; its holder need not know that when it starts.
+    There are three exceptions. A lease may be shortened when the worker incarnation that it was sent to has ended; no
+    other incarnation runs the item under it. So may a claim whose worker session has ended. And a lease that ends later
+    than allowed, by a clock that was ahead, may be shortened; its holder need not know that when it starts.
 
     Args:
       clock_of: returns the latest time that the clock of a host's node has shown: it may have stepped back since.
@@ -75,7 +76,7 @@ class LeasesAreRespected(Oracle):
             return
         cut_short = after is not None and after.lease_id == before.lease_id
         has_ended = self._incarnations.get((change.item, before.lease_id)) in self.world.ended_incarnations
-        if (cut_short and has_ended) or self._is_revoked(change):
+        if (cut_short and has_ended) or self._is_revoked(change) or is_release(change, parsed):
             return
         left_us = before.vesting_us - self._clock_of(parsed.commit.by)
         if left_us > 0:
@@ -91,6 +92,14 @@ class LeasesAreRespected(Oracle):
         if before is None or after is None or after.lease_id != before.lease_id:
             return False
         return before.vesting_us - after.vesting_us > self._longest_us
+
+
+def is_release(change: ItemChange, parsed: ParsedCommit) -> bool:
+    """Return whether a commit released the claim of a session that had ended."""
+    before, after = change.before, change.after
+    if before is None or after is None or after.lease_id != before.lease_id or not before.claim or after.claim:
+        return False
+    return (before.claim,) not in parsed.shard.worker_sessions.get(ALIVE, {})
 
 
 class LeasesRunOnce(Oracle):
