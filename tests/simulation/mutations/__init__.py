@@ -3,16 +3,18 @@
 mutation      a bug, and the search for a seed that finds it
 items         bugs in the stored parts of an item
 leases        bugs in leases and expiries
+claims        bugs in claims and worker sessions
 pointers      bugs in pointers
 consumers     bugs in the actors
 policies      bugs in policies of operators
 seeds.txt     a seed that finds each bug
 """
 
+from tests.simulation.mutations.claims import CLAIMS
 from tests.simulation.mutations.consumers import CONSUMERS
 from tests.simulation.mutations.items import ITEMS
 from tests.simulation.mutations.leases import LEASES
 from tests.simulation.mutations.pointers import POINTERS
 from tests.simulation.mutations.policies import POLICIES
 
-MUTATIONS = (*ITEMS, *LEASES, *POINTERS, *CONSUMERS, *POLICIES)
+MUTATIONS = (*ITEMS, *LEASES, *CLAIMS, *POINTERS, *CONSUMERS, *POLICIES)

@@ -123,8 +123,8 @@ CONSUMERS = (
         found_by=[NO_EXPIRY],
     ),
     mutation(
-        "leases are extended in their last hundredth",
-        (deadlines.due_work, "<= lease_us * 2 // 3", "<= lease_us // 100"),
+        "leases become claims in their last hundredth",
+        (deadlines.due_work, "- lease_us * 2 // 3", "- lease_us // 100"),
         found_by=[NO_EXPIRY],
     ),
     mutation(

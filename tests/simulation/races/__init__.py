@@ -18,6 +18,7 @@ Read in this order:
     test_pruned_log         a process that is paused while the commit log is pruned
     test_clocks             a clock that is an hour ahead
     test_housekeeping       two consumers that do the same for a shard at the same moment
+    test_worker_sessions    a worker's claims, and a consumer that ends their session
     test_sessions           consumers that divide the top-level queue
     test_scanners           the in-order lease, and pointers that fill the window of a scan
     test_windows            items that fill the window of a dequeue
