@@ -154,12 +154,12 @@ def test_what_was_on_its_way_to_a_dead_worker_runs_at_once_too(app: App, chosen:
         assert_all_done(app, load.enqueued)
 
 
-def test_if_the_manager_died_with_it_that_runs_again_when_the_leases_expire(
+def test_if_the_manager_died_with_it_that_runs_again_when_the_lease_expires_or_the_worker_is_found_silent(
     app: App, chosen: Config, tmp_path: Path
 ) -> None:
     with consumer(chosen) as running:
         took_s = kill_in_mid_run(app, running, tmp_path / "told", "manager")
-        assert took_s < chosen.consumer.lease_ms / 1000 + 2.0
+        assert took_s < max(chosen.consumer.lease_ms / 1000 + 2.0, 7.0)
 
 
 # --- The whole machine ---
