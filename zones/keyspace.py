@@ -13,6 +13,10 @@ QuiCK's pointer index, which leads from a zone to its pointer, is the record's o
                                                         no policy
     (ROOT, DB, app, user, IN_FLIGHT, zone, id)       -> empty; running items of a tenant with a limit
     (ROOT, DB, app, user, BUCKET)                    -> a tenant's token bucket, if its rate is limited
+    (ROOT, DB, app, user, STEP_LOG, run, ...)        -> what a workflow has done, see `workflow.step_log`
+    (ROOT, DB, app, user, FENCE, run)                -> the lowest lease number of a run that may act on this tenant
+    (ROOT, DB, app, user, SIGNAL, run, name, epoch, stamp) -> a signal that the run has not taken
+    (ROOT, DB, app, user, CHILD_RESULT, run, name, n)-> how a child job of the run ended
     (ROOT, DB, app, user, ZONE, zone, ITEM, id)      -> item record
     (ROOT, DB, app, user, ZONE, zone, VEST, p, t, id)-> kind; the vesting index, in (priority, vesting time) order
     (ROOT, DB, app, user, ZONE, zone, COUNT, kind)   -> items present, leased and delayed ones included; atomic add
@@ -42,6 +46,8 @@ QuiCK's pointer index, which leads from a zone to its pointer, is the record's o
     (ROOT, QUARANTINE, ...)                          -> damaged pairs that were set aside, see `quarantine`
     (ROOT, AUDIT_LOG, number)                        -> what an operator did, see `audit_log`
     (ROOT, CHANGE_COUNTER, part)                     -> counts pointers made or woken, for scanners that watch it
+    (ROOT, TOMBSTONE, floor, app, user, run)         -> empty; fences of runs that have ended, by the floor of then
+    (ROOT, FLOOR)                                    -> a number: tombstones written under a lower one are gone
     (ROOT, WORKER_SESSION, ...)                      -> which workers live, and what they claim, see `worker_sessions`
 
 Keys that many commits append at once, in order of time, begin with a part or a bucket. A cluster keeps neighbouring
@@ -61,9 +67,8 @@ META, DB, RECEIPT, TOP = range(1, 5)
 DEPTH, DEAD_LETTER_INDEX, RETENTION, TIME, HANDLER, PERIODIC, SESSION = range(6, 13)
 POLICY, PAUSED_POINTER, LIMIT, COMPLETION_LOG = range(14, 18)
 # Reserved for later steps: placement 13, intents 18, global indexes 19.
-WORKER_STATUS, QUARANTINE, AUDIT_LOG, ROLLUP, CHANGE_COUNTER = range(20, 25)
-WORKER_SESSION = 27
-DATA, OWNER, ZONE, IN_FLIGHT, BUCKET = range(1, 6)
+WORKER_STATUS, QUARANTINE, AUDIT_LOG, ROLLUP, CHANGE_COUNTER, TOMBSTONE, FLOOR, WORKER_SESSION = range(20, 28)
+DATA, OWNER, ZONE, IN_FLIGHT, BUCKET, STEP_LOG, FENCE, SIGNAL, CHILD_RESULT = range(1, 10)
 ITEM, VEST = 1, 2
 # 3 was an index by age: the head of the vesting index already answers who has waited longest.
 COUNT, DEAD_LETTER, PAYLOAD, RETAINED_ID, POINTER, GUARD, RESULT, TRACEBACK = range(4, 12)
@@ -294,6 +299,22 @@ class TenantKeys:
     def zones(self) -> bytes:
         """The prefix of all queue zones of the tenant."""
         return _DB + self.packed + _ZONE
+
+    def step_log(self, run: bytes) -> bytes:
+        """Return the prefix of the step log of a run."""
+        return _DB + self.packed + _SMALL[STEP_LOG] + pack_bytes(run)
+
+    def fence(self, run: bytes) -> bytes:
+        """Return the key of the fence of a run."""
+        return _DB + self.packed + _SMALL[FENCE] + pack_bytes(run)
+
+    def signals(self, run: bytes) -> bytes:
+        """Return the prefix of the signals of a run."""
+        return _DB + self.packed + _SMALL[SIGNAL] + pack_bytes(run)
+
+    def child_results(self, run: bytes) -> bytes:
+        """Return the prefix of the results of a run's child jobs."""
+        return _DB + self.packed + _SMALL[CHILD_RESULT] + pack_bytes(run)
 
 
 class ZoneKeys(QueueKeys):

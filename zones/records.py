@@ -45,6 +45,18 @@ class Progress(msgspec.Struct, array_like=True, frozen=True, gc=False):
     at_us: TimeUs
 
 
+class Parent(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """The workflow's call that an item answers: the parent's item, its run, and the call's name and occurrence."""
+
+    app: str
+    user: str
+    zone: str
+    item_id: bytes
+    run: bytes
+    name: str
+    occurrence: Count
+
+
 class ItemRecord(msgspec.Struct, array_like=True, gc=False):
     """One unit of deferred work (QuiCK section 5: priority, lease identifier, vesting time, error count).
 
@@ -67,10 +79,9 @@ class ItemRecord(msgspec.Struct, array_like=True, gc=False):
     unique_us: TimeUs = 0  # for how long after completion the id stays taken
     last_error: str = ""
     trace: Trace | None = None  # the enqueuer's trace context
-    # Reserved for later steps, so that older readers keep their places: weight, intent.
-    weight: int | None = None
+    weight: int | None = None  # Reserved for a later step, so that older readers keep their places.
     session: bytes | None = None  # the consumer that leases it, or leased it last, by its id
-    intent: bytes | None = None
+    run: bytes | None = None  # this life of the item, 16 bytes; None: its id. A name may be enqueued again
     # The history of its attempts, for people; no decision depends on it.
     leased_us: TimeUs = 0  # when the last attempt began
     expired_count: Count = 0  # how many attempts ended with their lease, or with their worker
@@ -81,6 +92,13 @@ class ItemRecord(msgspec.Struct, array_like=True, gc=False):
     delayed_until_us: TimeUs = 0
     # a worker wrote under the present lease that it starts the item; only if an earlier lease expired
     started: bool = False
+    # Of a workflow; see `fairlead.zones.workflow`.
+    lease_number: Count = 0  # counts its leases, and only grows
+    keeps_run: bool = False  # keys of its run are stored: step log, signals, results of child jobs
+    cancelling: bool = False  # its cancellation is requested: what it has done is to be undone
+    waits_for: tuple[str, ...] = ()  # what wakes it before its vesting time, see `signals.wait_name`
+    suspended_at: Count = 0  # the lease number of the last attempt that ended by a suspension
+    parent: Parent | None = None  # whom its end is reported to
     # the worker session whose claim the lease is, see `worker_sessions`; empty: the lease is none
     claim: bytes = b""
 
@@ -88,6 +106,10 @@ class ItemRecord(msgspec.Struct, array_like=True, gc=False):
     def runnable_us(self) -> int:
         """From when it could run: its enqueue, the end of its delay, or its retry as a dead letter."""
         return self.delayed_until_us or self.enqueued_us
+
+    def run_of(self, item_id: bytes) -> bytes:
+        """Return the id of this life of the item."""
+        return self.run or item_id
 
     @property
     def attempt(self) -> int:

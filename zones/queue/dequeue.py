@@ -183,6 +183,7 @@ def lease(
         record.expiry_count += record.started
         record.expired_count += 1
     record.started = False
+    record.lease_number, record.waits_for = record.lease_number + 1, ()
     record.lease_id, record.lease_us = lease_id, lease_us
     record.session, record.leased_us = holder, now_us
     stored = stored_item.move(tr, location, item_id, record, now_us + lease_us)

@@ -14,31 +14,28 @@ from collections.abc import Callable, Sequence
 from fairlead.zones.engines import Reader, Transaction
 from fairlead.zones.errors import BadArgument, NotVested
 from fairlead.zones.keyspace import IndexEntry, range_begin, range_end, unpack_name
-from fairlead.zones.layout import ID_BYTES, ShardLayout, Tenant
+from fairlead.zones.layout import ShardLayout, Tenant
 from fairlead.zones.pipelining import Operation, run_one
 from fairlead.zones.policy.fair_share import FairShare
-from fairlead.zones.probes import probe
-from fairlead.zones.queue import stored_item
+from fairlead.zones.queue import insertion, stored_item
 from fairlead.zones.queue.dequeue import IndexScan, apply_plan, lease, plan_op
 from fairlead.zones.queue.dequeue_plan import Capacity
-from fairlead.zones.queue.id_retention import IdState, read_id_state, retain_id, status_of_id
+from fairlead.zones.queue.id_retention import retain_id
 from fairlead.zones.queue.index_scan import WANT_ALL, collect_vested, read_first_of_each_priority
 from fairlead.zones.queue.items import (
     Enqueued,
-    EnqueueStatus,
     Item,
     LeasedItem,
     NewItem,
     Outcome,
-    new_record,
 )
 from fairlead.zones.queue.lease_check import LeaseRef, check_leases_op, error_of, raise_unless_done
 from fairlead.zones.queue.stored_item import number_of
-from fairlead.zones.records import ItemRecord, PointerRecord, decode, is_newer
+from fairlead.zones.records import ItemRecord, decode
 from fairlead.zones.reporting import completion_log
 from fairlead.zones.reporting.completion_log import EndedItem, EndedOfZone, EndReason
 from fairlead.zones.settings import WINDOW_KEYS
-from fairlead.zones.top_level import pointers, worker_sessions
+from fairlead.zones.top_level import worker_sessions
 from fairlead.zones.top_level.part_writes import PartWrites
 
 PEEK_READ = 64  # Keys that a peek reads at once, whether they have vested or not.
@@ -68,54 +65,8 @@ class QueueZone:
         ids_are_new: bool = True,
         parts: PartWrites | None = None,
     ) -> Operation[list[Enqueued]]:
-        """Add items under ids of 16 bytes, and see to it that the zone's pointer vests no later than they do.
-
-        An id that is present, leased, a dead letter, or completed within its `unique_for` changes nothing, and the
-        status says so; so does an id that comes a second time in one call. An id whose item has no `given_id` must be
-        new, and this is not checked: so the caller's attempt needs a receipt. If `ids_are_new` is false, such an id
-        that is present changes nothing.
-
-        Reads with conflict: ownership; per item with a given id its record, dead letter and retained id; the pointer as
-        `pointers.read_for_insert` says. Writes per item: record, index entry, counts; once: the pointer, if it must be
-        made or woken, which reads its record with conflict too. Two enqueues of different ids into a zone with an awake
-        pointer never conflict, nor does an enqueue with a dequeue. The second enqueue of one transaction finds the
-        pointer as the first has left it: it makes none, and wakes it only for an item that vests earlier still.
-        `parts` gathers what is written to the keys of the zone's part, for the caller to write.
-        """
-        keys, location = self.location.keys, self.location
-        owner = tr.get(keys.tenant.owner)
-        stored = pointers.read_for_insert(tr, location)
-        asked: dict[bytes, IdState] = {}
-        for item_id, item in items:
-            _check_id(item_id)
-            if item.given_id is not None or not ids_are_new:
-                asked[item_id] = read_id_state(tr, keys, item_id, is_given=item.given_id is not None)
-        yield
-        policy = stored_item.check_owner(self.layout, owner.value)
-        results: list[Enqueued] = []
-        added: dict[str, int] = {}
-        new_ids: set[bytes] = set()
-        earliest_us = None
-        for item_id, item in items:
-            status = status_of_id(asked[item_id], now_us) if item_id in asked else EnqueueStatus.ENQUEUED
-            if item_id in new_ids:
-                probe("an id comes twice in one enqueue")
-                status = EnqueueStatus.PRESENT
-            results.append(Enqueued(item_id, status))
-            if status is not EnqueueStatus.ENQUEUED:
-                continue
-            new_ids.add(item_id)
-            vesting_us = now_us + item.delay_us
-            stored_item.insert(tr, location, item_id, new_record(item, item_id, vesting_us=vesting_us, now_us=now_us))
-            if item.given_id is not None:
-                tr.clear(keys.result(item_id))  # of an earlier item of this id
-            added[item.kind] = added.get(item.kind, 0) + 1
-            earliest_us = vesting_us if earliest_us is None else min(earliest_us, vesting_us)
-        for kind, count in added.items():
-            stored_item.change_count(tr, location, kind, count, parts)
-        if earliest_us is not None:
-            self._ensure_pointer(tr, stored.value, earliest_us, now_us, asleep=policy.paused, parts=parts)
-        return results
+        """Add items under ids of 16 bytes; see `insertion.enqueue_op`."""
+        return insertion.enqueue_op(tr, self.location, items, now_us=now_us, ids_are_new=ids_are_new, parts=parts)
 
     def peek(
         self,
@@ -351,14 +302,8 @@ class QueueZone:
         return Outcome.DONE
 
     def wake_op(self, tr: Transaction, *, earliest_us: int, now_us: int) -> Operation[None]:
-        """Make the pointer vest no later than `earliest_us`; make it if there is none.
-
-        For every transaction that inserts an index entry earlier than the one it replaces. Reads the pointer as
-        `pointers.read_for_insert` says, and its record with conflict if it must move.
-        """
-        stored = pointers.read_for_insert(tr, self.location)
-        yield
-        self._ensure_pointer(tr, stored.value, earliest_us, now_us)
+        """Make the pointer vest no later than `earliest_us`; see `insertion.wake_op`."""
+        return insertion.wake_op(tr, self.location, earliest_us=earliest_us, now_us=now_us)
 
     def count(self, tr: Reader) -> dict[str, int]:
         """Return how many items of each kind are present: waiting, delayed and leased; no dead letters."""
@@ -385,38 +330,10 @@ class QueueZone:
         first = run_one(read_first_of_each_priority(tr, self.location.keys))
         return min((entry.vesting_us for entry in first), default=None)
 
-    def _ensure_pointer(
-        self,
-        tr: Transaction,
-        stored: bytes | None,
-        earliest_us: int,
-        now_us: int,
-        *,
-        asleep: bool = False,
-        parts: PartWrites | None = None,
-    ) -> None:
-        """Make the pointer or wake it if what vests at `earliest_us` needs that; one that exists may stay `asleep`."""
-        pointer = None if stored is None else decode(PointerRecord, stored)
-        if stored is None or (pointer is None and not is_newer(stored)):
-            if stored is not None:  # A manager may make it anew, too.
-                tr.add_read_conflict_key(self.location.keys.pointer)
-            pointers.create(tr, self.location, vesting_us=max(earliest_us, now_us), now_us=now_us, parts=parts)
-        elif (
-            not asleep
-            and pointer is not None
-            and pointers.must_wake(pointer, earliest_us=earliest_us, now_us=now_us, settings=self.layout.settings)
-        ):
-            pointers.wake(tr, self.location, pointer, earliest_us=earliest_us, now_us=now_us, parts=parts)
-
     def _check_lease(self, lease_us: int) -> None:
         maximum_us = self.layout.settings.max_item_lease_ms * 1000
         if not 0 < lease_us <= maximum_us:
             raise BadArgument(argument="lease_us", value=lease_us, allowed=f"1 to {maximum_us:,}")
-
-
-def _check_id(item_id: bytes) -> None:
-    if len(item_id) != ID_BYTES:
-        raise BadArgument(argument="item_id", value=item_id, allowed="16 bytes, such as `item_id_of` returns")
 
 
 def _check_count(argument: str, value: int) -> None:

@@ -1,0 +1,179 @@
+"""Participants: tenants on other shards on which a step of a run has acted (Olive section 3.2).
+
+The lease of the run's item cannot fence a transaction on another shard. So a fence there does. It holds the lowest
+lease number that may act, and `END` once the run has ended: then it is a *tombstone*. Tombstones are cleared some day,
+and a late step must not take the place of a tombstone for that of a run that never was there. So each shard has a
+number, FLOOR. A step states the number that was asked for before the run's home recorded the participant. If FLOOR
+differs, tombstones may have been cleared, and the step asks again.
+
+No function here compares times: FLOOR is a number, and whoever raises it clears in the same transaction.
+"""
+
+from typing import NamedTuple
+
+from fairlead.zones.engines import Transaction
+from fairlead.zones.errors import LeaseLost
+from fairlead.zones.keyspace import (
+    FLOOR,
+    ROOT,
+    TOMBSTONE,
+    TenantKeys,
+    pack_bytes,
+    pack_int,
+    pack_text,
+    range_begin,
+    range_end,
+    unpack_bytes,
+    unpack_int,
+    unpack_names,
+)
+from fairlead.zones.layout import ShardLayout, Tenant
+from fairlead.zones.pipelining import Operation
+from fairlead.zones.probes import probe
+from fairlead.zones.queue.index_scan import WANT_ALL
+from fairlead.zones.queue.stored_item import check_owner
+from fairlead.zones.workflow.run_records import (
+    END,
+    FENCE_BYTES,
+    ParticipantState,
+    StepEntry,
+    decode_entry,
+    encode,
+    entry_key,
+    epoch_of,
+)
+from fairlead.zones.workflow.step_log import StepName
+
+_FLOOR_KEY = ROOT + pack_int(FLOOR)
+_TOMBSTONES = ROOT + pack_int(TOMBSTONE)
+_FLOOR_BYTES = 8
+
+
+class AskAgain(Exception):
+    """A participant's epoch or its shard's FLOOR is not the one that the run's home has recorded."""
+
+
+class ForeignStep(NamedTuple):
+    """A step that acts on a participant. `place`: as the home of the run has recorded it."""
+
+    keys: TenantKeys
+    run: bytes
+    lease_number: int
+    segment: int
+    step: StepName
+    place: ParticipantState
+
+
+def ask_op(tr: Transaction, layout: ShardLayout, keys: TenantKeys) -> Operation[ParticipantState]:
+    """Read a tenant's epoch and its shard's FLOOR, with conflict: both are of one moment.
+
+    Raises:
+      TenantMoved: another shard owns the tenant.
+    """
+    owner, floor = tr.get(keys.owner), tr.get(_FLOOR_KEY)
+    yield
+    check_owner(layout, owner.value)
+    return ParticipantState(epoch_of(owner.value), _number(floor.value))
+
+
+def begin_step_op(tr: Transaction, layout: ShardLayout, foreign: ForeignStep) -> Operation[StepEntry | None]:
+    """Read what a step on a participant must know before its body runs; return its entry if it has been done.
+
+    Reads with conflict: ownership, the fence, the entry. By snapshot: FLOOR, which many steps read and which is raised
+    together with the clearing of tombstones, whose fences are read with conflict.
+
+    Raises:
+      AskAgain: the tenant has moved, or FLOOR was raised, since the home has recorded the participant.
+      LeaseLost: a later attempt has raised the fence, or the run has ended.
+      TenantMoved: another shard owns the tenant.
+    """
+    owner, fence = tr.get(foreign.keys.owner), tr.get(foreign.keys.fence(foreign.run))
+    entry = tr.get(entry_key(foreign.keys, foreign.run, foreign.segment, *foreign.step))
+    floor = tr.snapshot.get(_FLOOR_KEY)
+    yield
+    check_owner(layout, owner.value)
+    if ParticipantState(epoch_of(owner.value), _number(floor.value)) != foreign.place:
+        probe("a step on another shard must ask again")
+        raise AskAgain
+    if _number(fence.value) > foreign.lease_number:
+        probe("a step on another shard finds its fence raised")
+        raise LeaseLost(run=foreign.run.hex())
+    return None if entry.value is None else decode_entry(entry.value)
+
+
+def end_step(tr: Transaction, foreign: ForeignStep, entry: StepEntry) -> None:
+    """Write the entry of a step, in the transaction of its body. `begin_step_op` has been run in it."""
+    tr.set(entry_key(foreign.keys, foreign.run, foreign.segment, *foreign.step), encode(entry))
+
+
+def raise_fence_op(
+    tr: Transaction, layout: ShardLayout, keys: TenantKeys, run: bytes, lease_number: int
+) -> Operation[None]:
+    """Let no attempt with a lower lease number act on a participant any more. May run twice.
+
+    Reads with conflict: ownership, the fence. Writes: the fence.
+
+    Raises:
+      LeaseLost: a later attempt has raised it, or the run has ended.
+      TenantMoved: another shard owns the tenant.
+    """
+    owner, fence = tr.get(keys.owner), tr.get(keys.fence(run))
+    yield
+    check_owner(layout, owner.value)
+    if _number(fence.value) > lease_number:
+        raise LeaseLost(run=run.hex())
+    tr.set(keys.fence(run), lease_number.to_bytes(FENCE_BYTES, "big"))
+
+
+def clean_up_op(tr: Transaction, layout: ShardLayout, tenant: Tenant, keys: TenantKeys, run: bytes) -> Operation[None]:
+    """Clear what a run that has ended keeps on a participant, and leave a tombstone. May run twice.
+
+    Reads with conflict: ownership, the fence, FLOOR. Writes: entries (cleared), the fence, its entry among the
+    tombstones.
+
+    Raises:
+      TenantMoved: another shard owns the tenant.
+    """
+    owner, fence, floor = tr.get(keys.owner), tr.get(keys.fence(run)), tr.get(_FLOOR_KEY)
+    yield
+    check_owner(layout, owner.value)
+    prefix = keys.step_log(run)
+    tr.clear_range(range_begin(prefix), range_end(prefix))
+    if _number(fence.value) != END:
+        tr.set(keys.fence(run), END.to_bytes(FENCE_BYTES, "big"))
+        tr.set(_tombstone_key(_number(floor.value), tenant, run), b"")
+
+
+def raise_floor(tr: Transaction, *, tombstones_max: int) -> bool:
+    """Raise FLOOR by one if there are tombstones, and clear those written before; return whether some are left.
+
+    A second transaction clears what is left: it was written under a lower FLOOR, too. Reads with conflict: FLOOR, the
+    tombstones that it clears. Writes: FLOOR, unless only the rest is cleared; the tombstones, and their fences.
+    """
+    floor = _number(tr.get(_FLOOR_KEY).value)
+    end = _TOMBSTONES + pack_int(floor + 1)
+    rows = list(tr.get_range(_TOMBSTONES, end, limit=tombstones_max + 1, streaming_mode=WANT_ALL))
+    if not rows:
+        return False
+    tr.set(_FLOOR_KEY, (floor + 1).to_bytes(_FLOOR_BYTES, "big"))
+    for row in rows[:tombstones_max]:
+        named = _parse_tombstone(row.key)
+        if named is not None:
+            tenant, run = named
+            tr.clear(TenantKeys(tenant.app, tenant.user).fence(run))
+        tr.clear(row.key)
+    return len(rows) > tombstones_max
+
+
+def _tombstone_key(floor: int, tenant: Tenant, run: bytes) -> bytes:
+    return _TOMBSTONES + pack_int(floor) + pack_text(tenant.app) + pack_text(tenant.user) + pack_bytes(run)
+
+
+def _parse_tombstone(key: bytes) -> tuple[Tenant, bytes] | None:
+    floor = unpack_int(key, len(_TOMBSTONES))
+    named = None if floor is None else unpack_names(key, floor[1], 2)
+    return None if named is None else (Tenant(*named[0]), unpack_bytes(key[named[1] :]))
+
+
+def _number(value: bytes | None) -> int:
+    return 0 if value is None else int.from_bytes(value, "big")

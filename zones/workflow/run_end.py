@@ -1,0 +1,45 @@
+"""The end of a run: what every transaction does that ends an item for which keys of its run are stored.
+
+A run ends when its item is completed, dropped, discarded from the dead letters, or deleted. A dead letter has not
+ended: it may be retried. A late step on another shard must find that the run has ended. So if there are participants, a
+*cleanup* is enqueued in the same transaction: a plain item of the home tenant, which is safe to run twice.
+"""
+
+from hashlib import blake2b
+
+from fairlead.zones.engines import Transaction
+from fairlead.zones.keyspace import range_begin, range_end
+from fairlead.zones.layout import ID_BYTES, ZoneLocation
+from fairlead.zones.pipelining import Operation
+from fairlead.zones.probes import probe
+from fairlead.zones.queue import insertion
+from fairlead.zones.queue.items import new_item
+from fairlead.zones.workflow.run_records import decode_head, head_key, participants_prefix
+
+CLEANUP_KIND = "fairlead.cleanup"
+
+
+def end_run_op(tr: Transaction, location: ZoneLocation, run: bytes, *, now_us: int) -> Operation[None]:
+    """Clear what is stored at home of a run that ends in this transaction. The caller has read the item's record.
+
+    Reads with conflict: the head; if there are participants, what an enqueue reads. Writes: the log, the signals and
+    the results of child jobs (cleared); of a run with participants, their keys stay, and a cleanup item is enqueued.
+    May run twice.
+    """
+    keys = location.keys.tenant
+    stored = tr.get(head_key(keys, run))
+    yield
+    head = None if stored.value is None else decode_head(stored.value)
+    for prefix in (keys.signals(run), keys.child_results(run)):
+        tr.clear_range(range_begin(prefix), range_end(prefix))
+    log = keys.step_log(run)
+    if stored.value is None or (head is not None and not head.has_participants):
+        tr.clear_range(range_begin(log), range_end(log))
+        return
+    probe("a run with participants ends")
+    participants = participants_prefix(keys, run)
+    tr.clear_range(range_begin(log), participants)
+    tr.clear_range(range_end(participants), range_end(log))
+    cleanup_id = blake2b(b"cleanup" + run, digest_size=ID_BYTES).digest()
+    cleanup = new_item(CLEANUP_KIND, {"run": run})
+    yield from insertion.enqueue_op(tr, location, [(cleanup_id, cleanup)], now_us=now_us, ids_are_new=False)

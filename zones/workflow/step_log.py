@@ -1,0 +1,153 @@
+"""The step log at home: what a run has done, read at the start of an attempt and appended to under the lease.
+
+A worker that has lost its lease cannot append: each transaction that does reads the item's record with conflict and
+compares the lease id. Reads, answers of waits and of effects are *pending* until the next transaction at home.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from fairlead.zones.engines import Reader, Transaction
+from fairlead.zones.keyspace import range_begin, range_end, unpack_int, unpack_names
+from fairlead.zones.layout import Tenant, ZoneLocation
+from fairlead.zones.pipelining import Operation
+from fairlead.zones.queue import stored_item
+from fairlead.zones.queue.index_scan import WANT_ALL
+from fairlead.zones.queue.items import Outcome
+from fairlead.zones.queue.lease_check import check_leases_op, error_of
+from fairlead.zones.records import ItemRecord
+from fairlead.zones.workflow.run_records import (
+    ParticipantState,
+    RunHead,
+    StepEntry,
+    decode_entry,
+    decode_head,
+    decode_participant,
+    encode,
+    entries_prefix,
+    entry_key,
+    head_key,
+    participant_key,
+    participants_prefix,
+)
+
+
+class StepName(NamedTuple):
+    """What identifies a step within a run: its name, and for the how manieth time, from 0 on."""
+
+    name: str
+    occurrence: int
+
+
+class HeldRun(NamedTuple):
+    """A run whose item the caller holds under a lease."""
+
+    location: ZoneLocation
+    item_id: bytes
+    lease_id: bytes
+    run: bytes
+
+
+@dataclass(slots=True)
+class StoredRun:
+    """What is stored at home of a run. `head` None: nothing has been recorded."""
+
+    head: RunHead | None = None
+    entries: dict[StepName, StepEntry] = field(default_factory=dict)
+    participants: dict[Tenant, ParticipantState] = field(default_factory=dict)
+
+
+class Append(NamedTuple):
+    """What a transaction at home adds to the log. `cleared`: keys of signals and child results that were taken."""
+
+    entries: Sequence[tuple[StepName, StepEntry]] = ()
+    participants: Sequence[tuple[Tenant, ParticipantState]] = ()
+    cleared: Sequence[bytes] = ()
+
+
+def read_run(tr: Reader, location: ZoneLocation, run: bytes) -> StoredRun:
+    """Return what is stored of a run at home, in one range read by snapshot.
+
+    Its caller holds the lease. Only the holder of the lease appends, so nothing that is read here changes meanwhile.
+    """
+    keys, stored = location.keys.tenant, StoredRun()
+    prefix = keys.step_log(run)
+    rows = list(tr.snapshot.get_range(range_begin(prefix), range_end(prefix), streaming_mode=WANT_ALL))
+    if rows and rows[0].key == head_key(keys, run):
+        stored.head = decode_head(rows[0].value)
+    segment_prefix = entries_prefix(keys, run, stored.head.segment if stored.head is not None else 0)
+    participants = participants_prefix(keys, run)
+    for row in rows:
+        if row.key.startswith(segment_prefix):
+            named = parse_step(row.key, len(segment_prefix))
+            entry = decode_entry(row.value)
+            if named is not None and entry is not None:
+                stored.entries[named] = entry
+        elif row.key.startswith(participants):
+            names = unpack_names(row.key, len(participants), 2)
+            place = decode_participant(row.value)
+            if names is not None and place is not None:
+                stored.participants[Tenant(*names[0])] = place
+    return stored
+
+
+def parse_step(key: bytes, at: int) -> StepName | None:
+    """Return the step that an entry's key names from `at` on; None: the key is damaged."""
+    named = unpack_names(key, at, 1)
+    number = None if named is None else unpack_int(key, named[1])
+    return None if named is None or number is None else StepName(named[0][0], number[0])
+
+
+def read_entry_op(
+    tr: Transaction, location: ZoneLocation, run: bytes, segment: int, step: StepName
+) -> Operation[StepEntry | None]:
+    """Read the entry of a step with conflict: after an unknown result it tells whether the step was applied."""
+    read = tr.get(entry_key(location.keys.tenant, run, segment, *step))
+    yield
+    return None if read.value is None else decode_entry(read.value)
+
+
+def check_held_op(tr: Transaction, held: HeldRun) -> Operation[ItemRecord]:
+    """Read the item's record and the tenant's ownership with conflict; return the record if the lease stands.
+
+    Raises:
+      LeaseLost: another worker holds the item, or it lives another life.
+      ItemGone: there is no such item.
+      TenantMoved: another shard owns the tenant.
+    """
+    (record,) = yield from check_leases_op(tr, held.location, [(held.item_id, held.lease_id)])
+    if isinstance(record, Outcome):
+        raise error_of(record, held.item_id)
+    if record.run_of(held.item_id) != held.run:
+        raise error_of(Outcome.LEASE_LOST, held.item_id)
+    return record
+
+
+def append(
+    tr: Transaction, held: HeldRun, record: ItemRecord, head: RunHead, added: Append, *, head_changed: bool
+) -> None:
+    """Append to the log in a transaction that has called `check_held_op`.
+
+    Writes the entries and participants; the head, if it has changed or is the first; the record, if the run keeps keys
+    from now on, or if the record still counts failures: those count from the last step that committed. May run twice.
+    """
+    keys = held.location.keys.tenant
+    for step, entry in added.entries:
+        tr.set(entry_key(keys, held.run, head.segment, *step), encode(entry))
+    for tenant, place in added.participants:
+        tr.set(participant_key(keys, held.run, tenant), encode(place))
+    for key in added.cleared:
+        tr.clear(key)
+    if head_changed or not record.keeps_run:
+        tr.set(head_key(keys, held.run), encode(head))
+    if not record.keeps_run or record.error_count or record.expiry_count or record.expired_count:
+        record.keeps_run = True
+        record.error_count = record.expiry_count = record.expired_count = 0
+        stored_item.rewrite(tr, held.location, held.item_id, record)
+
+
+def clear_segment(tr: Transaction, held: HeldRun, segment: int) -> None:
+    """Forget the entries of a segment, after a checkpoint. One blind clear."""
+    prefix = entries_prefix(held.location.keys.tenant, held.run, segment)
+    tr.clear_range(range_begin(prefix), range_end(prefix))
