@@ -1,0 +1,65 @@
+"""Errors of steps as they are recorded, and as they are raised: the same in the first attempt and in every replay.
+
+The workflow's code may catch an error and go another way. So it only gets errors that are recorded, and it gets them
+rebuilt from what is recorded, in the attempt that recorded them, too.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from fairlead.actors.handlers import PermanentError
+from fairlead.zones.errors import PayloadNotData, PayloadTooLarge
+from fairlead.zones.queue.items import pack_payload, unpack_payload
+from fairlead.zones.queue.stored_item import shortened
+from fairlead.zones.workflow.run_records import StoredError
+
+ARGUMENT_BYTES_MAX = 8_000  # Longer arguments of an error are not kept; its message is.
+
+
+class StepFailed(PermanentError):
+    """A step failed for good: its own retries are used up, or the class of its error cannot be rebuilt.
+
+    Do: catch it, if the workflow can go another way; otherwise the run is undone. `fairlead steps ITEM` shows the step.
+
+    Attributes:
+      step: the name of the step.
+      error_type, error: the class of the step's error, and its message.
+    """
+
+    def __init__(self, step: str, error_type: str, error: str) -> None:
+        super().__init__(f"step {step!r} failed: {error_type}: {error}")
+        self.step = step
+        self.error_type = error_type
+        self.error = error
+
+
+def stored_error(error: BaseException) -> StoredError:
+    """Return an error as it is recorded. Its arguments are kept if they are plain data."""
+    try:
+        arguments: bytes | None = pack_payload(list(error.args))
+    except (PayloadNotData, PayloadTooLarge):
+        arguments = None
+    if arguments is not None and len(arguments) > ARGUMENT_BYTES_MAX:
+        arguments = None
+    return StoredError(type_name(type(error)), shortened(str(error)), arguments)
+
+
+def rebuilt(step: str, stored: StoredError, permanent: Iterable[type[BaseException]]) -> BaseException:
+    """Return a recorded error as the workflow's code gets it.
+
+    It is of its own class if that is one of the kind's `permanent` classes and can be made of the recorded arguments;
+    otherwise it is a `StepFailed`.
+    """
+    kind = next((each for each in permanent if type_name(each) == stored.type_name), None)
+    if kind is not None and stored.arguments is not None:
+        arguments: list[Any] = unpack_payload(stored.arguments)
+        try:
+            return kind(*arguments)
+        except TypeError:  # Its __init__ takes other arguments than it passes on.
+            pass
+    return StepFailed(step, stored.type_name.rpartition(".")[2], stored.message)
+
+
+def type_name(kind: type[BaseException]) -> str:
+    """Return the name under which the class of an error is recorded."""
+    return f"{kind.__module__}.{kind.__qualname__}"

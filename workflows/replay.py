@@ -1,0 +1,116 @@
+"""Replay: which step of a run a call of the workflow's code is, and what is recorded of it. Pure decisions.
+
+A step is identified by its name and occurrence, and not by its position: a step that is added between two others does
+not shift those behind it. What the code does must still be the same in every attempt. If it is not, `StepsDiffer` shows
+both lists side by side.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from fairlead.zones.errors import QueueError
+from fairlead.zones.workflow.run_records import StepEntry
+from fairlead.zones.workflow.step_log import StepName
+
+LISTED_MAX = 20  # Steps around the first difference that the error shows.
+
+
+class StepsDiffer(QueueError):
+    """The workflow's code did other steps than those that are recorded of this run. The item becomes a dead letter.
+
+    Do: compare the two lists. If the code was changed, deploy it with a higher `version`, and branch on `wf.version`;
+    then retry the dead letter. If it was not, look for what differs from run to run: use `wf.now`, `wf.random`,
+    `wf.uuid`, and read the database in `wf.read`.
+    """
+
+    message = "the workflow's steps differ from those that are recorded"
+
+
+class ConcurrentSteps(QueueError):
+    """Two steps of one name run at once in an asynchronous workflow: their order would differ from run to run.
+
+    Do: give each of them a name of its own, `wf.step(..., name="reserve 7")`.
+    """
+
+    message = "two steps of one name run at once"
+
+
+@dataclass(slots=True)
+class Replay:
+    """One attempt's way along the recorded steps of its run.
+
+    Attributes:
+      recorded: by name and occurrence.
+      may_differ: the code is newer than the code that began the run, so it may do steps that are not recorded.
+    """
+
+    recorded: Mapping[StepName, StepEntry]
+    may_differ: bool = False
+    done: list[StepName] = field(default_factory=list)
+    _occurrences: dict[str, int] = field(default_factory=dict)
+    _open: set[str] = field(default_factory=set)
+
+    def begin(self, name: str, digest: bytes) -> tuple[StepName, StepEntry | None]:
+        """Return which step a call is, and its entry; None: it is not recorded.
+
+        Raises:
+          ConcurrentSteps: a step of this name has begun and not ended.
+          StepsDiffer: the recorded step has another kind, or other arguments.
+        """
+        if name in self._open:
+            raise ConcurrentSteps(step=name)
+        occurrence = self._occurrences.get(name, 0)
+        self._occurrences[name] = occurrence + 1
+        step = StepName(name, occurrence)
+        self.done.append(step)
+        entry = self.recorded.get(step)
+        if entry is not None and entry.digest != digest:
+            raise self._difference(f"{shown(step)} has other arguments, or is of another kind")
+        self._open.add(name)
+        return step, entry
+
+    def end(self, step: StepName) -> None:
+        """Note that a step has ended."""
+        self._open.discard(step.name)
+
+    def check_new(self, step: StepName) -> None:
+        """Refuse a new step while recorded ones have not been reached. In an async workflow: once all branches stand.
+
+        Raises:
+          StepsDiffer: see there.
+        """
+        missing = self.not_reached()
+        if missing and not self.may_differ:
+            raise self._difference(f"{shown(step)} is new, and {shown(missing[0])} was not reached")
+
+    def not_reached(self) -> list[StepName]:
+        """Return the recorded steps that the code has not reached, in the order in which they were done."""
+        reached = set(self.done)
+        return [step for step in self._in_order() if step not in reached]
+
+    @property
+    def next_ordinal(self) -> int:
+        """The ordinal of the next new step."""
+        return 1 + max((entry.ordinal for entry in self.recorded.values()), default=-1)
+
+    def _in_order(self) -> list[StepName]:
+        return sorted(self.recorded, key=lambda step: self.recorded[step].ordinal)
+
+    def _difference(self, first: str) -> StepsDiffer:
+        recorded = [shown(step) for step in self._in_order()]
+        done = [shown(step) for step in self.done]
+        same = next(
+            (at for at, pair in enumerate(zip(recorded, done, strict=False)) if pair[0] != pair[1]), len(done) - 1
+        )
+        begin = max(0, same - LISTED_MAX // 2)
+        return StepsDiffer(
+            difference=first,
+            recorded=recorded[begin : begin + LISTED_MAX],
+            now=done[begin : begin + LISTED_MAX],
+            steps_before=begin,
+        )
+
+
+def shown(step: StepName) -> str:
+    """Return a step as people read it: its name, and from the second time on for the how manieth time."""
+    return step.name if step.occurrence == 0 else f"{step.name} ({step.occurrence + 1})"
