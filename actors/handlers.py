@@ -2,7 +2,8 @@
 
 A handler is a function of a `Job`: a plain function, which runs in a thread slot of the worker; an `async def`, which
 runs on the worker's event loop; or a Ray remote function, which runs as a Ray task with its own resources. A plain
-function may be transactional: it gets a transaction that commits together with the completion.
+function may be transactional: it gets a transaction that commits together with the completion. A workflow is an object
+that runs whole attempts, and commits their steps by itself (`fairlead.workflows`).
 """
 
 import inspect
@@ -23,6 +24,15 @@ RESULT_S_MAX = 30 * DAY_S
 
 class PermanentError(Exception):
     """Raised by a handler: this item will fail again at every attempt. It becomes a dead letter."""
+
+
+class UnfitCode(QueueError):
+    """The code of a handler does not fit the item. It becomes a dead letter at once, and what it has done stays done.
+
+    Do: see the subclass. Deploy code that fits, and retry the dead letter: it goes on where it stood.
+    """
+
+    message = "the handler's code does not fit the item"
 
 
 class DuplicateHandler(QueueError):
@@ -51,6 +61,14 @@ class RemoteFunction(Protocol):
         """How it is called."""
 
 
+class AttemptFunction(Protocol):
+    """The function of a handler of the form `Form.WORKFLOW`; see `fairlead.actors.execution.runner.RunsAttempts`."""
+
+    @property
+    def run_attempt(self) -> Callable[..., None]:
+        """How an attempt is run."""
+
+
 FailureHook = Callable[[Any, BaseException], Any]  # takes a Job and the error
 
 
@@ -61,6 +79,7 @@ class Form(Enum):
     TRANSACTIONAL = "transactional function"
     ASYNC = "async function"
     REMOTE = "Ray remote function"
+    WORKFLOW = "workflow"  # commits at home by itself, see `runner.RunsAttempts`
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +124,17 @@ class Registry:
         return iter(self.handlers.values())
 
 
+class WorkflowOptions(TypedDict, total=False):
+    """How the workflows of a kind are run: as `HandlerOptions`, but `timeout` bounds one stretch of running."""
+
+    timeout: Duration
+    retry: Retry | None
+    max_running: int | None
+    permanent: tuple[type[BaseException], ...]
+    drop: bool
+    keep_result: Duration | None
+
+
 class HandlerOptions(TypedDict, total=False):
     """How the items of a kind are run. `App.handler`, `App.every`, `App.daily` and `App.submit` take these options.
 
@@ -135,7 +165,7 @@ class HandlerOptions(TypedDict, total=False):
 
 def handler_of(
     kind: str,
-    function: Callable[..., Any] | RemoteFunction,
+    function: Callable[..., Any] | RemoteFunction | AttemptFunction,
     *,
     timeout: Duration = 3600,
     retry: Retry | None = None,
@@ -189,6 +219,8 @@ def _check_function(function: Any, *, transactional: bool) -> None:
     allowed = f"a function, an async function or a Ray one, of {takes}"
     if is_remote(function):
         _check_remote(function)
+        return
+    if hasattr(function, "run_attempt"):
         return
     if not callable(function):
         raise BadArgument(argument="handler", value=function, allowed=allowed)
@@ -271,6 +303,8 @@ def describe(function: Any) -> str:
 def _form(function: Any) -> Form:
     if is_remote(function):
         return Form.REMOTE
+    if hasattr(function, "run_attempt"):
+        return Form.WORKFLOW
     if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(_call_of(function)):
         return Form.ASYNC
     return Form.PLAIN

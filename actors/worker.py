@@ -18,7 +18,7 @@ from fairlead.actors.execution.deadlines import TICK_US, DueWork, lease_at_start
 from fairlead.actors.execution.failed_attempt import Failure, failure_of
 from fairlead.actors.execution.failure_log import FailureLog
 from fairlead.actors.execution.in_flight import HeldItem, Phase, by_shard
-from fairlead.actors.execution.runner import Runners, run_handler, timeout_of
+from fairlead.actors.execution.runner import AttemptAccess, Runners, run_handler, timeout_of
 from fairlead.actors.execution.shard_loops import ShardLoops
 from fairlead.actors.execution.slots import Slots
 from fairlead.actors.execution.submitted_handlers import SubmittedHandlers
@@ -71,6 +71,7 @@ class Worker:
         self._settings = settings
         self._lease_us = settings.lease_ms * 1000
         self._runners = runners
+        self._access = AttemptAccess(runners, self._extend)
         self._identity = identity
         self._spans = host.telemetry.spans
         self._slots = Slots(host, count=settings.slots, isolates=isolates)
@@ -123,7 +124,7 @@ class Worker:
         conclude = partial(self._conclude, held)
         try:
             with unsupervised(), held.committing:
-                run_handler(held, self._shards[held.ref.shard], self._runners, self._spans, conclude)
+                run_handler(held, self._shards[held.ref.shard], self._access, self._spans, conclude)
         except BaseException as error:  # noqa: BLE001 - a slot survives whatever a handler raises, exit() too
             held.error = error
             if not held.concluded:
@@ -158,6 +159,11 @@ class Worker:
             self._loops[held.ref.shard].completer.note_lost(self._slots.lose([held]))
         held.begin(now_us)
         return not held.job.cancelled
+
+    def _extend(self, held: HeldItem, lease_us: int) -> bool:
+        """Give an item that runs another lease; False: it is lost, or the store refuses."""
+        extended = self._loops[held.ref.shard].lease_keeper.mark_started(held, lease_us, ran_isolated=False)
+        return extended and not held.job.cancelled
 
     def _replace_slots(self, stuck: Sequence[HeldItem]) -> None:
         """Start a slot for each item whose handler ignores its cancellation; restart if every slot was replaced."""

@@ -1,6 +1,6 @@
 """An application: its handlers, its shards and its tenants."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -9,7 +9,7 @@ from typing import Any, Unpack
 
 from fairlead import bulk_enqueue
 from fairlead.actors.execution import submitted_handlers
-from fairlead.actors.handlers import HandlerOptions, Registry, handler_of
+from fairlead.actors.handlers import HandlerOptions, Registry, WorkflowOptions, handler_of
 from fairlead.app_simulation.scenario import Scenario
 from fairlead.argument_checks import check_known, checked_pair, refuse_missing_parentheses
 from fairlead.clock import SystemClock
@@ -23,6 +23,7 @@ from fairlead.operator import Operator, operator_here
 from fairlead.registered_handler import RegisteredHandler, function_of
 from fairlead.shards import NoShards, Shards
 from fairlead.tenant_database import TenantDatabase, checked_id, tenant_of
+from fairlead.workflows.workflow_kind import WorkflowKind
 from fairlead.zones.durations import DAY_S, Duration
 from fairlead.zones.engines import Clock
 from fairlead.zones.errors import BadArgument, QueueError
@@ -31,6 +32,7 @@ from fairlead.zones.process_lock import ProcessLock
 from fairlead.zones.queue.dead_letter_search import DeadLetterFilter
 from fairlead.zones.queue.items import Enqueued, HasKind, ItemOptions, NewItem, kind_of, new_item
 from fairlead.zones.queue.periodic import Period, checked_interval
+from fairlead.zones.shard import Shard
 
 
 class App:
@@ -129,6 +131,41 @@ class App:
         return self._shards.errors() if self._shards is not None else set()
 
     # --- Handlers ---
+
+    def workflow(
+        self, kind: str, *, version: int = 1, **options: Unpack[WorkflowOptions]
+    ) -> Callable[[Callable[..., Any]], RegisteredHandler[..., Any]]:
+        """Make the decorated function the workflow of `kind`: each of its steps happens exactly once.
+
+            @app.workflow("checkout", version=2, keep_result=86_400)
+            def checkout(wf, order: int) -> str:
+                price = wf.step(reserve, order, undo=release)
+                charge = wf.effect(pay, price)
+                return wf.finish(thank, order)
+
+        An item of the kind is enqueued as any other one. The values of its payload, a dict, become keyword arguments.
+
+        Args:
+          kind: the kind of the items that it runs; text of 1 to 96 bytes.
+          version: of the code, 1 or more. Raise it when you change the steps, and branch on `wf.version`.
+          options: see `WorkflowOptions`.
+
+        Raises:
+          BadArgument: an argument is out of range.
+          DuplicateHandler: the kind has a handler.
+        """
+        refuse_missing_parentheses("kind", kind, '@app.workflow("kind")')
+
+        def register(function: Callable[..., Any], /) -> RegisteredHandler[..., Any]:
+            runner = WorkflowKind(function, version=version, home_of=self._home_of)
+            self.registry.add(handler_of(kind, runner, **options))
+            handler_options: HandlerOptions = {**options}  # type: ignore[typeddict-item]
+            return RegisteredHandler(function, kind, handler_options, self.tenant)
+
+        return register
+
+    def _home_of(self, tenant: Tenant) -> Shard:
+        return self.shards.home(tenant)
 
     def handler(self, kind: str, **options: Unpack[HandlerOptions]) -> HandlerDecorator:
         """Make the decorated function the handler of `kind`: a plain, async, or Ray remote function of a `Job`.

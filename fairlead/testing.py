@@ -22,7 +22,7 @@ from fairlead.actors.execution.failed_attempt import Failure, failure_of
 from fairlead.actors.execution.in_flight import HeldItem
 from fairlead.actors.execution.job import Job
 from fairlead.actors.execution.retry_decision import decide_retry
-from fairlead.actors.execution.runner import run_handler
+from fairlead.actors.execution.runner import AttemptAccess, run_handler
 from fairlead.actors.execution.submitted_handlers import SubmittedHandlers
 from fairlead.actors.handlers import Registry, plain_function
 from fairlead.actors.messages import ItemRef
@@ -82,28 +82,37 @@ class DrainResult:
     dead_lettered: Counter[str] = field(default_factory=Counter)
     dropped: Counter[str] = field(default_factory=Counter)
     lost: Counter[str] = field(default_factory=Counter)
+    suspended: Counter[str] = field(default_factory=Counter)
+    cancelled: Counter[str] = field(default_factory=Counter)
+    returned: Counter[str] = field(default_factory=Counter)
     errors: list[Exception] = field(default_factory=list)
 
     def of(self, outcome: str) -> Counter[str]:
         """Return how many items of each kind had this outcome."""
-        counters = {
-            "completed": self.completed,
-            "retried": self.retried,
-            "dead_lettered": self.dead_lettered,
-            "dropped": self.dropped,
-            "lost": self.lost,
-        }
-        return counters[outcome]
+        counter: Counter[str] = getattr(self, outcome)
+        return counter
 
     @property
     def runs(self) -> int:
         """How many times a handler was run."""
         return sum(
-            sum(each.values()) for each in (self.completed, self.retried, self.dead_lettered, self.dropped, self.lost)
+            sum(each.values())
+            for each in (
+                self.completed,
+                self.retried,
+                self.dead_lettered,
+                self.dropped,
+                self.lost,
+                self.suspended,
+                self.cancelled,
+                self.returned,
+            )
         )
 
 
-def drain(app: App, *, within: Duration = 0, raise_errors: bool = True, items_max: int = 10_000) -> DrainResult:
+def drain(
+    app: App, *, within: Duration = 0, raise_errors: bool = True, items_max: int = 10_000, replays: bool = True
+) -> DrainResult:
     """Run all due items of all shards, and the items that these enqueue, until none is due; return what was done.
 
     Due periodic items are enqueued first. Items of kinds without a handler, delayed items, and items that others have
@@ -116,6 +125,8 @@ def drain(app: App, *, within: Duration = 0, raise_errors: bool = True, items_ma
         due meanwhile: delayed items, retries, ticks. The clock goes from one due moment to the next, without waiting.
       raise_errors: raise an error of a handler after its item has been requeued, dead-lettered, or dropped.
       items_max: after so many runs `NotDrained` is raised.
+      replays: replay a workflow from its beginning after each of its steps, so that the first test of a workflow tells
+        if its function is not deterministic. A workflow of n steps runs n + 1 times.
 
     Raises:
       BadArgument: `within` is out of range, or above 0 with a clock that cannot be advanced.
@@ -127,7 +138,7 @@ def drain(app: App, *, within: Duration = 0, raise_errors: bool = True, items_ma
         raise BadArgument(argument="within", value=within, allowed="0, unless the App has a ManualClock")
     clock, until_us = app.clock, app.clock.now_us() + within_us
     slack_us = app.config.zones.wake_slack_ms * 1000
-    drain = _Drain(app, raise_errors=raise_errors, items_max=items_max)
+    drain = _Drain(app, raise_errors=raise_errors, items_max=items_max, replays=replays)
     while True:
         if drain.run_round():
             continue
@@ -143,11 +154,12 @@ def drain(app: App, *, within: Duration = 0, raise_errors: bool = True, items_ma
 class _Drain:
     """The state of one drain: the handlers, submitted ones included, and the result so far."""
 
-    def __init__(self, app: App, *, raise_errors: bool, items_max: int) -> None:
+    def __init__(self, app: App, *, raise_errors: bool, items_max: int, replays: bool) -> None:
         self.drained = DrainResult()
         self._app = app
         self._raise_errors = raise_errors
         self._items_max = items_max
+        self._replays = replays
         self._jitter = Random(0)  # So that retries come at the same moments in every run.
         self._spans = spans_of_process()
         self._registry = Registry(dict(app.registry.handlers))
@@ -206,10 +218,10 @@ class _Drain:
         payload = shard.transact(lambda attempt: stored_item.read_payload(attempt.tr, location, item.id, record))
         job = Job(shard, ref, record, payload)
         held = HeldItem(ref, record, self._registry.handlers[kind], job, clock.now_us())
-        error = _error_of(held, shard, self._spans)
+        error = _error_of(held, shard, self._spans, replays=self._replays)
         failure = held.failure
-        if job.completed:
-            self.drained.completed[kind] += 1
+        if job.completed or job.committed_end:
+            self.drained.of(job.committed_end or "completed")[kind] += 1
         else:
             failed = (
                 [] if failure is None else [decide_retry(held, failure, now_us=clock.now_us(), random=self._jitter)]
@@ -249,7 +261,7 @@ def _event_loop_runs() -> bool:
     return True
 
 
-def _error_of(held: HeldItem, shard: Shard, spans: Spans | None) -> Exception | None:
+def _error_of(held: HeldItem, shard: Shard, spans: Spans | None, *, replays: bool) -> Exception | None:
     """Run the item's handler and return what it raised."""
 
     def conclude(error: BaseException | None) -> Failure | None:
@@ -257,7 +269,8 @@ def _error_of(held: HeldItem, shard: Shard, spans: Spans | None) -> Exception | 
         return held.failure
 
     try:
-        run_handler(held, shard, _SameThread(), spans, conclude)
+        access = AttemptAccess(_SameThread(), lambda held, lease_us: True, replays=replays)
+        run_handler(held, shard, access, spans, conclude)
     except Exception as error:  # noqa: BLE001 - a handler may raise anything
         return error
     return None

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from fairlead.actors.handlers import PermanentError
-from fairlead.zones.errors import PayloadNotData, PayloadTooLarge
+from fairlead.zones.errors import PayloadNotData, PayloadTooLarge, QueueError
 from fairlead.zones.queue.items import pack_payload, unpack_payload
 from fairlead.zones.queue.stored_item import shortened
 from fairlead.zones.workflow.run_records import StoredError
@@ -34,9 +34,10 @@ class StepFailed(PermanentError):
 
 
 def stored_error(error: BaseException) -> StoredError:
-    """Return an error as it is recorded. Its arguments are kept if they are plain data."""
+    """Return an error as it is recorded. Its arguments, a `QueueError`'s fields, are kept if they are plain data."""
+    made_with: Any = error.fields if isinstance(error, QueueError) else list(error.args)
     try:
-        arguments: bytes | None = pack_payload(list(error.args))
+        arguments: bytes | None = pack_payload(made_with)
     except (PayloadNotData, PayloadTooLarge):
         arguments = None
     if arguments is not None and len(arguments) > ARGUMENT_BYTES_MAX:
@@ -52,9 +53,9 @@ def rebuilt(step: str, stored: StoredError, permanent: Iterable[type[BaseExcepti
     """
     kind = next((each for each in permanent if type_name(each) == stored.type_name), None)
     if kind is not None and stored.arguments is not None:
-        arguments: list[Any] = unpack_payload(stored.arguments)
+        arguments = unpack_payload(stored.arguments)
         try:
-            return kind(*arguments)
+            return kind(**arguments) if isinstance(arguments, dict) else kind(*arguments)
         except TypeError:  # Its __init__ takes other arguments than it passes on.
             pass
     return StepFailed(step, stored.type_name.rpartition(".")[2], stored.message)

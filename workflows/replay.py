@@ -5,17 +5,17 @@ not shift those behind it. What the code does must still be the same in every at
 both lists side by side.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from fairlead.zones.errors import QueueError
-from fairlead.zones.workflow.run_records import StepEntry
+from fairlead.actors.handlers import UnfitCode
+from fairlead.zones.workflow.run_records import StepEntry, StepKind
 from fairlead.zones.workflow.step_log import StepName
 
 LISTED_MAX = 20  # Steps around the first difference that the error shows.
 
 
-class StepsDiffer(QueueError):
+class StepsDiffer(UnfitCode):
     """The workflow's code did other steps than those that are recorded of this run. The item becomes a dead letter.
 
     Do: compare the two lists. If the code was changed, deploy it with a higher `version`, and branch on `wf.version`;
@@ -26,7 +26,7 @@ class StepsDiffer(QueueError):
     message = "the workflow's steps differ from those that are recorded"
 
 
-class ConcurrentSteps(QueueError):
+class ConcurrentSteps(UnfitCode):
     """Two steps of one name run at once in an asynchronous workflow: their order would differ from run to run.
 
     Do: give each of them a name of its own, `wf.step(..., name="reserve 7")`.
@@ -47,8 +47,12 @@ class Replay:
     recorded: Mapping[StepName, StepEntry]
     may_differ: bool = False
     done: list[StepName] = field(default_factory=list)
+    _unreached: dict[StepName, None] = field(init=False)
     _occurrences: dict[str, int] = field(default_factory=dict)
     _open: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._unreached = {step: None for step, entry in self.recorded.items() if entry.kind is not StepKind.UNDO}
 
     def begin(self, name: str, digest: bytes) -> tuple[StepName, StepEntry | None]:
         """Return which step a call is, and its entry; None: it is not recorded.
@@ -63,6 +67,7 @@ class Replay:
         self._occurrences[name] = occurrence + 1
         step = StepName(name, occurrence)
         self.done.append(step)
+        self._unreached.pop(step, None)
         entry = self.recorded.get(step)
         if entry is not None and entry.digest != digest:
             raise self._difference(f"{shown(step)} has other arguments, or is of another kind")
@@ -79,32 +84,39 @@ class Replay:
         Raises:
           StepsDiffer: see there.
         """
-        missing = self.not_reached()
-        if missing and not self.may_differ:
-            raise self._difference(f"{shown(step)} is new, and {shown(missing[0])} was not reached")
+        if self._unreached and not self.may_differ:
+            raise self._difference(f"{shown(step)} is new, and {shown(self.not_reached()[0])} was not reached")
+
+    def check_end(self) -> None:
+        """Refuse an end of the function that calls for the undos, while recorded steps have not been reached.
+
+        Raises:
+          StepsDiffer: see there.
+        """
+        if self._unreached and not self.may_differ:
+            raise self._difference(f"the workflow has ended, and {shown(self.not_reached()[0])} was not reached")
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether a step is recorded that the code has not reached."""
+        return bool(self._unreached)
 
     def not_reached(self) -> list[StepName]:
         """Return the recorded steps that the code has not reached, in the order in which they were done."""
-        reached = set(self.done)
-        return [step for step in self._in_order() if step not in reached]
+        return self._in_order(self._unreached)
 
-    @property
-    def next_ordinal(self) -> int:
-        """The ordinal of the next new step."""
-        return 1 + max((entry.ordinal for entry in self.recorded.values()), default=-1)
-
-    def _in_order(self) -> list[StepName]:
-        return sorted(self.recorded, key=lambda step: self.recorded[step].ordinal)
+    def _in_order(self, steps: Iterable[StepName]) -> list[StepName]:
+        return sorted(steps, key=lambda step: self.recorded[step].ordinal)
 
     def _difference(self, first: str) -> StepsDiffer:
-        recorded = [shown(step) for step in self._in_order()]
+        recorded = [shown(step) for step in self._in_order(self.recorded)]
         done = [shown(step) for step in self.done]
         same = next(
             (at for at, pair in enumerate(zip(recorded, done, strict=False)) if pair[0] != pair[1]), len(done) - 1
         )
         begin = max(0, same - LISTED_MAX // 2)
         return StepsDiffer(
-            difference=first,
+            first_difference=first,
             recorded=recorded[begin : begin + LISTED_MAX],
             now=done[begin : begin + LISTED_MAX],
             steps_before=begin,

@@ -36,15 +36,17 @@ class Attempt:
     """One run of a transaction's body: the transaction, the time it uses throughout, and the ids it draws.
 
     `needs_receipt`: the body sets it to True if it must not be applied twice after a commit of unknown result.
+    `finds_itself_applied`: the body sets it to True if it reads, with conflict, a key that it writes, and does nothing
+    if that is there. Then it needs no receipt, whatever it writes.
     `has_read`: the body sets it to True once it has waited for a read. Then its transaction has a read version.
     """
 
-    __slots__ = ("_ordinal", "_seed", "has_read", "needs_receipt", "now_us", "tr")
+    __slots__ = ("_ordinal", "_seed", "finds_itself_applied", "has_read", "needs_receipt", "now_us", "tr")
 
     def __init__(self, tr: Transaction, seed: bytes, now_us: int) -> None:
         self.tr = tr
         self.now_us = now_us
-        self.needs_receipt = self.has_read = False
+        self.needs_receipt = self.has_read = self.finds_itself_applied = False
         self._seed = seed
         self._ordinal = 0
 
@@ -104,7 +106,7 @@ def run(
             return results[-1]
         attempt = Attempt(tr, seed, clock.now_us())
         result = body(attempt)
-        last_needs_receipt = attempt.needs_receipt
+        last_needs_receipt = attempt.needs_receipt and not attempt.finds_itself_applied
         last_has_receipt = bool(results) or (last_needs_receipt and db.results_can_be_unknown)
         if last_has_receipt:
             _write_receipt(tr, receipt_key(seed, expires_us), len(results), has_read=attempt.has_read)

@@ -19,6 +19,7 @@ from fairlead.zones.probes import probe
 from fairlead.zones.queue import results
 from fairlead.zones.queue.dead_letters import move_to_dead_letters
 from fairlead.zones.queue.items import Outcome
+from fairlead.zones.queue.queue_zone import QueueZone
 from fairlead.zones.queue.stored_item import check_owner
 from fairlead.zones.records import ItemRecord, decode
 from fairlead.zones.reporting import completion_log
@@ -26,6 +27,7 @@ from fairlead.zones.reporting.completion_log import EndedOfZone, EndReason
 from fairlead.zones.shard import Shard
 from fairlead.zones.top_level.part_writes import PartWrites
 from fairlead.zones.transaction_runner import Attempt
+from fairlead.zones.workflow.undone_end import begin_undo_op
 
 Settled = list[tuple[HeldItem, str]]  # What became of each: completed, retried, dead_lettered, dropped, lost.
 
@@ -66,6 +68,8 @@ def _settle_once(
     tr, now_us = attempt.tr, attempt.now_us
     ended: list[EndedOfZone] = []
     parts = PartWrites()
+    completed, undone = _without_cancelled(shard, tr, completed, now_us)
+    settled += undone
     outcomes = zone_by_zone(
         shard,
         [held.ref for held in completed],
@@ -88,6 +92,29 @@ def _settle_once(
     return settled
 
 
+def _without_cancelled(
+    shard: Shard, tr: Transaction, completed: Sequence[HeldItem], now_us: int
+) -> tuple[Sequence[HeldItem], Settled]:
+    """Requeue workflows that have returned, but whose cancellation was requested meanwhile: their steps are undone.
+
+    Returns the other items. Reads with conflict: the records of workflows that keep a log.
+    """
+    logged = [held for held in completed if held.handler.form is Form.WORKFLOW and held.record.keeps_run]
+    if not logged:
+        return completed, []
+    cancelled: dict[HeldItem, str] = {}
+    for held in logged:
+        zone = shard.zone(held.ref.tenant, held.ref.zone)
+        value = tr.get(zone.location.keys.item(held.ref.item_id)).value
+        record = None if value is None else decode(ItemRecord, value)
+        if record is not None and record.cancelling and record.lease_id == held.ref.lease_id:
+            probe("a workflow that has returned finds that its cancellation was requested")
+            operation = zone.requeue_op(tr, held.ref.item_id, held.ref.lease_id, delay_us=0, now_us=now_us)
+            outcome = run_one(lost_if_moved(operation, Outcome.LEASE_LOST))
+            cancelled[held] = "returned" if outcome is Outcome.DONE else "lost"
+    return [held for held in completed if held not in cancelled], list(cancelled.items())
+
+
 def return_items(shard: Shard, refs: Sequence[ItemRef]) -> None:
     """Let items vest now, in one transaction, neither as errors nor as lease expiries. Items that are not held stay.
 
@@ -103,6 +130,21 @@ def return_items(shard: Shard, refs: Sequence[ItemRef]) -> None:
     shard.transact(shard.in_exclusive_section(body))
 
 
+def _requeued(tr: Transaction, zone: QueueZone, decision: RetryDecision, delay_us: int, now_us: int) -> Outcome:
+    held = decision.held
+    operation = zone.requeue_op(
+        tr,
+        held.ref.item_id,
+        held.ref.lease_id,
+        delay_us=delay_us,
+        now_us=now_us,
+        error_count=held.record.error_count + decision.counted,
+        error=decision.error,
+        traceback=decision.traceback,
+    )
+    return run_one(lost_if_moved(operation, Outcome.LEASE_LOST))
+
+
 def may_be_completed(held: HeldItem) -> bool:
     """Say whether the handler of an item may have completed it. A Ray task may have, without its worker's knowledge."""
     return held.job.may_be_completed or held.handler.form is Form.REMOTE
@@ -115,17 +157,7 @@ def _settle_failed(
     held = decision.held
     zone = shard.zone(held.ref.tenant, held.ref.zone)
     if decision.delay_us is not None:
-        operation = zone.requeue_op(
-            tr,
-            held.ref.item_id,
-            held.ref.lease_id,
-            delay_us=decision.delay_us,
-            now_us=now_us,
-            error_count=held.record.error_count + decision.counted,
-            error=decision.error,
-            traceback=decision.traceback,
-        )
-        outcome = run_one(lost_if_moved(operation, Outcome.LEASE_LOST))
+        outcome = _requeued(tr, zone, decision, decision.delay_us, now_us)
         if outcome is Outcome.GONE and may_be_completed(held):
             return "completed"
         return "retried" if outcome is Outcome.DONE else "lost"
@@ -140,6 +172,13 @@ def _settle_failed(
         return "completed"
     if record is None or record.lease_id != held.ref.lease_id:
         return "lost"
+    if (
+        decision.may_undo
+        and record.keeps_run
+        and run_one(begin_undo_op(tr, zone.location, held.ref.item_id, record, decision.error, decision.traceback))
+    ):
+        probe("a workflow that failed for good is to be undone")
+        return "retried" if _requeued(tr, zone, decision, 0, now_us) is Outcome.DONE else "lost"
     if held.handler.drop:
         probe("an item that failed for good is dropped")
         holding = (held.ref.item_id, held.ref.lease_id)

@@ -136,10 +136,11 @@ class Completer:
 
     def _settle(self, batch: Sequence[Finished], *, once: bool = False) -> Settled:
         """Commit the ends of items; try until the last of their leases expires, or only `once`."""
-        mine = [each for each in batch if not each[0].job.cancelled and not each[0].job.completed]
+        mine = [each for each in batch if not each[0].job.cancelled and not _is_committed(each[0])]
         completed = [held for held, failure in mine if failure is None]
         errors = [(held, failure) for held, failure in mine if failure is not None]
-        settled = [(held, "completed") for held, _ in batch if held.job.completed]
+        settled = [(held, held.job.committed_end or "completed") for held, _ in batch if _is_committed(held)]
+        self._decide([(held, failure) for held, failure in batch if failure is not None and held.job.committed_end])
         settled += [(held, "lost") for held, failure in errors if failure.cause is Cause.LOST]
         if mine:
             decisions = self._decide([each for each in errors if each[1].cause is not Cause.LOST])
@@ -185,3 +186,8 @@ class Completer:
         done, decided = len(completed) // 2, (len(failed) + 1) // 2
         first = self._commit(completed[:done], failed[:decided], until_us)
         return first + self._commit(completed[done:], failed[decided:], until_us)
+
+
+def _is_committed(held: HeldItem) -> bool:
+    """Say whether the handler of an item has committed what became of it."""
+    return held.job.completed or bool(held.job.committed_end)

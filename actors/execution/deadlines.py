@@ -70,7 +70,7 @@ def due_work(held_items: Iterable[HeldItem], *, now_us: int, lease_us: int) -> D
             probe("an item waits too long for a slot, and is returned")
             due.return_now.append(held)
         else:
-            open_transaction = running and held.handler.form is Form.TRANSACTIONAL
+            open_transaction = running and (held.handler.form is Form.TRANSACTIONAL or held.open_steps > 0)
             due_us = held.renewal_us or held.lease_until_us - lease_us * 2 // 3
             if now_us >= due_us and not open_transaction:
                 due.extend.append(held)

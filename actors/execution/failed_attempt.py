@@ -11,7 +11,7 @@ from enum import Enum
 from types import TracebackType
 
 from fairlead.actors.execution.event_loop import EventLoopLost
-from fairlead.actors.handlers import Form, Handler
+from fairlead.actors.handlers import Form, Handler, UnfitCode
 from fairlead.zones.engines import Clock, StoreUnavailable
 from fairlead.zones.errors import ItemGone, LeaseLost
 from fairlead.zones.queue.results import ResultNotKept
@@ -25,6 +25,7 @@ _AROUND_HANDLERS = (
     "fairlead.actors.",
     "fairlead.zones.",
     "fairlead.testing",
+    "fairlead.workflows.",
     "asyncio.",
 )  # Modules whose frames come before a handler's own.
 
@@ -34,6 +35,7 @@ class Cause(Enum):
 
     HANDLER = "the handler failed, and may succeed later"
     PERMANENT = "the handler failed, and would fail again"
+    UNFIT = "the code does not fit the item; other code may continue where it stood"
     STORE = "the store refused; the handler has not failed"
     EVENT_LOOP = "another coroutine took the event loop down; the handler has not failed"
     LOST = "the lease had expired, or another worker has leased the item; the handler has not failed"
@@ -65,7 +67,7 @@ class Failure:
     @property
     def counts(self) -> bool:
         """Whether the attempt counts as one that failed."""
-        return self.cause in (Cause.HANDLER, Cause.PERMANENT)
+        return self.cause in (Cause.HANDLER, Cause.PERMANENT, Cause.UNFIT)
 
 
 def failure_of(error: BaseException, handler: Handler, item_id: bytes, clock: Clock) -> Failure:
@@ -87,14 +89,16 @@ def _cause_of(error: BaseException, handler: Handler, item_id: bytes) -> Cause:
         return Cause.LOST if isinstance(error, LeaseLost) else Cause.GONE
     if isinstance(error, EventLoopLost):
         return Cause.EVENT_LOOP
-    if isinstance(error, StoreUnavailable) and handler.form is Form.TRANSACTIONAL:
+    if isinstance(error, StoreUnavailable) and handler.form in (Form.TRANSACTIONAL, Form.WORKFLOW):
         return Cause.STORE
+    if isinstance(error, UnfitCode) or (isinstance(error, ResultNotKept) and handler.form is Form.WORKFLOW):
+        return Cause.UNFIT
     return Cause.PERMANENT if is_permanent(handler, error) else Cause.HANDLER
 
 
 def is_permanent(handler: Handler, error: BaseException) -> bool:
     """Say whether an error would occur again in every attempt."""
-    return isinstance(error, (*handler.permanent, ResultNotKept))
+    return isinstance(error, (*handler.permanent, ResultNotKept, UnfitCode))
 
 
 def render_error(error: BaseException, clock: Clock) -> ErrorText:

@@ -48,6 +48,8 @@ class HeldItem:
       timed_out: it was cancelled because it ran past its timeout.
       error: what its handler raised.
       failure: what that error means, unless the item was cancelled before.
+      open_steps: transactions of its handler that read the item's record with conflict; nobody writes the record then.
+      ending: its handler commits, or has committed, what becomes of the item.
       concluded: whether that was decided. If not, the code around the handler has failed.
     """
 
@@ -59,11 +61,13 @@ class HeldItem:
         "committing",
         "concluded",
         "ended_us",
+        "ending",
         "error",
         "failure",
         "handler",
         "job",
         "lease_until_us",
+        "open_steps",
         "phase",
         "record",
         "ref",
@@ -95,6 +99,8 @@ class HeldItem:
         self.error: BaseException | None = None
         self.failure: Failure | None = None
         self.concluded = False
+        self.open_steps = 0
+        self.ending = False
 
     def waited_us(self, now_us: int) -> int:
         """Return how long it has waited for its slot, as far as this was called meanwhile."""
@@ -114,7 +120,9 @@ class HeldItem:
 
     @property
     def is_ending(self) -> bool:
-        """Whether its handler has returned, or its completion is being committed in a transaction of the handler."""
+        """Whether its handler has returned, or its end is being committed in a transaction of the handler."""
+        if self.ending:
+            return True
         if self.phase is Phase.RUNNING and self.committing.in_progress:
             return self.handler.form is Form.TRANSACTIONAL or self.job.completing
         return self.phase is Phase.FINISHED

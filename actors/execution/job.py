@@ -45,6 +45,7 @@ class Job:
       reported: the last progress that this attempt reported.
       completed: its completion is committed. `completing`: the handler completed it in a transaction of its own, which
         may not have committed.
+      committed_end: what became of the item, if the handler has committed that: `suspended`, for example. Empty: not.
     """
 
     def __init__(self, shard: Shard | None, ref: ItemRef, record: ItemRecord, payload: bytes) -> None:
@@ -60,6 +61,7 @@ class Job:
         self.lease_id = ref.lease_id
         self.completed = False
         self.completing = False
+        self.committed_end = ""
         self._shard = shard
         self._cancelled = False
         self._interrupt: Callable[[], object] | None = None

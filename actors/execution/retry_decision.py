@@ -15,6 +15,7 @@ class RetryDecision:
     """What becomes of a failed item: `delay_us` until its next attempt, or None: it failed for good.
 
     `counted`: whether the failure counts against the item. The store's failures do not, nor another coroutine's.
+    `may_undo`: if it failed for good, what it has done is undone first.
     `raised`: the error itself, if a log may render it again.
     """
 
@@ -24,6 +25,7 @@ class RetryDecision:
     traceback: str
     counted: bool = True
     raised: BaseException | None = None
+    may_undo: bool = True
 
 
 def decide_retry(held: HeldItem, failure: Failure, *, now_us: int, random: Random) -> RetryDecision:
@@ -33,7 +35,7 @@ def decide_retry(held: HeldItem, failure: Failure, *, now_us: int, random: Rando
         delay_us: int | None = 0
     elif failure.cause is Cause.STORE:
         delay_us = STORE_PAUSE_US
-    elif failure.cause is Cause.PERMANENT:
+    elif failure.cause in (Cause.PERMANENT, Cause.UNFIT):
         delay_us = None
     else:
         record = held.record
@@ -44,4 +46,12 @@ def decide_retry(held: HeldItem, failure: Failure, *, now_us: int, random: Rando
             random=random,
         )
     raised = failure.error if failure.safe_to_log else None
-    return RetryDecision(held, delay_us, failure.text, failure.lines, counted=counted, raised=raised)
+    return RetryDecision(
+        held,
+        delay_us,
+        failure.text,
+        failure.lines,
+        counted=counted,
+        raised=raised,
+        may_undo=failure.cause is not Cause.UNFIT,
+    )

@@ -7,7 +7,7 @@ functions as Ray tasks. All four occupy the slot that calls, so `slots` bounds e
 import inspect
 import logging
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from fairlead.actors.execution.failed_attempt import Failure, failure_of, is_permanent
 from fairlead.actors.execution.in_flight import HeldItem
@@ -80,7 +80,29 @@ class Runners(Protocol):
         ...
 
 
-def run_handler(held: HeldItem, shard: Shard, runners: Runners, spans: Spans | None, conclude: Conclude) -> None:
+class AttemptAccess(NamedTuple):
+    """What an attempt may use of its worker.
+
+    Attributes:
+      runners: see there.
+      extend: gives an item a lease of a number of microseconds from now; False: it is lost, or the store refuses.
+      replays: let a workflow be replayed after each of its steps. For tests.
+    """
+
+    runners: Runners
+    extend: Callable[[HeldItem, int], bool]
+    replays: bool = False
+
+
+class RunsAttempts(Protocol):
+    """The function of a handler of the form `Form.WORKFLOW`: it runs whole attempts, and commits by itself."""
+
+    def run_attempt(self, held: HeldItem, shard: Shard, access: AttemptAccess) -> None:
+        """Run one attempt at an item; note in `held.job` what it has committed. Raise what the attempt failed with."""
+        ...
+
+
+def run_handler(held: HeldItem, shard: Shard, access: AttemptAccess, spans: Spans | None, conclude: Conclude) -> None:
     """Run the handler of an item once, and again up to `in_line` times if it fails.
 
     Then `conclude` is called with what the handler raised, or None, and the hooks with the failure that it returns.
@@ -94,7 +116,7 @@ def run_handler(held: HeldItem, shard: Shard, runners: Runners, spans: Spans | N
     recorded = stored is None or is_sampled(stored)
     with Run(RunningJob(job.id, job.tenant, job.kind, job.attempt, recorded), span):
         try:
-            _run_tries(held, shard, runners)
+            _run_tries(held, shard, access)
         except BaseException as error:
             _call_hooks(held, conclude(error))
             raise
@@ -121,19 +143,22 @@ def timeout_of(held: HeldItem, clock: Clock) -> Failure:
     return failure_of(error, held.handler, held.ref.item_id, clock)
 
 
-def _run_tries(held: HeldItem, shard: Shard, runners: Runners) -> None:
+def _run_tries(held: HeldItem, shard: Shard, access: AttemptAccess) -> None:
     tries_left = held.handler.retry.in_line
     while True:
         try:
-            return _run_once(held, shard, runners)
+            return _run_once(held, shard, access)
         except Exception as error:
             if is_permanent(held.handler, error) or tries_left == 0 or not held.may_run(shard.clock.now_us()):
                 raise
             tries_left -= 1
 
 
-def _run_once(held: HeldItem, shard: Shard, runners: Runners) -> None:
+def _run_once(held: HeldItem, shard: Shard, access: AttemptAccess) -> None:
     handler, job = held.handler, held.job
+    if handler.form is Form.WORKFLOW:
+        handler.function.run_attempt(held, shard, access)
+        return
     if handler.form is Form.TRANSACTIONAL:
         _run_transactional(handler, job, held, shard)
         return
@@ -141,9 +166,9 @@ def _run_once(held: HeldItem, shard: Shard, runners: Runners) -> None:
         returned = handler.function(job)
         _check_ran(handler, returned)
     elif handler.form is Form.ASYNC:
-        returned = runners.run_coroutine(handler.function, held)
+        returned = access.runners.run_coroutine(handler.function, held)
     else:
-        returned = runners.run_remote(handler.function, held)
+        returned = access.runners.run_remote(handler.function, held)
     if handler.result_ms and not job.may_be_completed:
         held.result = pack_result(returned)
 

@@ -67,6 +67,16 @@ def test_two_steps_of_one_name_at_once_are_refused() -> None:
         replay.begin("a", b"d")
 
 
-def test_new_steps_are_numbered_after_those_that_are_recorded() -> None:
-    assert Replay({}).next_ordinal == 0
-    assert Replay(recorded("a", "b")).next_ordinal == 2
+def test_an_undo_that_is_recorded_is_no_step_that_the_code_must_reach() -> None:
+    undo = StepEntry(1, StepKind.UNDO, b"", StepState.DONE, 1)
+    replay = Replay({**recorded("a"), StepName("undo a", 0): undo})
+    replay.begin("a", b"d")
+    replay.check_end()
+    assert not replay.is_behind
+
+
+def test_an_end_before_a_recorded_step_calls_for_no_undo() -> None:
+    replay = Replay(recorded("a", "b"))
+    replay.begin("a", b"d")
+    with pytest.raises(StepsDiffer):
+        replay.check_end()

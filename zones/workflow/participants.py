@@ -39,6 +39,7 @@ from fairlead.zones.workflow.run_records import (
     StepEntry,
     decode_entry,
     encode,
+    entries_prefix,
     entry_key,
     epoch_of,
 )
@@ -102,7 +103,13 @@ def begin_step_op(tr: Transaction, layout: ShardLayout, foreign: ForeignStep) ->
 
 
 def end_step(tr: Transaction, foreign: ForeignStep, entry: StepEntry) -> None:
-    """Write the entry of a step, in the transaction of its body. `begin_step_op` has been run in it."""
+    """Write the entry of a step, in the transaction of its body. `begin_step_op` has been run in it.
+
+    Clears the entries from before the last checkpoint.
+    """
+    if foreign.segment:
+        before = entries_prefix(foreign.keys, foreign.run, foreign.segment)
+        tr.clear_range(range_begin(foreign.keys.step_log(foreign.run)), before)
     tr.set(entry_key(foreign.keys, foreign.run, foreign.segment, *foreign.step), encode(entry))
 
 

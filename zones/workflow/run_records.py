@@ -1,10 +1,9 @@
 """The values of a step log: the head of a run, its entries, its participants."""
 
 from enum import IntEnum
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
-from msgspec import Meta
 
 from fairlead.zones.keyspace import TenantKeys, pack_int, pack_text
 from fairlead.zones.layout import Tenant
@@ -22,6 +21,7 @@ class StepKind(IntEnum):
     EFFECT = 1
     READ = 2
     WAIT = 3  # for a signal, for the result of a child job, or for a time
+    UNDO = 4  # of another step
 
 
 class StepState(IntEnum):
@@ -56,9 +56,9 @@ class StepEntry(msgspec.Struct, array_like=True):
     """
 
     ordinal: Count
-    kind: Annotated[int, Meta(ge=0, le=3)]
+    kind: StepKind
     digest: bytes
-    state: Annotated[int, Meta(ge=0, le=3)]
+    state: StepState
     at_us: TimeUs
     result: bytes = b""
     error: StoredError | None = None

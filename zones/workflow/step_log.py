@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from fairlead.zones.engines import Reader, Transaction
-from fairlead.zones.keyspace import range_begin, range_end, unpack_int, unpack_names
+from fairlead.zones.engines import KeyValue, Reader, Transaction
+from fairlead.zones.keyspace import TenantKeys, range_begin, range_end, unpack_int, unpack_names
 from fairlead.zones.layout import Tenant, ZoneLocation
 from fairlead.zones.pipelining import Operation
 from fairlead.zones.queue import stored_item
@@ -31,6 +31,8 @@ from fairlead.zones.workflow.run_records import (
     participant_key,
     participants_prefix,
 )
+
+PAGE_ROWS = 2_000  # Of up to 64,000 bytes each: what FoundationDB returns within the five seconds of a transaction.
 
 
 class StepName(NamedTuple):
@@ -57,6 +59,11 @@ class StoredRun:
     entries: dict[StepName, StepEntry] = field(default_factory=dict)
     participants: dict[Tenant, ParticipantState] = field(default_factory=dict)
 
+    @property
+    def segment(self) -> int:
+        """The segment whose entries count; see `RunHead`."""
+        return 0 if self.head is None else self.head.segment
+
 
 class Append(NamedTuple):
     """What a transaction at home adds to the log. `cleared`: keys of signals and child results that were taken."""
@@ -66,30 +73,55 @@ class Append(NamedTuple):
     cleared: Sequence[bytes] = ()
 
 
-def read_run(tr: Reader, location: ZoneLocation, run: bytes) -> StoredRun:
-    """Return what is stored of a run at home, in one range read by snapshot.
+def read_run(tr: Reader, location: ZoneLocation, run: bytes, stored: StoredRun, *, begin: bytes = b"") -> bytes:
+    """Add a page of what is stored of a run at home to `stored`; return where the next page begins, empty at the end.
 
-    Its caller holds the lease. Only the holder of the lease appends, so nothing that is read here changes meanwhile.
+    One range read by snapshot. Its caller holds the lease, and only the holder of the lease appends. So pages that are
+    read in several transactions fit together.
     """
-    keys, stored = location.keys.tenant, StoredRun()
+    keys = location.keys.tenant
     prefix = keys.step_log(run)
-    rows = list(tr.snapshot.get_range(range_begin(prefix), range_end(prefix), streaming_mode=WANT_ALL))
+    rows = _page(tr, begin or range_begin(prefix), range_end(prefix))
     if rows and rows[0].key == head_key(keys, run):
         stored.head = decode_head(rows[0].value)
-    segment_prefix = entries_prefix(keys, run, stored.head.segment if stored.head is not None else 0)
+    segment_prefix = entries_prefix(keys, run, stored.segment)
     participants = participants_prefix(keys, run)
     for row in rows:
         if row.key.startswith(segment_prefix):
-            named = parse_step(row.key, len(segment_prefix))
-            entry = decode_entry(row.value)
-            if named is not None and entry is not None:
-                stored.entries[named] = entry
+            _add_entry(row, len(segment_prefix), stored.entries)
         elif row.key.startswith(participants):
             names = unpack_names(row.key, len(participants), 2)
             place = decode_participant(row.value)
             if names is not None and place is not None:
                 stored.participants[Tenant(*names[0])] = place
-    return stored
+    return _after(rows)
+
+
+def read_participant(tr: Reader, keys: TenantKeys, run: bytes, stored: StoredRun, *, begin: bytes = b"") -> bytes:
+    """Add a page of the entries that a participant keeps to `stored`; see `read_run`.
+
+    Its caller has raised the fence there, or follows an attempt that has suspended itself: no entry is added meanwhile.
+    """
+    prefix = entries_prefix(keys, run, stored.segment)
+    rows = _page(tr, begin or range_begin(prefix), range_end(prefix))
+    for row in rows:
+        _add_entry(row, len(prefix), stored.entries)
+    return _after(rows)
+
+
+def _page(tr: Reader, begin: bytes, end: bytes) -> list[KeyValue]:
+    return list(tr.snapshot.get_range(begin, end, limit=PAGE_ROWS, streaming_mode=WANT_ALL))
+
+
+def _after(rows: Sequence[KeyValue]) -> bytes:
+    return rows[-1].key + b"\0" if len(rows) == PAGE_ROWS else b""
+
+
+def _add_entry(row: KeyValue, at: int, entries: dict[StepName, StepEntry]) -> None:
+    named = parse_step(row.key, at)
+    entry = decode_entry(row.value)
+    if named is not None and entry is not None:
+        entries[named] = entry
 
 
 def parse_step(key: bytes, at: int) -> StepName | None:
@@ -100,10 +132,10 @@ def parse_step(key: bytes, at: int) -> StepName | None:
 
 
 def read_entry_op(
-    tr: Transaction, location: ZoneLocation, run: bytes, segment: int, step: StepName
+    tr: Transaction, keys: TenantKeys, run: bytes, segment: int, step: StepName
 ) -> Operation[StepEntry | None]:
     """Read the entry of a step with conflict: after an unknown result it tells whether the step was applied."""
-    read = tr.get(entry_key(location.keys.tenant, run, segment, *step))
+    read = tr.get(entry_key(keys, run, segment, *step))
     yield
     return None if read.value is None else decode_entry(read.value)
 

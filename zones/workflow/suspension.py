@@ -4,54 +4,95 @@ It holds no slot and no lease meanwhile. The transaction that suspends it reads 
 for, so what arrives at the same time either is found here, or finds the item waiting and wakes it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from fairlead.zones.engines import Transaction
+from fairlead.zones.layout import ZoneLocation
 from fairlead.zones.pipelining import Operation
 from fairlead.zones.probes import probe
 from fairlead.zones.queue import insertion, stored_item
+from fairlead.zones.records import ItemRecord
 from fairlead.zones.workflow import signals
 from fairlead.zones.workflow.run_records import RunHead
-from fairlead.zones.workflow.signals import StoredSignal, wait_name
-from fairlead.zones.workflow.step_log import Append, HeldRun, append, check_held_op
+from fairlead.zones.workflow.signals import wait_name
+from fairlead.zones.workflow.step_log import Append, HeldRun, append
+
+
+class Arrived(NamedTuple):
+    """What has arrived of what a run waits for. `key`: to be cleared in the transaction that notes it as taken."""
+
+    key: bytes
+    value: bytes
+
+
+class AwaitedSignal(NamedTuple):
+    """A signal that a run waits for."""
+
+    name: str
+
+    @property
+    def wait_name(self) -> str:
+        """How the waiting item's record names it."""
+        return wait_name(self.name)
+
+    def find_op(self, tr: Transaction, location: ZoneLocation, run: bytes) -> Operation[Arrived | None]:
+        """Return the oldest one that the run has not taken. Reads with conflict: the range up to it."""
+        first = yield from signals.first_op(tr, location, run, self.name)
+        return None if first is None else Arrived(*first)
+
+
+Awaited = AwaitedSignal
 
 
 class Wait(NamedTuple):
-    """What a run waits for. `signals`: the names of signals; `until_us`: when it goes on without any of them."""
+    """What a run waits for, and until when: then it goes on without any of it."""
 
-    signals: Sequence[str]
+    awaited: Sequence[Awaited]
     until_us: int
 
 
+def find_op(
+    tr: Transaction, location: ZoneLocation, run: bytes, awaited: Iterable[Awaited]
+) -> Operation[dict[Awaited, Arrived]]:
+    """Return what has arrived of what a run waits for. Reads with conflict: see `find_op` of each."""
+    found = {}
+    for each in awaited:
+        first = yield from each.find_op(tr, location, run)
+        if first is not None:
+            found[each] = first
+    return found
+
+
 def suspend_op(
-    tr: Transaction, held: HeldRun, head: RunHead, wait: Wait, pending: Append, *, head_changed: bool, now_us: int
-) -> Operation[dict[str, StoredSignal]]:
+    tr: Transaction,
+    held: HeldRun,
+    record: ItemRecord,
+    head: RunHead,
+    wait: Wait,
+    pending: Append,
+    *,
+    head_changed: bool,
+    now_us: int,
+) -> Operation[dict[Awaited, Arrived]]:
     """Return the item to its queue until `wait.until_us`, unless something that it waits for is there: return that.
 
-    Then nothing is written, and the caller takes what was found. May run twice: the second run finds the lease gone.
+    `record`: from `check_held_op` in this transaction. If something is there, nothing is written, and the caller takes
+    what was found. May run twice: the second run finds the lease gone.
 
-    Reads with conflict: ownership, the record, the signals waited for. Writes: pending entries, the head if it is the
-    first or has changed, the record, its index entry; the pointer, if the item vests before its lease would have ended.
-
-    Raises:
-      LeaseLost, ItemGone, TenantMoved: see `check_held_op`.
+    Reads with conflict: what it waits for. Writes: pending entries, the head if it is the first or has changed, the
+    record, its index entry; the pointer, if the item vests before its lease would have ended.
     """
-    record = yield from check_held_op(tr, held)
-    found = {}
-    for name in wait.signals:
-        first = yield from signals.first_op(tr, held.location, held.run, name)
-        if first is not None:
-            found[name] = first
+    found = yield from find_op(tr, held.location, held.run, wait.awaited)
     if found:
-        probe("a run that is about to wait finds its signal")
+        probe("a run that is about to wait finds what it waits for")
         return found
     append(tr, held, record, head, pending, head_changed=head_changed)
     earlier = wait.until_us < record.vesting_us
     record.keeps_run = True
     record.lease_id, record.started, record.ran_isolated = b"", False, False
     record.error_count = record.expiry_count = record.expired_count = 0
-    record.waits_for = tuple(map(wait_name, wait.signals))
+    record.waits_for = tuple(each.wait_name for each in wait.awaited)
     record.suspended_at = record.lease_number
     stored_item.move(tr, held.location, held.item_id, record, max(wait.until_us, now_us))
     if earlier:

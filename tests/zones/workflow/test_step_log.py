@@ -21,7 +21,7 @@ from fairlead.zones.workflow.run_records import (
     participant_key,
 )
 from fairlead.zones.workflow.step_log import Append, HeldRun, StepName, StoredRun
-from fairlead.zones.workflow.suspension import Wait, suspend_op
+from fairlead.zones.workflow.suspension import AwaitedSignal, Wait, suspend_op
 from tests.zones.world import BOB, LEASE_US, SECOND, World
 
 RESERVE = StepName("reserve", 0)
@@ -45,7 +45,9 @@ def append(world: World, held: HeldRun, added: Append) -> None:
 
 
 def stored(world: World, run: bytes) -> StoredRun:
-    return world.run(lambda tr: step_log.read_run(tr, world.zone.location, run))
+    found = StoredRun()
+    assert not world.run(lambda tr: step_log.read_run(tr, world.zone.location, run, found))
+    return found
 
 
 def foreign(world: World, place: ParticipantState, *, lease_number: int = 1) -> ForeignStep:
@@ -200,12 +202,14 @@ def test_a_signal_leaves_a_delayed_item_that_does_not_wait_for_it_where_it_is(wo
 
 
 def suspend(world: World, held: HeldRun, *names: str, for_us: int = 60 * SECOND) -> list[str]:
-    def body(tr: Any) -> list[str]:
-        wait = Wait(names, world.now_us + for_us)
-        operation = suspend_op(tr, held, RunHead(1, 0), wait, Append(), head_changed=False, now_us=world.now_us)
-        return list(run_one(operation))
+    return world.run(lambda tr: suspended(tr, world, held, *names, for_us=for_us))
 
-    return world.run(body)
+
+def suspended(tr: Any, world: World, held: HeldRun, *names: str, for_us: int = 60 * SECOND) -> list[str]:
+    record = run_one(step_log.check_held_op(tr, held))
+    wait = Wait([AwaitedSignal(name) for name in names], world.now_us + for_us)
+    operation = suspend_op(tr, held, record, RunHead(1, 0), wait, Append(), head_changed=False, now_us=world.now_us)
+    return [each.name for each in run_one(operation)]
 
 
 def test_a_run_that_waits_is_woken_by_its_signal_at_once(world: World) -> None:
@@ -235,9 +239,7 @@ def test_a_signal_that_commits_between_the_look_and_the_suspension_is_not_missed
 
     def body(tr: Any) -> list[str]:
         nonlocal sent
-        wait = Wait(["approved"], world.now_us + 60 * SECOND)
-        operation = suspend_op(tr, held, RunHead(1, 0), wait, Append(), head_changed=False, now_us=world.now_us)
-        found = list(run_one(operation))
+        found = suspended(tr, world, held, "approved")
         if not sent:
             sent = True
             send(world, held.item_id, "approved", 1)

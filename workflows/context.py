@@ -1,0 +1,186 @@
+"""`wf`: what a workflow's function gets, in its synchronous form."""
+
+import datetime
+import uuid
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+from fairlead.actors.execution.retry import Retry
+from fairlead.workflows.driver import Driver
+from fairlead.workflows.execution import Execution
+from fairlead.zones.durations import Duration
+from fairlead.zones.layout import Tenant, named_tenant
+
+T = TypeVar("T")
+
+
+class HasTenant(Protocol):
+    """What stands for a tenant: `app.tenant(...)`."""
+
+    @property
+    def tenant(self) -> Tenant:
+        """The tenant."""
+        ...
+
+
+TenantLike = HasTenant | Tenant | str
+
+
+class RunInformation:
+    """What both forms of `wf` know without a step."""
+
+    def __init__(self, execution: Execution) -> None:
+        self._execution = execution
+
+    @property
+    def tenant(self) -> Tenant:
+        """The tenant in whose queue the workflow's item lies: the default of `on`."""
+        return self._execution.held.ref.tenant
+
+    @property
+    def item_id(self) -> bytes:
+        """The id of the item, 16 bytes."""
+        return self._execution.held.ref.item_id
+
+    @property
+    def run(self) -> bytes:
+        """The id of this life of the item, 16 bytes. An item of the same name that is enqueued later has another."""
+        return self._execution.log.run
+
+    @property
+    def version(self) -> int:
+        """The version of the code that began the run. Code of a higher version branches on it."""
+        return self._execution.log.version
+
+    @property
+    def state(self) -> Any:
+        """What was passed to the last `checkpoint`; None: there was none."""
+        return self._execution.state
+
+    def now(self) -> datetime.datetime:
+        """Return the time, in UTC: when the latest step was recorded. The same in every replay."""
+        return datetime.datetime.fromtimestamp(self._execution.now_us / 1e6, datetime.UTC)
+
+    def random(self) -> float:
+        """Return a random number, 0 to below 1. The same in every replay."""
+        return self._execution.random.random()
+
+    def uuid(self) -> uuid.UUID:
+        """Return a random UUID. The same in every replay."""
+        return uuid.UUID(int=self._execution.random.getrandbits(128), version=4)
+
+
+class WorkflowContext(RunInformation):
+    """`wf` of a workflow that is a plain function.
+
+    Each method that is a *step* happens exactly once, whatever dies. Its answer is recorded, and a replay returns the
+    recorded answer: plain data, of up to 64,000 bytes. An error that a method raises is a recorded one, too: a
+    `PermanentError`, one of the kind's `permanent` classes, or `StepFailed`. Any other error ends the attempt inside
+    the method, and the item is retried.
+    """
+
+    def __init__(self, execution: Execution, driver: Driver) -> None:
+        super().__init__(execution)
+        self._driver = driver
+
+    def step(
+        self,
+        body: Callable[..., T],
+        *args: Any,
+        name: str | None = None,
+        on: TenantLike | None = None,
+        undo: Callable[..., Any] | None = None,
+        retry: Retry | None = None,
+    ) -> T:
+        """Run `body(tr, *args)` in a transaction, exactly once, and return what it returns.
+
+        Args:
+          body: takes a `TenantTransaction` and `args`. It may run several times until its transaction commits.
+          name: of the step; default: that of the function. A name may come again: the second time is another step.
+          on: the tenant of the transaction, on any shard; default: the workflow's own.
+          undo: takes a transaction and `args`, and `result` if it has such a parameter. It is run as a step, once, if
+            the workflow fails for good or is cancelled later.
+          retry: how often, and when, the step is tried again after an error; default: the attempt ends, and the item is
+            retried as its kind says.
+
+        Raises:
+          PermanentError, StepFailed, the kind's `permanent` classes: see the class.
+        """
+        answer: T = self._driver.run(
+            self._execution.step(body, args, name=name, on=tenant_named(on), undo=undo, retry=retry)
+        )
+        return answer
+
+    def effect(
+        self,
+        function: Callable[..., T],
+        *args: Any,
+        name: str | None = None,
+        retry: Retry | None = None,
+        once: bool = False,
+        undo: Callable[..., Any] | None = None,
+    ) -> T:
+        """Call `function(key, *args)`, which acts outside the database, and record what it returns.
+
+        It is called at least once, and each time with the same idempotency key, 32 hexadecimal digits.
+
+        Args:
+          once: call it at most once. If its answer is lost, `EffectUnknown` is raised.
+          undo: takes a key of its own and `args`, and `result` if it has such a parameter: None if it is not known
+            whether the effect happened.
+          name, retry: see `step`.
+
+        Raises:
+          EffectUnknown: see `once`.
+          PermanentError, StepFailed, the kind's `permanent` classes: see the class.
+        """
+        answer: T = self._driver.run(
+            self._execution.effect(function, args, name=name, retry=retry, once=once, undo=undo)
+        )
+        return answer
+
+    def read(self, body: Callable[..., T], *args: Any, name: str | None = None, on: TenantLike | None = None) -> T:
+        """Run `body(tr, *args)` in a transaction that only reads, and return what it returns.
+
+        The answer is recorded with the next step: until then a replay reads anew.
+        """
+        answer: T = self._driver.run(self._execution.read(body, args, name=name, on=tenant_named(on)))
+        return answer
+
+    def wait_for(self, signal: str, timeout: Duration | None = None) -> Any:
+        """Wait for a signal, and return its payload; return None after `timeout`, seconds or a `timedelta`.
+
+        The item waits in its queue meanwhile, and occupies no slot. Signals of a name are taken in the order in which
+        they were sent.
+        """
+        return self._driver.run(self._execution.wait_for(signal, timeout))
+
+    def sleep(self, seconds: Duration) -> None:
+        """Wait for a time to pass, seconds or a `timedelta`. The item waits in its queue, and occupies no slot."""
+        self._driver.run(self._execution.sleep(seconds))
+
+    def finish(self, body: Callable[..., T], *args: Any) -> T:
+        """Run the last step, and complete the item with what it returns, in one transaction.
+
+        End the workflow with `return wf.finish(...)`. It is one commit less than a step, and then the completion.
+        """
+        answer: T = self._driver.run(self._execution.finish(body, args))
+        return answer
+
+    def checkpoint(self, state: Any) -> None:
+        """Forget all steps so far, and their undos; `wf.state` is `state` from the next attempt on.
+
+        For loops of many steps: a replay begins with `state` and no step.
+        """
+        self._driver.run(self._execution.checkpoint(state))
+
+
+def tenant_named(on: TenantLike | None) -> Tenant | None:
+    """Return the tenant that `on` names.
+
+    Raises:
+      BadArgument: it names none.
+    """
+    if on is None or isinstance(on, Tenant):
+        return on
+    return named_tenant(on) if isinstance(on, str) else on.tenant

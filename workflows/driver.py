@@ -1,0 +1,75 @@
+"""How a synchronous workflow carries out the calls of `wf`: on its own thread, one after the other."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+from fairlead.workflows.execution import Execution
+from fairlead.workflows.interrupts import BodyFailed, Cause, Failed, WorkflowInterrupt
+from fairlead.workflows.requests import Home, Outside, Pause, Request, Steps, Store, WaitFor, run_inline
+from fairlead.zones.workflow.participants import AskAgain
+from fairlead.zones.workflow.suspension import Arrived, Awaited, Wait
+
+T = TypeVar("T")
+
+
+class Driver(Protocol):
+    """Carries out the calls of `wf`."""
+
+    def run(self, steps: Steps[T]) -> T:
+        """Carry out a call; return its answer."""
+        ...
+
+
+class InlineDriver:
+    """Carries out the calls of one attempt."""
+
+    def __init__(self, execution: Execution) -> None:
+        self._execution = execution
+
+    def run(self, steps: Steps[T]) -> T:
+        """See `Driver`.
+
+        Raises:
+          WorkflowInterrupt: the attempt ends here; each further call raises it again.
+        """
+        try:
+            return run_inline(steps, self._answer)
+        except WorkflowInterrupt as interrupt:
+            self._execution.interrupt = self._execution.interrupt or interrupt
+            raise
+
+    def _answer(self, request: Request) -> Any:
+        if isinstance(request, Home | Store):
+            return guarded(request.call)
+        if isinstance(request, Outside):
+            return request.call()
+        if isinstance(request, Pause):
+            self._execution.log.shard.clock.sleep_us(request.duration_us)
+        if isinstance(request, WaitFor):
+            return guarded(partial(suspend, self._execution, [request]))
+        return None  # A synchronous workflow has one branch, which stands.
+
+
+def guarded(call: Callable[[], T]) -> T:
+    """Call a function that waits for a store. Its errors end the attempt: the workflow's code must not catch them."""
+    try:
+        return call()
+    except (BodyFailed, AskAgain):
+        raise
+    except Exception as error:
+        raise WorkflowInterrupt(Failed(error)) from error
+
+
+def suspend(execution: Execution, waits: list[WaitFor]) -> dict[Awaited, Arrived]:
+    """Suspend the run until the first of several waits is over; return what has arrived meanwhile.
+
+    Raises:
+      WorkflowInterrupt: it is suspended.
+    """
+    awaited = [each for wait in waits for each in wait.awaited]
+    waiting = [each for wait in waits for each in wait.waiting]
+    found = execution.log.suspend(Wait(awaited, min(wait.until_us for wait in waits)), waiting)
+    if not found:
+        raise WorkflowInterrupt(Cause.SUSPENDED)
+    return found

@@ -1,0 +1,75 @@
+"""Errors of workflows that a user can meet, besides those of a replay (`replay`) and recorded ones."""
+
+from fairlead.actors.handlers import PermanentError, UnfitCode
+from fairlead.zones.errors import QueueError
+
+
+class EffectUnknown(PermanentError):
+    """An effect with `once=True` was begun, and its answer is lost: the worker died, or the store refused it.
+
+    Do: find out by the idempotency key whether it happened, in an effect of its own; or let the run be undone.
+
+    Attributes:
+      step: the name of the effect.
+      key: its idempotency key.
+    """
+
+    def __init__(self, step: str, key: str) -> None:
+        super().__init__(f"it is unknown whether the effect {step!r} happened; its idempotency key is {key}")
+        self.step = step
+        self.key = key
+
+
+class StepInStep(UnfitCode):
+    """The body of a step, or a call of an effect, called a method of `wf`.
+
+    Do: call it after the step has returned, with what the step returned.
+    """
+
+    message = "a step was begun inside another step"
+
+
+class TooManySteps(UnfitCode):
+    """A run has recorded more steps since its last checkpoint than a replay should read.
+
+    Do: call `wf.checkpoint(state)` now and then in a loop, and begin the loop from `wf.state`.
+    """
+
+    message = "the run has too many steps since its last checkpoint"
+
+
+class PayloadMismatch(UnfitCode):
+    """The payload of the item does not fit the parameters of the workflow's function.
+
+    Do: enqueue a dict with a value for each parameter, `{"order": 7}` for `def checkout(wf, order)`. Once the function
+    takes what the payload has, retry the dead letter.
+    """
+
+    message = "the payload does not fit the workflow's parameters"
+
+
+class AfterFinish(UnfitCode):
+    """A method of `wf` was called after `wf.finish`, which has completed the item.
+
+    Do: end the workflow with `return wf.finish(...)`.
+    """
+
+    message = "the workflow goes on after wf.finish"
+
+
+class ReadOnly(UnfitCode):
+    """The body of `wf.read` has written.
+
+    Do: write in a `wf.step`.
+    """
+
+    message = "the body of wf.read must not write"
+
+
+class StepTooLong(QueueError):
+    """The body of a step took longer than the five seconds of a transaction. The attempt has failed.
+
+    Do: move what takes long into `wf.effect`, whose answer is recorded, and write in a short step.
+    """
+
+    message = "a step ran past 5 s: move the work into wf.effect"

@@ -1,0 +1,374 @@
+"""A run as one attempt sees it: its step log in memory, and every commit at home that adds to the log.
+
+Each commit reads the item's record with conflict and compares the lease id. So a worker that has lost its lease commits
+nothing. *Pending* are answers that are known and not recorded yet: of reads, and of waits. The next commit at home
+records them. What is in memory changes only once the commit has succeeded.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from fairlead.actors.execution.in_flight import HeldItem
+from fairlead.workflows.interrupts import BodyFailed, Cause, WorkflowInterrupt
+from fairlead.zones.engines import Reader, Transaction
+from fairlead.zones.errors import ItemGone, LeaseLost, TenantMoved
+from fairlead.zones.keyspace import TenantKeys
+from fairlead.zones.layout import Tenant
+from fairlead.zones.pipelining import run_one, start_op
+from fairlead.zones.probes import probe
+from fairlead.zones.queue.items import Outcome
+from fairlead.zones.records import ItemRecord, decode
+from fairlead.zones.shard import Shard
+from fairlead.zones.transaction_runner import Attempt
+from fairlead.zones.workflow import step_log
+from fairlead.zones.workflow.run_records import ParticipantState, RunHead, StepEntry
+from fairlead.zones.workflow.step_log import Append, HeldRun, StepName, StoredRun
+from fairlead.zones.workflow.suspension import Arrived, Awaited, Wait, find_op, suspend_op
+from fairlead.zones.workflow.undone_end import end_undone_op
+
+T = TypeVar("T")
+
+StepBody = Callable[[Attempt], StepEntry]  # The body of a step in its transaction. It may run twice.
+
+
+class RunLog:
+    """The step log of one run, for the attempt that holds its item. Not thread-safe: one commit at a time.
+
+    Attributes:
+      shard: the home.
+      head: of the run; None: nothing is recorded.
+      entries: of all steps that are done, recorded or pending, also those at participants.
+      participants: as the home has recorded them.
+    """
+
+    def __init__(self, held: HeldItem, shard: Shard, *, version: int) -> None:
+        self.held = held
+        self.shard = shard
+        self.record = held.record
+        self.run = held.record.run_of(held.ref.item_id)
+        self.home = HeldRun(
+            shard.layout.location(held.ref.tenant, held.ref.zone), held.ref.item_id, held.ref.lease_id, self.run
+        )
+        self._version = version
+        self._pending: dict[StepName, StepEntry] = {}
+        self._taken: list[bytes] = []
+        self.head: RunHead | None = None
+        self.entries: dict[StepName, StepEntry] = {}
+        self.participants: dict[Tenant, ParticipantState] = {}
+
+    @property
+    def segment(self) -> int:
+        """The present segment: how many checkpoints there were."""
+        return 0 if self.head is None else self.head.segment
+
+    @property
+    def version(self) -> int:
+        """The version of the code that began the run."""
+        return self._version if self.head is None else self.head.version
+
+    @property
+    def is_undone(self) -> bool:
+        """Whether the run is being undone: it never goes forward again."""
+        return self.head is not None and self.head.undo_reason is not None
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether an answer is not recorded yet."""
+        return bool(self._pending)
+
+    @property
+    def has_taken(self) -> bool:
+        """Whether something was taken that is not cleared yet, so that it would be found again."""
+        return bool(self._taken)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing of the run is recorded or pending, so that there is nothing to undo."""
+        return self.head is None and not self._pending
+
+    # --- Reads ---
+
+    def load(self) -> None:
+        """Read what is recorded at home. Costs no read if the item's record says that nothing is."""
+        if not self.record.keeps_run:
+            return
+        stored = StoredRun()
+        _read_pages(
+            self.shard, lambda tr, begin: step_log.read_run(tr, self.home.location, self.run, stored, begin=begin)
+        )
+        self.head, self.entries, self.participants = stored.head, stored.entries, stored.participants
+
+    def load_participant(self, shard: Shard, keys: TenantKeys) -> None:
+        """Add the entries that a participant keeps."""
+        stored = StoredRun(self.head, self.entries)
+        _read_pages(shard, lambda tr, begin: step_log.read_participant(tr, keys, self.run, stored, begin=begin))
+
+    def find(self, awaited: Iterable[Awaited]) -> dict[Awaited, Arrived]:
+        """Read what has arrived of what the run waits for. Only the holder of the lease takes it."""
+        wanted = list(awaited)
+        return self.shard.transact(lambda attempt: run_one(find_op(attempt.tr, self.home.location, self.run, wanted)))
+
+    # --- Pending answers ---
+
+    def add_pending(self, step: StepName, entry: StepEntry, taken: Iterable[bytes] = ()) -> None:
+        """Note an answer that the next commit records. `taken`: keys that it clears."""
+        self.entries[step] = self._pending[step] = entry
+        self._taken += taken
+
+    # --- Commits at home. Each raises WorkflowInterrupt if the lease is lost, or a cancellation is requested ---
+
+    def do_step(self, step: StepName, other: TenantKeys | None, work: StepBody) -> StepEntry:
+        """Do a step, and record it, in one transaction. Return its entry, or the one that is there already.
+
+        `other`: of another tenant on the home's shard, on which the step acts: from before a move there may be an entry
+        below that tenant.
+
+        Raises:
+          What `work` raises, and what the store raises.
+        """
+
+        def body(attempt: Attempt) -> tuple[StepEntry, _Written | None]:
+            record, found = self._begin(attempt, step, other)
+            if found is not None:
+                probe("a step at home finds itself done")
+                return found, None
+            entry = work(attempt)
+            return entry, self._append(attempt, record, [(step, entry)])
+
+        entry, written = self._commit(body)
+        self._note(written)
+        self.entries[step] = entry
+        return entry
+
+    def record_step(self, step: StepName, entry: StepEntry) -> StepEntry:
+        """Record a step that has no effects in the database, or an error. See `do_step`."""
+        return self.do_step(step, None, lambda attempt: entry)
+
+    def record_pending(self, step: StepName, participant: tuple[Tenant, ParticipantState] | None) -> StepEntry | None:
+        """Record what is pending, and a participant; return the entry of `step` if home has one by now."""
+
+        def body(attempt: Attempt) -> tuple[StepEntry | None, _Written]:
+            record, found = self._begin(attempt, step, None)
+            return found, self._append(attempt, record, (), participant=participant)
+
+        found, written = self._commit(body)
+        self._note(written)
+        if participant is not None:
+            self.participants[participant[0]] = participant[1]
+        if found is not None:
+            self.entries[step] = found
+        return found
+
+    def suspend(self, wait: Wait, waiting: Iterable[tuple[StepName, StepEntry]]) -> dict[Awaited, Arrived]:
+        """Return the item to its queue; return what has arrived meanwhile: then nothing was written.
+
+        `waiting`: the entries of the waits, and of a step that is to be tried again.
+        """
+        added = list(waiting)
+
+        def body(attempt: Attempt) -> dict[Awaited, Arrived]:
+            record, _ = self._begin(attempt, None, None)
+            pending = Append([*self._pending.items(), *added], (), list(self._taken))
+            head = self._head_now(attempt)
+            return run_one(
+                suspend_op(
+                    attempt.tr, self.home, record, head, wait, pending, head_changed=False, now_us=attempt.now_us
+                )
+            )
+
+        def applied(tr: Transaction) -> bool:
+            record = self._stored_record(tr)
+            return record is not None and record.suspended_at == self.record.lease_number
+
+        self.held.ending = True
+        found = self._commit(body, applied=applied)
+        self.held.ending = not found
+        return found
+
+    def begin_undo(self, reason: str, error: str, traceback: str) -> None:
+        """Record that the run is undone, and why, together with what is pending."""
+
+        def body(attempt: Attempt) -> _Written:
+            record, _ = self._begin(attempt, None, None, may_be_cancelled=True)
+            head = msgspec.structs.replace(
+                self._head_now(attempt), undo_reason=reason, undo_error=error, undo_traceback=traceback
+            )
+            return self._append(attempt, record, (), head=head)
+
+        self._note(self._commit(body))
+
+    def checkpoint(self, packed: bytes) -> None:
+        """Begin the next segment with a state; forget the entries of this one."""
+
+        def body(attempt: Attempt) -> _Written:
+            record, _ = self._begin(attempt, None, None)
+            before = self._head_now(attempt)
+            head = msgspec.structs.replace(before, segment=before.segment + 1, checkpoint=packed)
+            step_log.clear_segment(attempt.tr, self.home, before.segment)
+            return self._append(attempt, record, (), head=head, forget=True)
+
+        self._note(self._commit(body))
+        self.entries.clear()
+
+    def finish(self, work: Callable[[Attempt], object]) -> None:
+        """Do the last step, and complete the item, in one transaction. An item that is gone is done."""
+
+        def body(attempt: Attempt) -> None:
+            self._begin(attempt, None, None)
+            work(attempt)
+
+        def applied(tr: Transaction) -> bool:
+            record = self._stored_record(tr)
+            return record is None or record.run_of(self.home.item_id) != self.run
+
+        self.held.ending = self.held.job.completing = True
+        try:
+            self._commit(body, applied=applied)
+        except (BodyFailed, WorkflowInterrupt):
+            self.held.ending = self.held.job.completing = False
+            raise
+        except self.shard.db.errors:  # The item may be completed.
+            self.held.ending = False
+            raise
+        self.held.job.completed = True
+
+    def give_back(self, delay_us: int) -> str:
+        """Return the item to its queue, neither as a failure nor as an expiry; return what became of it."""
+        zone = self.shard.zone(self.held.ref.tenant, self.held.ref.zone)
+
+        def body(attempt: Attempt) -> Outcome:
+            return run_one(
+                zone.requeue_op(
+                    attempt.tr, self.home.item_id, self.home.lease_id, delay_us=delay_us, now_us=attempt.now_us
+                )
+            )
+
+        self.held.ending = True
+        return "returned" if self._commit(body) is Outcome.DONE else "lost"
+
+    def end_undone(self, *, drop: bool) -> str:
+        """End a run that is undone; return what became of its item: `cancelled`, `dropped` or `dead_lettered`."""
+        head = self.head
+        assert head is not None
+        tenant, zone_name = self.held.ref.tenant, self.held.ref.zone
+        zone = self.shard.zone(tenant, zone_name)
+
+        def body(attempt: Attempt) -> str:
+            record, _ = self._begin(attempt, None, None, may_be_cancelled=True)
+            return run_one(
+                end_undone_op(
+                    attempt.tr,
+                    zone,
+                    self.home.item_id,
+                    record,
+                    head,
+                    drop=drop,
+                    new_run=attempt.new_id(),
+                    now_us=attempt.now_us,
+                )
+            )
+
+        def applied(tr: Transaction) -> bool:
+            record = self._stored_record(tr)
+            return record is None or record.run_of(self.home.item_id) != self.run
+
+        self.held.ending = True
+        return self._commit(body, applied=applied)
+
+    # --- Parts of the commits ---
+
+    def _commit(self, body: Callable[[Attempt], T], *, applied: Callable[[Transaction], bool] | None = None) -> T:
+        """Run a transaction. Meanwhile nobody else writes the record: that would conflict again and again."""
+        self.held.open_steps += 1
+        try:
+            return self.shard.transact(body, applied=applied)
+        finally:
+            self.held.open_steps -= 1
+
+    def _begin(
+        self, attempt: Attempt, step: StepName | None, other: TenantKeys | None, *, may_be_cancelled: bool = False
+    ) -> tuple[ItemRecord, StepEntry | None]:
+        """Check the lease, and read the entry of a step, in one round of reads.
+
+        Returns the item's record, and an entry that this attempt does not know yet.
+        """
+        attempt.finds_itself_applied = True
+        tr, reads = attempt.tr, []
+        if step is not None:
+            for keys in (self.home.location.keys.tenant, other):
+                if keys is not None:
+                    reads.append(start_op(step_log.read_entry_op(tr, keys, self.run, self.segment, step)))
+        try:
+            record = run_one(step_log.check_held_op(tr, self.home))
+        except (LeaseLost, ItemGone, TenantMoved):
+            raise WorkflowInterrupt(Cause.LOST) from None
+        if record.cancelling and not may_be_cancelled and not self.is_undone:
+            probe("a commit of a workflow finds that its cancellation was requested")
+            raise WorkflowInterrupt(Cause.CANCELLED)
+        known = None if step is None else self.entries.get(step)
+        entries = [entry for each in reads if (entry := run_one(each)) is not None and entry != known]
+        return record, next(iter(entries), None)
+
+    def _append(
+        self,
+        attempt: Attempt,
+        record: ItemRecord,
+        entries: Sequence[tuple[StepName, StepEntry]],
+        *,
+        participant: tuple[Tenant, ParticipantState] | None = None,
+        head: RunHead | None = None,
+        forget: bool = False,
+    ) -> "_Written":
+        """Append entries, and what is pending. `head`: if it changes. `forget`: the segment of what is pending ends."""
+        pending, taken = dict(self._pending), list(self._taken)
+        changed = head is not None
+        head = head or self._head_now(attempt)
+        if participant is not None and not head.has_participants:
+            head, changed = msgspec.structs.replace(head, has_participants=True), True
+        new = [*([] if forget else pending.items()), *entries]
+        added = Append(new, [] if participant is None else [participant], taken)
+        step_log.append(attempt.tr, self.home, record, head, added, head_changed=changed or self.head is None)
+        return _Written(head, pending, taken)
+
+    def _note(self, written: "_Written | None") -> None:
+        """Note that a transaction with pending answers was committed. Others may have come meanwhile."""
+        if written is None:
+            return
+        self.head = written.head
+        for step, entry in written.pending.items():
+            if self._pending.get(step) is entry:
+                del self._pending[step]
+        self._taken = [key for key in self._taken if key not in written.taken]
+        self.record.keeps_run = True
+        self.record.error_count = self.record.expiry_count = self.record.expired_count = 0
+
+    def _head_now(self, attempt: Attempt) -> RunHead:
+        return self.head or RunHead(self._version, attempt.now_us)
+
+    def _stored_record(self, tr: Transaction) -> ItemRecord | None:
+        value = tr.get(self.home.location.keys.item(self.home.item_id)).value
+        return None if value is None else decode(ItemRecord, value)
+
+
+class _Written(NamedTuple):
+    """What a transaction wrote of what was pending, and the head as it is from then on."""
+
+    head: RunHead
+    pending: Mapping[StepName, StepEntry]
+    taken: Sequence[bytes]
+
+
+def _read_pages(shard: Shard, read: Callable[[Reader, bytes], bytes]) -> None:
+    """Read page after page, each in a transaction of its own."""
+    begin = b""
+    while True:
+        begin = shard.transact(partial(_read_page, read=read, begin=begin))
+        if not begin:
+            return
+
+
+def _read_page(attempt: Attempt, *, read: Callable[[Reader, bytes], bytes], begin: bytes) -> bytes:
+    return read(attempt.tr, begin)

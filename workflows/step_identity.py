@@ -1,0 +1,62 @@
+"""What a step is called, the digest of its arguments, and the ids that are drawn from it: the same in every attempt."""
+
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import blake2b
+from typing import Any
+
+from fairlead.zones.errors import BadArgument, PayloadNotData, PayloadTooLarge
+from fairlead.zones.keyspace import NAME_BYTES_MAX, pack_int, pack_text
+from fairlead.zones.layout import ID_BYTES
+from fairlead.zones.queue.items import pack_payload
+from fairlead.zones.workflow.run_records import StepKind
+from fairlead.zones.workflow.step_log import StepName
+
+DIGEST_BYTES = 8
+
+
+def name_of(function: Callable[..., Any], name: str | None) -> str:
+    """Return the name of a step: the one that was given, or that of its function.
+
+    Raises:
+      BadArgument: the name is too long, or there is none.
+    """
+    found = name if name is not None else getattr(function, "__name__", None)
+    if not isinstance(found, str) or not found or len(found.encode(errors="replace")) > NAME_BYTES_MAX:
+        raise BadArgument(
+            argument="name",
+            value=found,
+            allowed=f"text of 1 to {NAME_BYTES_MAX} bytes; a function without a name needs it",
+        )
+    return found
+
+
+def digest_of(kind: StepKind, arguments: Sequence[Any]) -> bytes:
+    """Return the digest by which a change of the workflow's code is noticed. Of what is no plain data, the type counts.
+
+    `arguments`: what the step was called with; its function is not among them: it may be renamed or changed.
+    """
+    hashed = blake2b(bytes([kind]), digest_size=DIGEST_BYTES)
+    for each in arguments:
+        try:
+            hashed.update(pack_payload(each))
+        except (PayloadNotData, PayloadTooLarge):
+            hashed.update(type(each).__qualname__.encode())
+    return hashed.digest()
+
+
+def id_of(run: bytes, segment: int, step: StepName) -> bytes:
+    """Return 16 bytes that no other step of any run has: the id of the item that a step enqueues."""
+    named = pack_int(segment) + pack_text(step.name) + pack_int(step.occurrence)
+    return blake2b(run + named, digest_size=ID_BYTES).digest()
+
+
+def idempotency_key(run: bytes, segment: int, step: StepName) -> str:
+    """Return the key of an effect, 32 hexadecimal digits: the same each time that the effect is called."""
+    return id_of(run, segment, step).hex()
+
+
+def keyword_arguments(payload: Any) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    """Return what a workflow's function gets for the payload of its item, besides `wf`."""
+    if isinstance(payload, dict) and all(isinstance(name, str) for name in payload):
+        return (), payload
+    return ((), {}) if payload is None else ((payload,), {})
