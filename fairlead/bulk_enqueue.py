@@ -78,17 +78,20 @@ def _enqueue(batch: _Batch, zone: str, enqueueing: Enqueueing) -> dict[int, Enqu
     def body(attempt: Attempt) -> dict[int, Enqueued]:
         attempt.needs_receipt = True
         enqueueing.begin_attempt(batch.shard)
-        by_tenant: dict[Tenant, list[tuple[_Entry, bytes]]] = {}
+        by_tenant: dict[Tenant, list[tuple[int, bytes, NewItem]]] = {}
         for entry in batch.entries:
-            given_id = entry.item.given_id
-            item_id = attempt.new_id() if given_id is None else item_id_of(given_id)
-            by_tenant.setdefault(entry.tenant, []).append((entry, item_id))
+            item, given_id = entry.item, entry.item.given_id
+            if given_id is None:
+                item_id = attempt.new_id()
+            else:
+                item_id, item = item_id_of(given_id), item._replace(run=attempt.new_id())
+            by_tenant.setdefault(entry.tenant, []).append((entry.number, item_id, item))
         parts = PartWrites()
         with batch.shard.db.burst(attempt.tr) as tr:
             answers = run_together(
                 batch.shard.zone(tenant, zone).enqueue_op(
                     tr,
-                    [(item_id, enqueueing.with_trace(entry.item)) for entry, item_id in some],
+                    [(item_id, enqueueing.with_trace(item)) for _, item_id, item in some],
                     now_us=attempt.now_us,
                     parts=parts,
                 )
@@ -97,9 +100,9 @@ def _enqueue(batch: _Batch, zone: str, enqueueing: Enqueueing) -> dict[int, Enqu
             parts.write(tr)
         attempt.has_read = True
         results = {
-            entry.number: answer
+            number: answer
             for some, enqueued in zip(by_tenant.values(), answers, strict=True)
-            for (entry, _), answer in zip(some, enqueued, strict=True)
+            for (number, _, _), answer in zip(some, enqueued, strict=True)
         }
         for entry in batch.entries:
             enqueueing.on_enqueued(entry.item, results[entry.number])

@@ -278,7 +278,9 @@ def _error_of(held: HeldItem, shard: Shard, spans: Spans | None, *, replays: boo
 
 def _tick(shard: Shard, period: Period) -> bool:
     return shard.transact(
-        lambda attempt: run_one(tick_op(attempt.tr, shard.layout, period, now_us=attempt.now_us)) is not None
+        lambda attempt: (
+            run_one(tick_op(attempt.tr, shard.layout, period, run=attempt.new_id(), now_us=attempt.now_us)) is not None
+        )
     )
 
 

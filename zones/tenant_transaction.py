@@ -122,7 +122,10 @@ class TenantTransaction:
         """Enqueue an item that `new_item` made."""
         self._shard.check_kind(item.kind)
         tr = self._writer()
-        item_id = self._attempt.new_id() if item.given_id is None else item_id_of(item.given_id)
+        if item.given_id is None:
+            item_id = self._attempt.new_id()
+        else:
+            item_id, item = item_id_of(item.given_id), item._replace(run=self._attempt.new_id())
         if self._enqueuer is not None:
             item = self._enqueuer.with_trace(item)
         with self._shard.db.burst(tr) as writer:

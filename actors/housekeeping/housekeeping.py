@@ -409,4 +409,4 @@ def _partition_inputs(live: Sequence[ListedSession]) -> list[tuple[bytes, bool, 
 
 
 def _tick(shard: Shard, period: Period, checked_us: int, attempt: Attempt) -> None:
-    run_one(tick_op(attempt.tr, shard.layout, period, now_us=checked_us))
+    run_one(tick_op(attempt.tr, shard.layout, period, run=attempt.new_id(), now_us=checked_us))

@@ -101,7 +101,7 @@ def use_some(world: World) -> None:
             tr, "mail", policy, wanted=2, returned=0, clocks_apart_us=LEASE_US, now_us=world.now_us
         )
     )
-    world.run(lambda tr: run_one(periodic.tick_op(tr, world.layout, PERIOD, now_us=world.now_us)))
+    world.run(lambda tr: run_one(periodic.tick_op(tr, world.layout, PERIOD, run=world.new_id(), now_us=world.now_us)))
     submit(world)
     world.run(lambda tr: beat_time(tr, ShardClock(max_skew_us=SECOND, watch_us=SECOND), now_us=world.now_us))
     kept = {"now_us": world.now_us, "kept_us": DAY_US}
@@ -364,7 +364,7 @@ def _housekeeping(world: World) -> None:
             transaction_runner.clear_receipts(tr, bucket, now_us=now_us)
         for part in range(world.layout.part_count):
             id_retention.expire(tr, part, now_us=now_us, keys_max=100)
-        run_one(periodic.tick_op(tr, world.layout, PERIOD, now_us=now_us))
+        run_one(periodic.tick_op(tr, world.layout, PERIOD, run=world.new_id(), now_us=now_us))
         policies.wake_paused_pointers(tr, world.layout, now_us=now_us)
         completion_log.compact(tr, range(PART_COUNT), now_us=now_us)
         limits.take_slots(

@@ -17,7 +17,7 @@ MINUTELY = period("sweep", 60)
 
 
 def tick(world: World, which: Period = MINUTELY) -> Enqueued | None:
-    return world.run(lambda tr: run_one(tick_op(tr, world.layout, which, now_us=world.now_us)))
+    return world.run(lambda tr: run_one(tick_op(tr, world.layout, which, run=world.new_id(), now_us=world.now_us)))
 
 
 def until_next(world: World, which: Period = MINUTELY) -> int:
@@ -51,7 +51,7 @@ def test_of_two_that_see_a_tick_at_once_one_conflicts(world: World) -> None:
     world.pass_us(until_next(world))
     one, other = world.db.create_transaction(), world.db.create_transaction()
     for tr in (one, other):
-        assert run_one(tick_op(tr, world.layout, MINUTELY, now_us=world.now_us)) is not None
+        assert run_one(tick_op(tr, world.layout, MINUTELY, run=world.new_id(), now_us=world.now_us)) is not None
     one.commit().wait()
     with pytest.raises(world.db.errors):
         other.commit().wait()
@@ -93,7 +93,7 @@ def test_a_period_that_was_changed_begins_with_its_next_tick(world: World) -> No
 
 
 def test_a_next_tick_that_a_wrong_clock_set_years_ahead_is_not_waited_for(world: World) -> None:
-    world.run(lambda tr: run_one(tick_op(tr, world.layout, MINUTELY, now_us=world.now_us + 10**14)))
+    world.run(lambda tr: run_one(tick_op(tr, world.layout, MINUTELY, run=world.new_id(), now_us=world.now_us + 10**14)))
     assert tick(world) is None
     world.pass_us(until_next(world))
     assert tick(world) is not None
@@ -104,7 +104,9 @@ def test_clocks_a_little_apart_do_not_repeat_a_tick(world: World) -> None:
     world.pass_us(until_next(world))
     assert tick(world) is not None
     behind_us = world.now_us - 2 * world.layout.settings.max_skew_ms * 1000
-    assert world.run(lambda tr: run_one(tick_op(tr, world.layout, MINUTELY, now_us=behind_us))) is None
+    assert (
+        world.run(lambda tr: run_one(tick_op(tr, world.layout, MINUTELY, run=world.new_id(), now_us=behind_us))) is None
+    )
     assert tick(world) is None
     assert len(payloads(world)) == 1
 

@@ -9,7 +9,7 @@ from fairlead.zones.durations import Duration, duration_us
 from fairlead.zones.errors import BadArgument, PayloadDamaged, PayloadNotData, PayloadTooLarge
 from fairlead.zones.keyspace import PRIORITY_MAX
 from fairlead.zones.layout import check_name
-from fairlead.zones.records import UNDECODABLE, GivenId, ItemRecord, Trace
+from fairlead.zones.records import UNDECODABLE, GivenId, ItemRecord, Parent, Trace
 from fairlead.zones.settings import PAYLOAD_BYTES_MAX
 
 DEFAULT_PRIORITY = 100
@@ -113,7 +113,11 @@ class EnqueueOptions(ItemOptions, total=False):
 
 
 class NewItem(NamedTuple):
-    """An item to enqueue. Build it with `new_item`, which checks it."""
+    """An item to enqueue. Build it with `new_item`, which checks it.
+
+    `run`: 16 bytes that name this life of the item, drawn by whoever enqueues an item with a `given_id`; None: the id
+    of the item, which no other has. `parent`: the workflow's call that the item answers.
+    """
 
     kind: str
     payload: bytes
@@ -122,6 +126,8 @@ class NewItem(NamedTuple):
     given_id: GivenId | None = None
     unique_us: int = 0
     trace: Trace | None = None
+    run: bytes | None = None
+    parent: Parent | None = None
 
 
 def kind_of(kind: str | HasKind) -> str:
@@ -180,6 +186,8 @@ def new_record(item: NewItem, item_id: bytes, *, vesting_us: int, now_us: int) -
         given_id=None if item.given_id == item_id else item.given_id,
         unique_us=item.unique_us,
         trace=item.trace,
+        run=item.run,
+        parent=item.parent,
         delayed_until_us=vesting_us if item.delay_us else 0,
     )
 

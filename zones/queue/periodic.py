@@ -81,11 +81,14 @@ def last_tick_us(period: Period, now_us: int) -> int:
     return now_us - (now_us - period.phase_us) % period.every_us
 
 
-def tick_op(tr: Transaction, layout: ShardLayout, period: Period, *, now_us: int) -> Operation[Enqueued | None]:
+def tick_op(
+    tr: Transaction, layout: ShardLayout, period: Period, *, run: bytes, now_us: int
+) -> Operation[Enqueued | None]:
     """Enqueue the period's item if a tick is due, and note the next one; return what was enqueued, or None.
 
     The item is local, its payload `{"tick_us": ..., "collapsed": ...}`: the time of the tick, and how many ticks
-    before it were missed. A period that is new, or changed, or whose record is damaged, starts with its next tick.
+    before it were missed. `run`: 16 bytes that name the life of the item; a clock that was set back may enqueue the id
+    of a tick again. A period that is new, or changed, or whose record is damaged, starts with its next tick.
     While programs with different periods for one kind share a shard, ticks may be missed. The period of a newer version
     is kept by programs of that version.
 
@@ -106,7 +109,7 @@ def tick_op(tr: Transaction, layout: ShardLayout, period: Period, *, now_us: int
     tr.set(_key(period.kind), encode(PeriodicRecord(period.every_us, due_us + period.every_us)))
     probe("a tick is due")
     collapsed = (due_us - record.next_us) // period.every_us
-    item = new_item(period.kind, {"tick_us": due_us, "collapsed": collapsed})
+    item = new_item(period.kind, {"tick_us": due_us, "collapsed": collapsed})._replace(run=run)
     zone = QueueZone(layout, local_tenant(period.kind), DEFAULT_ZONE)
     enqueued = yield from zone.enqueue_op(tr, [(_tick_id(period, due_us), item)], now_us=now_us, ids_are_new=False)
     return enqueued[0]
