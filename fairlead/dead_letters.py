@@ -83,7 +83,7 @@ def discard_all(
     """Delete all matching dead letters for good; see `retry_all`."""
 
     def change(attempt: Attempt, shard: Shard, items: Sequence[DeadLetter]) -> list[DeadLetter]:
-        return dead_letter_search.discard_all(attempt.tr, shard.layout, items)
+        return dead_letter_search.discard_all(attempt.tr, shard.layout, items, now_us=attempt.now_us)
 
     return _run_bulk(shards, criteria, operator, "discard", None if dry_run else change, go_on)
 

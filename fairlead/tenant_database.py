@@ -250,7 +250,8 @@ class TenantDatabase:
         """
 
         def discard_dead_letter(attempt: Attempt, wanted: bytes, record: DeadLetterRecord) -> None:
-            dead_letters.discard(attempt.tr, self.shard.zone(self.tenant, zone).location, wanted, record)
+            location = self.shard.zone(self.tenant, zone).location
+            dead_letters.discard(attempt.tr, location, wanted, record, now_us=attempt.now_us)
             self._write_audit_entry(attempt, by, "discard", wanted, zone)
 
         self._change_dead_letter(item_id, zone, discard_dead_letter)

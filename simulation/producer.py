@@ -155,7 +155,7 @@ class Producer:
                 dead_letters.retry_dead_letter(tr, queue.location, item_id, found, now_us=attempt.now_us)
                 run_one(queue.wake_op(tr, earliest_us=attempt.now_us, now_us=attempt.now_us))
             else:
-                dead_letters.discard(tr, queue.location, item_id, found)
+                dead_letters.discard(tr, queue.location, item_id, found, now_us=attempt.now_us)
             return True
 
         if shard.transact(body):

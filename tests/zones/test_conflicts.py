@@ -229,7 +229,7 @@ def test_what_an_enqueue_answers_about_an_id_is_still_true_when_it_commits(make_
         world.run(fails_for_good(world, item_id))
         dead_letter = world.run(lambda tr: read(tr, world.zone.location, item_id))
         assert dead_letter is not None
-        return lambda tr: discard(tr, world.zone.location, item_id, dead_letter)
+        return lambda tr: discard(tr, world.zone.location, item_id, dead_letter, now_us=world.now_us)
 
     def forgotten(world: World) -> Body:
         item_id = world.enqueue(item_id="a", unique_for=1)

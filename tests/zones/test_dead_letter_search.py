@@ -86,7 +86,7 @@ def test_many_are_discarded_at_once(world: World) -> None:
     dead_letter(world)
     kept = dead_letter(world, "index")
     items = search(world, DeadLetterFilter(kind="mail")).items
-    world.run(lambda tr: dead_letter_search.discard_all(tr, world.layout, items))
+    world.run(lambda tr: dead_letter_search.discard_all(tr, world.layout, items, now_us=world.now_us))
     assert found(world, DeadLetterFilter()) == [kept]
     assert world.count() == {}
 
@@ -96,7 +96,7 @@ def test_items_that_are_no_longer_dead_letters_or_failed_anew_are_left_out(world
     items = search(world, DeadLetterFilter()).items
     world.run(lambda tr: dead_letter_search.retry_dead_letters(tr, world.layout, items[:2], now_us=world.now_us))
     dead_letter_item(world, anew)
-    done = world.run(lambda tr: dead_letter_search.discard_all(tr, world.layout, items))
+    done = world.run(lambda tr: dead_letter_search.discard_all(tr, world.layout, items, now_us=world.now_us))
     assert [item.id for item in done] == [there]
 
 
@@ -114,6 +114,6 @@ def test_of_two_that_retry_one_dead_letter_one_finds_none(world: World) -> None:
     items = search(world, DeadLetterFilter()).items
     assert collides(
         world.db,
-        lambda tr: dead_letter_search.discard_all(tr, world.layout, items),
+        lambda tr: dead_letter_search.discard_all(tr, world.layout, items, now_us=world.now_us),
         lambda tr: dead_letter_search.retry_dead_letters(tr, world.layout, items, now_us=world.now_us),
     )

@@ -131,7 +131,7 @@ def test_a_long_payload_is_kept_through_burial_and_retry_and_goes_with_discardin
     assert kept_payload(world, item_id, record) == payload
     dead_letter_item(world, item_id)
     dead_letter = read_dead_lettered(world, item_id)
-    world.run(lambda tr: discard(tr, world.zone.location, item_id, dead_letter))
+    world.run(lambda tr: discard(tr, world.zone.location, item_id, dead_letter, now_us=world.now_us))
     assert world.of_items() == []
     assert world.stored(*dead_letter_index_range()) == []
 

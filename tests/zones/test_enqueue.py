@@ -146,7 +146,7 @@ def test_the_id_of_a_dead_letter_stays_taken_until_it_is_discarded(world: World)
     assert world.try_enqueue(item_id="invoice-7").status is DEAD_LETTER
     dead_letter = world.run(lambda tr: read(tr, world.zone.location, item_id))
     assert dead_letter is not None
-    world.run(lambda tr: discard(tr, world.zone.location, item_id, dead_letter))
+    world.run(lambda tr: discard(tr, world.zone.location, item_id, dead_letter, now_us=world.now_us))
     assert world.try_enqueue(item_id="invoice-7").status is ENQUEUED
 
 

@@ -267,7 +267,9 @@ def test_a_traceback_goes_with_its_item(world: World, end: str) -> None:
         def decide(tr: Any) -> None:
             dead_letter = read(tr, location, item_id)
             assert dead_letter is not None
-            discard(tr, location, item_id, dead_letter) if end == "dead_letter and discard" else retry_dead_letter(
+            discard(
+                tr, location, item_id, dead_letter, now_us=world.now_us
+            ) if end == "dead_letter and discard" else retry_dead_letter(
                 tr, location, item_id, dead_letter, now_us=world.now_us
             )
 

@@ -223,7 +223,7 @@ class QueueZoneMachine(RuleBasedStateMachine):
             dead_letter = read(tr, location, item_id)
             assert dead_letter is not None
             if not retries:
-                discard(tr, location, item_id, dead_letter)
+                discard(tr, location, item_id, dead_letter, now_us=self.now_us)
                 return
             retry_dead_letter(tr, location, item_id, dead_letter, now_us=self.now_us)
             run_one(self.world.zone.wake_op(tr, earliest_us=self.now_us, now_us=self.now_us))

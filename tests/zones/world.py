@@ -93,9 +93,9 @@ class World:
     def try_enqueue(
         self, kind: str = "mail", payload: Any = None, *, zone: QueueZone | None = None, **how: Any
     ) -> Enqueued:
-        """Enqueue one item; see `new_item` for `how`. `trace`: its trace context."""
-        trace = how.pop("trace", None)
-        item = new_item(kind, payload, **how)._replace(trace=trace)
+        """Enqueue one item; see `new_item` for `how`, and `NewItem` for `trace`, `run` and `parent`."""
+        rest = {name: how.pop(name) for name in ("trace", "run", "parent") if name in how}
+        item = new_item(kind, payload, **how)._replace(**rest)
         item_id = self.new_id() if item.given_id is None else item_id_of(item.given_id)
         return self.run(lambda tr: (zone or self.zone).enqueue(tr, item, item_id=item_id, now_us=self.now_us))
 

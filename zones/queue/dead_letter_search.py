@@ -168,11 +168,14 @@ def retry_dead_letters(
     return [item for _, item, _ in retried]
 
 
-def discard_all(tr: Transaction, layout: ShardLayout, items: Sequence[DeadLetter]) -> list[DeadLetter]:
-    """Delete dead letters; return those deleted. Leaves out, and reads with conflict, as `retry_dead_letters`."""
+def discard_all(tr: Transaction, layout: ShardLayout, items: Sequence[DeadLetter], *, now_us: int) -> list[DeadLetter]:
+    """Delete dead letters; return those deleted.
+
+    Leaves out, and reads with conflict, as `retry_dead_letters`; of a run that keeps keys see `end_run_op`.
+    """
     discarded = _still_dead_letters(tr, layout, items)
     for location, item, record in discarded:
-        dead_letters.discard(tr, location, item.id, record)
+        dead_letters.discard(tr, location, item.id, record, now_us=now_us)
     return [item for _, item, _ in discarded]
 
 

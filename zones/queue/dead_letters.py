@@ -21,12 +21,14 @@ from fairlead.zones.keyspace import (
     unpack_names,
 )
 from fairlead.zones.layout import ShardLayout, Tenant, ZoneLocation
+from fairlead.zones.pipelining import run_one
 from fairlead.zones.probes import probe
 from fairlead.zones.queue import stored_item
 from fairlead.zones.queue.index_scan import WANT_ALL
 from fairlead.zones.queue.stored_item import shortened
 from fairlead.zones.records import DeadLetterRecord, ItemRecord, decode, encode
 from fairlead.zones.top_level import worker_sessions
+from fairlead.zones.workflow.run_end import end_run_op
 
 _INDEX = ROOT + pack_int(DEAD_LETTER_INDEX)
 
@@ -103,9 +105,16 @@ def retry_dead_letter(
     stored_item.change_count(tr, location, record.kind, 1)
 
 
-def discard(tr: Transaction, location: ZoneLocation, item_id: bytes, dead_letter: DeadLetterRecord) -> None:
-    """Delete a dead letter, its payload included. The caller has called `read`."""
+def discard(
+    tr: Transaction, location: ZoneLocation, item_id: bytes, dead_letter: DeadLetterRecord, *, now_us: int
+) -> None:
+    """Delete a dead letter, its payload included; end its run. The caller has called `read`.
+
+    Reads with conflict: nothing more, unless keys of its run are stored; then see `end_run_op`.
+    """
     remove(tr, location, item_id, dead_letter)
+    if dead_letter.item.keeps_run:
+        run_one(end_run_op(tr, location, dead_letter.item.run_of(item_id), now_us=now_us))
     if dead_letter.item.payload_bytes:
         stored_item.clear_payload(tr, location, item_id)
 

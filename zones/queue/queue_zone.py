@@ -15,7 +15,7 @@ from fairlead.zones.engines import Reader, Transaction
 from fairlead.zones.errors import BadArgument, NotVested
 from fairlead.zones.keyspace import IndexEntry, range_begin, range_end, unpack_name
 from fairlead.zones.layout import ShardLayout, Tenant
-from fairlead.zones.pipelining import Operation, run_one
+from fairlead.zones.pipelining import Operation, run_one, start_op
 from fairlead.zones.policy.fair_share import FairShare
 from fairlead.zones.queue import insertion, stored_item
 from fairlead.zones.queue.dequeue import IndexScan, apply_plan, lease, plan_op
@@ -37,6 +37,7 @@ from fairlead.zones.reporting.completion_log import EndedItem, EndedOfZone, EndR
 from fairlead.zones.settings import WINDOW_KEYS
 from fairlead.zones.top_level import worker_sessions
 from fairlead.zones.top_level.part_writes import PartWrites
+from fairlead.zones.workflow.run_end import end_run_op
 
 PEEK_READ = 64  # Keys that a peek reads at once, whether they have vested or not.
 LATER_THAN_ANY_US = 1 << 62  # At this time a peek finds delayed and leased items, too.
@@ -166,12 +167,13 @@ class QueueZone:
         Adds to `ended` what the caller must `completion_log.append`, for all its zones together; without a
         lease an item counts as cancelled. The id of one that completed stays taken for its `unique_us`; of one that was
         cancelled or dropped it is free. Reads with conflict: ownership, the records. Writes: records, index entries,
-        counts; of a claim see `worker_sessions.take_away`. `parts` gathers what is written to the keys of the zone's
-        part, for the caller to write.
+        counts; of a claim see `worker_sessions.take_away`; of an item whose run keeps keys see `end_run_op`. `parts`
+        gathers what is written to the keys of the zone's part, for the caller to write.
         """
         records = yield from check_leases_op(tr, self.location, held)
         removed: dict[str, int] = {}
         gone: list[EndedItem] = []
+        run_ends: list[Operation[None]] = []
         outcomes = []
         for (item_id, lease_id), record in zip(held, records, strict=True):
             if isinstance(record, Outcome):
@@ -181,6 +183,8 @@ class QueueZone:
             if record.claim:
                 worker_sessions.take_away(tr, self.location, item_id, record, notify=lease_id is None)
             stored_item.remove(tr, self.location, item_id, record)
+            if record.keeps_run:
+                run_ends.append(start_op(end_run_op(tr, self.location, record.run_of(item_id), now_us=now_us)))
             removed[record.kind] = removed.get(record.kind, 0) + 1
             took_ms = max(0, now_us - record.leased_us) // 1000 if record.lease_id else 0
             actual_reason = EndReason.CANCELLED if lease_id is None else end_reason
@@ -191,6 +195,8 @@ class QueueZone:
             stored_item.change_count(tr, self.location, kind, -count, parts)
         if gone:
             ended.append(EndedOfZone(*self.location.tenant, self.location.name, gone))
+        for run_end in run_ends:
+            yield from run_end
         return outcomes
 
     def extend_lease(self, tr: Transaction, item_id: bytes, lease_id: bytes, *, lease_us: int, now_us: int) -> None:
