@@ -25,6 +25,7 @@ from fairlead.zones.queue.queue_zone import QueueZone
 from fairlead.zones.queue.results import pack_result
 from fairlead.zones.shard import Shard
 from fairlead.zones.transaction_runner import Attempt
+from fairlead.zones.workflow.children import EndedChild, report_all
 
 Key = tuple[Any, ...]
 
@@ -146,7 +147,8 @@ class TenantTransaction:
     ) -> None:
         """Complete an item in this transaction, and keep `result` for as long as `keep_result`; 0 keeps none.
 
-        Handlers call `job.complete_in(tr)` instead, which supplies the lease id.
+        If the item is a child of a workflow, `result` is also reported to its parent. Handlers call
+        `job.complete_in(tr)` instead, which supplies the lease id.
 
         Raises:
           BadArgument: `keep_result` is no duration.
@@ -155,11 +157,13 @@ class TenantTransaction:
         """
         kept_us = duration_us("keep_result", keep_result)
         queue, tr = self._zone(zone), self._writer()
+        children: list[EndedChild] = []
         with self._shard.db.burst(tr) as writer:
-            queue.complete(writer, item_id, now_us=self.now_us, lease_id=lease_id)
+            queue.complete(writer, item_id, now_us=self.now_us, lease_id=lease_id, children=children)
         self._note_read()
+        packed = pack_result(result) if kept_us or children else b""
+        report_all(tr, [child._replace(result=packed) for child in children], now_us=self.now_us)
         if kept_us:
-            packed = pack_result(result)
             results.keep_result(tr, queue.location, item_id, packed, now_us=self.now_us, kept_us=kept_us)
 
     def _writer(self) -> Transaction:

@@ -20,13 +20,14 @@ from fairlead.zones.queue import results
 from fairlead.zones.queue.dead_letters import move_to_dead_letters
 from fairlead.zones.queue.items import Outcome
 from fairlead.zones.queue.queue_zone import QueueZone
-from fairlead.zones.queue.stored_item import check_owner
+from fairlead.zones.queue.stored_item import check_owner, shortened
 from fairlead.zones.records import ItemRecord, decode
 from fairlead.zones.reporting import completion_log
 from fairlead.zones.reporting.completion_log import EndedOfZone, EndReason
 from fairlead.zones.shard import Shard
 from fairlead.zones.top_level.part_writes import PartWrites
 from fairlead.zones.transaction_runner import Attempt
+from fairlead.zones.workflow.children import ChildState, EndedChild, ended_child, report_all
 from fairlead.zones.workflow.undone_end import begin_undo_op
 
 Settled = list[tuple[HeldItem, str]]  # What became of each: completed, retried, dead_lettered, dropped, lost.
@@ -67,18 +68,19 @@ def _settle_once(
     settled: Settled = []
     tr, now_us = attempt.tr, attempt.now_us
     ended: list[EndedOfZone] = []
+    children: list[EndedChild] = []
     parts = PartWrites()
     completed, undone = _without_cancelled(shard, tr, completed, now_us)
     settled += undone
     outcomes = zone_by_zone(
         shard,
         [held.ref for held in completed],
-        lambda zone, held: zone.complete_op(tr, held, now_us=now_us, ended=ended, parts=parts),
+        lambda zone, held: zone.complete_op(tr, held, now_us=now_us, ended=ended, parts=parts, children=children),
     )
     parts.write(tr)
     for held, outcome in zip(completed, outcomes, strict=True):
         done = outcome is Outcome.DONE or (outcome is Outcome.GONE and (gone_is_completed or may_be_completed(held)))
-        if outcome is Outcome.DONE and held.result is not None:
+        if outcome is Outcome.DONE and held.result is not None and held.job.keeps_result_us:
             location = shard.layout.location(held.ref.tenant, held.ref.zone)
             results.keep_result(
                 tr, location, held.ref.item_id, held.result, now_us=now_us, kept_us=held.job.keeps_result_us
@@ -87,8 +89,9 @@ def _settle_once(
             probe("an item that has run is not held any more when it is settled")
         settled.append((held, "completed" if done else "lost"))
     for decision in failed:
-        settled.append((decision.held, _settle_failed(shard, tr, decision, now_us, ended)))
+        settled.append((decision.held, _settle_failed(shard, tr, decision, now_us, ended, children)))
     completion_log.append(tr, shard.layout, ended, now_us=now_us)
+    report_all(tr, _with_results(children, completed), now_us=now_us)
     return settled
 
 
@@ -115,6 +118,17 @@ def _without_cancelled(
     return [held for held in completed if held not in cancelled], list(cancelled.items())
 
 
+def _with_results(children: Sequence[EndedChild], completed: Sequence[HeldItem]) -> list[EndedChild]:
+    """Return the children with what their handlers returned."""
+    if not children:
+        return []
+    returned = {(held.ref.tenant, held.ref.zone, held.ref.item_id): held.result or b"" for held in completed}
+    return [
+        child._replace(result=returned.get((child.location.tenant, child.location.name, child.item_id), b""))
+        for child in children
+    ]
+
+
 def return_items(shard: Shard, refs: Sequence[ItemRef]) -> None:
     """Let items vest now, in one transaction, neither as errors nor as lease expiries. Items that are not held stay.
 
@@ -130,37 +144,27 @@ def return_items(shard: Shard, refs: Sequence[ItemRef]) -> None:
     shard.transact(shard.in_exclusive_section(body))
 
 
-def _requeued(tr: Transaction, zone: QueueZone, decision: RetryDecision, delay_us: int, now_us: int) -> Outcome:
-    held = decision.held
-    operation = zone.requeue_op(
-        tr,
-        held.ref.item_id,
-        held.ref.lease_id,
-        delay_us=delay_us,
-        now_us=now_us,
-        error_count=held.record.error_count + decision.counted,
-        error=decision.error,
-        traceback=decision.traceback,
-    )
-    return run_one(lost_if_moved(operation, Outcome.LEASE_LOST))
-
-
 def may_be_completed(held: HeldItem) -> bool:
     """Say whether the handler of an item may have completed it. A Ray task may have, without its worker's knowledge."""
     return held.job.may_be_completed or held.handler.form is Form.REMOTE
 
 
 def _settle_failed(
-    shard: Shard, tr: Transaction, decision: RetryDecision, now_us: int, ended: list[EndedOfZone]
+    shard: Shard,
+    tr: Transaction,
+    decision: RetryDecision,
+    now_us: int,
+    ended: list[EndedOfZone],
+    children: list[EndedChild],
 ) -> str:
-    """Requeue one item, make it a dead letter, or drop it; return what became of it. Adds to `ended` if it is gone."""
+    """Requeue one item, make it a dead letter, or drop it; return what became of it.
+
+    Adds to `ended` if it is gone, and to `children` if a parent must learn that it failed for good.
+    """
     held = decision.held
     zone = shard.zone(held.ref.tenant, held.ref.zone)
     if decision.delay_us is not None:
-        outcome = _requeued(tr, zone, decision, decision.delay_us, now_us)
-        if outcome is Outcome.GONE and may_be_completed(held):
-            return "completed"
-        return "retried" if outcome is Outcome.DONE else "lost"
+        return _requeue_failed(zone, tr, decision, decision.delay_us, now_us)
     owner = tr.get(zone.location.keys.tenant.owner)
     value = tr.get(zone.location.keys.item(held.ref.item_id)).value
     try:
@@ -178,11 +182,15 @@ def _settle_failed(
         and run_one(begin_undo_op(tr, zone.location, held.ref.item_id, record, decision.error, decision.traceback))
     ):
         probe("a workflow that failed for good is to be undone")
-        return "retried" if _requeued(tr, zone, decision, 0, now_us) is Outcome.DONE else "lost"
+        return _requeue_failed(zone, tr, decision, 0, now_us)
+    state = ChildState.DROPPED if held.handler.drop else ChildState.FAILED
+    child = ended_child(zone.location, held.ref.item_id, record, state, error=shortened(decision.error))
+    if child is not None:
+        children.append(child)
     if held.handler.drop:
         probe("an item that failed for good is dropped")
         holding = (held.ref.item_id, held.ref.lease_id)
-        run_one(zone.complete_op(tr, [holding], now_us=now_us, ended=ended, end_reason=EndReason.DROPPED))
+        run_one(zone.complete_op(tr, [holding], now_us=now_us, ended=ended, end_reason=EndReason.DROPPED, children=[]))
         return "dropped"
     record.error_count += 1
     move_to_dead_letters(
@@ -196,3 +204,22 @@ def _settle_failed(
         now_us=now_us,
     )
     return "dead_lettered"
+
+
+def _requeue_failed(zone: QueueZone, tr: Transaction, decision: RetryDecision, delay_us: int, now_us: int) -> str:
+    """Let one item run again after `delay_us`; return what became of it."""
+    held = decision.held
+    operation = zone.requeue_op(
+        tr,
+        held.ref.item_id,
+        held.ref.lease_id,
+        delay_us=delay_us,
+        now_us=now_us,
+        error_count=held.record.error_count + decision.counted,
+        error=decision.error,
+        traceback=decision.traceback,
+    )
+    outcome = run_one(lost_if_moved(operation, Outcome.LEASE_LOST))
+    if outcome is Outcome.GONE and may_be_completed(held):
+        return "completed"
+    return "retried" if outcome is Outcome.DONE else "lost"

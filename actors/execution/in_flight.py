@@ -44,7 +44,7 @@ class HeldItem:
       running_for, cancelled_for: how long its handler has run, and has been cancelled; None: not yet.
       committing: the commits of the thread that runs its handler.
       began_us, ended_us: when its handler began and ended; 0: not yet, or never.
-      result: what its handler returned, packed, if its kind keeps results.
+      result: what its handler returned, packed, if its kind keeps results or it is a child of a workflow.
       timed_out: it was cancelled because it ran past its timeout.
       error: what its handler raised.
       failure: what that error means, unless the item was cancelled before.

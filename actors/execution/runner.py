@@ -169,7 +169,7 @@ def _run_once(held: HeldItem, shard: Shard, access: AttemptAccess) -> None:
         returned = access.runners.run_coroutine(handler.function, held)
     else:
         returned = access.runners.run_remote(handler.function, held)
-    if handler.result_ms and not job.may_be_completed:
+    if (handler.result_ms or held.record.parent is not None) and not job.may_be_completed:
         held.result = pack_result(returned)
 
 

@@ -55,6 +55,7 @@ def move_to_dead_letters(
 ) -> None:
     """Move an item, whose record and ownership the caller has read with conflict, from its queue to the dead letters.
 
+    The caller then calls `children.report_dead_letters`, after all other operations of its transaction.
     Writes: the item's record and index entry (cleared), the key of its claim, the count, the dead letter, its entry in
     the shard's index.
     """

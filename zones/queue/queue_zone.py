@@ -37,10 +37,16 @@ from fairlead.zones.reporting.completion_log import EndedItem, EndedOfZone, EndR
 from fairlead.zones.settings import WINDOW_KEYS
 from fairlead.zones.top_level import worker_sessions
 from fairlead.zones.top_level.part_writes import PartWrites
+from fairlead.zones.workflow.children import ChildState, EndedChild, ended_child, report_all, report_dead_letters
 from fairlead.zones.workflow.run_end import end_run_op
 
 PEEK_READ = 64  # Keys that a peek reads at once, whether they have vested or not.
 LATER_THAN_ANY_US = 1 << 62  # At this time a peek finds delayed and leased items, too.
+_CHILD_STATES = {
+    EndReason.COMPLETED: ChildState.COMPLETED,
+    EndReason.CANCELLED: ChildState.CANCELLED,
+    EndReason.DROPPED: ChildState.DROPPED,
+}
 COUNT_MAX = 100_000  # Items of one peek: more would take longer than the five seconds of a transaction.
 
 
@@ -135,12 +141,26 @@ class QueueZone:
         index_scan.send(tr)
         quantum = FairShare(self.layout, capacity.items).join(self.location.tenant, owner)
         plan = run_one(plan_op(tr, index_scan, capacity, quantum, lease_us=lease_us))
-        return apply_plan(tr, self.location, plan, quantum.policy, lease_id=lease_id, lease_us=lease_us, now_us=now_us)
+        leased = apply_plan(
+            tr, self.location, plan, quantum.policy, lease_id=lease_id, lease_us=lease_us, now_us=now_us
+        )
+        moved = [(item_id, record) for item_id, record, _ in plan.dead_letters]
+        report_dead_letters(tr, self.location, moved, now_us=now_us)
+        return leased
 
-    def complete(self, tr: Transaction, item_id: bytes, *, now_us: int, lease_id: bytes | None = None) -> None:
+    def complete(
+        self,
+        tr: Transaction,
+        item_id: bytes,
+        *,
+        now_us: int,
+        lease_id: bytes | None = None,
+        children: list[EndedChild] | None = None,
+    ) -> None:
         """Delete an item: with its lease because it is done, without because it is cancelled.
 
-        Commit it together with the item's effects, and they happen exactly once. See `complete_op`.
+        Commit it together with the item's effects, and they happen exactly once. See `complete_op`, also for
+        `children`.
 
         Raises:
           LeaseLost: another holder has it.
@@ -148,7 +168,8 @@ class QueueZone:
           ItemUnreadable: a newer version wrote it.
         """
         ended: list[EndedOfZone] = []
-        (outcome,) = run_one(self.complete_op(tr, [(item_id, lease_id)], now_us=now_us, ended=ended))
+        operation = self.complete_op(tr, [(item_id, lease_id)], now_us=now_us, ended=ended, children=children)
+        (outcome,) = run_one(operation)
         raise_unless_done(outcome, item_id)
         completion_log.append(tr, self.layout, ended, now_us=now_us)
 
@@ -161,6 +182,7 @@ class QueueZone:
         ended: list[EndedOfZone],
         end_reason: EndReason = EndReason.COMPLETED,
         parts: PartWrites | None = None,
+        children: list[EndedChild] | None = None,
     ) -> Operation[list[Outcome]]:
         """Delete items that are held under the leases given (None: any lease); return how each went.
 
@@ -168,12 +190,14 @@ class QueueZone:
         lease an item counts as cancelled. The id of one that completed stays taken for its `unique_us`; of one that was
         cancelled or dropped it is free. Reads with conflict: ownership, the records. Writes: records, index entries,
         counts; of a claim see `worker_sessions.take_away`; of an item whose run keeps keys see `end_run_op`. `parts`
-        gathers what is written to the keys of the zone's part, for the caller to write.
+        gathers what is written to the keys of the zone's part, for the caller to write. Adds to `children` what the
+        caller must `children.report_all`; None: that is done here, without results, by a caller of one zone.
         """
         records = yield from check_leases_op(tr, self.location, held)
         removed: dict[str, int] = {}
         gone: list[EndedItem] = []
         run_ends: list[Operation[None]] = []
+        ended_children = [] if children is None else children
         outcomes = []
         for (item_id, lease_id), record in zip(held, records, strict=True):
             if isinstance(record, Outcome):
@@ -188,6 +212,9 @@ class QueueZone:
             removed[record.kind] = removed.get(record.kind, 0) + 1
             took_ms = max(0, now_us - record.leased_us) // 1000 if record.lease_id else 0
             actual_reason = EndReason.CANCELLED if lease_id is None else end_reason
+            child = ended_child(self.location, item_id, record, _CHILD_STATES[actual_reason], error=record.last_error)
+            if child is not None:
+                ended_children.append(child)
             gone.append(EndedItem(item_id, record.kind, actual_reason, record.attempt, took_ms))
             if record.unique_us and actual_reason is EndReason.COMPLETED:
                 retain_id(tr, self.location, item_id, now_us + record.unique_us)
@@ -197,6 +224,8 @@ class QueueZone:
             ended.append(EndedOfZone(*self.location.tenant, self.location.name, gone))
         for run_end in run_ends:
             yield from run_end
+        if children is None:
+            report_all(tr, ended_children, now_us=now_us)
         return outcomes
 
     def extend_lease(self, tr: Transaction, item_id: bytes, lease_id: bytes, *, lease_us: int, now_us: int) -> None:

@@ -42,6 +42,7 @@ from fairlead.zones.settings import ZoneSettings
 from fairlead.zones.top_level import pointers
 from fairlead.zones.top_level.pointers import PointerRef
 from fairlead.zones.top_level.sessions import listing_op
+from fairlead.zones.workflow.children import report_dead_letters
 
 
 class PointerOutcome(Enum):
@@ -128,7 +129,11 @@ def process_pointers(
     capacity.paused = in_force.paused_kinds
     for kind in in_force.tighter_than(capacity.observed):
         capacity.exhaust(kind)  # How many may run under the tighter limit is not known yet.
-    return run_together(operations), in_force
+    results = run_together(operations)
+    for result in results:
+        if result.location is not None:
+            report_dead_letters(tr, result.location, result.dead_letters, now_us=params.now_us)
+    return results, in_force
 
 
 def process_op(

@@ -39,7 +39,9 @@ Read in this order:
     run_records         the values, and results and errors as they are stored
     step_log            the log at home: read by each attempt, appended to under the lease
     participants        steps on other shards: fences, tombstones, FLOOR
+    arrival             what arrives for a run is kept, and wakes the item that waits for it
     signals             messages to a run
+    children            the ends of child jobs, reported to the run that began them
     suspension          waiting without a slot
     run_end             what every end of a run does
 """
