@@ -21,6 +21,7 @@ from fairlead.actors.execution.shard_access import ShardAccess
 from fairlead.actors.execution.slots import Slots
 from fairlead.actors.execution.zone_by_zone import zone_by_zone
 from fairlead.actors.runtime.host import Host
+from fairlead.zones.engines import Reader
 from fairlead.zones.layout import ID_BYTES, ZoneLocation
 from fairlead.zones.pipelining import run_one
 from fairlead.zones.probes import probe
@@ -32,14 +33,23 @@ from fairlead.zones.transaction_runner import Attempt
 
 UNANSWERED_US_MIN = 5_000_000  # As long as a session must be silent, before a consumer ends it.
 IDLE_HEARTBEATS = 5  # Without a claim, before the session ends: long jobs often follow one another.
+CLAIM_MAX = 256  # Items in one transaction that claims them.
 RELEASE_MAX = 256  # Claims in one transaction that releases them.
 
 
-class ClaimTimes(NamedTuple):
-    """When claims end, and from when on they are renewed, microseconds since the epoch."""
+class ClaimsMade(NamedTuple):
+    """The result of a transaction that claims items.
 
+    `has_begun`: the session has begun. `at_us`: when they were claimed; `until_us`, `renewal_us`: when the claims end,
+    and from when on they are renewed, microseconds since the epoch.
+    """
+
+    has_begun: bool
+    at_us: int
     until_us: int
     renewal_us: int
+    claimed: list[HeldItem]
+    lost: list[HeldItem]
 
 
 class ClaimKeeper:
@@ -57,7 +67,7 @@ class ClaimKeeper:
         self._ended = host.condition(self._lock)
         self._session_id: bytes | None = None
         self._has_begun = False  # The session is known to have begun.
-        self._claimed: dict[HeldItem, None] = {}
+        self._claimed: dict[HeldItem, bool] = {}  # Whether it is claimed under the session; False: it may be.
         self._dropped: set[HeldItem] = set()  # Of these: not held any more at the last heartbeat.
         self._idle_heartbeats = 0
         self._stopping = self._has_ended = False
@@ -93,42 +103,62 @@ class ClaimKeeper:
     def claim(self, items: Sequence[HeldItem]) -> None:
         """Make leases claims, or renew them, in one transaction; cancel the items that are lost.
 
-        If the session has ended meanwhile, nothing is claimed, and the items are due again.
+        Items whose claims need no renewal yet stay as they are: they were handed over while their claims were on the
+        way. If the session has ended meanwhile, nothing is claimed, and the items are due again.
 
         Raises:
           What the store raises; then nothing was claimed, or that is not known.
         """
+        now_us = self._host.clock.now_us()
+        due = [held for held in items if now_us >= held.renewal_us]
+        if due:
+            self._claim(due)
+
+    def _claim(self, items: Sequence[HeldItem]) -> None:
         with self._lock:
             if self._stopping:
                 return
             if self._session_id is None:
                 self._session_id = self._host.random.randbytes(ID_BYTES)
             session_id, begins = self._session_id, not self._has_begun
-        made = self._claim(session_id, items, begins=begins)
+            # Noted before the commit: its result may stay unknown, and a heartbeat may bring a notice before it ends.
+            for held in items:
+                self._claimed.setdefault(held, False)
+            self._idle_heartbeats = 0
+        try:
+            made = self._commit_claims(session_id, items, begins=begins)
+        except self._access.shard.db.errors:
+            self._leave_unknown(session_id)
+            raise
         if made is None:
             self._go_on_without(session_id)
             return
-        times, claimed, gone = made
         with self._lock:
             is_current = self._session_id == session_id
-            if is_current and claimed:
-                self._has_begun, self._idle_heartbeats = True, 0
-                self._claimed.update(dict.fromkeys(claimed))
+            if is_current and made.has_begun:
+                self._has_begun = True
+                self._claimed.update(dict.fromkeys(made.claimed, True))
                 self._begun.notify()
         if is_current:  # Otherwise they are due again, under the next session.
-            self._slots.claim(claimed, self._kept_until_us(), times.until_us, times.renewal_us)
-        self._lose(gone)
+            self._forget(made.lost)
+            self._slots.claim(made.claimed, self._kept_until_us(made.at_us), made.until_us, made.renewal_us)
+        elif begins:  # The worker has stopped meanwhile.
+            self._access.succeeds(partial(self._end, session_id))
+        self._lose(made.lost)
 
-    def _claim(
-        self, session_id: bytes, items: Sequence[HeldItem], *, begins: bool
-    ) -> tuple[ClaimTimes, list[HeldItem], list[HeldItem]] | None:
-        """Claim items; return when the claims end, what was claimed, and what is lost. None: the session has ended."""
+    def _commit_claims(self, session_id: bytes, items: Sequence[HeldItem], *, begins: bool) -> ClaimsMade | None:
+        """Claim items; return what became of them. None: the session has ended.
+
+        A session that an attempt of unknown result may have begun does not begin again: it may have ended since, and a
+        consumer that still releases its claims would release those of the new one.
+        """
         shard = self._access.shard
         term_us = shard.layout.settings.max_item_lease_ms * 1000
+        may_begin = begins
 
-        def body(attempt: Attempt) -> tuple[int, list[Outcome]] | None:
+        def body(attempt: Attempt) -> tuple[int, bool, list[Outcome]] | None:
             tr, now_us = attempt.tr, attempt.now_us
-            state = run_one(worker_sessions.session_state_op(tr, session_id, begins=begins))
+            state = run_one(worker_sessions.session_state_op(tr, session_id, begins=may_begin))
             if state is SessionState.OVER:
                 return None
             outcomes = zone_by_zone(
@@ -136,24 +166,35 @@ class ClaimKeeper:
                 [held.ref for held in items],
                 lambda zone, held: claims.claim_op(tr, zone.location, held, session_id=session_id, now_us=now_us),
             )
-            if state is SessionState.NEW and Outcome.DONE in outcomes:
+            has_begun = state is SessionState.ALIVE
+            if not has_begun and Outcome.DONE in outcomes:
                 session = WorkerSession(self._host.incarnation, now_us)
                 worker_sessions.begin(tr, session_id, session, beat=attempt.new_id())
-            return now_us, outcomes
+                has_begun = True
+            return now_us, has_begun, outcomes
 
-        answer = shard.transact(shard.in_exclusive_section(body))
+        def applied(_: Reader) -> bool:
+            """Return False: the body finds out. From now on this call may have begun the session."""
+            nonlocal may_begin
+            may_begin = False
+            return False
+
+        answer = shard.transact(shard.in_exclusive_section(body), applied=applied)
         if answer is None:
             return None
-        now_us, outcomes = answer
-        claimed: list[HeldItem] = []
-        gone: list[HeldItem] = []
+        now_us, has_begun, outcomes = answer
+        renewal_us = now_us + renewed_after_us(term_us, self._lease_us)
+        made = ClaimsMade(has_begun, now_us, now_us + term_us, renewal_us, [], [])
         for held, outcome in zip(items, outcomes, strict=True):
             may_be_done = outcome is Outcome.GONE and acknowledgement.may_be_completed(held)
-            if outcome is Outcome.DONE or may_be_done:
-                claimed.append(held)
-            else:
-                gone.append(held)
-        return ClaimTimes(now_us + term_us, now_us + renewed_after_us(term_us, self._lease_us)), claimed, gone
+            (made.claimed if outcome is Outcome.DONE or may_be_done else made.lost).append(held)
+        return made
+
+    def _leave_unknown(self, session_id: bytes) -> None:
+        """Leave a session that may have begun without an answer. If it has, a consumer will find it silent."""
+        with self._lock:
+            if self._session_id == session_id and not self._has_begun:
+                self._leave_session()
 
     def _run(self) -> None:
         while (session_id := self._await_heartbeat()) is not None:
@@ -183,20 +224,24 @@ class ClaimKeeper:
 
     def _send_heartbeat(self, session_id: bytes) -> None:
         shard = self._access.shard
-        with self._lock:
-            claimed = list(self._claimed)
         notices: dict[tuple[ZoneLocation, bytes], bytes] = {}
 
-        def body(attempt: Attempt) -> bool:
+        def body(attempt: Attempt) -> int | None:
             found = run_one(worker_sessions.heartbeat_op(attempt.tr, shard.layout, session_id, beat=attempt.new_id()))
             if found is not None:  # Those of an attempt of unknown result are cleared by now.
                 notices.update(found)
-            return found is not None
+            return None if found is None else attempt.now_us
 
-        if not shard.transact(body):
+        at_us = shard.transact(body)
+        if at_us is None:
             self._go_on_without(session_id)
             return
-        self._slots.keep_claims(claimed, self._kept_until_us())
+        with self._lock:
+            if self._session_id != session_id:
+                return
+            claimed = list(self._claimed)  # Read after the notices: each is about one of these, or an older one.
+            kept = [held for held in claimed if self._claimed[held]]
+        self._slots.keep_claims(kept, self._kept_until_us(at_us))
         taken_away = [held for held in claimed if notices.get(self._place(held)) == held.ref.lease_id]
         self._lose([held for held in taken_away if not (held.job.may_be_completed or held.is_ending)])
         self._forget(taken_away)
@@ -211,10 +256,10 @@ class ClaimKeeper:
             self._leave_session()
         probe("a worker goes on under a new session")
         held_now = self._held_of(claimed)
-        if held_now:
-            self._access.succeeds(partial(self.claim, held_now))
+        for begin in range(0, len(held_now), CLAIM_MAX):
+            self._access.succeeds(partial(self._claim, held_now[begin : begin + CLAIM_MAX]))
         with self._lock:
-            lost = [held for held in held_now if held not in self._claimed]
+            lost = [held for held in held_now if held.claim_until_us and not self._claimed.get(held)]
         self._lose(lost)
 
     def _release_dropped(self, session_id: bytes, claimed: Sequence[HeldItem]) -> None:
@@ -262,9 +307,9 @@ class ClaimKeeper:
         self._claimed.clear()
         self._dropped.clear()
 
-    def _kept_until_us(self) -> int:
-        """Return until when handlers may go on without another answer of the store."""
-        return self._host.clock.now_us() + max(self._lease_us, UNANSWERED_US_MIN)
+    def _kept_until_us(self, at_us: int) -> int:
+        """Return until when handlers may go on if the store answers nothing after a transaction at `at_us`."""
+        return at_us + max(self._lease_us, UNANSWERED_US_MIN)
 
     def _held_of(self, items: Sequence[HeldItem]) -> list[HeldItem]:
         held = set(self._slots.items())

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from fairlead.actors.execution import acknowledgement
-from fairlead.actors.execution.claim_keeper import ClaimKeeper
+from fairlead.actors.execution.claim_keeper import CLAIM_MAX, ClaimKeeper
 from fairlead.actors.execution.completer import Completer
 from fairlead.actors.execution.deadlines import DueWork
 from fairlead.actors.execution.in_flight import HeldItem
@@ -22,7 +22,6 @@ from fairlead.zones.probes import probe
 from fairlead.zones.queue.items import Outcome
 from fairlead.zones.transaction_runner import Attempt
 
-EXTEND_MAX = 256  # Items in one transaction that extends leases.
 RETURN_MAX = 512  # Items in one transaction that returns them.
 
 
@@ -87,7 +86,7 @@ class LeaseKeeper:
                 extend, self._extend = self._extend, ()
                 timed_out, self._time_out = self._time_out, []
                 returning, self._return = self._return, []
-            for some in _pieces(extend, EXTEND_MAX):
+            for some in _pieces(extend, CLAIM_MAX):
                 self._access.succeeds(partial(self._claim_keeper.claim, some))
             if timed_out:
                 self._completer.time_out(timed_out)

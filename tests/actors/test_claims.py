@@ -10,6 +10,7 @@ from fairlead.actors.dispatch import reclaim
 from fairlead.actors.execution.claim_keeper import IDLE_HEARTBEATS, renewed_after_us
 from fairlead.actors.execution.job import Job
 from fairlead.actors.worker import Worker
+from fairlead.zones.engines.api.errors import COMMIT_UNKNOWN_RESULT, TRANSACTION_TIMED_OUT, StoreError
 from fairlead.zones.keyspace import ROOT, WORKER_SESSION, pack_int, range_end
 from fairlead.zones.maintenance.integrity import check_integrity
 from fairlead.zones.pipelining import run_one
@@ -58,6 +59,18 @@ def claim_of(stage: Stage, item_id: bytes) -> bytes:
     return record.claim
 
 
+def count_calls(monkeypatch: pytest.MonkeyPatch, name: str) -> list[tuple[Any, ...]]:
+    """Return the list to which each later call of a function of the worker sessions adds its arguments."""
+    function, made = getattr(worker_sessions, name), list[tuple[Any, ...]]()
+
+    def noted(*args: Any, **how: Any) -> Any:
+        made.append(args)
+        return function(*args, **how)
+
+    monkeypatch.setattr(worker_sessions, name, noted)
+    return made
+
+
 def claiming(stage: Stage, *, takes_ms: int = 60_000, **how: Any) -> tuple[Noting, Worker, list[bytes]]:
     """Start a worker whose items are claims by now."""
     noting = Noting(stage, takes_ms=takes_ms)
@@ -100,14 +113,7 @@ def test_a_job_of_ten_minutes_costs_two_writes_for_its_lease_and_one_more_for_ea
 
 def test_a_thousand_jobs_of_ten_minutes_cost_two_writes_each(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     jobs = 1_000
-    claimed = []
-    add_claim = worker_sessions.add_claim
-
-    def counted(*args: Any, **how: Any) -> None:
-        claimed.append(args[2])
-        add_claim(*args, **how)
-
-    monkeypatch.setattr(worker_sessions, "add_claim", counted)
+    claimed = count_calls(monkeypatch, "add_claim")
     worker, _ = begin(stage, lambda job: stage.sleep_ms(599_000), payloads=jobs, slots=jobs)
     before = stage.store.commits
     stage.pass_ms(20_000)
@@ -255,6 +261,184 @@ def test_a_claim_that_finds_its_session_ended_is_made_under_the_next(
     (session_id,) = beats(stage)
     assert (claim_of(stage, first), claim_of(stage, later)) == (session_id, session_id)
     assert noting.cancelled_ms == []
+
+
+# --- Claims of unknown result ---
+
+
+def claiming_one_more(stage: Stage, noting: Noting, worker: Worker) -> bytes:
+    """Send a worker that has claims one more item, whose claim is due soon; return its id."""
+    item_id = stage.enqueue("mail", 99)
+    stage.place(worker, stage.lease(["mail"]))
+    stage.pass_ms(LEASE_MS // 3 - 300)
+    assert (noting.begun[-1], claim_of(stage, item_id)) == (99, b"")
+    return item_id
+
+
+def next_claim_is_lost(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, *, code: int = TRANSACTION_TIMED_OUT, then: Any
+) -> None:
+    """Let the next claim be committed, then let `then` happen, then let its worker learn that it does not know."""
+    add_claim = worker_sessions.add_claim
+
+    def planned(*args: Any, **how: Any) -> None:
+        add_claim(*args, **how)
+        monkeypatch.setattr(worker_sessions, "add_claim", add_claim)
+        stage.store.faults.append(Fault(applied=True, code=code, then=then))
+
+    monkeypatch.setattr(worker_sessions, "add_claim", planned)
+
+
+def test_a_claim_that_was_made_without_an_answer_is_released_once_its_handler_is_cancelled(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another claim keeps the session, so the item would wait for the end of the claim's term."""
+    noting, worker, _ = claiming(stage, slots=2)
+    item_id = claiming_one_more(stage, noting, worker)
+    next_claim_is_lost(stage, monkeypatch, then=lambda: refuse_claims(monkeypatch))
+    stage.pass_ms(LEASE_MS)
+    assert len(noting.cancelled_ms) == 1, "no claim was answered for a lease"
+    stage.pass_ms(3_500)
+    record = stage.record(item_id)
+    assert record is not None
+    assert (record.claim, record.vesting_us <= stage.now_us) == (b"", True)
+
+
+def test_a_worker_that_could_claim_some_items_under_a_new_session_loses_the_others(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noting, _, ids = claiming(stage, payloads=40, slots=40)
+    monkeypatch.setattr("fairlead.actors.execution.claim_keeper.CLAIM_MAX", 16)
+    end_sessions(stage)
+    refuse_claims(monkeypatch, but_first=16)
+    stage.pass_ms(1_500)
+    assert sum(bool(claim_of(stage, item_id)) for item_id in ids) == 16
+    assert len(noting.cancelled_ms) == 24
+
+
+def refuse_claims(monkeypatch: pytest.MonkeyPatch, *, but_first: int = 0) -> None:
+    """Let the store answer no transaction that claims items, once so many are claimed."""
+    left = but_first
+    add_claim = worker_sessions.add_claim
+
+    def refused(*args: Any, **how: Any) -> None:
+        nonlocal left
+        if not left:
+            raise StoreError(TRANSACTION_TIMED_OUT)
+        left -= 1
+        add_claim(*args, **how)
+
+    monkeypatch.setattr(worker_sessions, "add_claim", refused)
+
+
+def test_a_session_that_began_without_an_answer_never_begins_a_second_time(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A consumer that still releases the claims of the first would release those of the second."""
+    begun = count_calls(monkeypatch, "begin")
+    noting = Noting(stage, takes_ms=60_000)
+    begin(stage, noting)
+    next_claim_is_lost(stage, monkeypatch, then=lambda: end_sessions(stage))
+    stage.pass_ms(LEASE_MS)
+    first, second = (args[1] for args in begun)
+    assert first != second
+    assert list(beats(stage)) == [second]
+    assert noting.cancelled_ms == []
+
+
+def test_a_session_that_one_attempt_began_does_not_begin_again_in_the_next(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = count_calls(monkeypatch, "begin")
+    noting = Noting(stage, takes_ms=60_000)
+    _, (item_id,) = begin(stage, noting)
+    next_claim_is_lost(stage, monkeypatch, code=COMMIT_UNKNOWN_RESULT, then=lambda: end_sessions(stage))
+    stage.pass_ms(LEASE_MS)
+    first, second = (args[1] for args in begun)
+    assert first != second
+    assert (claim_of(stage, item_id), noting.cancelled_ms) == (second, [])
+
+
+def answer_claims_late(stage: Stage, monkeypatch: pytest.MonkeyPatch, late_us: int) -> None:
+    """Let the answer to each commit of claims be on its way for so long."""
+    add_claim = worker_sessions.add_claim
+
+    def answered_late(*args: Any, **how: Any) -> None:
+        stage.store.answer_late_us = late_us
+        add_claim(*args, **how)
+
+    monkeypatch.setattr(worker_sessions, "add_claim", answered_late)
+
+
+def test_a_notice_that_comes_before_the_answer_to_its_claim_is_not_lost(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fairlead.actors.execution.status_reporting.StatusReporter._write_all", lambda _: None)
+    noting, worker, _ = claiming(stage, slots=2)
+    item_id = claiming_one_more(stage, noting, worker)
+    answer_claims_late(stage, monkeypatch, 3 * SECOND)
+    stage.pass_ms(500)
+    assert claim_of(stage, item_id)
+    stage.shard.transact(lambda attempt: stage.shard.zone(ALICE).complete(attempt.tr, item_id, now_us=attempt.now_us))
+    stage.pass_ms(1_500)
+    assert len(noting.cancelled_ms) == 1
+
+
+def test_a_claim_whose_answer_comes_late_is_not_made_twice(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer_claims_late(stage, monkeypatch, SECOND)
+    begin(stage, Noting(stage, takes_ms=60_000))
+    stage.pass_ms(LEASE_MS // 3 - 300)
+    before = stage.store.commits
+    claimed = count_calls(monkeypatch, "add_claim")
+    stage.pass_ms(5_000)
+    assert len(claimed) == 1
+    assert stage.store.commits - before <= 1 + 2 * 5, "a heartbeat and a worker status each second"
+
+
+def test_a_session_does_not_end_while_a_claim_is_on_its_way(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a consumer releases the claim at once, and the item runs a second time."""
+    noting, worker, _ = claiming(stage, takes_ms=4_500, slots=2)
+    stage.settled(worker)
+    (session_id,) = beats(stage)
+    noting.takes_ms = 60_000
+    item_id = claiming_one_more(stage, noting, worker)
+    answer_claims_late(stage, monkeypatch, 5 * SECOND)
+    stage.pass_ms(500)
+    for _ in range(70):
+        stage.pass_ms(100)
+        assert claim_of(stage, item_id) == session_id
+        assert list(beats(stage)) == [session_id]
+    assert noting.cancelled_ms == []
+
+
+def test_claims_under_a_new_session_are_made_some_at_a_time(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A transaction with the records of a thousand items may be too large."""
+    _, _, ids = claiming(stage, payloads=40, slots=40)
+    monkeypatch.setattr("fairlead.actors.execution.claim_keeper.CLAIM_MAX", 16)
+    begun, states = count_calls(monkeypatch, "begin"), count_calls(monkeypatch, "session_state_op")
+    end_sessions(stage)
+    stage.pass_ms(1_500)
+    (session_id,) = beats(stage)
+    assert {claim_of(stage, item_id) for item_id in ids} == {session_id}
+    assert (len(begun), len(states)) == (1, 3)
+
+
+def test_a_worker_that_stops_while_its_first_claim_is_on_its_way_ends_that_session(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker, _ = begin(stage, Noting(stage, takes_ms=60_000, heeds_cancel=True))
+    session_state_op = worker_sessions.session_state_op
+
+    def slowly(*args: Any, **how: Any) -> Any:
+        stage.sleep_ms(400)
+        return session_state_op(*args, **how)
+
+    monkeypatch.setattr(worker_sessions, "session_state_op", slowly)
+    stage.pass_ms(LEASE_MS // 3 + 200)
+    assert session_keys(stage) == {}
+    stage.begin(lambda: [each.claim_keeper.stop() for each in worker._all_loops()])
+    stage.pass_ms(1_000)
+    assert ALIVE not in session_keys(stage)
 
 
 # --- The end of a worker ---

@@ -30,13 +30,13 @@ class Noting:
         self.over: list[Any] = []
         self.cancelled_ms: list[float] = []
         self._stage = stage
-        self._takes_ms = takes_ms
+        self.takes_ms = takes_ms
         self._heeds_cancel = heeds_cancel
 
     def __call__(self, job: Job) -> None:
         begun_us = self._stage.now_us
         self.begun.append(job.payload)
-        while self._stage.now_us < begun_us + self._takes_ms * MS:
+        while self._stage.now_us < begun_us + self.takes_ms * MS:
             self._stage.sleep_ms(10)
             if job.cancelled and self._heeds_cancel:
                 self.cancelled_ms.append((self._stage.now_us - begun_us) / MS)
@@ -269,7 +269,7 @@ def test_a_handler_that_ignores_its_cancellation_gets_its_slot_replaced(
     assert "ignores job.cancelled" in caplog.text
     quick = [stage.enqueue("mail", number) for number in range(4)]
     refs = stage.lease(["mail"])
-    noting._takes_ms = 1_000
+    noting.takes_ms = 1_000
     begun_us = stage.now_us
     stage.place(worker, refs)
     stage.settled(worker)
