@@ -13,6 +13,7 @@ from fairlead.zones.pipelining import Operation
 from fairlead.zones.probes import probe
 from fairlead.zones.queue import insertion, stored_item
 from fairlead.zones.records import ItemRecord
+from fairlead.zones.top_level import worker_sessions
 from fairlead.zones.workflow import signals
 from fairlead.zones.workflow.run_records import RunHead
 from fairlead.zones.workflow.signals import wait_name
@@ -81,7 +82,7 @@ def suspend_op(
     what was found. May run twice: the second run finds the lease gone.
 
     Reads with conflict: what it waits for. Writes: pending entries, the head if it is the first or has changed, the
-    record, its index entry; the pointer, if the item vests before its lease would have ended.
+    record, its index entry, the key of its claim; the pointer, if the item vests before its lease would have ended.
     """
     found = yield from find_op(tr, held.location, held.run, wait.awaited)
     if found:
@@ -89,6 +90,8 @@ def suspend_op(
         return found
     append(tr, held, record, head, pending, head_changed=head_changed)
     earlier = wait.until_us < record.vesting_us
+    if record.claim:
+        worker_sessions.take_away(tr, held.location, held.item_id, record, notify=False)
     record.keeps_run = True
     record.lease_id, record.started, record.ran_isolated = b"", False, False
     record.error_count = record.expiry_count = record.expired_count = 0

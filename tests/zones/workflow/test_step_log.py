@@ -8,7 +8,9 @@ import pytest
 
 from fairlead.zones.errors import ItemGone, LeaseLost
 from fairlead.zones.pipelining import run_one
+from fairlead.zones.queue import claims
 from fairlead.zones.queue.items import pack_payload
+from fairlead.zones.top_level import worker_sessions
 from fairlead.zones.workflow import participants, signals, step_log
 from fairlead.zones.workflow.participants import AskAgain, ForeignStep
 from fairlead.zones.workflow.run_end import CLEANUP_KIND, end_run_op
@@ -263,6 +265,20 @@ def test_a_wait_ends_at_its_deadline(world: World) -> None:
     assert world.vested_ids() == []
     world.pass_us(1)
     assert world.vested_ids() == [held.item_id]
+
+
+def test_a_run_that_waits_is_no_claim_of_a_worker_any_more(world: World) -> None:
+    """Otherwise it would be woken when the session of that worker ends."""
+    held = held_run(world, world.enqueue())
+    held_lease, session_id = [(held.item_id, held.lease_id)], bytes(16)
+    world.run(
+        lambda tr: run_one(claims.claim_op(tr, held.location, held_lease, session_id=session_id, now_us=world.now_us))
+    )
+    suspend(world, held, "approved")
+    record = world.record(held.item_id)
+    assert record is not None
+    assert record.claim == b""
+    assert world.run(lambda tr: run_one(worker_sessions.claimed_op(tr, world.layout, session_id, claims_max=1))) == []
 
 
 # --- The end ---
