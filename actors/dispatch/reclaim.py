@@ -52,8 +52,9 @@ class Reclaimer:
         ended = {incarnation: self._has_ended(incarnation) for incarnation in incarnations}
         with self._lock:
             orphans = [each for member in self._members for each in member.take_orphans(ended)]
-        for incarnation, refs in orphans:
+        for _, refs in orphans:
             reclaim(self._shards, refs)
+        for incarnation, _ in orphans:  # Last: this asks every shard, and one that is away delays the others.
             end_sessions(self._shards, incarnation)
 
 

@@ -9,6 +9,7 @@ import pytest
 from fairlead.actors.dispatch.pool_member import Member, OrphanedItems
 from fairlead.actors.dispatch.reclaim import RECLAIM_S, Reclaimer, reclaim
 from fairlead.actors.runtime.periodic_task import PeriodicTask
+from fairlead.zones.layout import Tenant
 from tests.actors.stage import ALICE, BOB, LEASE_MS, SECOND, Stage, report
 
 LIFE = "worker#1"
@@ -27,20 +28,23 @@ def leased(stage: Stage, count: int = 1) -> OrphanedItems:
     return [*stage.lease(["mail"]), *stage.lease(["mail"], tenant=BOB)]
 
 
-def watched(stage: Stage, left: OrphanedItems) -> PeriodicTask:
-    """Watch over a worker that has taken `left`."""
-    member = Member()
-    member.update(report(incarnation=LIFE.encode()))
-    member.send(left)
+def watched(stage: Stage, *left: OrphanedItems) -> PeriodicTask:
+    """Watch over workers that have taken `left`: each some items."""
+    members = []
+    for items in left:
+        member = Member()
+        member.update(report(incarnation=LIFE.encode()))
+        member.send(items)
+        members.append(member)
     lock = stage.host.lock()
-    reclaimer = Reclaimer(stage.shards, [member], lock, stage.host.has_ended)
+    reclaimer = Reclaimer(stage.shards, members, lock, stage.host.has_ended)
     watch = PeriodicTask(stage.host, "reclaim", lock, reclaimer.reclaim_orphans, pause_s=RECLAIM_S)
     stage.do(watch.begin)
     return watch
 
 
-def vests_in_us(stage: Stage, item_id: bytes) -> int:
-    record = stage.record(item_id)
+def vests_in_us(stage: Stage, item_id: bytes, tenant: Tenant = ALICE) -> int:
+    record = stage.record(item_id, tenant=tenant)
     assert record is not None
     return record.vesting_us - stage.now_us
 
@@ -112,3 +116,15 @@ def test_a_watch_that_was_stopped_frees_nothing(stage: Stage) -> None:
     stage.world.ended_incarnations.add(LIFE)
     stage.pass_ms(1_000)
     assert vests_in_us(stage, left[0].item_id) > 8 * SECOND
+
+
+def test_a_shard_that_is_away_does_not_delay_what_several_dead_workers_held_on_another(stage: Stage) -> None:
+    """Only the end of their sessions asks it."""
+    one, another = leased(stage), leased(stage)
+    other, shard = stage.open_shard("other")
+    stage.shards = {"other": shard, **stage.shards}
+    watched(stage, one, another)
+    other.silent = True
+    stage.world.ended_incarnations.add(LIFE)
+    stage.pass_ms(300)
+    assert [vests_in_us(stage, ref.item_id, ref.tenant) <= 0 for ref in (*one, *another)] == [True] * 4
