@@ -516,6 +516,19 @@ def test_a_store_that_was_away_ends_no_session(stage: Stage) -> None:
     assert stage.settled(worker) == {"completed": 1}
 
 
+def test_shards_that_are_away_do_not_keep_the_claims_of_a_dead_worker_on_another(stage: Stage) -> None:
+    """Each look at it comes four seconds after the one before."""
+    _, _, (item_id,) = claiming(stage)
+    away = [stage.open_shard(name) for name in ("first", "second", "third")]
+    stage.host.kill()
+    stage.host.dead = False
+    for store, _ in away:
+        store.silent = True
+    RunningHousekeeping(stage, shards={**{shard.name: shard for _, shard in away}, **stage.shards})
+    stage.pass_ms(25_000)
+    assert claim_of(stage, item_id) == b""
+
+
 def test_an_ended_session_with_claims_is_found_by_every_consumer(stage: Stage) -> None:
     """The consumer that has ended it may be dead."""
     _, _, (item_id,) = claiming(stage)
