@@ -95,6 +95,8 @@ class ClaimKeeper:
             self._stopping = True
             session_id = self._session_id
             self._leave_session()
+            self._begun.notify_all()
+            self._stopped.notify_all()
         if session_id is not None:
             self._access.succeeds(partial(self._end, session_id))
 

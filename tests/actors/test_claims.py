@@ -463,6 +463,17 @@ def test_a_worker_that_is_abandoned_gives_its_claims_back_and_ends_its_session(s
     assert [claim_of(stage, item_id) for item_id in ids] == [b"", b""]
 
 
+@pytest.mark.parametrize("takes_ms", [60_000, 100])
+def test_the_loop_of_an_abandoned_worker_ends_whether_it_has_claims_or_not(stage: Stage, takes_ms: int) -> None:
+    worker, _ = begin(stage, Noting(stage, takes_ms=takes_ms))
+    stage.pass_ms(CLAIMED_MS)
+    (loops,) = worker._all_loops()
+    stage.do(worker.abandon)
+    begun_us = stage.now_us
+    stage.do(lambda: loops.claim_keeper.await_end(5 * SECOND))
+    assert stage.now_us - begun_us < 100_000
+
+
 def test_the_manager_of_a_dead_worker_ends_its_session_and_releases_claims_that_it_has_forgotten(
     stage: Stage,
 ) -> None:
