@@ -16,9 +16,10 @@ from fairlead.zones.maintenance.integrity import check_integrity
 from fairlead.zones.pipelining import run_one
 from fairlead.zones.queue.claims import release_all
 from fairlead.zones.top_level import worker_sessions
-from fairlead.zones.top_level.worker_sessions import ALIVE, BEAT, CLAIM, OVER
+from fairlead.zones.top_level.worker_sessions import ALIVE, BEAT, CLAIM, OVER, WorkerSession
+from fairlead.zones.transaction_runner import Attempt
 from tests.actors.stage import ALICE, LEASE_MS, SECOND, Stage
-from tests.actors.test_housekeeping import RunningHousekeeping, within_ms
+from tests.actors.test_housekeeping import RunningHousekeeping, consumers, within_ms
 from tests.actors.test_worker_leases import Noting, begin
 from tests.zones.faults import Fault
 
@@ -525,6 +526,29 @@ def test_a_store_that_was_away_ends_no_session(stage: Stage) -> None:
     assert list(beats(stage)) == [before]
     stage.pass_ms(2_000)
     assert stage.settled(worker) == {"completed": 1}
+
+
+def test_a_consumer_sends_its_own_heartbeats_while_it_ends_many_sessions(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hundred workers died at once, and each transaction takes long."""
+    session_ids = [bytes([number]) * 16 for number in range(100)]
+
+    def begin_all(attempt: Attempt) -> None:
+        for session_id in session_ids:
+            worker_sessions.begin(attempt.tr, session_id, WorkerSession(b"dead", attempt.now_us), beat=session_id)
+
+    def slowly(*args: Any, **how: Any) -> int:
+        stage.sleep_ms(150)
+        return release_all(*args, **how)
+
+    monkeypatch.setattr("fairlead.actors.housekeeping.silent_sessions.release_all", slowly)
+    stage.shard.transact(begin_all)
+    RunningHousekeeping(stage)
+    for _ in range(40):
+        stage.pass_ms(1_000)
+        assert [each.live for each in consumers(stage)] == [True]
+    assert session_keys(stage) == {}
 
 
 def test_shards_that_are_away_do_not_keep_the_claims_of_a_dead_worker_on_another(stage: Stage) -> None:

@@ -56,7 +56,8 @@ CLAIMS = (
     ),
     mutation(
         "the claims of a session are released although it has not ended",
-        (SilentSessions.look, "ended = list(seen.over)", "ended = [*seen.over, *seen.beats]"),
+        (SilentSessions.look, "[*silent, *seen.over]", "[*seen.beats, *seen.over]"),
+        (SilentSessions.look, "session_id not in seen.beats or self._ends(session_id, seen.beats[session_id])", "True"),
         found_by=[HELD_BY_ONE, KEYS],
     ),
     mutation(
@@ -76,7 +77,7 @@ CLAIMS = (
     ),
     mutation(
         "no consumer ends the session of a dead worker",
-        (SilentSessions.look, "self._silence.note(seen.beats, now_us=shard.clock.now_us())", "()"),
+        (SilentSessions.look, "self._silence.note(seen.beats, now_us=looked_us)", "()"),
         found_by=[HEARTBEATS, DRAINS],
     ),
 )
