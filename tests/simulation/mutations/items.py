@@ -8,7 +8,7 @@ from fairlead.simulation.oracles.item_lifecycle import ItemsAreEnqueuedOnce
 from fairlead.simulation.oracles.leftovers import NothingIsLeftBehind
 from fairlead.simulation.oracles.shop import EffectsHappenOnce, OrdersAreKept, PaymentsHappenOnce, TicksComeOnce
 from fairlead.zones import transaction_runner
-from fairlead.zones.queue import dead_letters, id_retention, periodic, stored_item
+from fairlead.zones.queue import dead_letters, id_retention, insertion, periodic, stored_item
 from fairlead.zones.queue.queue_zone import QueueZone
 from fairlead.zones.tenant_transaction import TenantTransaction
 from tests.simulation.mutations.mutation import mutation
@@ -39,10 +39,10 @@ ITEMS = (
     mutation(
         "an enqueue that finds its item present counts it again",
         (
-            QueueZone.enqueue_op,
-            "            if status is not EnqueueStatus.ENQUEUED:\n                continue",
-            "            if status is not EnqueueStatus.ENQUEUED:\n"
-            "                added[item.kind] = added.get(item.kind, 0) + 1\n                continue",
+            insertion.enqueue_op,
+            "        if status is not EnqueueStatus.ENQUEUED:\n            continue",
+            "        if status is not EnqueueStatus.ENQUEUED:\n"
+            "            added[item.kind] = added.get(item.kind, 0) + 1\n            continue",
         ),
         found_by=[COUNTS],
     ),
