@@ -58,7 +58,7 @@ from fairlead.config_layers import BadConfig
 from fairlead.control import Control
 from fairlead.dead_letters import BulkResult
 from fairlead.explanation import Attempts, Cause, Explanation
-from fairlead.handle import EnqueuedHandle, Handle, ItemFailed, NoResult, ResultPending
+from fairlead.handle import EnqueuedHandle, Handle, NoResult, ResultPending
 from fairlead.loading import NotImportable, ReferenceNotFound, load_app
 from fairlead.operator import Operator
 from fairlead.registered_handler import RegisteredHandler
@@ -70,6 +70,7 @@ from fairlead.zones.engines.api.errors import ResultUnknown
 from fairlead.zones.errors import (
     BackupRefused,
     BadArgument,
+    ItemFailed,
     ItemGone,
     ItemUnreadable,
     LeaseLost,

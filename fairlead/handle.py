@@ -10,7 +10,7 @@ from fairlead.store_threads import AwaitableCalls
 from fairlead.zones.durations import Duration, duration_us
 from fairlead.zones.engines import Clock
 from fairlead.zones.engines.api.lost_watch import watch_error
-from fairlead.zones.errors import QueueError
+from fairlead.zones.errors import ItemFailed, QueueError
 from fairlead.zones.layout import Tenant
 from fairlead.zones.queue.items import EnqueueStatus
 from fairlead.zones.queue.results import Failed, NotKept, Pending, Returned, ending
@@ -29,15 +29,6 @@ class ResultPending(QueueError, TimeoutError):
     """
 
     message = "the item has not ended yet"
-
-
-class ItemFailed(QueueError):
-    """The item failed for good and has no result.
-
-    Do: see `error`; if `dead_letter` is true, mend the cause and retry the item: `fairlead dead-letters retry`.
-    """
-
-    message = "the item failed for good"
 
 
 class NoResult(QueueError):

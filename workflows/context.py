@@ -2,14 +2,17 @@
 
 import datetime
 import uuid
-from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar, Unpack
 
 from fairlead.actors.execution.retry import Retry
+from fairlead.workflows import child_jobs, effects, steps, waits
+from fairlead.workflows.child_jobs import Call
 from fairlead.workflows.driver import Driver
 from fairlead.workflows.execution import Execution
 from fairlead.zones.durations import Duration
-from fairlead.zones.layout import Tenant, named_tenant
+from fairlead.zones.layout import DEFAULT_ZONE, Tenant, named_tenant
+from fairlead.zones.queue.items import HasKind, ItemOptions, new_item
 
 T = TypeVar("T")
 
@@ -107,7 +110,7 @@ class WorkflowContext(RunInformation):
           PermanentError, StepFailed, the kind's `permanent` classes: see the class.
         """
         answer: T = self._driver.run(
-            self._execution.step(body, args, name=name, on=tenant_named(on), undo=undo, retry=retry)
+            steps.step(self._execution, body, args, name=name, on=tenant_named(on), undo=undo, retry=retry)
         )
         return answer
 
@@ -135,7 +138,7 @@ class WorkflowContext(RunInformation):
           PermanentError, StepFailed, the kind's `permanent` classes: see the class.
         """
         answer: T = self._driver.run(
-            self._execution.effect(function, args, name=name, retry=retry, once=once, undo=undo)
+            effects.effect(self._execution, function, args, name=name, retry=retry, once=once, undo=undo)
         )
         return answer
 
@@ -144,7 +147,7 @@ class WorkflowContext(RunInformation):
 
         The answer is recorded with the next step: until then a replay reads anew.
         """
-        answer: T = self._driver.run(self._execution.read(body, args, name=name, on=tenant_named(on)))
+        answer: T = self._driver.run(steps.read(self._execution, body, args, name=name, on=tenant_named(on)))
         return answer
 
     def wait_for(self, signal: str, timeout: Duration | None = None) -> Any:
@@ -153,18 +156,103 @@ class WorkflowContext(RunInformation):
         The item waits in its queue meanwhile, and occupies no slot. Signals of a name are taken in the order in which
         they were sent.
         """
-        return self._driver.run(self._execution.wait_for(signal, timeout))
+        return self._driver.run(waits.wait_for(self._execution, signal, timeout))
 
     def sleep(self, seconds: Duration) -> None:
         """Wait for a time to pass, seconds or a `timedelta`. The item waits in its queue, and occupies no slot."""
-        self._driver.run(self._execution.sleep(seconds))
+        self._driver.run(waits.sleep(self._execution, seconds))
+
+    def enqueue(
+        self,
+        kind: str | HasKind,
+        payload: Any = None,
+        *,
+        on: TenantLike | None = None,
+        zone: str = DEFAULT_ZONE,
+        name: str | None = None,
+        **options: Unpack[ItemOptions],
+    ) -> bytes:
+        """Enqueue an item as a step, in the queue of a tenant on any shard; return its id, 16 bytes.
+
+        Args:
+          kind, payload, options: see `TenantTransaction.enqueue`.
+          on: the tenant; default: the workflow's own.
+          name: of the step; default: "enqueue KIND".
+        """
+        item = new_item(kind, payload, **options)
+        return self._driver.run(steps.enqueue(self._execution, item, zone=zone, on=tenant_named(on), name=name))
+
+    def signal(
+        self,
+        item_id: str | bytes,
+        signal: str,
+        payload: Any = None,
+        *,
+        on: TenantLike | None = None,
+        zone: str = DEFAULT_ZONE,
+        name: str | None = None,
+    ) -> None:
+        """Send a signal to the workflow of an item as a step: it is delivered exactly once.
+
+        Args:
+          item_id: the name that the item was given, or the id that `enqueue` returned.
+          signal: its name.
+          payload: plain data, of up to 64,000 bytes.
+          on: the tenant of the item; default: the workflow's own.
+          zone: of the item.
+          name: of the step; default: "signal NAME".
+        """
+        self._driver.run(
+            steps.signal(self._execution, item_id, signal, payload, zone=zone, on=tenant_named(on), name=name)
+        )
+
+    def call(
+        self,
+        kind: str | HasKind,
+        payload: Any = None,
+        *,
+        on: TenantLike | None = None,
+        zone: str = DEFAULT_ZONE,
+        timeout: Duration | None = None,
+        name: str | None = None,
+        **options: Unpack[ItemOptions],
+    ) -> Any:
+        """Enqueue a job or a workflow as a child, wait for its end, and return its result.
+
+        Raises:
+          ItemFailed: it has failed for good, or was cancelled.
+          CallTimeout: it has not ended within `timeout`, seconds or a `timedelta`.
+        """
+        call = child(kind, payload, on=on, zone=zone, name=name, **options)
+        (ended,) = self._driver.run(child_jobs.gather(self._execution, [call], at_least=None, timeout=timeout))
+        return child_jobs.result_of(ended)
+
+    def gather(
+        self, calls: Sequence[Call], *, at_least: int | None = None, timeout: Duration | None = None
+    ) -> list[Any]:
+        """Enqueue several children, and wait for their ends; return their results in the order of `calls`.
+
+            thumbnails = wf.gather([fairlead.child("resize", {"width": width}) for width in (100, 200)])
+
+        Args:
+          calls: made by `fairlead.child`.
+          at_least: return once so many have succeeded. In place of a result stands `fairlead.UNFINISHED` for a child
+            that has not ended, and the error of one that failed.
+          timeout: for all of them, seconds or a `timedelta`.
+
+        Raises:
+          ItemFailed: one has failed for good; with `at_least`, so many have failed that too few can succeed.
+          CallTimeout: see `call`.
+        """
+        ended = self._driver.run(child_jobs.gather(self._execution, calls, at_least=at_least, timeout=timeout))
+        return child_jobs.results_of(ended, at_least=at_least)
 
     def finish(self, body: Callable[..., T], *args: Any) -> T:
         """Run the last step, and complete the item with what it returns, in one transaction.
 
         End the workflow with `return wf.finish(...)`. It is one commit less than a step, and then the completion.
         """
-        answer: T = self._driver.run(self._execution.finish(body, args))
+        answer: T = self._driver.run(steps.finish(self._execution, body, args))
         return answer
 
     def checkpoint(self, state: Any) -> None:
@@ -172,7 +260,24 @@ class WorkflowContext(RunInformation):
 
         For loops of many steps: a replay begins with `state` and no step.
         """
-        self._driver.run(self._execution.checkpoint(state))
+        self._driver.run(steps.checkpoint(self._execution, state))
+
+
+def child(
+    kind: str | HasKind,
+    payload: Any = None,
+    *,
+    on: TenantLike | None = None,
+    zone: str = DEFAULT_ZONE,
+    name: str | None = None,
+    **options: Unpack[ItemOptions],
+) -> Call:
+    """Return a child for `wf.gather`: what `wf.call` takes.
+
+    Raises:
+      BadArgument, PayloadNotData, PayloadTooLarge: see `new_item`.
+    """
+    return Call(new_item(kind, payload, **options), zone, tenant_named(on), name)
 
 
 def tenant_named(on: TenantLike | None) -> Tenant | None:

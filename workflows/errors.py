@@ -20,6 +20,27 @@ class EffectUnknown(PermanentError):
         self.key = key
 
 
+class CallRefused(UnfitCode):
+    """A call names its child with the `item_id` of an item that is there already: that item answers no call.
+
+    Do: let the call draw the id, or choose a name that no other item has.
+    """
+
+    message = "an item of the child's name is there already"
+
+
+class CallTimeout(PermanentError):
+    """A child has not ended within the `timeout` of its call. It goes on.
+
+    Do: catch it, and go another way; otherwise the run is undone, which cancels the child.
+    """
+
+    def __init__(self, call: str, timeout_s: float) -> None:
+        super().__init__(f"the child of {call!r} has not ended within {timeout_s:g} s")
+        self.call = call
+        self.timeout_s = timeout_s
+
+
 class StepInStep(UnfitCode):
     """The body of a step, or a call of an effect, called a method of `wf`.
 

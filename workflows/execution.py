@@ -12,12 +12,10 @@ is raised. If not, it is done and recorded:
 So what the outside world, or another shard, has seen follows from what is recorded at home.
 """
 
-import inspect
 import logging
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from functools import partial
 from random import Random
 from typing import Any, NamedTuple
@@ -29,20 +27,27 @@ from fairlead.actors.execution.retry import Retry
 from fairlead.actors.execution.runner import TRANSACTION_US
 from fairlead.actors.handlers import UnfitCode
 from fairlead.actors.telemetry.enqueueing import Enqueueing
-from fairlead.workflows.errors import AfterFinish, EffectUnknown, ReadOnly, StepInStep, StepTooLong, TooManySteps
+from fairlead.workflows.errors import (
+    AfterFinish,
+    CallTimeout,
+    EffectUnknown,
+    StepInStep,
+    StepTooLong,
+    TooManySteps,
+)
 from fairlead.workflows.interrupts import BodyFailed, Cause, Failed, WorkflowInterrupt
-from fairlead.workflows.recorded_errors import rebuilt, stored_error, type_name
+from fairlead.workflows.recorded_errors import rebuilt, stored_error
 from fairlead.workflows.replay import Replay, shown
-from fairlead.workflows.requests import Home, Outside, Pause, Stand, Steps, Store, WaitFor
+from fairlead.workflows.requests import Home, Pause, Stand, Steps, Store, WaitFor
 from fairlead.workflows.run_log import RunLog
-from fairlead.workflows.step_identity import digest_of, idempotency_key, name_of
-from fairlead.zones.durations import Duration, duration_us
+from fairlead.workflows.step_call import StepCall
+from fairlead.workflows.step_identity import digest_of
 from fairlead.zones.errors import LeaseLost
 from fairlead.zones.keyspace import TenantKeys
 from fairlead.zones.layout import DEFAULT_ZONE, Tenant
 from fairlead.zones.pipelining import run_one, run_together
 from fairlead.zones.probes import probe
-from fairlead.zones.queue.items import pack_payload, unpack_payload
+from fairlead.zones.queue.items import unpack_payload
 from fairlead.zones.queue.results import ResultNotKept, pack_result
 from fairlead.zones.shard import Shard
 from fairlead.zones.tenant_transaction import TenantTransaction, refuse_coroutine
@@ -51,14 +56,12 @@ from fairlead.zones.workflow import participants
 from fairlead.zones.workflow.participants import AskAgain, ForeignStep
 from fairlead.zones.workflow.run_records import ParticipantState, StepEntry, StepKind, StepState, StoredError
 from fairlead.zones.workflow.step_log import StepName
-from fairlead.zones.workflow.suspension import Arrived, Awaited, AwaitedSignal
 
 log = logging.getLogger("fairlead.workflows")
 
 STEP_LEASE_US = 6_000_000  # A step begins with so much of its lease left: a second more than a transaction takes.
 EXTENDED_LEASE_US = 15_000_000
 BACKOFF_IN_MEMORY_US = 5_000_000  # A longer backoff of a step suspends the run.
-WITHOUT_TIMEOUT_US = 315_360_000_000_000  # Ten years: the longest delay of an item.
 STEPS_WARNED = 10_000  # Steps since the last checkpoint; an attempt reads so many in a tenth of a second.
 STEPS_MAX = 100_000
 
@@ -69,36 +72,14 @@ Extend = Callable[[HeldItem, int], bool]
 _in_body: ContextVar[bool] = ContextVar("fairlead_step", default=False)
 
 
-@dataclass(slots=True)
-class StepCall:
-    """A call of `wf` that is a step. `entry`: what is recorded of it."""
+class Child(NamedTuple):
+    """A child that was enqueued, and whose end has not been taken."""
 
     step: StepName
-    kind: StepKind
-    digest: bytes
     ordinal: int
-    entry: StepEntry | None
-
-    @property
-    def has_answer(self) -> bool:
-        """Whether its result or its error is known."""
-        return self.entry is not None and self.entry.state in (StepState.DONE, StepState.FAILED)
-
-    def done(self, result: bytes, at_us: int) -> StepEntry:
-        """Return its entry with a packed result."""
-        return StepEntry(self.ordinal, self.kind, self.digest, StepState.DONE, at_us, result)
-
-    def failed(self, error: StoredError, at_us: int) -> StepEntry:
-        """Return its entry with an error."""
-        return StepEntry(self.ordinal, self.kind, self.digest, StepState.FAILED, at_us, error=error)
-
-    def begun(self, at_us: int) -> StepEntry:
-        """Return its entry before an effect that is called once."""
-        return StepEntry(self.ordinal, self.kind, self.digest, StepState.BEGUN, at_us)
-
-    def waiting(self, until_us: int, at_us: int, *, tries: int = 0) -> StepEntry:
-        """Return its entry while the run is suspended."""
-        return StepEntry(self.ordinal, self.kind, self.digest, StepState.WAITING, at_us, until_us=until_us, tries=tries)
+    tenant: Tenant
+    zone: str
+    item_id: bytes
 
 
 class Undoable(NamedTuple):
@@ -126,6 +107,8 @@ class Execution:
 
     Attributes:
       interrupt: what has ended a replay, once something has.
+      undoables: what undoes the steps that the replay has passed.
+      children: those that were enqueued, and whose ends have not been taken.
     """
 
     def __init__(
@@ -141,26 +124,22 @@ class Execution:
         self.log = run_log
         self.held = run_log.held
         self._version = version
-        self._home_of = home_of
+        self.home_of = home_of
         self._extend = extend
         self.stops_at_end = stops_at_end
         self._replays = replays
-        self._raised: set[Tenant] = set()
-        self._begin_replay()
+        self.begin_replay()
 
-    def _begin_replay(self) -> None:
+    def begin_replay(self) -> None:
+        """Begin from the start of the function, or from a checkpoint, with all that is known by now."""
         run_log = self.log
         self.interrupt: WorkflowInterrupt | None = None
         self.replay = Replay(run_log.entries, may_differ=self._version > run_log.version)
         self.undoables: list[Undoable] = []
+        self.children: list[Child] = []
         self.random = Random(run_log.run + run_log.segment.to_bytes(8, "big"))
         self.now_us = self.held.record.enqueued_us
         self._next_ordinal = 1 + max((entry.ordinal for entry in run_log.entries.values()), default=-1)
-
-    def replay_again(self) -> None:
-        """Begin from the start of the function, with all that is known by now."""
-        probe("a workflow is replayed")
-        self._begin_replay()
 
     # --- Before the function runs ---
 
@@ -169,17 +148,17 @@ class Execution:
         places = self.log.participants
         of_shard: dict[str, list[Tenant]] = {}
         for tenant in places:
-            of_shard.setdefault(self._home_of(tenant).name, []).append(tenant)
+            of_shard.setdefault(self.home_of(tenant).name, []).append(tenant)
         record = self.held.record
         suspended = record.suspended_at == record.lease_number - 1
         for tenants in of_shard.values():
-            shard = self._home_of(tenants[0])
+            shard = self.home_of(tenants[0])
             if not suspended:
                 probe("a new attempt raises the fences at participants")
                 shard.transact(partial(self._raise_fences, shard=shard, tenants=tenants))
             for tenant in tenants:
-                self.log.load_participant(shard, self._keys(shard, tenant))
-        self._begin_replay()
+                self.log.load_participant(shard, self.keys_of(shard, tenant))
+        self.begin_replay()
 
     def _raise_fences(self, attempt: Attempt, *, shard: Shard, tenants: Sequence[Tenant]) -> None:
         """One transaction per shard: the shards are asked one after the other, all their tenants together."""
@@ -189,7 +168,7 @@ class Execution:
             run_together(
                 [
                     participants.raise_fence_op(
-                        attempt.tr, shard.layout, self._keys(shard, tenant), self.log.run, number
+                        attempt.tr, shard.layout, self.keys_of(shard, tenant), self.log.run, number
                     )
                     for tenant in tenants
                 ]
@@ -197,187 +176,30 @@ class Execution:
         except LeaseLost:
             raise WorkflowInterrupt(Cause.LOST) from None
 
-    # --- Calls ---
-
-    def step(
-        self,
-        body: Body,
-        args: Sequence[Any],
-        *,
-        name: str | None,
-        on: Tenant | None,
-        undo: Body | None,
-        retry: Retry | None,
-    ) -> Steps[Any]:
-        """Do a step in a transaction of a tenant."""
-        tenant = on or self.held.ref.tenant
-        with self._call(StepKind.STEP, name_of(body, name), (*args, *_named(on))) as call:
-            if not call.has_answer:
-                yield from self._before_new(call)
-                shard = self._home_of(tenant) if on is not None else self.log.shard
-                do = partial(self._do_step, call, shard, tenant, body, args)
-                fail = partial(self._record_failure, call, shard, tenant)
-                call.entry = yield from self._try(call, do, fail, retry)
-            self._note_undo(call, undo, args, tenant)
-            return self._answer(call)
-
-    def effect(
-        self,
-        function: Body,
-        args: Sequence[Any],
-        *,
-        name: str | None,
-        retry: Retry | None,
-        once: bool,
-        undo: Body | None,
-    ) -> Steps[Any]:
-        """Call a function outside the database, and record its answer."""
-        with self._call(StepKind.EFFECT, name_of(function, name), args) as call:
-            if not call.has_answer:
-                key = idempotency_key(self.log.run, self.log.segment, call.step)
-                fail = partial(self._record_failure, call, self.log.shard, self.held.ref.tenant)
-                if self._ends_here and undo is not None:  # It may have happened.
-                    self._add_undo(call, undo, args, pack_payload(None), self.held.ref.tenant)
-                if call.entry is not None and call.entry.state is StepState.BEGUN:
-                    probe("the answer of an effect that is called once is lost")
-                    self._stop_at_end()
-                    entry = yield from fail(stored_error(EffectUnknown(call.step.name, key)))
-                else:
-                    yield from self._before_new(call)
-                    if self.log.has_pending:
-                        yield Home(partial(self.log.record_pending, call.step, None))
-                    if once:
-                        yield Home(partial(self.log.record_step, call.step, call.begun(self._clock_us())))
-                    do = partial(self._do_effect, call, partial(function, key, *args))
-                    entry = yield from self._try(call, do, fail, Retry(attempts=1) if once else retry)
-                call.entry = entry
-            self._note_undo(call, undo, args, self.held.ref.tenant)
-            return self._answer(call)
-
-    def read(self, body: Body, args: Sequence[Any], *, name: str | None, on: Tenant | None) -> Steps[Any]:
-        """Read in a transaction of a tenant."""
-        tenant = on or self.held.ref.tenant
-        with self._call(StepKind.READ, name_of(body, name), (*args, *_named(on))) as call:
-            if not call.has_answer:
-                yield from self._before_new(call)
-                shard = self._home_of(tenant) if on is not None else self.log.shard
-                do = partial(self._do_read, call, shard, tenant, body, args)
-                call.entry = yield from self._try(call, do, partial(self._note_failure, call), None)
-            return self._answer(call)
-
-    def wait_for(self, signal: str, timeout: Duration | None) -> Steps[Any]:
-        """Wait for a signal; return its payload, or None after the timeout."""
-        timeout_us = WITHOUT_TIMEOUT_US if timeout is None else duration_us("timeout", timeout, also=", or None")
-        awaited = AwaitedSignal(signal)
-        return (yield from self._wait(f"wait_for {signal}", [awaited], timeout_us))
-
-    def sleep(self, duration: Duration) -> Steps[None]:
-        """Wait for a time to pass."""
-        yield from self._wait("sleep", [], duration_us("seconds", duration))
-
-    def _wait(self, name: str, awaited: Sequence[Awaited], timeout_us: int) -> Steps[Any]:
-        with self._call(StepKind.WAIT, name, ()) as call:
-            if not call.has_answer:
-                yield from self._before_new(call)
-                if self.log.has_taken:
-                    yield Home(partial(self.log.record_pending, call.step, None))
-                found: dict[Awaited, Arrived] = (yield Store(partial(self.log.find, awaited))) if awaited else {}
-                now_us = self._clock_us()
-                known_us = None if call.entry is None else call.entry.until_us
-                until_us = known_us if known_us is not None else now_us + timeout_us
-                if not found and now_us < until_us:
-                    found = yield WaitFor(awaited, until_us, [(call.step, call.waiting(until_us, now_us))])
-                first = next(iter(found.values()), None)
-                entry = call.done(pack_payload(None) if first is None else first.value, self._clock_us())
-                self.log.add_pending(call.step, entry, () if first is None else (first.key,))
-                call.entry = entry
-                self._note_answer(call)
-            return self._answer(call)
-
-    def checkpoint(self, state: Any) -> Steps[None]:
-        """Forget the steps so far."""
-        packed = self._packed("checkpoint", state)
-        self._check_call()
-        self._stop_at_end()
-        self._check_new(StepName("checkpoint", 0))
-        yield from self._extend_lease()
-        yield Home(partial(self.log.checkpoint, packed))
-        self._begin_replay()
-
-    def finish(self, body: Body, args: Sequence[Any]) -> Steps[Any]:
-        """Do the last step, and complete the item."""
-        with self._call(StepKind.STEP, name_of(body, None), args) as call:
-            if call.has_answer:
-                return self._answer(call)
-            yield from self._before_new(call)
-            job = self.held.job
-            packed = b""
-
-            def work(attempt: Attempt) -> None:
-                nonlocal packed
-                tr, packed = self._run_body(call, self.log.shard, self.held.ref.tenant, attempt, body, args)
-                tr.complete(
-                    job.id,
-                    lease_id=job.lease_id,
-                    zone=job.zone,
-                    result=unpack_payload(packed),
-                    keep_result=job.keeps_result_us / 1e6,
-                )
-
-            try:
-                yield Home(partial(self.log.finish, work))
-            except BodyFailed as failed:
-                fail = partial(self._record_failure, call, self.log.shard, job.tenant)
-                call.entry = yield from self._fail(call, failed.error, fail)
-                return self._answer(call)
-            self.interrupt = WorkflowInterrupt(Cause.FINISHED)
-            return unpack_payload(packed)
-
     @property
     def state(self) -> Any:
         """The state of the last checkpoint; None: there was none."""
         head = self.log.head
         return None if head is None or not head.checkpoint else unpack_payload(head.checkpoint)
 
-    # --- Undo ---
-
-    def undo_all(self) -> Steps[None]:
-        """Undo the steps of the replay that has ended, last first. Each undo is a step of its own."""
-        for each in sorted(self.undoables, key=lambda undoable: undoable.ordinal, reverse=True):
-            step = StepName(f"undo {each.step.name}", each.step.occurrence)
-            if step in self.log.entries:
-                continue
-            probe("a step is undone")
-            call = StepCall(step, StepKind.UNDO, b"", self._take_ordinal(), None)
-            yield from self._extend_lease()
-            given = {"result": unpack_payload(each.result)} if "result" in _parameters(each.undo) else {}
-            try:
-                if each.kind is StepKind.EFFECT:
-                    key = idempotency_key(self.log.run, self.log.segment, step)
-                    yield from self._do_effect(call, partial(each.undo, key, *each.args, **given))
-                else:
-                    shard = self._home_of(each.tenant) if each.tenant != self.held.ref.tenant else self.log.shard
-                    yield from self._do_step(call, shard, each.tenant, partial(each.undo, **given), each.args)
-            except BodyFailed as failed:
-                raise WorkflowInterrupt(Failed(failed.error)) from failed.error
-
     # --- One call ---
 
     @contextmanager
-    def _call(self, kind: StepKind, name: str, arguments: Sequence[Any]) -> Iterator[StepCall]:
+    def open_call(self, kind: StepKind, name: str, arguments: Sequence[Any]) -> Iterator[StepCall]:
         """Find out which step a call is. The step has ended when the context is left."""
-        self._check_call()
+        self.check_call()
         digest = digest_of(kind, arguments)
         try:
             step, entry = self.replay.begin(name, digest)
         except UnfitCode as error:
             raise WorkflowInterrupt(Failed(error)) from None
         try:
-            yield StepCall(step, kind, digest, self._take_ordinal() if entry is None else entry.ordinal, entry)
+            yield StepCall(step, kind, digest, self.take_ordinal() if entry is None else entry.ordinal, entry)
         finally:
             self.replay.end(step)
 
-    def _check_call(self) -> None:
+    def check_call(self) -> None:
+        """Refuse a call of `wf` that comes too late, or from inside a step."""
         if self.interrupt is not None:
             if self.interrupt.cause is Cause.FINISHED:
                 raise WorkflowInterrupt(Failed(AfterFinish(kind=self.held.ref.kind)))
@@ -387,20 +209,21 @@ class Execution:
         if self.held.job.cancelled:
             raise WorkflowInterrupt(Cause.LOST)
 
-    def _before_new(self, call: StepCall) -> Steps[None]:
+    def before_new(self, call: StepCall) -> Steps[None]:
         """Check that a step which is not answered may be done now."""
         if call.entry is None:
             if self.replay.is_behind:
                 yield Stand()
-            self._check_new(call.step)
-        self._stop_at_end()
-        yield from self._extend_lease()
+            self.check_new(call.step)
+        self.stop_at_end()
+        yield from self.extend_lease()
         if call.entry is not None and call.entry.state is StepState.WAITING and call.kind is not StepKind.WAIT:
             until_us = call.entry.until_us or 0
-            if self._clock_us() < until_us:
+            if self.clock_us() < until_us:
                 yield WaitFor((), until_us, ())
 
-    def _check_new(self, step: StepName) -> None:
+    def check_new(self, step: StepName) -> None:
+        """Refuse a new step where the replay does not allow one, or after too many."""
         try:
             self.replay.check_new(step)
         except UnfitCode as error:
@@ -414,18 +237,19 @@ class Execution:
                 "kind=%s item=%s", count, STEPS_MAX, self.held.ref.kind, self.held.ref.item_id.hex(),
             )  # fmt: skip
 
-    def _stop_at_end(self) -> None:
-        if self._ends_here:
+    def stop_at_end(self) -> None:
+        """End the replay if it is not to go beyond what is recorded."""
+        if self.ends_here:
             raise WorkflowInterrupt(Cause.END_OF_LOG)
 
     @property
-    def _ends_here(self) -> bool:
+    def ends_here(self) -> bool:
         """Whether the attempt ends at what is not done, instead of doing it."""
         return self.log.is_undone or self.stops_at_end
 
-    def _extend_lease(self) -> Steps[None]:
+    def extend_lease(self) -> Steps[None]:
         """See to it that nobody need write the item's record while a step is open: the step would conflict."""
-        held, now_us = self.held, self._clock_us()
+        held, now_us = self.held, self.clock_us()
         longest_us = self.log.shard.layout.settings.max_item_lease_ms * 1000
         until_us = held.claim_until_us or held.lease_until_us
         if until_us - now_us < min(STEP_LEASE_US, longest_us * 6 // 10):
@@ -433,35 +257,25 @@ class Execution:
             if not (yield Store(partial(self._extend, held, min(EXTENDED_LEASE_US, longest_us)))):
                 raise WorkflowInterrupt(Cause.LOST)
 
-    def _answer(self, call: StepCall) -> Any:
+    def answer(self, call: StepCall) -> Any:
+        """Return the recorded result of a step, or raise its recorded error."""
         entry = call.entry
         assert entry is not None
         self.now_us = max(self.now_us, entry.at_us)
         if entry.state is StepState.DONE:
             return unpack_payload(entry.result)
         assert entry.error is not None
-        permanent = (*self.held.handler.permanent, EffectUnknown)
+        permanent = (*self.held.handler.permanent, EffectUnknown, CallTimeout)
         raise rebuilt(call.step.name, entry.error, permanent)
 
-    def _note_answer(self, call: StepCall) -> None:
+    def note_answer(self) -> None:
+        """Note that a step has got its answer now: a test begins the replay anew."""
         if self._replays:
             raise WorkflowInterrupt(Cause.REPLAY)
 
-    def _note_undo(self, call: StepCall, undo: Body | None, args: Sequence[Any], tenant: Tenant) -> None:
-        entry = call.entry
-        if undo is None or entry is None:
-            return
-        if entry.state is StepState.DONE:
-            self._add_undo(call, undo, args, entry.result, tenant)
-        elif entry.error is not None and entry.error.type_name == type_name(EffectUnknown):
-            self._add_undo(call, undo, args, pack_payload(None), tenant)
-
-    def _add_undo(self, call: StepCall, undo: Body, args: Sequence[Any], result: bytes, tenant: Tenant) -> None:
-        self.undoables.append(Undoable(call.step, call.ordinal, call.kind, undo, args, result, tenant))
-
     # --- Tries ---
 
-    def _try(
+    def try_step(
         self,
         call: StepCall,
         do: Callable[[], Steps[StepEntry]],
@@ -476,90 +290,68 @@ class Execution:
             except BodyFailed as failed:
                 error = failed.error
             else:
-                self._note_answer(call)
+                self.note_answer()
                 return entry
             if retry is None or is_permanent(self.held.handler, error):
-                return (yield from self._fail(call, error, fail))
+                return (yield from self.fail(call, error, fail))
             tries += 1
             delay_us = retries.delay_us(retry, error_count=tries, age_us=0, random=self.log.shard.random)
             if delay_us is None:
                 probe("a step has used up its own tries")
-                return (yield from self._note_failed(call, fail(stored_error(error))))
+                return (yield from self._note_failed(fail(stored_error(error))))
             if delay_us > BACKOFF_IN_MEMORY_US:
                 probe("a step is tried again after a suspension")
-                now_us = self._clock_us()
+                now_us = self.clock_us()
                 waiting = call.waiting(now_us + delay_us, now_us, tries=tries)
                 yield WaitFor((), now_us + delay_us, [(call.step, waiting)])
             yield Pause(delay_us)
 
-    def _fail(
+    def fail(
         self, call: StepCall, error: Exception, fail: Callable[[StoredError], Steps[StepEntry]]
     ) -> Steps[StepEntry]:
         """Record an error that the workflow's code can catch; end the attempt for any other one."""
         if isinstance(error, UnfitCode | ResultNotKept) or not is_permanent(self.held.handler, error):
             raise WorkflowInterrupt(Failed(error)) from error
-        return (yield from self._note_failed(call, fail(stored_error(error))))
+        return (yield from self._note_failed(fail(stored_error(error))))
 
-    def _note_failed(self, call: StepCall, recording: Steps[StepEntry]) -> Steps[StepEntry]:
+    def _note_failed(self, recording: Steps[StepEntry]) -> Steps[StepEntry]:
         entry = yield from recording
-        self._note_answer(call)
+        self.note_answer()
         return entry
 
-    def _record_failure(self, call: StepCall, shard: Shard, tenant: Tenant, error: StoredError) -> Steps[StepEntry]:
+    def record_failure(self, call: StepCall, shard: Shard, tenant: Tenant, error: StoredError) -> Steps[StepEntry]:
         """Record an error as the answer of a step, where the step's entry belongs."""
-        if self._is_home(shard):
-            entry: StepEntry = yield Home(
-                partial(self.log.record_step, call.step, call.failed(error, self._clock_us()))
-            )
+        if self.is_home(shard):
+            entry: StepEntry = yield Home(partial(self.log.record_step, call.step, call.failed(error, self.clock_us())))
             return entry
-        return (yield from self._do_elsewhere(call, shard, tenant, lambda attempt: call.failed(error, attempt.now_us)))
+        entry = yield from self._do_elsewhere(call, shard, tenant, lambda attempt: call.failed(error, attempt.now_us))
+        return entry
 
-    def _note_failure(self, call: StepCall, error: StoredError) -> Steps[StepEntry]:
+    def note_failure(self, call: StepCall, error: StoredError) -> Steps[StepEntry]:
         """Note an error of a read as its answer; the next commit at home records it."""
-        entry = call.failed(error, self._clock_us())
+        entry = call.failed(error, self.clock_us())
         self.log.add_pending(call.step, entry)
         return entry
         yield  # A generator, as the other ways to record an error are.
 
     # --- Doing it ---
 
-    def _do_effect(self, call: StepCall, function: Callable[[], Any]) -> Steps[StepEntry]:
-        try:
-            returned = yield Outside(partial(_inside, function))
-        except Exception as error:
-            raise BodyFailed(error) from error
-        done = call.done(self._packed(call.step.name, returned), self._clock_us())
-        yield from self._extend_lease()
-        entry: StepEntry = yield Home(partial(self.log.record_step, call.step, done))
-        return entry
-
-    def _do_read(
+    def do_step(
         self, call: StepCall, shard: Shard, tenant: Tenant, body: Body, args: Sequence[Any]
     ) -> Steps[StepEntry]:
-        def read(attempt: Attempt) -> StepEntry:
-            _, packed = self._run_body(call, shard, tenant, attempt, body, args)
-            if attempt.needs_receipt:
-                raise WorkflowInterrupt(Failed(ReadOnly(kind=self.held.ref.kind, step=call.step.name)))
-            return call.done(packed, attempt.now_us)
-
-        entry: StepEntry = yield Store(partial(shard.transact, read))
-        self.log.add_pending(call.step, entry)
-        return entry
-
-    def _do_step(
-        self, call: StepCall, shard: Shard, tenant: Tenant, body: Body, args: Sequence[Any]
-    ) -> Steps[StepEntry]:
+        """Do a step once: its effects and its entry in one commit. Raises `BodyFailed` for an error of the body."""
         enqueueing = Enqueueing(tenant)
 
         def work(attempt: Attempt) -> StepEntry:
-            _, packed = self._run_body(call, shard, tenant, attempt, body, args, enqueueing)
+            _, packed = self.run_body(call, shard, tenant, attempt, body, args, enqueueing)
             enqueueing.end_attempt()
             return call.done(packed, attempt.now_us)
 
-        if not self._is_home(shard):
-            return (yield from self._do_elsewhere(call, shard, tenant, work, enqueueing))
-        other = None if tenant == self.held.ref.tenant else self._keys(shard, tenant)
-        entry: StepEntry = yield Home(partial(_in_call, enqueueing, partial(self.log.do_step, call.step, other, work)))
+        if not self.is_home(shard):
+            entry: StepEntry = yield from self._do_elsewhere(call, shard, tenant, work, enqueueing)
+            return entry
+        other = None if tenant == self.held.ref.tenant else self.keys_of(shard, tenant)
+        entry = yield Home(partial(_in_call, enqueueing, partial(self.log.do_step, call.step, other, work)))
         return entry
 
     def _do_elsewhere(
@@ -571,7 +363,7 @@ class Execution:
         enqueueing: Enqueueing | None = None,
     ) -> Steps[StepEntry]:
         """Do a step on another shard, where the fence of the run stands in for the lease."""
-        keys = self._keys(shard, tenant)
+        keys = self.keys_of(shard, tenant)
         while True:
             place = self.log.participants.get(tenant)
             if place is None or self.log.has_pending:
@@ -614,7 +406,7 @@ class Execution:
 
         return shard.transact(body)
 
-    def _run_body(
+    def run_body(
         self,
         call: StepCall,
         shard: Shard,
@@ -627,9 +419,9 @@ class Execution:
         """Run the body of a step in its transaction; return the transaction, and the packed result."""
         tr = TenantTransaction(shard, tenant, attempt, None if enqueueing is None else enqueueing.begin_attempt(shard))
         try:
-            returned = _inside(partial(body, tr, *args))
+            returned = inside(partial(body, tr, *args))
             refuse_coroutine(returned)
-            packed = self._packed(call.step.name, returned)
+            packed = self.packed(call.step.name, returned)
         except shard.db.errors:
             raise
         except Exception as error:
@@ -641,27 +433,32 @@ class Execution:
 
     # --- Small things ---
 
-    def _packed(self, name: str, value: Any) -> bytes:
+    def packed(self, name: str, value: Any) -> bytes:
+        """Return what a step has returned, as it is recorded."""
         try:
             return pack_result(value)
         except ResultNotKept as error:
             raise WorkflowInterrupt(Failed(ResultNotKept(step=name, **error.fields))) from None
 
-    def _take_ordinal(self) -> int:
+    def take_ordinal(self) -> int:
+        """Return the ordinal of a new step."""
         ordinal, self._next_ordinal = self._next_ordinal, self._next_ordinal + 1
         return ordinal
 
-    def _is_home(self, shard: Shard) -> bool:
+    def is_home(self, shard: Shard) -> bool:
+        """Say whether a step on this shard is fenced by the lease."""
         return shard.layout.shard_id == self.log.shard.layout.shard_id
 
-    def _keys(self, shard: Shard, tenant: Tenant) -> TenantKeys:
+    def keys_of(self, shard: Shard, tenant: Tenant) -> TenantKeys:
+        """Return the keys of a tenant on a shard."""
         return shard.layout.location(tenant, DEFAULT_ZONE).keys.tenant
 
-    def _clock_us(self) -> int:
+    def clock_us(self) -> int:
+        """Return the time, by the clock of this process."""
         return self.log.shard.clock.now_us()
 
 
-def _inside(function: Callable[[], Any]) -> Any:
+def inside(function: Callable[[], Any]) -> Any:
     """Call the body of a step; meanwhile no other step can begin in it."""
     token = _in_body.set(True)
     try:
@@ -676,13 +473,6 @@ def _in_call(enqueueing: Enqueueing, call: Callable[[], Any]) -> Any:
         return call()
 
 
-def _named(tenant: Tenant | None) -> Sequence[str]:
+def named(tenant: Tenant | None) -> Sequence[str]:
+    """Return what of `on` counts among the arguments of a step."""
     return () if tenant is None else tenant
-
-
-def _parameters(function: Body) -> Collection[str]:
-    """Return the names of a function's parameters; none of one that does not tell them."""
-    try:
-        return inspect.signature(function).parameters
-    except ValueError:
-        return ()

@@ -50,6 +50,11 @@ def id_of(run: bytes, segment: int, step: StepName) -> bytes:
     return blake2b(run + named, digest_size=ID_BYTES).digest()
 
 
+def call_name(segment: int, name: str) -> str:
+    """Return under which name a child reports its end: a call of a later segment is another one."""
+    return f"{name}@{segment}" if segment else name
+
+
 def idempotency_key(run: bytes, segment: int, step: StepName) -> str:
     """Return the key of an effect, 32 hexadecimal digits: the same each time that the effect is called."""
     return id_of(run, segment, step).hex()

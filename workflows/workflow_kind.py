@@ -26,6 +26,7 @@ from fairlead.workflows.execution import Execution, HomeOf
 from fairlead.workflows.interrupts import Cause, Failed, WorkflowInterrupt
 from fairlead.workflows.run_log import RunLog
 from fairlead.workflows.step_identity import keyword_arguments
+from fairlead.workflows.undo import undo_all
 from fairlead.zones.errors import BadArgument, LeaseLost
 from fairlead.zones.probes import probe
 from fairlead.zones.queue.results import pack_result
@@ -99,7 +100,8 @@ class _Attempt:
             error = self._replay()
             cause = None if self._execution.interrupt is None else self._execution.interrupt.cause
             if cause is Cause.REPLAY:
-                self._execution.replay_again()
+                probe("a workflow is replayed")
+                self._execution.begin_replay()
                 continue
             try:
                 return self._conclude(cause, error)
@@ -151,7 +153,7 @@ class _Attempt:
     def _undo(self) -> None:
         """Undo what the run has done, and end it."""
         self._execution.replay.check_end()
-        InlineDriver(self._execution).run(self._execution.undo_all())
+        InlineDriver(self._execution).run(undo_all(self._execution))
         self._held.job.committed_end = self._log.end_undone(drop=self._held.handler.drop)
 
     def _end(self, cause: Cause | Failed | None) -> None:

@@ -43,6 +43,15 @@ class ItemGone(QueueError):
     message = "the item is gone: completed, cancelled, a dead letter, or never enqueued here"
 
 
+class ItemFailed(QueueError):
+    """The item failed for good and has no result.
+
+    Do: see `error`; if `dead_letter` is true, mend the cause and retry the item: `fairlead dead-letters retry`.
+    """
+
+    message = "the item failed for good"
+
+
 class ItemUnreadable(QueueError):
     """A newer version of Fairlead wrote the item, or its record is damaged; nothing was changed.
 

@@ -119,12 +119,12 @@ class TenantTransaction:
         """
         return self.enqueue_item(new_item(kind, payload, **options), zone=zone)
 
-    def enqueue_item(self, item: NewItem, *, zone: str = DEFAULT_ZONE) -> Enqueued:
-        """Enqueue an item that `new_item` made."""
+    def enqueue_item(self, item: NewItem, *, zone: str = DEFAULT_ZONE, item_id: bytes | None = None) -> Enqueued:
+        """Enqueue an item that `new_item` made. `item_id`: of an item without a name; no other item has it."""
         self._shard.check_kind(item.kind)
         tr = self._writer()
         if item.given_id is None:
-            item_id = self._attempt.new_id()
+            item_id = item_id or self._attempt.new_id()
         else:
             item_id, item = item_id_of(item.given_id), item._replace(run=self._attempt.new_id())
         if self._enqueuer is not None:

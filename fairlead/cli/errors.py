@@ -18,11 +18,11 @@ from fairlead.cli.output import JSON
 from fairlead.error_text import TRACEBACK, fields_of
 from fairlead.fleet import FleetLost
 from fairlead.formatting import json_ready, printable
-from fairlead.handle import ItemFailed, NoResult, ResultPending
+from fairlead.handle import NoResult, ResultPending
 from fairlead.shards import StoreMissing
 from fairlead.tenant_database import NotADeadLetter
 from fairlead.zones.engines import StoreError
-from fairlead.zones.errors import ItemGone, QueueError, ShardRefused
+from fairlead.zones.errors import ItemFailed, ItemGone, QueueError, ShardRefused
 
 FOUND_FAULTS = 1
 REFUSED = 2

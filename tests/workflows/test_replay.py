@@ -40,7 +40,7 @@ def test_the_order_of_recorded_steps_does_not_matter() -> None:
 def test_a_new_step_before_recorded_ones_differs_and_both_lists_are_shown() -> None:
     with pytest.raises(StepsDiffer) as caught:
         play(Replay(recorded("a", "b", "c")), "a", "x")
-    assert caught.value.fields["difference"] == "x is new, and b was not reached"
+    assert caught.value.fields["first_difference"] == "x is new, and b was not reached"
     assert (caught.value.fields["recorded"], caught.value.fields["now"]) == (["a", "b", "c"], ["a", "x"])
 
 

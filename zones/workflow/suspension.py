@@ -14,17 +14,22 @@ from fairlead.zones.probes import probe
 from fairlead.zones.queue import insertion, stored_item
 from fairlead.zones.records import ItemRecord
 from fairlead.zones.top_level import worker_sessions
-from fairlead.zones.workflow import signals
+from fairlead.zones.workflow import children, signals
+from fairlead.zones.workflow.children import ChildResult
 from fairlead.zones.workflow.run_records import RunHead
 from fairlead.zones.workflow.signals import wait_name
 from fairlead.zones.workflow.step_log import Append, HeldRun, append
 
 
 class Arrived(NamedTuple):
-    """What has arrived of what a run waits for. `key`: to be cleared in the transaction that notes it as taken."""
+    """What has arrived of what a run waits for: the payload of a signal, or how a child ended.
+
+    `key`: to be cleared in the transaction that notes it as taken.
+    """
 
     key: bytes
-    value: bytes
+    payload: bytes
+    child: ChildResult | None = None
 
 
 class AwaitedSignal(NamedTuple):
@@ -43,7 +48,26 @@ class AwaitedSignal(NamedTuple):
         return None if first is None else Arrived(*first)
 
 
-Awaited = AwaitedSignal
+class AwaitedChild(NamedTuple):
+    """The end of the child of a call, which a run waits for."""
+
+    name: str
+    occurrence: int
+
+    @property
+    def wait_name(self) -> str:
+        """How the waiting item's record names it."""
+        return children.child_wait_name(self.name, self.occurrence)
+
+    def find_op(self, tr: Transaction, location: ZoneLocation, run: bytes) -> Operation[Arrived | None]:
+        """Return the report on the child. Reads with conflict: its key."""
+        child = yield from children.child_result_op(tr, location, run, self.name, self.occurrence)
+        if child is None:
+            return None
+        return Arrived(children.child_result_key(location.keys.tenant, run, self.name, self.occurrence), b"", child)
+
+
+Awaited = AwaitedSignal | AwaitedChild
 
 
 class Wait(NamedTuple):

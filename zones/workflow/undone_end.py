@@ -9,6 +9,7 @@ from fairlead.zones.queue.queue_zone import QueueZone
 from fairlead.zones.records import ItemRecord
 from fairlead.zones.reporting import completion_log
 from fairlead.zones.reporting.completion_log import EndedOfZone, EndReason
+from fairlead.zones.workflow.children import ChildState, ended_child, report_op
 from fairlead.zones.workflow.run_end import end_run_op
 from fairlead.zones.workflow.run_records import RunHead, decode_head, encode, head_key
 
@@ -60,6 +61,7 @@ def end_undone_op(
     yield from end_run_op(tr, zone.location, record.run_of(item_id), now_us=now_us)
     record.keeps_run, record.run = False, new_run
     record.error_count += 1
+    child = ended_child(zone.location, item_id, record, ChildState.FAILED, error=head.undo_error)
     move_to_dead_letters(
         tr,
         zone.location,
@@ -70,4 +72,6 @@ def end_undone_op(
         traceback=head.undo_traceback,
         now_us=now_us,
     )
+    if child is not None:
+        yield from report_op(tr, child, now_us=now_us)
     return "dead_lettered"

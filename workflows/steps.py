@@ -1,0 +1,180 @@
+"""Calls of `wf` that are transactions: steps, reads, enqueues, signals, the last step, checkpoints."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from fairlead.actors.execution.retry import Retry
+from fairlead.workflows.errors import CallRefused, ReadOnly
+from fairlead.workflows.execution import Body, Child, Execution, named
+from fairlead.workflows.interrupts import BodyFailed, Cause, Failed, WorkflowInterrupt
+from fairlead.workflows.requests import Home, Steps, Store
+from fairlead.workflows.step_call import StepCall
+from fairlead.workflows.step_identity import call_name, id_of, name_of
+from fairlead.workflows.undoables import note_undo
+from fairlead.zones.layout import Tenant
+from fairlead.zones.queue.items import EnqueueStatus, NewItem, unpack_payload
+from fairlead.zones.records import Parent
+from fairlead.zones.shard import Shard
+from fairlead.zones.tenant_transaction import TenantTransaction
+from fairlead.zones.transaction_runner import Attempt
+from fairlead.zones.workflow.run_records import StepEntry, StepKind
+from fairlead.zones.workflow.step_log import StepName
+
+
+def step(
+    execution: Execution,
+    body: Body,
+    args: Sequence[Any],
+    *,
+    name: str | None,
+    on: Tenant | None,
+    undo: Body | None,
+    retry: Retry | None,
+) -> Steps[Any]:
+    """Do a step in a transaction of a tenant."""
+    tenant = on or execution.held.ref.tenant
+    with execution.open_call(StepKind.STEP, name_of(body, name), (*args, *named(on))) as call:
+        if not call.has_answer:
+            yield from execution.before_new(call)
+            shard = execution.home_of(tenant) if on is not None else execution.log.shard
+            do = partial(execution.do_step, call, shard, tenant, body, args)
+            fail = partial(execution.record_failure, call, shard, tenant)
+            call.entry = yield from execution.try_step(call, do, fail, retry)
+        note_undo(execution, call, undo, args, tenant)
+        return execution.answer(call)
+
+
+def read(execution: Execution, body: Body, args: Sequence[Any], *, name: str | None, on: Tenant | None) -> Steps[Any]:
+    """Read in a transaction of a tenant."""
+    tenant = on or execution.held.ref.tenant
+    with execution.open_call(StepKind.READ, name_of(body, name), (*args, *named(on))) as call:
+        if not call.has_answer:
+            yield from execution.before_new(call)
+            shard = execution.home_of(tenant) if on is not None else execution.log.shard
+            do = partial(_do_read, execution, call, shard, tenant, body, args)
+            call.entry = yield from execution.try_step(call, do, partial(execution.note_failure, call), None)
+        return execution.answer(call)
+
+
+def enqueue(
+    execution: Execution, item: NewItem, *, zone: str, on: Tenant | None, name: str | None, parent: bool = False
+) -> Steps[bytes]:
+    """Enqueue an item; return its id. `parent`: the run waits for its end."""
+    named = name or f"{'call' if parent else 'enqueue'} {item.kind}"
+
+    def enqueue(tr: TenantTransaction, step: StepName) -> bytes:
+        made = item._replace(parent=_parent(execution, step)) if parent else item
+        item_id = id_of(execution.log.run, execution.log.segment, step)
+        enqueued = tr.enqueue_item(made, zone=zone, item_id=item_id)
+        if parent and enqueued.status is not EnqueueStatus.ENQUEUED:
+            raise CallRefused(kind=item.kind, item=item.given_id, found=enqueued.status.value)
+        return enqueued.item_id
+
+    item_id: bytes = yield from built_in_step(
+        execution, named, enqueue, (item.kind, item.payload, zone), on=on, is_call=parent
+    )
+    return item_id
+
+
+def signal(
+    execution: Execution,
+    item_id: str | bytes,
+    signal: str,
+    payload: Any,
+    *,
+    zone: str,
+    on: Tenant | None,
+    name: str | None,
+) -> Steps[None]:
+    """Send a signal to the run of another item."""
+
+    def send(tr: TenantTransaction, step: StepName) -> None:
+        tr.signal(item_id, signal, payload, zone=zone)
+
+    named = name or f"signal {signal}"
+    yield from built_in_step(execution, named, send, (item_id, signal, payload, zone), on=on)
+
+
+def finish(execution: Execution, body: Body, args: Sequence[Any]) -> Steps[Any]:
+    """Do the last step, and complete the item."""
+    with execution.open_call(StepKind.STEP, name_of(body, None), args) as call:
+        if call.has_answer:
+            return execution.answer(call)
+        yield from execution.before_new(call)
+        job = execution.held.job
+        packed = b""
+
+        def work(attempt: Attempt) -> None:
+            nonlocal packed
+            tr, packed = execution.run_body(call, execution.log.shard, execution.held.ref.tenant, attempt, body, args)
+            tr.complete(
+                job.id,
+                lease_id=job.lease_id,
+                zone=job.zone,
+                result=unpack_payload(packed),
+                keep_result=job.keeps_result_us / 1e6,
+            )
+
+        try:
+            yield Home(partial(execution.log.finish, work))
+        except BodyFailed as failed:
+            fail = partial(execution.record_failure, call, execution.log.shard, job.tenant)
+            call.entry = yield from execution.fail(call, failed.error, fail)
+            return execution.answer(call)
+        execution.interrupt = WorkflowInterrupt(Cause.FINISHED)
+        return unpack_payload(packed)
+
+
+def checkpoint(execution: Execution, state: Any) -> Steps[None]:
+    """Forget the steps so far."""
+    packed = execution.packed("checkpoint", state)
+    execution.check_call()
+    execution.stop_at_end()
+    execution.check_new(StepName("checkpoint", 0))
+    yield from execution.extend_lease()
+    yield Home(partial(execution.log.checkpoint, packed))
+    execution.begin_replay()
+
+
+def built_in_step(
+    execution: Execution,
+    name: str,
+    body: Callable[[TenantTransaction, StepName], Any],
+    arguments: Sequence[Any],
+    *,
+    on: Tenant | None,
+    is_call: bool = False,
+) -> Steps[Any]:
+    """Do a step of Fairlead's own, whose body knows which step it is."""
+    tenant = on or execution.held.ref.tenant
+    with execution.open_call(StepKind.STEP, name, (*arguments, *named(on))) as call:
+        if not call.has_answer:
+            yield from execution.before_new(call)
+            shard = execution.home_of(tenant) if on is not None else execution.log.shard
+            do = partial(execution.do_step, call, shard, tenant, body, (call.step,))
+            fail = partial(execution.record_failure, call, shard, tenant)
+            call.entry = yield from execution.try_step(call, do, fail, None)
+        if is_call:
+            execution.children.append(Child(call.step, call.ordinal, tenant, arguments[2], execution.answer(call)))
+        return execution.answer(call)
+
+
+def _do_read(
+    execution: Execution, call: StepCall, shard: Shard, tenant: Tenant, body: Body, args: Sequence[Any]
+) -> Steps[StepEntry]:
+    def read(attempt: Attempt) -> StepEntry:
+        _, packed = execution.run_body(call, shard, tenant, attempt, body, args)
+        if attempt.needs_receipt:
+            raise WorkflowInterrupt(Failed(ReadOnly(kind=execution.held.ref.kind, step=call.step.name)))
+        return call.done(packed, attempt.now_us)
+
+    entry: StepEntry = yield Store(partial(shard.transact, read))
+    execution.log.add_pending(call.step, entry)
+    return entry
+
+
+def _parent(execution: Execution, step: StepName) -> Parent:
+    ref = execution.held.ref
+    name = call_name(execution.log.segment, step.name)
+    return Parent(*ref.tenant, ref.zone, ref.item_id, execution.log.run, name, step.occurrence)

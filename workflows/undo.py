@@ -1,0 +1,49 @@
+"""Undo: what a run does about its steps when it has failed for good, or is cancelled."""
+
+import inspect
+from collections.abc import Collection
+from functools import partial
+
+from fairlead.workflows.effects import do_effect
+from fairlead.workflows.execution import Body, Execution
+from fairlead.workflows.interrupts import BodyFailed, Failed, WorkflowInterrupt
+from fairlead.workflows.requests import Steps
+from fairlead.workflows.step_call import StepCall
+from fairlead.workflows.step_identity import idempotency_key
+from fairlead.zones.probes import probe
+from fairlead.zones.queue.items import unpack_payload
+from fairlead.zones.workflow.run_records import StepKind
+from fairlead.zones.workflow.step_log import StepName
+
+
+def undo_all(
+    execution: Execution,
+) -> Steps[None]:
+    """Undo the steps of the replay that has ended, last first. Each undo is a step of its own."""
+    for each in sorted(execution.undoables, key=lambda undoable: undoable.ordinal, reverse=True):
+        step = StepName(f"undo {each.step.name}", each.step.occurrence)
+        if step in execution.log.entries:
+            continue
+        probe("a step is undone")
+        call = StepCall(step, StepKind.UNDO, b"", execution.take_ordinal(), None)
+        yield from execution.extend_lease()
+        given = {"result": unpack_payload(each.result)} if "result" in _parameters(each.undo) else {}
+        try:
+            if each.kind is StepKind.EFFECT:
+                key = idempotency_key(execution.log.run, execution.log.segment, step)
+                yield from do_effect(execution, call, partial(each.undo, key, *each.args, **given))
+            else:
+                shard = (
+                    execution.home_of(each.tenant) if each.tenant != execution.held.ref.tenant else execution.log.shard
+                )
+                yield from execution.do_step(call, shard, each.tenant, partial(each.undo, **given), each.args)
+        except BodyFailed as failed:
+            raise WorkflowInterrupt(Failed(failed.error)) from failed.error
+
+
+def _parameters(function: Body) -> Collection[str]:
+    """Return the names of a function's parameters; none of one that does not tell them."""
+    try:
+        return inspect.signature(function).parameters
+    except ValueError:
+        return ()

@@ -1,0 +1,30 @@
+"""What undoes the steps of a run: noted as a replay passes them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from fairlead.workflows.errors import EffectUnknown
+from fairlead.workflows.execution import Body, Execution, Undoable
+from fairlead.workflows.recorded_errors import type_name
+from fairlead.workflows.step_call import StepCall
+from fairlead.zones.layout import Tenant
+from fairlead.zones.queue.items import pack_payload
+from fairlead.zones.workflow.run_records import StepState
+
+
+def note_undo(execution: Execution, call: StepCall, undo: Body | None, args: Sequence[Any], tenant: Tenant) -> None:
+    """Note what undoes a step that has happened, or an effect that may have."""
+    entry = call.entry
+    if undo is None or entry is None:
+        return
+    if entry.state is StepState.DONE:
+        add_undo(execution, call, undo, args, entry.result, tenant)
+    elif entry.error is not None and entry.error.type_name == type_name(EffectUnknown):
+        add_undo(execution, call, undo, args, pack_payload(None), tenant)
+
+
+def add_undo(
+    execution: Execution, call: StepCall, undo: Body, args: Sequence[Any], result: bytes, tenant: Tenant
+) -> None:
+    """Note what undoes a step. `result`: packed."""
+    execution.undoables.append(Undoable(call.step, call.ordinal, call.kind, undo, args, result, tenant))

@@ -1,0 +1,46 @@
+"""Waits: for a signal, for a time, for the end of children. A run that waits is suspended."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from fairlead.workflows.execution import Execution
+from fairlead.workflows.requests import Home, Steps, Store, WaitFor
+from fairlead.zones.durations import Duration, duration_us
+from fairlead.zones.queue.items import pack_payload
+from fairlead.zones.workflow.run_records import StepKind
+from fairlead.zones.workflow.suspension import Arrived, Awaited, AwaitedSignal
+
+WITHOUT_TIMEOUT_US = 315_360_000_000_000  # Ten years: the longest delay of an item.
+
+
+def wait_for(execution: Execution, signal: str, timeout: Duration | None) -> Steps[Any]:
+    """Wait for a signal; return its payload, or None after the timeout."""
+    timeout_us = WITHOUT_TIMEOUT_US if timeout is None else duration_us("timeout", timeout, also=", or None")
+    awaited = AwaitedSignal(signal)
+    return (yield from _wait(execution, f"wait_for {signal}", [awaited], timeout_us))
+
+
+def sleep(execution: Execution, duration: Duration) -> Steps[None]:
+    """Wait for a time to pass."""
+    yield from _wait(execution, "sleep", [], duration_us("seconds", duration))
+
+
+def _wait(execution: Execution, name: str, awaited: Sequence[Awaited], timeout_us: int) -> Steps[Any]:
+    with execution.open_call(StepKind.WAIT, name, ()) as call:
+        if not call.has_answer:
+            yield from execution.before_new(call)
+            if execution.log.has_taken:
+                yield Home(partial(execution.log.record_pending, call.step, None))
+            found: dict[Awaited, Arrived] = (yield Store(partial(execution.log.find, awaited))) if awaited else {}
+            now_us = execution.clock_us()
+            known_us = None if call.entry is None else call.entry.until_us
+            until_us = known_us if known_us is not None else now_us + timeout_us
+            if not found and now_us < until_us:
+                found = yield WaitFor(awaited, until_us, [(call.step, call.waiting(until_us, now_us))])
+            first = next(iter(found.values()), None)
+            entry = call.done(pack_payload(None) if first is None else first.payload, execution.clock_us())
+            execution.log.add_pending(call.step, entry, () if first is None else (first.key,))
+            call.entry = entry
+            execution.note_answer()
+        return execution.answer(call)
