@@ -1,8 +1,9 @@
-"""The handle of an enqueued item: wait for its result, explain its state, cancel it."""
+"""The handle of an enqueued item: wait for its result, explain its state, cancel it, send it a signal."""
 
 import asyncio
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 from fairlead.explanation import Explanation
@@ -63,6 +64,10 @@ class ItemDatabase(Protocol):
         ...
 
     def explain(self, item_id: bytes, *, zone: str) -> Explanation:
+        """See `TenantDatabase`."""
+        ...
+
+    def signal(self, item_id: bytes, name: str, payload: Any, *, zone: str) -> None:
         """See `TenantDatabase`."""
         ...
 
@@ -151,6 +156,19 @@ class Handle:
           ItemGone: it ended, was cancelled, is a dead letter, or was never enqueued.
         """
         self._database.cancel(self.item_id, zone=self.zone)
+
+    def signal(self, name: str, payload: Any = None) -> None:
+        """Send a signal to the workflow that the item is; see `TenantTransaction.signal`.
+
+        Raises:
+          BadArgument, PayloadNotData, PayloadTooLarge: nothing was changed.
+          ItemGone: it ended, was cancelled, or was never enqueued.
+        """
+        self._database.signal(self.item_id, name, payload, zone=self.zone)
+
+    async def asignal(self, name: str, payload: Any = None) -> None:
+        """Send a signal as `signal` does, and let the event loop go on meanwhile."""
+        await self._database.calls.run(partial(self.signal, name, payload))
 
     def explain(self) -> Explanation:
         """Say why the item is not running, or how it ended; see `TenantDatabase.explain`."""

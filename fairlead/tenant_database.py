@@ -12,8 +12,9 @@ from fairlead.operator import Operator
 from fairlead.shards import Shards
 from fairlead.store_threads import AwaitableCalls
 from fairlead.views import DeadLetterView, ItemView, dead_letter_view, item_view
-from fairlead.zones.errors import BadArgument, QueueError
-from fairlead.zones.layout import DEFAULT_ZONE, Tenant, check_name, item_id_of, named_tenant
+from fairlead.zones.errors import QueueError
+from fairlead.zones.layout import DEFAULT_ZONE, Tenant, check_name, named_tenant
+from fairlead.zones.layout import checked_id as checked_id
 from fairlead.zones.pipelining import run_one
 from fairlead.zones.queue import dead_letters
 from fairlead.zones.queue.items import Enqueued, HasKind, ItemOptions, NewItem, new_item
@@ -195,6 +196,21 @@ class TenantDatabase:
         # After an unknown result: another item may have been enqueued by that name since, and must stay.
         self.shard.transact(body, applied=lambda tr: _enqueued_us(tr.get(key).value) != cancelled_us)
 
+    def signal(self, item_id: str | bytes, name: str, payload: Any = None, *, zone: str = DEFAULT_ZONE) -> None:
+        """Send a signal to a workflow of this tenant, in a transaction of its own; see `TenantTransaction.signal`.
+
+        Raises:
+          BadArgument, PayloadNotData, PayloadTooLarge, ItemGone: nothing was changed.
+        """
+        self.transact(lambda tr: tr.signal(item_id, name, payload, zone=zone))
+
+    async def asignal(self, item_id: str | bytes, name: str, payload: Any = None, *, zone: str = DEFAULT_ZONE) -> None:
+        """Send a signal as `signal` does, and let the event loop go on meanwhile; see `atransact`.
+
+        The payload is packed in another thread: do not change it before this returns.
+        """
+        await self.calls.run(partial(self.signal, item_id, name, payload, zone=zone))
+
     def explain(self, item_id: str | bytes, *, zone: str = DEFAULT_ZONE) -> Explanation:
         """Say why an item is not running, or how it ended: one cause. Changes nothing, conflicts with nothing.
 
@@ -300,14 +316,3 @@ def tenant_of(app: str | Tenant | TenantDatabase, user: str | None = None) -> Te
       BadArgument: see `fairlead.zones.layout.named_tenant`.
     """
     return app.tenant if isinstance(app, TenantDatabase) else named_tenant(app, user)
-
-
-def checked_id(item_id: Any) -> bytes:
-    """Return the 16-byte id of the item that a caller names."""
-    try:
-        if isinstance(item_id, str | bytes):
-            return item_id_of(item_id)
-    except UnicodeEncodeError:  # a lone surrogate, which no item is named by
-        pass
-    allowed = "the item_id that `enqueue` returned, 16 bytes, or the text or bytes that it was given"
-    raise BadArgument(argument="item_id", value=item_id, allowed=allowed)

@@ -6,7 +6,7 @@ holds the pointer. Python's `hash()` differs from process to process and is neve
 
 import re
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fairlead.zones.errors import BadArgument
 from fairlead.zones.keyspace import NAME_BYTES_MAX, PartKeys, TenantKeys, ZoneKeys
@@ -97,6 +97,21 @@ def item_id_of(given: str | bytes) -> bytes:
         return given
     packed = b"\x01" + given if isinstance(given, bytes) else b"\x02" + given.encode()
     return blake2b(packed, digest_size=ID_BYTES).digest()
+
+
+def checked_id(item_id: Any) -> bytes:
+    """Return the 16-byte id of the item that a caller names.
+
+    Raises:
+      BadArgument: it is neither text nor bytes.
+    """
+    try:
+        if isinstance(item_id, str | bytes):
+            return item_id_of(item_id)
+    except UnicodeEncodeError:  # a lone surrogate, which no item is named by
+        pass
+    allowed = "the item_id that `enqueue` returned, 16 bytes, or the text or bytes that it was given"
+    raise BadArgument(argument="item_id", value=item_id, allowed=allowed)
 
 
 class ShardLayout:

@@ -18,13 +18,15 @@ from fairlead.zones.durations import Duration, duration_us
 from fairlead.zones.engines import Transaction
 from fairlead.zones.errors import BadArgument
 from fairlead.zones.keyspace import range_begin, range_end
-from fairlead.zones.layout import DEFAULT_ZONE, Tenant, check_name, item_id_of
+from fairlead.zones.layout import DEFAULT_ZONE, Tenant, check_name, checked_id, item_id_of, named_tenant
+from fairlead.zones.pipelining import run_one
 from fairlead.zones.queue import results
 from fairlead.zones.queue.items import Enqueued, HasKind, ItemOptions, NewItem, new_item
 from fairlead.zones.queue.queue_zone import QueueZone
 from fairlead.zones.queue.results import pack_result
 from fairlead.zones.shard import Shard
 from fairlead.zones.transaction_runner import Attempt
+from fairlead.zones.workflow import signals
 from fairlead.zones.workflow.children import EndedChild, report_all
 
 Key = tuple[Any, ...]
@@ -42,13 +44,22 @@ class EnqueueObserver(Protocol):
         ...
 
 
+class HasTenant(Protocol):
+    """What stands for its tenant where one is named, such as a tenant's database."""
+
+    @property
+    def tenant(self) -> Tenant:
+        """Return the tenant."""
+        ...
+
+
 class TenantTransaction:
     """One attempt at a transaction on one tenant's logical database. The function that gets it may run twice.
 
-    No argument and no result of its methods reaches another tenant.
+    No argument and no result of its methods reaches another tenant, but for a signal that names one.
     """
 
-    __slots__ = ("_attempt", "_data", "_enqueuer", "_raw_is_out", "_shard", "_tr", "tenant")
+    __slots__ = ("_attempt", "_data", "_enqueuer", "_raw_is_out", "_shard", "_signal_count", "_tr", "tenant")
 
     def __init__(self, shard: Shard, tenant: Tenant, attempt: Attempt, enqueuer: EnqueueObserver | None = None) -> None:
         self.tenant = tenant
@@ -57,6 +68,7 @@ class TenantTransaction:
         self._tr = attempt.tr
         self._enqueuer = enqueuer
         self._raw_is_out = False
+        self._signal_count = 0
         self._data = shard.layout.location(tenant, DEFAULT_ZONE).keys.tenant.data
 
     @property
@@ -122,6 +134,9 @@ class TenantTransaction:
     def enqueue_item(self, item: NewItem, *, zone: str = DEFAULT_ZONE, item_id: bytes | None = None) -> Enqueued:
         """Enqueue an item that `new_item` made. `item_id`: of an item without a name; no other item has it."""
         self._shard.check_kind(item.kind)
+        return self._enqueue(item, zone)
+
+    def _enqueue(self, item: NewItem, zone: str) -> Enqueued:
         tr = self._writer()
         if item.given_id is None:
             item_id = item_id or self._attempt.new_id()
@@ -135,6 +150,50 @@ class TenantTransaction:
         if self._enqueuer is not None:
             self._enqueuer.on_enqueued(item, enqueued)
         return enqueued
+
+    def signal(
+        self,
+        item_id: str | bytes,
+        name: str,
+        payload: Any = None,
+        *,
+        zone: str = DEFAULT_ZONE,
+        to: Tenant | HasTenant | str | None = None,
+    ) -> None:
+        """Send a signal to a workflow in this transaction: it arrives if and only if the transaction commits.
+
+        A workflow that waits for the signal continues at once. Otherwise the signal is kept until the workflow takes
+        it, or ends. A dead letter keeps it for its retry.
+
+        Args:
+          item_id: the 16 bytes that `enqueue` returned, or the name that the item was given.
+          name: of the signal, text of 1 to 96 bytes.
+          payload: plain data, at most 64,000 bytes packed.
+          zone: the item's queue zone.
+          to: the item's tenant, if it is another one, as a `Tenant`, "APP/USER", or a tenant's database. Then the
+            signal is brought by an item in this tenant's queue. It is dropped if the workflow has ended by then.
+
+        Raises:
+          BadArgument: an argument is outside its range.
+          PayloadNotData, PayloadTooLarge: see `pack_payload`.
+          ItemGone: there is neither such an item nor such a dead letter; not with `to`. The transaction must not
+            commit: let the error pass, or catch it to commit what else it does.
+          ItemUnreadable: a newer version wrote the item.
+        """
+        wanted, receiver_zone = checked_id(item_id), check_name("zone", zone)
+        packed = signals.pack_signal(check_name("name", name), payload)
+        receiver = self.tenant if to is None else _tenant_of(to)
+        if receiver == self.tenant:
+            location = self._zone(zone).location
+            operation = signals.send_op(
+                self._writer(), location, wanted, name, packed, number=self._signal_count, now_us=self.now_us
+            )
+            self._signal_count += 1
+            run_one(operation)
+            self._note_read()
+            return
+        sent = {"app": receiver.app, "user": receiver.user, "zone": receiver_zone, "item": wanted, "name": name}
+        self._enqueue(new_item(signals.SIGNAL_KIND, {**sent, "payload": payload}), DEFAULT_ZONE)
 
     def complete(
         self,
@@ -191,6 +250,10 @@ class TenantTransaction:
         except (ValueError, AttributeError) as error:  # AttributeError: a Versionstamp, without the client library
             raise BadArgument(argument="key", value=key, allowed="a tuple of data", reason=str(error)) from None
         return packed
+
+
+def _tenant_of(named: Tenant | HasTenant | str) -> Tenant:
+    return named_tenant(named) if isinstance(named, Tenant | str) else named.tenant
 
 
 def check_plain(body: Callable[..., Any]) -> None:

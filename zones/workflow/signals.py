@@ -5,18 +5,21 @@ versionstamp of its commit: senders never share a key. Stamps of two shards do n
 a move raises, comes first.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fairlead.zones.engines import Transaction
-from fairlead.zones.errors import ItemGone
+from fairlead.zones.errors import BadArgument, ItemGone, PayloadTooLarge
 from fairlead.zones.keyspace import TenantKeys, pack_int, pack_text, range_end
 from fairlead.zones.layout import ZoneLocation
 from fairlead.zones.pipelining import Operation
+from fairlead.zones.queue.items import pack_payload
 from fairlead.zones.workflow.arrival import note_arrival_op, receiver_op
 
 SIGNAL_BYTES_MAX = 64_000  # It is one value, and FoundationDB's end at 100,000 bytes.
 STAMP_BYTES = 12  # Ten of the commit's versionstamp, and two that count the signals of one commit.
 _NUMBER_BYTES = 2
+SIGNALS_MAX = 256**_NUMBER_BYTES  # In one transaction.
+SIGNAL_KIND = "fairlead.signal"  # Of items that bring a signal to another tenant; a workflow, so it does so once.
 _OFFSET_BYTES = 4
 
 
@@ -32,6 +35,19 @@ def wait_name(signal: str) -> str:
     return f"signal {signal}"
 
 
+def pack_signal(name: str, payload: Any) -> bytes:
+    """Return the payload of a signal as it is stored.
+
+    Raises:
+      PayloadNotData: it is no plain data.
+      PayloadTooLarge: the packed form is longer than 64,000 bytes.
+    """
+    packed = pack_payload(payload)
+    if len(packed) > SIGNAL_BYTES_MAX:
+        raise PayloadTooLarge(signal=name, bytes=len(packed), bytes_max=SIGNAL_BYTES_MAX)
+    return packed
+
+
 def signal_prefix(keys: TenantKeys, run: bytes, name: str) -> bytes:
     """Return the prefix of all signals of a name."""
     return keys.signals(run) + pack_text(name)
@@ -43,17 +59,20 @@ def send_op(
     """Send a signal to the run of an item; wake the item if it waits for the signal.
 
     The caller's attempt needs a receipt: a second application would be a second signal. `number`: counts the signals
-    of the transaction.
+    of the transaction, from 0 on.
 
     Reads with conflict: ownership, the record; if there is none, the dead letter; the pointer as
     `pointers.read_for_insert` says if it wakes the item. Writes: the signal; the record if nothing was kept for the run
     before, or if the item is woken, which also moves its index entry and perhaps the pointer.
 
     Raises:
+      BadArgument: the transaction has sent too many.
       ItemGone: there is neither an item nor a dead letter: the run has ended.
       ItemUnreadable: a newer version wrote it.
       TenantMoved: another shard owns the tenant.
     """
+    if number >= SIGNALS_MAX:
+        raise BadArgument(argument="signals of one transaction", value=number + 1, allowed=f"up to {SIGNALS_MAX:,}")
     receiver = yield from receiver_op(tr, location, item_id)
     if receiver is None:
         raise ItemGone(item=item_id.hex(), tenant=str(location.tenant), zone=location.name)
