@@ -9,7 +9,7 @@ from fairlead.zones.queue.queue_zone import QueueZone
 from fairlead.zones.records import ItemRecord
 from fairlead.zones.reporting import completion_log
 from fairlead.zones.reporting.completion_log import EndedOfZone, EndReason
-from fairlead.zones.workflow.children import ChildState, ended_child, report_op
+from fairlead.zones.workflow.children import EndedChild, report_all, report_dead_letters
 from fairlead.zones.workflow.run_end import end_run_op
 from fairlead.zones.workflow.run_records import RunHead, decode_head, encode, head_key
 
@@ -55,13 +55,15 @@ def end_undone_op(
     if head.undo_reason == CANCELLED or drop:
         reason = EndReason.CANCELLED if head.undo_reason == CANCELLED else EndReason.DROPPED
         ended: list[EndedOfZone] = []
-        yield from zone.complete_op(tr, [(item_id, record.lease_id)], now_us=now_us, ended=ended, end_reason=reason)
+        children: list[EndedChild] = []
+        holding = [(item_id, record.lease_id)]
+        yield from zone.complete_op(tr, holding, now_us=now_us, ended=ended, end_reason=reason, children=children)
         completion_log.append(tr, zone.layout, ended, now_us=now_us)
+        report_all(tr, [child._replace(error=head.undo_error) for child in children], now_us=now_us)
         return reason.name.lower()
     yield from end_run_op(tr, zone.location, record.run_of(item_id), now_us=now_us)
     record.keeps_run, record.run = False, new_run
     record.error_count += 1
-    child = ended_child(zone.location, item_id, record, ChildState.FAILED, error=head.undo_error)
     move_to_dead_letters(
         tr,
         zone.location,
@@ -72,6 +74,5 @@ def end_undone_op(
         traceback=head.undo_traceback,
         now_us=now_us,
     )
-    if child is not None:
-        yield from report_op(tr, child, now_us=now_us)
+    report_dead_letters(tr, zone.location, [(item_id, record)], now_us=now_us)
     return "dead_lettered"

@@ -31,7 +31,9 @@ from fairlead.zones.workflow.children import (
     report_dead_letters,
     report_of,
 )
+from fairlead.zones.workflow.run_records import RunHead
 from fairlead.zones.workflow.step_log import HeldRun, check_held_op
+from fairlead.zones.workflow.undone_end import CANCELLED, end_undone_op
 from tests.zones.workflow.runs import begin_run, keys_of_run, move_to_dead_letters, the_dead_letter, the_record
 from tests.zones.world import ALICE, BOB, LEASE_US, MS, SECOND, World
 
@@ -227,6 +229,34 @@ def test_a_child_that_is_poison_reports_that_it_failed(world: World) -> None:
     assert "died or stalled" in found.error
     assert world.vested_ids() == [held.item_id]
     assert world.pointer_delay_us() <= 0
+
+
+@pytest.mark.parametrize(
+    "reason, drop, state, error",
+    [
+        (CANCELLED, False, ChildState.CANCELLED, ""),
+        ("ValueError: no", True, ChildState.DROPPED, "ValueError: no"),
+        ("ValueError: no", False, ChildState.FAILED, "ValueError: no"),
+    ],
+)
+def test_a_child_that_was_undone_reports_why(
+    world: World, reason: str, drop: bool, state: ChildState, error: str
+) -> None:
+    held = begin_parent(world)
+    child = begin_run(world, enqueue_child(world, parent_of(world, held)))
+    head = RunHead(1, 0, undo_reason=reason, undo_error=error)
+
+    def body(tr: Any) -> None:
+        record = run_one(check_held_op(tr, child))
+        operation = end_undone_op(
+            tr, world.zone, child.item_id, record, head, drop=drop, new_run=b"n" * 16, now_us=world.now_us
+        )
+        run_one(operation)
+
+    world.run(body)
+    found = report(world, held)
+    assert found is not None
+    assert (found.state, found.error) == (state, error)
 
 
 # --- Several children ---
