@@ -9,7 +9,7 @@ from typing import Any, Unpack
 
 from fairlead import bulk_enqueue
 from fairlead.actors.execution import submitted_handlers
-from fairlead.actors.handlers import HandlerOptions, Registry, WorkflowOptions, handler_of
+from fairlead.actors.handlers import Form, HandlerOptions, Registry, WorkflowOptions, handler_of
 from fairlead.app_simulation.scenario import Scenario
 from fairlead.argument_checks import check_known, checked_pair, refuse_missing_parentheses
 from fairlead.clock import SystemClock
@@ -23,7 +23,8 @@ from fairlead.operator import Operator, operator_here
 from fairlead.registered_handler import RegisteredHandler, function_of
 from fairlead.shards import NoShards, Shards
 from fairlead.tenant_database import TenantDatabase, checked_id, tenant_of
-from fairlead.workflows.workflow_kind import WorkflowKind
+from fairlead.workflows.system_kinds import system_handlers
+from fairlead.workflows.workflow_kind import WorkflowKind, workflow_handler
 from fairlead.zones.durations import DAY_S, Duration
 from fairlead.zones.engines import Clock
 from fairlead.zones.errors import BadArgument, QueueError
@@ -157,8 +158,11 @@ class App:
         refuse_missing_parentheses("kind", kind, '@app.workflow("kind")')
 
         def register(function: Callable[..., Any], /) -> RegisteredHandler[..., Any]:
+            if not any(handler.form is Form.WORKFLOW for handler in self.registry):
+                for handler in system_handlers(self._home_of):
+                    self.registry.add(handler)
             runner = WorkflowKind(function, version=version, home_of=self._home_of)
-            self.registry.add(handler_of(kind, runner, **options))
+            self.registry.add(workflow_handler(kind, runner, **options))
             handler_options: HandlerOptions = {**options}  # type: ignore[typeddict-item]
             return RegisteredHandler(function, kind, handler_options, self.tenant)
 

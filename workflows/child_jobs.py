@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from fairlead.workflows.errors import CallTimeout
 from fairlead.workflows.execution import Child, Execution
-from fairlead.workflows.recorded_errors import stored_error
+from fairlead.workflows.recorded_errors import StepFailed, stored_error
 from fairlead.workflows.requests import Home, Steps, Store, WaitFor
 from fairlead.workflows.step_call import StepCall
 from fairlead.workflows.step_identity import call_name
@@ -95,7 +95,8 @@ def gather(
         for awaited, wait in open_waits.items():
             if awaited in arrived:
                 _take_child(execution, wait, arrived[awaited])
-    execution.note_answer()
+    if until_us is not None:
+        execution.note_answer()
     return [_ended(execution, child, wait) for child, wait in zip(children, waits, strict=True)]
 
 
@@ -116,7 +117,7 @@ def _ended(execution: Execution, child: Child, wait: StepCall) -> Ended:
     execution.children.remove(child)
     try:
         return Ended(execution.answer(wait), None)
-    except Exception as error:  # noqa: BLE001 - the recorded error, for the caller to raise
+    except (ItemFailed, CallTimeout, StepFailed) as error:
         return Ended(None, error)
 
 

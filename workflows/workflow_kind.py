@@ -13,12 +13,13 @@ steps are answered at once. What ends the function decides what becomes of the i
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from dataclasses import replace
+from typing import Any, Unpack
 
 from fairlead.actors.execution.failed_attempt import is_permanent, render_error
 from fairlead.actors.execution.in_flight import HeldItem
 from fairlead.actors.execution.runner import AttemptAccess
-from fairlead.actors.handlers import UnfitCode, describe
+from fairlead.actors.handlers import Handler, UnfitCode, WorkflowOptions, describe, handler_of
 from fairlead.workflows.context import WorkflowContext
 from fairlead.workflows.driver import InlineDriver
 from fairlead.workflows.errors import PayloadMismatch
@@ -27,7 +28,7 @@ from fairlead.workflows.interrupts import Cause, Failed, WorkflowInterrupt
 from fairlead.workflows.run_log import RunLog
 from fairlead.workflows.step_identity import keyword_arguments
 from fairlead.workflows.undo import undo_all
-from fairlead.zones.errors import BadArgument, LeaseLost
+from fairlead.zones.errors import BadArgument, ItemFailed, LeaseLost
 from fairlead.zones.probes import probe
 from fairlead.zones.queue.results import pack_result
 from fairlead.zones.shard import Shard
@@ -80,6 +81,16 @@ class WorkflowKind:
             replays=access.replays,
         )
         _Attempt(self.function, execution).run()
+
+
+def workflow_handler(kind: str, runner: WorkflowKind, **options: Unpack[WorkflowOptions]) -> Handler:
+    """Return a checked handler of a kind of workflows. The failure of a child is permanent: the call is not repeated.
+
+    Raises:
+      BadArgument: an option is out of range; see `handler_of`.
+    """
+    handler = handler_of(kind, runner, **options)
+    return replace(handler, permanent=(*handler.permanent, ItemFailed))
 
 
 class _Attempt:

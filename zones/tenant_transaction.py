@@ -134,9 +134,9 @@ class TenantTransaction:
     def enqueue_item(self, item: NewItem, *, zone: str = DEFAULT_ZONE, item_id: bytes | None = None) -> Enqueued:
         """Enqueue an item that `new_item` made. `item_id`: of an item without a name; no other item has it."""
         self._shard.check_kind(item.kind)
-        return self._enqueue(item, zone)
+        return self._enqueue(item, zone, item_id)
 
-    def _enqueue(self, item: NewItem, zone: str) -> Enqueued:
+    def _enqueue(self, item: NewItem, zone: str, item_id: bytes | None = None) -> Enqueued:
         tr = self._writer()
         if item.given_id is None:
             item_id = item_id or self._attempt.new_id()

@@ -7,14 +7,14 @@ ended: it may be retried. A late step on another shard must find that the run ha
 
 from hashlib import blake2b
 
-from fairlead.zones.engines import Transaction
-from fairlead.zones.keyspace import range_begin, range_end
-from fairlead.zones.layout import ID_BYTES, ZoneLocation
+from fairlead.zones.engines import Reader, Transaction
+from fairlead.zones.keyspace import range_begin, range_end, unpack_names
+from fairlead.zones.layout import ID_BYTES, Tenant, ZoneLocation
 from fairlead.zones.pipelining import Operation
 from fairlead.zones.probes import probe
 from fairlead.zones.queue import insertion
 from fairlead.zones.queue.items import new_item
-from fairlead.zones.workflow.run_records import decode_head, head_key, participants_prefix
+from fairlead.zones.workflow.run_records import decode_head, head_key, participant_key, participants_prefix
 
 CLEANUP_KIND = "fairlead.cleanup"
 
@@ -43,3 +43,16 @@ def end_run_op(tr: Transaction, location: ZoneLocation, run: bytes, *, now_us: i
     cleanup_id = blake2b(b"cleanup" + run, digest_size=ID_BYTES).digest()
     cleanup = new_item(CLEANUP_KIND, {"run": run})
     yield from insertion.enqueue_op(tr, location, [(cleanup_id, cleanup)], now_us=now_us, ids_are_new=False)
+
+
+def participants_of(tr: Reader, location: ZoneLocation, run: bytes) -> list[Tenant]:
+    """Return the participants of a run that has ended, which are not cleaned up. One snapshot read."""
+    prefix = participants_prefix(location.keys.tenant, run)
+    rows = tr.snapshot.get_range(range_begin(prefix), range_end(prefix))
+    named = [unpack_names(row.key, len(prefix), 2) for row in rows]
+    return [Tenant(*names[0]) for names in named if names is not None]
+
+
+def forget_participant(tr: Transaction, location: ZoneLocation, run: bytes, tenant: Tenant) -> None:
+    """Forget a participant that is cleaned up. May run twice. Writes: its key."""
+    tr.clear(participant_key(location.keys.tenant, run, tenant))

@@ -1,0 +1,102 @@
+"""Kinds of items that Fairlead enqueues for workflows by itself, and what runs them. Each is safe to run twice.
+
+fairlead.cleanup    a run with participants has ended: clear what it keeps there, and leave tombstones
+fairlead.delivery   a child of a workflow has ended, whose parent is of another tenant: bring the report
+fairlead.signal     a signal to another tenant: a workflow of one step, which brings it exactly once
+"""
+
+import logging
+from collections.abc import Callable
+
+from fairlead.actors.execution.in_flight import HeldItem
+from fairlead.actors.execution.retry import Retry
+from fairlead.actors.execution.runner import AttemptAccess
+from fairlead.actors.handlers import AttemptFunction, Handler, handler_of
+from fairlead.workflows.context import WorkflowContext
+from fairlead.workflows.execution import HomeOf
+from fairlead.workflows.workflow_kind import WorkflowKind
+from fairlead.zones.errors import ItemGone
+from fairlead.zones.layout import DEFAULT_ZONE, Tenant
+from fairlead.zones.pipelining import run_one
+from fairlead.zones.probes import probe
+from fairlead.zones.shard import Shard
+from fairlead.zones.tenant_transaction import TenantTransaction
+from fairlead.zones.transaction_runner import Attempt
+from fairlead.zones.workflow.children import DELIVERY_KIND, deliver_report_op, report_of
+from fairlead.zones.workflow.participants import clean_up_op
+from fairlead.zones.workflow.run_end import CLEANUP_KIND, forget_participant, participants_of
+from fairlead.zones.workflow.signals import SIGNAL_KIND
+
+log = logging.getLogger("fairlead.workflows")
+
+UNTIL_DONE = Retry(attempts=None, backoff_max=60)  # What must be brought or cleared must not be given up.
+
+
+class _PlainAttempts:
+    """Runs an item by a function that commits what it does by itself, and need not be fenced."""
+
+    def __init__(self, function: Callable[[HeldItem, Shard], None]) -> None:
+        self._function = function
+        self.__module__, self.__qualname__ = function.__module__, function.__qualname__
+
+    def run_attempt(self, held: HeldItem, shard: Shard, access: AttemptAccess) -> None:
+        """See `RunsAttempts`."""
+        self._function(held, shard)
+
+
+def system_handlers(home_of: HomeOf) -> list[Handler]:
+    """Return the handlers of all kinds. `home_of`: returns the shard where a tenant lives."""
+
+    def clean_up(held: HeldItem, shard: Shard) -> None:
+        _clean_up(held, shard, home_of)
+
+    def deliver(held: HeldItem, shard: Shard) -> None:
+        _deliver(held, home_of)
+
+    signal = WorkflowKind(_bring_signal, version=1, home_of=home_of)
+    runners: dict[str, AttemptFunction] = {
+        CLEANUP_KIND: _PlainAttempts(clean_up),
+        DELIVERY_KIND: _PlainAttempts(deliver),
+        SIGNAL_KIND: signal,
+    }
+    return [handler_of(kind, runner, retry=UNTIL_DONE) for kind, runner in runners.items()]
+
+
+def _clean_up(held: HeldItem, shard: Shard, home_of: HomeOf) -> None:
+    """Clear what a run keeps at each participant, one after the other; then home forgets the participant."""
+    location = shard.layout.location(held.ref.tenant, held.ref.zone)
+    run: bytes = held.job.payload["run"]
+    for tenant in shard.transact(lambda attempt: participants_of(attempt.tr, location, run)):
+        there = home_of(tenant)
+        keys = there.layout.location(tenant, DEFAULT_ZONE).keys.tenant
+
+        def clear(attempt: Attempt) -> None:
+            run_one(clean_up_op(attempt.tr, there.layout, tenant, keys, run))  # noqa: B023 - called in this turn
+
+        def forget(attempt: Attempt) -> None:
+            forget_participant(attempt.tr, location, run, tenant)  # noqa: B023 - called in this turn
+
+        there.transact(clear)
+        shard.transact(forget)
+
+
+def _deliver(held: HeldItem, home_of: HomeOf) -> None:
+    """Bring the report on a child to its parent."""
+    report = report_of(held.job.payload)
+    shard = home_of(Tenant(report.parent.app, report.parent.user))
+    shard.transact(lambda attempt: run_one(deliver_report_op(attempt.tr, shard.layout, report, now_us=attempt.now_us)))
+
+
+def _bring_signal(wf: WorkflowContext, app: str, user: str, zone: str, item: bytes, name: str, payload: object) -> None:
+    if not wf.step(_send, zone, item, name, payload, on=Tenant(app, user)):
+        log.warning("a signal is dropped: its workflow has ended, signal=%s item=%s", name, item.hex())
+
+
+def _send(tr: TenantTransaction, zone: str, item: bytes, name: str, payload: object) -> bool:
+    """Send a signal; return whether there is somebody to get it."""
+    try:
+        tr.signal(item, name, payload, zone=zone)
+    except ItemGone:
+        probe("a signal from another tenant comes after the end of its workflow")
+        return False
+    return True
