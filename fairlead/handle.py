@@ -16,6 +16,7 @@ from fairlead.zones.layout import Tenant
 from fairlead.zones.queue.items import EnqueueStatus
 from fairlead.zones.queue.results import Failed, NotKept, Pending, Returned, ending
 from fairlead.zones.shard import Shard
+from fairlead.zones.workflow.cancellation import CancelOutcome
 
 POLL_US_MIN, POLL_US_MAX = 1_000, 20_000  # The first poll interval, and the longest.
 UNWATCHED_POLL_US = 500_000  # Between two reads if the store grants no watch: a client may have 10,000.
@@ -59,7 +60,7 @@ class ItemDatabase(Protocol):
         """Return how coroutines wait for the shard."""
         ...
 
-    def cancel(self, item_id: bytes, *, zone: str) -> None:
+    def cancel(self, item_id: bytes, *, zone: str, force: bool) -> CancelOutcome:
         """See `TenantDatabase`."""
         ...
 
@@ -146,16 +147,17 @@ class Handle:
     def _pending(self, timeout_us: int | None) -> ResultPending:
         return ResultPending(item=self.item_id.hex(), waited_s=None if timeout_us is None else timeout_us / 1e6)
 
-    def cancel(self) -> None:
+    def cancel(self, *, force: bool = False) -> CancelOutcome:
         """Cancel the item: no worker starts it any more. A running handler learns of it within two seconds.
 
         A coroutine and a Ray task are stopped; a plain function sees `job.cancelled`; a transactional handler cannot
-        commit any more. A prefetched item may still start; its handler learns of it within two seconds.
+        commit any more. A prefetched item may still start; its handler learns of it within two seconds. The steps of a
+        workflow are undone, and then it ends; see `TenantDatabase.cancel`, also for `force`.
 
         Raises:
-          ItemGone: it ended, was cancelled, is a dead letter, or was never enqueued.
+          ItemGone: it ended, was cancelled, was never enqueued, or is a dead letter without recorded steps.
         """
-        self._database.cancel(self.item_id, zone=self.zone)
+        return self._database.cancel(self.item_id, zone=self.zone, force=force)
 
     def signal(self, name: str, payload: Any = None) -> None:
         """Send a signal to the workflow that the item is; see `TenantTransaction.signal`.

@@ -19,11 +19,12 @@ from fairlead.zones.pipelining import run_one
 from fairlead.zones.queue import dead_letters
 from fairlead.zones.queue.items import Enqueued, HasKind, ItemOptions, NewItem, new_item
 from fairlead.zones.queue.queue_zone import LATER_THAN_ANY_US
-from fairlead.zones.records import DeadLetterRecord, ItemRecord, decode
+from fairlead.zones.records import DeadLetterRecord
 from fairlead.zones.reporting import audit_log
 from fairlead.zones.shard import Shard
 from fairlead.zones.tenant_transaction import ApplicationTransaction, check_plain, refuse_coroutine
 from fairlead.zones.transaction_runner import Attempt
+from fairlead.zones.workflow.cancellation import Cancellation, CancelOutcome, cancel_op, was_applied
 
 T = TypeVar("T")
 
@@ -172,29 +173,38 @@ class TenantDatabase:
         queue = self.shard.zone(self.tenant, check_name("zone", zone))
         return self.shard.transact(lambda attempt: queue.count(attempt.tr))
 
-    def cancel(self, item_id: str | bytes, *, zone: str = DEFAULT_ZONE, by: Operator | None = None) -> None:
+    def cancel(
+        self, item_id: str | bytes, *, zone: str = DEFAULT_ZONE, force: bool = False, by: Operator | None = None
+    ) -> CancelOutcome:
         """Delete an item from the queue, leased or not. A running handler learns of it; see `Handle.cancel`.
+
+        A workflow that has recorded steps is not deleted at once. First its steps are undone, last first: from now on
+        if it waits or is a dead letter, from its next commit on if it runs. A second call changes nothing.
 
         Args:
           item_id: the 16 bytes that `enqueue` returned, or the name that it was given.
+          force: delete it, even if it is a dead letter, and undo nothing.
           by: the operator, for the audit log; None: the application itself, which writes no entry.
+
+        Returns:
+          Whether the item is deleted, or its steps are undone first.
 
         Raises:
           BadArgument: `item_id` is neither text nor bytes.
-          ItemGone: it completed, was cancelled, is a dead letter, or was never enqueued.
+          ItemGone: it completed, was cancelled, was never enqueued, or is a dead letter without recorded steps.
         """
         wanted = checked_id(item_id)
-        key = self.shard.layout.location(self.tenant, check_name("zone", zone)).keys.item(wanted)
-        cancelled_us: int | None = None
+        queue = self.shard.zone(self.tenant, check_name("zone", zone))
+        cancellation: Cancellation | None = None
 
-        def body(attempt: Attempt) -> None:
-            nonlocal cancelled_us
-            cancelled_us = _enqueued_us(attempt.tr.get(key).value)
-            self.shard.zone(self.tenant, zone).complete(attempt.tr, wanted, now_us=attempt.now_us)
-            self._write_audit_entry(attempt, by, "cancel", wanted, zone)
+        def body(attempt: Attempt) -> CancelOutcome:
+            nonlocal cancellation
+            cancellation = run_one(cancel_op(attempt.tr, queue, wanted, force=force, now_us=attempt.now_us))
+            self._write_audit_entry(attempt, by, "force cancel" if force else "cancel", wanted, zone)
+            return cancellation.outcome
 
         # After an unknown result: another item may have been enqueued by that name since, and must stay.
-        self.shard.transact(body, applied=lambda tr: _enqueued_us(tr.get(key).value) != cancelled_us)
+        return self.shard.transact(body, applied=lambda tr: was_applied(tr, queue.location, wanted, cancellation))
 
     def signal(self, item_id: str | bytes, name: str, payload: Any = None, *, zone: str = DEFAULT_ZONE) -> None:
         """Send a signal to a workflow of this tenant, in a transaction of its own; see `TenantTransaction.signal`.
@@ -297,12 +307,6 @@ class TenantDatabase:
         self.shard.transact(
             body, applied=lambda tr: not _is_same_dead_letter(dead_letter, dead_letters.read(tr, location, wanted))
         )
-
-
-def _enqueued_us(value: bytes | None) -> int | None:
-    """Return when a stored item was enqueued, which tells it from a later one of its name; None: there is none."""
-    record = None if value is None else decode(ItemRecord, value)
-    return None if record is None else record.enqueued_us
 
 
 def _is_same_dead_letter(one: DeadLetterRecord | None, other: DeadLetterRecord | None) -> bool:

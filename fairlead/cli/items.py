@@ -14,6 +14,7 @@ from fairlead.operator import operator_here
 from fairlead.tenant_database import TenantDatabase
 from fairlead.views import ItemView, State, progress_in_words
 from fairlead.zones.queue.items import DEFAULT_PRIORITY, EnqueueStatus
+from fairlead.zones.workflow.cancellation import CancelOutcome
 
 
 @click.command(epilog=example("fairlead enqueue receipt '{\"order\": 7}' --tenant shop/alice --store embedded:./data"))
@@ -79,12 +80,20 @@ def peek(database: TenantDatabase, limit: int, vested: bool, zone: str) -> None:
 
 @click.command(epilog=example("fairlead cancel order-7 --tenant shop/alice --store embedded:./data"))
 @click.argument("item")
+@click.option("--force", is_flag=True, help="Delete it, even if it is a dead letter, and undo no steps of a workflow.")
 @tenant_options
 @json_option
-def cancel(database: TenantDatabase, item: str, zone: str) -> None:
-    """Delete ITEM, an id or the name it was given, from its queue. If it runs, its handler is cancelled."""
-    with_id(item, lambda item_id: database.cancel(item_id, zone=zone, by=operator_here("command line")))
-    show({"cancelled": item}, lambda: [f"cancelled {item}"])
+def cancel(database: TenantDatabase, item: str, zone: str, force: bool) -> None:
+    """Delete ITEM, an id or the name it was given, from its queue. If it runs, its handler is cancelled.
+
+    A workflow that has recorded steps is deleted after these are undone.
+    """
+    operator = operator_here("command line")
+    outcome = with_id(item, lambda item_id: database.cancel(item_id, zone=zone, force=force, by=operator))
+    undoing = outcome is CancelOutcome.UNDOING
+    note = ": its steps are undone first" if undoing else ""
+    answer = {"cancelled": item, **({"undoing": True} if undoing else {})}
+    show(answer, lambda: [f"cancelled {item}{note}"])
 
 
 @click.command(epilog=example("fairlead result order-7 --tenant shop/alice --store embedded:./data"))

@@ -100,17 +100,18 @@ def _item_action(app: App, what: str, query: Query) -> Action:
     about = {
         "retry": "It goes back into its queue, due now, with all its attempts.",
         "discard": "It is deleted for good, with its payload and its traceback.",
-        "cancel": "It is deleted from its queue. If it runs now, it cannot complete; effects so far remain.",
+        "cancel": "It is deleted from its queue. If it runs now, it cannot complete; effects so far remain."
+        " The recorded steps of a workflow are undone first.",
     }[what]
     done = {"retry": "Retried", "discard": "Discarded", "cancel": "Cancelled"}[what]
-    operation = {
+    operations: dict[str, Callable[..., object]] = {
         "retry": database.retry_dead_letter,
         "discard": database.discard_dead_letter,
         "cancel": database.cancel,
-    }[what]
+    }
 
     def do(operator: Operator) -> str:
-        operation(item_id, zone=zone, by=operator)
+        operations[what](item_id, zone=zone, by=operator)
         return f"{done} item {item_id.hex()} of {owner(database.tenant)}."
 
     question = f"{what.capitalize()} item {short_id(item_id)} of {owner(database.tenant)}?"

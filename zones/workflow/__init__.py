@@ -44,4 +44,5 @@ Read in this order:
     children            the ends of child jobs, reported to the run that began them
     suspension          waiting without a slot
     run_end             what every end of a run does
+    cancellation        items that are cancelled: deleted, or undone first
 """

@@ -26,6 +26,7 @@ from fairlead.zones.layout import item_id_of
 from fairlead.zones.queue.items import EnqueueStatus
 from fairlead.zones.queue.lease_check import check_lease
 from fairlead.zones.tenant_transaction import TenantTransaction
+from fairlead.zones.workflow import cancellation
 from tests.simulation.races.director import Role, SentCommit
 from tests.simulation.races.missing_guards import TENANTS, Patch, leave_no_receipts, read_by_snapshot
 from tests.simulation.races.scene import MAIL, Scene, WorkerRole, held, paid
@@ -184,7 +185,7 @@ def test_without_the_conflict_on_its_record_a_completion_that_arrives_late_is_co
 # --- Cancel and discard ---
 
 
-def cancelled_and_enqueued_again(scene: Scene) -> Role[None]:
+def cancelled_and_enqueued_again(scene: Scene) -> Role[Any]:
     """Another item gets the id of the cancelled item before the cancel is retried."""
     scene.has(lambda alice: alice.enqueue("mail", item_id="order 7"))
     canceller = scene.user("canceller", lambda alice: alice.cancel("order 7"))
@@ -203,7 +204,7 @@ def test_a_cancel_of_unknown_result_does_not_cancel_a_later_item_of_the_same_id(
 
 
 def test_without_the_comparison_of_items_a_cancel_of_unknown_result_cancels_two(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(tenant_database, "_enqueued_us", lambda value: None if value is None else 0)
+    monkeypatch.setattr(cancellation, "_identity_of", lambda found: None)
     scene = Scene()
     cancelled_and_enqueued_again(scene)
     assert scene.zone.items == {}
