@@ -48,6 +48,7 @@ QuiCK's pointer index, which leads from a zone to its pointer, is the record's o
     (ROOT, CHANGE_COUNTER, part)                     -> counts pointers made or woken, for scanners that watch it
     (ROOT, TOMBSTONE, floor, app, user, run)         -> empty; fences of runs that have ended, by the floor of then
     (ROOT, FLOOR)                                    -> a number: tombstones written under a lower one are gone
+    (ROOT, FLOOR, 1)                                 -> when it was raised last, see `workflow.floor`
     (ROOT, WORKER_SESSION, ...)                      -> which workers live, and what they claim, see `worker_sessions`
 
 Keys that many commits append at once, in order of time, begin with a part or a bucket. A cluster keeps neighbouring

@@ -3,7 +3,8 @@
 It compares its clock with the shard's time (a consumer whose clock is off takes no leases) and writes its heartbeat. It
 reads the other consumers' sessions and derives its own parts of the queue. It ends worker sessions that are silent. It
 clears expired keys, enqueues periodic items that are due, and wakes pointers whose pause has ended. It packs the
-completion log, and sums up rollups. Another loop loads submitted handlers. This takes seven small transactions per
+completion log, and sums up rollups. Once a minute it looks whether the day is over after which tombstones of workflows
+are cleared. Another loop loads submitted handlers. This takes seven small transactions per
 shard and second, and one per period; only one of them writes unless there is more to do. On FoundationDB, where reads
 are expensive, chores that find nothing to do rest (`chore_schedule`).
 """
@@ -45,6 +46,7 @@ from fairlead.zones.top_level.clock_check import ClockStatus, ShardClock, check_
 from fairlead.zones.top_level.pointers import OversleepScan, wake_oversleeping
 from fairlead.zones.top_level.sessions import LIVE_US, ListedSession, SessionRecord, Sessions
 from fairlead.zones.transaction_runner import RECEIPT_BUCKETS, Attempt, clear_receipts
+from fairlead.zones.workflow import floor
 
 log = logging.getLogger("fairlead.housekeeping")
 
@@ -56,6 +58,7 @@ WATCH_US = 3_000_000  # Three heartbeats of any other consumer.
 CLOCK_STEP_US_MAX = 2_000_000  # A smaller correction of the clock, or a busy machine, is not worth a line.
 # A consumer that has started reads the list at each of its first heartbeats: a session's lifetime.
 NEWCOMER_HEARTBEATS = 5
+FLOOR_HEARTBEATS = 60  # FLOOR is raised once a day: a minute later is no matter.
 CLEAR_MAX = 2_000  # Keys of each sort cleared per heartbeat, which takes some 20 ms: housekeeping is never a load.
 
 
@@ -351,6 +354,8 @@ class Housekeeping:
                 break
             if schedule.is_due(chore, self._heartbeats):
                 self._run_chore(name, chore, partial(self._run_and_schedule, name, shard, chore, body))
+        if self._heartbeats % FLOOR_HEARTBEATS == 0 and not self._breaker.is_open(name):
+            self._run_chore(name, "raising the floor", partial(self._raise_floor, shard, checked_us))
         look_us = WATCHED_LOOK_US if shard.layout.is_watched else LOOK_US
         is_due = self._unknown.is_due(name, self._host.clock.now_us(), look_us=look_us)
         if is_due and not self._breaker.is_open(name):
@@ -359,6 +364,14 @@ class Housekeeping:
     def _look_at_worker_sessions(self, name: str, checked_us: int) -> None:
         did = self._silent_sessions[name].look(now_us=checked_us)
         self._schedules[name].note(SILENT_SESSIONS, self._heartbeats, did=did)
+
+    def _raise_floor(self, shard: Shard, checked_us: int) -> None:
+        """Raise FLOOR if the day is over; tombstones that are left then wait for the next look."""
+
+        def body(attempt: Attempt) -> bool:
+            return floor.raise_daily(attempt.tr, now_us=checked_us, tombstones_max=CLEAR_MAX)
+
+        self._breaker.transact(shard, body, retries_max=RETRIES_MAX)
 
     def _run_and_schedule(self, name: str, shard: Shard, chore: str, body: Callable[[Attempt], bool]) -> None:
         did = self._breaker.transact(shard, body, retries_max=RETRIES_MAX)

@@ -18,6 +18,7 @@ from fairlead.actors.scanning.partitioning import HASH_SPACE, Partition, Session
 from fairlead.zones.engines.api.errors import NOT_COMMITTED, VALUE_TOO_LARGE, StoreError
 from fairlead.zones.keyspace import TIME_KEY, TenantKeys
 from fairlead.zones.layout import Tenant, local_tenant
+from fairlead.zones.pipelining import run_one
 from fairlead.zones.policy import policies
 from fairlead.zones.queue.dequeue_plan import Capacity
 from fairlead.zones.queue.id_retention import retain_id
@@ -28,6 +29,9 @@ from fairlead.zones.shard import Shard
 from fairlead.zones.top_level import sessions
 from fairlead.zones.top_level.process_pointers import DequeueParams, process_pointers
 from fairlead.zones.top_level.sessions import LIVE_US, SessionRecord
+from fairlead.zones.transaction_runner import Attempt
+from fairlead.zones.workflow.floor import RAISE_US, RAISED_KEY
+from fairlead.zones.workflow.participants import clean_up_op
 from tests.actors.stage import ALICE, LEASE_MS, MS, SECOND, SIGNING_KEY, Stage
 
 
@@ -575,3 +579,22 @@ def test_a_chore_that_a_store_refuses_for_long_is_logged_once(
     monkeypatch.setattr(rollups, "sum_up", refused)
     stage.pass_ms(within_ms(stage, 5_000))
     assert len([each for each in caplog.records if "put off (summing up)" in each.message]) == 2, "once each time"
+
+
+def test_tombstones_are_cleared_within_a_minute_once_the_day_is_over(stage: Stage) -> None:
+    keys, run = stage.shard.zone(ALICE).location.keys.tenant, bytes(16)
+
+    def end_a_run(attempt: Attempt) -> None:
+        run_one(clean_up_op(attempt.tr, stage.shard.layout, ALICE, keys, run))
+
+    def is_there() -> bool:
+        return stage.shard.transact(lambda attempt: attempt.tr.get(keys.fence(run)).present())
+
+    raised = (stage.now_us - RAISE_US + 90 * SECOND).to_bytes(8, "big")
+    stage.shard.transact(lambda attempt: attempt.tr.set(RAISED_KEY, raised))
+    stage.shard.transact(end_a_run)
+    RunningHousekeeping(stage)
+    stage.pass_ms(80_000)
+    assert is_there()
+    stage.pass_ms(70_000)
+    assert not is_there()

@@ -44,5 +44,6 @@ Read in this order:
     children            the ends of child jobs, reported to the run that began them
     suspension          waiting without a slot
     run_end             what every end of a run does
+    floor               FLOOR is raised once a day
     cancellation        items that are cancelled: deleted, or undone first
 """
