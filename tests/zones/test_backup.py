@@ -16,7 +16,7 @@ from fairlead.zones.engines import Database, transact
 from fairlead.zones.errors import BackupRefused, ShardRefused
 from fairlead.zones.keyspace import HANDLER, META_KEY, PERIODIC, ROOT, ROOT_RANGE, pack_int, pack_text
 from fairlead.zones.layout import Tenant, local_tenant
-from fairlead.zones.maintenance.backup import backup, restore, taking
+from fairlead.zones.maintenance.backup import backup, restore, restoring, taking
 from fairlead.zones.maintenance.backup.backup_file import (
     DAMAGED,
     MAGIC,
@@ -25,7 +25,7 @@ from fairlead.zones.maintenance.backup.backup_file import (
     Header,
     read_pairs,
 )
-from fairlead.zones.maintenance.backup.restoring import NOT_EMPTY, TOO_LARGE_KEY, TOO_LARGE_VALUE
+from fairlead.zones.maintenance.backup.restoring import FLOOR_KEY, NOT_EMPTY, TOO_LARGE_KEY, TOO_LARGE_VALUE
 from fairlead.zones.maintenance.integrity import check_integrity
 from fairlead.zones.pipelining import run_one
 from fairlead.zones.queue.claims import claim_op
@@ -38,10 +38,12 @@ from fairlead.zones.tenant_transaction import TenantTransaction
 from fairlead.zones.top_level import worker_sessions
 from fairlead.zones.top_level.worker_sessions import WorkerSession
 from fairlead.zones.transaction_runner import Attempt
+from fairlead.zones.workflow import participants
 from tests.clocks import ManualClock
 from tests.zones.conftest import ENGINES, open_empty
 from tests.zones.faults import Fault, FaultyDatabase
 from tests.zones.test_integrity import make_dead_letter, populate
+from tests.zones.workflow.runs import move_to_dead_letters, the_dead_letter, the_record
 from tests.zones.world import ALICE, BOB, LEASE_US, SECOND, World
 
 
@@ -89,7 +91,10 @@ def test_a_restored_shard_holds_what_was_backed_up_and_is_healthy(world: World, 
     assert own == b"data"
 
 
-def test_a_shard_without_leases_is_restored_byte_for_byte(world: World, memory: Database) -> None:
+def test_a_shard_without_leases_is_restored_byte_for_byte_but_for_lease_numbers(
+    world: World, memory: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(restoring, "RESTORE_STEP", 0)
     for zone in (world.zone_of(ALICE), world.zone_of(BOB, "other"), world.zone_of(local_tenant("index"))):
         world.enqueue(zone=zone, delay=0.5)
         world.enqueue(zone=zone, item_id="a", unique_for=1)
@@ -98,7 +103,7 @@ def test_a_shard_without_leases_is_restored_byte_for_byte(world: World, memory: 
     world.complete(done)
     copy = restored(world, memory, taken(world))
     watched = {part.change_counter for part in world.layout.parts}  # Soft state: they wake scanners.
-    assert [pair for pair in copy.everything() if pair[0] != META_KEY] == [
+    assert [pair for pair in copy.everything() if pair[0] not in (META_KEY, FLOOR_KEY)] == [
         pair for pair in world.everything() if pair[0] not in {META_KEY, *watched} and pair[1] != bytes(8)
     ], "but for depths of zero"
 
@@ -178,7 +183,31 @@ def test_handlers_and_periods_and_what_this_version_does_not_know_are_copied(wor
 
 def test_an_empty_shard_is_restored_empty(world: World, memory: Database) -> None:
     copy = restored(world, memory, taken(world))
-    assert [key for key, _ in copy.everything()] == [META_KEY]
+    assert [key for key, _ in copy.everything()] == [META_KEY, FLOOR_KEY]
+
+
+def test_lease_numbers_and_the_floor_continue_above_all_that_the_shard_may_have_had(
+    world: World, memory: Database
+) -> None:
+    item_id, dead = world.enqueue(), world.enqueue()
+    world.lease(item_id)
+    world.lease(dead)
+    move_to_dead_letters(world, dead)
+    packed = taken(world)
+    copy = restored(world, memory, packed)
+    assert the_record(copy, item_id).lease_number == 2**32 + 1
+    assert the_dead_letter(copy, dead).item.lease_number == 2**32 + 1
+    keys = copy.zone.location.keys.tenant
+    assert copy.run(lambda tr: run_one(participants.ask_op(tr, copy.layout, keys))).floor == 2**32
+
+
+def test_tombstones_are_restored_and_cleared_when_the_floor_is_raised(world: World, memory: Database) -> None:
+    keys, run = world.zone_of(BOB).location.keys.tenant, b"r" * 16
+    world.run(lambda tr: run_one(participants.clean_up_op(tr, world.layout, BOB, keys, run)))
+    copy = restored(world, memory, taken(world))
+    assert copy.get(keys.fence(run)) is not None
+    assert not copy.run(lambda tr: participants.raise_floor(tr, tombstones_max=10))
+    assert copy.get(keys.fence(run)) is None
     assert copy.layout.shard_id == world.layout.shard_id
 
 

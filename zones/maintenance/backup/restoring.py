@@ -4,6 +4,10 @@ Derived are the vesting indexes, counts and depths, pointers, the list of dead l
 Leases are released, because their holders are gone. So leased items vest at once, and this does not count as a lease
 expiry. Pointers of zones that hold items vest with their first item.
 
+What the shard did after the backup is lost, and not what workflows did on other shards by then, or other shards'
+workflows here. So lease numbers and FLOOR continue above all that the shard may have had: an attempt of before the
+restore finds its fence raised, or asks again (`fairlead.zones.workflow.participants`).
+
 During a restore the shard's record says so, and the store cannot be opened as a shard. An interrupted restore leaves
 such a store behind; restore the file into another, empty store.
 """
@@ -16,7 +20,17 @@ from typing import BinaryIO, NamedTuple
 
 from fairlead.zones.engines import Clock, Database, Transaction, transact
 from fairlead.zones.errors import BackupRefused
-from fairlead.zones.keyspace import DEAD_LETTER, ITEM, KEY_FORMAT, META_KEY, RETAINED_ID, ROOT_RANGE
+from fairlead.zones.keyspace import (
+    DEAD_LETTER,
+    FLOOR,
+    ITEM,
+    KEY_FORMAT,
+    META_KEY,
+    RETAINED_ID,
+    ROOT,
+    ROOT_RANGE,
+    pack_int,
+)
 from fairlead.zones.layout import ShardLayout, ZoneLocation
 from fairlead.zones.maintenance.backup.backup_file import (
     NEWER,
@@ -41,6 +55,9 @@ NOT_EMPTY = "the store is not empty"
 TOO_LARGE_KEY = "a key is longer than this engine takes"
 TOO_LARGE_VALUE = "a value is longer than this engine takes"
 
+RESTORE_STEP = 2**32  # More than the leases of any item, or the days of any shard.
+FLOOR_KEY = ROOT + pack_int(FLOOR)
+FLOOR_BYTES = 8
 BATCH_BYTES = 1_000_000
 BATCH_PAIRS = 5_000
 CLAIM_BYTES = 16
@@ -115,6 +132,9 @@ def _claim(db: Database, claim_token: bytes) -> None:
 
 
 def _finish(tr: Transaction, *, header: Header) -> None:
+    """Let the store be opened as a shard. May run twice: FLOOR needs only be above all that the shard has had."""
+    floor = int.from_bytes(tr.get(FLOOR_KEY).value or b"", "big")
+    tr.set(FLOOR_KEY, (floor + RESTORE_STEP).to_bytes(FLOOR_BYTES, "big"))
     tr.set(META_KEY, encode(ShardRecord(header.shard_id, header.part_count, header.began_us, KEY_FORMAT)))
 
 
@@ -189,6 +209,8 @@ class _Rebuilding:
             case int(number), bytes(item_id) if number == DEAD_LETTER and key == keys.dead_letter(item_id):
                 dead_letter = decode(DeadLetterRecord, value)
                 if dead_letter is not None:
+                    dead_letter.item.lease_number += RESTORE_STEP
+                    value = encode(dead_letter)
                     yield _set(
                         dead_letter_index_key(location, item_id, dead_letter.dead_lettered_us),
                         dead_letter.item.kind.encode(),
@@ -200,6 +222,7 @@ class _Rebuilding:
         yield _set(key, value, from_file=True)
 
     def _release(self, item: ItemRecord) -> None:
+        item.lease_number += RESTORE_STEP
         if item.lease_id:
             item.lease_id, item.lease_us, item.ran_isolated, item.started = b"", 0, False, False
             item.claim = b""
