@@ -41,7 +41,8 @@ class ClaimsMade(NamedTuple):
     """The result of a transaction that claims items.
 
     `has_begun`: the session has begun. `at_us`: when they were claimed; `until_us`, `renewal_us`: when the claims end,
-    and from when on they are renewed, microseconds since the epoch.
+    and from when on they are renewed, microseconds since the epoch. `completed`: their handlers may have completed them,
+    and they are gone: they need no claim.
     """
 
     has_begun: bool
@@ -49,6 +50,7 @@ class ClaimsMade(NamedTuple):
     until_us: int
     renewal_us: int
     claimed: list[HeldItem]
+    completed: list[HeldItem]
     lost: list[HeldItem]
 
 
@@ -144,6 +146,8 @@ class ClaimKeeper:
         if is_current:  # Otherwise they are due again, under the next session.
             self._forget(made.lost)
             self._slots.claim(made.claimed, self._kept_until_us(made.at_us), made.until_us, made.renewal_us)
+            self._forget(made.completed)
+            self._slots.extend(made.completed, made.until_us)
         elif begins:  # The worker has stopped meanwhile.
             self._access.succeeds(partial(self._end, session_id))
         self._lose(made.lost)
@@ -186,10 +190,14 @@ class ClaimKeeper:
             return None
         now_us, has_begun, outcomes = answer
         renewal_us = now_us + renewed_after_us(term_us, self._lease_us)
-        made = ClaimsMade(has_begun, now_us, now_us + term_us, renewal_us, [], [])
+        made = ClaimsMade(has_begun, now_us, now_us + term_us, renewal_us, [], [], [])
         for held, outcome in zip(items, outcomes, strict=True):
-            may_be_done = outcome is Outcome.GONE and acknowledgement.may_be_completed(held)
-            (made.claimed if outcome is Outcome.DONE or may_be_done else made.lost).append(held)
+            if outcome is Outcome.DONE:
+                made.claimed.append(held)
+            elif outcome is Outcome.GONE and acknowledgement.may_be_completed(held):
+                made.completed.append(held)
+            else:
+                made.lost.append(held)
         return made
 
     def _leave_unknown(self, session_id: bytes) -> None:
