@@ -21,6 +21,8 @@ from fairlead.zones.workflow.children import ChildState
 from fairlead.zones.workflow.run_records import StepKind, StepState
 from fairlead.zones.workflow.suspension import Arrived, Awaited, AwaitedChild
 
+RESULT_OF = "result of "  # Begins the name of the step that takes the end of a child.
+
 
 class Unfinished:
     """Stands for the result of a child that has not ended."""
@@ -64,7 +66,7 @@ def gather(
     timeout_us = WITHOUT_TIMEOUT_US if timeout is None else duration_us("timeout", timeout, also=", or None")
     waits = []
     for child in children:
-        with execution.open_call(StepKind.WAIT, f"result of {child.step.name}", ()) as wait:
+        with execution.open_call(StepKind.WAIT, f"{RESULT_OF}{child.step.name}", ()) as wait:
             waits.append(wait)
     enough = len(calls) if at_least is None else at_least
     until_us: int | None = None
@@ -88,7 +90,7 @@ def gather(
             arrived = yield WaitFor(list(open_waits), until_us, waiting)
         if not arrived:
             probe("a workflow's child does not end in time")
-            error = stored_error(CallTimeout(first.step.name, timeout_us / 1e6))
+            error = stored_error(CallTimeout(first.step.name.removeprefix(RESULT_OF), timeout_us / 1e6))
             first.entry = first.failed(error, now_us)
             execution.log.add_pending(first.step, first.entry)
             break
@@ -106,7 +108,9 @@ def _take_child(execution: Execution, wait: StepCall, arrived: Arrived) -> None:
     if child.state == ChildState.COMPLETED:
         wait.entry = wait.done(child.result or pack_payload(None), execution.clock_us())
     else:
-        failed = ItemFailed(call=wait.step.name, state=ChildState(child.state).name.lower(), error=child.error)
+        failed = ItemFailed(
+            call=wait.step.name.removeprefix(RESULT_OF), state=ChildState(child.state).name.lower(), error=child.error
+        )
         wait.entry = wait.failed(stored_error(failed), execution.clock_us())
     execution.log.add_pending(wait.step, wait.entry, (arrived.key,))
 
@@ -114,11 +118,14 @@ def _take_child(execution: Execution, wait: StepCall, arrived: Arrived) -> None:
 def _ended(execution: Execution, child: Child, wait: StepCall) -> Ended:
     if not wait.has_answer:
         return Ended(None, None, is_open=True)
-    execution.children.remove(child)
     try:
-        return Ended(execution.answer(wait), None)
-    except (ItemFailed, CallTimeout, StepFailed) as error:
+        ended = Ended(execution.answer(wait), None)
+    except CallTimeout as error:  # The child goes on.
         return Ended(None, error)
+    except (ItemFailed, StepFailed) as error:
+        ended = Ended(None, error)
+    execution.children.remove(child)
+    return ended
 
 
 def _is_enough(waits: Sequence[StepCall], enough: int) -> bool:

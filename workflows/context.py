@@ -3,7 +3,7 @@
 import datetime
 import uuid
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeVar, Unpack
+from typing import Any, TypeVar, Unpack
 
 from fairlead.actors.execution.retry import Retry
 from fairlead.workflows import child_jobs, effects, steps, waits
@@ -13,17 +13,9 @@ from fairlead.workflows.execution import Execution
 from fairlead.zones.durations import Duration
 from fairlead.zones.layout import DEFAULT_ZONE, Tenant, named_tenant
 from fairlead.zones.queue.items import HasKind, ItemOptions, new_item
+from fairlead.zones.tenant_transaction import HasTenant
 
 T = TypeVar("T")
-
-
-class HasTenant(Protocol):
-    """What stands for a tenant: `app.tenant(...)`."""
-
-    @property
-    def tenant(self) -> Tenant:
-        """The tenant."""
-        ...
 
 
 TenantLike = HasTenant | Tenant | str
@@ -59,6 +51,14 @@ class RunInformation:
     def state(self) -> Any:
         """What was passed to the last `checkpoint`; None: there was none."""
         return self._execution.state
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether this attempt is to end: the run is cancelled, or another worker has the item, or this one drains.
+
+        An effect that takes long looks at it now and then, and raises an error if it need not go on.
+        """
+        return self._execution.held.job.cancelled or self._execution.held.job.cancel_requested
 
     def now(self) -> datetime.datetime:
         """Return the time, in UTC: when the latest step was recorded. The same in every replay."""
@@ -258,7 +258,8 @@ class WorkflowContext(RunInformation):
     def checkpoint(self, state: Any) -> None:
         """Forget all steps so far, and their undos; `wf.state` is `state` from the next attempt on.
 
-        For loops of many steps: a replay begins with `state` and no step.
+        For loops of many steps: a replay begins with `state` and no step. So what the function does after the call must
+        be what it does first with that state.
         """
         self._driver.run(steps.checkpoint(self._execution, state))
 

@@ -15,9 +15,12 @@ class EffectUnknown(PermanentError):
     """
 
     def __init__(self, step: str, key: str) -> None:
-        super().__init__(f"it is unknown whether the effect {step!r} happened; its idempotency key is {key}")
+        super().__init__(step, key)
         self.step = step
         self.key = key
+
+    def __str__(self) -> str:
+        return f"it is unknown whether the effect {self.step!r} happened; its idempotency key is {self.key}"
 
 
 class CallRefused(UnfitCode):
@@ -36,9 +39,12 @@ class CallTimeout(PermanentError):
     """
 
     def __init__(self, call: str, timeout_s: float) -> None:
-        super().__init__(f"the child of {call!r} has not ended within {timeout_s:g} s")
+        super().__init__(call, timeout_s)
         self.call = call
         self.timeout_s = timeout_s
+
+    def __str__(self) -> str:
+        return f"the child of {self.call!r} has not ended within {self.timeout_s:g} s"
 
 
 class StepInStep(UnfitCode):

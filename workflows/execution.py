@@ -208,6 +208,8 @@ class Execution:
             raise WorkflowInterrupt(Failed(StepInStep(kind=self.held.ref.kind)))
         if self.held.job.cancelled:
             raise WorkflowInterrupt(Cause.LOST)
+        if self.held.job.cancel_requested and not self.log.is_undone:
+            raise WorkflowInterrupt(Cause.CANCELLED)
 
     def before_new(self, call: StepCall) -> Steps[None]:
         """Check that a step which is not answered may be done now."""

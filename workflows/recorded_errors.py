@@ -27,10 +27,13 @@ class StepFailed(PermanentError):
     """
 
     def __init__(self, step: str, error_type: str, error: str) -> None:
-        super().__init__(f"step {step!r} failed: {error_type}: {error}")
+        super().__init__(step, error_type, error)
         self.step = step
         self.error_type = error_type
         self.error = error
+
+    def __str__(self) -> str:
+        return f"step {self.step!r} failed: {self.error_type}: {self.error}"
 
 
 def stored_error(error: BaseException) -> StoredError:

@@ -135,6 +135,7 @@ def checkpoint(execution: Execution, state: Any) -> Steps[None]:
     yield from execution.extend_lease()
     yield Home(partial(execution.log.checkpoint, packed))
     execution.begin_replay()
+    execution.note_answer()
 
 
 def built_in_step(

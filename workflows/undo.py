@@ -2,16 +2,19 @@
 
 import inspect
 from collections.abc import Collection
+from contextlib import suppress
 from functools import partial
 
 from fairlead.workflows.effects import do_effect
-from fairlead.workflows.execution import Body, Execution
+from fairlead.workflows.execution import Body, Child, Execution
 from fairlead.workflows.interrupts import BodyFailed, Failed, WorkflowInterrupt
 from fairlead.workflows.requests import Steps
 from fairlead.workflows.step_call import StepCall
 from fairlead.workflows.step_identity import idempotency_key
+from fairlead.zones.errors import ItemGone
 from fairlead.zones.probes import probe
 from fairlead.zones.queue.items import unpack_payload
+from fairlead.zones.tenant_transaction import TenantTransaction
 from fairlead.zones.workflow.run_records import StepKind
 from fairlead.zones.workflow.step_log import StepName
 
@@ -20,6 +23,13 @@ def undo_all(
     execution: Execution,
 ) -> Steps[None]:
     """Undo the steps of the replay that has ended, last first. Each undo is a step of its own."""
+    for child in execution.children:
+        step = StepName(f"cancel {child.step.name}", child.step.occurrence)
+        if step not in execution.log.entries:
+            probe("a child of a run that is undone is cancelled")
+            call = StepCall(step, StepKind.UNDO, b"", execution.take_ordinal(), None)
+            yield from execution.extend_lease()
+            yield from execution.do_step(call, execution.home_of(child.tenant), child.tenant, _cancel, (child,))
     for each in sorted(execution.undoables, key=lambda undoable: undoable.ordinal, reverse=True):
         step = StepName(f"undo {each.step.name}", each.step.occurrence)
         if step in execution.log.entries:
@@ -39,6 +49,12 @@ def undo_all(
                 yield from execution.do_step(call, shard, each.tenant, partial(each.undo, **given), each.args)
         except BodyFailed as failed:
             raise WorkflowInterrupt(Failed(failed.error)) from failed.error
+
+
+def _cancel(tr: TenantTransaction, child: Child) -> None:
+    """Cancel a child that has not ended. What it has done as a workflow is undone by itself, later."""
+    with suppress(ItemGone):
+        tr.cancel(child.item_id, zone=child.zone)
 
 
 def _parameters(function: Body) -> Collection[str]:

@@ -27,6 +27,7 @@ from fairlead.zones.queue.results import pack_result
 from fairlead.zones.shard import Shard
 from fairlead.zones.transaction_runner import Attempt
 from fairlead.zones.workflow import signals
+from fairlead.zones.workflow.cancellation import CancelOutcome, cancel_op
 from fairlead.zones.workflow.children import EndedChild, report_all
 
 Key = tuple[Any, ...]
@@ -194,6 +195,18 @@ class TenantTransaction:
             return
         sent = {"app": receiver.app, "user": receiver.user, "zone": receiver_zone, "item": wanted, "name": name}
         self._enqueue(new_item(signals.SIGNAL_KIND, {**sent, "payload": payload}), DEFAULT_ZONE)
+
+    def cancel(self, item_id: str | bytes, *, zone: str = DEFAULT_ZONE) -> CancelOutcome:
+        """Cancel an item of this tenant in this transaction: it is deleted, or its steps are undone first.
+
+        Raises:
+          BadArgument: an argument is outside its range.
+          ItemGone: it ended, or is a dead letter without recorded steps.
+        """
+        wanted, queue = checked_id(item_id), self._zone(zone)
+        cancellation = run_one(cancel_op(self._writer(), queue, wanted, force=False, now_us=self.now_us))
+        self._note_read()
+        return cancellation.outcome
 
     def complete(
         self,

@@ -41,8 +41,8 @@ class ClaimsMade(NamedTuple):
     """The result of a transaction that claims items.
 
     `has_begun`: the session has begun. `at_us`: when they were claimed; `until_us`, `renewal_us`: when the claims end,
-    and from when on they are renewed, microseconds since the epoch. `completed`: their handlers may have completed them,
-    and they are gone: they need no claim.
+    and from when on they are renewed, microseconds since the epoch. `completed`: their handlers may have completed
+    them, and they are gone: they need no claim.
     """
 
     has_begun: bool

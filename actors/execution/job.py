@@ -45,6 +45,7 @@ class Job:
       reported: the last progress that this attempt reported.
       completed: its completion is committed. `completing`: the handler completed it in a transaction of its own, which
         may not have committed.
+      cancel_requested: the item is a workflow that is to be cancelled; its attempt ends with its next call.
       committed_end: what became of the item, if the handler has committed that: `suspended`, for example. Empty: not.
     """
 
@@ -62,6 +63,7 @@ class Job:
         self.completed = False
         self.completing = False
         self.committed_end = ""
+        self.cancel_requested = False
         self._shard = shard
         self._cancelled = False
         self._interrupt: Callable[[], object] | None = None

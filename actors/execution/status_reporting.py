@@ -2,7 +2,8 @@
 
 It writes the worker status (what runs now), rollups (what ended, see `ShardCounts`), and the progress that handlers
 report. The same transaction checks whether each item that has run for a second still belongs to this worker. So an item
-that its enqueuer has cancelled is interrupted.
+that its enqueuer has cancelled is interrupted. A workflow that is to be undone learns of it, and ends its attempt with
+its next call.
 """
 
 import logging
@@ -181,7 +182,7 @@ class StatusReporter:
         Blind writes and snapshot reads: conflicts with nothing, and may run twice.
         """
 
-        def body(attempt: Attempt) -> list[tuple[HeldItem, bool]]:
+        def body(attempt: Attempt) -> list[tuple[HeldItem, ItemRecord | None, bool]]:
             tr = attempt.tr
             for interval, rollup in update.rows.items():
                 rollups.write(tr, self._host.incarnation, interval, rollup)
@@ -192,10 +193,14 @@ class StatusReporter:
                 for location, held in zip(locations, update.checked, strict=True)
             ]
             checks = zip(update.checked, reads, strict=True)
-            return [(held, read.value is None) for held, read in checks if not _is_held(held, read.value)]
+            return [(held, _record_if_held(held, read.value), read.value is None) for held, read in checks]
 
         found = self._shard.transact(body)
-        return [held for held, gone in found if not (gone and self._has_completed(held))]
+        for held, record, _ in found:
+            if record is not None and record.cancelling and not held.record.cancelling:
+                probe("a worker status finds that a running workflow is to be cancelled")
+                held.job.cancel_requested = True
+        return [held for held, record, gone in found if record is None and not (gone and self._has_completed(held))]
 
     def _has_completed(self, held: HeldItem) -> bool:
         """Return whether an item that is gone was completed by its handler, and not cancelled.
@@ -230,9 +235,9 @@ class StatusReporter:
             held.record.progress = progress
 
 
-def _is_held(held: HeldItem, stored: bytes | None) -> bool:
+def _record_if_held(held: HeldItem, stored: bytes | None) -> ItemRecord | None:
     record = None if stored is None else decode(ItemRecord, stored)
-    return record is not None and record.lease_id == held.ref.lease_id
+    return record if record is not None and record.lease_id == held.ref.lease_id else None
 
 
 def _as_stored(held: HeldItem) -> RunningItem:

@@ -83,6 +83,18 @@ DEAD_LETTERED = Metric(
 DROPPED = Metric(
     "fairlead.items.dropped", MetricType.COUNTER, "{item}", "Items that failed for good and were deleted.", _BY_KIND
 )
+SUSPENDED = Metric(
+    "fairlead.items.suspended", MetricType.COUNTER, "{item}",
+    "Workflows that began to wait: for a signal, a time, or the end of a child.", _BY_KIND,
+)  # fmt: skip
+CANCELLED = Metric(
+    "fairlead.items.cancelled", MetricType.COUNTER, "{item}",
+    "Workflows whose steps were undone because they were cancelled.", _BY_KIND,
+)  # fmt: skip
+RETURNED = Metric(
+    "fairlead.items.returned", MetricType.COUNTER, "{item}",
+    "Workflows that were given back: newer code began them, or they were cancelled at their end.", _BY_KIND,
+)  # fmt: skip
 LOST = Metric(
     "fairlead.attempts.lost", MetricType.COUNTER, "{attempt}", "Attempts that ended after their lease was lost.",
     _BY_KIND,
@@ -129,7 +141,8 @@ HELD_BACK_AGE = Metric(
 )  # fmt: skip
 
 METRICS = (
-    SENT, CONSUMED, OPERATION, COMPLETED, FAILED, RETRIED, DEAD_LETTERED, DROPPED, LOST, EXPIRED, CONFLICTS,
+    SENT, CONSUMED, OPERATION, COMPLETED, FAILED, RETRIED, DEAD_LETTERED, DROPPED, SUSPENDED, CANCELLED, RETURNED,
+    LOST, EXPIRED, CONFLICTS,
     POINTER_LATENCY, ITEM_LATENCY, DURATION, SLOTS, SLOTS_IN_USE, DEPTH, OLDEST_AGE, HELD_BACK, HELD_BACK_AGE,
 )  # fmt: skip
 METRICS_BY_NAME = {metric.name: metric for metric in METRICS}
@@ -140,5 +153,8 @@ OUTCOME_METRICS = {
     "retried": RETRIED,
     "dead_lettered": DEAD_LETTERED,
     "dropped": DROPPED,
+    "suspended": SUSPENDED,
+    "cancelled": CANCELLED,
+    "returned": RETURNED,
     "lost": LOST,
 }

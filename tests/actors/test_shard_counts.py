@@ -35,6 +35,9 @@ def worker_of(stage: Stage, *, shards: dict[str, Shard] | None = None) -> Worker
             raise PermanentError("no")
         if job.kind == "retried":
             raise ConnectionError("no")
+        if job.kind in ("suspended", "cancelled", "returned"):  # As a workflow that has committed its item's end.
+            job.transact(job.complete_in)
+            job.completed, job.committed_end = False, job.kind
 
     handlers = [stage.handler(kind, handle, drop=kind == "dropped") for kind in KINDS]
     return stage.worker(handlers, shards=shards, slots=len(KINDS))

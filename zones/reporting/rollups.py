@@ -36,7 +36,8 @@ _SUMMED = ROOT + pack_int(ROLLUP) + pack_int(2)
 class KindRollup(msgspec.Struct, array_like=True):
     """How attempts at items of a kind ended in an interval, and how long their handlers took.
 
-    `lost`: the lease expired, or another worker leased the item.
+    `lost`: the lease expired, or another worker leased the item. Of workflows: `suspended`: they began to wait;
+    `cancelled`: their steps were undone; `returned`: newer code began them, or they were cancelled at their end.
     """
 
     completed: Count = 0
@@ -45,6 +46,9 @@ class KindRollup(msgspec.Struct, array_like=True):
     dropped: Count = 0
     lost: Count = 0
     run_us: Count = 0
+    suspended: Count = 0
+    cancelled: Count = 0
+    returned: Count = 0
 
     def add(self, other: "KindRollup") -> None:
         """Add another rollup to this one."""
@@ -58,7 +62,7 @@ class KindRollup(msgspec.Struct, array_like=True):
     @property
     def ended(self) -> int:
         """How many items left their queues."""
-        return self.completed + self.dead_lettered + self.dropped
+        return self.completed + self.dead_lettered + self.dropped + self.cancelled
 
 
 class Rollup(msgspec.Struct, array_like=True):

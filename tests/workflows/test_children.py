@@ -1,0 +1,138 @@
+"""Children: jobs and workflows whose ends a run waits for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fairlead import App, Job, Retry
+from fairlead.workflows.child_jobs import UNFINISHED
+from fairlead.workflows.context import WorkflowContext, child
+from fairlead.workflows.errors import CallRefused, CallTimeout
+from fairlead.zones.errors import ItemFailed
+from tests.workflows.application import ELSEWHERE, HOME, NEIGHBOUR, add, count, enqueue, run, two_shards
+
+
+def with_children(app: App) -> None:
+    @app.handler("double")
+    def double(job: Job) -> int:
+        return int(job.payload["n"]) * 2
+
+    @app.handler("bad", retry=Retry(attempts=2, backoff=1))
+    def bad(job: Job) -> None:
+        raise ValueError("no")
+
+    @app.workflow("nested")
+    def nested(wf: WorkflowContext, n: int) -> Any:
+        return wf.call("double", {"n": wf.call("double", {"n": n})})
+
+
+def result_of(app: App, work: Any, within: float = 60) -> Any:
+    app.workflow("w", keep_result=60)(work)
+    item = enqueue(app, "w")
+    run(app, within=within)
+    return item.result(0)
+
+
+@pytest.mark.parametrize("place", [HOME, NEIGHBOUR, ELSEWHERE])
+@pytest.mark.parametrize("kind, result", [("double", 42), ("nested", 84)])
+def test_a_call_returns_the_result_of_its_child(place: str, kind: str, result: int) -> None:
+    app = two_shards()
+    with_children(app)
+    assert result_of(app, lambda wf: wf.call(kind, {"n": 21}, on=place)) == result
+
+
+def test_a_child_that_fails_for_good_raises_an_error_that_can_be_caught() -> None:
+    app = two_shards()
+    with_children(app)
+
+    def work(wf: WorkflowContext) -> Any:
+        try:
+            wf.call("bad")
+        except ItemFailed as error:
+            return error.fields["error"]
+
+    assert result_of(app, work) == "ValueError: no"
+
+
+def test_a_child_that_fails_for_good_and_is_not_caught_fails_its_parent_once() -> None:
+    app = two_shards()
+    with_children(app)
+    app.workflow("w")(lambda wf: wf.call("bad"))
+    enqueue(app, "w")
+    assert run(app, within=3600).dead_lettered["w"] == 1
+
+
+def test_children_run_side_by_side_and_their_results_come_in_the_order_of_the_calls() -> None:
+    app = two_shards()
+    with_children(app)
+    places = [HOME, NEIGHBOUR, ELSEWHERE] * 3
+    calls = [child("double", {"n": n}, on=place) for n, place in enumerate(places)]
+    assert result_of(app, lambda wf: wf.gather(calls)) == [2 * n for n in range(9)]
+
+
+def test_a_gather_that_needs_some_returns_once_so_many_have_succeeded() -> None:
+    app = two_shards()
+    with_children(app)
+
+    def work(wf: WorkflowContext) -> Any:
+        calls = [child("double", {"n": 1}), child("bad"), child("double", {"n": 3}, delay=3600)]
+        return [repr(each)[:10] for each in wf.gather(calls, at_least=1)]
+
+    result = result_of(app, work)
+    assert (result[0], result[2]) == ("2", repr(UNFINISHED))
+
+
+def test_a_gather_fails_once_too_few_can_succeed() -> None:
+    app = two_shards()
+    with_children(app)
+
+    def work(wf: WorkflowContext) -> Any:
+        try:
+            wf.gather([child("bad"), child("bad"), child("double", {"n": 3}, delay=3600)], at_least=2)
+        except ItemFailed:
+            return "failed"
+
+    assert result_of(app, work) == "failed"
+
+
+def test_a_call_ends_with_its_timeout_and_the_child_goes_on() -> None:
+    app = two_shards()
+    with_children(app)
+
+    def work(wf: WorkflowContext) -> Any:
+        try:
+            wf.call("double", {"n": 1}, delay=60, timeout=5)
+        except CallTimeout as error:
+            return error.timeout_s
+
+    assert result_of(app, work, within=30) == 5
+    assert run(app, within=60).completed["double"] == 1
+
+
+def test_a_child_needs_an_id_that_no_other_item_has() -> None:
+    app = two_shards()
+    with_children(app)
+    app.tenant(HOME).enqueue("double", {"n": 1}, item_id="taken", delay=60)
+    app.workflow("w")(lambda wf: wf.call("double", {"n": 1}, item_id="taken"))
+    enqueue(app, "w")
+    drained = run(app)
+    assert drained.dead_lettered["w"] == 1
+    assert isinstance(drained.errors[0], CallRefused)
+
+
+def test_an_undone_parent_cancels_its_children() -> None:
+    app = two_shards()
+    with_children(app)
+
+    @app.workflow("w")
+    def work(wf: WorkflowContext) -> None:
+        wf.step(add, "done")
+        wf.call("double", {"n": 1}, delay=3600, on=ELSEWHERE, timeout=60)
+
+    enqueue(app, "w")
+    drained = run(app, within=7200)
+    assert (drained.dead_lettered["w"], drained.completed["double"]) == (1, 0)
+    assert app.tenant(ELSEWHERE).count() == {}
+    assert count(app, HOME, "done") == 1

@@ -1,0 +1,113 @@
+"""Waits: for signals and for time. A run that waits holds no slot, and misses nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fairlead import App
+from fairlead.workflows.context import WorkflowContext
+from tests.workflows.application import ELSEWHERE, HOME, NEIGHBOUR, add, count, enqueue, run, two_shards
+
+
+def waiting(app: App, timeout: float | None = None) -> None:
+    @app.workflow("w", keep_result=86_400)
+    def work(wf: WorkflowContext) -> Any:
+        wf.step(add, "before")
+        return wf.wait_for("approved", timeout)
+
+
+def test_a_run_waits_for_its_signal_and_gets_the_payload() -> None:
+    app = two_shards()
+    waiting(app)
+    item = enqueue(app, "w")
+    assert run(app, within=3600).suspended["w"] == 1
+    app.tenant(HOME).signal(item.item_id, "approved", {"by": "bob"})
+    assert run(app).completed["w"] == 1
+    assert item.result(0) == {"by": "bob"}
+
+
+def test_a_signal_that_comes_before_the_wait_is_kept() -> None:
+    app = two_shards()
+    waiting(app)
+    item = enqueue(app, "w", item_id="mine")
+    app.tenant(HOME).signal("mine", "approved", 1)
+    drained = run(app)
+    assert (drained.suspended["w"], drained.completed["w"]) == (0, 1)
+    assert item.result(0) == 1
+
+
+def test_a_wait_ends_with_its_timeout() -> None:
+    app = two_shards()
+    waiting(app, 60)
+    item = enqueue(app, "w")
+    run(app, within=30)
+    assert item.explain() is not None
+    assert run(app, within=31).completed["w"] == 1
+    assert item.result(0) is None
+
+
+def test_the_deadline_of_a_wait_does_not_move_when_the_run_is_woken_for_something_else() -> None:
+    app = two_shards()
+    waiting(app, 60)
+    item = enqueue(app, "w")
+    run(app, within=59)
+    app.tenant(HOME).signal(item.item_id, "other", 1)
+    assert run(app, within=2).completed["w"] == 1
+
+
+def test_signals_of_a_name_are_taken_in_the_order_in_which_they_were_sent() -> None:
+    app = two_shards()
+
+    @app.workflow("w", keep_result=60)
+    def work(wf: WorkflowContext) -> list[Any]:
+        return [wf.wait_for("n", 60) for _ in range(4)]
+
+    item = enqueue(app, "w", item_id="mine")
+    app.tenant(HOME).transact(lambda tr: [tr.signal("mine", "n", number) for number in range(2)])
+    app.tenant(HOME).signal("mine", "n", 2)
+    run(app, within=100)
+    assert item.result(0) == [0, 1, 2, None]
+
+
+def test_signals_of_other_tenants_arrive_once_wherever_these_live() -> None:
+    app = two_shards()
+
+    @app.workflow("w", keep_result=60)
+    def work(wf: WorkflowContext) -> list[Any]:
+        return sorted(wf.wait_for("n", 600) for _ in range(3))
+
+    @app.workflow("sender")
+    def send(wf: WorkflowContext) -> None:
+        wf.signal("mine", "n", 3, on=HOME)
+
+    item = enqueue(app, "w", item_id="mine")
+    for number, tenant in enumerate([NEIGHBOUR, ELSEWHERE], start=1):
+        app.tenant(tenant).transact(lambda tr, number=number: tr.signal("mine", "n", number, to=HOME))  # type: ignore[misc]
+    app.tenant(ELSEWHERE).enqueue("sender")
+    run(app, within=60)
+    assert item.result(0) == [1, 2, 3]
+
+
+def test_a_signal_of_another_tenant_to_nobody_is_dropped() -> None:
+    app = two_shards()
+    waiting(app)
+    app.tenant(ELSEWHERE).transact(lambda tr: tr.signal("nobody", "approved", to=HOME))
+    drained = run(app, within=60)
+    assert (drained.completed["fairlead.signal"], drained.errors) == (1, [])
+
+
+def test_a_sleep_holds_no_slot_and_lasts_as_long_as_it_should() -> None:
+    app, times = two_shards(), []
+
+    @app.workflow("w")
+    def work(wf: WorkflowContext) -> None:
+        wf.sleep(3600)
+        times.append(wf.now().timestamp())
+        wf.step(add, "after")
+
+    begun = app.clock.now_us() / 1e6
+    enqueue(app, "w")
+    assert run(app, within=3599).suspended["w"] == 1
+    assert run(app, within=2).completed["w"] == 1
+    assert 3600 <= times[0] - begun < 3602
+    assert count(app, HOME, "after") == 1
