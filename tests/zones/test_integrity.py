@@ -601,7 +601,7 @@ def test_newer_records_are_counted_and_not_changed(world: World) -> None:
 def test_subspaces_of_a_newer_version_are_counted_and_not_changed(world: World) -> None:
     some_item(world)
     keys = [ROOT + pack_int(19) + pack_text("x"), world.zone.location.keys.prefix + pack_int(77) + pack_text("x")]
-    keys.append(world.zone.location.keys.tenant.prefix + pack_int(9))
+    keys.append(world.zone.location.keys.tenant.prefix + pack_int(99))
     for key in keys:
         world.set(key, NEWER)
     report = check(world, repair=True)

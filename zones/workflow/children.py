@@ -91,7 +91,12 @@ def child_result_op(
     """
     stored = tr.get(child_result_key(location.keys.tenant, run, name, occurrence))
     yield
-    child: ChildResult | None = None if stored.value is None else unpacked(_decoder, stored.value)
+    return None if stored.value is None else decode_child_result(stored.value)
+
+
+def decode_child_result(value: bytes) -> ChildResult | None:
+    """Return how a child ended, as it is stored; None: it is damaged, or of a newer version."""
+    child: ChildResult | None = unpacked(_decoder, value)
     return child
 
 

@@ -14,6 +14,7 @@ from fairlead.zones.keyspace import (
     DEAD_LETTER,
     DEAD_LETTER_INDEX,
     DEPTH,
+    FLOOR,
     HANDLER,
     ITEM,
     LIMIT,
@@ -29,6 +30,7 @@ from fairlead.zones.keyspace import (
     ROOT,
     SESSION,
     TIME,
+    TOMBSTONE,
     TOP,
     VEST,
     WORKER_SESSION,
@@ -51,7 +53,8 @@ from fairlead.zones.maintenance.integrity.counts import (
 )
 from fairlead.zones.maintenance.integrity.findings import Finding, Report
 from fairlead.zones.maintenance.integrity.parsed_keys import skip_data, tenant_range
-from fairlead.zones.maintenance.integrity.records import check_damaged_key, check_record, check_soft_record
+from fairlead.zones.maintenance.integrity.records import check_damaged_key, check_record, check_soft_record, check_value
+from fairlead.zones.maintenance.integrity.runs import RunsSeen
 from fairlead.zones.maintenance.integrity.walk import Check, confirm, walk
 from fairlead.zones.maintenance.integrity.zone_rows import ZoneRows
 from fairlead.zones.policy.policies import record_type
@@ -73,6 +76,7 @@ from fairlead.zones.tuples import elements_of
 
 ProgressCallback = Callable[[int], None]
 
+_FLOOR_BYTES = 8  # Of FLOOR, and of the time when it was raised.
 ROUNDS_MAX = 4  # Setting a record aside can leave other damage behind, such as a payload without one of its pieces.
 
 _KNOWN = [
@@ -96,6 +100,8 @@ _KNOWN = [
     AUDIT_LOG,
     ROLLUP,
     CHANGE_COUNTER,
+    TOMBSTONE,
+    FLOOR,
     WORKER_SESSION,
 ]
 # The ranges between the subspaces that this version has names for.
@@ -167,12 +173,15 @@ class _Checker:
 
     def check_tenants(self) -> None:
         """Check all rows of tenants' zones, and each zone's counts once its last row was read."""
+        seen = RunsSeen()
         unfinished: ZoneLocation | None = None  # the zone of the last row so far
 
         def checks_of(rows: list[KeyValue]) -> list[Check]:
             now_us = self._shard.clock.now_us()
             return list(
-                zone_rows.checks_of(self._layout, rows, continued=unfinished, now_us=now_us, rest_us=self._rest_us)
+                zone_rows.checks_of(
+                    self._layout, rows, continued=unfinished, seen=seen, now_us=now_us, rest_us=self._rest_us
+                )
             )
 
         for rows, failing_checks, last in walk(self._shard.db, *tenant_range(), checks_of, skip=skip_data):
@@ -190,6 +199,8 @@ class _Checker:
                     unfinished = None
             if last and unfinished is not None:
                 self._verify_counts(unfinished)
+            if rows:
+                seen.forget_before(rows[-1].key)
             self._look_again(rows, failing_checks)
 
     def check_pointers(self) -> None:
@@ -212,6 +223,8 @@ class _Checker:
         for number, readable in ((SESSION, sessions.is_readable), (WORKER_STATUS, worker_status.is_readable)):
             self._check_rows(number, lambda row: partial(check_soft_record, readable=readable, key=row.key))  # noqa: B023
         self._check_rows(WORKER_SESSION, claims.session_key_check(self._layout))
+        self._check_rows(TOMBSTONE, _tombstone_check)
+        self._check_rows(FLOOR, _floor_check)
         for begin, end in _UNKNOWN:
             self._check_range(begin, end, _unknown_check, self._note_unknown)
 
@@ -333,6 +346,20 @@ def _audit_entry_check(row: KeyValue) -> Check:
     match elements_of(row.key):
         case (_, _, int(_)):
             return partial(check_record, struct=AuditEntry, key=row.key)
+    return partial(check_damaged_key, key=row.key)
+
+
+def _tombstone_check(row: KeyValue) -> Check | None:
+    match elements_of(row.key):
+        case (_, _, int(_), str(_), str(_), bytes(_)):
+            return None
+    return partial(check_damaged_key, key=row.key, derived=True)
+
+
+def _floor_check(row: KeyValue) -> Check:
+    match elements_of(row.key):
+        case (_, _) | (_, _, 1):
+            return partial(check_value, readable=lambda value: len(value) == _FLOOR_BYTES, key=row.key)
     return partial(check_damaged_key, key=row.key)
 
 

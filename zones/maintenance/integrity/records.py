@@ -20,6 +20,15 @@ def check_record(tr: Transaction, struct: type[Record], key: bytes) -> Operation
     return [Problem(DAMAGED_RECORD, key, aside=[pair(key)])]
 
 
+def check_value(tr: Transaction, readable: Callable[[bytes], bool], key: bytes) -> Operation[list[Problem]]:
+    """Check that a value that is no `Record` can be read, unless a newer version wrote it."""
+    stored = tr.get(key)
+    yield
+    if stored.value is None or readable(stored.value) or is_newer(stored.value):
+        return []
+    return [Problem(DAMAGED_RECORD, key, aside=[pair(key)])]
+
+
 def check_soft_record(tr: Transaction, readable: Callable[[bytes], bool], key: bytes) -> Operation[list[Problem]]:
     """Check a record that its owner rewrites continually; a damaged one may be deleted."""
     stored = tr.get(key)

@@ -23,11 +23,14 @@ from fairlead.zones.keyspace import (
     ZONE,
     IndexEntry,
     TenantKeys,
+    tenant_prefix,
+    unpack_int,
 )
 from fairlead.zones.layout import ID_BYTES, ShardLayout, ZoneLocation
-from fairlead.zones.maintenance.integrity import dead_letters, items, pointers
+from fairlead.zones.maintenance.integrity import dead_letters, items, pointers, runs
 from fairlead.zones.maintenance.integrity.parsed_keys import KeyParser, ZoneKey
 from fairlead.zones.maintenance.integrity.records import check_damaged_key, check_record
+from fairlead.zones.maintenance.integrity.runs import RunsSeen
 from fairlead.zones.maintenance.integrity.walk import Check
 from fairlead.zones.records import OwnerRecord
 from fairlead.zones.tuples import elements_of
@@ -58,15 +61,25 @@ def _zone_rows(rows: list[tuple[KeyValue, ZoneKey | None]]) -> ZoneRows:
 
 
 def checks_of(
-    layout: ShardLayout, rows: list[KeyValue], *, continued: ZoneLocation | None, now_us: int, rest_us: int
+    layout: ShardLayout,
+    rows: list[KeyValue],
+    *,
+    continued: ZoneLocation | None,
+    seen: RunsSeen,
+    now_us: int,
+    rest_us: int,
 ) -> Iterator[Check]:
-    """Yield the checks of rows: of each row, and of each zone except the one that is only `continued`."""
+    """Yield the checks of rows: of each row, and of each zone except the one that is only `continued`.
+
+    `seen`: the runs that the walk has come by; those of these rows are added.
+    """
     for zone in by_zone(layout, rows):
+        seen.note(zone.rows)
         if zone.location is not None and (continued is None or continued.keys.prefix != zone.location.keys.prefix):
             yield partial(pointers.check_zone, location=zone.location, now_us=now_us, rest_us=rest_us)
         with_payloads = set()
         for row, key in zone.rows:
-            check = _tenant_check(row.key) if key is None else _zone_check(row.key, key, now_us)
+            check = _tenant_check(row.key, layout, seen, now_us) if key is None else _zone_check(row.key, key, now_us)
             if key is not None and isinstance(check, partial) and check.func is items.check_payload:
                 if key.rest[0] in with_payloads:
                     continue
@@ -79,18 +92,24 @@ def is_known(row: KeyValue, key: ZoneKey | None) -> bool:
     """Say whether this version knows the purpose of a tenant's row, or that the row is damaged."""
     if key is not None:
         return key.number in _NUMBERS
-    match elements_of(row.key):
-        case (_, _, str(_), str(_), int(sort), *_):
-            return sort in (OWNER, ZONE, IN_FLIGHT, BUCKET)
-    return True
+    return _sort_of(row.key) in (None, OWNER, ZONE, IN_FLIGHT, BUCKET, *runs.SORTS)
 
 
 _DERIVED = {VEST, COUNT, POINTER, GUARD}
 _NUMBERS = {ITEM, DEAD_LETTER, PAYLOAD, RETAINED_ID, RESULT, TRACEBACK, *_DERIVED}
 
 
-def _tenant_check(key: bytes) -> Check | None:
+def _sort_of(key: bytes) -> int | None:
+    """Return the number of the subspace of a tenant that a key belongs to; None: it is damaged."""
+    sort = unpack_int(key, len(tenant_prefix(key)))
+    return None if sort is None else sort[0]
+
+
+def _tenant_check(key: bytes, layout: ShardLayout, seen: RunsSeen, now_us: int) -> Check | None:
     """Return the check of a tenant's row that is of no zone."""
+    sort = _sort_of(key)
+    if sort in runs.SORTS:
+        return runs.run_check(key, sort, layout=layout, seen=seen, now_us=now_us)
     match elements_of(key):
         case (_, _, str(app), str(user), int(sort), *rest) if "\0" not in app + user:
             tenant = TenantKeys(app, user)
