@@ -9,11 +9,11 @@ Data flow: `fairlead -> workflows -> actors -> zones`. What is stored: `fairlead
 An item's way:
     a worker starts it                                      actors.worker, actors.execution.runner
     the log is read, and older attempts are fenced off      workflow_kind, run_log, execution
-    the function runs; each call of `wf` is a step          context, driver, execution
+    the function runs; each call of `wf` is a step          context, steps, driver, execution
     the step is recorded: its answer is returned            replay, recorded_errors
     it is new: it is done, and recorded with its effects    execution, run_log
-    it cannot go on now: the item returns to its queue      run_log
-    it cannot go on at all: its steps are undone            workflow_kind, execution
+    it cannot go on now: the item returns to its queue      waits, run_log
+    it cannot go on at all: its steps are undone            attempt, undo
     the function returns: the worker completes the item     actors.execution.completer
 
 Read in this order:
@@ -22,9 +22,14 @@ Read in this order:
     recorded_errors     errors of steps, as they are recorded and raised
     interrupts          what ends an attempt inside a call
     requests            what a call asks for while it is carried out
+    step_call           a call that is a step, and the entries that it may get
     run_log             the log in memory, and every commit at home
-    execution           the calls
-    driver              how a synchronous workflow carries them out
-    context             `wf`
-    workflow_kind       one attempt, and what becomes of the item
+    execution           what all calls have in common: which step, tries, the transaction of a step
+    steps, effects, waits, child_jobs    the calls
+    undoables, undo     what undoes the steps, and when
+    attempt             what is done around the function, and what becomes of the item
+    driver, asynchronous                 how a plain and an async workflow carry that out
+    context, async_context               `wf`
+    workflow_kind       the kind of an application's workflow
+    system_kinds        kinds that Fairlead enqueues for workflows: cleanup, reports, signals
 """

@@ -6,7 +6,8 @@ from typing import Any, Protocol, TypeVar
 
 from fairlead.workflows.execution import Execution
 from fairlead.workflows.interrupts import BodyFailed, Cause, Failed, WorkflowInterrupt
-from fairlead.workflows.requests import Home, Outside, Pause, Request, Steps, Store, WaitFor, run_inline
+from fairlead.workflows.requests import Home, Outside, Pause, Request, RunFunction, Steps, Store, WaitFor, run_inline
+from fairlead.zones.errors import BadArgument
 from fairlead.zones.workflow.participants import AskAgain
 from fairlead.zones.workflow.suspension import Arrived, Awaited, Wait
 
@@ -22,10 +23,14 @@ class Driver(Protocol):
 
 
 class InlineDriver:
-    """Carries out the calls of one attempt."""
+    """Carries out the calls of one attempt.
 
-    def __init__(self, execution: Execution) -> None:
+    `run_function`: runs the workflow's function from its beginning; returns what it raised.
+    """
+
+    def __init__(self, execution: Execution, run_function: Callable[[], Exception | None]) -> None:
         self._execution = execution
+        self._run_function = run_function
 
     def run(self, steps: Steps[T]) -> T:
         """See `Driver`.
@@ -42,7 +47,11 @@ class InlineDriver:
     def _answer(self, request: Request) -> Any:
         if isinstance(request, Home | Store):
             return guarded(request.call)
+        if isinstance(request, RunFunction):
+            return self._run_function()
         if isinstance(request, Outside):
+            if request.is_async:
+                raise BadArgument(argument="function", value="async", allowed="a plain function, in a plain workflow")
             return request.call()
         if isinstance(request, Pause):
             self._execution.log.shard.clock.sleep_us(request.duration_us)

@@ -1,5 +1,6 @@
 """Effects: calls outside the database, each with an idempotency key, whose answers are recorded."""
 
+import inspect
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -55,10 +56,16 @@ def effect(
 def do_effect(execution: Execution, call: StepCall, function: Callable[[], Any]) -> Steps[StepEntry]:
     """Call the function of an effect once, and record its answer. Raises `BodyFailed` for an error of it."""
     try:
-        returned = yield Outside(partial(inside, function))
+        returned = yield Outside(partial(inside, function), is_async=_is_async(function))
     except Exception as error:
         raise BodyFailed(error) from error
     done = call.done(execution.packed(call.step.name, returned), execution.clock_us())
     yield from execution.extend_lease()
     entry: StepEntry = yield Home(partial(execution.log.record_step, call.step, done))
     return entry
+
+
+def _is_async(function: Callable[..., Any]) -> bool:
+    while isinstance(function, partial):
+        function = function.func
+    return inspect.iscoroutinefunction(function)

@@ -28,9 +28,10 @@ class Home(NamedTuple):
 
 
 class Outside(NamedTuple):
-    """Call the function of an effect. In an asynchronous workflow it may return a coroutine, which is awaited."""
+    """Call the function of an effect. `is_async`: it returns a coroutine, which is awaited."""
 
     call: Callable[[], Any]
+    is_async: bool
 
 
 class Pause(NamedTuple):
@@ -41,6 +42,10 @@ class Pause(NamedTuple):
 
 class Stand(NamedTuple):
     """Wait until all branches of the workflow stand, while the replay is behind: the next step is new."""
+
+
+class RunFunction(NamedTuple):
+    """Run the workflow's function from its beginning. The answer is what it has raised; None: it has returned."""
 
 
 class WaitFor(NamedTuple):
@@ -54,7 +59,7 @@ class WaitFor(NamedTuple):
     waiting: Sequence[tuple[StepName, StepEntry]]
 
 
-Request = Store | Home | Outside | Pause | Stand | WaitFor
+Request = Store | Home | Outside | Pause | Stand | WaitFor | RunFunction
 Steps = Generator[Request, Any, T]
 
 

@@ -14,25 +14,27 @@ steps are answered at once. What ends the function decides what becomes of the i
 import inspect
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, Unpack
 
-from fairlead.actors.execution.failed_attempt import is_permanent, render_error
 from fairlead.actors.execution.in_flight import HeldItem
+from fairlead.actors.execution.job import Job
 from fairlead.actors.execution.runner import AttemptAccess
-from fairlead.actors.handlers import Handler, UnfitCode, WorkflowOptions, describe, handler_of
-from fairlead.workflows.context import WorkflowContext
+from fairlead.actors.handlers import Handler, WorkflowOptions, describe, handler_of
+from fairlead.workflows.async_context import AsyncWorkflowContext
+from fairlead.workflows.asynchronous import AsyncDriver
+from fairlead.workflows.attempt import attempt
+from fairlead.workflows.context import RunInformation, WorkflowContext
 from fairlead.workflows.driver import InlineDriver
 from fairlead.workflows.errors import PayloadMismatch
 from fairlead.workflows.execution import Execution, HomeOf
-from fairlead.workflows.interrupts import Cause, Failed, WorkflowInterrupt
+from fairlead.workflows.interrupts import WorkflowInterrupt
 from fairlead.workflows.run_log import RunLog
 from fairlead.workflows.step_identity import keyword_arguments
-from fairlead.workflows.undo import undo_all
-from fairlead.zones.errors import BadArgument, ItemFailed, LeaseLost
+from fairlead.zones.errors import BadArgument, ItemFailed
 from fairlead.zones.probes import probe
 from fairlead.zones.queue.results import pack_result
 from fairlead.zones.shard import Shard
-from fairlead.zones.workflow.undone_end import CANCELLED
 
 OLDER_CODE_DELAY_US = 5_000_000  # How long a run stays in its queue that only newer code can continue.
 
@@ -80,7 +82,11 @@ class WorkflowKind:
             stops_at_end=held.record.cancelling,
             replays=access.replays,
         )
-        _Attempt(self.function, execution).run()
+        run = _FunctionRun(self.function, execution)
+        if inspect.iscoroutinefunction(self.function):
+            access.runners.run_coroutine(run.attempt_async, held)
+        else:
+            run.attempt()
 
 
 def workflow_handler(kind: str, runner: WorkflowKind, **options: Unpack[WorkflowOptions]) -> Handler:
@@ -93,88 +99,61 @@ def workflow_handler(kind: str, runner: WorkflowKind, **options: Unpack[Workflow
     return replace(handler, permanent=(*handler.permanent, ItemFailed))
 
 
-class _Attempt:
-    """One attempt of a synchronous workflow."""
+class _FunctionRun:
+    """Runs a workflow's function for one attempt."""
 
     def __init__(self, function: Callable[..., Any], execution: Execution) -> None:
         self._function = function
         self._execution = execution
-        self._held = execution.held
-        self._log = execution.log
 
-    def run(self) -> None:
-        try:
-            self._execution.enter()
-        except WorkflowInterrupt:
-            raise LeaseLost(item=self._held.ref.item_id.hex()) from None
-        while True:
-            error = self._replay()
-            cause = None if self._execution.interrupt is None else self._execution.interrupt.cause
-            if cause is Cause.REPLAY:
-                probe("a workflow is replayed")
-                self._execution.begin_replay()
-                continue
-            try:
-                return self._conclude(cause, error)
-            except WorkflowInterrupt as interrupt:
-                return self._end(interrupt.cause)
+    def attempt(self) -> None:
+        """Run an attempt of a plain function."""
+        driver = InlineDriver(self._execution, lambda: self._replay(driver))
+        driver.run(attempt(self._execution))
 
-    def _replay(self) -> Exception | None:
+    async def attempt_async(self, job: Job) -> None:
+        """Run an attempt of an async function, on an event loop."""
+        driver = AsyncDriver(self._execution, lambda: self._replay_async(driver))
+        await driver.run_attempt(attempt(self._execution))
+
+    def _replay(self, driver: InlineDriver) -> Exception | None:
         """Run the function from its beginning; return what it raised. What it returned is noted."""
-        execution = self._execution
-        wf = WorkflowContext(execution, InlineDriver(execution))
-        args, keywords = keyword_arguments(self._held.job.payload)
         try:
-            inspect.signature(self._function).bind(wf, *args, **keywords)
-        except TypeError as error:
-            return PayloadMismatch(kind=self._held.ref.kind, reason=str(error))
-        try:
-            returned = self._function(wf, *args, **keywords)
+            self._note_result(self._bound(WorkflowContext(self._execution, driver))())
         except WorkflowInterrupt:
             return None
         except Exception as error:  # noqa: BLE001 - a workflow may raise anything
             return error
-        if execution.interrupt is None and (self._held.handler.result_ms or self._held.record.parent is not None):
-            self._held.result = pack_result(returned)
         return None
 
-    def _conclude(self, cause: Cause | Failed | None, error: Exception | None) -> None:
-        """Do what follows from how the function has ended."""
-        if isinstance(error, UnfitCode):
-            raise error
-        if self._log.is_undone:
-            if cause in (None, Cause.END_OF_LOG):
-                return self._undo()
-        elif cause is Cause.CANCELLED or (cause is Cause.END_OF_LOG and self._held.record.cancelling):
-            self._log.begin_undo(CANCELLED, "", "")
-            return self._undo()
-        elif cause is None and error is None and self._held.record.cancelling:
-            self._execution.replay.check_end()
-            self._log.begin_undo(CANCELLED, "", "")
-            return self._undo()
-        elif cause is None and error is not None:
-            if is_permanent(self._held.handler, error) and not self._log.is_empty:
-                self._execution.replay.check_end()
-                rendered = render_error(error, self._log.shard.clock)
-                self._log.begin_undo(rendered.text, rendered.text, rendered.lines)
-                self._undo()
-            raise error
-        self._end(cause)
+    async def _replay_async(self, driver: AsyncDriver) -> Exception | None:
+        try:
+            self._note_result(await self._bound(AsyncWorkflowContext(self._execution, driver))())
+        except BaseException as error:
+            if self._execution.interrupt is not None:  # A group of tasks may have wrapped it.
+                return None
+            if not isinstance(error, Exception):
+                raise
+            return error
+        return None
 
-    def _undo(self) -> None:
-        """Undo what the run has done, and end it."""
-        self._execution.replay.check_end()
-        InlineDriver(self._execution).run(undo_all(self._execution))
-        self._held.job.committed_end = self._log.end_undone(drop=self._held.handler.drop)
+    def _bound(self, wf: RunInformation) -> Callable[[], Any]:
+        """Return the function with its arguments.
 
-    def _end(self, cause: Cause | Failed | None) -> None:
-        """End the attempt as the interrupt says that ended its function."""
-        if isinstance(cause, Failed):
-            raise cause.error
-        if cause is Cause.LOST:
-            raise LeaseLost(item=self._held.ref.item_id.hex())
-        if cause is Cause.SUSPENDED:
-            self._held.job.committed_end = "suspended"
+        Raises:
+          PayloadMismatch: the payload does not fit.
+        """
+        args, keywords = keyword_arguments(self._execution.held.job.payload)
+        try:
+            inspect.signature(self._function).bind(wf, *args, **keywords)
+        except TypeError as error:
+            raise PayloadMismatch(kind=self._execution.held.ref.kind, reason=str(error)) from None
+        return partial(self._function, wf, *args, **keywords)
+
+    def _note_result(self, returned: Any) -> None:
+        held = self._execution.held
+        if self._execution.interrupt is None and (held.handler.result_ms or held.record.parent is not None):
+            held.result = pack_result(returned)
 
 
 def _check_function(function: Callable[..., Any]) -> None:

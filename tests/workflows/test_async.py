@@ -1,0 +1,160 @@
+"""Asynchronous workflows: branches side by side, suspended together, and the same in every replay."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from fairlead.actors.handlers import PermanentError
+from fairlead.workflows.async_context import AsyncWorkflowContext
+from fairlead.workflows.context import child
+from fairlead.workflows.replay import ConcurrentSteps, StepsDiffer
+from tests.workflows.application import ELSEWHERE, HOME, add, append, count, enqueue, kept_keys, run, two_shards, words
+from tests.workflows.test_children import with_children
+
+
+def test_an_async_workflow_does_its_steps_once() -> None:
+    app, calls = two_shards(), []
+
+    async def pay(key: str, price: int) -> str:
+        await asyncio.sleep(0)
+        calls.append(key)
+        return f"paid {price}"
+
+    @app.workflow("w", keep_result=60)
+    async def work(wf: AsyncWorkflowContext, order: int) -> Any:
+        first = await wf.step(add, "done")
+        paid = await wf.effect(pay, order)
+        await wf.sleep(10)
+        await wf.step(add, "done", on=ELSEWHERE)
+        return await wf.finish(lambda tr: [first, paid])
+
+    item = enqueue(app, "w", {"order": 7})
+    run(app, within=60)
+    assert item.result(0) == [1, "paid 7"]
+    assert (count(app, HOME, "done"), count(app, ELSEWHERE, "done"), len(calls)) == (1, 1, 1)
+    assert kept_keys(app) == []
+
+
+@pytest.mark.parametrize("replays", [True, False])
+def test_branches_run_side_by_side_and_each_step_happens_once(replays: bool) -> None:
+    app = two_shards()
+
+    @app.workflow("w", keep_result=60)
+    async def work(wf: AsyncWorkflowContext) -> Any:
+        async def branch(number: int) -> int:
+            place = ELSEWHERE if number % 2 else HOME
+            for each in range(3):
+                await wf.step(add, f"{number}", name=f"step {number} {each}", on=place)
+            return number
+
+        return await asyncio.gather(*map(branch, range(4)))
+
+    item = enqueue(app, "w")
+    run(app, replays=replays)
+    assert item.result(0) == [0, 1, 2, 3]
+    assert [count(app, ELSEWHERE if n % 2 else HOME, f"{n}") for n in range(4)] == [3, 3, 3, 3]
+
+
+@pytest.mark.parametrize("replays", [True, False])
+def test_a_run_is_suspended_once_all_branches_wait_and_woken_by_the_first(replays: bool) -> None:
+    app = two_shards()
+
+    @app.workflow("w")
+    async def work(wf: AsyncWorkflowContext) -> None:
+        async def branch(signal: str) -> None:
+            await wf.step(append, f"before-{signal}", name=f"before {signal}")
+            await wf.wait_for(signal)
+            await wf.step(append, f"after-{signal}", name=f"after {signal}")
+
+        async with asyncio.TaskGroup() as branches:
+            for signal in "ab":
+                branches.create_task(branch(signal))
+
+    item = enqueue(app, "w")
+    assert run(app, replays=replays).suspended["w"] == 1
+    app.tenant(HOME).signal(item.item_id, "b")
+    assert run(app, replays=replays).suspended["w"] == 1
+    assert sorted(words(app).split()) == ["after-b", "before-a", "before-b"]
+    app.tenant(HOME).signal(item.item_id, "a")
+    assert run(app, replays=replays).completed["w"] == 1
+    assert words(app).split()[2:] == ["after-b", "after-a"]
+
+
+def test_a_branch_goes_on_while_another_one_waits() -> None:
+    app = two_shards()
+
+    @app.workflow("w")
+    async def work(wf: AsyncWorkflowContext) -> None:
+        async def other() -> None:
+            for each in range(5):
+                await wf.step(append, str(each), name=f"step {each}")
+
+        await asyncio.gather(wf.wait_for("go"), other())
+
+    enqueue(app, "w")
+    drained = run(app, replays=False)
+    assert (drained.suspended["w"], words(app)) == (1, "0 1 2 3 4")
+
+
+def test_two_steps_of_one_name_at_once_are_refused() -> None:
+    app = two_shards()
+
+    @app.workflow("w")
+    async def work(wf: AsyncWorkflowContext) -> None:
+        await asyncio.gather(wf.step(add, "a"), wf.step(add, "b"))
+
+    enqueue(app, "w")
+    drained = run(app)
+    assert isinstance(drained.errors[0], ConcurrentSteps)
+    assert drained.dead_lettered["w"] == 1
+
+
+def test_a_failure_of_one_branch_undoes_the_steps_of_all() -> None:
+    app = two_shards()
+
+    @app.workflow("w")
+    async def work(wf: AsyncWorkflowContext) -> None:
+        async def good(name: str) -> None:
+            await wf.step(append, name, name=name, undo=lambda tr, word: append(tr, f"undo-{word}"))
+
+        async def bad() -> None:
+            await wf.sleep(1)
+            raise PermanentError("no")
+
+        await asyncio.gather(good("a"), good("b"), bad())
+
+    enqueue(app, "w")
+    drained = run(app, within=10)
+    assert drained.dead_lettered["w"] == 1
+    done = words(app).split()
+    assert done[2:] == [f"undo-{word}" for word in reversed(done[:2])]
+
+
+def test_children_of_an_async_workflow_run_side_by_side() -> None:
+    app = two_shards()
+    with_children(app)
+
+    @app.workflow("w", keep_result=60)
+    async def work(wf: AsyncWorkflowContext) -> Any:
+        both = wf.gather([child("double", {"n": n}, on=ELSEWHERE) for n in range(3)])
+        return await asyncio.gather(both, wf.call("nested", {"n": 5}, name="mine"))
+
+    item = enqueue(app, "w")
+    run(app, within=60)
+    assert item.result(0) == [[0, 2, 4], 20]
+
+
+def test_an_async_function_that_is_not_deterministic_fails_its_first_test() -> None:
+    app, seen = two_shards(), []
+
+    @app.workflow("w")
+    async def work(wf: AsyncWorkflowContext) -> None:
+        seen.append(1)
+        await wf.step(add, "x", name=f"step {len(seen)}")
+
+    enqueue(app, "w")
+    drained = run(app)
+    assert isinstance(drained.errors[0], StepsDiffer)

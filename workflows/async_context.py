@@ -1,0 +1,139 @@
+"""`wf` of an asynchronous workflow."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, Unpack
+
+from fairlead.actors.execution.retry import Retry
+from fairlead.workflows import child_jobs, effects, steps, waits
+from fairlead.workflows.asynchronous import AsyncDriver
+from fairlead.workflows.child_jobs import Call
+from fairlead.workflows.context import RunInformation, TenantLike, child, tenant_named
+from fairlead.workflows.execution import Execution
+from fairlead.zones.durations import Duration
+from fairlead.zones.layout import DEFAULT_ZONE
+from fairlead.zones.queue.items import HasKind, ItemOptions, new_item
+
+T = TypeVar("T")
+
+
+class AsyncWorkflowContext(RunInformation):
+    """`wf` of a workflow that is an `async def`: the methods of `WorkflowContext`, to be awaited.
+
+    Branches that run side by side (`asyncio.gather`, `asyncio.TaskGroup`) may do steps at once, but not two steps of one
+    name. A wait suspends the run once every branch waits, or has ended. The body of a step is a plain function, and
+    runs in another thread; the function of an effect may be async.
+    """
+
+    def __init__(self, execution: Execution, driver: AsyncDriver) -> None:
+        super().__init__(execution)
+        self._driver = driver
+
+    async def step(
+        self,
+        body: Callable[..., T],
+        *args: Any,
+        name: str | None = None,
+        on: TenantLike | None = None,
+        undo: Callable[..., Any] | None = None,
+        retry: Retry | None = None,
+    ) -> T:
+        """See `WorkflowContext.step`."""
+        answer: T = await self._driver.run(
+            steps.step(self._execution, body, args, name=name, on=tenant_named(on), undo=undo, retry=retry)
+        )
+        return answer
+
+    async def effect(
+        self,
+        function: Callable[..., T],
+        *args: Any,
+        name: str | None = None,
+        retry: Retry | None = None,
+        once: bool = False,
+        undo: Callable[..., Any] | None = None,
+    ) -> T:
+        """See `WorkflowContext.effect`."""
+        answer: T = await self._driver.run(
+            effects.effect(self._execution, function, args, name=name, retry=retry, once=once, undo=undo)
+        )
+        return answer
+
+    async def read(
+        self, body: Callable[..., T], *args: Any, name: str | None = None, on: TenantLike | None = None
+    ) -> T:
+        """See `WorkflowContext.read`."""
+        answer: T = await self._driver.run(steps.read(self._execution, body, args, name=name, on=tenant_named(on)))
+        return answer
+
+    async def wait_for(self, signal: str, timeout: Duration | None = None) -> Any:  # noqa: ASYNC109 - recorded
+        """See `WorkflowContext.wait_for`."""
+        return await self._driver.run(waits.wait_for(self._execution, signal, timeout))
+
+    async def sleep(self, seconds: Duration) -> None:
+        """See `WorkflowContext.sleep`."""
+        await self._driver.run(waits.sleep(self._execution, seconds))
+
+    async def enqueue(
+        self,
+        kind: str | HasKind,
+        payload: Any = None,
+        *,
+        on: TenantLike | None = None,
+        zone: str = DEFAULT_ZONE,
+        name: str | None = None,
+        **options: Unpack[ItemOptions],
+    ) -> bytes:
+        """See `WorkflowContext.enqueue`."""
+        item = new_item(kind, payload, **options)
+        return await self._driver.run(steps.enqueue(self._execution, item, zone=zone, on=tenant_named(on), name=name))
+
+    async def signal(
+        self,
+        item_id: str | bytes,
+        signal: str,
+        payload: Any = None,
+        *,
+        on: TenantLike | None = None,
+        zone: str = DEFAULT_ZONE,
+        name: str | None = None,
+    ) -> None:
+        """See `WorkflowContext.signal`."""
+        await self._driver.run(
+            steps.signal(self._execution, item_id, signal, payload, zone=zone, on=tenant_named(on), name=name)
+        )
+
+    async def call(
+        self,
+        kind: str | HasKind,
+        payload: Any = None,
+        *,
+        on: TenantLike | None = None,
+        zone: str = DEFAULT_ZONE,
+        timeout: Duration | None = None,  # noqa: ASYNC109 - recorded
+        name: str | None = None,
+        **options: Unpack[ItemOptions],
+    ) -> Any:
+        """See `WorkflowContext.call`."""
+        call = child(kind, payload, on=on, zone=zone, name=name, **options)
+        (ended,) = await self._driver.run(child_jobs.gather(self._execution, [call], at_least=None, timeout=timeout))
+        return child_jobs.result_of(ended)
+
+    async def gather(
+        self,
+        calls: Sequence[Call],
+        *,
+        at_least: int | None = None,
+        timeout: Duration | None = None,  # noqa: ASYNC109 - recorded
+    ) -> list[Any]:
+        """See `WorkflowContext.gather`."""
+        ended = await self._driver.run(child_jobs.gather(self._execution, calls, at_least=at_least, timeout=timeout))
+        return child_jobs.results_of(ended, at_least=at_least)
+
+    async def finish(self, body: Callable[..., T], *args: Any) -> T:
+        """See `WorkflowContext.finish`."""
+        answer: T = await self._driver.run(steps.finish(self._execution, body, args))
+        return answer
+
+    async def checkpoint(self, state: Any) -> None:
+        """See `WorkflowContext.checkpoint`."""
+        await self._driver.run(steps.checkpoint(self._execution, state))

@@ -1,0 +1,94 @@
+"""One attempt at an item of a workflow: what is done around its function, and what becomes of the item.
+
+Written once for both kinds of workflows, as a generator of `requests`, like the calls of `wf`.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from fairlead.actors.execution.failed_attempt import is_permanent, render_error
+from fairlead.actors.handlers import UnfitCode
+from fairlead.workflows.execution import Execution
+from fairlead.workflows.interrupts import Cause, Failed, WorkflowInterrupt
+from fairlead.workflows.requests import Home, RunFunction, Steps, Store
+from fairlead.workflows.undo import undo_all
+from fairlead.zones.errors import LeaseLost
+from fairlead.zones.probes import probe
+from fairlead.zones.workflow.undone_end import CANCELLED
+
+
+def attempt(execution: Execution) -> Steps[None]:
+    """Run the function, and do what follows from how it ends. What this commits, it notes in `execution.held.job`.
+
+    Raises:
+      LeaseLost: another attempt holds the item.
+      Exception: the attempt has failed with it.
+    """
+    try:
+        yield from _attempt(execution)
+    except WorkflowInterrupt as interrupt:
+        _end(execution, interrupt.cause)
+
+
+def _attempt(execution: Execution) -> Steps[None]:
+    yield Store(execution.enter)
+    while True:
+        error: Exception | None = yield RunFunction()
+        interrupt = execution.interrupt
+        if interrupt is None or interrupt.cause is not Cause.REPLAY:
+            break
+        probe("a workflow is replayed")
+        execution.begin_replay()
+    if interrupt is not None:
+        yield from _after_interrupt(execution, interrupt.cause)
+    elif isinstance(error, UnfitCode):
+        raise error
+    elif execution.log.is_undone:
+        yield from _undo(execution)
+    elif error is not None:
+        yield from _after_error(execution, error)
+    elif execution.held.record.cancelling:
+        yield from _begin_undo(execution, (CANCELLED, "", ""))
+
+
+def _after_interrupt(execution: Execution, cause: Cause | Failed) -> Steps[None]:
+    if cause is Cause.END_OF_LOG and execution.log.is_undone:
+        yield from _undo(execution)
+    elif cause is Cause.CANCELLED or (cause is Cause.END_OF_LOG and execution.held.record.cancelling):
+        yield from _begin_undo(execution, (CANCELLED, "", ""))
+    else:
+        _end(execution, cause)
+
+
+def _after_error(execution: Execution, error: Exception) -> Steps[None]:
+    """Undo a run that has failed for good; raise the error."""
+    if is_permanent(execution.held.handler, error) and not execution.log.is_empty:
+        rendered = render_error(error, execution.log.shard.clock)
+        yield from _begin_undo(execution, (rendered.text, rendered.text, rendered.lines))
+    raise error
+
+
+def _begin_undo(execution: Execution, why: tuple[str, str, str]) -> Steps[None]:
+    """Record that the run is undone, and why: the reason, the error, and its traceback. Then undo it."""
+    execution.replay.check_end()
+    yield Home(partial(execution.log.begin_undo, *why))
+    yield from _undo(execution)
+
+
+def _undo(execution: Execution) -> Steps[None]:
+    """Undo what the run has done, and end it."""
+    execution.replay.check_end()
+    yield from undo_all(execution)
+    end: Callable[[], Any] = partial(execution.log.end_undone, drop=execution.held.handler.drop)
+    execution.held.job.committed_end = yield Home(end)
+
+
+def _end(execution: Execution, cause: Cause | Failed) -> None:
+    """End the attempt as the interrupt says that ended its function."""
+    if isinstance(cause, Failed):
+        raise cause.error
+    if cause is Cause.LOST:
+        raise LeaseLost(item=execution.held.ref.item_id.hex())
+    if cause is Cause.SUSPENDED:
+        execution.held.job.committed_end = "suspended"
