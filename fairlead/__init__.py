@@ -91,6 +91,7 @@ from fairlead.zones.records import Progress
 from fairlead.zones.settings import ZoneSettings
 from fairlead.zones.submitted_handlers import HandlerTooLarge
 from fairlead.zones.tenant_transaction import ApplicationTransaction, TenantTransaction
+from fairlead.zones.workflow.cancellation import CancelOutcome
 
 __all__ = [
     # An application and its tenants
@@ -115,6 +116,7 @@ __all__ = [
     "new_item",
     "NewItem",
     "Enqueued",
+    "CancelOutcome",
     "EnqueueStatus",
     "ItemView",
     "State",
