@@ -41,15 +41,22 @@ Read in this order:
     cli/             the command `fairlead`
     dashboard/       its web pages
     demo/            the application of `fairlead demo`
-May import: actors, zones. Imported by: nothing of the product. Importing this loads neither Ray nor the FoundationDB
-client. This module has all names that a user needs.
+May import: workflows, actors, zones. Imported by: nothing of the product. Importing this loads neither Ray nor the
+FoundationDB client. This module has all names that a user needs.
 """
 
 from fairlead.actors.execution.job import Job, NoStoreHere
 from fairlead.actors.execution.retry import Retry
 from fairlead.actors.execution.runner import JobTimeout, TransactionalTooLong
 from fairlead.actors.execution.submitted_handlers import HandlerNotPacked
-from fairlead.actors.handlers import DuplicateHandler, HandlerOptions, NotTransactional, PermanentError
+from fairlead.actors.handlers import (
+    DuplicateHandler,
+    HandlerOptions,
+    NotTransactional,
+    PermanentError,
+    UnfitCode,
+    WorkflowOptions,
+)
 from fairlead.actors.settings import BadSettings, ConsumerSettings
 from fairlead.app import App, SubmissionsOff
 from fairlead.argument_checks import UnknownKind
@@ -65,6 +72,21 @@ from fairlead.registered_handler import RegisteredHandler
 from fairlead.shards import NoShards, StoreMissing, UnknownShard
 from fairlead.tenant_database import NotADeadLetter, TenantDatabase
 from fairlead.views import DeadLetterView, ItemView, State
+from fairlead.workflows.child_jobs import UNFINISHED, Call
+from fairlead.workflows.context import WorkflowContext, child
+from fairlead.workflows.errors import (
+    AfterFinish,
+    CallRefused,
+    CallTimeout,
+    EffectUnknown,
+    PayloadMismatch,
+    ReadOnly,
+    StepInStep,
+    StepTooLong,
+    TooManySteps,
+)
+from fairlead.workflows.recorded_errors import StepFailed
+from fairlead.workflows.replay import ConcurrentSteps, StepsDiffer
 from fairlead.zones.engines import StoreError, StoreUnavailable
 from fairlead.zones.engines.api.errors import ResultUnknown
 from fairlead.zones.errors import (
@@ -108,6 +130,12 @@ __all__ = [
     "Retry",
     "PermanentError",
     "Progress",
+    # Workflows
+    "WorkflowContext",
+    "WorkflowOptions",
+    "child",
+    "Call",
+    "UNFINISHED",
     # Items
     "Handle",
     "EnqueuedHandle",
@@ -121,6 +149,7 @@ __all__ = [
     "ItemView",
     "State",
     "DeadLetterView",
+    "CancelOutcome",
     # Questions and control
     "Explanation",
     "Cause",
@@ -171,4 +200,19 @@ __all__ = [
     "StoreError",
     "StoreUnavailable",
     "ResultUnknown",
+    # What can go wrong in a workflow: its code may catch these
+    "StepFailed",
+    "EffectUnknown",
+    "CallTimeout",
+    # What can go wrong with a workflow: these end its attempt
+    "UnfitCode",
+    "StepsDiffer",
+    "ConcurrentSteps",
+    "StepInStep",
+    "StepTooLong",
+    "TooManySteps",
+    "PayloadMismatch",
+    "CallRefused",
+    "AfterFinish",
+    "ReadOnly",
 ]

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from random import Random, SystemRandom
-from typing import Any, Unpack
+from typing import Any, ParamSpec, TypeVar, Unpack
 
 from fairlead import bulk_enqueue
 from fairlead.actors.execution import submitted_handlers
@@ -34,6 +34,9 @@ from fairlead.zones.queue.dead_letter_search import DeadLetterFilter
 from fairlead.zones.queue.items import Enqueued, HasKind, ItemOptions, NewItem, kind_of, new_item
 from fairlead.zones.queue.periodic import Period, checked_interval
 from fairlead.zones.shard import Shard
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class App:
@@ -135,7 +138,7 @@ class App:
 
     def workflow(
         self, kind: str, *, version: int = 1, **options: Unpack[WorkflowOptions]
-    ) -> Callable[[Callable[..., Any]], RegisteredHandler[..., Any]]:
+    ) -> Callable[[Callable[P, R]], RegisteredHandler[P, R]]:
         """Make the decorated function the workflow of `kind`: each of its steps happens exactly once.
 
             @app.workflow("checkout", version=2, keep_result=86_400)
@@ -157,7 +160,7 @@ class App:
         """
         refuse_missing_parentheses("kind", kind, '@app.workflow("kind")')
 
-        def register(function: Callable[..., Any], /) -> RegisteredHandler[..., Any]:
+        def register(function: Callable[P, R], /) -> RegisteredHandler[P, R]:
             if not any(handler.form is Form.WORKFLOW for handler in self.registry):
                 for handler in system_handlers(self._home_of):
                     self.registry.add(handler)

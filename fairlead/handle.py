@@ -4,7 +4,7 @@ import asyncio
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Protocol
 
 from fairlead.explanation import Explanation
 from fairlead.store_threads import AwaitableCalls
@@ -17,6 +17,15 @@ from fairlead.zones.queue.items import EnqueueStatus
 from fairlead.zones.queue.results import Failed, NotKept, Pending, Returned, ending
 from fairlead.zones.shard import Shard
 from fairlead.zones.workflow.cancellation import CancelOutcome
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    R = TypeVar("R", default=Any)
+else:
+    from typing import TypeVar
+
+    R = TypeVar("R")
 
 POLL_US_MIN, POLL_US_MAX = 1_000, 20_000  # The first poll interval, and the longest.
 UNWATCHED_POLL_US = 500_000  # Between two reads if the store grants no watch: a client may have 10,000.
@@ -73,8 +82,11 @@ class ItemDatabase(Protocol):
         ...
 
 
-class Handle:
+class Handle(Generic[R]):
     """An item that was enqueued. Makes no call to the store until a method is called.
+
+    Its type parameter is what the item's handler returns. It is known if the item was enqueued by `handler.enqueue`;
+    otherwise it is `Any`. The result is plain data as the store returns it: a tuple comes back as a list.
 
     Attributes:
       item_id: 16 bytes.
@@ -88,7 +100,7 @@ class Handle:
         self.item_id = item_id
         self.zone = zone
 
-    def result(self, timeout: Duration | None = None) -> Any:
+    def result(self, timeout: Duration | None = None) -> R:
         """Wait until the item has ended, and return what its handler returned.
 
         Its kind must keep results (`keep_result`). A wait costs one read of the store per change of the item.
@@ -115,7 +127,7 @@ class Handle:
                 found.watch.cancel()
                 raise self._pending(timeout_us)
 
-    async def aresult(self, timeout: Duration | None = None) -> Any:  # noqa: ASYNC109 - as `result`
+    async def aresult(self, timeout: Duration | None = None) -> R:  # noqa: ASYNC109 - as `result`
         """Wait as `result` does, and let the event loop go on meanwhile. The event loop's clock measures the time.
 
         A coroutine that is cancelled while it waits changes nothing: the item goes on, and can be awaited again.
@@ -176,9 +188,10 @@ class Handle:
         """Say why the item is not running, or how it ended; see `TenantDatabase.explain`."""
         return self._database.explain(self.item_id, zone=self.zone)
 
-    def _answer(self, found: Returned | Failed | NotKept) -> Any:
+    def _answer(self, found: Returned | Failed | NotKept) -> R:
         if isinstance(found, Returned):
-            return found.value
+            value: R = found.value
+            return value
         if isinstance(found, Failed):
             raise ItemFailed(item=self.item_id.hex(), error=found.error, dead_letter=found.dead_letter)
         raise NoResult(
@@ -189,7 +202,7 @@ class Handle:
         return f"<Handle {self.item_id.hex()} of {self._database.tenant}>"
 
 
-class EnqueuedHandle(Handle):
+class EnqueuedHandle(Handle[R]):
     """The handle of an item that was just enqueued. `status`: what the enqueue found."""
 
     __slots__ = ("status",)

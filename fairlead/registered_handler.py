@@ -9,9 +9,9 @@ send_receipt.enqueue("shop/alice", {"order": 7})
 
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import update_wrapper
-from typing import Any, Generic, ParamSpec, TypeVar, Unpack
+from typing import Any, Generic, ParamSpec, TypeVar, Unpack, overload
 
 from fairlead.actors.execution.submitted_handlers import travels_by_value
 from fairlead.actors.handlers import HandlerOptions, describe
@@ -23,6 +23,7 @@ from fairlead.zones.queue.items import EnqueueOptions, HasKind
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 DatabaseOf = Callable[[TenantDatabase | Tenant | str], TenantDatabase]
 
@@ -57,9 +58,22 @@ class RegisteredHandler(HasKind, Generic[P, R]):
         """Call the function. Nothing is enqueued."""
         return self._function(*args, **kwargs)
 
+    @overload
+    def enqueue(
+        self: "RegisteredHandler[P, Coroutine[Any, Any, T]]",
+        tenant: TenantDatabase | Tenant | str,
+        payload: Any = None,
+        **options: Unpack[EnqueueOptions],
+    ) -> EnqueuedHandle[T]: ...
+
+    @overload
     def enqueue(
         self, tenant: TenantDatabase | Tenant | str, payload: Any = None, **options: Unpack[EnqueueOptions]
-    ) -> EnqueuedHandle:
+    ) -> EnqueuedHandle[R]: ...
+
+    def enqueue(
+        self, tenant: TenantDatabase | Tenant | str, payload: Any = None, **options: Unpack[EnqueueOptions]
+    ) -> EnqueuedHandle[Any]:
         """Enqueue one item of this kind in a transaction of its own; see `TenantDatabase.enqueue`.
 
         In a transaction with other writes write `tr.enqueue(handler, payload)`.
@@ -74,9 +88,22 @@ class RegisteredHandler(HasKind, Generic[P, R]):
         """
         return self._database_of(tenant).enqueue(self, payload, **options)
 
+    @overload
+    async def aenqueue(
+        self: "RegisteredHandler[P, Coroutine[Any, Any, T]]",
+        tenant: TenantDatabase | Tenant | str,
+        payload: Any = None,
+        **options: Unpack[EnqueueOptions],
+    ) -> EnqueuedHandle[T]: ...
+
+    @overload
     async def aenqueue(
         self, tenant: TenantDatabase | Tenant | str, payload: Any = None, **options: Unpack[EnqueueOptions]
-    ) -> EnqueuedHandle:
+    ) -> EnqueuedHandle[R]: ...
+
+    async def aenqueue(
+        self, tenant: TenantDatabase | Tenant | str, payload: Any = None, **options: Unpack[EnqueueOptions]
+    ) -> EnqueuedHandle[Any]:
         """Enqueue one item as `enqueue` does, and let the event loop go on meanwhile; see `TenantDatabase.aenqueue`."""
         return await self._database_of(tenant).aenqueue(self, payload, **options)
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
+from unittest.mock import create_autospec
 
 import pytest
 
@@ -57,6 +58,7 @@ def test_an_example_in_a_docstring_runs(name: str, example: str, empty_folder: P
         app.tenant("shop", user).enqueue("receipt", order)
 
     known = {"fairlead": fairlead, "app": app, "users": ["alice", "bob"], "place_order": place_order}
+    known["wf"] = create_autospec(fairlead.WorkflowContext, instance=True)
     exec(example, {**vars(fairlead), **vars(fairlead.testing), **known, "App": registered(app)})
 
 
