@@ -1,0 +1,197 @@
+"""What workflows cost: commits, reads, and what stays in the store."""
+
+from __future__ import annotations
+
+from collections import Counter
+from time import thread_time
+from typing import Any
+
+import pytest
+
+import fairlead
+from fairlead.actors.execution.runner import run_handler
+from fairlead.testing import ManualClock, drain
+from fairlead.workflows.context import WorkflowContext
+from fairlead.zones.engines.memory.engine import MemoryStore
+from fairlead.zones.engines.optimistic.range_read import SnapshotReads
+from fairlead.zones.keyspace import ROOT_RANGE, TenantKeys
+from fairlead.zones.layout import Tenant
+from fairlead.zones.shard import Shard
+from fairlead.zones.workflow import participants
+from fairlead.zones.workflow.run_end import CLEANUP_KIND
+
+STEPS = 4
+RECORDED = 1_000
+REPLAY_MS_MAX = 50
+LEFT_BYTES_MAX = 100
+
+
+class Counted:
+    """Two shards, and the commits that write by the kind of the item whose handler makes them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.clock = ManualClock()
+        self.app = fairlead.App({"one": "memory:", "two": "memory:"}, clock=self.clock)
+        self.home = self.app.tenant("shop", "alice")
+        self.participant = next(
+            tenant
+            for number in range(100)
+            if (tenant := self.app.tenant("depot", f"d{number}")).shard.name != self.home.shard.name
+        )
+        self.commits: Counter[str] = Counter()
+        running = [""]
+        submit = MemoryStore.submit
+
+        def submit_counted(store: MemoryStore, request: Any) -> Any:
+            self.commits[running[-1]] += 1
+            return submit(store, request)
+
+        def run_counted(held: Any, *arguments: Any) -> None:
+            running.append(held.ref.kind)
+            try:
+                run_handler(held, *arguments)
+            finally:
+                running.pop()
+
+        monkeypatch.setattr(MemoryStore, "submit", submit_counted)
+        monkeypatch.setattr("fairlead.testing.run_handler", run_counted)
+
+    def run(self, function: Any, *, within: int = 0) -> int:
+        """Run a workflow; return how many commits its attempts have made."""
+        self.app.workflow("w")(function)
+        self.home.enqueue("w")
+        drain(self.app, replays=False, within=within)
+        return self.commits["w"]
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> Counted:
+    return Counted(monkeypatch)
+
+
+def add_one(tr: Any, number: int = 0) -> int:
+    tr.add(("count",), 1)
+    return number
+
+
+def test_a_step_at_home_is_one_commit(counted: Counted) -> None:
+    assert counted.run(lambda wf: [wf.step(add_one, number) for number in range(STEPS)]) == STEPS
+
+
+def test_a_step_on_another_tenant_of_the_home_shard_is_one_commit(counted: Counted) -> None:
+    neighbour = next(
+        tenant
+        for number in range(100)
+        if (tenant := counted.app.tenant("shop", f"n{number}")).shard.name == counted.home.shard.name
+    )
+    assert counted.run(lambda wf: [wf.step(add_one, number, on=neighbour) for number in range(STEPS)]) == STEPS
+
+
+def test_steps_on_another_shard_are_one_commit_more_and_two_for_the_cleanup(counted: Counted) -> None:
+    steps = counted.run(lambda wf: [wf.step(add_one, number, on=counted.participant) for number in range(STEPS)])
+    assert steps == STEPS + 1
+    assert counted.commits[CLEANUP_KIND] == 2
+
+
+def test_a_wait_is_one_commit_if_it_really_waits(counted: Counted) -> None:
+    assert counted.run(lambda wf: wf.sleep(60), within=120) == 1
+
+
+def test_a_wait_for_a_signal_that_is_there_is_no_commit(counted: Counted) -> None:
+    @counted.app.workflow("w")
+    def waits(wf: WorkflowContext) -> None:
+        assert wf.wait_for("approved", timeout=60) == "yes"
+
+    counted.home.enqueue("w").signal("approved", "yes")
+    drain(counted.app, replays=False)
+    assert counted.commits["w"] == 0
+
+
+def test_finish_is_one_commit_with_the_completion(counted: Counted) -> None:
+    assert counted.run(lambda wf: wf.finish(add_one)) == 1
+
+
+def test_an_effect_is_one_commit_and_two_if_it_must_happen_at_most_once(counted: Counted) -> None:
+    def pay(key: str) -> str:
+        return key
+
+    assert counted.run(lambda wf: wf.effect(pay)) == 1
+    counted.app.workflow("once")(lambda wf: wf.effect(pay, once=True))
+    counted.home.enqueue("once")
+    drain(counted.app, replays=False)
+    assert counted.commits["once"] == 2
+
+
+def test_a_read_and_a_replay_are_no_commit(counted: Counted) -> None:
+    assert counted.run(lambda wf: wf.read(lambda tr: tr.get(("count",)))) == 0
+
+
+def test_nothing_stays_at_home_and_a_fence_at_a_participant_until_floor_is_raised(counted: Counted) -> None:
+    def steps(wf: Any) -> None:
+        wf.step(add_one)
+        wf.step(add_one, on=counted.participant)
+        wf.wait_for("never", timeout=1)
+
+    there = counted.participant
+    before = stored_bytes(there.shard)
+    counted.run(steps, within=600)
+    assert keys_of_tenant(counted.home.shard, counted.home.tenant) == []
+    left = stored_bytes(there.shard) - before - data_bytes(there.shard, there.tenant)
+    assert 0 < left <= LEFT_BYTES_MAX
+    there.shard.transact(lambda attempt: participants.raise_floor(attempt.tr, tombstones_max=10))
+    assert keys_of_tenant(there.shard, there.tenant) == []
+
+
+def test_a_replay_reads_each_log_by_one_range_read(counted: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its time is that of the thread, from the begin of the attempt to the first call that is not recorded."""
+    ranges, began_s = 0, 0.0
+    read: list[int] = []
+    took_ms: list[float] = []
+    get_range = SnapshotReads.get_range
+
+    def get_range_counted(*arguments: Any, **options: Any) -> Any:
+        nonlocal ranges
+        ranges += 1
+        return get_range(*arguments, **options)
+
+    def steps(wf: Any) -> None:
+        for number in range(RECORDED // 2):
+            wf.step(add_one, number)
+            wf.step(add_one, number, on=counted.participant)
+        wf.sleep(60)
+        took_ms.append((thread_time() - began_s) * 1000)
+
+    def run(*arguments: Any) -> None:
+        nonlocal began_s, ranges
+        began_s, ranges = thread_time(), 0
+        run_handler(*arguments)
+        read.append(ranges)
+
+    monkeypatch.setattr("fairlead.testing.run_handler", run)
+    monkeypatch.setattr(SnapshotReads, "get_range", get_range_counted)
+    counted.app.workflow("w")(steps)
+    counted.home.enqueue("w")
+    drain(counted.app, replays=False, within=120)
+    assert read[:2] == [0, 2]
+    assert took_ms[0] < REPLAY_MS_MAX
+
+
+def keys_of_tenant(shard: Shard, tenant: Tenant) -> list[bytes]:
+    """Return the keys of a tenant, but for its data."""
+    keys = TenantKeys(*tenant)
+    return [key for key, _ in stored(shard) if key.startswith(keys.prefix) and not key.startswith(keys.data)]
+
+
+def data_bytes(shard: Shard, tenant: Tenant) -> int:
+    """Return the size of a tenant's data."""
+    return sum(len(key) + len(value) for key, value in stored(shard) if key.startswith(TenantKeys(*tenant).data))
+
+
+def stored_bytes(shard: Shard) -> int:
+    """Return the size of all keys and values of a shard."""
+    return sum(len(key) + len(value) for key, value in stored(shard))
+
+
+def stored(shard: Shard) -> list[tuple[bytes, bytes]]:
+    """Return all keys and values of a shard."""
+    return shard.transact(lambda attempt: [(row.key, row.value) for row in attempt.tr.snapshot.get_range(*ROOT_RANGE)])
