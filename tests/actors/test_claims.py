@@ -204,6 +204,32 @@ def test_a_claim_whose_end_the_store_refused_is_released(stage: Stage) -> None:
     assert (record.claim, record.vesting_us <= stage.now_us) == (b"", True)
 
 
+@pytest.mark.parametrize("how", ["away", "full"])
+def test_a_shard_that_refuses_for_a_minute_ends_its_own_claims_only(stage: Stage, how: str) -> None:
+    noting = Noting(stage, takes_ms=90_000)
+    other, other_shard = stage.open_shard("other")
+    shards = {**stage.shards, "other": other_shard}
+    worker = stage.worker([stage.handler("mail", noting)], shards=shards)
+    kept, lost = stage.enqueue("mail"), stage.enqueue("mail", shard=other_shard)
+    stage.place(worker, [*stage.lease(["mail"]), *stage.lease(["mail"], shard=other_shard)])
+    stage.pass_ms(CLAIMED_MS)
+    RunningHousekeeping(stage, shards=shards)
+    setattr(other, how, True)
+    stage.pass_ms(60_000)
+    assert len(noting.cancelled_ms) == 1
+    assert claim_of(stage, kept)
+    setattr(other, how, False)
+    stage.pass_ms(20_000)
+    record = stage.record(lost, shard=other_shard)
+    assert record is not None
+    assert (record.claim, record.vesting_us <= stage.now_us) == (b"", True)
+    assert noting.over == []
+    stage.pass_ms(30_000)
+    assert noting.over == [None]
+    for shard in (stage.shard, other_shard):
+        assert check_integrity(shard).findings == []
+
+
 # --- Claims that are taken away ---
 
 
