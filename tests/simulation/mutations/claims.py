@@ -1,6 +1,7 @@
 """Bugs in claims and worker sessions: each removes one guard of the protocol.
 
-The guards that only a single interleaving needs are removed in `races/test_worker_sessions`. That a worker releases
+The guards that only a single interleaving needs are removed in `races/test_worker_sessions`; so is the one by which a
+heartbeat finds its session ended, because pauses of a worker with claims are seldom that long. That a worker releases
 claims of items that it does not hold any more is tested with a store that refuses (`tests/actors/test_claims`).
 """
 
@@ -35,11 +36,6 @@ CLAIMS = (
     mutation(
         "an item is claimed under a session that has ended",
         (worker_sessions.session_state_op, "if alive.value is not None:", "if alive.value is not None or not begins:"),
-        found_by=[KEYS],
-    ),
-    mutation(
-        "a heartbeat does not find out that its session has ended",
-        (worker_sessions.heartbeat_op, "if alive.value is None:", "if False:"),
         found_by=[KEYS],
     ),
     mutation(

@@ -16,6 +16,7 @@ from fairlead.zones.shard import Shard
 from fairlead.zones.top_level import worker_sessions
 from fairlead.zones.top_level.worker_sessions import ALIVE, BEAT, CLAIM, OVER, SessionState
 from fairlead.zones.transaction_runner import Attempt
+from tests.simulation.mutations.mutation import mutation
 from tests.simulation.races.missing_guards import Patch, read_by_snapshot, read_ranges_by_snapshot
 from tests.simulation.races.scene import Scene, WorkerRole
 from tests.simulation.stage import ALICE, SECOND
@@ -120,6 +121,31 @@ def test_without_the_conflict_a_heartbeat_leaves_the_beat_of_an_ended_session(mo
     read_by_snapshot(monkeypatch, key_of(ALIVE))
     mail = LongMail(Scene())
     assert a_session_ends_while_its_heartbeat_is_on_its_way(mail) == []
+    assert (mail.keys(ALIVE), mail.keys(BEAT)) == (0, 1)
+
+
+def a_session_ends_between_two_heartbeats(mail: LongMail) -> None:
+    mail.scene.play(lambda: mail.end(mail.scene.shard))
+    mail.worker.goes_on(2 * SECOND)
+
+
+def test_the_next_heartbeat_finds_that_its_session_has_ended_and_its_worker_claims_under_a_new_one() -> None:
+    mail = LongMail(Scene())
+    before = mail.session_id
+    a_session_ends_between_two_heartbeats(mail)
+    assert mail.session_id != before
+    assert (mail.keys(BEAT), mail.keys(CLAIM), mail.cancelled) == (1, 1, 0)
+
+
+def test_without_a_look_at_the_session_its_worker_goes_on_without_one() -> None:
+    mail = LongMail(Scene())
+    blind = mutation(
+        "a heartbeat does not find out that its session has ended",
+        (worker_sessions.heartbeat_op, "if alive.value is None:", "if False:"),
+        found_by=[],
+    )
+    with blind.planted():
+        a_session_ends_between_two_heartbeats(mail)
     assert (mail.keys(ALIVE), mail.keys(BEAT)) == (0, 1)
 
 
