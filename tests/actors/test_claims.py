@@ -139,6 +139,22 @@ def test_a_short_job_begins_no_session(stage: Stage) -> None:
     assert session_keys(stage) == {}
 
 
+@pytest.mark.parametrize("completes_after_ms", [0, CLAIMED_MS])
+def test_a_handler_that_has_completed_its_item_goes_on_without_a_claim(stage: Stage, completes_after_ms: int) -> None:
+    noting = Noting(stage, takes_ms=40_000)
+
+    def work(job: Job) -> None:
+        stage.sleep_ms(completes_after_ms)
+        job.transact(job.complete_in)
+        noting(job)
+
+    worker, _ = begin(stage, work)
+    stage.pass_ms(20_000)
+    end_sessions(stage)
+    assert stage.settled(worker) == {"completed": 1}
+    assert (noting.cancelled_ms, noting.over) == ([], [0])
+
+
 # --- Heartbeats ---
 
 
