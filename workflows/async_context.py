@@ -19,7 +19,7 @@ T = TypeVar("T")
 class AsyncWorkflowContext(RunInformation):
     """`wf` of a workflow that is an `async def`: the methods of `WorkflowContext`, to be awaited.
 
-    Branches that run side by side (`asyncio.gather`, `asyncio.TaskGroup`) may do steps at once, but not two steps of one
+    Branches that run side by side (`asyncio.gather`, `asyncio.TaskGroup`) may do steps at once, but not two of the same
     name. A wait suspends the run once every branch waits, or has ended. The body of a step is a plain function, and
     runs in another thread; the function of an effect may be async.
     """
