@@ -149,7 +149,6 @@ __all__ = [
     "ItemView",
     "State",
     "DeadLetterView",
-    "CancelOutcome",
     # Questions and control
     "Explanation",
     "Cause",

@@ -100,7 +100,7 @@ class AsyncDriver:
         if isinstance(request, Store):
             return await self._in_thread(partial(guarded, request.call))
         if isinstance(request, Pause):
-            return await _turn(request.duration_us / 1e6)
+            return await _let_pass(request.duration_us / 1e6)
         if not request.is_async:
             return await asyncio.to_thread(request.call)
         returned = request.call()
@@ -157,7 +157,7 @@ class AsyncDriver:
     async def _until_all_stand(self, is_over: Callable[[], bool]) -> None:
         quiet, answers = 0, self._answers
         while quiet < QUIET_TURNS and not is_over() and self._execution.interrupt is None:
-            await _turn(BUSY_PAUSE_S if self._busy else 0)
+            await _let_pass(BUSY_PAUSE_S if self._busy else 0)
             is_quiet = not self._busy and answers == self._answers
             quiet, answers = quiet + 1 if is_quiet else 0, self._answers
 
@@ -178,7 +178,7 @@ class AsyncDriver:
         self._suspending = None
 
 
-async def _turn(after_s: float) -> None:
+async def _let_pass(after_s: float) -> None:
     """Let other branches go on, and so much time pass by the event loop's own clock."""
     loop = asyncio.get_running_loop()
     over: asyncio.Future[None] = loop.create_future()
