@@ -1,7 +1,6 @@
 """What every test runs under: repeated examples; FoundationDB where a cluster is named; long forms on demand.
 
-`make test` deals the tests out to as many processes as there are cores, file by file. Those of `tests/acceptance` share
-a Ray cluster, so they run one after the other in one of these.
+`make test` spreads the tests over several processes, group by group. See `ByGroup`.
 """
 
 import os
@@ -29,17 +28,60 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault(SEEDS, ",".join(map(str, SystemRandom().sample(range(10**6), FRESH))))
 
 
-class ByFile(LoadScopeScheduling):  # type: ignore[misc]
-    """Deals the tests out file by file; the whole of `tests/acceptance` is one."""
+# Groups of several files. `tests/acceptance` is three groups: what starts fleets of its own, what kills and stops
+# processes under load, and the rest. One process runs a group, so all of its tests share one Ray cluster.
+FLEETS = ("claims", "clock_steps", "nodes", "outage", "stopping", "tokens", "wheel")
+FAULTS = ("kills", "pauses", "soak")
+GROUPS = {
+    **{f"tests/acceptance/test_{name}.py": "tests/acceptance, fleets" for name in FLEETS},
+    **{f"tests/acceptance/test_{name}.py": "tests/acceptance, faults" for name in FAULTS},
+}
+
+# The groups that take longest, in the order in which they start. Groups of `tests/acceptance` mostly wait, and those of
+# simulations compute. So the third group of `tests/acceptance` starts when two groups of simulations have started.
+START_FIRST = (
+    "tests/acceptance, fleets",
+    "tests/acceptance, faults",
+    "tests/simulation/test_seeds.py",
+    "tests/simulation/test_faults.py",
+    "tests/acceptance",
+    "tests/fairlead/test_simulated_app.py",
+    "tests/simulation/test_mutations.py",
+    "tests/documents/test_pages.py",
+    "tests/simulation/test_determinism.py",
+    "tests/contract/test_embedded_interruptions.py",
+    "tests/fairlead/test_simulate.py",
+    "tests/fairlead/test_run.py",
+    "tests/fairlead/dashboard/test_fuzzed_requests.py",
+    "tests/simulation/test_shrink.py",
+)
+
+
+def group_of(nodeid: str) -> str:
+    """Return the group of a test. It is the test's file, except in `tests/acceptance`."""
+    file = nodeid.partition("::")[0]
+    return GROUPS.get(file, "tests/acceptance" if file.startswith("tests/acceptance/") else file)
+
+
+class ByGroup(LoadScopeScheduling):  # type: ignore[misc]
+    """Gives each process that is free the next group: first those of `START_FIRST`, then those with the most tests.
+
+    A long group that starts late would run alone in the end, while the other processes have nothing to do.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
-        file = nodeid.partition("::")[0]
-        return "tests/acceptance" if file.startswith("tests/acceptance/") else file
+        return group_of(nodeid)
+
+    def _assign_work_unit(self, node: Any) -> None:
+        first = next((group for group in START_FIRST if group in self.workqueue), None)
+        if first is not None:
+            self.workqueue.move_to_end(first, last=False)
+        super()._assign_work_unit(node)
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
-    """Say which tests must be in one process; asked where there are several."""
-    return ByFile(config, log)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByGroup:
+    """Return the scheduler; called where there are several processes."""
+    return ByGroup(config, log)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

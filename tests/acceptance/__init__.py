@@ -9,6 +9,6 @@ Read in this order:
     ..._story  what runs in a mount namespace of its own
     test_...   one promise each
 
-The tests of one session share a Ray cluster, because a start takes four seconds. What is marked `long` does the same as
-its short form for longer, and runs when asked for: `pytest -m long tests/acceptance`.
+The tests that one process runs share a Ray cluster, because a start takes four seconds. What is marked `long` does the
+same as its short form for longer, and runs when asked for: `pytest -m long tests/acceptance`.
 """

@@ -1,4 +1,4 @@
-"""One Ray cluster for all tests of the session, and the application of the stories that choose how it is configured."""
+"""A Ray cluster for all of these tests that a process runs, and the application of those that configure it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from fairlead.config import Config
 from tests.acceptance.fleets import opened
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def cluster() -> Iterator[None]:
-    """A Ray cluster of this process's own, as `fairlead run` starts it."""
+    """A Ray cluster of this process's own, as `fairlead run` starts it. It ends before tests of other folders run."""
     from fairlead.actors.runtime import ray_host
 
     ray_host.connect("local", show_output=False)

@@ -1,4 +1,4 @@
-"""Fleets under test: consumers on the session's Ray cluster, `fairlead run` in processes, and their end."""
+"""Fleets under test: consumers on the Ray cluster of the tests, `fairlead run` in processes, and their end."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def eventually(
 
 @contextlib.contextmanager
 def consumer(chosen: Config, *, reference: str = SHOP, drain_ms: int = 1_000) -> Iterator[Any]:
-    """Run a consumer of Ray actors on the session's cluster; drain it at the end."""
+    """Run a consumer of Ray actors on the cluster of the tests; drain it at the end."""
     from fairlead.actors.runtime import ray_host
 
     identity = Identity(os.urandom(8), "test", os.getpid(), time.time_ns() // 1000)
