@@ -28,8 +28,10 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault(SEEDS, ",".join(map(str, SystemRandom().sample(range(10**6), FRESH))))
 
 
-# Groups of several files. `tests/acceptance` is three groups: what starts fleets of its own, what kills and stops
-# processes under load, and the rest. One process runs a group, so all of its tests share one Ray cluster.
+# Groups of several files. The tests of `tests/style` share the parsed sources, and those of `tests/acceptance` share a
+# Ray cluster. `tests/acceptance` is three groups: what starts fleets of its own, what kills and stops processes under
+# load, and the rest.
+FOLDERS = ("tests/acceptance", "tests/style")
 FLEETS = ("claims", "clock_steps", "nodes", "outage", "stopping", "tokens", "wheel")
 FAULTS = ("kills", "pauses", "soak")
 GROUPS = {
@@ -54,13 +56,15 @@ START_FIRST = (
     "tests/fairlead/test_run.py",
     "tests/fairlead/dashboard/test_fuzzed_requests.py",
     "tests/simulation/test_shrink.py",
+    "tests/style",
 )
 
 
 def group_of(nodeid: str) -> str:
-    """Return the group of a test. It is the test's file, except in `tests/acceptance`."""
+    """Return the group of a test: its file, except in `FOLDERS`."""
     file = nodeid.partition("::")[0]
-    return GROUPS.get(file, "tests/acceptance" if file.startswith("tests/acceptance/") else file)
+    folder = file.rpartition("/")[0]
+    return GROUPS.get(file, folder if folder in FOLDERS else file)
 
 
 class ByGroup(LoadScopeScheduling):  # type: ignore[misc]

@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,8 +37,9 @@ def product_sources(*folders: str) -> list[Source]:
     return [source(path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8")) for path in paths]
 
 
+@cache
 def source(path: str, text: str) -> Source:
-    """Return `text` parsed as if it stood in the file `path`."""
+    """Return `text` parsed as if it stood in the file `path`. Parsed once: nobody changes the tree."""
     return Source(path, text, ast.parse(text, filename=path))
 
 
