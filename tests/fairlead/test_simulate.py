@@ -12,7 +12,7 @@ from fairlead.simulation import campaign, shrink
 from fairlead.simulation.campaign import BrokenPromise, CampaignResult, Outcome, probe_names, run_seed
 from fairlead.zones.layout import ZoneLocation
 from fairlead.zones.queue import stored_item
-from tests.fairlead.shell import run
+from tests.fairlead.shell import Answer, run
 
 FEW = ("simulate", "--seeds", 3, "--first", 7)
 SMALL = ("--size", "items=40,trouble_ms=1000")
@@ -23,16 +23,22 @@ def forget_the_index_entry(tr: Any, location: ZoneLocation, item_id: bytes, reco
     tr.clear(location.keys.item(item_id))
 
 
-def test_a_campaign_says_how_many_worlds_held() -> None:
-    answer = run(*FEW, *SMALL, "--processes", 1, "--json")
+@pytest.fixture(scope="module")
+def few_in_one_process() -> Answer:
+    """The answer of a campaign in one process, which takes some seconds."""
+    return run(*FEW, *SMALL, "--processes", 1, "--json")
+
+
+def test_a_campaign_says_how_many_worlds_held(few_in_one_process: Answer) -> None:
+    answer = few_in_one_process
     assert (answer.code, answer.json["seeds"], answer.json["violations"]) == (0, 3, [])
     assert answer.json["virtual_s"] > 0
     assert answer.json["probes"]["a sleeping pointer is woken"] > 0
     assert "3 seeds" in run(*FEW, *SMALL, "--processes", 1).out
 
 
-def test_side_by_side_the_worlds_are_the_same() -> None:
-    alone, beside = (run(*FEW, *SMALL, "--processes", count, "--json").json for count in (1, 2))
+def test_side_by_side_the_worlds_are_the_same(few_in_one_process: Answer) -> None:
+    alone, beside = few_in_one_process.json, run(*FEW, *SMALL, "--processes", 2, "--json").json
     assert [alone[name] for name in SAME] == [beside[name] for name in SAME]
 
 
