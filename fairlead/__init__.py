@@ -72,6 +72,7 @@ from fairlead.registered_handler import RegisteredHandler
 from fairlead.shards import NoShards, StoreMissing, UnknownShard
 from fairlead.tenant_database import NotADeadLetter, TenantDatabase
 from fairlead.views import DeadLetterView, ItemView, State
+from fairlead.workflows.async_context import AsyncWorkflowContext
 from fairlead.workflows.child_jobs import UNFINISHED, Call
 from fairlead.workflows.context import WorkflowContext, child
 from fairlead.workflows.errors import (
@@ -132,6 +133,7 @@ __all__ = [
     "Progress",
     # Workflows
     "WorkflowContext",
+    "AsyncWorkflowContext",
     "WorkflowOptions",
     "child",
     "Call",

@@ -65,13 +65,19 @@ class AsyncWorkflowContext(RunInformation):
         answer: T = await self._driver.run(steps.read(self._execution, body, args, name=name, on=tenant_named(on)))
         return answer
 
-    async def wait_for(self, signal: str, timeout: Duration | None = None) -> Any:  # noqa: ASYNC109 - recorded
+    async def wait_for(
+        self,
+        signal: str,
+        timeout: Duration | None = None,  # noqa: ASYNC109 - recorded
+        *,
+        name: str | None = None,
+    ) -> Any:
         """See `WorkflowContext.wait_for`."""
-        return await self._driver.run(waits.wait_for(self._execution, signal, timeout))
+        return await self._driver.run(waits.wait_for(self._execution, signal, timeout, name=name))
 
-    async def sleep(self, seconds: Duration) -> None:
+    async def sleep(self, seconds: Duration, *, name: str | None = None) -> None:
         """See `WorkflowContext.sleep`."""
-        await self._driver.run(waits.sleep(self._execution, seconds))
+        await self._driver.run(waits.sleep(self._execution, seconds, name=name))
 
     async def enqueue(
         self,

@@ -150,17 +150,26 @@ class WorkflowContext(RunInformation):
         answer: T = self._driver.run(steps.read(self._execution, body, args, name=name, on=tenant_named(on)))
         return answer
 
-    def wait_for(self, signal: str, timeout: Duration | None = None) -> Any:
+    def wait_for(
+        self,
+        signal: str,
+        timeout: Duration | None = None,
+        *,
+        name: str | None = None,
+    ) -> Any:
         """Wait for a signal, and return its payload; return None after `timeout`, seconds or a `timedelta`.
 
         The item waits in its queue meanwhile, and occupies no slot. Signals of a name are taken in the order in which
-        they were sent.
+        they were sent. `name`: of the step; default: "wait_for SIGNAL".
         """
-        return self._driver.run(waits.wait_for(self._execution, signal, timeout))
+        return self._driver.run(waits.wait_for(self._execution, signal, timeout, name=name))
 
-    def sleep(self, seconds: Duration) -> None:
-        """Wait for a time to pass, seconds or a `timedelta`. The item waits in its queue, and occupies no slot."""
-        self._driver.run(waits.sleep(self._execution, seconds))
+    def sleep(self, seconds: Duration, *, name: str | None = None) -> None:
+        """Wait for a time to pass, seconds or a `timedelta`. The item waits in its queue, and occupies no slot.
+
+        `name`: of the step; default: "sleep".
+        """
+        self._driver.run(waits.sleep(self._execution, seconds, name=name))
 
     def enqueue(
         self,

@@ -14,16 +14,16 @@ from fairlead.zones.workflow.suspension import Arrived, Awaited, AwaitedSignal
 WITHOUT_TIMEOUT_US = 315_360_000_000_000  # Ten years: the longest delay of an item.
 
 
-def wait_for(execution: Execution, signal: str, timeout: Duration | None) -> Steps[Any]:
+def wait_for(execution: Execution, signal: str, timeout: Duration | None, *, name: str | None) -> Steps[Any]:
     """Wait for a signal; return its payload, or None after the timeout."""
     timeout_us = WITHOUT_TIMEOUT_US if timeout is None else duration_us("timeout", timeout, also=", or None")
     awaited = AwaitedSignal(signal)
-    return (yield from _wait(execution, f"wait_for {signal}", [awaited], timeout_us))
+    return (yield from _wait(execution, name or f"wait_for {signal}", [awaited], timeout_us))
 
 
-def sleep(execution: Execution, duration: Duration) -> Steps[None]:
+def sleep(execution: Execution, duration: Duration, *, name: str | None) -> Steps[None]:
     """Wait for a time to pass."""
-    yield from _wait(execution, "sleep", [], duration_us("seconds", duration))
+    yield from _wait(execution, name or "sleep", [], duration_us("seconds", duration))
 
 
 def _wait(execution: Execution, name: str, awaited: Sequence[Awaited], timeout_us: int) -> Steps[Any]:
