@@ -1,0 +1,223 @@
+"""Obvious mistakes: each gets a clear error, and nothing is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from fairlead import App, DuplicateHandler
+from fairlead.actors.handlers import UnfitCode
+from fairlead.workflows import execution
+from fairlead.workflows.context import WorkflowContext
+from fairlead.workflows.errors import (
+    AfterFinish,
+    PayloadMismatch,
+    ReadOnly,
+    StepInStep,
+    StepTooLong,
+    TooManySteps,
+)
+from fairlead.zones.errors import BadArgument, ItemGone
+from fairlead.zones.queue.results import ResultNotKept
+from fairlead.zones.tenant_transaction import TenantTransaction
+from tests.workflows.application import HOME, add, append, count, enqueue, run, two_shards, words
+
+
+def error_of(app: App, work: Any, payload: Any = None, *, dead: bool = True) -> Exception:
+    """Run a workflow; return its first error. It must be a dead letter afterwards, or be retried."""
+    app.workflow("w")(work)
+    enqueue(app, "w", payload)
+    drained = run(app)
+    assert (drained.dead_lettered["w"], drained.retried["w"]) == ((1, 0) if dead else (0, 1))
+    return drained.errors[0]
+
+
+@pytest.mark.parametrize("result", [object(), {1, 2}, b"x" * 70_000])
+def test_a_result_that_cannot_be_kept_keeps_what_was_done_before(result: Any) -> None:
+    app = two_shards()
+
+    def work(wf: WorkflowContext) -> None:
+        wf.step(append, "a")
+        wf.step(lambda tr: result, name="bad")
+
+    error = error_of(app, work)
+    assert isinstance(error, ResultNotKept)
+    assert "step='bad'" in str(error)
+    assert words(app) == "a"
+
+
+def test_a_result_of_the_workflow_that_cannot_be_kept_keeps_what_was_done() -> None:
+    app = two_shards()
+
+    @app.workflow("kept", keep_result=60)
+    def work(wf: WorkflowContext) -> object:
+        wf.step(append, "a")
+        return object()
+
+    enqueue(app, "kept")
+    drained = run(app)
+    assert isinstance(drained.errors[0], ResultNotKept)
+    assert (drained.dead_lettered["kept"], words(app)) == (1, "a")
+
+
+def test_a_step_in_a_step_is_refused() -> None:
+    app = two_shards()
+
+    def work(wf: WorkflowContext) -> None:
+        wf.step(lambda tr: wf.step(add, "inner"), name="outer")
+
+    assert isinstance(error_of(app, work), StepInStep)
+    assert count(app, HOME, "inner") == 0
+
+
+def test_a_step_in_an_effect_is_refused() -> None:
+    app = two_shards()
+    error = error_of(app, lambda wf: wf.effect(lambda key: wf.step(add, "inner"), name="outer"))
+    assert isinstance(error, StepInStep)
+
+
+def test_a_read_that_writes_is_refused() -> None:
+    app = two_shards()
+    assert isinstance(error_of(app, lambda wf: wf.read(add, "x")), ReadOnly)
+    assert count(app, HOME, "x") == 0
+
+
+def test_a_step_after_the_last_one_is_refused_but_the_item_has_ended() -> None:
+    app = two_shards()
+    raised: list[Any] = []
+
+    @app.workflow("w")
+    def work(wf: WorkflowContext) -> None:
+        wf.finish(add, "x")
+        try:
+            wf.step(add, "y")
+        except BaseException as error:
+            raised.append(error)
+            raise
+
+    enqueue(app, "w")
+    drained = run(app)
+    assert drained.completed["w"] == 1
+    assert isinstance(raised[0].cause.error, AfterFinish)
+    assert (count(app, HOME, "x"), count(app, HOME, "y")) == (1, 0)
+
+
+@pytest.mark.parametrize("payload", [{"other": 1}, {"order": 1, "more": 2}, None, {}])
+def test_a_payload_that_does_not_fit_is_shown_with_the_reason(payload: Any) -> None:
+    def work(wf: WorkflowContext, order: int) -> None: ...
+
+    error = error_of(two_shards(), work, payload)
+    assert isinstance(error, PayloadMismatch)
+    assert "order" in str(error) or "more" in str(error) or "other" in str(error)
+
+
+def test_a_signal_to_nobody_is_an_error_of_its_sender() -> None:
+    app = two_shards()
+    with pytest.raises(ItemGone):
+        app.tenant(HOME).signal("nobody", "go")
+
+
+def test_a_workflow_that_signals_nobody_may_catch_it_only_in_the_step() -> None:
+    app = two_shards()
+    error = error_of(app, lambda wf: wf.signal("nobody", "go"), dead=False)
+    assert isinstance(error, ItemGone)
+
+
+def test_a_step_that_takes_longer_than_a_transaction_has_failed() -> None:
+    app = two_shards()
+
+    def slow(tr: TenantTransaction) -> None:
+        app.clock.sleep_us(6_000_000)
+        tr.set(("x",), b"")
+
+    error = error_of(app, lambda wf: wf.step(slow), dead=False)
+    assert isinstance(error, StepTooLong)
+    assert error.fields["step"] == "slow"
+
+
+def test_too_many_steps_are_warned_of_and_then_refused(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(execution, "STEPS_WARNED", 10)
+    monkeypatch.setattr(execution, "STEPS_MAX", 30)
+    app = two_shards()
+
+    @app.workflow("w")
+    def work(wf: WorkflowContext) -> None:
+        for _ in range(40):
+            wf.step(append, "x")
+
+    enqueue(app, "w")
+    drained = run(app, replays=False)
+    assert isinstance(drained.errors[0], TooManySteps)
+    assert (len(words(app).split()), drained.dead_lettered["w"]) == (30, 1)
+    assert sum("call wf.checkpoint" in record.message for record in caplog.records) == 2
+
+
+def test_an_async_effect_in_a_plain_workflow_is_refused() -> None:
+    async def pay(key: str) -> None:
+        await asyncio.sleep(0)
+
+    error = error_of(two_shards(), lambda wf: wf.effect(pay), dead=False)
+    assert isinstance(error, BadArgument)
+
+
+def test_an_async_body_of_a_step_is_refused() -> None:
+    async def body(tr: TenantTransaction) -> None:
+        await asyncio.sleep(0)
+
+    error = error_of(two_shards(), lambda wf: wf.step(body), dead=False)
+    assert isinstance(error, BadArgument)
+
+
+@pytest.mark.parametrize("version", [0, -1, "2", True, 1.5])
+def test_a_version_is_a_whole_number(version: Any) -> None:
+    with pytest.raises(BadArgument):
+        two_shards().workflow("w", version=version)(lambda wf: None)
+
+
+def test_a_generator_is_no_workflow() -> None:
+    def work(wf: WorkflowContext) -> Any:
+        yield wf.step(add, "x")
+
+    with pytest.raises(BadArgument):
+        two_shards().workflow("w")(work)
+
+
+def test_a_kind_has_one_workflow_or_handler() -> None:
+    app = two_shards()
+    app.workflow("w")(lambda wf: None)
+    with pytest.raises(DuplicateHandler):
+        app.workflow("w")(lambda wf: None)
+    with pytest.raises(DuplicateHandler):
+        app.handler("w")(lambda job: None)
+
+
+def test_a_workflow_that_swallows_what_ends_its_attempt_changes_nothing() -> None:
+    app = two_shards()
+
+    @app.workflow("w")
+    def work(wf: WorkflowContext) -> None:
+        try:
+            wf.sleep(60)
+        except BaseException:  # noqa: BLE001
+            wf.step(add, "too early")
+
+    enqueue(app, "w")
+    drained = run(app)
+    assert (drained.suspended["w"], count(app, HOME, "too early")) == (1, 0)
+
+
+def test_code_that_does_not_fit_is_no_error_that_a_workflow_may_catch() -> None:
+    app, caught = two_shards(), []
+
+    def work(wf: WorkflowContext) -> None:
+        try:
+            wf.step(lambda tr: object(), name="bad")
+        except Exception as error:  # noqa: BLE001
+            caught.append(error)
+
+    assert isinstance(error_of(app, work), UnfitCode | ResultNotKept)
+    assert caught == []
