@@ -20,6 +20,7 @@ Read in this order:
     handle           an item that was enqueued: its result, its end
     bulk_enqueue     many items, few transactions
     views            items as plain data, for commands and pages
+    recorded_steps   the steps of a workflow
     explanation      why an item is not running, or how it ended
     operator         the person and the program that the audit log names
     control          pausing, resuming, limiting and weighting while the fleet runs
@@ -68,6 +69,7 @@ from fairlead.explanation import Attempts, Cause, Explanation
 from fairlead.handle import EnqueuedHandle, Handle, NoResult, ResultPending
 from fairlead.loading import NotImportable, ReferenceNotFound, load_app
 from fairlead.operator import Operator
+from fairlead.recorded_steps import AwayParticipant, RunView, StepView
 from fairlead.registered_handler import RegisteredHandler
 from fairlead.shards import NoShards, StoreMissing, UnknownShard
 from fairlead.tenant_database import NotADeadLetter, TenantDatabase
@@ -115,6 +117,7 @@ from fairlead.zones.settings import ZoneSettings
 from fairlead.zones.submitted_handlers import HandlerTooLarge
 from fairlead.zones.tenant_transaction import ApplicationTransaction, TenantTransaction
 from fairlead.zones.workflow.cancellation import CancelOutcome
+from fairlead.zones.workflow.run_records import StepKind, StepState
 
 __all__ = [
     # An application and its tenants
@@ -138,6 +141,11 @@ __all__ = [
     "child",
     "Call",
     "UNFINISHED",
+    "RunView",
+    "StepView",
+    "StepKind",
+    "StepState",
+    "AwayParticipant",
     # Items
     "Handle",
     "EnqueuedHandle",

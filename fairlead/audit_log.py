@@ -9,7 +9,13 @@ from fairlead.zones.reporting import audit_log
 from fairlead.zones.shard import Shard
 
 NOT_ENDED = "interrupted, or still running"  # Shown for a bulk operation without an end.
-ITEM_ACTIONS = ("retry", "discard", "cancel", "force cancel")  # These count items; all others change a policy.
+ITEM_ACTIONS = (
+    "retry",
+    "discard",
+    "cancel",
+    "force cancel",
+    "signal",
+)  # These count items; all others change a policy.
 _EARLIER_NAMES = {"revive": "retry", "weigh": "set weight"}  # As earlier versions wrote them.
 
 

@@ -65,3 +65,12 @@ def ago(time_us: int, now_us: int) -> str:
     else:
         text = f"{seconds * 1000:.0f} ms"
     return f"{text} ago" if time_us <= now_us else f"in {text}"
+
+
+def span(duration_us: float) -> str:
+    """Return a duration in the unit that suits it."""
+    seconds = abs(duration_us) / 1e6
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1000:.0f} ms"

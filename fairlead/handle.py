@@ -1,4 +1,4 @@
-"""The handle of an enqueued item: wait for its result, explain its state, cancel it, send it a signal."""
+"""The handle of an enqueued item: its result, its steps, its state; cancel it, send it a signal."""
 
 import asyncio
 import math
@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol
 
 from fairlead.explanation import Explanation
+from fairlead.recorded_steps import RunView
 from fairlead.store_threads import AwaitableCalls
 from fairlead.zones.durations import Duration, duration_us
 from fairlead.zones.engines import Clock
@@ -78,6 +79,10 @@ class ItemDatabase(Protocol):
         ...
 
     def signal(self, item_id: bytes, name: str, payload: Any, *, zone: str) -> None:
+        """See `TenantDatabase`."""
+        ...
+
+    def steps(self, item_id: bytes, *, zone: str) -> RunView:
         """See `TenantDatabase`."""
         ...
 
@@ -183,6 +188,19 @@ class Handle(Generic[R]):
     async def asignal(self, name: str, payload: Any = None) -> None:
         """Send a signal as `signal` does, and let the event loop go on meanwhile."""
         await self._database.calls.run(partial(self.signal, name, payload))
+
+    def steps(self) -> RunView:
+        """Return what the workflow that the item is has recorded; see `TenantDatabase.steps`.
+
+        Raises:
+          ItemGone: it ended, was cancelled, or was never enqueued.
+          ItemUnreadable: a newer version wrote it.
+        """
+        return self._database.steps(self.item_id, zone=self.zone)
+
+    async def asteps(self) -> RunView:
+        """Return what is recorded as `steps` does, and let the event loop go on meanwhile."""
+        return await self._database.calls.run(self.steps)
 
     def explain(self) -> Explanation:
         """Say why the item is not running, or how it ended; see `TenantDatabase.explain`."""

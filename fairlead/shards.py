@@ -124,10 +124,18 @@ class Shards(Mapping[str, Shard]):
         Raises:
           NoShards: there are none.
         """
+        return self[self.home_name(tenant)]
+
+    def home_name(self, tenant: Tenant) -> str:
+        """Return the name of the shard where `tenant` lives. Opens nothing.
+
+        Raises:
+          NoShards: there are none.
+        """
         if not self.urls:
             raise NoShards
         names = list(self.urls)
-        return self[names[0] if len(names) == 1 else home(tenant, names)]
+        return names[0] if len(names) == 1 else home(tenant, names)
 
     def errors(self) -> set[type[Exception]]:
         """Return the classes that the stores opened so far raise."""

@@ -9,6 +9,7 @@ from fairlead.bulk_enqueue import enqueue_many
 from fairlead.explanation import Explanation, explain_at
 from fairlead.handle import EnqueuedHandle, Handle
 from fairlead.operator import Operator
+from fairlead.recorded_steps import RunView, read_steps
 from fairlead.shards import Shards
 from fairlead.store_threads import AwaitableCalls
 from fairlead.views import DeadLetterView, ItemView, dead_letter_view, item_view
@@ -22,7 +23,7 @@ from fairlead.zones.queue.queue_zone import LATER_THAN_ANY_US
 from fairlead.zones.records import DeadLetterRecord
 from fairlead.zones.reporting import audit_log
 from fairlead.zones.shard import Shard
-from fairlead.zones.tenant_transaction import ApplicationTransaction, check_plain, refuse_coroutine
+from fairlead.zones.tenant_transaction import ApplicationTransaction, TenantTransaction, check_plain, refuse_coroutine
 from fairlead.zones.transaction_runner import Attempt
 from fairlead.zones.workflow.cancellation import Cancellation, CancelOutcome, cancel_op, was_applied
 
@@ -206,13 +207,31 @@ class TenantDatabase:
         # After an unknown result: another item may have been enqueued by that name since, and must stay.
         return self.shard.transact(body, applied=lambda tr: was_applied(tr, queue.location, wanted, cancellation))
 
-    def signal(self, item_id: str | bytes, name: str, payload: Any = None, *, zone: str = DEFAULT_ZONE) -> None:
+    def signal(
+        self,
+        item_id: str | bytes,
+        name: str,
+        payload: Any = None,
+        *,
+        zone: str = DEFAULT_ZONE,
+        by: Operator | None = None,
+    ) -> None:
         """Send a signal to a workflow of this tenant, in a transaction of its own; see `TenantTransaction.signal`.
+
+        Args:
+          item_id, name, payload, zone: see there.
+          by: see `cancel`.
 
         Raises:
           BadArgument, PayloadNotData, PayloadTooLarge, ItemGone: nothing was changed.
         """
-        self.transact(lambda tr: tr.signal(item_id, name, payload, zone=zone))
+        wanted, shard = checked_id(item_id), self.shard
+
+        def body(attempt: Attempt) -> None:
+            TenantTransaction(shard, self.tenant, attempt).signal(wanted, name, payload, zone=zone)
+            self._write_audit_entry(attempt, by, "signal", wanted, zone)
+
+        shard.transact(body)
 
     async def asignal(self, item_id: str | bytes, name: str, payload: Any = None, *, zone: str = DEFAULT_ZONE) -> None:
         """Send a signal as `signal` does, and let the event loop go on meanwhile; see `atransact`.
@@ -220,6 +239,21 @@ class TenantDatabase:
         The payload is packed in another thread: do not change it before this returns.
         """
         await self.calls.run(partial(self.signal, item_id, name, payload, zone=zone))
+
+    def steps(self, item_id: str | bytes, *, zone: str = DEFAULT_ZONE) -> RunView:
+        """Return what a workflow has recorded: its steps in the order in which they began, and its state as a whole.
+
+        Also of a dead letter. A run that has ended keeps no steps.
+
+        Args:
+          item_id: the 16 bytes that `enqueue` returned, or the name that it was given.
+
+        Raises:
+          BadArgument: `item_id` is neither text nor bytes.
+          ItemGone: it ended, was cancelled, or was never enqueued.
+          ItemUnreadable: a newer version wrote it.
+        """
+        return read_steps(self._shards(), self.shard, self.tenant, check_name("zone", zone), checked_id(item_id))
 
     def explain(self, item_id: str | bytes, *, zone: str = DEFAULT_ZONE) -> Explanation:
         """Say why an item is not running, or how it ended: one cause. Changes nothing, conflicts with nothing.

@@ -194,7 +194,7 @@ class Execution:
         except UnfitCode as error:
             raise WorkflowInterrupt(Failed(error)) from None
         try:
-            yield StepCall(step, kind, digest, self.take_ordinal() if entry is None else entry.ordinal, entry)
+            yield self.new_call(step, kind, digest) if entry is None else _known_call(step, kind, entry)
         finally:
             self.replay.end(step)
 
@@ -285,7 +285,6 @@ class Execution:
         retry: Retry | None,
     ) -> Steps[StepEntry]:
         """Do a step until it has an answer; return the entry. `fail` records an error as its answer."""
-        tries = 0 if call.entry is None else call.entry.tries
         while True:
             try:
                 entry = yield from do()
@@ -296,15 +295,15 @@ class Execution:
                 return entry
             if retry is None or is_permanent(self.held.handler, error):
                 return (yield from self.fail(call, error, fail))
-            tries += 1
-            delay_us = retries.delay_us(retry, error_count=tries, age_us=0, random=self.log.shard.random)
+            call.tries += 1
+            delay_us = retries.delay_us(retry, error_count=call.tries, age_us=0, random=self.log.shard.random)
             if delay_us is None:
                 probe("a step has used up its own tries")
                 return (yield from self._note_failed(fail(stored_error(error))))
             if delay_us > BACKOFF_IN_MEMORY_US:
                 probe("a step is tried again after a suspension")
                 now_us = self.clock_us()
-                waiting = call.waiting(now_us + delay_us, now_us, tries=tries)
+                waiting = call.waiting(now_us + delay_us, now_us)
                 yield WaitFor((), now_us + delay_us, [(call.step, waiting)])
             yield Pause(delay_us)
 
@@ -428,7 +427,8 @@ class Execution:
             raise
         except Exception as error:
             raise BodyFailed(error) from error
-        took_us = shard.clock.now_us() - attempt.now_us
+        call.ended_us = shard.clock.now_us()
+        took_us = call.ended_us - attempt.now_us
         if took_us > TRANSACTION_US:
             raise BodyFailed(StepTooLong(kind=self.held.ref.kind, step=shown(call.step), took_ms=took_us // 1000))
         return tr, packed
@@ -442,10 +442,10 @@ class Execution:
         except ResultNotKept as error:
             raise WorkflowInterrupt(Failed(ResultNotKept(step=name, **error.fields))) from None
 
-    def take_ordinal(self) -> int:
-        """Return the ordinal of a new step."""
+    def new_call(self, step: StepName, kind: StepKind, digest: bytes) -> StepCall:
+        """Return the call of a new step, which gets the next ordinal."""
         ordinal, self._next_ordinal = self._next_ordinal, self._next_ordinal + 1
-        return ordinal
+        return StepCall(step, kind, digest, ordinal, None, self.clock_us())
 
     def is_home(self, shard: Shard) -> bool:
         """Say whether a step on this shard is fenced by the lease."""
@@ -458,6 +458,11 @@ class Execution:
     def clock_us(self) -> int:
         """Return the time, by the clock of this process."""
         return self.log.shard.clock.now_us()
+
+
+def _known_call(step: StepName, kind: StepKind, entry: StepEntry) -> StepCall:
+    """Return the call of a step of which something is recorded."""
+    return StepCall(step, kind, entry.digest, entry.ordinal, entry, entry.at_us - entry.took_us, tries=entry.tries)
 
 
 def inside(function: Callable[[], Any]) -> Any:

@@ -8,13 +8,23 @@ from fairlead.zones.workflow.step_log import StepName
 
 @dataclass(slots=True)
 class StepCall:
-    """A call of `wf` that is a step. `entry`: what is recorded of it."""
+    """A call of `wf` that is a step.
+
+    Attributes:
+      entry: what is recorded of it.
+      began_us: when it was called first, if it is not answered.
+      ended_us: when its body has ended, if that is later than the transaction's time.
+      tries: failed ones so far, of a step with a retry policy of its own.
+    """
 
     step: StepName
     kind: StepKind
     digest: bytes
     ordinal: int
     entry: StepEntry | None
+    began_us: int
+    ended_us: int = 0
+    tries: int = 0
 
     @property
     def has_answer(self) -> bool:
@@ -23,16 +33,30 @@ class StepCall:
 
     def done(self, result: bytes, at_us: int) -> StepEntry:
         """Return its entry with a packed result."""
-        return StepEntry(self.ordinal, self.kind, self.digest, StepState.DONE, at_us, result)
+        return self._entry(StepState.DONE, at_us, result)
 
     def failed(self, error: StoredError, at_us: int) -> StepEntry:
         """Return its entry with an error."""
-        return StepEntry(self.ordinal, self.kind, self.digest, StepState.FAILED, at_us, error=error)
+        return self._entry(StepState.FAILED, at_us, error=error)
 
     def begun(self, at_us: int) -> StepEntry:
         """Return its entry before an effect that is called once."""
-        return StepEntry(self.ordinal, self.kind, self.digest, StepState.BEGUN, at_us)
+        return self._entry(StepState.BEGUN, at_us)
 
-    def waiting(self, until_us: int, at_us: int, *, tries: int = 0) -> StepEntry:
+    def waiting(self, until_us: int, at_us: int) -> StepEntry:
         """Return its entry while the run is suspended."""
-        return StepEntry(self.ordinal, self.kind, self.digest, StepState.WAITING, at_us, until_us=until_us, tries=tries)
+        return self._entry(StepState.WAITING, at_us, until_us=until_us)
+
+    def _entry(
+        self,
+        state: StepState,
+        at_us: int,
+        result: bytes = b"",
+        *,
+        error: StoredError | None = None,
+        until_us: int | None = None,
+    ) -> StepEntry:
+        took_us = max(0, at_us - self.began_us, self.ended_us - self.began_us)
+        return StepEntry(
+            self.ordinal, self.kind, self.digest, state, at_us, result, error, until_us, self.tries, took_us
+        )

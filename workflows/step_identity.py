@@ -55,6 +55,11 @@ def call_name(segment: int, name: str) -> str:
     return f"{name}@{segment}" if segment else name
 
 
+def step_of_call(segment: int, call: str) -> str:
+    """Return the name of the step that a call of a segment is; see `call_name`."""
+    return call.removesuffix(f"@{segment}") if segment else call
+
+
 def idempotency_key(run: bytes, segment: int, step: StepName) -> str:
     """Return the key of an effect, 32 hexadecimal digits: the same each time that the effect is called."""
     return id_of(run, segment, step).hex()

@@ -9,7 +9,6 @@ from fairlead.workflows.effects import do_effect
 from fairlead.workflows.execution import Body, Child, Execution
 from fairlead.workflows.interrupts import BodyFailed, Failed, WorkflowInterrupt
 from fairlead.workflows.requests import Steps
-from fairlead.workflows.step_call import StepCall
 from fairlead.workflows.step_identity import idempotency_key
 from fairlead.zones.errors import ItemGone
 from fairlead.zones.probes import probe
@@ -27,7 +26,7 @@ def undo_all(
         step = StepName(f"cancel {child.step.name}", child.step.occurrence)
         if step not in execution.log.entries:
             probe("a child of a run that is undone is cancelled")
-            call = StepCall(step, StepKind.UNDO, b"", execution.take_ordinal(), None)
+            call = execution.new_call(step, StepKind.UNDO, b"")
             yield from execution.extend_lease()
             yield from execution.do_step(call, execution.home_of(child.tenant), child.tenant, _cancel, (child,))
     for each in sorted(execution.undoables, key=lambda undoable: undoable.ordinal, reverse=True):
@@ -35,7 +34,7 @@ def undo_all(
         if step in execution.log.entries:
             continue
         probe("a step is undone")
-        call = StepCall(step, StepKind.UNDO, b"", execution.take_ordinal(), None)
+        call = execution.new_call(step, StepKind.UNDO, b"")
         yield from execution.extend_lease()
         given = {"result": unpack_payload(each.result)} if "result" in _parameters(each.undo) else {}
         try:

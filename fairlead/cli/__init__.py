@@ -7,6 +7,7 @@ Read in this order:
     arguments      types of arguments: durations, payloads, ids, tenants
     fleet          run, submit
     items          enqueue, peek, cancel
+    steps          steps, signal
     dead_letters   dead-letters list, retry, discard
     control        pause, resume, limit, set-weight
     log            log
@@ -35,6 +36,7 @@ from fairlead.cli import (
     overview,
     quarantine,
     simulate,
+    steps,
     top,
     why,
 )
@@ -75,6 +77,8 @@ SECTIONS: dict[str, tuple[tuple[click.Command, str], ...]] = {
         (items.peek, "show the first items of a queue"),
         (items.cancel, "delete an item from its queue"),
         (items.result, "show the result of an item"),
+        (steps.steps, "show the steps of a workflow"),
+        (steps.signal, "send a signal to a workflow"),
         (why.why, "say why an item is not running"),
     ),
     "Watch": (

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
-from fairlead.formatting import iso_time, json_ready, payload_text, printable
+from fairlead.formatting import iso_time, json_ready, payload_text, printable, span
 from fairlead.views import progress_in_words
 from fairlead.zones.errors import PayloadDamaged
 from fairlead.zones.layout import Tenant
@@ -21,15 +21,6 @@ LOCAL = "(local)"
 def count(number: int, at_most: int | None = None) -> str:
     """Return a count; one that reached the limit of counting with a `+`."""
     return f"{number:,}+" if at_most is not None and number >= at_most else f"{number:,}"
-
-
-def span(duration_us: float) -> str:
-    """Return a duration in the unit that suits it."""
-    seconds = abs(duration_us) / 1e6
-    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1000:.0f} ms"
 
 
 def ago(time_us: int, now_us: int) -> str:

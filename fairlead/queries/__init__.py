@@ -13,5 +13,5 @@ Read in this order:
     summary             the numbers that come first
 All reads are snapshot reads of counters and bounded stretches of indexes. So a page costs the same with a million
 tenants, conflicts with nothing, and says where it stopped.
-May import: status, explanation, views. Imported by: dashboard, cli.
+May import: status, explanation, views. Imported by: dashboard, cli; per_shard also by recorded_steps.
 """

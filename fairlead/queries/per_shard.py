@@ -8,6 +8,7 @@ from fairlead.error_text import remedy_of, sentence_of
 from fairlead.shards import Shards, StoreMissing, UnknownShard
 from fairlead.zones.engines import StoreError
 from fairlead.zones.errors import ShardRefused
+from fairlead.zones.layout import Tenant
 from fairlead.zones.shard import Shard
 
 T = TypeVar("T")
@@ -45,6 +46,16 @@ def query_each_shard(shards: Shards, query: Callable[[Shard], T], *, only: str |
     if only is not None and only not in shards.urls:
         raise UnknownShard(shard=only, known=sorted(shards.urls))
     return [_query_shard(shards, name, url, query) for name, url in shards.urls.items() if only in (None, name)]
+
+
+def query_home(shards: Shards, tenant: Tenant, query: Callable[[Shard], T]) -> ShardResult[T]:
+    """Run a query on the shard where a tenant lives.
+
+    Raises:
+      NoShards: there are none.
+    """
+    name = shards.home_name(tenant)
+    return _query_shard(shards, name, shards.urls[name], query)
 
 
 def _query_shard(shards: Shards, name: str, url: str, query: Callable[[Shard], T]) -> ShardResult[T]:

@@ -53,6 +53,8 @@ class StepEntry(msgspec.Struct, array_like=True):
       result: packed plain data, of up to 64,000 bytes.
       at_us: when the entry was written.
       tries: failed tries of a step with a retry policy of its own, as far as they are recorded.
+      took_us: from its call to `at_us` or to the end of its body, with all tries and waits. For people; no decision
+        depends on it.
     """
 
     ordinal: Count
@@ -64,6 +66,7 @@ class StepEntry(msgspec.Struct, array_like=True):
     error: StoredError | None = None
     until_us: TimeUs | None = None
     tries: Count = 0
+    took_us: TimeUs = 0
 
 
 class RunHead(msgspec.Struct, array_like=True):

@@ -70,6 +70,15 @@ class AwaitedChild(NamedTuple):
 Awaited = AwaitedSignal | AwaitedChild
 
 
+def awaited_of(wait_name: str) -> Awaited | None:
+    """Return what a waiting item's record names; None: a newer version wrote it."""
+    sort, _, rest = wait_name.partition(" ")
+    number, _, name = rest.partition(" ")
+    if sort == "child" and number.isascii() and number.isdecimal():
+        return AwaitedChild(name, int(number))
+    return AwaitedSignal(rest) if sort == "signal" else None
+
+
 class Wait(NamedTuple):
     """What a run waits for, and until when: then it goes on without any of it."""
 
