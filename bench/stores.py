@@ -59,7 +59,7 @@ class Stores:
 def options_with_store(description: str | None) -> tuple[Options, Path | None]:
     """Parse the command line of a command that has `--store`, too. Return its options and the cluster file, if any."""
     commands = parser(description)
-    commands.add_argument("--store", type=_cluster_file, metavar="URL",
+    commands.add_argument("--store", type=cluster_file_of, metavar="URL",
         help="fdb:CLUSTER_FILE, of a cluster without a store; it is emptied (default: new embedded ones)")  # fmt: skip
     parsed = commands.parse_args()
     return Options(as_json=parsed.json, quick=parsed.quick), parsed.store
@@ -109,7 +109,12 @@ def commit_ms(db: Database) -> float:
     return median(took_s) * 1000
 
 
-def _cluster_file(url: str) -> Path:
+def cluster_file_of(url: str) -> Path:
+    """Return the cluster file of `fdb:CLUSTER_FILE`, an argument of a command.
+
+    Raises:
+      ArgumentTypeError: it is another url, or there is no such file.
+    """
     engine, _, place = url.partition(":")
     if engine != "fdb" or not place:
         raise ArgumentTypeError(f"{url!r}: write fdb:CLUSTER_FILE")

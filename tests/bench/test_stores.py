@@ -28,7 +28,7 @@ def test_an_embedded_store_is_a_directory_that_does_not_exist_yet(tmp_path: Path
 @pytest.mark.parametrize("url", ["embedded:here", "fdb:", "fdb:no-such-file", "here"])
 def test_only_an_existing_cluster_file_is_accepted(url: str) -> None:
     with pytest.raises(ArgumentTypeError):
-        stores._cluster_file(url)
+        stores.cluster_file_of(url)
 
 
 def test_a_bare_commit_leaves_nothing_behind() -> None:

@@ -1,0 +1,289 @@
+"""The cost of intents (Olive, section 7.1): operations as steps of workflows, beside the same operations bare.
+
+    python -m bench.olive figure9 [--json] [--quick] [--store fdb:CLUSTER_FILE]
+    python -m bench.olive figure10 [--json] [--quick] [--store fdb:CLUSTER_FILE]
+
+Olive's intent is a workflow, and its operation a step. As in the paper, an operation reads or updates an object with a
+key of 64 bytes and a value of 1,000. Bare, it is a `transact` of its tenant. Each workflow has a tenant of its own.
+
+Figure 9: one operation, one intent at a time; means of 1,000, with the 95 % confidence interval.
+
+    bare            `transact`
+    in an intent    from the begin of the workflow's function to the completion of its item, by `finish`
+    intent          from the call of `enqueue` to the completion: what Olive measures
+
+Figure 10: 64 intents at once, of k updates each, beside k `transact` calls in each of 64 threads.
+
+    of a workflow   the mean time from its first step's start to its completion, of that of a bare thread
+    of all          the time until all 64 have ended, of the time until all 64 threads have
+    returning       the same, if the last step is a `step` too, and the worker completes the item after the return
+
+The workflows run in threads of the measuring process, which makes the bare calls, too. The two take turns, batch by
+batch, and the ratios are those of neighbours. Durable, on the embedded engine or on FoundationDB.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from math import sqrt
+from pathlib import Path
+from statistics import mean, median, stdev
+from typing import Any, NamedTuple
+
+import fairlead
+from bench import harness
+from bench.harness import config_of, tenant_name
+from bench.report import Options, parser, say, show_rows
+from bench.stores import Stores, cluster_file_of, prepared_stores
+from fairlead import Config, TenantTransaction, fleet
+from fairlead.tenant_database import TenantDatabase
+from fairlead.workflows.context import WorkflowContext
+
+AT_ONCE = 64
+OPERATIONS = (1, 4, 16)
+BARS = {"embedded": (1.6, 1.2, 1.1), "foundationdb": (1.8, 1.4, 1.3)}  # Of a workflow, for 1, 4 and 16 operations.
+FULL_BATCHES, QUICK_BATCHES = 20, 3
+FULL_INTENTS, QUICK_INTENTS = 1_000, 50
+VALUE = bytes(1_000)
+TENANT_APP = "olive"
+GATE_S_MAX = 60.0
+POLL_S = 0.001
+NORMAL_95 = 1.96  # Standard errors on either side of a mean, within which it is with a probability of 95 %.
+
+app = fairlead.App()
+
+
+class Took(NamedTuple):
+    """Seconds that a batch took: those of each thread or workflow, and from the first begin to the last end."""
+
+    each_s: list[float]
+    all_s: float
+
+
+@dataclass(slots=True)
+class Batch:
+    """Workflows that begin together, and when each of them began and ended."""
+
+    gate: threading.Barrier
+    began_s: dict[int, float] = field(default_factory=dict)
+    ended_s: dict[int, float] = field(default_factory=dict)
+    done: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+
+    def took(self) -> Took:
+        """Return the times of a batch whose workflows all have ended."""
+        each_s = [self.ended_s[number] - began_s for number, began_s in self.began_s.items()]
+        return Took(each_s, max(self.ended_s.values()) - min(self.began_s.values()))
+
+
+_batches: dict[int, Batch] = {}
+_numbers = count()
+
+
+def update(tr: TenantTransaction, key: bytes) -> None:
+    """Update an object."""
+    tr.set((key,), VALUE)
+
+
+def read(tr: TenantTransaction, key: bytes) -> int:
+    """Read an object; return its size."""
+    return len(tr.get((key,)) or b"")
+
+
+@app.workflow("intent")
+def intent(wf: WorkflowContext, batch: int, number: int, operations: int, kind: str) -> None:
+    """Carry out the operations, once all workflows of the batch have come here."""
+    mine = _batches[batch]
+    mine.gate.wait(GATE_S_MAX)
+    mine.began_s[number] = time.perf_counter()
+    keys = keys_of(number, operations)
+    if kind == "read":
+        wf.read(read, keys[0])
+        wf.finish(_nothing)
+    elif kind == "return":
+        for key in keys:
+            wf.step(update, key)
+    else:
+        for key in keys[:-1]:
+            wf.step(update, key)
+        wf.finish(update, keys[-1])
+    mine.ended_s[number] = time.perf_counter()
+    mine.done.release()
+
+
+def keys_of(number: int, operations: int) -> list[bytes]:
+    """Return the keys of the objects of a workflow or thread."""
+    return [b"%032d%032d" % (number, operation) for operation in range(operations)]
+
+
+def _nothing(tr: TenantTransaction) -> None:
+    """Do nothing: the last step of an intent that has read."""
+
+
+# --- Batches ---
+
+
+def bare(pool: ThreadPoolExecutor, threads: int, operations: int, body: Callable[..., Any]) -> Took:
+    """Carry out operations in threads that begin together."""
+    gate = threading.Barrier(threads)
+
+    def run(number: int) -> tuple[float, float]:
+        tenant, keys = tenant_of(number), keys_of(number, operations)
+        gate.wait(GATE_S_MAX)
+        began_s = time.perf_counter()
+        for key in keys:
+            tenant.transact(lambda tr, key=key: body(tr, key))  # type: ignore[misc]
+        return began_s, time.perf_counter()
+
+    times = list(pool.map(run, range(threads)))
+    return Took([ended - began for began, ended in times], max(end for _, end in times) - min(at for at, _ in times))
+
+
+def intents(running: fleet.Fleet, at_once: int, operations: int, kind: str) -> Took:
+    """Enqueue workflows and wait for their ends. If they return, `all_s` contains their completion by the worker."""
+    batch_number = next(_numbers)
+    batch = _batches[batch_number] = Batch(threading.Barrier(at_once))
+    completed = running.counts().get("completed", 0)
+    payload = {"batch": batch_number, "operations": operations, "kind": kind}
+    for number in range(at_once):
+        tenant_of(number).enqueue("intent", {**payload, "number": number})
+    for _ in range(at_once):
+        if not batch.done.acquire(timeout=GATE_S_MAX):
+            raise TimeoutError(f"{len(batch.ended_s)} of {at_once} workflows have ended")
+    del _batches[batch_number]
+    took = batch.took()
+    while running.counts().get("completed", 0) < completed + at_once:
+        time.sleep(POLL_S)
+    if kind == "return":
+        return took._replace(all_s=time.perf_counter() - min(batch.began_s.values()))
+    return took
+
+
+def tenant_of(number: int) -> TenantDatabase:
+    """Return the tenant of a workflow or thread."""
+    return app.tenant(TENANT_APP, tenant_name(number))
+
+
+@contextmanager
+def running_here(config: Config) -> Iterator[fleet.Fleet]:
+    """Run a fleet in threads of this process meanwhile."""
+    app.configure(config)
+    started = fleet.start(app, "bench.olive:app", runtime="threads")
+    try:
+        yield started
+    finally:
+        started.stop(drain=1)
+        app.close()
+
+
+# --- Figures ---
+
+
+def figure9(store: Path, number: int) -> list[dict[str, Any]]:
+    """Return the rows of figure 9: an operation alone, bare and in an intent, in turns."""
+    rows = []
+    with running_here(config_of(store, workers=1, slots=AT_ONCE)) as running, ThreadPoolExecutor(1) as pool:
+        for kind, body in (("read", read), ("update", update)):
+            say(f"{kind}, {number} times")
+            bare(pool, 1, 1, update)
+            intents(running, 1, 1, kind)
+            bare_ms, inside_ms, whole_ms = [], [], []
+            for _ in range(number):
+                bare_ms.append(bare(pool, 1, 1, body).all_s * 1000)
+                began_s = time.perf_counter()
+                took = intents(running, 1, 1, kind)
+                whole_ms.append((time.perf_counter() - began_s) * 1000)
+                inside_ms.append(took.all_s * 1000)
+            bare_mean = mean(bare_ms)
+            for what, found in (("bare", bare_ms), ("in an intent", inside_ms), ("intent", whole_ms)):
+                rows.append(
+                    {
+                        "operation": kind,
+                        "what": what,
+                        "mean_ms": round(mean(found), 3),
+                        "within_ms": round(NORMAL_95 * stdev(found) / sqrt(len(found)), 3),
+                        "of_bare": round(mean(found) / bare_mean, 2),
+                    }
+                )
+    return rows
+
+
+def figure10(store: Path, batches: int) -> list[dict[str, Any]]:
+    """Return the rows of figure 10, one for each number of operations."""
+    engine = "foundationdb" if store.is_file() else "embedded"
+    rows = []
+    with running_here(config_of(store, workers=1, slots=AT_ONCE)) as running, ThreadPoolExecutor(AT_ONCE) as pool:
+        for operations, bar in zip(OPERATIONS, BARS[engine], strict=True):
+            say(f"{AT_ONCE} at once, {operations} operations, {batches} batches")
+            pairs = []
+            for number in range(batches + 1):
+                bare_took = bare(pool, AT_ONCE, operations, update)
+                finishing = intents(running, AT_ONCE, operations, "finish")
+                returning = intents(running, AT_ONCE, operations, "return")
+                if number:  # The first batch opens the tenants.
+                    pairs.append((bare_took, finishing, returning))
+            each_ratio = median(mean(ours.each_s) / mean(theirs.each_s) for theirs, ours, _ in pairs)
+            rows.append(
+                {
+                    "engine": engine,
+                    "operations": operations,
+                    "bare_ms": round(median(mean(theirs.each_s) for theirs, _, _ in pairs) * 1000 / operations, 3),
+                    "step_ms": round(median(mean(ours.each_s) for _, ours, _ in pairs) * 1000 / operations, 3),
+                    "bare_per_s": round(median(AT_ONCE * operations / theirs.all_s for theirs, _, _ in pairs)),
+                    "steps_per_s": round(median(AT_ONCE * operations / ours.all_s for _, ours, _ in pairs)),
+                    "of_a_workflow": round(each_ratio, 2),
+                    "of_all": round(median(ours.all_s / theirs.all_s for theirs, ours, _ in pairs), 2),
+                    "returning": round(median(ours.all_s / theirs.all_s for theirs, _, ours in pairs), 2),
+                    "bar": bar,
+                }
+            )
+    return rows
+
+
+# --- The command ---
+
+
+def _table9(rows: list[dict[str, Any]]) -> list[list[str]]:
+    head = ["operation", "what", "ms", "±", "of bare"]
+    return [
+        head,
+        *([str(row[name]) for name in ("operation", "what", "mean_ms", "within_ms", "of_bare")] for row in rows),
+    ]
+
+
+def _table10(rows: list[dict[str, Any]]) -> list[list[str]]:
+    head = ["k", "bare ms", "step ms", "bare/s", "steps/s", "of a workflow", "bar", "of all", "returning"]
+    names = (
+        "operations", "bare_ms", "step_ms", "bare_per_s", "steps_per_s", "of_a_workflow", "bar", "of_all", "returning",
+    )  # fmt: skip
+    return [head, *([str(row[name]) for name in names] for row in rows)]
+
+
+def main() -> None:
+    """Measure and print."""
+    commands = parser(__doc__)
+    commands.add_argument("figure", choices=["figure9", "figure10"])
+    commands.add_argument("--store", type=cluster_file_of, metavar="URL",
+        help="fdb:CLUSTER_FILE, of a cluster without a store; it is emptied (default: new embedded ones)")  # fmt: skip
+    parsed = commands.parse_args()
+    opts = Options(as_json=parsed.json, quick=parsed.quick)
+    with prepared_stores(parsed.store) as stores:
+        rows, table = _measure(stores, parsed.figure, quick=opts.quick)
+    on = "the embedded engine" if parsed.store is None else "FoundationDB"
+    show_rows(rows, table, opts, f"Operations in workflows beside bare ones, on {on}, durable")
+
+
+def _measure(stores: Stores, figure: str, *, quick: bool) -> tuple[list[dict[str, Any]], list[list[str]]]:
+    store = stores.new(figure)
+    if figure == "figure9":
+        rows = harness.run_in_process(figure9, store, QUICK_INTENTS if quick else FULL_INTENTS)
+        return rows, _table9(rows)
+    rows = harness.run_in_process(figure10, store, QUICK_BATCHES if quick else FULL_BATCHES)
+    return rows, _table10(rows)
+
+
+if __name__ == "__main__":
+    main()

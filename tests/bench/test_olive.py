@@ -1,0 +1,25 @@
+"""The command runs as documented, and prints rows with the shapes that other programs need."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.bench.test_core import run
+
+
+@pytest.mark.long
+@pytest.mark.timeout(120)
+def test_the_quick_figure_9_prints_an_operation_bare_and_in_an_intent() -> None:
+    rows = run("bench.olive", "figure9", "--quick", "--json")["rows"]
+    assert [(row["operation"], row["what"]) for row in rows] == [
+        (operation, what) for operation in ("read", "update") for what in ("bare", "in an intent", "intent")
+    ]
+    assert all(row["mean_ms"] > 0 for row in rows)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(120)
+def test_the_quick_figure_10_prints_steps_beside_bare_operations_with_their_bars() -> None:
+    rows = run("bench.olive", "figure10", "--quick", "--json")["rows"]
+    assert [(row["operations"], row["bar"]) for row in rows] == [(1, 1.6), (4, 1.2), (16, 1.1)]
+    assert all(row["of_a_workflow"] > 0 and row["of_all"] > 0 and row["returning"] > 0 for row in rows)
