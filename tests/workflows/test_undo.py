@@ -226,7 +226,8 @@ def test_a_run_that_is_cancelled_behind_its_last_step_is_undone() -> None:
 
 
 def test_a_cancellation_during_the_undo_changes_nothing() -> None:
-    app, cancelled = two_shards(), []
+    app = two_shards()
+    cancelled: list[CancelOutcome] = []
 
     def cancelling(tr: TenantTransaction, word: str) -> None:
         undo(tr, word)
