@@ -71,7 +71,7 @@ class Worker:
         self._settings = settings
         self._lease_us = settings.lease_ms * 1000
         self._runners = runners
-        self._access = AttemptAccess(runners, self._extend)
+        self._access = AttemptAccess(runners, self._keep_lease)
         self._identity = identity
         self._spans = host.telemetry.spans
         self._slots = Slots(host, count=settings.slots, isolates=isolates)
@@ -160,10 +160,11 @@ class Worker:
         held.begin(now_us)
         return not held.job.cancelled
 
-    def _extend(self, held: HeldItem, lease_us: int) -> bool:
-        """Give an item that runs another lease; False: it is lost, or the store refuses."""
-        extended = self._loops[held.ref.shard].lease_keeper.mark_started(held, lease_us, ran_isolated=False)
-        return extended and not held.job.cancelled
+    def _keep_lease(self, held: HeldItem) -> bool:
+        """Claim an item that runs, which is one write for minutes; False: it is lost, or the store refuses."""
+        loops = self._loops[held.ref.shard]
+        claimed = loops.access.succeeds(lambda: loops.claim_keeper.claim([held]))
+        return claimed and not held.job.cancelled
 
     def _replace_slots(self, stuck: Sequence[HeldItem]) -> None:
         """Start a slot for each item whose handler ignores its cancellation; restart if every slot was replaced."""

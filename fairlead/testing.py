@@ -269,7 +269,7 @@ def _error_of(held: HeldItem, shard: Shard, spans: Spans | None, *, replays: boo
         return held.failure
 
     try:
-        access = AttemptAccess(_SameThread(), lambda held, lease_us: True, replays=replays)
+        access = AttemptAccess(_SameThread(), lambda held: True, replays=replays)
         run_handler(held, shard, access, spans, conclude)
     except Exception as error:  # noqa: BLE001 - a handler may raise anything
         return error

@@ -4,6 +4,17 @@ from fairlead.actors.handlers import PermanentError, UnfitCode
 from fairlead.zones.errors import QueueError
 
 
+class EndedElsewhere(UnfitCode):
+    """The home of a run has its item under a lease, and another shard knows that the run has ended.
+
+    That happens if one shard of several was restored from a backup: it takes back its own steps, and not those of the
+    others. Do: compare what the run has done on both shards; then cancel the dead letter with `--force`, and enqueue
+    anew what is still to be done.
+    """
+
+    message = "the run has ended, as another shard knows: was this shard restored from a backup?"
+
+
 class EffectUnknown(PermanentError):
     """An effect with `once=True` was begun, and its answer is lost: the worker died, or the store refused it.
 

@@ -31,6 +31,7 @@ from fairlead.workflows.errors import (
     AfterFinish,
     CallTimeout,
     EffectUnknown,
+    EndedElsewhere,
     StepInStep,
     StepTooLong,
     TooManySteps,
@@ -53,21 +54,20 @@ from fairlead.zones.shard import Shard
 from fairlead.zones.tenant_transaction import TenantTransaction, refuse_coroutine
 from fairlead.zones.transaction_runner import Attempt
 from fairlead.zones.workflow import participants
-from fairlead.zones.workflow.participants import AskAgain, ForeignStep
+from fairlead.zones.workflow.participants import AskAgain, ForeignStep, RunEnded
 from fairlead.zones.workflow.run_records import ParticipantState, StepEntry, StepKind, StepState, StoredError
 from fairlead.zones.workflow.step_log import StepName
 
 log = logging.getLogger("fairlead.workflows")
 
 STEP_LEASE_US = 6_000_000  # A step begins with so much of its lease left: a second more than a transaction takes.
-EXTENDED_LEASE_US = 15_000_000
 BACKOFF_IN_MEMORY_US = 5_000_000  # A longer backoff of a step suspends the run.
 STEPS_WARNED = 10_000  # Steps since the last checkpoint; an attempt reads so many in a tenth of a second.
 STEPS_MAX = 100_000
 
 Body = Callable[..., Any]
 HomeOf = Callable[[Tenant], Shard]
-Extend = Callable[[HeldItem, int], bool]
+KeepLease = Callable[[HeldItem], bool]
 
 _in_body: ContextVar[bool] = ContextVar("fairlead_step", default=False)
 
@@ -101,7 +101,7 @@ class Execution:
       run_log: loaded.
       version: of the code.
       home_of: returns the shard where a tenant lives.
-      extend: extends the lease of the item; False: it is lost, or the store refuses.
+      keep_lease: keeps the lease of the item for minutes; False: it is lost, or the store refuses.
       stops_at_end: ends at the first step that is not done, instead of doing it.
       replays: replays the run from its beginning after each new answer.
 
@@ -117,7 +117,7 @@ class Execution:
         *,
         version: int,
         home_of: HomeOf,
-        extend: Extend,
+        keep_lease: KeepLease,
         stops_at_end: bool = False,
         replays: bool = False,
     ) -> None:
@@ -125,7 +125,7 @@ class Execution:
         self.held = run_log.held
         self._version = version
         self.home_of = home_of
-        self._extend = extend
+        self._keep_lease = keep_lease
         self.stops_at_end = stops_at_end
         self._replays = replays
         self.begin_replay()
@@ -173,8 +173,8 @@ class Execution:
                     for tenant in tenants
                 ]
             )
-        except LeaseLost:
-            raise WorkflowInterrupt(Cause.LOST) from None
+        except LeaseLost as lost:
+            raise self._interrupt_of(lost, shard) from None
 
     @property
     def state(self) -> Any:
@@ -256,7 +256,7 @@ class Execution:
         until_us = held.claim_until_us or held.lease_until_us
         if until_us - now_us < min(STEP_LEASE_US, longest_us * 6 // 10):
             probe("a step extends its lease before it begins")
-            if not (yield Store(partial(self._extend, held, min(EXTENDED_LEASE_US, longest_us)))):
+            if not (yield Store(partial(self._keep_lease, held))):
                 raise WorkflowInterrupt(Cause.LOST)
 
     def answer(self, call: StepCall) -> Any:
@@ -389,6 +389,13 @@ class Execution:
     def _ask(self, shard: Shard, keys: TenantKeys) -> ParticipantState:
         return shard.transact(lambda attempt: run_one(participants.ask_op(attempt.tr, shard.layout, keys)))
 
+    def _interrupt_of(self, lost: LeaseLost, shard: Shard) -> WorkflowInterrupt:
+        """Return what a refused fence means: a tombstone, though the lease stands, is one of a restored shard."""
+        if isinstance(lost, RunEnded) and self.log.is_held():
+            probe("a run that holds its lease finds its tombstone on another shard")
+            return WorkflowInterrupt(Failed(EndedElsewhere(kind=self.held.ref.kind, shard=shard.name)))
+        return WorkflowInterrupt(Cause.LOST)
+
     def _do_there(
         self, shard: Shard, foreign: ForeignStep, known: StepEntry | None, work: Callable[[Attempt], StepEntry]
     ) -> StepEntry:
@@ -396,8 +403,8 @@ class Execution:
             attempt.finds_itself_applied = True
             try:
                 found = run_one(participants.begin_step_op(attempt.tr, shard.layout, foreign))
-            except LeaseLost:
-                raise WorkflowInterrupt(Cause.LOST) from None
+            except LeaseLost as lost:
+                raise self._interrupt_of(lost, shard) from None
             if found is not None and found != known:
                 probe("a step on another shard finds itself done")
                 return found

@@ -111,6 +111,11 @@ class RunLog:
         wanted = list(awaited)
         return self.shard.transact(lambda attempt: run_one(find_op(attempt.tr, self.home.location, self.run, wanted)))
 
+    def is_held(self) -> bool:
+        """Say whether the lease of this attempt stands."""
+        record = self.shard.transact(lambda attempt: self._stored_record(attempt.tr))
+        return record is not None and record.lease_id == self.home.lease_id
+
     # --- Pending answers ---
 
     def add_pending(self, step: StepName, entry: StepEntry, taken: Iterable[bytes] = ()) -> None:

@@ -78,7 +78,7 @@ class WorkflowKind:
             run_log,
             version=self.version,
             home_of=self._home_of,
-            extend=access.extend,
+            keep_lease=access.keep_lease,
             stops_at_end=held.record.cancelling,
             replays=access.replays,
         )

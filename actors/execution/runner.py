@@ -85,12 +85,12 @@ class AttemptAccess(NamedTuple):
 
     Attributes:
       runners: see there.
-      extend: gives an item a lease of a number of microseconds from now; False: it is lost, or the store refuses.
+      keep_lease: keeps the lease of an item for minutes; False: it is lost, or the store refuses.
       replays: let a workflow be replayed after each of its steps. For tests.
     """
 
     runners: Runners
-    extend: Callable[[HeldItem, int], bool]
+    keep_lease: Callable[[HeldItem], bool]
     replays: bool = False
 
 

@@ -7,8 +7,11 @@ import pytest
 from fairlead import Retry
 from fairlead.actors.handlers import PermanentError
 from fairlead.workflows.context import WorkflowContext
+from fairlead.workflows.errors import EndedElsewhere
 from fairlead.workflows.recorded_errors import StepFailed
+from fairlead.zones.pipelining import run_one
 from fairlead.zones.tenant_transaction import TenantTransaction
+from fairlead.zones.workflow.participants import clean_up_op
 from tests.workflows.application import (
     ELSEWHERE,
     HOME,
@@ -288,3 +291,27 @@ def test_time_and_chance_are_the_same_in_every_replay() -> None:
     run(app, within=120)
     assert len(seen) > 2
     assert len(set(seen)) == 1
+
+
+def test_a_run_whose_home_was_restored_is_a_dead_letter_if_another_shard_knows_that_it_has_ended() -> None:
+    app, ended = two_shards(), []
+
+    def end_there(tr: TenantTransaction, run_id: bytes) -> None:
+        there = app.tenant(ELSEWHERE)
+        keys = there.shard.layout.location(there.tenant, "queue").keys.tenant
+        there.shard.transact(
+            lambda attempt: run_one(clean_up_op(attempt.tr, there.shard.layout, there.tenant, keys, run_id))
+        )
+        ended.append(run_id)
+
+    @app.workflow("w")
+    def work(wf: WorkflowContext) -> None:
+        wf.step(add, "done", on=ELSEWHERE)
+        wf.step(end_there, wf.run)
+        wf.step(add, "done", on=ELSEWHERE)
+
+    enqueue(app, "w")
+    drained = run(app, replays=False)
+    assert (len(ended), drained.dead_lettered["w"]) == (1, 1)
+    assert isinstance(drained.errors[0], EndedElsewhere)
+    assert count(app, ELSEWHERE, "done") == 1

@@ -54,6 +54,16 @@ class AskAgain(Exception):
     """A participant's epoch or its shard's FLOOR is not the one that the run's home has recorded."""
 
 
+class RunEnded(LeaseLost):
+    """A participant keeps the tombstone of a run. Usually the run has ended, and the caller's lease is lost.
+
+    Do: if the lease still stands, the home's shard was restored from a backup, and the others were not. Look what the
+    run has done there, and enqueue anew what is to be done; `fairlead steps ITEM` shows what its home knows.
+    """
+
+    message = "the run has ended, as another shard knows"
+
+
 class ForeignStep(NamedTuple):
     """A step that acts on a participant. `place`: as the home of the run has recorded it."""
 
@@ -85,7 +95,8 @@ def begin_step_op(tr: Transaction, layout: ShardLayout, foreign: ForeignStep) ->
 
     Raises:
       AskAgain: the tenant has moved, or FLOOR was raised, since the home has recorded the participant.
-      LeaseLost: a later attempt has raised the fence, or the run has ended.
+      LeaseLost: a later attempt has raised the fence.
+      RunEnded: the run has ended.
       TenantMoved: another shard owns the tenant.
     """
     owner, fence = tr.get(foreign.keys.owner), tr.get(foreign.keys.fence(foreign.run))
@@ -96,9 +107,7 @@ def begin_step_op(tr: Transaction, layout: ShardLayout, foreign: ForeignStep) ->
     if ParticipantState(epoch_of(owner.value), _number(floor.value)) != foreign.place:
         probe("a step on another shard must ask again")
         raise AskAgain
-    if _number(fence.value) > foreign.lease_number:
-        probe("a step on another shard finds its fence raised")
-        raise LeaseLost(run=foreign.run.hex())
+    _check_fence(fence.value, foreign.lease_number, foreign.run)
     return None if entry.value is None else decode_entry(entry.value)
 
 
@@ -121,15 +130,25 @@ def raise_fence_op(
     Reads with conflict: ownership, the fence. Writes: the fence.
 
     Raises:
-      LeaseLost: a later attempt has raised it, or the run has ended.
+      LeaseLost: a later attempt has raised it.
+      RunEnded: the run has ended.
       TenantMoved: another shard owns the tenant.
     """
     owner, fence = tr.get(keys.owner), tr.get(keys.fence(run))
     yield
     check_owner(layout, owner.value)
-    if _number(fence.value) > lease_number:
-        raise LeaseLost(run=run.hex())
+    _check_fence(fence.value, lease_number, run)
     tr.set(keys.fence(run), lease_number.to_bytes(FENCE_BYTES, "big"))
+
+
+def _check_fence(fence: bytes | None, lease_number: int, run: bytes) -> None:
+    number = _number(fence)
+    if number == END:
+        probe("a step on another shard finds a tombstone")
+        raise RunEnded(run=run.hex())
+    if number > lease_number:
+        probe("a step on another shard finds its fence raised")
+        raise LeaseLost(run=run.hex())
 
 
 def clean_up_op(tr: Transaction, layout: ShardLayout, tenant: Tenant, keys: TenantKeys, run: bytes) -> Operation[None]:
@@ -162,8 +181,10 @@ def raise_floor(tr: Transaction, *, tombstones_max: int) -> bool:
     rows = list(tr.get_range(_TOMBSTONES, end, limit=tombstones_max + 1, streaming_mode=WANT_ALL))
     if not rows:
         return False
-    tr.set(_FLOOR_KEY, (floor + 1).to_bytes(_FLOOR_BYTES, "big"))
-    for row in rows[:tombstones_max]:
+    clearing = rows[:tombstones_max]
+    if clearing[-1].key >= _TOMBSTONES + pack_int(floor):
+        tr.set(_FLOOR_KEY, (floor + 1).to_bytes(_FLOOR_BYTES, "big"))
+    for row in clearing:
         named = _parse_tombstone(row.key)
         if named is not None:
             tenant, run = named
