@@ -31,7 +31,7 @@ def steps(app: App, database: TenantDatabase | None, item: str, zone: str) -> No
     """
 
     def read(item_id: str | bytes) -> RunView:
-        return _found(app, item_id) if database is None else database.steps(item_id, zone=zone)
+        return _read_steps(app, item_id) if database is None else database.steps(item_id, zone=zone)
 
     run = with_id(item, read)
     show(_answer(run), lambda: _lines(run))
@@ -53,7 +53,7 @@ def signal(database: TenantDatabase, item: str, name: str, payload: Any, zone: s
     show({"sent": name, "item": item}, lambda: [f"sent {name} to {item}"])
 
 
-def _found(app: App, item_id: str | bytes) -> RunView:
+def _read_steps(app: App, item_id: str | bytes) -> RunView:
     """Return the run of an item whose tenant is unknown."""
     explanation = app.explain(item_id)
     if explanation.tenant is None or explanation.zone is None:

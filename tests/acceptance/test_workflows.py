@@ -105,18 +105,18 @@ def assert_exactly_once(orders: Orders) -> None:
     eventually(lambda: depth(app) == 0, within_s=180, otherwise=lambda: f"{depth(app)} items are left")
     assert [each.error for number in range(BUYERS) for each in app.tenant(buyer(number)).dead_letters()] == []
     assert counts(app) == expected(orders.count)
-    keys, given_back = defaultdict(set), Counter[int]()
+    keys, repaid = defaultdict(set), Counter[int]()
     for line in lines_of(orders.path):
         number, key, *result = line.split()
         if key == "back":
-            given_back[int(number)] += 1
+            repaid[int(number)] += 1
             assert result != ["?"]
         else:
             keys[int(number)].add(key)
     paid = {number for number in range(orders.count) if KINDS[number % len(KINDS)] != "branches"}
     assert set(keys) == paid
     assert {len(each) for each in keys.values()} == {1}, "an effect was called with two keys"
-    assert set(given_back) == {number for number in paid if KINDS[number % len(KINDS)] == "undone"}
+    assert set(repaid) == {number for number in paid if KINDS[number % len(KINDS)] == "undone"}
 
 
 @pytest.mark.timeout(1_500)

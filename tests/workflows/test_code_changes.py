@@ -11,10 +11,10 @@ from fairlead.workflows.context import WorkflowContext
 from fairlead.workflows.replay import StepsDiffer
 from tests.workflows.application import HOME, append, enqueue, run, two_shards, words
 
-Work = Callable[[WorkflowContext], Any]
+Code = Callable[[WorkflowContext], Any]
 
 
-def deployed(app: App, work: Work, *, version: int = 1) -> App:
+def deployed(app: App, work: Code, *, version: int = 1) -> App:
     """Return an application with other code on the same stores."""
     newer = App({"a": "memory:", "b": "memory:"}, clock=app.clock)
     newer._shards = app.shards

@@ -156,13 +156,13 @@ def test_an_undo_gets_the_result_of_its_step_if_it_asks_for_it() -> None:
 
 def test_an_effect_of_unknown_result_is_undone_as_well() -> None:
     """It may have happened: the answer of the provider is lost."""
-    app, given_back = two_shards(), []
+    app, repaid = two_shards(), []
 
     def pay(key: str) -> str:
         raise ConnectionError
 
     def give_back(key: str, result: str | None) -> None:
-        given_back.append(result)
+        repaid.append(result)
 
     @app.workflow("w", retry=Retry(attempts=2, backoff=1))
     def work(wf: WorkflowContext) -> None:
@@ -171,7 +171,7 @@ def test_an_effect_of_unknown_result_is_undone_as_well() -> None:
 
     enqueue(app, "w")
     assert run(app, within=60).dead_lettered["w"] == 1
-    assert given_back == [None]
+    assert repaid == [None]
 
 
 # --- Cancel ---
