@@ -36,7 +36,9 @@ class ZoneSettings:
     A tenant that comes back sooner enqueues without making a pointer anew."""
 
     max_sleep_ms: Annotated[int, Meta(ge=100, le=DAY_MS)] = 300_000
-    """The longest sleep of a pointer. A lost wake-up delays an item by at most this much."""
+    """The longest sleep of a pointer, unless all items of its zone wait longer than any lease lasts: then it is a day.
+
+    A lost wake-up delays an item by at most this much, or by a day in such a zone."""
 
     max_pointer_lease_ms: Annotated[int, Meta(ge=10, le=HOUR_MS)] = 10_000
     """The longest lease of a pointer that an enqueue trusts its holder to end by itself."""

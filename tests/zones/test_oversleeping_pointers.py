@@ -10,7 +10,7 @@ from fairlead.zones.keyspace import PartKeys
 from fairlead.zones.settings import ZoneSettings
 from fairlead.zones.top_level.pointers import OversleepScan, longest_sleep_us, wake_oversleeping
 from fairlead.zones.top_level.process_pointers import lease
-from tests.zones.world import MS, SECOND, World
+from tests.zones.world import LEASE_US, MS, SECOND, World
 
 HOUR_US = 3_600 * SECOND
 SETTINGS = ZoneSettings()
@@ -81,13 +81,29 @@ def test_a_pointer_to_an_item_delayed_by_a_year_may_sleep_for_a_year(world: Worl
 
 
 def test_a_pointer_that_sleeps_as_long_as_any_may_is_left_asleep(world: World) -> None:
+    soon_s = SETTINGS.max_item_lease_ms // 1000
     world.enqueue(delay=3600)
     world.pass_us(HOUR_US - 1)
-    world.enqueue(delay=10 * 3600)
+    world.enqueue(delay=soon_s)
     world.pass_us(1)
     world.process()
     assert world.pointer_delay_us() <= SETTINGS.max_sleep_ms * MS
     assert look(world) == 0
+
+
+def test_a_pointer_that_sleeps_because_all_items_wait_is_left_asleep(world: World) -> None:
+    world.enqueue(delay=10)
+    world.enqueue(delay=10 * 86_400)
+    world.pass_us(10 * SECOND)
+    world.process()
+    (held,) = world.run(lambda tr: world.zone.peek(tr, items_max=1, now_us=world.now_us + LEASE_US))
+    world.run(lambda tr: world.zone.complete(tr, held.id, now_us=world.now_us))
+    world.pass_us(LEASE_US)
+    world.process()
+    assert world.pointer_delay_us() > SETTINGS.max_sleep_ms * MS
+    for _ in range(20):
+        assert look(world) == 0
+        world.pass_us(HOUR_US)
 
 
 def test_a_clock_that_is_off_by_less_than_is_allowed_wakes_no_pointer(world: World) -> None:

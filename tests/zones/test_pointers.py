@@ -216,15 +216,36 @@ def test_a_pointer_sleeps_until_the_first_delayed_item_of_any_priority_vests(wor
     assert world.pointer_delay_us() == 3 * SECOND
 
 
-def test_no_pointer_sleeps_longer_than_the_cap(world: World) -> None:
-    world.enqueue(delay=3600)
+def sleep_with_items_that_wait(world: World, *delays_s: int) -> int:
+    """Complete one item of a zone, so that only these remain; return how long the pointer sleeps then."""
+    for delay_s in delays_s:
+        world.enqueue(delay=delay_s)
     world.enqueue()
     world.process()
     (held,) = world.run(lambda tr: world.zone.peek(tr, items_max=1, now_us=world.now_us + LEASE_US))
     world.run(lambda tr: world.zone.complete(tr, held.id, now_us=world.now_us))
     world.pass_us(LEASE_US)
     world.process()
-    assert world.pointer_delay_us() == MAX_SLEEP_US
+    return world.pointer_delay_us()
+
+
+def test_no_pointer_sleeps_longer_than_the_cap_while_an_item_may_be_leased(world: World) -> None:
+    """What vests within the longest lease may be a lease that is given back: a lost wake-up must not delay it."""
+    assert sleep_with_items_that_wait(world, SETTINGS.max_item_lease_ms // 1000) == MAX_SLEEP_US
+
+
+def test_the_pointer_of_a_zone_in_which_all_items_wait_sleeps_until_the_first_vests(world: World) -> None:
+    assert sleep_with_items_that_wait(world, 3600, 7200) == 3600 * SECOND - LEASE_US
+
+
+def test_the_pointer_of_a_zone_in_which_all_items_wait_for_long_sleeps_for_a_day(world: World) -> None:
+    assert sleep_with_items_that_wait(world, 10 * 86_400) == 86_400 * SECOND
+
+
+def test_an_enqueue_wakes_a_pointer_that_sleeps_for_long(world: World) -> None:
+    sleep_with_items_that_wait(world, 10 * 86_400)
+    world.enqueue()
+    assert world.pointer_delay_us() <= 0
 
 
 def test_a_zone_whose_kinds_are_at_their_limits_waits_for_the_throttle_delay(world: World) -> None:

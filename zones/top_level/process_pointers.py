@@ -13,6 +13,8 @@ Where a pointer goes after it has been processed:
     only items of unknown kinds      until the first of the others vests, `pause_recheck` at most
     only paused items                to sleep until the first of the others vests, `max_sleep` at most; see `policies`
     only delayed and leased items    to sleep until the first of them vests, `max_sleep` at most
+    only items that wait longer      to sleep until the first of them vests, a day at most: of none the lease can end
+      than any lease lasts           sooner, so only an enqueue, a signal or a cancellation changes the zone
     nothing                          to sleep until `min_inactive` has passed, and then it is completed: deleted
     any of these, under a lease      for `wake_slack` at most, which is not a sleep
 Items that cannot run here may run on another consumer. If a live consumer knows such a kind, the pointer stays vested
@@ -38,11 +40,14 @@ from fairlead.zones.queue.dequeue_plan import Admission, Capacity, Cursor, Deque
 from fairlead.zones.queue.index_scan import conflict_before_first
 from fairlead.zones.queue.items import LeasedItem
 from fairlead.zones.records import ItemRecord, PointerRecord, decode, is_newer
-from fairlead.zones.settings import ZoneSettings
+from fairlead.zones.settings import DAY_MS, ZoneSettings
 from fairlead.zones.top_level import pointers
 from fairlead.zones.top_level.pointers import PointerRef
 from fairlead.zones.top_level.sessions import listing_op
 from fairlead.zones.workflow.children import report_dead_letters
+
+# The longest sleep of a pointer whose zone's items all wait. A million tenants that wait cost twelve looks a second.
+WAITING_SLEEP_US_MAX = DAY_MS * 1000
 
 
 class PointerOutcome(Enum):
@@ -243,6 +248,9 @@ def delay_after(plan: DequeuePlan, *, last_active_us: int, params: DequeueParams
         if inactive_us >= settings.min_inactive_ms * 1000 or by_wrong_clock:
             return None
         return min(settings.min_inactive_ms * 1000 - inactive_us, sleep_us_max)
+    if next_us > settings.max_item_lease_ms * 1000 + settings.clocks_apart_us_max and not plan.unreadable:
+        probe("a pointer sleeps for as long as its zone's items wait")
+        sleep_us_max = WAITING_SLEEP_US_MAX
     return min(next_us, sleep_us_max)
 
 
@@ -316,7 +324,7 @@ def _requeue_op(
         vesting_us = params.now_us if plan.items else min(pointer.vesting_us, params.now_us)
     if vesting_us <= params.now_us:
         pointers.wake_scanners(tr, location)  # The next consumer need not be this one.
-    bound_us = settings.max_sleep_ms * 1000
+    bound_us = max(settings.max_sleep_ms * 1000, delay_us)
     pointers.move(  # Line 10: requeue(p, vesting_delay).
         tr, location, pointer, vesting_us, now_us=params.now_us, bound_us=bound_us, entry_value=_entry_value(plan)
     )
