@@ -392,7 +392,7 @@ def test_an_item_of_another_tenant() -> None:
 def test_with_json_an_error_is_one_object_on_standard_error() -> None:
     error = run("cancel", "order-8", *ALICE, *STORE, "--json").error
     assert error["error"].startswith("the item is gone")
-    assert set(error["fields"]) == {"item"}
+    assert set(error["fields"]) == {"item", "tenant", "zone"}
     assert "fairlead why ITEM" in error["do"]
 
 

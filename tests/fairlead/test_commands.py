@@ -264,6 +264,7 @@ def test_the_environment_may_name_the_application(monkeypatch: pytest.MonkeyPatc
 TAKE_APP = [name for name, each in all_commands().items() if any("--app" in option.opts for option in each.params)]
 ARGUMENTS = {
     "enqueue": ["receipt", "--local"], "cancel": ["a", "--local", "mail"], "result": ["a", "--local", "mail"],
+    "steps": ["a", "--local", "mail"], "signal": ["a", "go", "--local", "mail"],
     "why": ["a"], "peek": ["--local", "mail"],
     "dead-letters retry": ["a", "--local", "mail"], "dead-letters discard": ["a", "--local", "mail"],
     "pause": ["--kind", "mail"], "resume": ["--kind", "mail"], "limit": ["--kind", "mail", "--max-running", "1"],

@@ -59,6 +59,7 @@ ACTIONS = st.lists(
     st.tuples(
         st.sampled_from(
             ["get", "snapshot", "set", "clear", "add", "prefix", "range", "backwards", "first", "enqueue", "complete"]
+            + ["signal", "cancel"]
         ),
         KEYS,
         st.binary(max_size=8),
@@ -104,6 +105,10 @@ def do(tr: TenantTransaction, action: str, key: Any, value: bytes) -> Any:
         case "enqueue":
             name = key[0] if isinstance(key, tuple) and key else key
             return tr.enqueue(name, item_id=value or None, zone=name)
+        case "signal":
+            return tr.signal(value if key == () else THEIRS, "go", key)
+        case "cancel":
+            return tr.cancel(THEIRS)
         case _:
             return tr.complete(THEIRS, lease_id=value, result=key, keep_result=1)
 
@@ -165,5 +170,5 @@ def test_only_an_applications_own_transaction_has_raw() -> None:
 def test_a_handler_is_given_nothing_that_is_not_attacked_here() -> None:
     """No key selectors, no atomic operations but `add`, no ranges but those below a tuple."""
     public = {name for name in dir(TenantTransaction) if not name.startswith("_")}
-    keyed = {"get", "set", "clear", "clear_prefix", "add", "get_range", "enqueue", "enqueue_item", "complete"}
+    keyed = {"get", "set", "clear", "clear_prefix", "add", "get_range", "enqueue", "enqueue_item", "complete", "signal", "cancel"}
     assert public == keyed | {"now_us", "tenant"}
