@@ -6,9 +6,10 @@ from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Any
 
-from bench.handlers import APP, app
+from bench.handlers import APP
 from bench.harness import SPAWN
 from fairlead import Config, fleet
+from fairlead.loading import load_app
 from fairlead.telemetry.fleet_metrics import export_fleet_metrics
 
 ANSWER_S_MAX = 90.0  # A fleet of Ray actors starts within seconds, on a busy machine within tens of them.
@@ -75,6 +76,7 @@ def running(
 
 
 def _run(connection: Connection, config: Config, runtime: str, address: str | None, reference: str) -> None:
+    app = load_app(reference)
     app.configure(config)
     with export_fleet_metrics(app) as fleet_metrics:
         fleet_metrics.fleet = started = fleet.start(app, reference, runtime=runtime, address=address, show_output=False)

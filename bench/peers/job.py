@@ -18,6 +18,7 @@ from bench.peers.round_context import CONTEXT
 
 Job = dict[str, Any]  # tag, due_ns, nap_ms: int; tenant, pad: str
 
+STEPS = 16  # Of a workflow, in the measure `steps`.
 PAD = "x" * 110  # So that a job has some 200 bytes as JSON.
 
 _NOTE = struct.Struct("<4q")

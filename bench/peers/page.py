@@ -9,6 +9,7 @@ TABLES: Mapping[str, Sequence[str]] = {
     "Enqueue and drain, jobs per second": ("enqueue_one", "enqueue_bulk", "enqueue_four", "drain"),
     "Latency, ms": ("at_100_p50", "at_100_p99", "held", "at_half_p50", "at_half_p99"),
     "Fairness, recovery, idleness": ("quiet_p50", "quiet_p99", "heavy_done", "rerun_process", "rerun", "idle"),
+    "Workflows of 16 steps, one worker": ("steps",),
 }
 
 HEADER = """# Fairlead and the queues that people use, side by side
@@ -36,6 +37,8 @@ repetitions, in brackets the smallest and the largest. **Durable**: an acknowled
   again at once. In every system with heartbeats or extended leases, these expire after 10 s of silence. A system
   without them must wait for as long as the longest job may take.
 - *Idle*: CPU seconds of workers and server together; for Ray also its daemons.
+- *Steps*: recorded steps per second of workflows, from the first start to the last recorded completion, of a queue
+  filled before. One process runs them. A step of Fairlead also writes a key in its transaction; one of DBOS does not.
 
 *SKIP LOCKED by hand* is a limit, not a product: it has no tenants, no fairness and no retries, which cost time.
 """

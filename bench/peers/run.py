@@ -19,7 +19,7 @@ from bench.peers.measures import MEASURES
 from bench.peers.results import RoundResult
 from bench.peers.round_context import RoundContext
 from bench.peers.sizes import FULL, QUICK
-from bench.peers.systems import ONLY_IN
+from bench.peers.systems import takes_part
 from bench.report import say
 
 ROUND_S_MAX = 1_800.0
@@ -32,9 +32,9 @@ def repetition_plan(
 ) -> Iterator[list[tuple[str, str]]]:
     """Yield the rounds of a measure: all systems, one after the other, once per repetition."""
     for measure in measures:
-        takes_part = [each for each in systems if measure in ONLY_IN.get(each, (measure,))]
+        taking_part = [system for system in systems if takes_part(system, measure)]
         for _ in range(repetitions):
-            yield [(system, measure) for system in takes_part]
+            yield [(system, measure) for system in taking_part]
 
 
 class Run:

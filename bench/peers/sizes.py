@@ -16,6 +16,7 @@ class Sizes:
       rerun_s_max: the longest wait for the job of a killed worker.
       longest_job_s: see `RoundContext`.
       idle_s: the duration of the measure of idle CPU, which is given per 20 s.
+      workflows: of 16 steps each, of the slowest system; see `drain_jobs`.
       rounds_at_once: for the measure in which most systems only wait until a dead worker is noticed.
     """
 
@@ -30,6 +31,7 @@ class Sizes:
     longest_job_s: int
     settle_s: float
     idle_s: float
+    workflows: int
     rounds_at_once: int
 
 
@@ -45,6 +47,7 @@ FULL = Sizes(
     longest_job_s=60,
     settle_s=5,
     idle_s=20,
+    workflows=500,
     rounds_at_once=1,
 )
 QUICK = Sizes(
@@ -59,5 +62,6 @@ QUICK = Sizes(
     longest_job_s=8,
     settle_s=1,
     idle_s=3,
+    workflows=40,
     rounds_at_once=3,
 )

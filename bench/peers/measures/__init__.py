@@ -6,6 +6,7 @@
     flood     the waits of tenants with one job each beside a tenant with thousands
     rerun     the time until the job of a killed worker runs again
     idle      CPU time of idle workers and server
+    steps     durable steps per second of workflows; only systems that have them
 
 `FIGURES` describes each figure, by its key.
 """
@@ -13,7 +14,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from bench.peers.measures import drain, enqueue, flood, idle, latency, rerun
+from bench.peers.measures import drain, enqueue, flood, idle, latency, rerun, steps
 from bench.peers.sizes import Sizes
 from bench.peers.testbed import Testbed
 
@@ -36,6 +37,7 @@ MEASURES: Mapping[str, Measure] = {
     "flood": Measure(flood.measure, slots=flood.SLOTS),
     "rerun": Measure(rerun.measure, mostly_waits=True),
     "idle": Measure(idle.measure),
+    "steps": Measure(steps.measure),
 }
 
 
@@ -64,4 +66,5 @@ FIGURES: Mapping[str, Figure] = {
     "rerun_process": Figure("run again after SIGKILL of its process", "s"),
     "rerun": Figure("run again after SIGKILL of its whole worker", "s"),
     "idle": Figure("idle CPU per 20 s", "s"),
+    "steps": Figure("steps of workflows, one worker", "steps/s", more_is_better=True),
 }

@@ -17,10 +17,19 @@ SYSTEMS = {
     "procrastinate": "procrastinate_postgres:Procrastinate",
     "dbos": "dbos_postgres:Dbos",
     "dbos-partitions": "dbos_postgres:Partitions",
+    "fairlead-steps": "fairlead_embedded:Steps",
+    "dbos-steps": "dbos_postgres:Steps",
     "skip-locked": "skip_locked_postgres:SkipLocked",
 }
 
-ONLY_IN = {"dbos-partitions": ("flood",)}  # A variant takes part in the measures in which it differs.
+# A variant takes part in the measures in which it differs. In `STEPS` nothing but variants does.
+ONLY_IN = {"dbos-partitions": ("flood",), "fairlead-steps": ("steps",), "dbos-steps": ("steps",)}
+STEPS = "steps"
+
+
+def takes_part(system: str, measure: str) -> bool:
+    """Say whether a system takes part in a measure."""
+    return measure in ONLY_IN[system] if system in ONLY_IN else measure != STEPS
 
 
 def load(name: str) -> System:

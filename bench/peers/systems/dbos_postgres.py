@@ -1,5 +1,7 @@
-"""DBOS on PostgreSQL: each job a workflow without steps, the cheapest there is.
+"""DBOS on PostgreSQL: each job a workflow without steps, the cheapest there is; in the measure `steps`, with 16.
 
+- A step is a function whose output DBOS records in PostgreSQL (https://docs.dbos.dev/python/tutorials/step-tutorial).
+  It changes nothing in a database itself, which is the cheapest step.
 - Jobs are sent with `DBOSClient`, the interface for programs that only send; in bulk with `enqueue_in_transaction`, a
   hundred in one transaction (https://docs.dbos.dev/python/reference/client).
 - A queue is polled; `polling_interval_sec` 0.02 instead of 1, as latency matters here. `worker_concurrency` limits the
@@ -24,7 +26,7 @@ import psycopg
 import sqlalchemy
 from dbos import DBOS, DBOSClient, DBOSConfig, run_dbos_database_migrations
 
-from bench.peers.job import Job, run
+from bench.peers.job import STEPS, Job, run
 from bench.peers.servers import Postgres
 from bench.peers.system import Producer, System
 
@@ -40,10 +42,25 @@ def work(job: Job) -> None:
     run(job)
 
 
+@DBOS.step()
+def step(number: int) -> int:
+    """Return the number; DBOS records it."""
+    return number
+
+
+@DBOS.workflow()
+def work_in_steps(job: Job) -> None:
+    """Run a job, and then do its steps."""
+    run(job)
+    for number in range(STEPS):
+        step(number)
+
+
 class _Producer:
-    def __init__(self, client: DBOSClient, engine: sqlalchemy.Engine, partitions: bool) -> None:
+    def __init__(self, client: DBOSClient, engine: sqlalchemy.Engine, workflow: Any, partitions: bool) -> None:
         self._client = client
         self._engine = engine
+        self._workflow = workflow
         self._partitions = partitions
 
     def send(self, job: Job) -> None:
@@ -55,7 +72,7 @@ class _Producer:
                 self._client.enqueue_in_transaction(connection, self._options(job), job)
 
     def _options(self, job: Job) -> Any:
-        options = {"workflow_name": work.__qualname__, "queue_name": QUEUE, "app_version": VERSION}
+        options = {"workflow_name": self._workflow.__qualname__, "queue_name": QUEUE, "app_version": VERSION}
         return options | ({"queue_partition_key": job["tenant"]} if self._partitions else {})
 
 
@@ -67,6 +84,7 @@ class Dbos(System):
     packages = ("dbos", "psycopg")
     best_slots = 100
     limits: Mapping[str, int] = {}
+    workflow = staticmethod(work)
 
     def __init__(self) -> None:
         self.server = Postgres()
@@ -88,7 +106,7 @@ class Dbos(System):
         """See `System`."""
         engine = sqlalchemy.create_engine(URL.replace("postgresql:", "postgresql+psycopg:"))
         with _client() as client:
-            yield _Producer(client, engine, bool(self.limits))
+            yield _Producer(client, engine, self.workflow, bool(self.limits))
         engine.dispose()
 
     def left(self) -> int:
@@ -106,6 +124,14 @@ class Partitions(Dbos):
     settings = f"partition_concurrency 1, polling_interval {POLL_S * 1000:g} ms, one worker"
     worker_count = 1
     limits: Mapping[str, int] = {"partition_concurrency": 1}
+
+
+class Steps(Dbos):
+    """DBOS with one worker, and 16 steps in each workflow."""
+
+    title = "DBOS, one worker, 16 steps"
+    worker_count = 1
+    workflow = staticmethod(work_in_steps)
 
 
 @contextmanager

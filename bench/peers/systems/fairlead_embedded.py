@@ -8,13 +8,15 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 import fairlead
 from bench.drain import depth
 from bench.peers import processes
-from bench.peers.job import Job, run
+from bench.peers.job import STEPS, Job, run
 from bench.peers.round_context import CONTEXT
 from bench.peers.system import WORKERS, Producer, System
+from fairlead.workflows.context import WorkflowContext
 
 TENANT_APP = "peers"
 
@@ -27,12 +29,29 @@ def work(job: fairlead.Job) -> None:
     run(job.payload)
 
 
+@app.workflow("work_in_steps")
+def work_in_steps(wf: WorkflowContext, **job: Any) -> None:
+    """Run a job, and then do its steps."""
+    run(job)
+    for number in range(STEPS):
+        wf.step(step, number)
+
+
+def step(tr: fairlead.TenantTransaction, number: int) -> int:
+    """Write a key of the tenant, and return the number, which Fairlead records."""
+    tr.set(("step",), number.to_bytes(8, "big"))
+    return number
+
+
 class _Producer:
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+
     def send(self, job: Job) -> None:
-        app.tenant(TENANT_APP, job["tenant"]).enqueue("work", job)
+        app.tenant(TENANT_APP, job["tenant"]).enqueue(self._kind, job)
 
     def send_many(self, jobs: Sequence[Job]) -> None:
-        app.enqueue_many((app.tenant(TENANT_APP, job["tenant"]), fairlead.new_item("work", job)) for job in jobs)
+        app.enqueue_many((app.tenant(TENANT_APP, job["tenant"]), fairlead.new_item(self._kind, job)) for job in jobs)
 
 
 class _Fairlead(System):
@@ -40,6 +59,7 @@ class _Fairlead(System):
 
     packages = ("lmdb", "ray")
     best_slots = 16
+    kind = "work"
     drain_factor = 5
     server = None
     durable = True
@@ -56,7 +76,7 @@ class _Fairlead(System):
     @contextmanager
     def producer(self) -> Iterator[Producer]:
         """See `System`."""
-        yield _Producer()
+        yield _Producer(self.kind)
 
     def left(self) -> int:
         """See `System`."""
@@ -87,6 +107,20 @@ class OnThreads(_Fairlead):
 
     title = "Fairlead, threads"
     settings = "two processes of one worker each"
+
+    def worker_command(self, number: int) -> Sequence[str]:
+        """See `System`."""
+        return _run("threads", workers=1, slots=self.slots_per_worker)
+
+
+class Steps(_Fairlead):
+    """One process, and 16 steps in each workflow. Each step writes a key, and is recorded, in one transaction."""
+
+    title = "Fairlead, one worker, 16 steps"
+    settings = "threads, one process of 64 slots"
+    best_slots = 64
+    worker_count = 1
+    kind = "work_in_steps"
 
     def worker_command(self, number: int) -> Sequence[str]:
         """See `System`."""

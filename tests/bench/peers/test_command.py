@@ -76,5 +76,7 @@ def test_every_system_gives_every_figure_in_a_quick_run(tmp_path: Path) -> None:
     written = json.loads((tmp_path / "results.json").read_text())
     assert (written["missing"], written["failed"]) == ({}, [])
     found = {(row["system"], row["figure"]) for row in written["rows"]}
-    everywhere = {(system, figure) for system in SYSTEMS if system not in ONLY_IN for figure in FIGURES}
+    everywhere = {
+        (system, figure) for system in SYSTEMS if system not in ONLY_IN for figure in FIGURES if figure != "steps"
+    }
     assert everywhere <= found

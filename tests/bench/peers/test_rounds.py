@@ -29,6 +29,11 @@ def test_a_variant_takes_part_only_where_it_differs() -> None:
     assert {system for each in quick for system, _ in each} == set(SYSTEMS)
 
 
+def test_only_the_variants_with_steps_take_part_in_the_measure_of_steps() -> None:
+    (quick,) = repetition_plan(list(SYSTEMS), ["steps"], 1)
+    assert quick == [("fairlead-steps", "steps"), ("dbos-steps", "steps")]
+
+
 def test_only_a_full_run_of_everything_replaces_the_page_unless_it_has_an_output() -> None:
     assert options([]).output == DOCS
     assert options(["--quick"]).output is None
