@@ -134,17 +134,20 @@ class RunLog:
         Raises:
           What `work` raises, and what the store raises.
         """
+        written: _Written | None = None  # By the attempt before, whose result is unknown.
 
         def body(attempt: Attempt) -> tuple[StepEntry, _Written | None]:
+            nonlocal written
             record, found = self._begin(attempt, step, other)
             if found is not None:
                 probe("a step at home finds itself done")
-                return found, None
+                return found, written
             entry = work(attempt)
-            return entry, self._append(attempt, record, [(step, entry)])
+            written = self._append(attempt, record, [(step, entry)])
+            return entry, written
 
-        entry, written = self._commit(body)
-        self._note(written)
+        entry, noted = self._commit(body)
+        self._note(noted)
         self.entries[step] = entry
         return entry
 

@@ -206,6 +206,18 @@ def _settle_failed(
     return "dead_lettered"
 
 
+def _errors_before(tr: Transaction, zone: QueueZone, held: HeldItem) -> int:
+    """Return how many errors an item had when its attempt failed.
+
+    A step of a workflow clears the count. If the result of its commit is unknown, only the store knows whether it did.
+    """
+    if held.handler.form is not Form.WORKFLOW:
+        return held.record.error_count
+    value = tr.get(zone.location.keys.item(held.ref.item_id)).value
+    record = None if value is None else decode(ItemRecord, value)
+    return held.record.error_count if record is None else record.error_count
+
+
 def _requeue_failed(zone: QueueZone, tr: Transaction, decision: RetryDecision, delay_us: int, now_us: int) -> str:
     """Let one item run again after `delay_us`; return what became of it."""
     held = decision.held
@@ -215,7 +227,7 @@ def _requeue_failed(zone: QueueZone, tr: Transaction, decision: RetryDecision, d
         held.ref.lease_id,
         delay_us=delay_us,
         now_us=now_us,
-        error_count=held.record.error_count + decision.counted,
+        error_count=_errors_before(tr, zone, held) + decision.counted,
         error=decision.error,
         traceback=decision.traceback,
     )
