@@ -9,7 +9,6 @@ Read in this order:
     host          one incarnation of an actor: locks, conditions, tasks, and a clock with skew
     actor         nodes, and actors that are killed and restarted
     log_capture   the product's log records, as lines of the event log
-    log_capture   the product's log records, as lines of the event log
     network       calls between actors, with latency and losses
     store         a shard: the memory engine, with commit latency and failing commits
     database      a shard as an actor opens it, with read latency
@@ -17,6 +16,8 @@ Read in this order:
     handler_runners  handlers of every form, observed by oracles and disturbed by faults
     cluster       consumers made of the product's own classes
     workload      a shop whose handlers misbehave; its `producer` and `payer` enqueue and write
+    workflow_shop the workload of workflows; `workflow_shapes` draws them, `workflow_code` runs them,
+                  `workflow_clients` use them, `workflow_tenants` and `workflow_ledger` are where they act
     operator      a client outside the cluster that calls actors and writes
     faults/       disturbances of a run
     plan          sizes, settings, latencies and faults of a run, drawn from its seed
@@ -33,5 +34,5 @@ Read in this order:
     campaign      many seeds in parallel, and the probes that they must reach
     without_oracles  a world without log and oracles, for measurements of virtual time
 
-May import: zones, actors. Imported by: tests, bench, and the command `fairlead simulate`.
+May import: zones, actors, workflows. Imported by: tests, bench, and the command `fairlead simulate`.
 """

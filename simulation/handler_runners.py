@@ -5,19 +5,20 @@ from __future__ import annotations
 import inspect
 import pickle
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import wraps
 from typing import Any, Protocol
 
 from fairlead.actors.execution.in_flight import HeldItem
 from fairlead.actors.execution.job import Job
-from fairlead.actors.execution.runner import TRANSACTION_US
+from fairlead.actors.execution.runner import TRANSACTION_US, AttemptAccess
 from fairlead.actors.handlers import Form, Handler, Registry, plain_function
 from fairlead.simulation.event_loop import EventLoop
 from fairlead.simulation.host import SimulatedHost
 from fairlead.simulation.oracles.oracle import HandlerRun, OracleSuite
 from fairlead.simulation.replica import ItemName
+from fairlead.zones.shard import Shard
 
 
 class HandlerInterceptor(Protocol):
@@ -74,7 +75,9 @@ class InstrumentedHandlers:
             instrumented.add(replace(handler, function=self._instrumented(handler)))
         return instrumented
 
-    def _instrumented(self, handler: Handler) -> Callable[..., Any]:
+    def _instrumented(self, handler: Handler) -> Any:
+        if handler.form is Form.WORKFLOW:
+            return _InstrumentedAttempts(handler, self._observed)
         called = plain_function(handler.function) if handler.form is Form.REMOTE else handler.function
 
         @wraps(called)  # Errors name the handler.
@@ -100,7 +103,14 @@ class InstrumentedHandlers:
     def _observed(self, handler: Handler, job: Job) -> Iterator[HandlerRun]:
         host = self._host
         item = ItemName(job.shard_name, job.tenant, job.zone, job.id)
-        run = HandlerRun(item, job, host.name, host.clock.now_us(), may_drop=handler.drop)
+        run = HandlerRun(
+            item,
+            job,
+            host.name,
+            host.clock.now_us(),
+            may_drop=handler.drop,
+            commits_ends=handler.form is Form.WORKFLOW,
+        )
         self._suite.on_start(run)
         try:
             for interceptor in self._interceptors:
@@ -116,3 +126,22 @@ class InstrumentedHandlers:
         finally:
             if not host.dead:  # The commits of a dead handler may still be on their way, so its run is not over.
                 self._suite.on_end(run)
+
+
+Observed = Callable[[Handler, Job], AbstractContextManager[HandlerRun]]
+
+
+class _InstrumentedAttempts:
+    """The function of a workflow's handler, instrumented; see `fairlead.actors.execution.runner.RunsAttempts`."""
+
+    def __init__(self, handler: Handler, observed: Observed) -> None:
+        self._handler = handler
+        self._observed = observed
+        self.__module__ = handler.function.__module__
+        self.__qualname__ = handler.function.__qualname__  # Errors name the function.
+
+    def run_attempt(self, held: HeldItem, shard: Shard, access: AttemptAccess) -> None:
+        """See `RunsAttempts`."""
+        with self._observed(self._handler, held.job) as run:
+            self._handler.function.run_attempt(held, shard, access)
+            run.returned = True

@@ -17,6 +17,9 @@ from fairlead.zones.keyspace import ROOT
 from fairlead.zones.layout import Tenant
 from fairlead.zones.records import DeadLetterRecord, ItemRecord, KindPolicy, OwnerRecord, PointerRecord, Policy, decode
 
+RUN_KEYS = frozenset({keyspace.STEP_LOG, keyspace.FENCE, keyspace.SIGNAL, keyspace.CHILD_RESULT})
+_SIGNAL_NAMES = 7  # The elements of a signal's key before its stamp, which is no element.
+
 Entry = tuple[int, int, bytes]  # priority, vesting time, id
 Paused = Tenant | str | None  # a tenant, a kind, or the shard itself
 Limited = Tenant | str
@@ -93,11 +96,20 @@ class ParsedCommit:
     removed_dead_letters: set[ItemName] = field(default_factory=set)  # retried, or discarded
     session_keys: list[tuple[int, SessionKey]] = field(default_factory=list)  # of worker sessions, by sort
     data: dict[bytes, bytes | None] = field(default_factory=dict)  # of tenants, by whole key
+    run_keys: list[RunKey] = field(default_factory=list)  # step logs, fences, signals, and results of children
 
     @property
     def by(self) -> str:
         """The actor that committed, such as `c0.worker1`, in any incarnation."""
         return self.commit.by.partition("#")[0]
+
+
+class RunKey(NamedTuple):
+    """A key of a workflow's run that a commit has changed. `path`: after the names of the tenant, as `unpack_key`."""
+
+    tenant: Tenant
+    path: list[Any]
+    after: bytes | None
 
 
 class Limit(NamedTuple):
@@ -161,6 +173,8 @@ class ShardReplica:
             else:
                 if path[:1] == [keyspace.DB] and path[3] == keyspace.DATA:
                     parsed.data[key] = after
+                elif path[:1] == [keyspace.DB] and path[3] in RUN_KEYS:
+                    parsed.run_keys.append(RunKey(Tenant(path[1], path[2]), path[3:], after))
                 self._read_policy(path, after, commit.version)
                 _put(self.others, key, after)
         for zone, item_id, before, after in changed:
@@ -246,11 +260,14 @@ class ShardReplica:
 def unpack_key(key: bytes) -> list[Any]:
     """Return the elements of a key of the product after the root: whole numbers, texts and byte strings.
 
-    In a key of a tenant's data, the rest after the first element of another type is the last element, unparsed.
+    In a key of a tenant's data, the rest after the first element of another type is the last element, unparsed. So is
+    the stamp of a signal.
     """
     path: list[Any] = []
     at = len(ROOT)
     while at < len(key):
+        if len(path) == _SIGNAL_NAMES and (path[0], path[3]) == (keyspace.DB, keyspace.SIGNAL):
+            return [*path, key[at:]]
         code = key[at]
         if code in (1, 2):
             end = key.index(b"\x00", at)

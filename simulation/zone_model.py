@@ -343,6 +343,52 @@ class Requeue(NamedTuple):
         return Outcome.DONE, zone.put(item.requeued(self.now_us + self.delay_us, self.error_count))
 
 
+class NoteStep(NamedTuple):
+    """Note that a workflow has done a step under its lease: its errors and expiries count from here."""
+
+    item_id: bytes
+    lease_id: bytes
+
+    def on(self, zone: Zone) -> Result:
+        """See `ZoneOperation`."""
+        item = _held(zone, self.item_id, self.lease_id)
+        if isinstance(item, Outcome):
+            return item, zone
+        return Outcome.DONE, zone.put(item._replace(error_count=0, expiry_count=0))
+
+
+class Suspend(NamedTuple):
+    """Let a held item, a workflow, wait in its queue: it has neither failed nor been returned."""
+
+    item_id: bytes
+    lease_id: bytes
+    until_us: int
+
+    def on(self, zone: Zone) -> Result:
+        """See `ZoneOperation`."""
+        item = _held(zone, self.item_id, self.lease_id)
+        if isinstance(item, Outcome):
+            return item, zone
+        waiting = item.requeued(self.until_us, 0)
+        return Outcome.DONE, zone.put(waiting)
+
+
+class Wake(NamedTuple):
+    """Let an item that waits without a lease vest earlier."""
+
+    item_id: bytes
+    wake_us: int
+
+    def on(self, zone: Zone) -> Result:
+        """See `ZoneOperation`."""
+        item = zone.find(self.item_id)
+        if item is None:
+            return Outcome.GONE, zone
+        if item.lease_id or item.vesting_us <= self.wake_us:
+            return Outcome.LEASE_LOST, zone
+        return Outcome.DONE, zone.put(item._replace(vesting_us=self.wake_us))
+
+
 class MoveToDeadLetters(NamedTuple):
     """Move a held item that failed for good to the dead letters. `error_count`: None does not change the count."""
 

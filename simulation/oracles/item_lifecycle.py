@@ -4,10 +4,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fairlead.simulation.network import Reply
+from fairlead.simulation.oracles.leases import is_cancelled_child
 from fairlead.simulation.oracles.oracle import HandlerRun, Oracle
 from fairlead.simulation.oracles.zone_operations import EXPIRED
 from fairlead.simulation.replica import ItemChange, ItemName, ParsedCommit, ShardReplica, item_of
 from fairlead.simulation.world import World
+from fairlead.zones.records import ItemRecord
+from fairlead.zones.workflow.children import DELIVERY_KIND
 
 
 class ItemsRunBeforeTheyGo(Oracle):
@@ -39,11 +42,13 @@ class ItemsRunBeforeTheyGo(Oracle):
     def _check_removal(self, change: ItemChange, parsed: ParsedCommit) -> None:
         """An item may be removed by the worker that ran it: after the handler returned, or in its transaction."""
         runs = self._runs.pop(change.item, [])
+        if is_cancelled_child(change):
+            return
         if not any(run.actor == parsed.by and self._may_have_removed(run) for run in runs):
             self.report_violation(f"{parsed.by} removes {change.item} without having run it")
 
     def _may_have_removed(self, run: HandlerRun) -> bool:
-        return run.returned or run.may_drop or not run.over or run.job.may_be_completed
+        return run.returned or run.may_drop or not run.over or run.job.may_be_completed or run.commits_ends
 
 
 class OnlyTheTriedAreDeadLettered(Oracle):
@@ -110,7 +115,7 @@ class OnlyTheTriedAreDeadLettered(Oracle):
         return (run.item, run.lease_id) in self._isolated
 
     def _failed(self, run: HandlerRun) -> bool:
-        return run.job.cancelled or (run.over and not run.returned)
+        return run.job.cancelled or (run.over and not run.returned) or run.commits_ends
 
 
 class NoLeaseExpiresWithoutCause(Oracle):
@@ -163,7 +168,8 @@ class NoLeaseExpiresWithoutCause(Oracle):
 class ItemsAreEnqueuedOnce(Oracle):
     """An item with a random id is enqueued once: a repeated transaction does not enqueue it again.
 
-    An item with a given id may be enqueued again after its end.
+    An item with a given id may be enqueued again after its end. So may the delivery of a child's end: a child that was
+    retried as a dead letter ends again.
     """
 
     promise = "an item that was enqueued once is not enqueued again"
@@ -176,7 +182,11 @@ class ItemsAreEnqueuedOnce(Oracle):
         """See `Oracle`."""
         for change in parsed.items:
             after = change.after
-            if change.before is None and after is not None and not change.retried and after.given_id is None:
+            if change.before is None and after is not None and not change.retried and not _may_come_again(after):
                 if change.item in self._seen:
                     self.report_violation(f"{parsed.by} enqueues {change.item}, which was there before")
                 self._seen.add(change.item)
+
+
+def _may_come_again(record: ItemRecord) -> bool:
+    return record.given_id is not None or record.kind == DELIVERY_KIND

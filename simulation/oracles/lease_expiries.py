@@ -51,7 +51,8 @@ class PoisonCandidatesRunIsolated(Oracle):
             if change.before is not None and after is not None:
                 mark = self._unmarked.discard if after.started or not after.expired_count else self._unmarked.add
                 mark((change.item, after.lease_id))
-                self._expiries[change.item, after.lease_id] = after.expiry_count
+                if after.lease_id != change.before.lease_id:  # A step of a workflow resets the count later.
+                    self._expiries[change.item, after.lease_id] = after.expiry_count
 
 
 class PoisonCandidatesGoOneByOne(Oracle):
@@ -96,7 +97,7 @@ def _poison_candidates(method: str, args: Sequence[Any]) -> list[tuple[ItemName,
 
 
 class FailuresAreCounted(Oracle):
-    """The error count of an item grows by one for each failed attempt, and never falls."""
+    """The error count of an item grows by one for each failed attempt. It falls only when a workflow does a step."""
 
     promise = "the errors of an item are those of its attempts"
 
@@ -112,7 +113,9 @@ class FailuresAreCounted(Oracle):
         """See `Oracle`."""
         for change in parsed.items:
             before, after = change.before, change.after
-            if before is not None and after is not None and after.error_count != before.error_count:
+            if before is None or after is None or (after.keeps_run and not after.error_count):
+                continue
+            if after.error_count != before.error_count:
                 tried = (change.item, before.lease_id) in self._attempts
                 if after.error_count != before.error_count + 1 or not tried:
                     self.report_violation(

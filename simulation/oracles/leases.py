@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from fairlead.actors.messages import ItemRef
 from fairlead.simulation.oracles.oracle import HandlerRun, Oracle
 from fairlead.simulation.replica import ItemChange, ItemName, ParsedCommit, item_of
@@ -15,9 +17,11 @@ Holding = tuple[ItemName, bytes]  # under which lease
 class LeasesAreRespected(Oracle):
     """A new lease is taken only when the last one has ended, by the taker's clock. Only the holder changes an item.
 
-    There are three exceptions. A lease may be shortened when the worker incarnation that it was sent to has ended; no
+    There are five exceptions. A lease may be shortened when the worker incarnation that it was sent to has ended; no
     other incarnation runs the item under it. So may a claim whose worker session has ended. And a lease that ends later
-    than allowed, by a clock that was ahead, may be shortened; its holder need not know that when it starts.
+    than allowed, by a clock that was ahead, may be shortened; its holder need not know that when it starts. Anyone may
+    note that something has arrived for a workflow, or that it is to be undone. And a workflow that is undone cancels
+    its children.
 
     Args:
       clock_of: returns the latest time that the clock of a host's node has shown: it may have stepped back since.
@@ -78,6 +82,8 @@ class LeasesAreRespected(Oracle):
         has_ended = self._incarnations.get((change.item, before.lease_id)) in self.world.ended_incarnations
         if (cut_short and has_ended) or self._is_revoked(change) or is_release(change, parsed):
             return
+        if is_note(change) or is_cancelled_child(change):
+            return
         left_us = before.vesting_us - self._clock_of(parsed.commit.by)
         if left_us > 0:
             done = "removes" if after is None else "changes"
@@ -100,6 +106,24 @@ def is_release(change: ItemChange, parsed: ParsedCommit) -> bool:
     if before is None or after is None or after.lease_id != before.lease_id or not before.claim or after.claim:
         return False
     return (before.claim,) not in parsed.shard.worker_sessions.get(ALIVE, {})
+
+
+def is_note(change: ItemChange) -> bool:
+    """Return whether a commit only noted that keys of a workflow's run are stored, or that it is to be undone."""
+    before, after = change.before, change.after
+    if before is None or after is None:
+        return False
+    return replace(before, keeps_run=after.keeps_run, cancelling=after.cancelling) == after
+
+
+def is_cancelled_child(change: ItemChange) -> bool:
+    """Return whether a commit deleted a child of a workflow: the workflow, which is undone, may cancel it."""
+    return (
+        change.before is not None
+        and change.before.parent is not None
+        and change.after is None
+        and change.dead_lettered is None
+    )
 
 
 class LeasesRunOnce(Oracle):

@@ -4,8 +4,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from fairlead.simulation.oracles.oracle import Oracle
-from fairlead.simulation.replica import ShardReplica, unpack_key
+from fairlead.simulation.replica import RUN_KEYS, ShardReplica, unpack_key
+from fairlead.simulation.world import World
 from fairlead.zones import keyspace
+from fairlead.zones.queue.items import unpack_payload
+from fairlead.zones.workflow.run_end import CLEANUP_KIND
+from fairlead.zones.workflow.run_records import END, FENCE_BYTES
+
+_TOMBSTONE = END.to_bytes(FENCE_BYTES, "big")
 
 _STAYS = {
     keyspace.META,
@@ -23,12 +29,30 @@ _STAYS = {
 
 
 class NothingIsLeftBehind(Oracle):
-    """Queues are empty, pointers deleted, counts zero. Each other key has an owner, or a time to be cleared."""
+    """Queues are empty, pointers deleted, counts zero. Each other key has an owner, or a time to be cleared.
+
+    Of a workflow's run that has ended nothing is left at home, and a tombstone at each participant. A cleanup whose
+    workers were killed may be a dead letter: then its run's keys stay until its retry.
+    """
 
     promise = "nothing is left behind"
 
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._dead_lettered_runs: set[bytes] = set()
+
     def at_end(self, shards: Sequence[ShardReplica]) -> None:
         """See `Oracle`."""
+        dead_letters = [
+            (item_id, dead_letter.item)
+            for shard in shards
+            for zone in shard.zones.values()
+            for item_id, dead_letter in zone.dead_lettered.items()
+        ]
+        self._dead_lettered_runs = {item.run_of(item_id) for item_id, item in dead_letters if item.keeps_run}
+        self._dead_lettered_runs |= {
+            unpack_payload(item.payload)["run"] for _, item in dead_letters if item.kind == CLEANUP_KIND
+        }
         for shard in shards:
             for zone in shard.zones.values():
                 if zone.entries or zone.counts or zone.pointer is not None or zone.pointer_entries:
@@ -40,12 +64,17 @@ class NothingIsLeftBehind(Oracle):
                     self.report_violation(f"part {part} of {shard.name} counts {depth} of {kind}, and is empty")
             for key in shard.others:
                 path = unpack_key(key)
-                if not self._may_stay(shard, path):
+                if not self._may_stay(shard, path, shard.others[key]):
                     self.report_violation(f"{shard.name} has a key that is never cleared: {path}")
 
-    def _may_stay(self, shard: ShardReplica, path: list[Any]) -> bool:
-        if path[0] in _STAYS or (path[0] == keyspace.DB and path[3] == keyspace.DATA):
+    def _may_stay(self, shard: ShardReplica, path: list[Any], value: bytes) -> bool:
+        if path[0] in _STAYS or (path[0] == keyspace.DB and path[3] in (keyspace.DATA, keyspace.OWNER)):
             return True
+        if path[0] in (keyspace.FLOOR, keyspace.TOMBSTONE):
+            return True  # Housekeeping clears tombstones when it raises FLOOR.
+        if path[0] == keyspace.DB and path[3] in RUN_KEYS:
+            is_tombstone = path[3] == keyspace.FENCE and value == _TOMBSTONE
+            return is_tombstone or path[4] in self._dead_lettered_runs
         if path[0] in (keyspace.RECEIPT, keyspace.RETENTION):
             return True  # Housekeeping clears this key, at the time in the key.
         if path[0] == keyspace.DB and path[3] == keyspace.ZONE:

@@ -22,6 +22,7 @@ class HandlerRun:
     host: str
     clock_us: int  # the node's clock at its start
     may_drop: bool  # whether an item of this kind that failed for good is deleted
+    commits_ends: bool = False  # whether it is an attempt of a workflow, which commits what becomes of its item
     returned: bool = False
     error: str | None = None  # the class of its error, unless its host was killed
     over: bool = False

@@ -35,7 +35,7 @@ class ChangesAreOperations(Oracle):
         for change in parsed.items:
             before, after = _zone_before(change), _zone_after(change)
             operation = self._operation(change)
-            if operation is None:
+            if operation is None or before == after:
                 continue
             answer, expected = operation.on(before)
             if expected != after:
@@ -61,12 +61,18 @@ class ChangesAreOperations(Oracle):
             return self._move_to_dead_letters(change, before)
         if after is None:
             return None
+        if after.suspended_at != before.suspended_at:
+            return model.Suspend(item_id, before.lease_id, after.vesting_us)
+        if not after.lease_id and not before.lease_id and after.vesting_us < before.vesting_us:
+            return model.Wake(item_id, after.vesting_us)
         if not after.lease_id:
             errors = None if after.return_count > before.return_count else after.error_count
             return model.Requeue(item_id, None, 0, errors, after.vesting_us)
         if after.lease_id != before.lease_id:
             lease_us = after.vesting_us - before.vesting_us
             return model.ObtainLease(item_id, after.lease_id, lease_us, before.vesting_us)
+        if after.keeps_run and after.vesting_us == before.vesting_us and after.started == before.started:
+            return model.NoteStep(item_id, before.lease_id)
         return model.ExtendLease(item_id, before.lease_id, 0, after.started, after.ran_isolated, after.vesting_us)
 
     def _move_to_dead_letters(self, change: ItemChange, before: ItemRecord) -> ZoneOperation:

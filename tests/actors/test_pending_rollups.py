@@ -7,7 +7,7 @@ import msgspec
 from fairlead.actors.execution.pending_rollups import PENDING_ROLLUPS_MAX, TENANTS_MAX, PendingRollups
 from fairlead.actors.telemetry.outcome_counts import OutcomeCounts
 from fairlead.zones.layout import Tenant
-from fairlead.zones.reporting.rollups import INTERVAL_US, KindRollup
+from fairlead.zones.reporting.rollups import INTERVAL_US
 from tests.actors.stage import ALICE
 
 

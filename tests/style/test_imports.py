@@ -36,7 +36,8 @@ LAZY = {
 ALLOWED = {
     "zones": ("fairlead.zones",),
     "actors": ("fairlead.actors", "fairlead.zones"),
-    "simulation": ("fairlead.simulation", "fairlead.actors", "fairlead.zones"),
+    "workflows": ("fairlead.workflows", "fairlead.actors", "fairlead.zones"),
+    "simulation": ("fairlead.simulation", "fairlead.workflows", "fairlead.actors", "fairlead.zones"),
     "fairlead": ("fairlead",),
     "bench": ("fairlead", "bench"),
     "tests": ("fairlead", "bench", "tests"),

@@ -1,0 +1,259 @@
+"""Clients of workflows: they enqueue, signal and cancel workflows, and retry dead letters. And what operators do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from random import Random
+
+from fairlead.simulation.cluster import Cluster
+from fairlead.simulation.host import SimulatedHost
+from fairlead.simulation.workflow_code import KIND
+from fairlead.simulation.workflow_ledger import WorkflowLedger
+from fairlead.simulation.workflow_shapes import SIGNALS
+from fairlead.simulation.workflow_tenants import item_name_of, neighbours_of, tenant_of
+from fairlead.simulation.world import START_US
+from fairlead.zones.engines.api.errors import StoreError
+from fairlead.zones.errors import ItemGone
+from fairlead.zones.keyspace import FENCE, pack_int, range_begin, range_end
+from fairlead.zones.layout import DEFAULT_ZONE, Tenant, item_id_of
+from fairlead.zones.pipelining import run_one
+from fairlead.zones.placement import home
+from fairlead.zones.queue import dead_letters
+from fairlead.zones.queue.items import new_item
+from fairlead.zones.records import OwnerRecord, decode, encode
+from fairlead.zones.shard import Shard
+from fairlead.zones.tenant_transaction import ApplicationTransaction
+from fairlead.zones.transaction_runner import Attempt
+from fairlead.zones.workflow.cancellation import Cancellation, CancelOutcome, cancel_op, was_applied
+from fairlead.zones.workflow.participants import raise_floor
+from fairlead.zones.workflow.run_records import END, FENCE_BYTES
+
+DEAD_LETTERS_MAX = 8
+TOMBSTONES_MAX = 1_000
+LONG_WAIT_US = 10_000_000  # An item that waits longer than this is waited for by nobody but the waking client.
+
+
+class Buyer:
+    """A client process: enqueues its share of orders in the fault phase, and signals, cancels and retries some.
+
+    After a failure of its machine it continues with the next order.
+    """
+
+    def __init__(self, ledger: WorkflowLedger, cluster: Cluster, number: int, share: int) -> None:
+        self.done = False
+        self._ledger = ledger
+        self._cluster = cluster
+        self._number = number
+        self._left = share
+        self._pause_us = cluster.plan.trouble_us / max(1, share) / 3
+        self._random: Random = cluster.world.random(f"buyer {number}")
+        self._tokens = 0
+
+    def run(self, host: SimulatedHost) -> None:
+        """Make the remaining orders."""
+        shards = self._cluster.open_shards(host)
+        while self._left > 0:
+            host.clock.sleep_us(int(self._random.expovariate(1 / self._pause_us)))
+            try:
+                self._act(shards)
+            except StoreError as error:
+                host.world.note(f"gives up after error {error.code}")
+        self.done = True
+
+    def _act(self, shards: dict[str, Shard]) -> None:
+        draw = self._random.random()
+        if draw < 0.35:
+            self._left -= 1
+            self._order(shards)
+        elif draw < 0.65:
+            self._change(shards)
+        elif draw < 0.85:
+            self._signal(shards)
+        elif draw < 0.95:
+            self._cancel(shards)
+        else:
+            self._retry(shards)
+
+    def _some_order(self) -> int:
+        """Return the number of an order: any client's, made or not."""
+        return self._random.randrange(self._cluster.plan.items)
+
+    def _order(self, shards: dict[str, Shard]) -> None:
+        order = self._some_order()
+        tenant = tenant_of(order, self._cluster.plan)
+        name = item_name_of(order) if self._random.random() < 0.8 else None
+        item = new_item(KIND, {"order": str(order)}, item_id=name)
+        shard = self._shard_of(shards, tenant)
+        shard.transact(lambda attempt: ApplicationTransaction(shard, tenant, attempt).enqueue_item(item))
+
+    def _change(self, shards: dict[str, Shard]) -> None:
+        """Change what workflows read of a tenant."""
+        tenant = Tenant("shop", f"t{self._random.randrange(self._cluster.plan.tenants)}")
+        shard = self._shard_of(shards, tenant)
+        shard.transact(lambda attempt: ApplicationTransaction(shard, tenant, attempt).add(("changes",), 1))
+
+    def _signal(self, shards: dict[str, Shard]) -> None:
+        """Send a signal to an order, in a transaction of its tenant, or of one on another shard."""
+        order = self._some_order()
+        tenant = tenant_of(order, self._cluster.plan)
+        self._tokens += 1
+        token, name = f"p{self._number}/{self._tokens}", self._random.choice(SIGNALS)
+        if self._random.random() < 0.2:
+            sender = neighbours_of(tenant, list(shards)).elsewhere
+            shard = self._shard_of(shards, sender)
+            shard.transact(
+                lambda attempt: ApplicationTransaction(shard, sender, attempt).signal(
+                    item_name_of(order), name, token, to=tenant
+                )
+            )
+            return
+        shard = self._shard_of(shards, tenant)
+        if send(shard, tenant, item_id_of(item_name_of(order)), name, token):
+            self._ledger.sent.append(token)
+
+    def _cancel(self, shards: dict[str, Shard]) -> None:
+        """Cancel an order; see `fairlead.tenant_database.TenantDatabase.cancel`."""
+        order = self._some_order()
+        tenant = tenant_of(order, self._cluster.plan)
+        shard, item_id = self._shard_of(shards, tenant), item_id_of(item_name_of(order))
+        queue = shard.zone(tenant)
+        cancellation: Cancellation | None = None
+
+        def body(attempt: Attempt) -> CancelOutcome:
+            nonlocal cancellation
+            cancellation = run_one(cancel_op(attempt.tr, queue, item_id, force=False, now_us=attempt.now_us))
+            return cancellation.outcome
+
+        try:
+            shard.transact(body, applied=lambda tr: was_applied(tr, queue.location, item_id, cancellation))
+        except ItemGone:
+            self._cluster.world.note(f"finds order {order} gone")
+
+    def _retry(self, shards: dict[str, Shard]) -> None:
+        """Retry a dead letter, if there is one."""
+        shard = self._random.choice(list(shards.values()))
+        listed = shard.transact(
+            lambda attempt: list(dead_letters.listing(attempt.tr, shard.layout, items_max=DEAD_LETTERS_MAX))
+        )
+        if not listed:
+            return
+        tenant, name, item_id = self._random.choice(listed)[:3]
+
+        def body(attempt: Attempt) -> None:
+            tr, queue = attempt.tr, shard.zone(tenant, name)
+            found = dead_letters.read(tr, queue.location, item_id)
+            if found is not None:
+                dead_letters.retry_dead_letter(tr, queue.location, item_id, found, now_us=attempt.now_us)
+                run_one(queue.wake_op(tr, earliest_us=attempt.now_us, now_us=attempt.now_us))
+
+        shard.transact(body)
+
+    def _shard_of(self, shards: dict[str, Shard], tenant: Tenant) -> Shard:
+        return shards[home(tenant, list(shards))]
+
+
+class WakingClient:
+    """A client process that sends the signals which nobody else sends: to each workflow that has long to wait."""
+
+    def __init__(self, ledger: WorkflowLedger, cluster: Cluster) -> None:
+        self._ledger = ledger
+        self._cluster = cluster
+        self._tokens = 0
+
+    def run(self, host: SimulatedHost) -> None:
+        """Look twice a second, for ever."""
+        shards = self._cluster.open_shards(host)
+        while True:
+            host.clock.sleep_us(500_000)
+            if host.world.now_us() < START_US + self._cluster.plan.trouble_us:
+                continue
+            for tenant, shard, item_id, name in self._waiting(shards, host.world.now_us()):
+                self._tokens += 1
+                token = f"waking/{self._tokens}"
+                try:
+                    if send(shard, tenant, item_id, name, token):
+                        self._ledger.sent.append(token)
+                except StoreError as error:
+                    host.world.note(f"gives up after error {error.code}")
+
+    def _waiting(self, shards: dict[str, Shard], now_us: int) -> list[tuple[Tenant, Shard, bytes, str]]:
+        found = []
+        for shard_name, shard in shards.items():
+            for item, record in self._cluster.suite.shards[shard_name].items():
+                names = [name for name in SIGNALS if f"signal {name}" in record.waits_for]
+                if names and record.vesting_us > now_us + LONG_WAIT_US:
+                    found.append((item.tenant, shard, item.item_id, names[0]))
+        return found
+
+
+class Upkeep:
+    """What happens to shards meanwhile: FLOOR is raised, and tenants get new epochs as a move would give them."""
+
+    def __init__(self, cluster: Cluster, random: Random) -> None:
+        self._cluster = cluster
+        self._random = random
+        self._floor_us = random.choice([100_000, 1_000_000, 60_000_000])
+        self._moves_us = random.choice([300_000, 60_000_000])
+
+    def begin(self) -> None:
+        """Begin; it ends with the fault phase."""
+        self._at_random_times(self._floor_us, self._raise_floor)
+        self._at_random_times(self._moves_us, self._raise_epoch)
+
+    def _at_random_times(self, mean_us: int, happen: Callable[[], None]) -> None:
+        world = self._cluster.world
+        time_us = world.now_us() + 1 + int(self._random.expovariate(1 / mean_us))
+
+        def once() -> None:
+            self._cluster.operator.do("upkeep", happen)
+            self._at_random_times(mean_us, happen)
+
+        if time_us < START_US + self._cluster.plan.trouble_us:
+            world.at(time_us, once, order=self._random.random())
+
+    def _shards(self) -> dict[str, Shard]:
+        return self._cluster.open_shards(self._cluster.operator.host)
+
+    def _raise_floor(self) -> None:
+        shard = self._random.choice(list(self._shards().values()))
+        try:
+            shard.transact(_raise_floor_once)
+        except StoreError as error:
+            self._cluster.world.note(f"gives up after error {error.code}")
+
+    def _raise_epoch(self) -> None:
+        shards = self._shards()
+        tenant = Tenant("shop", f"t{self._random.randrange(self._cluster.plan.tenants)}")
+        shard = shards[home(tenant, list(shards))]
+        try:
+            shard.transact(partial(raise_epoch, shard, tenant))
+        except StoreError as error:
+            self._cluster.world.note(f"gives up after error {error.code}")
+
+
+def _raise_floor_once(attempt: Attempt) -> None:
+    raise_floor(attempt.tr, tombstones_max=TOMBSTONES_MAX)
+
+
+def raise_epoch(shard: Shard, tenant: Tenant, attempt: Attempt) -> None:
+    """Raise the epoch of a tenant and drop its tombstones, as two moves would. May run twice: then it moved again."""
+    tr, keys = attempt.tr, shard.layout.location(tenant, DEFAULT_ZONE).keys.tenant
+    stored = tr.get(keys.owner).value
+    owner = None if stored is None else decode(OwnerRecord, stored)
+    owner = owner or OwnerRecord(0, shard.layout.shard_id)
+    owner.epoch += 1
+    tr.set(keys.owner, encode(owner))
+    prefix = keys.prefix + pack_int(FENCE)
+    for row in list(tr.get_range(range_begin(prefix), range_end(prefix))):
+        if row.value == END.to_bytes(FENCE_BYTES, "big"):
+            tr.clear(row.key)
+
+
+def send(shard: Shard, tenant: Tenant, item_id: bytes, name: str, token: str) -> bool:
+    """Send a signal; return whether its workflow has not ended."""
+    try:
+        shard.transact(lambda attempt: ApplicationTransaction(shard, tenant, attempt).signal(item_id, name, token))
+    except ItemGone:
+        return False
+    return True

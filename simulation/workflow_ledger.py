@@ -1,0 +1,48 @@
+"""What the workflows of a run have done outside the database, and what was acknowledged to their clients.
+
+Oracles compare it with what is stored. A label is a number that orders the calls of a workflow, see `label_of`.
+"""
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+LABELS_PER_CALL = 10
+
+
+class RunStep(NamedTuple):
+    """A call of a run. `run`: in hexadecimal digits."""
+
+    run: str
+    label: int
+
+
+class EffectCall(NamedTuple):
+    """One call of an effect's function. `answer`: what it returned; None: it raised, or died."""
+
+    key: str
+    answer: str | None
+
+
+@dataclass(slots=True)
+class WorkflowLedger:
+    """The ledger of one world.
+
+    Attributes:
+      effects, undone_effects: the calls of effects, and of their undos, in order.
+      waits_began_us: when a run first came to a wait, in true time.
+      once: effects that may be called once.
+      sent: tokens of signals whose transactions were acknowledged.
+    """
+
+    effects: dict[RunStep, list[EffectCall]] = field(default_factory=lambda: defaultdict(list))
+    undone_effects: dict[RunStep, list[EffectCall]] = field(default_factory=lambda: defaultdict(list))
+    waits_began_us: dict[RunStep, int] = field(default_factory=dict)
+    once: set[RunStep] = field(default_factory=set)
+    sent: list[str] = field(default_factory=list)
+
+
+def label_of(number: int, part: int = 0) -> int:
+    """Return the label of a part of a call, such as one of several children."""
+    assert part < LABELS_PER_CALL
+    return number * LABELS_PER_CALL + part

@@ -1,0 +1,39 @@
+"""Workflows in simulated worlds: a first one, and workflows of random shape."""
+
+import pytest
+
+from fairlead.simulation.run import Simulation
+from fairlead.simulation.workflow_shapes import FIRST, Shape
+from fairlead.simulation.workflow_shop import WorkflowShop, run_workflows, sizes_of_workflows
+from fairlead.simulation.world import World
+
+# Seeds that have found bugs, and what was wrong.
+REGRESSIONS = {
+    1015: "a failure counted those before a step whose commit had an unknown result, and was applied",
+    3: "a step of unknown result was done, and its attempt's failure counted those before the step again",
+    66: "the delivery of a child that was retried as a dead letter comes again, as it may",
+}
+SHORT = Shape(FIRST.calls[:1], fails=False, finishes=True)
+
+
+def first(world: World) -> WorkflowShop:
+    """Return a workload in which every order is the first workflow, and has a short child."""
+    return WorkflowShop(world, lambda order: SHORT if "." in order else FIRST)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_workflow_with_each_kind_of_call_runs_in_a_world_with_faults(seed: int) -> None:
+    report = Simulation(seed, workload=first, **sizes_of_workflows()).run()
+    assert not report.violations, report
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_workflows_of_random_shape_run_in_a_world_with_faults(seed: int) -> None:
+    report = run_workflows(seed)
+    assert not report.violations, report
+
+
+@pytest.mark.parametrize("seed", REGRESSIONS)
+def test_a_seed_that_has_found_a_bug_finds_none_any_more(seed: int) -> None:
+    report = run_workflows(seed)
+    assert not report.violations, report
