@@ -7,6 +7,7 @@ from typing import Any
 from fairlead.workflows.execution import Execution
 from fairlead.workflows.requests import Home, Steps, Store, WaitFor
 from fairlead.zones.durations import Duration, duration_us
+from fairlead.zones.layout import check_name
 from fairlead.zones.queue.items import pack_payload
 from fairlead.zones.workflow.run_records import StepKind
 from fairlead.zones.workflow.suspension import Arrived, Awaited, AwaitedSignal
@@ -17,6 +18,7 @@ WITHOUT_TIMEOUT_US = 315_360_000_000_000  # Ten years: the longest delay of an i
 def wait_for(execution: Execution, signal: str, timeout: Duration | None, *, name: str | None) -> Steps[Any]:
     """Wait for a signal; return its payload, or None after the timeout."""
     timeout_us = WITHOUT_TIMEOUT_US if timeout is None else duration_us("timeout", timeout, also=", or None")
+    check_name("signal", signal)
     awaited = AwaitedSignal(signal)
     return (yield from _wait(execution, name or f"wait_for {signal}", [awaited], timeout_us))
 

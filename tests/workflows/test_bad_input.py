@@ -178,6 +178,11 @@ def test_a_version_is_a_whole_number(version: Any) -> None:
         two_shards().workflow("w", version=version)(lambda wf: None)
 
 
+@pytest.mark.parametrize("signal", ["", "x" * 200, 7])
+def test_a_signal_needs_a_name(signal: Any) -> None:
+    assert isinstance(error_of(two_shards(), lambda wf: wf.wait_for(signal), dead=False), BadArgument)
+
+
 def test_a_generator_is_no_workflow() -> None:
     def work(wf: WorkflowContext) -> Any:
         yield wf.step(add, "x")
