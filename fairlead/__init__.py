@@ -21,6 +21,8 @@ Read in this order:
     bulk_enqueue     many items, few transactions
     views            items as plain data, for commands and pages
     recorded_steps   the steps of a workflow
+    causes           the causes why an item is not running
+    workflow_explanation  what the steps of a workflow add to that
     explanation      why an item is not running, or how it ended
     operator         the person and the program that the audit log names
     control          pausing, resuming, limiting and weighting while the fleet runs

@@ -4,13 +4,18 @@
 diagnosis and makes the sentence.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
+from functools import partial
 from shlex import quote
 from typing import Any
 
+from fairlead.causes import Cause as Cause
+from fairlead.causes import Explained, span_text
+from fairlead.queries.per_shard import query_home
 from fairlead.shards import Shards
+from fairlead.workflow_explanation import RecordedRun, explain_dead_run, explain_run, may_be_held_up
+from fairlead.zones.keyspace import TenantKeys
 from fairlead.zones.layout import Tenant, ZoneLocation
 from fairlead.zones.queue.dequeue_plan import Admission
 from fairlead.zones.records import ItemRecord, Policy, Progress
@@ -19,37 +24,7 @@ from fairlead.zones.reporting.diagnosis import COUNTED_MAX, Diagnosis, Whereabou
 from fairlead.zones.shard import Shard
 from fairlead.zones.top_level.sessions import ListedSession
 from fairlead.zones.transaction_runner import Attempt
-
-
-class Cause(Enum):
-    """Why an item is not running, that it is running, or how it ended."""
-
-    RUNNING = "running"  # a consumer holds its lease: it runs there, or starts as soon as a slot is free
-    LEASE_EXPIRED = "lease expired"  # no worker completed or returned it: it runs again in its turn
-    DELAYED = "delayed"
-    RETRYING = "retrying"  # it failed, and waits for its next attempt
-    SHARD_PAUSED = "shard paused"
-    TENANT_PAUSED = "tenant paused"
-    KIND_PAUSED = "kind paused"
-    NO_CONSUMER = "no consumer"  # no live consumer serves the shard
-    KIND_UNKNOWN = "kind unknown"  # no live consumer has a handler for the kind
-    TENANT_AT_LIMIT = "tenant at its limit"
-    KIND_AT_LIMIT = "kind at its limit"  # as many items of its kind run as its limit allows
-    ISOLATED = "waits to run isolated"  # it is a poison candidate
-    POINTER_LEASED = "pointer leased"  # a consumer is about to read its queue
-    POINTER_ASLEEP = "pointer asleep"  # its queue is read later
-    POINTER_MISSING = "pointer missing"  # no consumer finds its queue: a fault that `fairlead check --repair` mends
-    BEHIND = "behind others"  # other items of its tenant come first
-    NEXT = "next"  # the first of its queue; other queues have their turn first
-    DEAD_LETTER = "dead letter"
-    COMPLETED = "completed"
-    CANCELLED = "cancelled"
-    DROPPED = "dropped"  # it failed for good, and its kind has `drop=True`
-    UNREADABLE = "unreadable"  # a newer version wrote it
-    DAMAGED = "damaged"  # its record is damaged and not in quarantine yet
-    QUARANTINED = "set aside"  # its damaged record is in quarantine
-    NEVER_SEEN = "never seen"  # or it ended before the completion log begins
-    NOT_FOUND = "not found"  # the search was bounded and did not read every queue
+from fairlead.zones.workflow.step_log import StoredRun, read_run
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,18 +68,44 @@ class Explanation:
     details: Mapping[str, Any] = field(default_factory=dict)
 
 
-def explain_at(shard: Shard, tenant: Tenant, zone: str, item_id: bytes) -> Explanation:
+def explain_at(shard: Shard, tenant: Tenant, zone: str, item_id: bytes, *, shards: Shards | None = None) -> Explanation:
     """Explain an item of a queue zone.
+
+    Args:
+      shards: where other tenants live on whom a workflow has acted; None: they are not looked at.
 
     Raises:
       TenantMoved: the tenant is another shard's.
     """
     location = shard.layout.location(tenant, zone)
 
-    def body(attempt: Attempt) -> Explanation:
-        return _explained(shard.name, location, item_id, diagnose(attempt.tr, location, item_id, now_us=attempt.now_us))
+    def body(attempt: Attempt) -> tuple[Diagnosis, StoredRun | None]:
+        diagnosis = diagnose(attempt.tr, location, item_id, now_us=attempt.now_us)
+        record = _record_of(diagnosis)
+        if record is None or not record.keeps_run:
+            return diagnosis, None
+        stored = StoredRun()
+        read_run(attempt.tr, location, record.run_of(item_id), stored)  # One page; a longer run is explained as well.
+        return diagnosis, stored
 
-    return shard.transact(body)
+    diagnosis, stored = shard.transact(body)
+    recorded = None if stored is None else RecordedRun(stored, "")
+    if shards is not None and stored is not None and may_be_held_up(diagnosis):
+        recorded = RecordedRun(stored, _away(shards, stored.participants))
+    return _explained(shard.name, location, item_id, diagnosis, recorded)
+
+
+def _away(shards: Shards, participants: Iterable[Tenant]) -> str:
+    """Return which of some tenants cannot be read now, and why, in words; empty: all can."""
+    for tenant in participants:
+        read = query_home(shards, tenant, partial(_read_owner, tenant=tenant))
+        if read.error is not None:
+            return f"shard {read.shard} of {tenant}, on whom it has acted, cannot be read: {read.sentence}"
+    return ""
+
+
+def _read_owner(shard: Shard, tenant: Tenant) -> bool:
+    return shard.transact(lambda attempt: attempt.tr.snapshot.get(TenantKeys(*tenant).owner).present())
 
 
 def explain(shards: Shards, item_id: bytes) -> Explanation:
@@ -118,7 +119,9 @@ def explain(shards: Shards, item_id: bytes) -> Explanation:
         shard = shards[name]
         where = _whereabouts(shard, item_id)
         whole = whole and where.whole
-        found += [explain_at(shard, location.tenant, location.name, item_id) for location in where.locations]
+        found += [
+            explain_at(shard, location.tenant, location.name, item_id, shards=shards) for location in where.locations
+        ]
     ended = (Cause.COMPLETED, Cause.CANCELLED, Cause.DROPPED, Cause.NEVER_SEEN)
     found.sort(key=lambda each: each.cause in ended)
     if found:
@@ -136,7 +139,7 @@ RETRY_HINT = "fairlead dead-letters retry runs it again"  # Pages leave it out: 
 _NEVER_SEEN = "there is no such item, and the completion log, of one hour at most, has none that ended"
 
 
-def cause_of(diagnosis: Diagnosis, shard_name: str, tenant: Tenant) -> tuple[Cause, str, dict[str, Any]]:
+def cause_of(diagnosis: Diagnosis, shard_name: str, tenant: Tenant) -> Explained:
     """Return why an item is not running, or how it ended: the cause, a sentence, and details."""
     item = diagnosis.item
     if item is not None:
@@ -152,7 +155,8 @@ def cause_of(diagnosis: Diagnosis, shard_name: str, tenant: Tenant) -> tuple[Cau
     if diagnosis.dead_letter is not None:
         dead_letter = diagnosis.dead_letter
         since = {"dead_lettered_us": dead_letter.dead_lettered_us, "reason": dead_letter.reason}
-        return Cause.DEAD_LETTER, f"it failed for good: {dead_letter.error}; {RETRY_HINT}", since
+        error = dead_letter.error.partition("\n")[0]
+        return Cause.DEAD_LETTER, f"it failed for good: {error}; {RETRY_HINT}", since
     if diagnosis.ended:
         return _ended(diagnosis.ended[0], diagnosis.now_us)
     if diagnosis.set_aside:
@@ -164,18 +168,16 @@ def cause_of(diagnosis: Diagnosis, shard_name: str, tenant: Tenant) -> tuple[Cau
     return Cause.NEVER_SEEN, _NEVER_SEEN, {}
 
 
-def _held_back(
-    diagnosis: Diagnosis, item: ItemRecord, shard_name: str, tenant: Tenant
-) -> tuple[Cause, str, dict[str, Any]]:
+def _held_back(diagnosis: Diagnosis, item: ItemRecord, shard_name: str, tenant: Tenant) -> Explained:
     now_us = diagnosis.now_us
     if item.vesting_us > now_us:
         if item.lease_id:
             return _running(diagnosis, item)
         until = {"vests_us": item.vesting_us}
         if item.error_count:
-            attempt = f"attempt {item.attempt} comes in {_span(item.vesting_us - now_us)}"
+            attempt = f"attempt {item.attempt} comes in {span_text(item.vesting_us - now_us)}"
             return Cause.RETRYING, f"it failed: {item.last_error or 'no error text'}; {attempt}", until
-        return Cause.DELAYED, f"it vests in {_span(item.vesting_us - now_us)}", until
+        return Cause.DELAYED, f"it vests in {span_text(item.vesting_us - now_us)}", until
     paused = _paused(diagnosis, item, shard_name, tenant)
     if paused is not None:
         return paused
@@ -184,7 +186,7 @@ def _held_back(
         if found is not None:
             return found
     if item.lease_id:
-        late = _span(now_us - item.vesting_us)
+        late = span_text(now_us - item.vesting_us)
         return Cause.LEASE_EXPIRED, f"its lease expired {late} ago; it runs again in its turn", {}
     if diagnosis.items_before:
         count = _counted(diagnosis.items_before)
@@ -194,7 +196,7 @@ def _held_back(
     return Cause.NEXT, f"it is the first of its queue, and about {count} queues have their turn before it", ahead
 
 
-def _running(diagnosis: Diagnosis, item: ItemRecord) -> tuple[Cause, str, dict[str, Any]]:
+def _running(diagnosis: Diagnosis, item: ItemRecord) -> Explained:
     consumer = next((each for each in diagnosis.consumers if each.consumer_id == item.session), None)
     details: dict[str, Any] = {
         "since_us": item.leased_us,
@@ -206,13 +208,11 @@ def _running(diagnosis: Diagnosis, item: ItemRecord) -> tuple[Cause, str, dict[s
         where = f"the consumer on {consumer.record.host}, process {consumer.record.pid}"
         details |= {"host": consumer.record.host, "pid": consumer.record.pid, "live": consumer.live}
         where += "" if consumer.live else ", which sends no heartbeats,"
-    since, left = _span(diagnosis.now_us - item.leased_us), _span(item.vesting_us - diagnosis.now_us)
+    since, left = span_text(diagnosis.now_us - item.leased_us), span_text(item.vesting_us - diagnosis.now_us)
     return Cause.RUNNING, f"{where} has had it for {since}; its lease ends in {left} if it is not extended", details
 
 
-def _paused(
-    diagnosis: Diagnosis, item: ItemRecord, shard_name: str, tenant: Tenant
-) -> tuple[Cause, str, dict[str, Any]] | None:
+def _paused(diagnosis: Diagnosis, item: ItemRecord, shard_name: str, tenant: Tenant) -> Explained | None:
     if diagnosis.policies.shard_paused:
         return Cause.SHARD_PAUSED, f"its shard is paused; fairlead resume --shard {quote(shard_name)} resumes it", {}
     if diagnosis.policy.paused:
@@ -226,7 +226,7 @@ def _paused(
     return None
 
 
-def _unserved(diagnosis: Diagnosis, item: ItemRecord) -> tuple[Cause, str, dict[str, Any]] | None:
+def _unserved(diagnosis: Diagnosis, item: ItemRecord) -> Explained | None:
     live: Sequence[ListedSession] = [each for each in diagnosis.consumers if each.live]
     if not live:
         return Cause.NO_CONSUMER, "its shard has no live consumer; start one with fairlead run", {}
@@ -237,7 +237,7 @@ def _unserved(diagnosis: Diagnosis, item: ItemRecord) -> tuple[Cause, str, dict[
     return None
 
 
-def _isolated(diagnosis: Diagnosis, item: ItemRecord) -> tuple[Cause, str, dict[str, Any]] | None:
+def _isolated(diagnosis: Diagnosis, item: ItemRecord) -> Explained | None:
     if not diagnosis.poison_candidate:
         return None
     expiries = item.expiry_count + item.started
@@ -245,7 +245,7 @@ def _isolated(diagnosis: Diagnosis, item: ItemRecord) -> tuple[Cause, str, dict[
     return Cause.ISOLATED, f"{sentence}; each consumer runs one such item at a time, isolated", {"expiries": expiries}
 
 
-def _pointer(diagnosis: Diagnosis, item: ItemRecord) -> tuple[Cause, str, dict[str, Any]] | None:
+def _pointer(diagnosis: Diagnosis, item: ItemRecord) -> Explained | None:
     pointer, now_us = diagnosis.pointer, diagnosis.now_us
     if pointer is None:
         return Cause.POINTER_MISSING, "no consumer finds its queue; fairlead check --repair mends that", {}
@@ -254,13 +254,13 @@ def _pointer(diagnosis: Diagnosis, item: ItemRecord) -> tuple[Cause, str, dict[s
         return _full(diagnosis, item, left)
     if pointer.vesting_us <= now_us:
         return None
-    span = _span(pointer.vesting_us - now_us)
+    span = span_text(pointer.vesting_us - now_us)
     if pointer.lease_id:
         return Cause.POINTER_LEASED, f"a consumer reads its queue within {span}", left
     return Cause.POINTER_ASLEEP, f"its queue is read again in {span}", left
 
 
-def _full(diagnosis: Diagnosis, item: ItemRecord, left: dict[str, Any]) -> tuple[Cause, str, dict[str, Any]]:
+def _full(diagnosis: Diagnosis, item: ItemRecord, left: dict[str, Any]) -> Explained:
     """Return which limit an item waits for: its tenant's, its kind's in the whole fleet, or its handler's.
 
     Lists every possible limit if the store does not know it: handlers' own limits are not stored, and only a kind's own
@@ -285,20 +285,32 @@ def limit_in_words(policy: Policy) -> str:
     return ", ".join(limits) or "not limited"
 
 
-def _ended(ended: Ended, now_us: int) -> tuple[Cause, str, dict[str, Any]]:
-    item, ago = ended.item, _span(now_us - ended.ended_us)
+def _ended(ended: Ended, now_us: int) -> Explained:
+    item, ago = ended.item, span_text(now_us - ended.ended_us)
     details = {"ended_us": ended.ended_us, "attempt": item.attempt, "took_ms": item.took_ms}
     if item.end_reason == EndReason.CANCELLED:
         return Cause.CANCELLED, f"it was cancelled {ago} ago", details
     if item.end_reason == EndReason.DROPPED:
         return Cause.DROPPED, f"it failed for good {ago} ago, in attempt {item.attempt}, and was dropped", details
-    took = _span(item.took_ms * 1000)
+    took = span_text(item.took_ms * 1000)
     return Cause.COMPLETED, f"it completed {ago} ago, in attempt {item.attempt}, {took} after it was leased", details
 
 
-def _explained(shard_name: str, location: ZoneLocation, item_id: bytes, diagnosis: Diagnosis) -> Explanation:
-    cause, sentence, details = cause_of(diagnosis, shard_name, location.tenant)
-    record = diagnosis.item or (diagnosis.dead_letter.item if diagnosis.dead_letter is not None else None)
+def _record_of(diagnosis: Diagnosis) -> ItemRecord | None:
+    """Return the record of an item in its queue, or of a dead letter."""
+    return diagnosis.item or (diagnosis.dead_letter.item if diagnosis.dead_letter is not None else None)
+
+
+def _explained(
+    shard_name: str, location: ZoneLocation, item_id: bytes, diagnosis: Diagnosis, recorded: RecordedRun | None
+) -> Explanation:
+    found = cause_of(diagnosis, shard_name, location.tenant)
+    if recorded is not None and diagnosis.item is not None:
+        found = explain_run(found, diagnosis.item, recorded, diagnosis.now_us)
+    elif recorded is not None and diagnosis.dead_letter is not None:
+        found = explain_dead_run(found, diagnosis.dead_letter, recorded)
+    cause, sentence, details = found
+    record = _record_of(diagnosis)
     attempts = Attempts()
     if record is not None:
         lease_lost = max(0, record.expired_count - record.died)  # A death is known before the expiry is counted.
@@ -318,15 +330,6 @@ def _explained(shard_name: str, location: ZoneLocation, item_id: bytes, diagnosi
         progress=None if record is None else record.progress,
         details=details,
     )
-
-
-def _span(duration_us: int) -> str:
-    """Return a duration as text, in the largest unit of which it has two."""
-    seconds = max(0, duration_us) / 1e6
-    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.1f} s"
 
 
 def _counted(count: int) -> str:

@@ -264,7 +264,8 @@ class TenantDatabase:
         Raises:
           BadArgument: `item_id` is neither text nor bytes.
         """
-        return explain_at(self.shard, self.tenant, check_name("zone", zone), checked_id(item_id))
+        shards, name = self._shards(), check_name("zone", zone)
+        return explain_at(self.shard, self.tenant, name, checked_id(item_id), shards=shards)
 
     def dead_letters(self, items_max: int = 20, *, zone: str = DEFAULT_ZONE) -> list[DeadLetterView]:
         """Return the tenant's dead letters with their errors, in no particular order. Changes nothing."""

@@ -37,7 +37,7 @@ from fairlead.workflows.errors import (
     TooManySteps,
 )
 from fairlead.workflows.interrupts import BodyFailed, Cause, Failed, WorkflowInterrupt
-from fairlead.workflows.recorded_errors import rebuilt, stored_error
+from fairlead.workflows.recorded_errors import note_step, rebuilt, stored_error
 from fairlead.workflows.replay import Replay, shown
 from fairlead.workflows.requests import Home, Pause, Stand, Steps, Store, WaitFor
 from fairlead.workflows.run_log import RunLog
@@ -312,6 +312,7 @@ class Execution:
     ) -> Steps[StepEntry]:
         """Record an error that the workflow's code can catch; end the attempt for any other one."""
         if isinstance(error, UnfitCode | ResultNotKept) or not is_permanent(self.held.handler, error):
+            note_step(error, shown(call.step))
             raise WorkflowInterrupt(Failed(error)) from error
         return (yield from self._note_failed(fail(stored_error(error))))
 

@@ -13,6 +13,7 @@ from fairlead.zones.queue.items import pack_payload, unpack_payload
 from fairlead.zones.queue.stored_item import shortened
 from fairlead.zones.workflow.run_records import StoredError
 
+IN_STEP = "in the step "  # Begins the note of an error that says in which step it was raised.
 ARGUMENT_BYTES_MAX = 8_000  # Longer arguments of an error are not kept; its message is.
 
 
@@ -62,6 +63,20 @@ def rebuilt(step: str, stored: StoredError, permanent: Iterable[type[BaseExcepti
         except TypeError:  # Its __init__ takes other arguments than it passes on.
             pass
     return StepFailed(step, stored.type_name.rpartition(".")[2], stored.message)
+
+
+def note_step(error: BaseException, step: str) -> None:
+    """Note in an error that ends an attempt in which step it was raised, for logs and `fairlead why`."""
+    if f"{IN_STEP}{step}" not in getattr(error, "__notes__", ()):
+        error.add_note(f"{IN_STEP}{step}")
+
+
+def step_in(text: str) -> tuple[str, str | None]:
+    """Return the text of an error without the note of `note_step`, and the step that the note names."""
+    before, newline, last = text.rpartition("\n")
+    if newline and last.startswith(IN_STEP):
+        return before, last.removeprefix(IN_STEP)
+    return text, None
 
 
 def type_name(kind: type[BaseException]) -> str:

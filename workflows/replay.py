@@ -7,11 +7,13 @@ both lists side by side.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 from fairlead.actors.handlers import UnfitCode
 from fairlead.zones.workflow.run_records import StepEntry, StepKind
 from fairlead.zones.workflow.step_log import StepName
 
+NAME_CHARACTERS = 40  # Of a step's name in the table.
 LISTED_MAX = 20  # Steps around the first difference that the error shows.
 
 
@@ -24,6 +26,9 @@ class StepsDiffer(UnfitCode):
     """
 
     message = "the workflow's steps differ from those that are recorded"
+
+    def __str__(self) -> str:
+        return "\n".join([f"{self.message}: {self.fields.get('first_difference')}", *side_by_side(self)])
 
 
 class ConcurrentSteps(UnfitCode):
@@ -121,6 +126,26 @@ class Replay:
             now=done[begin : begin + LISTED_MAX],
             steps_before=begin,
         )
+
+
+def side_by_side(error: StepsDiffer) -> list[str]:
+    """Return the two lists of steps beside each other, line by line; `>` marks the first that differs."""
+    recorded, now = (_names(error.fields.get(name)) for name in ("recorded", "now"))
+    before = error.fields.get("steps_before")
+    pairs = [("recorded", "this code"), *zip_longest(recorded, now, fillvalue="")]
+    width = max(len(left) for left, _ in pairs)
+    first = next((at for at, (left, right) in enumerate(pairs) if at and left != right), 0)
+    lines = [
+        f"{'>' if at and at == first else ' '} {left:{width}}  {right}".rstrip()
+        for at, (left, right) in enumerate(pairs)
+    ]
+    return [*lines[:1], *([f"  ({before} steps before these are the same)"] if before else []), *lines[1:]]
+
+
+def _names(steps: object) -> list[str]:
+    """Return names of steps for a table, cut to `NAME_CHARACTERS`."""
+    names = steps if isinstance(steps, list) else []
+    return [name if len(name) <= NAME_CHARACTERS else f"{name[: NAME_CHARACTERS - 3]}..." for name in map(str, names)]
 
 
 def shown(step: StepName) -> str:

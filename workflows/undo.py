@@ -8,6 +8,8 @@ from functools import partial
 from fairlead.workflows.effects import do_effect
 from fairlead.workflows.execution import Body, Child, Execution
 from fairlead.workflows.interrupts import BodyFailed, Failed, WorkflowInterrupt
+from fairlead.workflows.recorded_errors import note_step
+from fairlead.workflows.replay import shown
 from fairlead.workflows.requests import Steps
 from fairlead.workflows.step_identity import idempotency_key
 from fairlead.zones.errors import ItemGone
@@ -47,6 +49,7 @@ def undo_all(
                 )
                 yield from execution.do_step(call, shard, each.tenant, partial(each.undo, **given), each.args)
         except BodyFailed as failed:
+            note_step(failed.error, shown(step))
             raise WorkflowInterrupt(Failed(failed.error)) from failed.error
 
 

@@ -85,6 +85,9 @@ def _lines(explanation: Explanation) -> Iterator[str]:
             f"attempts so far: {each.raised} raised an error, {each.died} died with their worker,"
             f" {each.lease_lost} lost their lease, {each.return_count} were returned"
         )
-        if each.last_error:
-            yield f"last error: {each.last_error}"
+        first, *rest = each.last_error.splitlines() or [""]
+        if first:
+            yield f"last error: {first}"
+        if not each.last_traceback.rstrip().endswith(each.last_error.rstrip()):
+            yield from rest
         yield from each.last_traceback.splitlines()

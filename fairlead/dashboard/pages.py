@@ -268,7 +268,7 @@ def item(app: App, query: Query) -> Context:
     database = database_of(app, query)
     zone = check_name("zone", query.get("zone") or DEFAULT_ZONE)
     item_id = id_of(query.get("id", ""))
-    found = read_item(database.shard, database.tenant, zone, item_id)
+    found = read_item(database.shard, database.tenant, zone, item_id, shards=app.shards)
     stored = found.view or found.dead_letter
     return {
         "found": found,

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from fairlead.audit_log import action_of
 from fairlead.explanation import Explanation, explain_at
+from fairlead.shards import Shards
 from fairlead.views import DeadLetterView, ItemView, dead_letter_view, item_view, progress_in_words
 from fairlead.zones.engines import Transaction
 from fairlead.zones.layout import Tenant, ZoneLocation
@@ -41,14 +42,14 @@ class ItemDetails(NamedTuple):
     now_us: int
 
 
-def read_item(shard: Shard, tenant: Tenant, zone: str, item_id: bytes) -> ItemDetails:
-    """Return what is known of an item. Snapshot reads, except of its tenant's ownership.
+def read_item(shard: Shard, tenant: Tenant, zone: str, item_id: bytes, *, shards: Shards | None = None) -> ItemDetails:
+    """Return what is known of an item. Snapshot reads, except of its tenant's ownership. `shards`: see `explain_at`.
 
     Raises:
       TenantMoved: another shard owns the tenant.
       One of `shard.db.errors`: the shard cannot be read.
     """
-    explanation = explain_at(shard, tenant, zone, item_id)
+    explanation = explain_at(shard, tenant, zone, item_id, shards=shards)
     location = shard.layout.location(tenant, zone)
 
     def body(attempt: Attempt) -> ItemDetails:

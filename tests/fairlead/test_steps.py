@@ -95,7 +95,7 @@ def test_a_dead_letter_shows_its_steps_and_the_error_that_was_recorded(app: App,
     drain(app, raise_errors=False)
     view = handle.steps()
     assert view.undo_reason == "PermanentError: sold out"
-    assert view.dead_letter_error == "PermanentError: no way back"
+    assert view.dead_letter_error == "PermanentError: no way back\nin the step undo add (2)"
     refused = next(step for step in view.steps if step.name == "refuse")
     assert (refused.state, refused.error_type, refused.error) == (StepState.FAILED, "PermanentError", "sold out")
     assert [step.undone_us is not None for step in view.steps if step.kind is StepKind.STEP] == [

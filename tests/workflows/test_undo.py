@@ -72,7 +72,7 @@ def test_tries_that_are_used_up_undo_the_steps() -> None:
     assert run(app, within=60).dead_lettered["w"] == 1
     assert words(app) == "flight hotel car -car -hotel -flight"
     (dead_letter,) = app.tenant(HOME).dead_letters()
-    assert dead_letter.error == "RuntimeError: down"
+    assert dead_letter.error == "RuntimeError: down\nin the step broken"
 
 
 def test_a_dead_letter_that_was_undone_is_retried_as_a_new_run() -> None:
@@ -129,7 +129,7 @@ def test_an_undo_that_fails_for_good_leaves_a_dead_letter_whose_retry_goes_on_un
     item = enqueue(app, "w")
     run(app)
     (dead_letter,) = app.tenant(HOME).dead_letters()
-    assert (words(app), dead_letter.error) == ("a b -b", "PermanentError: cannot")
+    assert (words(app), dead_letter.error) == ("a b -b", "PermanentError: cannot\nin the step undo a")
     fails.clear()
     app.tenant(HOME).retry_dead_letter(item.item_id)
     run(app)
