@@ -269,19 +269,19 @@ def test_a_permanent_error_of_an_overtaken_executor_undoes_nothing() -> None:
         give_back(app)
         run(app, replays=False)
 
-    class Refused(Paused):
+    class Rejecting(Paused):
         def __call__(self, tr: TenantTransaction, name: str) -> None:
             first = self._pauses
             super().__call__(tr, name)
             if first:
                 raise PermanentError("late")
 
-    refused = Refused(others)
+    rejecting = Rejecting(others)
 
     @app.workflow("w")
     def work(wf: WorkflowContext) -> None:
         wf.step(append, "a", undo=lambda tr, word: append(tr, f"-{word}"))
-        wf.step(refused, "done", name="refused")
+        wf.step(rejecting, "done", name="refused")
 
     enqueue(app, "w", item_id="mine")
     run(app, replays=False)
