@@ -46,10 +46,10 @@ def _attempt(execution: Execution) -> Steps[None]:
         raise error
     elif execution.log.is_undone:
         yield from _undo(execution)
+    elif execution.held.record.cancelling and not (error is not None and execution.replay.is_behind):
+        yield from _begin_undo(execution, (CANCELLED, "", ""))
     elif error is not None:
         yield from _after_error(execution, error)
-    elif execution.held.record.cancelling:
-        yield from _begin_undo(execution, (CANCELLED, "", ""))
 
 
 def _after_interrupt(execution: Execution, cause: Cause | Failed) -> Steps[None]:

@@ -164,7 +164,7 @@ def _settle_failed(
     held = decision.held
     zone = shard.zone(held.ref.tenant, held.ref.zone)
     if decision.delay_us is not None:
-        return _requeue_failed(zone, tr, decision, decision.delay_us, now_us)
+        return _retry(zone, tr, decision, decision.delay_us, now_us)
     owner = tr.get(zone.location.keys.tenant.owner)
     value = tr.get(zone.location.keys.item(held.ref.item_id)).value
     try:
@@ -182,7 +182,7 @@ def _settle_failed(
         and run_one(begin_undo_op(tr, zone.location, held.ref.item_id, record, decision.error, decision.traceback))
     ):
         probe("a workflow that failed for good is to be undone")
-        return _requeue_failed(zone, tr, decision, 0, now_us)
+        return _requeue_failed(zone, tr, decision, 0, now_us, error_count=0)  # Its undos have all their tries.
     state = ChildState.DROPPED if held.handler.drop else ChildState.FAILED
     child = ended_child(zone.location, held.ref.item_id, record, state, error=shortened(decision.error))
     if child is not None:
@@ -206,19 +206,29 @@ def _settle_failed(
     return "dead_lettered"
 
 
-def _errors_before(tr: Transaction, zone: QueueZone, held: HeldItem) -> int:
-    """Return how many errors an item had when its attempt failed.
-
-    A step of a workflow clears the count. If the result of its commit is unknown, only the store knows whether it did.
-    """
-    if held.handler.form is not Form.WORKFLOW:
-        return held.record.error_count
+def _record_of_workflow(tr: Transaction, zone: QueueZone, held: HeldItem) -> ItemRecord:
+    """Return the record of a workflow as it is now; as it was leased, if it is gone. Reads it with conflict."""
     value = tr.get(zone.location.keys.item(held.ref.item_id)).value
     record = None if value is None else decode(ItemRecord, value)
-    return held.record.error_count if record is None else record.error_count
+    return held.record if record is None else record
 
 
-def _requeue_failed(zone: QueueZone, tr: Transaction, decision: RetryDecision, delay_us: int, now_us: int) -> str:
+def _retry(zone: QueueZone, tr: Transaction, decision: RetryDecision, delay_us: int, now_us: int) -> str:
+    """Let one item run again after its backoff; return what became of it.
+
+    A step of a workflow clears the count of errors. If the result of its commit is unknown, only the store knows
+    whether it did. If the cancellation of a workflow was requested during its attempt, its undo waits for no backoff.
+    """
+    held = decision.held
+    record = _record_of_workflow(tr, zone, held) if held.handler.form is Form.WORKFLOW else held.record
+    if record.cancelling and not held.record.cancelling:
+        delay_us = 0
+    return _requeue_failed(zone, tr, decision, delay_us, now_us, error_count=record.error_count + decision.counted)
+
+
+def _requeue_failed(
+    zone: QueueZone, tr: Transaction, decision: RetryDecision, delay_us: int, now_us: int, *, error_count: int
+) -> str:
     """Let one item run again after `delay_us`; return what became of it."""
     held = decision.held
     operation = zone.requeue_op(
@@ -227,7 +237,7 @@ def _requeue_failed(zone: QueueZone, tr: Transaction, decision: RetryDecision, d
         held.ref.lease_id,
         delay_us=delay_us,
         now_us=now_us,
-        error_count=_errors_before(tr, zone, held) + decision.counted,
+        error_count=error_count,
         error=decision.error,
         traceback=decision.traceback,
     )

@@ -75,6 +75,28 @@ def test_tries_that_are_used_up_undo_the_steps() -> None:
     assert dead_letter.error == "RuntimeError: down\nin the step broken"
 
 
+def test_undos_have_all_their_tries_after_the_workflow_has_used_up_its_own() -> None:
+    app, fails = two_shards(), [True]
+
+    def flaky(tr: TenantTransaction, word: str) -> None:
+        undo(tr, word)
+        if fails:
+            fails.pop()
+            raise RuntimeError
+
+    def broken(tr: TenantTransaction) -> None:
+        raise RuntimeError("down")
+
+    @app.workflow("w", retry=Retry(attempts=2, backoff=1))
+    def work(wf: WorkflowContext) -> None:
+        wf.step(append, "a", undo=flaky)
+        wf.step(broken)
+
+    enqueue(app, "w")
+    assert run(app, within=60).dead_lettered["w"] == 1
+    assert (words(app), kept_keys(app)) == ("a -a", [])
+
+
 def test_a_dead_letter_that_was_undone_is_retried_as_a_new_run() -> None:
     app, fails = two_shards(), [True]
 
@@ -223,6 +245,57 @@ def test_a_run_that_is_cancelled_behind_its_last_step_is_undone() -> None:
     drained = run(app, replays=False)
     assert (drained.returned["w"], drained.cancelled["w"]) == (1, 1)
     assert words(app) == "a -a"
+
+
+@pytest.mark.parametrize("later", [RuntimeError("bug"), PermanentError("no")])
+def test_a_run_whose_code_fails_is_undone_as_soon_as_it_is_cancelled(later: Exception) -> None:
+    app, errors = two_shards(), [later, RuntimeError("bug")]
+
+    @app.workflow("w", retry=Retry(attempts=None, backoff=3600))
+    def work(wf: WorkflowContext) -> None:
+        wf.step(append, "a", undo=undo)
+        raise errors.pop()
+
+    item = enqueue(app, "w")
+    run(app, replays=False)
+    assert item.cancel() is CancelOutcome.UNDOING
+    assert run(app, replays=False).cancelled["w"] == 1
+    assert (words(app), app.tenant(HOME).dead_letters()) == ("a -a", [])
+
+
+@pytest.mark.parametrize("error", [RuntimeError("down"), PermanentError("no")])
+def test_a_run_that_fails_while_it_is_cancelled_is_undone_without_a_backoff(error: Exception) -> None:
+    app = two_shards()
+
+    def call(key: str, item_id: bytes) -> None:
+        app.tenant(HOME).cancel(item_id)
+        raise error
+
+    @app.workflow("w", retry=Retry(backoff=3600))
+    def work(wf: WorkflowContext) -> None:
+        wf.step(append, "a", undo=undo)
+        wf.effect(call, wf.item_id)
+
+    enqueue(app, "w")
+    assert run(app, replays=False).cancelled["w"] == 1
+    assert (words(app), app.tenant(HOME).dead_letters()) == ("a -a", [])
+
+
+def test_a_run_whose_tries_are_used_up_while_it_is_cancelled_leaves_no_dead_letter() -> None:
+    app = two_shards()
+
+    def call(key: str, item_id: bytes) -> None:
+        app.tenant(HOME).cancel(item_id)
+        raise RuntimeError
+
+    @app.workflow("w", retry=Retry(attempts=1))
+    def work(wf: WorkflowContext) -> None:
+        wf.step(append, "a", undo=undo)
+        wf.effect(call, wf.item_id)
+
+    enqueue(app, "w")
+    assert run(app, replays=False).cancelled["w"] == 1
+    assert (words(app), app.tenant(HOME).dead_letters()) == ("a -a", [])
 
 
 def test_a_cancellation_during_the_undo_changes_nothing() -> None:

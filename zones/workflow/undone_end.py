@@ -21,7 +21,8 @@ def begin_undo_op(
 ) -> Operation[bool]:
     """Record that a run which failed for good is to be undone; False: it has no steps, or is being undone already.
 
-    The caller has read the record with conflict. Reads with conflict, and writes: the head. May run twice.
+    A run whose cancellation was requested meanwhile is undone because of that. The caller has read the record with
+    conflict. Reads with conflict, and writes: the head. May run twice.
     """
     key = head_key(location.keys.tenant, record.run_of(item_id))
     stored = tr.get(key)
@@ -29,8 +30,11 @@ def begin_undo_op(
     head = None if stored.value is None else decode_head(stored.value)
     if head is None or head.undo_reason is not None:
         return False
-    head.undo_reason = head.undo_error = error
-    head.undo_traceback = traceback
+    if record.cancelling:
+        head.undo_reason = CANCELLED
+    else:
+        head.undo_reason = head.undo_error = error
+        head.undo_traceback = traceback
     tr.set(key, encode(head))
     return True
 
