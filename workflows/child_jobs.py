@@ -6,14 +6,14 @@ from typing import Any, NamedTuple
 
 from fairlead.workflows.errors import CallTimeout
 from fairlead.workflows.execution import Child, Execution
-from fairlead.workflows.recorded_errors import StepFailed, stored_error
+from fairlead.workflows.recorded_errors import StepFailed, stored_error, type_name
 from fairlead.workflows.requests import Home, Steps, Store, WaitFor
 from fairlead.workflows.step_call import StepCall
 from fairlead.workflows.step_identity import call_name
 from fairlead.workflows.steps import enqueue
 from fairlead.workflows.waits import WITHOUT_TIMEOUT_US
 from fairlead.zones.durations import Duration, duration_us
-from fairlead.zones.errors import ItemFailed
+from fairlead.zones.errors import BadArgument, ItemFailed
 from fairlead.zones.layout import Tenant
 from fairlead.zones.probes import probe
 from fairlead.zones.queue.items import NewItem, pack_payload
@@ -57,12 +57,17 @@ def gather(
     """Enqueue children, and wait until so many of them have succeeded; `at_least` None: all.
 
     Returns how each has ended; one that has not, or failed, is no reason to raise an error if enough others do.
+
+    Raises:
+      BadArgument: more are to succeed than there are.
     """
+    if at_least is not None and not 0 <= at_least <= len(calls):
+        raise BadArgument(argument="at_least", value=at_least, allowed=f"0 to {len(calls)}, the number of calls")
     children = []
     for each in calls:
-        before = len(execution.children)
-        yield from enqueue(execution, each.item, zone=each.zone, on=each.on, name=each.name, parent=True)
-        children.append(execution.children[before])
+        item_id = yield from enqueue(execution, each.item, zone=each.zone, on=each.on, name=each.name, parent=True)
+        # Other branches of an asynchronous workflow have added theirs meanwhile.
+        children.append(next(child for child in reversed(execution.children) if child.item_id == item_id))
     timeout_us = WITHOUT_TIMEOUT_US if timeout is None else duration_us("timeout", timeout, also=", or None")
     waits = []
     for child in children:
@@ -70,13 +75,16 @@ def gather(
             waits.append(wait)
     enough = len(calls) if at_least is None else at_least
     until_us: int | None = None
-    while not _is_enough(waits, enough):
+    while not (_is_enough(waits, enough) or _is_timed_out(waits)):
         open_waits = {
             AwaitedChild(call_name(execution.log.segment, child.step.name), child.step.occurrence): wait
             for child, wait in zip(children, waits, strict=True)
             if not wait.has_answer
         }
         first = next(iter(open_waits.values()))
+        if until_us is not None and first.entry is None:  # The deadline was recorded with one that has ended.
+            first.entry = first.waiting(until_us, execution.clock_us())
+            execution.log.add_pending(first.step, first.entry)
         for wait in open_waits.values():
             yield from execution.before_new(wait)
         if execution.log.has_taken:
@@ -133,6 +141,12 @@ def _is_enough(waits: Sequence[StepCall], enough: int) -> bool:
     entries = [wait.entry for wait in waits if wait.entry is not None and wait.has_answer]
     failed = sum(entry.state is StepState.FAILED for entry in entries)
     return len(entries) - failed >= enough or failed > len(waits) - enough
+
+
+def _is_timed_out(waits: Sequence[StepCall]) -> bool:
+    """Say whether the timeout has passed, as one of the waits has recorded."""
+    errors = [wait.entry.error for wait in waits if wait.entry is not None and wait.entry.error is not None]
+    return any(error.type_name == type_name(CallTimeout) for error in errors)
 
 
 def result_of(ended: Ended) -> Any:

@@ -133,7 +133,8 @@ def test_a_failure_of_one_branch_undoes_the_steps_of_all() -> None:
     assert done[2:] == [f"undo-{word}" for word in reversed(done[:2])]
 
 
-def test_children_of_an_async_workflow_run_side_by_side() -> None:
+@pytest.mark.parametrize("replays", [True, False])
+def test_children_of_an_async_workflow_run_side_by_side(replays: bool) -> None:
     app = two_shards()
     with_children(app)
 
@@ -143,7 +144,7 @@ def test_children_of_an_async_workflow_run_side_by_side() -> None:
         return await asyncio.gather(both, wf.call("nested", {"n": 5}, name="mine"))
 
     item = enqueue(app, "w")
-    run(app, within=60)
+    run(app, within=60, replays=replays)
     assert item.result(0) == [[0, 2, 4], 20]
 
 

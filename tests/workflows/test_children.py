@@ -10,7 +10,8 @@ from fairlead import App, Job, Retry
 from fairlead.workflows.child_jobs import UNFINISHED
 from fairlead.workflows.context import WorkflowContext, child
 from fairlead.workflows.errors import CallRefused, CallTimeout
-from fairlead.zones.errors import ItemFailed
+from fairlead.workflows.run_log import RunLog
+from fairlead.zones.errors import BadArgument, ItemFailed
 from tests.workflows.application import ELSEWHERE, HOME, NEIGHBOUR, add, count, enqueue, run, two_shards
 
 
@@ -109,6 +110,56 @@ def test_a_call_ends_with_its_timeout_and_the_child_goes_on() -> None:
 
     assert result_of(app, work, within=30) == 5
     assert run(app, within=60).completed["double"] == 1
+
+
+def test_a_gather_that_has_timed_out_does_not_wait_again_in_a_replay() -> None:
+    app, starts = two_shards(), []
+    with_children(app)
+
+    def work(wf: WorkflowContext) -> Any:
+        starts.append(app.clock.now_us())
+        try:
+            wf.gather([child("double", {"n": n}, delay=3600) for n in range(3)], at_least=1, timeout=5)
+        except CallTimeout:
+            wf.step(add, "after")
+        wf.sleep(1)
+        return "timed out"
+
+    begun_us = app.clock.now_us()
+    assert result_of(app, work, within=30) == "timed out"
+    assert starts[-1] - begun_us < 10_000_000
+
+
+def test_the_deadline_of_a_gather_stands_though_an_attempt_fails_between_two_children(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    app, suspend, fails = two_shards(), RunLog.suspend, [False, True, False]
+    with_children(app)
+
+    def failing(run_log: RunLog, *args: Any) -> Any:
+        if fails and fails.pop(0):
+            raise RuntimeError
+        return suspend(run_log, *args)
+
+    monkeypatch.setattr(RunLog, "suspend", failing)
+
+    def work(wf: WorkflowContext) -> Any:
+        try:
+            wf.gather([child("double", {"n": n}, delay=delay) for n, delay in enumerate([30, 3600])], timeout=60)
+        except CallTimeout:
+            return (app.clock.now_us() - begun_us) // 1_000_000
+
+    begun_us = app.clock.now_us()
+    assert 60 <= result_of(app, work, within=200) < 65
+
+
+@pytest.mark.parametrize("at_least", [-1, 2])
+def test_a_gather_cannot_need_more_children_than_there_are(at_least: int) -> None:
+    app = two_shards()
+    with_children(app)
+    app.workflow("w")(lambda wf: wf.gather([child("double", {"n": 1})], at_least=at_least))
+    enqueue(app, "w")
+    assert isinstance(run(app).errors[0], BadArgument)
 
 
 def test_a_child_needs_an_id_that_no_other_item_has() -> None:
