@@ -55,6 +55,7 @@ class RunLog:
         self._version = version
         self._pending: dict[StepName, StepEntry] = {}
         self._taken: list[bytes] = []
+        self._ever_taken: set[bytes] = set()  # A branch that looked before may still find what another one has taken.
         self.head: RunHead | None = None
         self.entries: dict[StepName, StepEntry] = {}
         self.participants: dict[Tenant, ParticipantState] = {}
@@ -122,6 +123,11 @@ class RunLog:
         """Note an answer that the next commit records. `taken`: keys that it clears."""
         self.entries[step] = self._pending[step] = entry
         self._taken += taken
+        self._ever_taken.update(taken)
+
+    def was_taken(self, key: bytes) -> bool:
+        """Say whether a signal, or the result of a child, was taken in this attempt, since the last checkpoint."""
+        return key in self._ever_taken
 
     # --- Commits at home. Each raises WorkflowInterrupt if the lease is lost, or a cancellation is requested ---
 
@@ -220,6 +226,7 @@ class RunLog:
 
         self._note(self._commit(body))
         self.entries.clear()
+        self._ever_taken.clear()
 
     def finish(self, work: Callable[[Attempt], object]) -> None:
         """Do the last step, and complete the item, in one transaction. An item that is gone is done."""

@@ -6,7 +6,9 @@ from typing import Any
 
 from fairlead.workflows.execution import Execution
 from fairlead.workflows.requests import Home, Steps, Store, WaitFor
+from fairlead.workflows.step_call import StepCall
 from fairlead.zones.durations import Duration, duration_us
+from fairlead.zones.probes import probe
 from fairlead.zones.layout import check_name
 from fairlead.zones.queue.items import pack_payload
 from fairlead.zones.workflow.run_records import StepKind
@@ -32,17 +34,26 @@ def _wait(execution: Execution, name: str, awaited: Sequence[Awaited], timeout_u
     with execution.open_call(StepKind.WAIT, name, ()) as call:
         if not call.has_answer:
             yield from execution.before_new(call)
-            if execution.log.has_taken:
-                yield Home(partial(execution.log.record_pending, call.step, None))
-            found: dict[Awaited, Arrived] = (yield Store(partial(execution.log.find, awaited))) if awaited else {}
-            now_us = execution.clock_us()
             known_us = None if call.entry is None else call.entry.until_us
-            until_us = known_us if known_us is not None else now_us + timeout_us
-            if not found and now_us < until_us:
-                found = yield WaitFor(awaited, until_us, [(call.step, call.waiting(until_us, now_us))])
-            first = next(iter(found.values()), None)
+            until_us = known_us if known_us is not None else execution.clock_us() + timeout_us
+            first = yield from _first(execution, call, awaited, until_us)
             entry = call.done(pack_payload(None) if first is None else first.payload, execution.clock_us())
             execution.log.add_pending(call.step, entry, () if first is None else (first.key,))
             call.entry = entry
             execution.note_answer()
         return execution.answer(call)
+
+
+def _first(execution: Execution, call: StepCall, awaited: Sequence[Awaited], until_us: int) -> Steps[Arrived | None]:
+    """Wait for the first of what arrives; None: the time has come. Other branches may wait for the same signal."""
+    while True:
+        if execution.log.has_taken:
+            yield Home(partial(execution.log.record_pending, call.step, None))
+        found: dict[Awaited, Arrived] = (yield Store(partial(execution.log.find, awaited))) if awaited else {}
+        now_us = execution.clock_us()
+        if not found and now_us < until_us:
+            found = yield WaitFor(awaited, until_us, [(call.step, call.waiting(until_us, now_us))])
+        first = next(iter(found.values()), None)
+        if first is None or not execution.log.was_taken(first.key):
+            return first
+        probe("two branches of a workflow find the same signal")

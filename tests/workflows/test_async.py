@@ -83,6 +83,23 @@ def test_a_run_is_suspended_once_all_branches_wait_and_woken_by_the_first(replay
     assert words(app).split()[2:] == ["after-b", "after-a"]
 
 
+@pytest.mark.parametrize("replays", [True, False])
+@pytest.mark.parametrize("sent_first", [True, False])
+def test_of_two_branches_that_wait_for_the_same_signal_one_gets_it(sent_first: bool, replays: bool) -> None:
+    app = two_shards()
+
+    @app.workflow("w", keep_result=60)
+    async def work(wf: AsyncWorkflowContext) -> Any:
+        return await asyncio.gather(*(wf.wait_for("n", 60, name=name) for name in "ab"))
+
+    item = enqueue(app, "w")
+    if not sent_first:
+        run(app, replays=replays)
+    app.tenant(HOME).signal(item.item_id, "n", 1)
+    run(app, within=100, replays=replays)
+    assert sorted(item.result(0), key=str) == [1, None]
+
+
 def test_a_branch_goes_on_while_another_one_waits() -> None:
     app = two_shards()
 
