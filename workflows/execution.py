@@ -138,7 +138,7 @@ class Execution:
         self.undoables: list[Undoable] = []
         self.children: list[Child] = []
         self.random = Random(run_log.run + run_log.segment.to_bytes(8, "big"))
-        self.now_us = self.held.record.enqueued_us
+        self.now_us = (run_log.head and run_log.head.checkpoint_us) or self.held.record.enqueued_us
         self._next_ordinal = 1 + max((entry.ordinal for entry in run_log.entries.values()), default=-1)
 
     # --- Before the function runs ---

@@ -214,13 +214,13 @@ class RunLog:
 
         self._note(self._commit(body))
 
-    def checkpoint(self, packed: bytes) -> None:
-        """Begin the next segment with a state; forget the entries of this one."""
+    def checkpoint(self, packed: bytes, at_us: int) -> None:
+        """Begin the next segment with a state; forget the entries of this one. `at_us`: the time of the run."""
 
         def body(attempt: Attempt) -> _Written:
             record, _ = self._begin(attempt, None, None)
             before = self._head_now(attempt)
-            head = msgspec.structs.replace(before, segment=before.segment + 1, checkpoint=packed)
+            head = msgspec.structs.replace(before, segment=before.segment + 1, checkpoint=packed, checkpoint_us=at_us)
             step_log.clear_segment(attempt.tr, self.home, before.segment)
             return self._append(attempt, record, (), head=head, forget=True)
 

@@ -8,8 +8,8 @@ from fairlead.workflows.execution import Execution
 from fairlead.workflows.requests import Home, Steps, Store, WaitFor
 from fairlead.workflows.step_call import StepCall
 from fairlead.zones.durations import Duration, duration_us
-from fairlead.zones.probes import probe
 from fairlead.zones.layout import check_name
+from fairlead.zones.probes import probe
 from fairlead.zones.queue.items import pack_payload
 from fairlead.zones.workflow.run_records import StepKind
 from fairlead.zones.workflow.suspension import Arrived, Awaited, AwaitedSignal

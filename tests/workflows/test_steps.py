@@ -293,6 +293,27 @@ def test_time_and_chance_are_the_same_in_every_replay() -> None:
     assert len(set(seen)) == 1
 
 
+def test_time_does_not_go_back_at_a_checkpoint_or_when_the_clock_does() -> None:
+    app, times, set_back = two_shards(), [], [-1800]
+
+    @app.workflow("w")
+    def work(wf: WorkflowContext) -> None:
+        for each in range(wf.state or 0, 3):
+            times.append(wf.now())
+            wf.sleep(3600)
+            if set_back:
+                app.clock.advance(set_back.pop())  # type: ignore[attr-defined]
+            wf.step(add, "done")
+            times.append(wf.now())
+            wf.checkpoint(each + 1)
+            times.append(wf.now())
+
+    enqueue(app, "w")
+    assert run(app, within=36_000, replays=False).completed["w"] == 1
+    assert times == sorted(times)
+    assert (times[-1] - times[0]).total_seconds() >= 3600
+
+
 def test_a_run_whose_home_was_restored_is_a_dead_letter_if_another_shard_knows_that_it_has_ended() -> None:
     app, ended = two_shards(), []
 

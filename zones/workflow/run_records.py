@@ -79,6 +79,7 @@ class RunHead(msgspec.Struct, array_like=True):
       undo_reason: why it is being undone, for people; None: it goes forward.
       undo_error, undo_traceback: of a run that failed for good, what its dead letter will say.
       has_participants: some tenant on another shard keeps entries or a fence of the run.
+      checkpoint_us: the latest time that the run had recorded at its last checkpoint; 0: there was none.
     """
 
     version: Count
@@ -89,6 +90,7 @@ class RunHead(msgspec.Struct, array_like=True):
     undo_error: str = ""
     undo_traceback: str = ""
     has_participants: bool = False
+    checkpoint_us: TimeUs = 0
 
 
 class ParticipantState(msgspec.Struct, array_like=True, frozen=True):
