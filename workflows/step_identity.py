@@ -5,29 +5,40 @@ from hashlib import blake2b
 from typing import Any
 
 from fairlead.zones.errors import BadArgument, PayloadNotData, PayloadTooLarge
-from fairlead.zones.keyspace import NAME_BYTES_MAX, pack_int, pack_text
-from fairlead.zones.layout import ID_BYTES
+from fairlead.zones.keyspace import pack_int, pack_text
+from fairlead.zones.layout import ID_BYTES, check_name
 from fairlead.zones.queue.items import pack_payload
 from fairlead.zones.workflow.run_records import StepKind
 from fairlead.zones.workflow.step_log import StepName
 
 DIGEST_BYTES = 8
+UNDO = "undo "  # Begins the name of the step that undoes another one.
+CANCEL = "cancel "  # Begins the name of the step that cancels a child.
 
 
 def name_of(function: Callable[..., Any], name: str | None) -> str:
     """Return the name of a step: the one that was given, or that of its function.
 
     Raises:
-      BadArgument: the name is too long, or there is none.
+      BadArgument: see `given_name`; or there is none.
     """
     found = name if name is not None else getattr(function, "__name__", None)
-    if not isinstance(found, str) or not found or len(found.encode(errors="replace")) > NAME_BYTES_MAX:
-        raise BadArgument(
-            argument="name",
-            value=found,
-            allowed=f"text of 1 to {NAME_BYTES_MAX} bytes; a function without a name needs it",
-        )
-    return found
+    if found is None:
+        raise BadArgument(argument="name", value=found, allowed="text; a function without a name needs it")
+    return given_name(found, "")
+
+
+def given_name(name: str | None, default: str) -> str:
+    """Return the name that a step was given; None: `default`.
+
+    Raises:
+      BadArgument: it is no name, or that of an undo.
+    """
+    if name is None:
+        return default
+    if check_name("name", name).startswith((UNDO, CANCEL)):
+        raise BadArgument(argument="name", value=name, allowed=f"text that begins neither with {UNDO!r} nor {CANCEL!r}")
+    return name
 
 
 def digest_of(kind: StepKind, arguments: Sequence[Any]) -> bytes:

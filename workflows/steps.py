@@ -10,7 +10,7 @@ from fairlead.workflows.execution import Body, Child, Execution, named
 from fairlead.workflows.interrupts import BodyFailed, Cause, Failed, WorkflowInterrupt
 from fairlead.workflows.requests import Home, Steps, Store
 from fairlead.workflows.step_call import StepCall
-from fairlead.workflows.step_identity import call_name, id_of, name_of
+from fairlead.workflows.step_identity import call_name, given_name, id_of, name_of
 from fairlead.workflows.undoables import note_undo
 from fairlead.zones.layout import Tenant
 from fairlead.zones.queue.items import EnqueueStatus, NewItem, unpack_payload
@@ -61,7 +61,7 @@ def enqueue(
     execution: Execution, item: NewItem, *, zone: str, on: Tenant | None, name: str | None, parent: bool = False
 ) -> Steps[bytes]:
     """Enqueue an item; return its id. `parent`: the run waits for its end."""
-    named = name or f"{'call' if parent else 'enqueue'} {item.kind}"
+    named = given_name(name, f"{'call' if parent else 'enqueue'} {item.kind}")
 
     def enqueue(tr: TenantTransaction, step: StepName) -> bytes:
         made = item._replace(parent=_parent(execution, step)) if parent else item
@@ -92,7 +92,7 @@ def signal(
     def send(tr: TenantTransaction, step: StepName) -> None:
         tr.signal(item_id, signal, payload, zone=zone)
 
-    named = name or f"signal {signal}"
+    named = given_name(name, f"signal {signal}")
     yield from built_in_step(execution, named, send, (item_id, signal, payload, zone), on=on)
 
 

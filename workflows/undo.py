@@ -11,7 +11,7 @@ from fairlead.workflows.interrupts import BodyFailed, Failed, WorkflowInterrupt
 from fairlead.workflows.recorded_errors import note_step
 from fairlead.workflows.replay import shown
 from fairlead.workflows.requests import Steps
-from fairlead.workflows.step_identity import idempotency_key
+from fairlead.workflows.step_identity import CANCEL, UNDO, idempotency_key
 from fairlead.zones.errors import ItemGone
 from fairlead.zones.probes import probe
 from fairlead.zones.queue.items import unpack_payload
@@ -25,14 +25,14 @@ def undo_all(
 ) -> Steps[None]:
     """Undo the steps of the replay that has ended, last first. Each undo is a step of its own."""
     for child in execution.children:
-        step = StepName(f"cancel {child.step.name}", child.step.occurrence)
+        step = StepName(f"{CANCEL}{child.step.name}", child.step.occurrence)
         if step not in execution.log.entries:
             probe("a child of a run that is undone is cancelled")
             call = execution.new_call(step, StepKind.UNDO, b"")
             yield from execution.extend_lease()
             yield from execution.do_step(call, execution.home_of(child.tenant), child.tenant, _cancel, (child,))
     for each in sorted(execution.undoables, key=lambda undoable: undoable.ordinal, reverse=True):
-        step = StepName(f"undo {each.step.name}", each.step.occurrence)
+        step = StepName(f"{UNDO}{each.step.name}", each.step.occurrence)
         if step in execution.log.entries:
             continue
         probe("a step is undone")

@@ -7,6 +7,7 @@ from typing import Any
 from fairlead.workflows.execution import Execution
 from fairlead.workflows.requests import Home, Steps, Store, WaitFor
 from fairlead.workflows.step_call import StepCall
+from fairlead.workflows.step_identity import given_name
 from fairlead.zones.durations import Duration, duration_us
 from fairlead.zones.layout import check_name
 from fairlead.zones.probes import probe
@@ -22,12 +23,12 @@ def wait_for(execution: Execution, signal: str, timeout: Duration | None, *, nam
     timeout_us = WITHOUT_TIMEOUT_US if timeout is None else duration_us("timeout", timeout, also=", or None")
     check_name("signal", signal)
     awaited = AwaitedSignal(signal)
-    return (yield from _wait(execution, name or f"wait_for {signal}", [awaited], timeout_us))
+    return (yield from _wait(execution, given_name(name, f"wait_for {signal}"), [awaited], timeout_us))
 
 
 def sleep(execution: Execution, duration: Duration, *, name: str | None) -> Steps[None]:
     """Wait for a time to pass."""
-    yield from _wait(execution, name or "sleep", [], duration_us("seconds", duration))
+    yield from _wait(execution, given_name(name, "sleep"), [], duration_us("seconds", duration))
 
 
 def _wait(execution: Execution, name: str, awaited: Sequence[Awaited], timeout_us: int) -> Steps[Any]:

@@ -113,6 +113,24 @@ def test_a_payload_that_does_not_fit_is_shown_with_the_reason(payload: Any) -> N
     assert "order" in str(error) or "more" in str(error) or "other" in str(error)
 
 
+NOT_NAMES: list[Any] = ["", 7, "x" * 97, "a\0b", "\ud800", "undo reserve", "cancel call double"]
+
+
+@pytest.mark.parametrize("name", NOT_NAMES)
+def test_what_is_no_name_of_a_step_is_refused(name: Any) -> None:
+    """An undo has the name of its step: a step of that name would take its place, and nothing would be undone."""
+    calls: list[Any] = [
+        lambda wf: wf.step(add, "x", name=name),
+        lambda wf: wf.effect(print, name=name),
+        lambda wf: wf.sleep(1, name=name),
+        lambda wf: wf.wait_for("go", 1, name=name),
+        lambda wf: wf.enqueue("w", name=name),
+        lambda wf: wf.signal("nobody", "go", name=name),
+    ]
+    for call in calls:
+        assert isinstance(error_of(two_shards(), call, dead=False), BadArgument)
+
+
 def test_a_signal_to_nobody_is_an_error_of_its_sender() -> None:
     app = two_shards()
     with pytest.raises(ItemGone):
