@@ -15,6 +15,7 @@ from fairlead.workflows.requests import Home, RunFunction, Steps, Store
 from fairlead.workflows.undo import undo_all
 from fairlead.zones.errors import LeaseLost
 from fairlead.zones.probes import probe
+from fairlead.zones.queue.results import ResultNotKept
 from fairlead.zones.workflow.undone_end import CANCELLED
 
 
@@ -42,7 +43,7 @@ def _attempt(execution: Execution) -> Steps[None]:
         execution.begin_replay()
     if interrupt is not None:
         yield from _after_interrupt(execution, interrupt.cause)
-    elif isinstance(error, UnfitCode):
+    elif isinstance(error, UnfitCode | ResultNotKept):  # Other code may continue where this one stood.
         raise error
     elif execution.log.is_undone:
         yield from _undo(execution)

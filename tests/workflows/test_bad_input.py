@@ -53,7 +53,7 @@ def test_a_result_of_the_workflow_that_cannot_be_kept_keeps_what_was_done() -> N
 
     @app.workflow("kept", keep_result=60)
     def work(wf: WorkflowContext) -> object:
-        wf.step(append, "a")
+        wf.step(append, "a", undo=lambda tr, word: append(tr, "undone"))
         return object()
 
     enqueue(app, "kept")
