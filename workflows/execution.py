@@ -296,7 +296,8 @@ class Execution:
             if retry is None or is_permanent(self.held.handler, error):
                 return (yield from self.fail(call, error, fail))
             call.tries += 1
-            delay_us = retries.delay_us(retry, error_count=call.tries, age_us=0, random=self.log.shard.random)
+            age_us = max(0, self.clock_us() - call.began_us)
+            delay_us = retries.delay_us(retry, error_count=call.tries, age_us=age_us, random=self.log.shard.random)
             if delay_us is None:
                 probe("a step has used up its own tries")
                 return (yield from self._note_failed(fail(stored_error(error))))
@@ -306,6 +307,7 @@ class Execution:
                 waiting = call.waiting(now_us + delay_us, now_us)
                 yield WaitFor((), now_us + delay_us, [(call.step, waiting)])
             yield Pause(delay_us)
+            self.check_call()  # The item may be lost by now, or its cancellation requested.
 
     def fail(
         self, call: StepCall, error: Exception, fail: Callable[[StoredError], Steps[StepEntry]]

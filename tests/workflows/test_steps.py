@@ -176,6 +176,28 @@ def test_a_long_backoff_of_a_step_holds_no_slot_and_is_not_forgotten() -> None:
     assert (drained.suspended["w"], drained.completed["w"], len(tries)) == (2, 1, 3)
 
 
+def test_a_step_gives_up_so_long_after_its_first_try() -> None:
+    app, tries = two_shards(), []
+
+    def broken(tr: TenantTransaction) -> None:
+        tries.append(app.clock.now_us())
+        raise RuntimeError
+
+    @app.workflow("w", keep_result=60)
+    def work(wf: WorkflowContext) -> str:
+        wf.sleep(3600)
+        try:
+            wf.step(broken, retry=Retry(attempts=None, backoff=1, backoff_max=60, give_up_after=300))
+        except StepFailed:
+            return "gave up"
+        return "?"
+
+    item = enqueue(app, "w")
+    run(app, within=7200)
+    assert item.result(0) == "gave up"
+    assert 200_000_000 < tries[-1] - tries[0] <= 300_000_000
+
+
 @pytest.mark.parametrize("place", PLACES)
 def test_an_error_that_is_recorded_is_the_same_in_every_replay(place: str) -> None:
     app = two_shards()
