@@ -197,8 +197,7 @@ class RunLog:
             record = self._stored_record(tr)
             return record is not None and record.suspended_at == self.record.lease_number
 
-        self.held.ending = True
-        found = self._commit(body, applied=applied)
+        found = self._end(body, applied=applied)
         self.held.ending = not found
         return found
 
@@ -232,14 +231,15 @@ class RunLog:
         """Do the last step, and complete the item, in one transaction. An item that is gone is done."""
 
         def body(attempt: Attempt) -> None:
+            self.held.ending = False
             self._begin(attempt, None, None)
-            work(attempt)
+            work(attempt)  # Code of the user's: its timeout counts until here.
+            self.held.ending = self.held.job.completing = True
 
         def applied(tr: Transaction) -> bool:
             record = self._stored_record(tr)
             return record is None or record.run_of(self.home.item_id) != self.run
 
-        self.held.ending = self.held.job.completing = True
         try:
             self._commit(body, applied=applied)
         except (BodyFailed, WorkflowInterrupt):
@@ -261,8 +261,7 @@ class RunLog:
                 )
             )
 
-        self.held.ending = True
-        return "returned" if self._commit(body) is Outcome.DONE else "lost"
+        return "returned" if self._end(body) is Outcome.DONE else "lost"
 
     def end_undone(self, *, drop: bool) -> str:
         """End a run that is undone; return what became of its item: `cancelled`, `dropped` or `dead_lettered`."""
@@ -290,8 +289,7 @@ class RunLog:
             record = self._stored_record(tr)
             return record is None or record.run_of(self.home.item_id) != self.run
 
-        self.held.ending = True
-        return self._commit(body, applied=applied)
+        return self._end(body, applied=applied)
 
     # --- Parts of the commits ---
 
@@ -302,6 +300,15 @@ class RunLog:
             return self.shard.transact(body, applied=applied)
         finally:
             self.held.open_steps -= 1
+
+    def _end(self, body: Callable[[Attempt], T], *, applied: Callable[[Transaction], bool] | None = None) -> T:
+        """Run a transaction that ends the attempt. If it fails, the attempt goes on, and its lease is kept."""
+        self.held.ending = True
+        try:
+            return self._commit(body, applied=applied)
+        except BaseException:
+            self.held.ending = False
+            raise
 
     def _begin(
         self, attempt: Attempt, step: StepName | None, other: TenantKeys | None, *, may_be_cancelled: bool = False

@@ -66,3 +66,51 @@ def test_an_effect_is_not_tried_again_once_its_run_is_cancelled(stage: Stage) ->
     cancelled_us = stage.now_us
     assert stage.settled(worker)["cancelled"] == 1
     assert tries[-1] - cancelled_us < 4_000_000
+
+
+def test_the_last_step_is_bounded_by_the_timeout_like_any_other(stage: Stage) -> None:
+    def slow(tr: object) -> None:
+        stage.sleep_ms(60_000)
+
+    worker, _ = begin(stage, lambda wf: wf.finish(slow), timeout=3)
+    stage.pass_ms(5_000)
+    assert stage.do(worker.counts)["timed_out"] == 1
+    assert stage.settled(worker)["retried"] == 1
+
+
+def test_a_lease_is_kept_while_a_run_is_undone_that_was_cancelled_as_it_would_wait(stage: Stage) -> None:
+    def slow(key: str) -> None:
+        stage.sleep_ms(30_000)
+
+    def work(wf: WorkflowContext) -> None:
+        wf.effect(lambda key: None, name="pay", undo=slow)
+        stage.change(wf.item_id, cancelling=True)
+        wf.wait_for("go")
+
+    worker, item_id = begin(stage, work)
+    stage.pass_ms(20_000)
+    record = stage.record(item_id)
+    assert record is not None
+    assert record.vesting_us > stage.now_us
+    assert stage.settled(worker)["cancelled"] == 1
+
+
+def test_a_lease_is_kept_though_the_store_refused_a_suspension(stage: Stage) -> None:
+    def work(wf: WorkflowContext) -> None:
+        wf.step(add, "before")
+        stage.store.full = len(starts) == 0
+        starts.append(stage.now_us)
+        if len(starts) > 1:
+            stage.sleep_ms(30_000)
+        wf.wait_for("go")
+
+    starts: list[int] = []
+    worker, item_id = begin(stage, work, retry=Retry(in_line=1))
+    stage.wait_for(lambda: starts)
+    stage.pass_ms(100)
+    stage.store.full = False
+    stage.pass_ms(20_000)
+    record = stage.record(item_id)
+    assert record is not None
+    assert record.vesting_us > stage.now_us
+    assert stage.settled(worker)["suspended"] == 1
