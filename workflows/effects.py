@@ -8,7 +8,7 @@ from typing import Any
 from fairlead.actors.execution.retry import Retry
 from fairlead.workflows.errors import EffectUnknown
 from fairlead.workflows.execution import Body, Execution, inside
-from fairlead.workflows.interrupts import BodyFailed
+from fairlead.workflows.interrupts import BodyFailed, WorkflowInterrupt
 from fairlead.workflows.recorded_errors import stored_error
 from fairlead.workflows.requests import Home, Outside, Steps
 from fairlead.workflows.step_call import StepCall
@@ -38,7 +38,7 @@ def effect(
                 add_undo(execution, call, undo, args, pack_payload(None), execution.held.ref.tenant)
             if call.entry is not None and call.entry.state is StepState.BEGUN:
                 probe("the answer of an effect that is called once is lost")
-                execution.stop_at_end()
+                yield from execution.before_new(call)
                 entry = yield from fail(stored_error(EffectUnknown(call.step.name, key)))
             else:
                 yield from execution.before_new(call)
@@ -47,7 +47,12 @@ def effect(
                 if once:
                     yield Home(partial(execution.log.record_step, call.step, call.begun(execution.clock_us())))
                 do = partial(do_effect, execution, call, partial(function, key, *args))
-                entry = yield from execution.try_step(call, do, fail, Retry(attempts=1) if once else retry)
+                try:
+                    entry = yield from execution.try_step(call, do, fail, Retry(attempts=1) if once else retry)
+                except WorkflowInterrupt:
+                    if undo is not None:  # It may have happened, though its answer is not recorded.
+                        add_undo(execution, call, undo, args, pack_payload(None), execution.held.ref.tenant)
+                    raise
             call.entry = entry
         note_undo(execution, call, undo, args, execution.held.ref.tenant)
         return execution.answer(call)

@@ -114,3 +114,20 @@ def test_a_lease_is_kept_though_the_store_refused_a_suspension(stage: Stage) -> 
     assert record is not None
     assert record.vesting_us > stage.now_us
     assert stage.settled(worker)["suspended"] == 1
+
+
+def test_an_effect_during_which_its_run_is_cancelled_is_undone(stage: Stage) -> None:
+    """It has happened, though its answer is not recorded."""
+    repaid: list[Any] = []
+
+    def pay(key: str, item_id: bytes) -> str:
+        stage.change(item_id, cancelling=True)
+        return "paid"
+
+    def work(wf: WorkflowContext) -> None:
+        wf.step(add, "before")
+        wf.effect(pay, wf.item_id, undo=lambda key, item_id, result: repaid.append(result))
+
+    worker, _ = begin(stage, work)
+    assert stage.settled(worker)["cancelled"] == 1
+    assert repaid == [None]
