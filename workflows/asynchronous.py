@@ -52,8 +52,9 @@ class AsyncDriver:
           WorkflowInterrupt: the attempt ends here; each further call raises it again.
         """
         branch = asyncio.current_task()
-        if branch is not None:
+        if branch is not None and branch not in self._branches:
             self._branches.add(branch)
+            branch.add_done_callback(self._branches.discard)
         try:
             request = next(steps)
             while True:
@@ -90,13 +91,15 @@ class AsyncDriver:
         self._busy += 1
         try:
             return await self._carry_out(request)
+        except asyncio.CancelledError:
+            self._execution.was_cut_off = True
+            raise
         finally:
             self._busy -= 1
 
     async def _carry_out(self, request: Home | Store | Outside | Pause) -> Any:
         if isinstance(request, Home):
-            async with self._home:
-                return await self._in_thread(partial(guarded, request.call))
+            return await self._at_home(partial(guarded, request.call))
         if isinstance(request, Store):
             return await self._in_thread(partial(guarded, request.call))
         if isinstance(request, Pause):
@@ -106,11 +109,23 @@ class AsyncDriver:
         returned = request.call()
         return await returned if inspect.isawaitable(returned) else returned
 
-    async def _in_thread(self, call: Callable[[], Any]) -> Any:
+    async def _at_home(self, call: Callable[[], Any]) -> Any:
+        """Run a call that commits at home. The next one begins once its thread has ended."""
+        await self._home.acquire()
+        return await self._in_thread(call, self._home.release)
+
+    async def _in_thread(self, call: Callable[[], Any], then: Callable[[], object] = lambda: None) -> Any:
         """Run a call that waits for a store. It goes on if the branch is cancelled: it may have committed."""
         running = asyncio.ensure_future(self._execution.log.shard.run_blocking(call))
+
+        def end(_: asyncio.Future[Any]) -> None:
+            self._in_threads.discard(running)
+            self._busy -= 1
+            then()
+
+        self._busy += 1
         self._in_threads.add(running)
-        running.add_done_callback(self._in_threads.discard)
+        running.add_done_callback(end)
         return await asyncio.shield(running)
 
     async def _stand(self) -> None:
@@ -138,10 +153,7 @@ class AsyncDriver:
                     raise self._execution.interrupt
                 if not waits:
                     return
-                async with self._home:
-                    found = await self._in_thread(
-                        partial(guarded, partial(suspend, self._execution, [*waits.values()]))
-                    )
+                found = await self._at_home(partial(guarded, partial(suspend, self._execution, [*waits.values()])))
             except WorkflowInterrupt as interrupt:
                 self._execution.interrupt = self._execution.interrupt or interrupt
                 for waiting in waits:

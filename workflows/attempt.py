@@ -74,6 +74,10 @@ def _begin_undo(execution: Execution, why: tuple[str, str, str]) -> Steps[None]:
     """Record that the run is undone, and why: the reason, the error, and its traceback. Then undo it."""
     execution.replay.check_end()
     yield Home(partial(execution.log.begin_undo, *why))
+    if execution.was_cut_off:
+        probe("a run is undone in its next attempt, which reads what its cancelled branches have done")
+        execution.held.job.committed_end = yield Home(partial(execution.log.give_back, 0))
+        return
     yield from _undo(execution)
 
 

@@ -109,6 +109,7 @@ class Execution:
       interrupt: what has ended a replay, once something has.
       undoables: what undoes the steps that the replay has passed.
       children: those that were enqueued, and whose ends have not been taken.
+      was_cut_off: a branch was cancelled while a call of it was carried out: only the stores know what it has done.
     """
 
     def __init__(
@@ -128,6 +129,7 @@ class Execution:
         self._keep_lease = keep_lease
         self.stops_at_end = stops_at_end
         self._replays = replays
+        self.was_cut_off = False
         self.begin_replay()
 
     def begin_replay(self) -> None:
@@ -213,9 +215,9 @@ class Execution:
 
     def before_new(self, call: StepCall) -> Steps[None]:
         """Check that a step which is not answered may be done now."""
+        if self.replay.is_behind and (call.entry is None or self.ends_here):
+            yield Stand()
         if call.entry is None:
-            if self.replay.is_behind:
-                yield Stand()
             self.check_new(call.step)
         self.stop_at_end()
         yield from self.extend_lease()

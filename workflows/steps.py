@@ -8,7 +8,7 @@ from fairlead.actors.execution.retry import Retry
 from fairlead.workflows.errors import CallRefused, ReadOnly
 from fairlead.workflows.execution import Body, Child, Execution, named
 from fairlead.workflows.interrupts import BodyFailed, Cause, Failed, WorkflowInterrupt
-from fairlead.workflows.requests import Home, Steps, Store
+from fairlead.workflows.requests import Home, Stand, Steps, Store
 from fairlead.workflows.step_call import StepCall
 from fairlead.workflows.step_identity import call_name, given_name, id_of, name_of
 from fairlead.workflows.undoables import note_undo
@@ -130,6 +130,8 @@ def checkpoint(execution: Execution, state: Any) -> Steps[None]:
     """Forget the steps so far."""
     packed = execution.packed("checkpoint", state)
     execution.check_call()
+    if execution.replay.is_behind:
+        yield Stand()
     execution.stop_at_end()
     execution.check_new(StepName("checkpoint", 0))
     yield from execution.extend_lease()

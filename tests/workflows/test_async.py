@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from fairlead.actors.handlers import PermanentError
 from fairlead.workflows.async_context import AsyncWorkflowContext
 from fairlead.workflows.context import child
 from fairlead.workflows.replay import ConcurrentSteps, StepsDiffer
+from fairlead.zones.tenant_transaction import TenantTransaction
 from tests.workflows.application import ELSEWHERE, HOME, add, append, count, enqueue, kept_keys, run, two_shards, words
 from tests.workflows.test_children import with_children
 
@@ -148,6 +151,69 @@ def test_a_failure_of_one_branch_undoes_the_steps_of_all() -> None:
     assert drained.dead_lettered["w"] == 1
     done = words(app).split()
     assert done[2:] == [f"undo-{word}" for word in reversed(done[:2])]
+
+
+@pytest.mark.parametrize("place", [HOME, ELSEWHERE])
+def test_a_step_that_commits_while_another_branch_fails_is_undone(place: str) -> None:
+    app, begun = two_shards(), threading.Event()
+
+    def slow(tr: TenantTransaction, word: str) -> None:
+        append(tr, word)
+        begun.set()
+        time.sleep(0.05)
+
+    @app.workflow("w")
+    async def work(wf: AsyncWorkflowContext) -> None:
+        async def bad() -> None:
+            await asyncio.to_thread(begun.wait)
+            raise PermanentError("no")
+
+        await asyncio.gather(wf.step(slow, "a", on=place, undo=lambda tr, word: append(tr, f"undo-{word}")), bad())
+
+    enqueue(app, "w")
+    assert run(app, replays=False).dead_lettered["w"] == 1
+    assert words(app, place) == "a undo-a"
+
+
+@pytest.mark.parametrize("waits_first", [True, False])
+def test_a_cancelled_run_of_which_a_branch_waits_is_undone(waits_first: bool) -> None:
+    app = two_shards()
+
+    @app.workflow("w")
+    async def work(wf: AsyncWorkflowContext) -> None:
+        async def book() -> None:
+            for word in "ab":
+                await wf.step(append, word, name=word, undo=lambda tr, word: append(tr, f"undo-{word}"))
+            await wf.wait_for("later")
+
+        branches = [wf.wait_for("go"), book()]
+        await asyncio.gather(*(branches if waits_first else reversed(branches)))
+
+    item = enqueue(app, "w")
+    run(app)
+    item.cancel()
+    assert run(app).cancelled["w"] == 1
+    assert words(app) == "a b undo-b undo-a"
+
+
+def test_a_step_of_a_cancelled_branch_commits_before_the_next_one_begins() -> None:
+    app, begun = two_shards(), threading.Event()
+
+    def slow(tr: TenantTransaction, word: str) -> None:
+        begun.set()
+        time.sleep(0.05)
+        append(tr, word)
+
+    @app.workflow("w")
+    async def work(wf: AsyncWorkflowContext) -> None:
+        branch = asyncio.create_task(wf.step(slow, "a"))
+        await asyncio.to_thread(begun.wait)
+        branch.cancel()
+        await wf.step(append, "b")
+
+    enqueue(app, "w")
+    assert run(app, replays=False).completed["w"] == 1
+    assert words(app) == "a b"
 
 
 @pytest.mark.parametrize("replays", [True, False])
