@@ -303,12 +303,13 @@ class RunLog:
 
     def _end(self, body: Callable[[Attempt], T], *, applied: Callable[[Transaction], bool] | None = None) -> T:
         """Run a transaction that ends the attempt. If it fails, the attempt goes on, and its lease is kept."""
-        self.held.ending = True
+        self.held.ending, has_ended = True, False
         try:
-            return self._commit(body, applied=applied)
-        except BaseException:
-            self.held.ending = False
-            raise
+            result = self._commit(body, applied=applied)
+            has_ended = True
+        finally:
+            self.held.ending = has_ended
+        return result
 
     def _begin(
         self, attempt: Attempt, step: StepName | None, other: TenantKeys | None, *, may_be_cancelled: bool = False
