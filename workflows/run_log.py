@@ -148,6 +148,10 @@ class RunLog:
             if found is not None:
                 probe("a step at home finds itself done")
                 return found, written
+            if not record.keeps_run or record.attempt > 1:
+                # The record is written before the body: the body may cancel its own run, and that must stand.
+                head = self._head_now(attempt)
+                step_log.append(attempt.tr, self.home, record, head, Append(), head_changed=self.head is None)
             entry = work(attempt)
             written = self._append(attempt, record, [(step, entry)])
             return entry, written

@@ -233,6 +233,29 @@ def test_a_run_that_is_cancelled_between_two_steps_does_not_do_the_second() -> N
     assert words(app) == "a -a"
 
 
+@pytest.mark.parametrize("errors", [0, 1])
+def test_a_step_that_cancels_its_own_run_is_undone_with_it(errors: int) -> None:
+    app, fails = two_shards(), [True] * errors
+
+    def cancel(tr: TenantTransaction, item_id: bytes) -> None:
+        if fails:
+            fails.pop()
+            raise RuntimeError
+        tr.cancel(item_id)
+
+    @app.workflow("w")
+    def work(wf: WorkflowContext) -> None:
+        if errors:
+            wf.step(append, "a", undo=undo)
+        wf.step(cancel, wf.item_id)
+        wf.step(append, "b", name="second", undo=undo)
+
+    enqueue(app, "w")
+    assert run(app, within=60, replays=False).cancelled["w"] == 1
+    assert words(app) == ("a -a" if errors else "")
+    assert (app.tenant(HOME).count(), kept_keys(app)) == ({}, [])
+
+
 def test_a_run_that_is_cancelled_behind_its_last_step_is_undone() -> None:
     app = two_shards()
 
