@@ -103,7 +103,7 @@ def gather(
             execution.log.add_pending(first.step, first.entry)
             break
         for awaited, wait in open_waits.items():
-            if awaited in arrived:
+            if awaited in arrived and not execution.log.has_many_pending:
                 _take_child(execution, wait, arrived[awaited])
     if until_us is not None:
         execution.note_answer()

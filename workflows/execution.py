@@ -221,6 +221,8 @@ class Execution:
             self.check_new(call.step)
         self.stop_at_end()
         yield from self.extend_lease()
+        if self.log.has_many_pending:
+            yield Home(partial(self.log.record_pending, call.step, None))
         if call.entry is not None and call.entry.state is StepState.WAITING and call.kind is not StepKind.WAIT:
             until_us = call.entry.until_us or 0
             if self.clock_us() < until_us:

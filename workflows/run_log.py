@@ -31,6 +31,9 @@ from fairlead.zones.workflow.undone_end import end_undone_op
 
 T = TypeVar("T")
 
+PENDING_BYTES_MAX = 1_000_000  # What is pending is recorded in one transaction; FoundationDB's ends at 10 MB.
+ENTRY_BYTES = 250  # Of a pending entry, besides its result.
+
 StepBody = Callable[[Attempt], StepEntry]  # The body of a step in its transaction. It may run twice.
 
 
@@ -54,6 +57,7 @@ class RunLog:
         )
         self._version = version
         self._pending: dict[StepName, StepEntry] = {}
+        self._pending_bytes = 0
         self._taken: list[bytes] = []
         self._ever_taken: set[bytes] = set()  # A branch that looked before may still find what another one has taken.
         self.head: RunHead | None = None
@@ -79,6 +83,11 @@ class RunLog:
     def has_pending(self) -> bool:
         """Whether an answer is not recorded yet."""
         return bool(self._pending)
+
+    @property
+    def has_many_pending(self) -> bool:
+        """Whether pending answers are to be recorded before there are more of them."""
+        return self._pending_bytes > PENDING_BYTES_MAX
 
     @property
     def has_taken(self) -> bool:
@@ -122,6 +131,7 @@ class RunLog:
     def add_pending(self, step: StepName, entry: StepEntry, taken: Iterable[bytes] = ()) -> None:
         """Note an answer that the next commit records. `taken`: keys that it clears."""
         self.entries[step] = self._pending[step] = entry
+        self._pending_bytes += len(entry.result) + ENTRY_BYTES
         self._taken += taken
         self._ever_taken.update(taken)
 
@@ -368,6 +378,7 @@ class RunLog:
         for step, entry in written.pending.items():
             if self._pending.get(step) is entry:
                 del self._pending[step]
+        self._pending_bytes = sum(len(entry.result) + ENTRY_BYTES for entry in self._pending.values())
         self._taken = [key for key in self._taken if key not in written.taken]
         self.record.keeps_run = True
         self.record.error_count = self.record.expiry_count = self.record.expired_count = 0

@@ -73,6 +73,40 @@ def test_children_run_side_by_side_and_their_results_come_in_the_order_of_the_ca
     assert result_of(app, lambda wf: wf.gather(calls)) == [2 * n for n in range(9)]
 
 
+def test_the_results_of_all_children_may_be_more_than_fits_into_one_transaction(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    app, suspend, fails = two_shards(), RunLog.suspend, [True]
+    app.handler("long")(lambda job: b"x" * 60_000)
+
+    def failing(run_log: RunLog, *args: Any) -> Any:
+        if fails:  # The next attempt finds that all children have ended.
+            raise fails.pop() and RuntimeError
+        return suspend(run_log, *args)
+
+    monkeypatch.setattr(RunLog, "suspend", failing)
+
+    @app.workflow("w", keep_result=60)
+    def work(wf: WorkflowContext) -> int:
+        results = wf.gather([child("long") for _ in range(200)])
+        wf.step(add, "after")
+        return len(results)
+
+    item = enqueue(app, "w")
+    run(app, within=60, replays=False)
+    assert item.result(0) == 200
+
+
+def test_a_run_may_wait_for_more_children_than_its_record_can_name() -> None:
+    app, kind = two_shards(), "x" * 90
+    app.handler(kind)(lambda job: 1)
+    app.workflow("w", keep_result=60)(lambda wf: sum(wf.gather([child(kind, delay=60) for _ in range(1_200)])))
+    item = enqueue(app, "w")
+    run(app, within=30, replays=False)
+    assert run(app, within=60, replays=False).suspended["w"] < 20
+    assert item.result(0) == 1_200
+
+
 def test_a_gather_that_needs_some_returns_once_so_many_have_succeeded() -> None:
     app = two_shards()
     with_children(app)

@@ -277,6 +277,20 @@ def test_a_read_is_recorded_with_the_next_step() -> None:
     assert item.result(0) == 1
 
 
+def test_what_is_pending_may_be_more_than_fits_into_one_transaction() -> None:
+    app = two_shards()
+
+    @app.workflow("w", keep_result=60)
+    def work(wf: WorkflowContext) -> int:
+        reads = [wf.read(lambda tr: b"x" * 60_000, name="read") for _ in range(200)]
+        wf.step(add, "after")
+        return len(reads)
+
+    item = enqueue(app, "w")
+    run(app, replays=False)
+    assert item.result(0) == 200
+
+
 def test_a_run_goes_on_from_its_checkpoint_and_forgets_the_steps_before() -> None:
     app, starts = two_shards(), []
 

@@ -4,6 +4,7 @@ A sender reads the record of the run's item with conflict, whether the item is l
 suspends the item reads with conflict what it waits for. So one of the two always sees the other, and nothing is missed.
 """
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from fairlead.zones.engines import Transaction
@@ -14,6 +15,22 @@ from fairlead.zones.probes import probe
 from fairlead.zones.queue import insertion, stored_item
 from fairlead.zones.records import DeadLetterRecord, ItemRecord, decode, encode
 from fairlead.zones.workflow.run_records import epoch_of
+
+ANYTHING = "anything"  # Among what an item waits for: whatever arrives wakes it.
+NAMES_BYTES_MAX = 30_000  # Of what an item waits for: the record holds them, and a value ends at 100,000 bytes.
+
+
+def stored_names(names: Iterable[str]) -> tuple[str, ...]:
+    """Return what an item waits for as its record holds it: if that is too much, the first of it, and `ANYTHING`."""
+    stored: list[str] = []
+    left_bytes = NAMES_BYTES_MAX
+    for name in names:
+        left_bytes -= len(name.encode()) + 1
+        if left_bytes < 0:
+            probe("an item waits for more than its record can name")
+            return (*stored, ANYTHING)
+        stored.append(name)
+    return tuple(stored)
 
 
 class Receiver(NamedTuple):
@@ -73,7 +90,7 @@ def note_arrival_op(tr: Transaction, receiver: Receiver, name: str, *, wake_us: 
         probe("something is sent to a dead letter")
         if not kept_before:
             tr.set(location.keys.dead_letter(item_id), encode(receiver.dead_letter))
-    elif name in record.waits_for and record.vesting_us > wake_us:
+    elif (name in record.waits_for or ANYTHING in record.waits_for) and record.vesting_us > wake_us:
         probe("an item is woken by what it waits for")
         record.waits_for = ()
         stored_item.move(tr, location, item_id, record, wake_us)

@@ -9,16 +9,20 @@ from typing import NamedTuple
 
 from fairlead.zones.engines import Transaction
 from fairlead.zones.layout import ZoneLocation
-from fairlead.zones.pipelining import Operation
+from fairlead.zones.pipelining import Operation, start_op
 from fairlead.zones.probes import probe
 from fairlead.zones.queue import insertion, stored_item
 from fairlead.zones.records import ItemRecord
 from fairlead.zones.top_level import worker_sessions
 from fairlead.zones.workflow import children, signals
+from fairlead.zones.workflow.arrival import stored_names
 from fairlead.zones.workflow.children import ChildResult
 from fairlead.zones.workflow.run_records import RunHead
 from fairlead.zones.workflow.signals import wait_name
 from fairlead.zones.workflow.step_log import Append, HeldRun, append
+
+FIND_MAX = 16  # Reads of things that a run waits for, sent together; each of up to 64,000 bytes.
+FOUND_BYTES_MAX = 1_000_000
 
 
 class Arrived(NamedTuple):
@@ -30,6 +34,11 @@ class Arrived(NamedTuple):
     key: bytes
     payload: bytes
     child: ChildResult | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """About how long it is."""
+        return len(self.payload) + (0 if self.child is None else len(self.child.result))
 
 
 class AwaitedSignal(NamedTuple):
@@ -89,12 +98,22 @@ class Wait(NamedTuple):
 def find_op(
     tr: Transaction, location: ZoneLocation, run: bytes, awaited: Iterable[Awaited]
 ) -> Operation[dict[Awaited, Arrived]]:
-    """Return what has arrived of what a run waits for. Reads with conflict: see `find_op` of each."""
-    found = {}
-    for each in awaited:
-        first = yield from each.find_op(tr, location, run)
-        if first is not None:
-            found[each] = first
+    """Return what has arrived of what a run waits for, or the first of it, up to a megabyte.
+
+    Reads with conflict: see `find_op` of each.
+    """
+    found: dict[Awaited, Arrived] = {}
+    wanted, found_bytes = list(awaited), 0
+    for begin in range(0, len(wanted), FIND_MAX):
+        some = wanted[begin : begin + FIND_MAX]
+        reads = [start_op(each.find_op(tr, location, run)) for each in some]
+        for each, read in zip(some, reads, strict=True):
+            first = yield from read
+            if first is not None:
+                found[each] = first
+                found_bytes += first.size_bytes
+        if found_bytes > FOUND_BYTES_MAX:
+            break
     return found
 
 
@@ -128,7 +147,7 @@ def suspend_op(
     record.keeps_run = True
     record.lease_id, record.started, record.ran_isolated = b"", False, False
     record.error_count = record.expiry_count = record.expired_count = 0
-    record.waits_for = tuple(each.wait_name for each in wait.awaited)
+    record.waits_for = stored_names(each.wait_name for each in wait.awaited)
     record.suspended_at = record.lease_number
     stored_item.move(tr, held.location, held.item_id, record, max(wait.until_us, now_us))
     if earlier:
