@@ -27,7 +27,7 @@ The transactions. Every one at home also reads the item's record with conflict, 
     step (participant)  owner, FENCE, the entry; FLOOR by snapshot body, entry
     raise the fence     owner, FENCE                               FENCE
     suspend             the signals and child results waited for   record (vesting time, what it waits for), entries
-    checkpoint          -                                          HEAD (next segment), entries of the last one cleared
+    checkpoint          HEAD                                       HEAD (next segment), entries of the last one cleared
     begin to undo       HEAD                                       HEAD
     end                 HEAD                                       see `run_end`
     send a signal       record, leased or not; dead letter         SIGNAL; record and pointer if the item waits for it

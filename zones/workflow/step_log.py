@@ -162,7 +162,8 @@ def append(
     """Append to the log in a transaction that has called `check_held_op`.
 
     Writes the entries and participants; the head, if it has changed or is the first; the record, if the run keeps keys
-    from now on, or if the record still counts failures: those count from the last step that committed. May run twice.
+    from now on, or if the record still counts failures: those count from the last step that committed. Reads
+    with conflict: the head, if it writes it. May run twice.
     """
     keys = held.location.keys.tenant
     for step, entry in added.entries:
@@ -172,6 +173,8 @@ def append(
     for key in added.cleared:
         tr.clear(key)
     if head_changed or not record.keeps_run:
+        # An earlier commit of unknown result may still arrive. It must not put an older head in place of this one.
+        tr.add_read_conflict_key(head_key(keys, held.run))
         tr.set(head_key(keys, held.run), encode(head))
     if not record.keeps_run or record.error_count or record.expiry_count or record.expired_count:
         record.keeps_run = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -95,6 +96,26 @@ def test_who_has_lost_the_lease_cannot_append(world: World) -> None:
     with pytest.raises(LeaseLost):
         append(world, held, Append([(RESERVE, entry())]))
     assert stored(world, held.run) == StoredRun()
+
+
+def test_a_late_commit_does_not_put_an_older_head_in_place_of_a_newer_one(world: World) -> None:
+    """The result of a checkpoint's commit is unknown, and it is made again; another one follows."""
+    held = held_run(world, world.enqueue())
+
+    def begin_segment(tr: Any, segment: int) -> None:
+        record = run_one(step_log.check_held_op(tr, held))
+        step_log.append(tr, held, record, RunHead(1, 0, segment), Append(), head_changed=True)
+
+    world.run(lambda tr: begin_segment(tr, 0))
+    late = world.db.create_transaction()
+    begin_segment(late, 1)
+    for segment in (1, 2):
+        world.run(partial(begin_segment, segment=segment))
+    with pytest.raises(world.db.errors):
+        late.commit().wait()
+    head = stored(world, held.run).head
+    assert head is not None
+    assert head.segment == 2
 
 
 def test_each_lease_has_a_number_that_is_higher_than_those_before(world: World) -> None:
