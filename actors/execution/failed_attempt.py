@@ -13,7 +13,7 @@ from types import TracebackType
 from fairlead.actors.execution.event_loop import EventLoopLost
 from fairlead.actors.handlers import Form, Handler, UnfitCode
 from fairlead.zones.engines import Clock, StoreUnavailable
-from fairlead.zones.errors import ItemGone, LeaseLost
+from fairlead.zones.errors import ItemGone, LeaseLost, TenantMoved
 from fairlead.zones.queue.results import ResultNotKept
 from fairlead.zones.queue.stored_item import shortened
 
@@ -90,6 +90,8 @@ def _cause_of(error: BaseException, handler: Handler, item_id: bytes) -> Cause:
     if isinstance(error, EventLoopLost):
         return Cause.EVENT_LOOP
     if isinstance(error, StoreUnavailable) and handler.form in (Form.TRANSACTIONAL, Form.WORKFLOW):
+        return Cause.STORE
+    if isinstance(error, TenantMoved) and handler.form is Form.WORKFLOW:  # Its steps find it at its new home.
         return Cause.STORE
     if isinstance(error, UnfitCode) or (isinstance(error, ResultNotKept) and handler.form is Form.WORKFLOW):
         return Cause.UNFIT

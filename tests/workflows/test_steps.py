@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 import pytest
 
 from fairlead import Retry
@@ -9,8 +12,10 @@ from fairlead.actors.handlers import PermanentError
 from fairlead.workflows.context import WorkflowContext
 from fairlead.workflows.errors import EndedElsewhere
 from fairlead.workflows.recorded_errors import StepFailed
+from fairlead.zones.errors import TenantMoved
 from fairlead.zones.pipelining import run_one
 from fairlead.zones.tenant_transaction import TenantTransaction
+from fairlead.zones.workflow import participants
 from fairlead.zones.workflow.participants import clean_up_op
 from tests.workflows.application import (
     ELSEWHERE,
@@ -103,6 +108,28 @@ def test_the_last_step_commits_with_the_completion_and_the_result() -> None:
     assert run(app).completed["w"] == 1
     assert item.result(0) == "order 7"
     assert kept_keys(app) == []
+
+
+def test_the_last_step_needs_no_name() -> None:
+    app = two_shards()
+    app.workflow("w")(lambda wf: wf.finish(partial(add, name="done")))
+    enqueue(app, "w")
+    assert run(app).completed["w"] == 1
+
+
+def test_a_participant_that_has_moved_is_no_failure_of_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    app, ask, moves = two_shards(), participants.ask_op, [True]
+
+    def ask_op(*args: Any) -> Any:
+        if moves:
+            moves.pop()
+            raise TenantMoved(tenant=ELSEWHERE)
+        return (yield from ask(*args))
+
+    monkeypatch.setattr(participants, "ask_op", ask_op)
+    app.workflow("w", retry=Retry(attempts=1))(lambda wf: wf.step(add, "done", on=ELSEWHERE))
+    enqueue(app, "w")
+    assert run(app, within=10).completed["w"] == 1
 
 
 def test_a_step_that_fails_changes_nothing_and_is_done_by_a_later_attempt() -> None:
