@@ -125,7 +125,7 @@ class Execution:
         self.log = run_log
         self.held = run_log.held
         self._version = version
-        self.home_of = home_of
+        self._home_of = home_of
         self._keep_lease = keep_lease
         self.stops_at_end = stops_at_end
         self._replays = replays
@@ -460,6 +460,14 @@ class Execution:
         """Return the call of a new step, which gets the next ordinal."""
         ordinal, self._next_ordinal = self._next_ordinal, self._next_ordinal + 1
         return StepCall(step, kind, digest, ordinal, None, self.clock_us())
+
+    def home_of(self, tenant: Tenant) -> Shard:
+        """Return the shard where a tenant lives. The run's own is here: local items of a kind may lie on any shard."""
+        return self.log.shard if tenant == self.held.ref.tenant else self._home_of(tenant)
+
+    def can_be_found(self) -> bool:
+        """Say whether an item of another tenant can report its end to this run."""
+        return self.is_home(self._home_of(self.held.ref.tenant))
 
     def is_home(self, shard: Shard) -> bool:
         """Say whether a step on this shard is fenced by the lease."""

@@ -12,6 +12,7 @@ from fairlead.workflows.requests import Home, Stand, Steps, Store
 from fairlead.workflows.step_call import StepCall
 from fairlead.workflows.step_identity import call_name, given_name, id_of, name_of
 from fairlead.workflows.undoables import note_undo
+from fairlead.zones.errors import BadArgument
 from fairlead.zones.layout import Tenant
 from fairlead.zones.queue.items import EnqueueStatus, NewItem, unpack_payload
 from fairlead.zones.records import Parent
@@ -37,7 +38,7 @@ def step(
     with execution.open_call(StepKind.STEP, name_of(body, name), (*args, *named(on))) as call:
         if not call.has_answer:
             yield from execution.before_new(call)
-            shard = execution.home_of(tenant) if on is not None else execution.log.shard
+            shard = execution.home_of(tenant)
             do = partial(execution.do_step, call, shard, tenant, body, args)
             fail = partial(execution.record_failure, call, shard, tenant)
             call.entry = yield from execution.try_step(call, do, fail, retry)
@@ -51,7 +52,7 @@ def read(execution: Execution, body: Body, args: Sequence[Any], *, name: str | N
     with execution.open_call(StepKind.READ, name_of(body, name), (*args, *named(on))) as call:
         if not call.has_answer:
             yield from execution.before_new(call)
-            shard = execution.home_of(tenant) if on is not None else execution.log.shard
+            shard = execution.home_of(tenant)
             do = partial(_do_read, execution, call, shard, tenant, body, args)
             call.entry = yield from execution.try_step(call, do, partial(execution.note_failure, call), None)
         return execution.answer(call)
@@ -60,11 +61,18 @@ def read(execution: Execution, body: Body, args: Sequence[Any], *, name: str | N
 def enqueue(
     execution: Execution, item: NewItem, *, zone: str, on: Tenant | None, name: str | None, parent: bool = False
 ) -> Steps[bytes]:
-    """Enqueue an item; return its id. `parent`: the run waits for its end."""
+    """Enqueue an item; return its id. `parent`: the run waits for its end.
+
+    Raises:
+      BadArgument: the end of the child could not be reported to this run.
+    """
+    if parent and on not in (None, execution.held.ref.tenant) and not execution.can_be_found():
+        allowed = "no other tenant, in a local workflow on another shard than its kind's own"
+        raise BadArgument(argument="on", value=str(on), allowed=allowed)
     named = given_name(name, f"{'call' if parent else 'enqueue'} {item.kind}")
 
     def enqueue(tr: TenantTransaction, step: StepName) -> bytes:
-        made = item._replace(parent=_parent(execution, step)) if parent else item
+        made = item._replace(parent=parent_of(execution, step)) if parent else item
         item_id = id_of(execution.log.run, execution.log.segment, step)
         enqueued = tr.enqueue_item(made, zone=zone, item_id=item_id)
         if parent and enqueued.status is not EnqueueStatus.ENQUEUED:
@@ -98,7 +106,8 @@ def signal(
 
 def finish(execution: Execution, body: Body, args: Sequence[Any]) -> Steps[Any]:
     """Do the last step, and complete the item."""
-    with execution.open_call(StepKind.STEP, name_of(body, None), args) as call:
+    name = name_of(body, None if hasattr(body, "__name__") else "finish")
+    with execution.open_call(StepKind.STEP, name, args) as call:
         if call.has_answer:
             return execution.answer(call)
         yield from execution.before_new(call)
@@ -154,7 +163,7 @@ def built_in_step(
     with execution.open_call(StepKind.STEP, name, (*arguments, *named(on))) as call:
         if not call.has_answer:
             yield from execution.before_new(call)
-            shard = execution.home_of(tenant) if on is not None else execution.log.shard
+            shard = execution.home_of(tenant)
             do = partial(execution.do_step, call, shard, tenant, body, (call.step,))
             fail = partial(execution.record_failure, call, shard, tenant)
             call.entry = yield from execution.try_step(call, do, fail, None)
@@ -177,7 +186,8 @@ def _do_read(
     return entry
 
 
-def _parent(execution: Execution, step: StepName) -> Parent:
+def parent_of(execution: Execution, step: StepName) -> Parent:
+    """Return whom the child of a call reports its end to."""
     ref = execution.held.ref
     name = call_name(execution.log.segment, step.name)
     return Parent(*ref.tenant, ref.zone, ref.item_id, execution.log.run, name, step.occurrence)

@@ -12,9 +12,11 @@ from fairlead.workflows.recorded_errors import note_step
 from fairlead.workflows.replay import shown
 from fairlead.workflows.requests import Steps
 from fairlead.workflows.step_identity import CANCEL, UNDO, idempotency_key
+from fairlead.workflows.steps import parent_of
 from fairlead.zones.errors import ItemGone
 from fairlead.zones.probes import probe
 from fairlead.zones.queue.items import unpack_payload
+from fairlead.zones.records import Parent
 from fairlead.zones.tenant_transaction import TenantTransaction
 from fairlead.zones.workflow.run_records import StepKind
 from fairlead.zones.workflow.step_log import StepName
@@ -30,7 +32,8 @@ def undo_all(
             probe("a child of a run that is undone is cancelled")
             call = execution.new_call(step, StepKind.UNDO, b"")
             yield from execution.extend_lease()
-            yield from execution.do_step(call, execution.home_of(child.tenant), child.tenant, _cancel, (child,))
+            args = (child, parent_of(execution, child.step))
+            yield from execution.do_step(call, execution.home_of(child.tenant), child.tenant, _cancel, args)
     for each in sorted(execution.undoables, key=lambda undoable: undoable.ordinal, reverse=True):
         step = StepName(f"{UNDO}{each.step.name}", each.step.occurrence)
         if step in execution.log.entries:
@@ -44,19 +47,17 @@ def undo_all(
                 key = idempotency_key(execution.log.run, execution.log.segment, step)
                 yield from do_effect(execution, call, partial(each.undo, key, *each.args, **given))
             else:
-                shard = (
-                    execution.home_of(each.tenant) if each.tenant != execution.held.ref.tenant else execution.log.shard
-                )
+                shard = execution.home_of(each.tenant)
                 yield from execution.do_step(call, shard, each.tenant, partial(each.undo, **given), each.args)
         except BodyFailed as failed:
             note_step(failed.error, shown(step))
             raise WorkflowInterrupt(Failed(failed.error)) from failed.error
 
 
-def _cancel(tr: TenantTransaction, child: Child) -> None:
+def _cancel(tr: TenantTransaction, child: Child, parent: Parent) -> None:
     """Cancel a child that has not ended. What it has done as a workflow is undone by itself, later."""
     with suppress(ItemGone):
-        tr.cancel(child.item_id, zone=child.zone)
+        tr.cancel_child(child.item_id, parent, zone=child.zone)
 
 
 def _parameters(function: Body) -> Collection[str]:

@@ -24,6 +24,7 @@ from fairlead.zones.queue import results
 from fairlead.zones.queue.items import Enqueued, HasKind, ItemOptions, NewItem, new_item
 from fairlead.zones.queue.queue_zone import QueueZone
 from fairlead.zones.queue.results import pack_result
+from fairlead.zones.records import Parent
 from fairlead.zones.shard import Shard
 from fairlead.zones.transaction_runner import Attempt
 from fairlead.zones.workflow import signals
@@ -207,6 +208,16 @@ class TenantTransaction:
         cancellation = run_one(cancel_op(self._writer(), queue, wanted, force=False, now_us=self.now_us))
         self._note_read()
         return cancellation.outcome
+
+    def cancel_child(self, item_id: bytes, parent: Parent, *, zone: str) -> None:
+        """Cancel the child of a workflow's call; see `cancel`. Another item of its name stays.
+
+        Raises:
+          ItemGone: see `cancel`; or the item there is another one.
+        """
+        operation = cancel_op(self._writer(), self._zone(zone), item_id, force=False, now_us=self.now_us, parent=parent)
+        run_one(operation)
+        self._note_read()
 
     def complete(
         self,

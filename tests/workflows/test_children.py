@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from fairlead import App, Job, Retry
+from fairlead.actors.handlers import PermanentError
 from fairlead.workflows.child_jobs import UNFINISHED
 from fairlead.workflows.context import WorkflowContext, child
 from fairlead.workflows.errors import CallRefused, CallTimeout
@@ -206,6 +207,51 @@ def test_a_child_needs_an_id_that_no_other_item_has() -> None:
     drained = run(app)
     assert drained.dead_lettered["w"] == 1
     assert isinstance(drained.errors[0], CallRefused)
+
+
+def test_an_undone_parent_leaves_another_item_of_its_childs_name_alone() -> None:
+    app = two_shards()
+    with_children(app)
+
+    @app.workflow("w")
+    def work(wf: WorkflowContext) -> None:
+        wf.step(add, "done")
+        with pytest.raises(CallTimeout):
+            wf.call("double", {"n": 1}, item_id="mine", delay=10, timeout=1)
+        wf.sleep(60)
+        raise PermanentError
+
+    enqueue(app, "w")
+    run(app, within=30)
+    app.tenant(HOME).enqueue("double", {"n": 2}, item_id="mine", delay=3600)
+    assert run(app, within=120).dead_lettered["w"] == 1
+    assert app.tenant(HOME).count() == {"double": 1}
+
+
+@pytest.mark.parametrize("shard", ["a", "b"])
+def test_a_local_workflow_waits_for_no_child_that_could_not_report_its_end(shard: str) -> None:
+    app = two_shards()
+    with_children(app)
+    app.workflow("w")(lambda wf: wf.call("double", {"n": 1}, on=HOME))
+    app.enqueue_local("w", shard=shard)
+    drained = run(app, within=10)
+    refused = [error for error in drained.errors if isinstance(error, BadArgument)]
+    assert (drained.completed["w"], bool(refused)) in [(1, False), (0, True)]
+
+
+@pytest.mark.parametrize("shard", ["a", "b"])
+def test_an_undone_local_workflow_cancels_its_children_on_any_shard(shard: str) -> None:
+    app = two_shards()
+    with_children(app)
+
+    @app.workflow("w")
+    def work(wf: WorkflowContext) -> None:
+        wf.step(add, "done", on=wf.tenant)
+        wf.call("double", {"n": 1}, delay=3600, timeout=60)
+
+    app.enqueue_local("w", shard=shard)
+    drained = run(app, within=7200)
+    assert (drained.dead_lettered["w"], drained.completed["double"]) == (1, 0)
 
 
 def test_an_undone_parent_cancels_its_children() -> None:

@@ -15,6 +15,7 @@ from fairlead.zones.probes import probe
 from fairlead.zones.queue import dead_letters, insertion, stored_item
 from fairlead.zones.queue.lease_check import raise_unless_done
 from fairlead.zones.queue.queue_zone import QueueZone
+from fairlead.zones.records import Parent
 from fairlead.zones.reporting import completion_log
 from fairlead.zones.reporting.completion_log import EndedOfZone
 from fairlead.zones.workflow.arrival import Receiver, receiver_op
@@ -42,23 +43,27 @@ class Cancellation(NamedTuple):
     life: Life
 
 
-def cancel_op(tr: Transaction, zone: QueueZone, item_id: bytes, *, force: bool, now_us: int) -> Operation[Cancellation]:
+def cancel_op(
+    tr: Transaction, zone: QueueZone, item_id: bytes, *, force: bool, now_us: int, parent: Parent | None = None
+) -> Operation[Cancellation]:
     """Delete an item, leased or not; a workflow that has recorded steps is to be undone instead.
 
     A workflow that is not leased, or is a dead letter, vests now; the lease of one that runs stays. `force`: delete it
-    without undoing anything, and also if it is a dead letter. May run twice.
+    without undoing anything, and also if it is a dead letter. `parent`: only if it is the child of that call. Another
+    item may have its name by now. May run twice.
 
     Reads with conflict: ownership, the record; if there is none, the dead letter; of a run that keeps keys the head;
     and what `complete_op`, `discard` or `wake_op` read. Writes: see there; or the record, and its index entry.
 
     Raises:
-      ItemGone: there is no such item; or it is a dead letter that has recorded no steps, without `force`.
+      ItemGone: there is no such item; it is not the child of `parent`; or it is a dead letter that has recorded no
+        steps, without `force`.
       ItemUnreadable: a newer version wrote it, or it is damaged.
       TenantMoved: another shard owns the tenant.
     """
     location = zone.location
     found = yield from receiver_op(tr, location, item_id)
-    if found is None:
+    if found is None or parent not in (None, found.record.parent):
         raise _gone(location, item_id)
     life = _identity_of(found)
     has_steps = False
