@@ -61,7 +61,10 @@ class RunInformation:
         return self._execution.held.job.cancelled or self._execution.held.job.cancel_requested
 
     def now(self) -> datetime.datetime:
-        """Return the time, in UTC: when the latest step was recorded. The same in every replay."""
+        """Return the time, in UTC: when the latest step was recorded. The same in every replay.
+
+        In an async workflow: the latest step of this branch, or before it began.
+        """
         return datetime.datetime.fromtimestamp(self._execution.now_us / 1e6, datetime.UTC)
 
     def random(self) -> float:

@@ -42,7 +42,7 @@ from fairlead.workflows.replay import Replay, shown
 from fairlead.workflows.requests import Home, Pause, Stand, Steps, Store, WaitFor
 from fairlead.workflows.run_log import RunLog
 from fairlead.workflows.step_call import StepCall
-from fairlead.workflows.step_identity import digest_of
+from fairlead.workflows.step_identity import digest_of, id_of
 from fairlead.zones.errors import LeaseLost
 from fairlead.zones.keyspace import TenantKeys
 from fairlead.zones.layout import DEFAULT_ZONE, Tenant
@@ -69,6 +69,20 @@ Body = Callable[..., Any]
 HomeOf = Callable[[Tenant], Shard]
 KeepLease = Callable[[HeldItem], bool]
 
+
+class Moment(NamedTuple):
+    """How far a branch is: the step whose answer it got last, or that the code had which began the branch.
+
+    `replay`: stands for the replay; `now_us`: the latest time among the answers.
+    """
+
+    replay: object
+    step: StepName | None
+    now_us: int
+
+
+# Kept per branch: in which order the answers of several branches come differs from replay to replay.
+_moment: ContextVar[Moment | None] = ContextVar("fairlead_moment", default=None)
 _in_body: ContextVar[bool] = ContextVar("fairlead_step", default=False)
 
 
@@ -108,6 +122,7 @@ class Execution:
     Attributes:
       interrupt: what has ended a replay, once something has.
       undoables: what undoes the steps that the replay has passed.
+      latest_us: the latest time among all answers so far.
       children: those that were enqueued, and whose ends have not been taken.
       was_cut_off: a branch was cancelled while a call of it was carried out: only the stores know what it has done.
     """
@@ -139,8 +154,9 @@ class Execution:
         self.replay = Replay(run_log.entries, may_differ=self._version > run_log.version)
         self.undoables: list[Undoable] = []
         self.children: list[Child] = []
-        self.random = Random(run_log.run + run_log.segment.to_bytes(8, "big"))
-        self.now_us = (run_log.head and run_log.head.checkpoint_us) or self.held.record.enqueued_us
+        self.latest_us = (run_log.head and run_log.head.checkpoint_us) or self.held.record.enqueued_us
+        self._beginning = Moment(object(), None, self.latest_us)
+        self._randoms: dict[StepName | None, Random] = {}
         self._next_ordinal = 1 + max((entry.ordinal for entry in run_log.entries.values()), default=-1)
 
     # --- Before the function runs ---
@@ -177,6 +193,27 @@ class Execution:
             )
         except LeaseLost as lost:
             raise self._interrupt_of(lost, shard) from None
+
+    @property
+    def _moment(self) -> Moment:
+        found = _moment.get()
+        return found if found is not None and found.replay is self._beginning.replay else self._beginning
+
+    @property
+    def now_us(self) -> int:
+        """The latest time among the answers that this branch has got: the same in every replay."""
+        return self._moment.now_us
+
+    @property
+    def random(self) -> Random:
+        """The random numbers from the last answer of this branch on: the same in every replay."""
+        step = self._moment.step
+        if step not in self._randoms:
+            run, segment = self.log.run, self.log.segment
+            self._randoms[step] = Random(
+                run + segment.to_bytes(8, "big") if step is None else id_of(run, segment, step)
+            )
+        return self._randoms[step]
 
     @property
     def state(self) -> Any:
@@ -267,7 +304,8 @@ class Execution:
         """Return the recorded result of a step, or raise its recorded error."""
         entry = call.entry
         assert entry is not None
-        self.now_us = max(self.now_us, entry.at_us)
+        self.latest_us = max(self.latest_us, entry.at_us)
+        _moment.set(Moment(self._beginning.replay, call.step, max(self._moment.now_us, entry.at_us)))
         if entry.state is StepState.DONE:
             return unpack_payload(entry.result)
         assert entry.error is not None

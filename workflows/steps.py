@@ -144,7 +144,7 @@ def checkpoint(execution: Execution, state: Any) -> Steps[None]:
     execution.stop_at_end()
     execution.check_new(StepName("checkpoint", 0))
     yield from execution.extend_lease()
-    yield Home(partial(execution.log.checkpoint, packed, execution.now_us))
+    yield Home(partial(execution.log.checkpoint, packed, execution.latest_us))
     execution.begin_replay()
     execution.note_answer()
 

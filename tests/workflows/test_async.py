@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from functools import partial
 from typing import Any
 
 import pytest
@@ -151,6 +152,38 @@ def test_a_failure_of_one_branch_undoes_the_steps_of_all() -> None:
     assert drained.dead_lettered["w"] == 1
     done = words(app).split()
     assert done[2:] == [f"undo-{word}" for word in reversed(done[:2])]
+
+
+def test_time_and_chance_are_the_same_in_every_replay_whichever_branch_is_faster() -> None:
+    app = two_shards()
+    seen: list[tuple[Any, ...]] = []
+
+    async def call(key: str, first: asyncio.Event, *, waits: bool) -> None:
+        if waits:
+            await first.wait()
+        app.clock.advance(10)  # type: ignore[attr-defined]
+        first.set()
+
+    @app.workflow("w")
+    async def work(wf: AsyncWorkflowContext) -> None:
+        first = asyncio.Event()
+
+        async def branch(name: str) -> None:
+            begun = (wf.random(), wf.uuid())
+            effect: Any = partial(call, first=first, waits=name == "a")
+            await wf.effect(effect, name=f"call {name}")
+            seen.append((name, *begun, wf.now(), wf.random(), wf.uuid()))
+            await wf.step(add, "done", name=f"step {name}")
+
+        await asyncio.gather(branch("a"), branch("b"))
+        seen.append(("end", wf.random()))
+        await wf.sleep(60)
+
+    enqueue(app, "w")
+    run(app, within=120, replays=False)
+    assert len(seen) == 6
+    assert len(set(seen)) == 3
+    assert len({value for each in seen for value in each[1:]}) == 11
 
 
 @pytest.mark.parametrize("place", [HOME, ELSEWHERE])
