@@ -110,6 +110,26 @@ def test_the_last_step_commits_with_the_completion_and_the_result() -> None:
     assert kept_keys(app) == []
 
 
+@pytest.mark.parametrize("suspended", [True, False])
+def test_an_attempt_raises_the_fences_at_participants_unless_the_one_before_suspended_itself(suspended: bool) -> None:
+    app, fences = two_shards(), []
+
+    @app.workflow("w")
+    def work(wf: WorkflowContext) -> None:
+        wf.step(add, "done", on=ELSEWHERE)
+        there = app.tenant(ELSEWHERE)
+        key = there.shard.layout.location(there.tenant, "queue").keys.tenant.fence(wf.run)
+        fences.append(there.shard.transact(lambda attempt: attempt.tr.get(key).value))
+        if suspended:
+            wf.sleep(1)
+        elif len(fences) == 1:
+            raise RuntimeError
+
+    enqueue(app, "w")
+    run(app, within=60, replays=False)
+    assert fences == [None, None if suspended else (2).to_bytes(8, "big")]
+
+
 def test_the_last_step_needs_no_name() -> None:
     app = two_shards()
     app.workflow("w")(lambda wf: wf.finish(partial(add, name="done")))
