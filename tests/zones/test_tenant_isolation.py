@@ -17,6 +17,7 @@ from fairlead.zones.engines import StoreError
 from fairlead.zones.errors import QueueError
 from fairlead.zones.keyspace import DEPTH, ROOT, ROOT_RANGE, TenantKeys, pack_int
 from fairlead.zones.layout import Tenant, item_id_of
+from fairlead.zones.records import Parent
 from fairlead.zones.tenant_transaction import ApplicationTransaction, TenantTransaction
 from tests.clocks import ManualClock
 from tests.zones.world import NOBODYS, World
@@ -72,6 +73,7 @@ ACTIONS = st.lists(
                 "complete",
                 "signal",
                 "cancel",
+                "cancel_child",
             ]
         ),
         KEYS,
@@ -122,6 +124,8 @@ def do(tr: TenantTransaction, action: str, key: Any, value: bytes) -> Any:
             return tr.signal(value if key == () else THEIRS, "go", key)
         case "cancel":
             return tr.cancel(THEIRS)
+        case "cancel_child":
+            return tr.cancel_child(THEIRS, Parent(*OTHERS[0], "queue", THEIRS, THEIRS, "call", 0), zone="queue")
         case _:
             return tr.complete(THEIRS, lease_id=value, result=key, keep_result=1)
 
@@ -184,5 +188,5 @@ def test_a_handler_is_given_nothing_that_is_not_attacked_here() -> None:
     """No key selectors, no atomic operations but `add`, no ranges but those below a tuple."""
     public = {name for name in dir(TenantTransaction) if not name.startswith("_")}
     keyed = {"get", "set", "clear", "clear_prefix", "add", "get_range"}
-    queued = {"enqueue", "enqueue_item", "complete", "signal", "cancel"}
+    queued = {"enqueue", "enqueue_item", "complete", "signal", "cancel", "cancel_child"}
     assert public == keyed | queued | {"now_us", "tenant"}
