@@ -160,6 +160,8 @@ class LateWatch:
                 host.spawn("watch", partial(callback, self))
 
         def ready(_: Any) -> None:
+            if host.dead:  # Its watch ended with it. The object may stay in a cycle, and may draw nothing then.
+                return
             if not any(loses() for loses in self._store.loses_watch):
                 self._store.world.after(self._store.wakeup_us(), call_back)
 

@@ -54,7 +54,7 @@ def test_the_fix_holds_as_printed(empty_directory: Path) -> None:
     (empty_directory / "shop.py").write_text(SHOP.replace(before, FIX.rstrip()), encoding="utf-8")
     (empty_directory / "shop_worlds.py").rename(empty_directory / "fl_fixed_worlds.py")
     (command,) = COMMAND.splitlines()
-    typed = shlex.split(command.replace("--seeds 10", "--seeds 2").replace("shop_worlds", "fl_fixed_worlds"))
+    typed = shlex.split(command.replace("--seeds 30", "--seeds 2").replace("shop_worlds", "fl_fixed_worlds"))
     answer = run(*typed[1:], "--processes", 1)
     assert (answer.code, alike(answer.out.splitlines()[-1])) == (0, alike(HELD))
 

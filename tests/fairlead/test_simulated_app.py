@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import gc
 import itertools
 import os
 import random
@@ -461,6 +462,29 @@ def test_what_a_world_leaves_in_the_process_can_be_removed(write: Write) -> None
         sent.clear()
     """
     assert simulate(write(text), *seeds(1, faults="none", items=3)).code == 0
+
+
+def test_garbage_is_not_collected_during_a_world(write: Write) -> None:
+    """What a collection ends, such as a watch in a cycle, would depend on what the process did before."""
+    text = """
+    import gc
+
+    @app.handler("mail")
+    def mail(job):
+        job.transact(lambda tr: tr.set((f"collected: {gc.isenabled()}",), b""))
+
+    @app.simulation.request
+    def order(random):
+        alice.enqueue("mail")
+
+    @app.simulation.check
+    def nothing_was_collected(tenants):
+        assert alice.transact(lambda tr: list(tr.get_range(()))) == [(("collected: False",), b"")]
+    """
+    assert gc.isenabled()
+    answer = simulate(write(text), *seeds(1, faults="none", items=3))
+    assert (answer.code, answer.err) == (0, ""), answer.out
+    assert gc.isenabled()
 
 
 # --- What is not deterministic, or cannot be simulated ---

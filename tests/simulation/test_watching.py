@@ -13,7 +13,7 @@ from fairlead.actors.messages import ServeReply
 from fairlead.actors.scanner import Scanner
 from fairlead.actors.scanning.idle_policy import HELD_RESCAN_US, SLEEP_US_MIN, WATCHED_RESCAN_US
 from fairlead.actors.settings import ConsumerSettings
-from fairlead.simulation.database import LatentTransaction
+from fairlead.simulation.database import LatentTransaction, LateWatch
 from fairlead.zones.pipelining import run_one
 from fairlead.zones.queue.items import new_item
 from fairlead.zones.records import PointerRecord, decode
@@ -157,3 +157,28 @@ def test_an_item_costs_the_reads_of_its_own_part(watching: Watching, monkeypatch
     watching.answer()
     watching.stage.pass_us(SECOND)
     assert calls <= 2 * PARTS
+
+
+def test_a_watch_of_a_dead_process_draws_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The watch may stay in a cycle until the collector finds it, so its draws would depend on the collector."""
+    stage = Stage()
+    host = stage.add_host("b#1")
+    drawn: list[str] = []
+    monkeypatch.setattr(stage.store, "wakeup_us", lambda: drawn.append("latency") or 1)
+
+    def arm() -> LateWatch:
+        tr = stage.database.create_transaction()
+        watch = tr.watch(b"key")
+        watch.on_ready(print)
+        tr.commit().wait()
+        return watch
+
+    def write() -> None:
+        tr = stage.database.create_transaction()
+        tr.set(b"key", b"new")
+        tr.commit().wait()
+
+    kept = stage.play(arm, host=host)
+    host.kill()
+    stage.play(write)
+    assert (kept.is_ready(), drawn) == (True, [])
