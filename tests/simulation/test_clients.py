@@ -11,7 +11,7 @@ from fairlead.simulation.campaign import run_seed
 from fairlead.simulation.linearizability import client
 from fairlead.simulation.linearizability.clients import PROMISE, Clients, check_clients
 from fairlead.simulation.linearizability.history import Operation
-from fairlead.zones.queue import dequeue, queue_zone, stored_item
+from fairlead.zones.queue import dequeue, insertion, queue_zone, stored_item
 from fairlead.zones.queue.dequeue import plan_op
 from fairlead.zones.queue.dequeue_plan import DequeuePlan, Entries, UnfinishedPlan, plan
 from fairlead.zones.queue.index_scan import read_first_of_each_priority
@@ -95,7 +95,7 @@ def test_clients_get_every_answer_that_a_zone_can_give() -> None:
 
 
 def test_an_enqueue_that_does_not_check_its_id_is_found(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(queue_zone, "status_of_id", lambda *_: EnqueueStatus.ENQUEUED)
+    monkeypatch.setattr(insertion, "status_of_id", lambda *_: EnqueueStatus.ENQUEUED)
     seed_that_finds_the_bug()
 
 
