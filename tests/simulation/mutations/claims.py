@@ -2,7 +2,8 @@
 
 The guards that only a single interleaving needs are removed in `races/test_worker_sessions`; so is the one by which a
 heartbeat finds its session ended, because pauses of a worker with claims are seldom that long. That a worker releases
-claims of items that it does not hold any more is tested with a store that refuses (`tests/actors/test_claims`).
+claims of items that it does not hold any more is tested with a store that refuses (`tests/actors/test_claims`). Which
+looks count is tested look by look (`tests/zones/test_silence`): a seed seldom has a worker that is silent meanwhile.
 """
 
 from fairlead.actors.housekeeping.silent_sessions import SilentSessions
@@ -41,13 +42,6 @@ CLAIMS = (
     mutation(
         "a session is ended after two looks at the same heartbeat",
         (Silence.note, "if looks >= LOOKS", "if looks >= 2"),
-        found_by=[HEARTBEATS],
-    ),
-    mutation(
-        "looks count although the store was away or the consumer stood still",
-        (Silence.note, "not 0 <= apart_us <= LOOK_APART_US_MAX and self._seen", "False"),
-        (Silence.note, "0 <= apart_us < LOOK_APART_US_MIN", "False"),
-        (Silence.note, "if looks >= LOOKS", "if looks >= 3"),
         found_by=[HEARTBEATS],
     ),
     mutation(
