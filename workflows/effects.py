@@ -61,7 +61,7 @@ def effect(
 def do_effect(execution: Execution, call: StepCall, function: Callable[[], Any]) -> Steps[StepEntry]:
     """Call the function of an effect once, and record its answer. Raises `BodyFailed` for an error of it."""
     try:
-        returned = yield Outside(partial(inside, function), is_async=_is_async(function))
+        returned = yield Outside(partial(inside, function, first="the idempotency key"), is_async=_is_async(function))
     except Exception as error:
         raise BodyFailed(error) from error
     done = call.done(execution.packed(call.step.name, returned), execution.clock_us())

@@ -472,7 +472,7 @@ class Execution:
         """Run the body of a step in its transaction; return the transaction, and the packed result."""
         tr = TenantTransaction(shard, tenant, attempt, None if enqueueing is None else enqueueing.begin_attempt(shard))
         try:
-            returned = inside(partial(body, tr, *args))
+            returned = inside(partial(body, tr, *args), first="the transaction")
             refuse_coroutine(returned)
             packed = self.packed(call.step.name, returned)
         except shard.db.errors:
@@ -525,11 +525,18 @@ def _known_call(step: StepName, kind: StepKind, entry: StepEntry) -> StepCall:
     return StepCall(step, kind, entry.digest, entry.ordinal, entry, entry.at_us - entry.took_us, tries=entry.tries)
 
 
-def inside(function: Callable[[], Any]) -> Any:
-    """Call the body of a step; meanwhile no other step can begin in it."""
+def inside(function: Callable[[], Any], *, first: str) -> Any:
+    """Call the body of a step; meanwhile no other step can begin in it.
+
+    `first`: names the argument that the workflow does not give. A call that does not fit the parameters is told of it.
+    """
     token = _in_body.set(True)
     try:
         return function()
+    except TypeError as error:
+        if error.__traceback__ is not None and error.__traceback__.tb_next is None:  # The body has not begun.
+            error.add_note(f"{first} is its first argument")
+        raise
     finally:
         _in_body.reset(token)
 

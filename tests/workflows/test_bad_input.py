@@ -244,3 +244,29 @@ def test_code_that_does_not_fit_is_no_error_that_a_workflow_may_catch() -> None:
 
     assert isinstance(error_of(app, work), UnfitCode | ResultNotKept)
     assert caught == []
+
+
+@pytest.mark.parametrize(
+    ("call", "first"),
+    [
+        (lambda wf, body: wf.step(body, 5), "the transaction"),
+        (lambda wf, body: wf.effect(body, 5), "the idempotency key"),
+    ],
+)
+def test_a_body_without_its_first_parameter_is_told_of_it(call: Any, first: str) -> None:
+    app = two_shards()
+
+    def pay(amount: int) -> None:
+        raise AssertionError("never called with two arguments")
+
+    error = error_of(app, lambda wf: call(wf, pay), dead=False)
+    assert isinstance(error, TypeError)
+    assert error.__notes__[0] == f"{first} is its first argument"
+
+
+def test_a_type_error_of_a_body_says_what_the_body_says() -> None:
+    def work(wf: WorkflowContext) -> None:
+        wf.step(lambda tr: len(tr, 5), name="count")  # type: ignore[call-arg]
+
+    error = error_of(two_shards(), work, dead=False)
+    assert error.__notes__ == ["in the step count"]
