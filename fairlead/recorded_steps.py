@@ -91,6 +91,8 @@ class RunView:
       undo_reason: why its steps are being undone; None: it goes forward.
       waits_for_signals: their names; `waits_for_children`: the calls whose children have not ended.
       until_us: when it goes on at the latest; None: it does not wait.
+      failed_attempts: how many attempts ended with an error since the last progress was recorded.
+      last_error: of the last of them; None: there is none.
       dead_letter_error: of a dead letter; None: it is in its queue.
       whole: whether these are all steps; False: there are more than 10,000 at one tenant.
       away: tenants on other shards whose steps are missing here.
@@ -112,6 +114,8 @@ class RunView:
     waits_for_signals: tuple[str, ...]
     waits_for_children: tuple[str, ...]
     until_us: int | None
+    failed_attempts: int
+    last_error: str | None
     dead_letter_error: str | None
     steps: list[StepView]
     whole: bool
@@ -215,6 +219,8 @@ def _view(
         waits_for_signals=tuple(signals) if waiting else (),
         waits_for_children=tuple(shown(each) for each in sorted(children)) if waiting else (),
         until_us=record.vesting_us if waiting else None,
+        failed_attempts=record.error_count,
+        last_error=record.last_error if record.error_count else None,
         dead_letter_error=None if found.dead_letter is None else found.dead_letter.error,
         steps=steps,
         whole=whole,

@@ -13,6 +13,7 @@ from fairlead.formatting import ago, iso_time, payload_text, span
 from fairlead.operator import operator_here
 from fairlead.recorded_steps import RunView, StepView
 from fairlead.tenant_database import TenantDatabase
+from fairlead.workflows.recorded_errors import step_in
 from fairlead.workflows.replay import shown
 from fairlead.zones.errors import ItemGone
 from fairlead.zones.layout import Tenant
@@ -84,6 +85,8 @@ def _answer(run: RunView) -> dict[str, Any]:
         "waits_for_signals": run.waits_for_signals,
         "waits_for_children": run.waits_for_children,
         "until": _time(run.until_us),
+        "failed_attempts": run.failed_attempts,
+        "last_error": run.last_error,
         "dead_letter_error": run.dead_letter_error,
         "whole": run.whole,
         "away": [{"tenant": each.tenant, "reason": each.sentence} for each in run.away],
@@ -136,6 +139,10 @@ def _lines(run: RunView) -> Iterator[Any]:
     awaited += [f"the child of {name}" for name in run.waits_for_children]
     if run.until_us is not None:
         yield f"waits for {', '.join(awaited) or 'its time'}; goes on {ago(run.until_us, run.now_us)} at the latest"
+    if run.last_error is not None and run.dead_letter_error is None:
+        error, step = step_in(run.last_error)
+        times = "once" if run.failed_attempts == 1 else f"{run.failed_attempts:,} times"
+        yield f"{'an attempt' if step is None else f'the step {step}'} failed {times}: {error}"
     for each in run.away:
         yield f"steps of {each.tenant} are missing: {each.sentence}"
     if not run.whole:

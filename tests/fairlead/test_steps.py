@@ -218,3 +218,20 @@ def test_a_command_for_an_item_that_is_not_there_says_so(command: tuple[str, ...
     assert run(*command, *ALICE, *STORE).code == 4
     if command[0] == "steps":
         assert run(*command, *STORE).code == 4
+
+
+@pytest.mark.usefixtures("empty_directory")
+def test_the_error_of_a_step_whose_attempt_is_repeated_is_shown() -> None:
+    app = App("embedded:data", clock=ManualClock())
+
+    @app.workflow("w")
+    def work(wf: WorkflowContext) -> None:
+        wf.step(lambda tr: 1 // 0, name="divide")
+
+    handle = app.tenant(Tenant("shop", "alice")).enqueue("w")
+    drain(app, raise_errors=False)
+    view = handle.steps()
+    assert (view.failed_attempts, view.last_error is None) == (1, False)
+    app.close()
+    text = run("steps", handle.item_id.hex(), *ALICE, *STORE).out
+    assert "the step divide failed once: ZeroDivisionError: integer division or modulo by zero" in text
