@@ -29,6 +29,7 @@ from fairlead.actors.runtime.host import Host
 from fairlead.actors.settings import ConsumerSettings
 from fairlead.actors.telemetry.counters import Reading
 from fairlead.actors.telemetry.metrics import SLOTS, SLOTS_IN_USE
+from fairlead.actors.telemetry.step_counts import StepCounts
 from fairlead.zones.engines.api.progress import unsupervised
 from fairlead.zones.probes import probe
 from fairlead.zones.shard import Shard
@@ -71,7 +72,8 @@ class Worker:
         self._settings = settings
         self._lease_us = settings.lease_ms * 1000
         self._runners = runners
-        self._access = AttemptAccess(runners, self._keep_lease)
+        self._step_counts = StepCounts()
+        self._access = AttemptAccess(runners, self._keep_lease, self._step_counts)
         self._identity = identity
         self._spans = host.telemetry.spans
         self._slots = Slots(host, count=settings.slots, isolates=isolates)
@@ -290,8 +292,8 @@ class Worker:
             return list(self._loops.values())
 
     def _reading(self) -> Reading:
-        """Return what telemetry exports: the counts of all shards, and the slots in use now."""
-        reading = sum((each.counts.read() for each in self._all_loops()), Reading())
+        """Return what telemetry exports: the counts of all shards and of steps, and the slots in use now."""
+        reading = sum((each.counts.read() for each in self._all_loops()), self._step_counts.read())
         reading.numbers[SLOTS.name, ()] = self._settings.slots
         reading.numbers[SLOTS_IN_USE.name, ()] = sum(held.phase is Phase.RUNNING for held in self._slots.items())
         return reading

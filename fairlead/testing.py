@@ -27,6 +27,7 @@ from fairlead.actors.execution.submitted_handlers import SubmittedHandlers
 from fairlead.actors.handlers import Registry, plain_function
 from fairlead.actors.messages import ItemRef
 from fairlead.actors.telemetry.spans import Spans, spans_of_process
+from fairlead.actors.telemetry.step_counts import StepCounts
 from fairlead.app import App
 from fairlead.zones.durations import DELAY_S_MAX, Duration, duration_us
 from fairlead.zones.errors import BadArgument, QueueError
@@ -269,7 +270,7 @@ def _error_of(held: HeldItem, shard: Shard, spans: Spans | None, *, replays: boo
         return held.failure
 
     try:
-        access = AttemptAccess(_SameThread(), lambda held: True, replays=replays)
+        access = AttemptAccess(_SameThread(), lambda held: True, StepCounts(), replays=replays)
         run_handler(held, shard, access, spans, conclude)
     except Exception as error:  # noqa: BLE001 - a handler may raise anything
         return error

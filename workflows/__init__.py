@@ -23,6 +23,7 @@ Read in this order:
     interrupts          what ends an attempt inside a call
     requests            what a call asks for while it is carried out
     step_call           a call that is a step, and the entries that it may get
+    step_try            one try at a step, as telemetry sees it
     run_log             the log in memory, and every commit at home
     execution           what all calls have in common: which step, tries, the transaction of a step
     steps, effects, waits, child_jobs    the calls

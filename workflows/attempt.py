@@ -34,6 +34,7 @@ def attempt(execution: Execution) -> Steps[None]:
 
 def _attempt(execution: Execution) -> Steps[None]:
     yield Store(execution.enter)
+    execution.count_replay()
     while True:
         error: Exception | None = yield RunFunction()
         interrupt = execution.interrupt

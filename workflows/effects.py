@@ -39,7 +39,9 @@ def effect(
             if call.entry is not None and call.entry.state is StepState.BEGUN:
                 probe("the answer of an effect that is called once is lost")
                 yield from execution.before_new(call)
-                entry = yield from fail(stored_error(EffectUnknown(call.step.name, key)))
+                with execution.begin_try() as step_try:
+                    entry = yield from fail(stored_error(EffectUnknown(call.step.name, key)))
+                    step_try.state = entry.state
             else:
                 yield from execution.before_new(call)
                 if execution.log.has_pending:

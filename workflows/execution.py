@@ -27,6 +27,7 @@ from fairlead.actors.execution.retry import Retry
 from fairlead.actors.execution.runner import TRANSACTION_US
 from fairlead.actors.handlers import UnfitCode
 from fairlead.actors.telemetry.enqueueing import Enqueueing
+from fairlead.actors.telemetry.step_counts import StepCounts
 from fairlead.workflows.errors import (
     AfterFinish,
     CallTimeout,
@@ -43,6 +44,7 @@ from fairlead.workflows.requests import Home, Pause, Stand, Steps, Store, WaitFo
 from fairlead.workflows.run_log import RunLog
 from fairlead.workflows.step_call import StepCall
 from fairlead.workflows.step_identity import digest_of, id_of
+from fairlead.workflows.step_try import StepTry
 from fairlead.zones.errors import LeaseLost
 from fairlead.zones.keyspace import TenantKeys
 from fairlead.zones.layout import DEFAULT_ZONE, Tenant
@@ -116,6 +118,7 @@ class Execution:
       version: of the code.
       home_of: returns the shard where a tenant lives.
       keep_lease: keeps the lease of the item for minutes; False: it is lost, or the store refuses.
+      step_counts: counts the tries at steps.
       stops_at_end: ends at the first step that is not done, instead of doing it.
       replays: replays the run from its beginning after each new answer.
 
@@ -134,6 +137,7 @@ class Execution:
         version: int,
         home_of: HomeOf,
         keep_lease: KeepLease,
+        step_counts: StepCounts,
         stops_at_end: bool = False,
         replays: bool = False,
     ) -> None:
@@ -142,6 +146,7 @@ class Execution:
         self._version = version
         self._home_of = home_of
         self._keep_lease = keep_lease
+        self._step_counts = step_counts
         self.stops_at_end = stops_at_end
         self._replays = replays
         self.was_cut_off = False
@@ -177,6 +182,11 @@ class Execution:
             for tenant in tenants:
                 self.log.load_participant(shard, self.keys_of(shard, tenant))
         self.begin_replay()
+
+    def count_replay(self) -> None:
+        """Count this attempt if it replays recorded steps. Called once `enter` has read them."""
+        if self.log.entries:
+            self._step_counts.add_replay(self.held.ref.kind)
 
     def _raise_fences(self, attempt: Attempt, *, shard: Shard, tenants: Sequence[Tenant]) -> None:
         """One transaction per shard: the shards are asked one after the other, all their tenants together."""
@@ -328,28 +338,51 @@ class Execution:
     ) -> Steps[StepEntry]:
         """Do a step until it has an answer; return the entry. `fail` records an error as its answer."""
         while True:
+            tried = yield from self._try_once(call, do, fail, retry)
+            if isinstance(tried, StepEntry):
+                self.note_answer()
+                return tried
+            if tried > BACKOFF_IN_MEMORY_US:
+                probe("a step is tried again after a suspension")
+                now_us = self.clock_us()
+                waiting = call.waiting(now_us + tried, now_us)
+                yield WaitFor((), now_us + tried, [(call.step, waiting)])
+            yield Pause(tried)
+            self.check_call()  # The item may be lost by now, or its cancellation requested.
+
+    def _try_once(
+        self,
+        call: StepCall,
+        do: Callable[[], Steps[StepEntry]],
+        fail: Callable[[StoredError], Steps[StepEntry]],
+        retry: Retry | None,
+    ) -> Steps[StepEntry | int]:
+        """Try a step once; return its entry, or the delay in microseconds after which it is to be tried again."""
+        with self.begin_try() as step_try:
             try:
                 entry = yield from do()
             except BodyFailed as failed:
                 error = failed.error
             else:
-                self.note_answer()
+                step_try.state = entry.state
                 return entry
             if retry is None or is_permanent(self.held.handler, error):
-                return (yield from self.fail(call, error, fail))
-            call.tries += 1
-            age_us = max(0, self.clock_us() - call.began_us)
-            delay_us = retries.delay_us(retry, error_count=call.tries, age_us=age_us, random=self.log.shard.random)
-            if delay_us is None:
+                entry = yield from self.fail(call, error, fail)
+            else:
+                call.tries += 1
+                age_us = max(0, self.clock_us() - call.began_us)
+                random = self.log.shard.random
+                delay_us = retries.delay_us(retry, error_count=call.tries, age_us=age_us, random=random)
+                if delay_us is not None:
+                    return delay_us
                 probe("a step has used up its own tries")
-                return (yield from self._note_failed(fail(stored_error(error))))
-            if delay_us > BACKOFF_IN_MEMORY_US:
-                probe("a step is tried again after a suspension")
-                now_us = self.clock_us()
-                waiting = call.waiting(now_us + delay_us, now_us)
-                yield WaitFor((), now_us + delay_us, [(call.step, waiting)])
-            yield Pause(delay_us)
-            self.check_call()  # The item may be lost by now, or its cancellation requested.
+                entry = yield from fail(stored_error(error))
+            step_try.state = entry.state
+            return entry
+
+    def begin_try(self) -> StepTry:
+        """Return the `with` block of one try at a step."""
+        return StepTry(self._step_counts, self.held.ref.kind, self.log.shard.clock)
 
     def fail(
         self, call: StepCall, error: Exception, fail: Callable[[StoredError], Steps[StepEntry]]
@@ -358,12 +391,7 @@ class Execution:
         if isinstance(error, UnfitCode | ResultNotKept) or not is_permanent(self.held.handler, error):
             note_step(error, shown(call.step))
             raise WorkflowInterrupt(Failed(error)) from error
-        return (yield from self._note_failed(fail(stored_error(error))))
-
-    def _note_failed(self, recording: Steps[StepEntry]) -> Steps[StepEntry]:
-        entry = yield from recording
-        self.note_answer()
-        return entry
+        return (yield from fail(stored_error(error)))
 
     def record_failure(self, call: StepCall, shard: Shard, tenant: Tenant, error: StoredError) -> Steps[StepEntry]:
         """Record an error as the answer of a step, where the step's entry belongs."""

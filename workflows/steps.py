@@ -19,7 +19,7 @@ from fairlead.zones.records import Parent
 from fairlead.zones.shard import Shard
 from fairlead.zones.tenant_transaction import TenantTransaction
 from fairlead.zones.transaction_runner import Attempt
-from fairlead.zones.workflow.run_records import StepEntry, StepKind
+from fairlead.zones.workflow.run_records import StepEntry, StepKind, StepState
 from fairlead.zones.workflow.step_log import StepName
 
 
@@ -125,11 +125,16 @@ def finish(execution: Execution, body: Body, args: Sequence[Any]) -> Steps[Any]:
                 keep_result=job.keeps_result_us / 1e6,
             )
 
-        try:
-            yield Home(partial(execution.log.finish, work))
-        except BodyFailed as failed:
-            fail = partial(execution.record_failure, call, execution.log.shard, job.tenant)
-            call.entry = yield from execution.fail(call, failed.error, fail)
+        with execution.begin_try() as step_try:
+            try:
+                yield Home(partial(execution.log.finish, work))
+                step_try.state = StepState.DONE
+            except BodyFailed as failed:
+                fail = partial(execution.record_failure, call, execution.log.shard, job.tenant)
+                call.entry = yield from execution.fail(call, failed.error, fail)
+                step_try.state = call.entry.state
+        if call.has_answer:
+            execution.note_answer()
             return execution.answer(call)
         execution.interrupt = WorkflowInterrupt(Cause.FINISHED)
         return unpack_payload(packed)

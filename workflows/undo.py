@@ -18,7 +18,7 @@ from fairlead.zones.probes import probe
 from fairlead.zones.queue.items import unpack_payload
 from fairlead.zones.records import Parent
 from fairlead.zones.tenant_transaction import TenantTransaction
-from fairlead.zones.workflow.run_records import StepKind
+from fairlead.zones.workflow.run_records import StepEntry, StepKind
 from fairlead.zones.workflow.step_log import StepName
 
 
@@ -33,7 +33,8 @@ def undo_all(
             call = execution.new_call(step, StepKind.UNDO, b"")
             yield from execution.extend_lease()
             args = (child, parent_of(execution, child.step))
-            yield from execution.do_step(call, execution.home_of(child.tenant), child.tenant, _cancel, args)
+            cancelling = execution.do_step(call, execution.home_of(child.tenant), child.tenant, _cancel, args)
+            yield from _try_undo(execution, cancelling)
     for each in sorted(execution.undoables, key=lambda undoable: undoable.ordinal, reverse=True):
         step = StepName(f"{UNDO}{each.step.name}", each.step.occurrence)
         if step in execution.log.entries:
@@ -45,13 +46,20 @@ def undo_all(
         try:
             if each.kind is StepKind.EFFECT:
                 key = idempotency_key(execution.log.run, execution.log.segment, step)
-                yield from do_effect(execution, call, partial(each.undo, key, *each.args, **given))
+                undoing = do_effect(execution, call, partial(each.undo, key, *each.args, **given))
             else:
                 shard = execution.home_of(each.tenant)
-                yield from execution.do_step(call, shard, each.tenant, partial(each.undo, **given), each.args)
+                undoing = execution.do_step(call, shard, each.tenant, partial(each.undo, **given), each.args)
+            yield from _try_undo(execution, undoing)
         except BodyFailed as failed:
             note_step(failed.error, shown(step))
             raise WorkflowInterrupt(Failed(failed.error)) from failed.error
+
+
+def _try_undo(execution: Execution, undoing: Steps[StepEntry]) -> Steps[None]:
+    with execution.begin_try() as step_try:
+        entry = yield from undoing
+        step_try.state = entry.state
 
 
 def _cancel(tr: TenantTransaction, child: Child, parent: Parent) -> None:

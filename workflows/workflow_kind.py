@@ -79,6 +79,7 @@ class WorkflowKind:
             version=self.version,
             home_of=self._home_of,
             keep_lease=access.keep_lease,
+            step_counts=access.step_counts,
             stops_at_end=held.record.cancelling,
             replays=access.replays,
         )

@@ -17,6 +17,7 @@ from fairlead.actors.telemetry.enqueueing import Enqueueing
 from fairlead.actors.telemetry.errors import USERS_ERROR
 from fairlead.actors.telemetry.run import Run, RunningJob
 from fairlead.actors.telemetry.spans import Spans, passed_on
+from fairlead.actors.telemetry.step_counts import StepCounts
 from fairlead.actors.telemetry.traces import is_sampled
 from fairlead.zones.engines import Clock
 from fairlead.zones.errors import LeaseLost, QueueError
@@ -86,11 +87,13 @@ class AttemptAccess(NamedTuple):
     Attributes:
       runners: see there.
       keep_lease: keeps the lease of an item for minutes; False: it is lost, or the store refuses.
+      step_counts: counts the tries at steps of workflows.
       replays: let a workflow be replayed after each of its steps. For tests.
     """
 
     runners: Runners
     keep_lease: Callable[[HeldItem], bool]
+    step_counts: StepCounts
     replays: bool = False
 
 

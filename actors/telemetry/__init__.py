@@ -11,6 +11,7 @@ Read in this order:
     errors          the name of an error
     counters        one actor's counts, in plain lists, read on demand
     outcome_counts  what became of a worker's attempts, for telemetry, totals and the hourly history
+    step_counts     how the steps of a worker's workflows ended, and how long they took
     traces          a span's context as it is stored in an item
     spans           the spans of actors
     tenants         how spans name a tenant

@@ -46,11 +46,13 @@ ATTRIBUTES = {
     "shard": "messaging.destination.partition.id",
     "error_type": "error.type",
     "step": "fairlead.step",
+    "outcome": "fairlead.outcome",
     "actor": "fairlead.actor",
 }
 
 _WAIT_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 3600)
 _MESSAGING_S = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)  # The convention's.
+_STEP_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60, 600)
 _BY_KIND = ("kind",)
 _BY_KIND_AND_ERROR = ("kind", "error_type")
 
@@ -121,6 +123,20 @@ DURATION = Metric(
     "messaging.process.duration", MetricType.HISTOGRAM, "s", "How long handlers run, per attempt.",
     _BY_KIND_AND_ERROR, _MESSAGING_S, operation="run",
 )  # fmt: skip
+STEPS = Metric(
+    "fairlead.workflow.steps", MetricType.COUNTER, "{try}",
+    "Tries at steps of workflows: done, failed for good, or without an answer, to be tried again (outcome retried).",
+    ("kind", "outcome"),
+)  # fmt: skip
+STEP_DURATION = Metric(
+    "fairlead.workflow.step.duration", MetricType.HISTOGRAM, "s",
+    "How long a try at a step takes, its commit included; of an effect, the call and the commit of its answer.",
+    ("kind", "outcome"), _STEP_S,
+)  # fmt: skip
+REPLAYS = Metric(
+    "fairlead.workflow.replays", MetricType.COUNTER, "{attempt}",
+    "Attempts at workflows that replayed recorded steps: after a wait, a failure, or the end of a worker.", _BY_KIND,
+)  # fmt: skip
 SLOTS = Metric("fairlead.slots", MetricType.GAUGE, "{slot}", "Handlers that a worker can run at once.", ())
 SLOTS_IN_USE = Metric("fairlead.slots.in_use", MetricType.GAUGE, "{slot}", "Handlers that a worker runs now.", ())
 DEPTH = Metric(
@@ -143,7 +159,8 @@ HELD_BACK_AGE = Metric(
 METRICS = (
     SENT, CONSUMED, OPERATION, COMPLETED, FAILED, RETRIED, DEAD_LETTERED, DROPPED, SUSPENDED, CANCELLED, RETURNED,
     LOST, EXPIRED, CONFLICTS,
-    POINTER_LATENCY, ITEM_LATENCY, DURATION, SLOTS, SLOTS_IN_USE, DEPTH, OLDEST_AGE, HELD_BACK, HELD_BACK_AGE,
+    POINTER_LATENCY, ITEM_LATENCY, DURATION, STEPS, STEP_DURATION, REPLAYS,
+    SLOTS, SLOTS_IN_USE, DEPTH, OLDEST_AGE, HELD_BACK, HELD_BACK_AGE,
 )  # fmt: skip
 METRICS_BY_NAME = {metric.name: metric for metric in METRICS}
 
