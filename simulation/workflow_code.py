@@ -13,13 +13,14 @@ workflow got are those of the steps that happened.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, ClassVar
 
 from fairlead.actors.execution.retry import Retry
 from fairlead.actors.handlers import PermanentError
 from fairlead.simulation.host import SimulatedHost
-from fairlead.simulation.workflow_ledger import EffectCall, RunStep, WorkflowLedger, label_of
+from fairlead.simulation.workflow_ledger import EffectCall, RunStep, WorkflowLedger, WorkflowWait, label_of
 from fairlead.simulation.workflow_shapes import Failing, PlannedCall, Shape, What, Where
 from fairlead.simulation.workflow_tenants import Neighbours
 from fairlead.workflows.child_jobs import UNFINISHED
@@ -114,13 +115,13 @@ class WorkflowCode:
         tr.set(("trace", run), json.dumps(trace).encode())
         return run
 
-    def note_wait(self, run: str, label: int) -> None:
+    def note_wait(self, wait: WorkflowWait) -> None:
         """Note that a run is about to wait."""
-        self._ledger.waits_began_us.setdefault(RunStep(run, label), self._host.world.now_us())
+        self._ledger.waits_began_us.setdefault(wait, self._host.world.now_us())
 
-    def note_once(self, run: str, label: int) -> None:
-        """Note that an effect may be called once."""
-        self._ledger.once.add(RunStep(run, label))
+    def note_effect(self, run: str, label: int, call: PlannedCall) -> None:
+        """Note that a run is about to call an effect."""
+        self._ledger.planned_effects[RunStep(run, label)] = call
 
     def shape_of(self, order: str) -> Shape:
         """Return what the workflow of an order does."""
@@ -156,8 +157,10 @@ class _Run:
         self._wf = wf
         self._order = order
         self._run = wf.run.hex()
-        state = wf.state or {"next": 0, "trace": []}
+        state = wf.state or {"next": 0, "segment": 0, "trace": []}
         self._next: int = state["next"]
+        self._segment: int = state["segment"]
+        self._waits: Counter[str] = Counter()
         self._trace: Trace = list(state["trace"])
 
     def run(self) -> str:
@@ -196,8 +199,7 @@ class _Run:
 
     def _effect(self, call: PlannedCall, label: int) -> None:
         undo = self._code.pay_back if call.has_undo else None
-        if call.once:
-            self._code.note_once(self._run, label)
+        self._code.note_effect(self._run, label, call)
         retry = OwnRetries.get(call.failing)
         args = (self._run, label, call.failing.name)
         self._note(
@@ -214,7 +216,9 @@ class _Run:
             self._note(extra, self._wf.step(self._code.do, *args, name="odd", on=self._on(call)))
 
     def _wait(self, call: PlannedCall, label: int) -> None:
-        self._code.note_wait(self._run, label)
+        occurrence = self._waits[call.signal]
+        self._waits[call.signal] += 1
+        self._code.note_wait(WorkflowWait(self._run, self._segment, call.signal, occurrence))
         self._note(label, self._wf.wait_for(call.signal, timeout=call.timeout_s) or NOTHING)
 
     def _sleep(self, call: PlannedCall, label: int) -> None:
@@ -250,7 +254,9 @@ class _Run:
         self._note(label, token)
 
     def _checkpoint(self, call: PlannedCall, label: int) -> None:
-        self._wf.checkpoint({"next": call.number + 1, "trace": self._trace})
+        self._segment += 1
+        self._waits.clear()
+        self._wf.checkpoint({"next": call.number + 1, "segment": self._segment, "trace": self._trace})
 
     _calls: ClassVar = {
         What.STEP: _step, What.EFFECT: _effect, What.READ: _read, What.WAIT: _wait, What.SLEEP: _sleep,

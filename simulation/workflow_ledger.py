@@ -7,6 +7,8 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from fairlead.simulation.workflow_shapes import PlannedCall
+
 LABELS_PER_CALL = 10
 
 
@@ -15,6 +17,15 @@ class RunStep(NamedTuple):
 
     run: str
     label: int
+
+
+class WorkflowWait(NamedTuple):
+    """A wait of a run: for the `occurrence`-th time for this signal since the last checkpoint, from 0 on."""
+
+    run: str
+    segment: int
+    signal: str
+    occurrence: int
 
 
 class EffectCall(NamedTuple):
@@ -31,14 +42,14 @@ class WorkflowLedger:
     Attributes:
       effects, undone_effects: the calls of effects, and of their undos, in order.
       waits_began_us: when a run first came to a wait, in true time.
-      once: effects that may be called once.
+      planned_effects: what each effect was planned to do.
       sent: tokens of signals whose transactions were acknowledged.
     """
 
     effects: dict[RunStep, list[EffectCall]] = field(default_factory=lambda: defaultdict(list))
     undone_effects: dict[RunStep, list[EffectCall]] = field(default_factory=lambda: defaultdict(list))
-    waits_began_us: dict[RunStep, int] = field(default_factory=dict)
-    once: set[RunStep] = field(default_factory=set)
+    waits_began_us: dict[WorkflowWait, int] = field(default_factory=dict)
+    planned_effects: dict[RunStep, PlannedCall] = field(default_factory=dict)
     sent: list[str] = field(default_factory=list)
 
 

@@ -16,6 +16,8 @@ from fairlead.simulation.actor import Actor
 from fairlead.simulation.cluster import Cluster
 from fairlead.simulation.host import SimulatedHost
 from fairlead.simulation.oracles.oracle import Oracle
+from fairlead.simulation.oracles.workflow_arrivals import NobodyWaitsBesideArrivals, SignalsAreTakenOnce
+from fairlead.simulation.oracles.workflow_steps import CodeFits, EffectsKeepTheirKeys, StepsHappenOnce
 from fairlead.simulation.plan import Plan
 from fairlead.simulation.reduction import NO_REDUCTION, Reduction
 from fairlead.simulation.run import Simulation
@@ -62,6 +64,7 @@ class WorkflowShop:
 
     kinds = frozenset({KIND, CHORE, CLEANUP_KIND, DELIVERY_KIND, SIGNAL_KIND})
     unlimited_kinds: frozenset[str] = frozenset()  # No bound is known for the waits of its queues.
+    punctual = True
 
     def __init__(self, world: World, shape_of: Callable[[str], Shape] | None = None) -> None:
         self._world = world
@@ -69,13 +72,8 @@ class WorkflowShop:
         self._ledger = WorkflowLedger()
         self._random = world.random("workflows")
         self._shape_of = shape_of or lru_cache(maxsize=None)(self._draw_shape)
-        self._deployed_us = START_US + self._random.choice([0, 1_000_000, 2_000_000, 600_000_000])
+        self._deployed_us = START_US
         self._cluster: Cluster | None = None
-
-    @property
-    def punctual(self) -> bool:
-        """Whether no worker is killed by the deployment of a new version."""
-        return not START_US < self._deployed_us < START_US + 600_000_000
 
     @property
     def finished(self) -> bool:
@@ -84,7 +82,14 @@ class WorkflowShop:
 
     def oracles(self, plan: Plan) -> list[Oracle]:
         """Return the oracles of this application only."""
-        return []
+        world, ledger = self._world, self._ledger
+        return [
+            StepsHappenOnce(world, ledger),
+            EffectsKeepTheirKeys(world, ledger),
+            CodeFits(world),
+            NobodyWaitsBesideArrivals(world, plan.ahead_us_max),
+            SignalsAreTakenOnce(world, ledger),
+        ]
 
     def periods(self) -> Sequence[Period]:
         """See `Application`."""
@@ -102,11 +107,8 @@ class WorkflowShop:
         waking = WakingClient(self._ledger, cluster)
         Actor(self._world, cluster.add_node("p.waking"), "p.waking", waking.run).start()
         Upkeep(cluster, self._random).begin()
-        if not self.punctual:
-            for actor in cluster.actors.values():
-                if ".worker" in actor.name or ".isolated" in actor.name:
-                    late_us = self._random.randrange(1_000_000)
-                    self._world.at(self._deployed_us + late_us, partial(actor.restart, "a new version", 100_000))
+        if plan.leases_may_run_out and not plan.is_calm:
+            self._deploy(cluster)
 
     def registry(self, host: SimulatedHost) -> Registry:
         """See `Application`."""
@@ -127,6 +129,14 @@ class WorkflowShop:
         for handler in system_handlers(home_of):
             registry.add(handler)
         return registry
+
+    def _deploy(self, cluster: Cluster) -> None:
+        """Deploy a new version at a drawn time, which ends one worker after the other; or do not."""
+        self._deployed_us += self._random.choice([0, 1_000_000, 2_000_000, 3600_000_000])
+        for actor in cluster.actors.values():
+            if self._deployed_us > START_US and (".worker" in actor.name or ".isolated" in actor.name):
+                late_us = self._random.randrange(1_000_000)
+                self._world.at(self._deployed_us + late_us, partial(actor.restart, "a new version", 100_000))
 
     def _opened(self, host: SimulatedHost) -> dict[str, Shard]:
         assert self._cluster is not None

@@ -9,6 +9,7 @@ from fairlead.simulation.world import World
 
 # Seeds that have found bugs, and what was wrong.
 REGRESSIONS = {
+    17: "an effect during which its run was cancelled was not undone",
     1015: "a failure counted those before a step whose commit had an unknown result, and was applied",
     3: "a step of unknown result was done, and its attempt's failure counted those before the step again",
     66: "the delivery of a child that was retried as a dead letter comes again, as it may",
