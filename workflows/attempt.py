@@ -57,10 +57,15 @@ def _attempt(execution: Execution) -> Steps[None]:
 def _after_interrupt(execution: Execution, cause: Cause | Failed) -> Steps[None]:
     if cause is Cause.END_OF_LOG and execution.log.is_undone:
         yield from _undo(execution)
-    elif cause is Cause.CANCELLED or (cause is Cause.END_OF_LOG and execution.held.record.cancelling):
+    elif cause is Cause.CANCELLED or (cause is Cause.END_OF_LOG and _is_to_be_cancelled(execution)):
         yield from _begin_undo(execution, (CANCELLED, "", ""))
     else:
         _end(execution, cause)
+
+
+def _is_to_be_cancelled(execution: Execution) -> bool:
+    """Whether the lease, or the worker's status since, has shown the request to cancel the run."""
+    return execution.held.record.cancelling or execution.held.job.cancel_requested
 
 
 def _after_error(execution: Execution, error: Exception) -> Steps[None]:

@@ -257,8 +257,6 @@ class Execution:
             raise WorkflowInterrupt(Failed(StepInStep(kind=self.held.ref.kind)))
         if self.held.job.cancelled:
             raise WorkflowInterrupt(Cause.LOST)
-        if self.held.job.cancel_requested and not self.log.is_undone:
-            raise WorkflowInterrupt(Cause.CANCELLED)
 
     def before_new(self, call: StepCall) -> Steps[None]:
         """Check that a step which is not answered may be done now."""
@@ -298,7 +296,7 @@ class Execution:
     @property
     def ends_here(self) -> bool:
         """Whether the attempt ends at what is not done, instead of doing it."""
-        return self.log.is_undone or self.stops_at_end
+        return self.log.is_undone or self.stops_at_end or self.held.job.cancel_requested
 
     def extend_lease(self) -> Steps[None]:
         """See to it that nobody need write the item's record while a step is open: the step would conflict."""
@@ -348,7 +346,9 @@ class Execution:
                 waiting = call.waiting(now_us + tried, now_us)
                 yield WaitFor((), now_us + tried, [(call.step, waiting)])
             yield Pause(tried)
-            self.check_call()  # The item may be lost by now, or its cancellation requested.
+            self.check_call()  # The item may be lost by now.
+            if self.held.job.cancel_requested and not self.log.is_undone:
+                raise WorkflowInterrupt(Cause.CANCELLED)
 
     def _try_once(
         self,

@@ -256,6 +256,25 @@ def test_a_step_that_cancels_its_own_run_is_undone_with_it(errors: int) -> None:
     assert (app.tenant(HOME).count(), kept_keys(app)) == ({}, [])
 
 
+def test_a_run_whose_cancellation_its_worker_notices_during_a_replay_is_undone() -> None:
+    """The replay passes the recorded steps first: otherwise nobody would know how to undo them."""
+    app, attempts = two_shards(), []
+
+    @app.workflow("w")
+    def work(wf: WorkflowContext) -> None:
+        attempts.append(wf)
+        if len(attempts) == 2:
+            app.tenant(HOME).cancel(wf.item_id)
+            wf._execution.held.job.cancel_requested = True  # As the worker's status does.
+        wf.step(append, "a", undo=undo)
+        wf.sleep(1)
+        wf.step(append, "b", undo=undo, name="second")
+
+    enqueue(app, "w")
+    assert run(app, within=5, replays=False).cancelled["w"] == 1
+    assert words(app) == "a -a"
+
+
 def test_a_run_that_is_cancelled_behind_its_last_step_is_undone() -> None:
     app = two_shards()
 
