@@ -17,7 +17,8 @@ Read in this order:
     cluster       consumers made of the product's own classes
     workload      a shop whose handlers misbehave; its `producer` and `payer` enqueue and write
     workflow_shop the workload of workflows; `workflow_shapes` draws them, `workflow_code` runs them,
-                  `workflow_clients` use them, `workflow_tenants` and `workflow_ledger` are where they act
+                  `workflow_clients` use them, `workflow_upkeep` disturbs them, `workflow_tenants` and
+                  `workflow_ledger` are where they act
     operator      a client outside the cluster that calls actors and writes
     faults/       disturbances of a run
     plan          sizes, settings, latencies and faults of a run, drawn from its seed

@@ -1,9 +1,7 @@
-"""Clients of workflows: they enqueue, signal and cancel workflows, and retry dead letters. And what operators do."""
+"""Clients of workflows: they enqueue, signal and cancel workflows, and retry dead letters."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from random import Random
 
 from fairlead.simulation.cluster import Cluster
@@ -15,19 +13,15 @@ from fairlead.simulation.workflow_tenants import item_name_of, neighbours_of, te
 from fairlead.simulation.world import START_US
 from fairlead.zones.engines.api.errors import StoreError
 from fairlead.zones.errors import ItemGone
-from fairlead.zones.keyspace import FENCE, pack_int, range_begin, range_end
-from fairlead.zones.layout import DEFAULT_ZONE, Tenant, item_id_of
+from fairlead.zones.layout import Tenant, item_id_of
 from fairlead.zones.pipelining import run_one
 from fairlead.zones.placement import home
 from fairlead.zones.queue import dead_letters
 from fairlead.zones.queue.items import new_item
-from fairlead.zones.records import OwnerRecord, decode, encode
 from fairlead.zones.shard import Shard
 from fairlead.zones.tenant_transaction import ApplicationTransaction
 from fairlead.zones.transaction_runner import Attempt
 from fairlead.zones.workflow.cancellation import Cancellation, CancelOutcome, cancel_op, was_applied
-from fairlead.zones.workflow.participants import raise_floor
-from fairlead.zones.workflow.run_records import END, FENCE_BYTES
 
 DEAD_LETTERS_MAX = 8
 TOMBSTONES_MAX = 1_000
@@ -185,69 +179,6 @@ class WakingClient:
                 if names and record.vesting_us > now_us + LONG_WAIT_US:
                     found.append((item.tenant, shard, item.item_id, names[0]))
         return found
-
-
-class Upkeep:
-    """What happens to shards meanwhile: FLOOR is raised, and tenants get new epochs as a move would give them."""
-
-    def __init__(self, cluster: Cluster, random: Random) -> None:
-        self._cluster = cluster
-        self._random = random
-        self._floor_us = random.choice([100_000, 1_000_000, 60_000_000])
-        self._moves_us = random.choice([300_000, 60_000_000])
-
-    def begin(self) -> None:
-        """Begin; it ends with the fault phase."""
-        self._at_random_times(self._floor_us, self._raise_floor)
-        self._at_random_times(self._moves_us, self._raise_epoch)
-
-    def _at_random_times(self, mean_us: int, happen: Callable[[], None]) -> None:
-        world = self._cluster.world
-        time_us = world.now_us() + 1 + int(self._random.expovariate(1 / mean_us))
-
-        def once() -> None:
-            self._cluster.operator.do("upkeep", happen)
-            self._at_random_times(mean_us, happen)
-
-        if time_us < START_US + self._cluster.plan.trouble_us:
-            world.at(time_us, once, order=self._random.random())
-
-    def _shards(self) -> dict[str, Shard]:
-        return self._cluster.open_shards(self._cluster.operator.host)
-
-    def _raise_floor(self) -> None:
-        shard = self._random.choice(list(self._shards().values()))
-        try:
-            shard.transact(_raise_floor_once)
-        except StoreError as error:
-            self._cluster.world.note(f"gives up after error {error.code}")
-
-    def _raise_epoch(self) -> None:
-        shards = self._shards()
-        tenant = Tenant("shop", f"t{self._random.randrange(self._cluster.plan.tenants)}")
-        shard = shards[home(tenant, list(shards))]
-        try:
-            shard.transact(partial(raise_epoch, shard, tenant))
-        except StoreError as error:
-            self._cluster.world.note(f"gives up after error {error.code}")
-
-
-def _raise_floor_once(attempt: Attempt) -> None:
-    raise_floor(attempt.tr, tombstones_max=TOMBSTONES_MAX)
-
-
-def raise_epoch(shard: Shard, tenant: Tenant, attempt: Attempt) -> None:
-    """Raise the epoch of a tenant and drop its tombstones, as two moves would. May run twice: then it moved again."""
-    tr, keys = attempt.tr, shard.layout.location(tenant, DEFAULT_ZONE).keys.tenant
-    stored = tr.get(keys.owner).value
-    owner = None if stored is None else decode(OwnerRecord, stored)
-    owner = owner or OwnerRecord(0, shard.layout.shard_id)
-    owner.epoch += 1
-    tr.set(keys.owner, encode(owner))
-    prefix = keys.prefix + pack_int(FENCE)
-    for row in list(tr.get_range(range_begin(prefix), range_end(prefix))):
-        if row.value == END.to_bytes(FENCE_BYTES, "big"):
-            tr.clear(row.key)
 
 
 def send(shard: Shard, tenant: Tenant, item_id: bytes, name: str, token: str) -> bool:

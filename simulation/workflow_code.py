@@ -51,6 +51,7 @@ class WorkflowCode:
       shape_of: returns the shape of an order.
       neighbours_of: returns the tenants on which the workflows of a tenant act.
       receiver_of: returns the name of an item to signal, and its tenant, for a number.
+      overtake: may let another executor overtake this one, at an item.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class WorkflowCode:
         shape_of: Callable[[str], Shape],
         neighbours_of: Callable[[Tenant], Neighbours],
         receiver_of: Callable[[int], tuple[str, Tenant]],
+        overtake: Callable[[SimulatedHost, Tenant, bytes], None],
     ) -> None:
         self.version = version
         self._host = host
@@ -69,16 +71,19 @@ class WorkflowCode:
         self._shape_of = shape_of
         self._neighbours_of = neighbours_of
         self._receiver_of = receiver_of
+        self._overtake = overtake
+        self._items: dict[str, tuple[Tenant, bytes]] = {}  # By run.
 
     def checkout(self, wf: WorkflowContext, order: str) -> str:
         """The workflow of an order."""
+        self._items[wf.run.hex()] = wf.tenant, wf.item_id
         return _Run(self, wf, order).run()
 
     # --- The bodies of steps, and effects ---
 
     def do(self, tr: TenantTransaction, run: str, label: int, has_undo: bool, failing: str) -> str:
         """Do a step."""
-        self._ponder()
+        self._ponder(run)
         token = self._token()
         tr.set(("did", run, label, int(has_undo)), token.encode())
         self._fail(Failing[failing])
@@ -86,7 +91,7 @@ class WorkflowCode:
 
     def undo(self, tr: TenantTransaction, run: str, label: int, has_undo: bool, failing: str, result: str) -> None:
         """Undo a step."""
-        self._ponder()
+        self._ponder(run)
         tr.set(("undone", run, label), result.encode())
         self._fail(Failing.BEFORE_RETRY)
 
@@ -95,7 +100,7 @@ class WorkflowCode:
         token = self._token()
         calls = self._ledger.effects[RunStep(run, label)]
         calls.append(EffectCall(key, None))
-        self._ponder()
+        self._ponder(run)
         self._fail(Failing[failing])
         calls.append(EffectCall(key, token))
         return token
@@ -103,7 +108,7 @@ class WorkflowCode:
     def pay_back(self, key: str, run: str, label: int, failing: str) -> None:
         """The undo of an effect."""
         self._ledger.undone_effects[RunStep(run, label)].append(EffectCall(key, None))
-        self._ponder()
+        self._ponder(run)
 
     def look(self, tr: TenantTransaction) -> int:
         """Read how often a tenant was changed, a number that others raise all the time."""
@@ -111,7 +116,7 @@ class WorkflowCode:
 
     def finish(self, tr: TenantTransaction, run: str, trace: Trace) -> str:
         """Write the trace of a run."""
-        self._ponder()
+        self._ponder(run)
         tr.set(("trace", run), json.dumps(trace).encode())
         return run
 
@@ -139,7 +144,8 @@ class WorkflowCode:
     def _token(self) -> str:
         return self._host.random.randbytes(8).hex()
 
-    def _ponder(self) -> None:
+    def _ponder(self, run: str) -> None:
+        self._overtake(self._host, *self._items[run])
         if self._host.random.random() < 0.3:
             self._host.clock.sleep_us(self._host.random.choice([1_000, 20_000, 20_000, 300_000]))
 

@@ -22,11 +22,12 @@ from fairlead.simulation.plan import Plan
 from fairlead.simulation.reduction import NO_REDUCTION, Reduction
 from fairlead.simulation.run import Simulation
 from fairlead.simulation.trial import Report
-from fairlead.simulation.workflow_clients import Buyer, Upkeep, WakingClient
+from fairlead.simulation.workflow_clients import Buyer, WakingClient
 from fairlead.simulation.workflow_code import CHORE, KIND, WorkflowCode
 from fairlead.simulation.workflow_ledger import WorkflowLedger
 from fairlead.simulation.workflow_shapes import Shape, draw_shape
 from fairlead.simulation.workflow_tenants import Neighbours, item_name_of, neighbours_of, tenant_of
+from fairlead.simulation.workflow_upkeep import Upkeep
 from fairlead.simulation.world import START_US, World
 from fairlead.workflows.system_kinds import system_handlers
 from fairlead.workflows.workflow_kind import WorkflowKind, workflow_handler
@@ -74,6 +75,7 @@ class WorkflowShop:
         self._shape_of = shape_of or lru_cache(maxsize=None)(self._draw_shape)
         self._deployed_us = START_US
         self._cluster: Cluster | None = None
+        self._upkeep: Upkeep | None = None
 
     @property
     def finished(self) -> bool:
@@ -106,13 +108,15 @@ class WorkflowShop:
             Actor(self._world, cluster.add_node(f"p{number}"), f"p{number}", buyer.run).start()
         waking = WakingClient(self._ledger, cluster)
         Actor(self._world, cluster.add_node("p.waking"), "p.waking", waking.run).start()
-        Upkeep(cluster, self._random).begin()
+        self._upkeep = Upkeep(cluster, self._random)
+        self._upkeep.begin()
         if plan.leases_may_run_out and not plan.is_calm:
             self._deploy(cluster)
 
     def registry(self, host: SimulatedHost) -> Registry:
         """See `Application`."""
         version = 2 if self._world.now_us() >= self._deployed_us else 1
+        assert self._upkeep is not None
         code = WorkflowCode(
             host,
             self._ledger,
@@ -120,6 +124,7 @@ class WorkflowShop:
             shape_of=self._shape_of,
             neighbours_of=self._neighbours_of,
             receiver_of=self._receiver_of,
+            overtake=self._upkeep.overtake,
         )
         home_of = _Homes(self._opened, host)
         runner = WorkflowKind(code.checkout, version=version, home_of=home_of)

@@ -18,6 +18,8 @@
     leftovers     at the end there are no keys that would never be cleared
     shop          the promises of the standard workload
     answers       acknowledged actions have happened
+    workflow_steps  a workflow does what a sequential execution would do
+    workflow_arrivals  a workflow takes each signal once, and does not wait beside what has arrived
 
 Source: FoundationDB section 3 ("test oracles"). Oracles observe commits, calls between actors and their replies, and
 the starts and ends of handlers. So they hold for the handlers of any application.

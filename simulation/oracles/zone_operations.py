@@ -52,15 +52,14 @@ class ChangesAreOperations(Oracle):
         before, after = change.before, change.after
         if before is None:
             assert after is not None
-            if change.retried:
-                return model.RetryDeadLetter(item_id, after.vesting_us)
-            return model.Enqueue(
-                item_id, True, after.kind, _content(after), after.priority, 0, after.unique_us, after.vesting_us
-            )
+            return model.RetryDeadLetter(item_id, after.vesting_us) if change.retried else _enqueue(item_id, after)
         if change.dead_lettered is not None:
             return self._move_to_dead_letters(change, before)
         if after is None:
             return None
+        if after.enqueued_us != before.enqueued_us:  # One delivery ends, and the next one of its id is enqueued.
+            ended = model.Complete(item_id, before.lease_id, after.vesting_us)
+            return model.InOneTransaction((ended, _enqueue(item_id, after)))
         if after.suspended_at != before.suspended_at:
             return model.Suspend(item_id, before.lease_id, after.vesting_us)
         if not after.lease_id and not before.lease_id and after.vesting_us < before.vesting_us:
@@ -82,6 +81,12 @@ class ChangesAreOperations(Oracle):
         if expired and not _item(change, before).is_poison(self._candidate_after):
             self.report_violation(f"{change.item} becomes a dead letter without proof: {before}")
         return model.MoveToDeadLetters(change.item.item_id, None, before.error_count + (not expired))
+
+
+def _enqueue(item_id: bytes, after: ItemRecord) -> ZoneOperation:
+    return model.Enqueue(
+        item_id, True, after.kind, _content(after), after.priority, 0, after.unique_us, after.vesting_us
+    )
 
 
 def _zone_before(change: ItemChange) -> Zone:

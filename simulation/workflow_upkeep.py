@@ -1,0 +1,114 @@
+"""What happens to workflows meanwhile: tombstones are cleared, tenants move, and executors are overtaken."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from random import Random
+
+from fairlead.simulation.cluster import Cluster
+from fairlead.simulation.host import SimulatedHost
+from fairlead.simulation.world import START_US
+from fairlead.zones.engines.api.errors import StoreError
+from fairlead.zones.keyspace import FENCE, pack_int, range_begin, range_end
+from fairlead.zones.layout import DEFAULT_ZONE, Tenant
+from fairlead.zones.pipelining import run_one
+from fairlead.zones.placement import home
+from fairlead.zones.records import ItemRecord, OwnerRecord, decode, encode
+from fairlead.zones.shard import Shard
+from fairlead.zones.transaction_runner import Attempt
+from fairlead.zones.workflow.participants import raise_floor
+from fairlead.zones.workflow.run_records import END, FENCE_BYTES
+
+TOMBSTONES_MAX = 1_000
+STANDS_US_MIN, STANDS_US_MAX = 1_000, 3_000_000  # Shorter than the five seconds of a transaction.
+
+
+class Upkeep:
+    """FLOOR is raised, tenants get new epochs as moves would give them, and items are returned while a step runs."""
+
+    def __init__(self, cluster: Cluster, random: Random) -> None:
+        self._cluster = cluster
+        self._random = random
+        self._floor_us = random.choice([100_000, 1_000_000, 60_000_000])
+        self._moves_us = random.choice([300_000, 60_000_000])
+        self._overtaken_frac = random.choice([0, 0.02, 0.1])
+
+    def begin(self) -> None:
+        """Begin; it ends with the fault phase."""
+        self._at_random_times(self._floor_us, self._raise_floor)
+        self._at_random_times(self._moves_us, self._raise_epoch)
+
+    def overtake(self, host: SimulatedHost, tenant: Tenant, item_id: bytes) -> None:
+        """Called inside a step of a workflow: now and then its item is returned, and the step stands still meanwhile.
+
+        So another executor takes the item over, as after the end of a lease. This one goes on later.
+        """
+        if self._is_over() or self._random.random() >= self._overtaken_frac:
+            return
+        host.world.note(f"{host.name} is overtaken at {item_id.hex()}")
+        self._cluster.operator.do("overtake", partial(self._return, tenant, item_id))
+        host.clock.sleep_us(int(STANDS_US_MIN * (STANDS_US_MAX / STANDS_US_MIN) ** self._random.random()))
+
+    def _return(self, tenant: Tenant, item_id: bytes) -> None:
+        shards = self._shards()
+        zone = shards[home(tenant, list(shards))].zone(tenant)
+
+        def body(attempt: Attempt) -> None:
+            stored = attempt.tr.get(zone.location.keys.item(item_id)).value
+            record = None if stored is None else decode(ItemRecord, stored)
+            if record is not None and record.lease_id:
+                run_one(zone.requeue_op(attempt.tr, item_id, None, delay_us=0, now_us=attempt.now_us))
+
+        self._try(shards[home(tenant, list(shards))], body)
+
+    def _is_over(self) -> bool:
+        return self._cluster.world.now_us() >= START_US + self._cluster.plan.trouble_us
+
+    def _try(self, shard: Shard, body: Callable[[Attempt], object]) -> None:
+        try:
+            shard.transact(body)
+        except StoreError as error:
+            self._cluster.world.note(f"gives up after error {error.code}")
+
+    def _at_random_times(self, mean_us: int, happen: Callable[[], None]) -> None:
+        world = self._cluster.world
+        time_us = world.now_us() + 1 + int(self._random.expovariate(1 / mean_us))
+
+        def once() -> None:
+            self._cluster.operator.do("upkeep", happen)
+            self._at_random_times(mean_us, happen)
+
+        if time_us < START_US + self._cluster.plan.trouble_us:
+            world.at(time_us, once, order=self._random.random())
+
+    def _shards(self) -> dict[str, Shard]:
+        return self._cluster.open_shards(self._cluster.operator.host)
+
+    def _raise_floor(self) -> None:
+        shard = self._random.choice(list(self._shards().values()))
+        self._try(shard, _raise_floor_once)
+
+    def _raise_epoch(self) -> None:
+        shards = self._shards()
+        tenant = Tenant("shop", f"t{self._random.randrange(self._cluster.plan.tenants)}")
+        shard = shards[home(tenant, list(shards))]
+        self._try(shard, partial(raise_epoch, shard, tenant))
+
+
+def _raise_floor_once(attempt: Attempt) -> None:
+    raise_floor(attempt.tr, tombstones_max=TOMBSTONES_MAX)
+
+
+def raise_epoch(shard: Shard, tenant: Tenant, attempt: Attempt) -> None:
+    """Raise the epoch of a tenant and drop its tombstones, as two moves would. May run twice: then it moved again."""
+    tr, keys = attempt.tr, shard.layout.location(tenant, DEFAULT_ZONE).keys.tenant
+    stored = tr.get(keys.owner).value
+    owner = None if stored is None else decode(OwnerRecord, stored)
+    owner = owner or OwnerRecord(0, shard.layout.shard_id)
+    owner.epoch += 1
+    tr.set(keys.owner, encode(owner))
+    prefix = keys.prefix + pack_int(FENCE)
+    for row in list(tr.get_range(range_begin(prefix), range_end(prefix))):
+        if row.value == END.to_bytes(FENCE_BYTES, "big"):
+            tr.clear(row.key)
