@@ -1,4 +1,4 @@
-"""What happens to workflows meanwhile: tombstones are cleared, tenants move, and executors are overtaken."""
+"""What happens to workflows meanwhile: tombstones go, tenants move, executors are overtaken, and commits come late."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from random import Random
 
 from fairlead.simulation.cluster import Cluster
 from fairlead.simulation.host import SimulatedHost
+from fairlead.simulation.store import Fate
 from fairlead.simulation.world import START_US
 from fairlead.zones.engines.api.errors import StoreError
 from fairlead.zones.keyspace import FENCE, pack_int, range_begin, range_end
@@ -17,6 +18,7 @@ from fairlead.zones.placement import home
 from fairlead.zones.records import ItemRecord, OwnerRecord, decode, encode
 from fairlead.zones.shard import Shard
 from fairlead.zones.transaction_runner import Attempt
+from fairlead.zones.workflow.cancellation import cancel_op
 from fairlead.zones.workflow.participants import raise_floor
 from fairlead.zones.workflow.run_records import END, FENCE_BYTES
 
@@ -25,24 +27,31 @@ STANDS_US_MIN, STANDS_US_MAX = 1_000, 3_000_000  # Shorter than the five seconds
 
 
 class Upkeep:
-    """FLOOR is raised, tenants get new epochs as moves would give them, and items are returned while a step runs."""
+    """FLOOR is raised, tenants get new epochs as moves would give them, and items are returned while a step runs.
+
+    Some commits of workers are applied after their senders have tried again.
+    """
 
     def __init__(self, cluster: Cluster, random: Random) -> None:
         self._cluster = cluster
         self._random = random
         self._floor_us = random.choice([100_000, 1_000_000, 60_000_000])
         self._moves_us = random.choice([300_000, 60_000_000])
-        self._overtaken_frac = random.choice([0, 0.02, 0.1])
+        self._overtaken_frac = 0 if cluster.plan.is_calm else random.choice([0, 0.05, 0.2])
+        self._late_frac = random.choice([0, 0.05, 0.2]) if cluster.plan.leases_may_run_out else 0
 
     def begin(self) -> None:
         """Begin; it ends with the fault phase."""
+        for store in self._cluster.stores.values():
+            store.draw_fate.append(self._delay_commit)
         self._at_random_times(self._floor_us, self._raise_floor)
         self._at_random_times(self._moves_us, self._raise_epoch)
 
     def overtake(self, host: SimulatedHost, tenant: Tenant, item_id: bytes) -> None:
         """Called inside a step of a workflow: now and then its item is returned, and the step stands still meanwhile.
 
-        So another executor takes the item over, as after the end of a lease. This one goes on later.
+        So another executor takes the item over, as after the end of a lease, and goes on, or undoes the run. This one
+        goes on later.
         """
         if self._is_over() or self._random.random() >= self._overtaken_frac:
             return
@@ -50,15 +59,27 @@ class Upkeep:
         self._cluster.operator.do("overtake", partial(self._return, tenant, item_id))
         host.clock.sleep_us(int(STANDS_US_MIN * (STANDS_US_MAX / STANDS_US_MIN) ** self._random.random()))
 
+    def _delay_commit(self) -> Fate:
+        """Draw whether a commit of a worker is applied after its sender has got no answer, and has tried again."""
+        current = self._cluster.world.current
+        assert current is not None
+        if ".worker" not in current.host.name or self._is_over() or self._random.random() >= self._late_frac:
+            return Fate.DECIDED
+        return Fate.UNKNOWN_LATE
+
     def _return(self, tenant: Tenant, item_id: bytes) -> None:
         shards = self._shards()
         zone = shards[home(tenant, list(shards))].zone(tenant)
+        cancels = self._random.random() < 0.3
 
         def body(attempt: Attempt) -> None:
             stored = attempt.tr.get(zone.location.keys.item(item_id)).value
             record = None if stored is None else decode(ItemRecord, stored)
-            if record is not None and record.lease_id:
-                run_one(zone.requeue_op(attempt.tr, item_id, None, delay_us=0, now_us=attempt.now_us))
+            if record is None or not record.lease_id:
+                return
+            run_one(zone.requeue_op(attempt.tr, item_id, None, delay_us=0, now_us=attempt.now_us))
+            if cancels:
+                run_one(cancel_op(attempt.tr, zone, item_id, force=False, now_us=attempt.now_us))
 
         self._try(shards[home(tenant, list(shards))], body)
 
@@ -91,9 +112,10 @@ class Upkeep:
 
     def _raise_epoch(self) -> None:
         shards = self._shards()
-        tenant = Tenant("shop", f"t{self._random.randrange(self._cluster.plan.tenants)}")
-        shard = shards[home(tenant, list(shards))]
-        self._try(shard, partial(raise_epoch, shard, tenant))
+        for number in range(self._cluster.plan.tenants):
+            tenant = Tenant("shop", f"t{number}")
+            shard = shards[home(tenant, list(shards))]
+            self._try(shard, partial(raise_epoch, shard, tenant))
 
 
 def _raise_floor_once(attempt: Attempt) -> None:

@@ -89,6 +89,7 @@ class SignalsAreTakenOnce(Oracle):
         self._ledger = ledger
         self._stored: dict[tuple[bytes, str], dict[tuple[Any, ...], _Stored]] = {}
         self._tokens: set[str] = set()
+        self._taken: set[str] = set()
         self._decided: set[tuple[Any, ...]] = set()  # Entries of waits that are over.
         self._leased_us: dict[bytes, int] = {}  # By run: the true time of its item's last lease.
 
@@ -120,6 +121,8 @@ class SignalsAreTakenOnce(Oracle):
         token = unpack_payload(changed.after)
         if token in self._tokens:
             self.report_violation(f"{by} stores signal {token} again")
+        if key in stored:
+            self.report_violation(f"{by} stores signal {token} in the place of {stored[key]}")
         self._tokens.add(token)
         stored[key] = _Stored(token, self.world.now_us())
 
@@ -138,8 +141,9 @@ class SignalsAreTakenOnce(Oracle):
         oldest = next(iter(self._stored.get((run, signal), {}).values()), None)
         wait = WorkflowWait(run.hex(), segment, signal, occurrence)
         if token is not None:
-            if oldest is None or oldest.token != token:
+            if token in self._taken or oldest is None or oldest.token != token:
                 self.report_violation(f"{wait} takes {token}, and the oldest signal is {oldest}")
+            self._taken.add(token)
             return
         since_us = max(self._ledger.waits_began_us[wait], self._leased_us.get(run, 0))
         if oldest is not None and oldest.stored_us < since_us:
