@@ -24,7 +24,7 @@ from fairlead.zones.records import ItemRecord, decode
 from fairlead.zones.shard import Shard
 from fairlead.zones.transaction_runner import Attempt
 from fairlead.zones.workflow import step_log
-from fairlead.zones.workflow.run_records import ParticipantState, RunHead, StepEntry
+from fairlead.zones.workflow.run_records import ParticipantState, RunHead, StepEntry, decode_head, head_key
 from fairlead.zones.workflow.step_log import Append, HeldRun, StepName, StoredRun
 from fairlead.zones.workflow.suspension import Arrived, Awaited, Wait, find_op, suspend_op
 from fairlead.zones.workflow.undone_end import end_undone_op
@@ -190,6 +190,16 @@ class RunLog:
             self.entries[step] = found
         return found
 
+    def record_participant(self, tenant: Tenant, place: ParticipantState) -> None:
+        """Record a participant that was asked again, also of a run that is cancelled, or is undone."""
+
+        def body(attempt: Attempt) -> _Written:
+            record, _ = self._begin(attempt, None, None, may_be_cancelled=True)
+            return self._append(attempt, record, (), participant=(tenant, place))
+
+        self._note(self._commit(body))
+        self.participants[tenant] = place
+
     def suspend(self, wait: Wait, waiting: Iterable[tuple[StepName, StepEntry]]) -> dict[Awaited, Arrived]:
         """Return the item to its queue; return what has arrived meanwhile: then nothing was written.
 
@@ -229,13 +239,19 @@ class RunLog:
 
     def checkpoint(self, packed: bytes, at_us: int) -> None:
         """Begin the next segment with a state; forget the entries of this one. `at_us`: the time of the run."""
+        written: _Written | None = None  # By the attempt before, whose result is unknown.
 
         def body(attempt: Attempt) -> _Written:
+            nonlocal written
+            if written is not None and self._stored_segment(attempt.tr) == written.head.segment:
+                probe("a checkpoint finds itself made")
+                return written
             record, _ = self._begin(attempt, None, None)
             before = self._head_now(attempt)
             head = msgspec.structs.replace(before, segment=before.segment + 1, checkpoint=packed, checkpoint_us=at_us)
             step_log.clear_segment(attempt.tr, self.home, before.segment)
-            return self._append(attempt, record, (), head=head, forget=True)
+            written = self._append(attempt, record, (), head=head, forget=True)
+            return written
 
         self._note(self._commit(body))
         self.entries.clear()
@@ -330,7 +346,8 @@ class RunLog:
     ) -> tuple[ItemRecord, StepEntry | None]:
         """Check the lease, and read the entry of a step, in one round of reads.
 
-        Returns the item's record, and an entry that this attempt does not know yet.
+        Returns the item's record, and an entry that this attempt does not know yet: of a commit whose result was
+        unknown. A cancellation that was requested since counts from the next commit on: the step is done.
         """
         attempt.finds_itself_applied = True
         tr, reads = attempt.tr, []
@@ -342,12 +359,13 @@ class RunLog:
             record = run_one(step_log.check_held_op(tr, self.home))
         except (LeaseLost, ItemGone, TenantMoved):
             raise WorkflowInterrupt(Cause.LOST) from None
-        if record.cancelling and not may_be_cancelled and not self.is_undone:
-            probe("a commit of a workflow finds that its cancellation was requested")
-            raise WorkflowInterrupt(Cause.CANCELLED)
         known = None if step is None else self.entries.get(step)
         entries = [entry for each in reads if (entry := run_one(each)) is not None and entry != known]
-        return record, next(iter(entries), None)
+        found = next(iter(entries), None)
+        if record.cancelling and not may_be_cancelled and not self.is_undone and found is None:
+            probe("a commit of a workflow finds that its cancellation was requested")
+            raise WorkflowInterrupt(Cause.CANCELLED)
+        return record, found
 
     def _append(
         self,
@@ -385,6 +403,12 @@ class RunLog:
 
     def _head_now(self, attempt: Attempt) -> RunHead:
         return self.head or RunHead(self._version, attempt.now_us)
+
+    def _stored_segment(self, tr: Transaction) -> int | None:
+        """Read the segment of the stored head, with conflict; None: there is none."""
+        value = tr.get(head_key(self.home.location.keys.tenant, self.run)).value
+        head = None if value is None else decode_head(value)
+        return None if head is None else head.segment
 
     def _stored_record(self, tr: Transaction) -> ItemRecord | None:
         value = tr.get(self.home.location.keys.item(self.home.item_id)).value
