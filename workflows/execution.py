@@ -178,7 +178,7 @@ class Execution:
             shard = self.home_of(tenants[0])
             if not suspended:
                 probe("a new attempt raises the fences at participants")
-                shard.transact(partial(self._raise_fences, shard=shard, tenants=tenants))
+                self._raise_fences(shard, tenants)
             for tenant in tenants:
                 self.log.load_participant(shard, self.keys_of(shard, tenant))
         self.begin_replay()
@@ -188,15 +188,23 @@ class Execution:
         if self.log.entries:
             self._step_counts.add_replay(self.held.ref.kind)
 
-    def _raise_fences(self, attempt: Attempt, *, shard: Shard, tenants: Sequence[Tenant]) -> None:
+    def _raise_fences(self, shard: Shard, tenants: Sequence[Tenant]) -> None:
         """One transaction per shard: the shards are asked one after the other, all their tenants together."""
+        open_tenants = list(tenants)
+        while open_tenants:
+            raised = shard.transact(partial(self._raise_once, shard=shard, tenants=open_tenants))
+            open_tenants = [tenant for tenant, done in zip(open_tenants, raised, strict=True) if not done]
+            for tenant in open_tenants:
+                self.log.record_participant(tenant, self._ask(shard, self.keys_of(shard, tenant)))
+
+    def _raise_once(self, attempt: Attempt, *, shard: Shard, tenants: Sequence[Tenant]) -> list[bool]:
         attempt.finds_itself_applied = True
-        number = self.held.record.lease_number
+        number, places = self.held.record.lease_number, self.log.participants
         try:
-            run_together(
+            return run_together(
                 [
                     participants.raise_fence_op(
-                        attempt.tr, shard.layout, self.keys_of(shard, tenant), self.log.run, number
+                        attempt.tr, shard.layout, self.keys_of(shard, tenant), self.log.run, number, places[tenant]
                     )
                     for tenant in tenants
                 ]

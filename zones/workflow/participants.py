@@ -123,22 +123,30 @@ def end_step(tr: Transaction, foreign: ForeignStep, entry: StepEntry) -> None:
 
 
 def raise_fence_op(
-    tr: Transaction, layout: ShardLayout, keys: TenantKeys, run: bytes, lease_number: int
-) -> Operation[None]:
+    tr: Transaction, layout: ShardLayout, keys: TenantKeys, run: bytes, lease_number: int, place: ParticipantState
+) -> Operation[bool]:
     """Let no attempt with a lower lease number act on a participant any more. May run twice.
 
-    Reads with conflict: ownership, the fence. Writes: the fence.
+    Returns False, and writes nothing, if there is no fence, and the tenant has moved or FLOOR was raised since `place`
+    was recorded. A tombstone may have been there, and nobody would clear the new fence: the caller asks, and records
+    the answer at home under its lease.
+
+    Reads with conflict: ownership, the fence; by snapshot: FLOOR, as a step does. Writes: the fence.
 
     Raises:
       LeaseLost: a later attempt has raised it.
       RunEnded: the run has ended.
       TenantMoved: another shard owns the tenant.
     """
-    owner, fence = tr.get(keys.owner), tr.get(keys.fence(run))
+    owner, fence, floor = tr.get(keys.owner), tr.get(keys.fence(run)), tr.snapshot.get(_FLOOR_KEY)
     yield
     check_owner(layout, owner.value)
     _check_fence(fence.value, lease_number, run)
+    if fence.value is None and ParticipantState(epoch_of(owner.value), _number(floor.value)) != place:
+        probe("a new attempt must ask again before it raises its fence")
+        return False
     tr.set(keys.fence(run), lease_number.to_bytes(FENCE_BYTES, "big"))
+    return True
 
 
 def _check_fence(fence: bytes | None, lease_number: int, run: bytes) -> None:

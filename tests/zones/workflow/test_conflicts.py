@@ -92,7 +92,7 @@ def test_a_step_on_another_shard_that_an_earlier_commit_of_unknown_result_has_do
 
 def test_a_step_on_another_shard_whose_fence_is_raised_before_it_commits(world: World) -> None:
     place, keys = asked(world), world.zone_of(BOB).location.keys.tenant
-    raised: Body = lambda tr: run_one(participants.raise_fence_op(tr, world.layout, keys, RUN_ID, 2))  # noqa: E731
+    raised: Body = lambda tr: run_one(participants.raise_fence_op(tr, world.layout, keys, RUN_ID, 2, place))  # noqa: E731
     assert conflicts(world, foreign_step(world, place), raised)
 
 

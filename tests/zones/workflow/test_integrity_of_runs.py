@@ -16,11 +16,12 @@ from fairlead.zones.workflow import participants
 from fairlead.zones.workflow.children import child_result_key
 from fairlead.zones.workflow.floor import raise_daily
 from fairlead.zones.workflow.run_end import CLEANUP_KIND
-from fairlead.zones.workflow.run_records import entry_key, head_key, participant_key
+from fairlead.zones.workflow.run_records import ParticipantState, entry_key, head_key, participant_key
 from fairlead.zones.workflow.step_log import HeldRun
 from tests.zones.workflow.runs import RESERVE, begin_run, keys_of_run, move_to_dead_letters, send_signal
 from tests.zones.world import ALICE, BOB, World
 
+NEW = ParticipantState(0, 0)  # A tenant that has never moved, on a shard whose FLOOR was never raised.
 DAMAGED = bytes([FORMAT]) + b"\xc1"
 
 
@@ -34,7 +35,7 @@ def populate(world: World) -> HeldRun:
     send_signal(world, world.enqueue(zone=world.zone), "approved")
     keys = world.zone_of(BOB).location.keys.tenant
     for run, ends in ((held.run, False), (b"e" * 16, True)):
-        world.run(lambda tr, run=run: run_one(participants.raise_fence_op(tr, world.layout, keys, run, 1)))  # type: ignore[misc]
+        world.run(lambda tr, run=run: run_one(participants.raise_fence_op(tr, world.layout, keys, run, 1, NEW)))  # type: ignore[misc]
         world.run(lambda tr, run=run: tr.set(entry_key(keys, run, 0, *RESERVE), world_entry(world, held)))  # type: ignore[misc]
         if ends:
             world.run(lambda tr, run=run: run_one(participants.clean_up_op(tr, world.layout, BOB, keys, run)))  # type: ignore[misc]

@@ -137,9 +137,25 @@ def test_a_step_on_another_shard_is_done_once(world: World) -> None:
     assert do_foreign_step(world, step) == entry()
 
 
+def test_a_fence_is_not_raised_where_a_tombstone_may_have_been(world: World) -> None:
+    """Nobody would clear it. While there is a fence, there was none."""
+    place, keys = asked(world), world.zone_of(BOB).location.keys.tenant
+
+    def raises(number: int, asked_before: ParticipantState) -> bool:
+        return world.run(
+            lambda tr: run_one(participants.raise_fence_op(tr, world.layout, keys, RUN_ID, number, asked_before))
+        )
+
+    earlier = ParticipantState(place.epoch, place.floor + 1)
+    assert not raises(2, earlier)
+    assert world.get(keys.fence(RUN_ID)) is None
+    assert raises(2, place)
+    assert raises(3, earlier)
+
+
 def test_an_attempt_below_the_fence_cannot_act(world: World) -> None:
     place, keys = asked(world), world.zone_of(BOB).location.keys.tenant
-    world.run(lambda tr: run_one(participants.raise_fence_op(tr, world.layout, keys, RUN_ID, 2)))
+    world.run(lambda tr: run_one(participants.raise_fence_op(tr, world.layout, keys, RUN_ID, 2, place)))
     with pytest.raises(LeaseLost):
         do_foreign_step(world, foreign(world, place, lease_number=1))
     assert do_foreign_step(world, foreign(world, place, lease_number=2)) is None
