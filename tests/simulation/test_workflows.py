@@ -9,6 +9,9 @@ from fairlead.simulation.world import World
 
 # Seeds that have found bugs, and what was wrong.
 REGRESSIONS = {
+    89: "a cancelled run whose worker noticed it during a replay became a dead letter",
+    1086: "a step whose commit had an unknown result was not undone when its run was cancelled meanwhile",
+    1123: "an attempt that had ended raised a fence after the tombstone was cleared, and the fence stayed",
     17: "an effect during which its run was cancelled was not undone",
     1015: "a failure counted those before a step whose commit had an unknown result, and was applied",
     3: "a step of unknown result was done, and its attempt's failure counted those before the step again",
