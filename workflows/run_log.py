@@ -211,9 +211,10 @@ class RunLog:
             record, _ = self._begin(attempt, None, None)
             pending = Append([*self._pending.items(), *added], (), list(self._taken))
             head = self._head_now(attempt)
+            is_first = self.head is None  # Though keys of the run may be stored: a signal that came before.
             return run_one(
                 suspend_op(
-                    attempt.tr, self.home, record, head, wait, pending, head_changed=False, now_us=attempt.now_us
+                    attempt.tr, self.home, record, head, wait, pending, head_changed=is_first, now_us=attempt.now_us
                 )
             )
 

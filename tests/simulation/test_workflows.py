@@ -9,6 +9,7 @@ from fairlead.simulation.world import World
 
 # Seeds that have found bugs, and what was wrong.
 REGRESSIONS = {
+    175: "a run whose first commit was a suspension lost its version, if a signal had come before",
     89: "a cancelled run whose worker noticed it during a replay became a dead letter",
     1086: "a step whose commit had an unknown result was not undone when its run was cancelled meanwhile",
     1123: "an attempt that had ended raised a fence after the tombstone was cleared, and the fence stayed",

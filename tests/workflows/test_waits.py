@@ -6,6 +6,7 @@ from typing import Any
 
 from fairlead import App
 from fairlead.workflows.context import WorkflowContext
+from fairlead.zones.workflow.cancellation import CancelOutcome
 from tests.workflows.application import ELSEWHERE, HOME, NEIGHBOUR, add, count, enqueue, run, two_shards
 
 
@@ -111,3 +112,17 @@ def test_a_sleep_holds_no_slot_and_lasts_as_long_as_it_should() -> None:
     assert run(app, within=2).completed["w"] == 1
     assert 3600 <= times[0] - begun < 3602
     assert count(app, HOME, "after") == 1
+
+
+def test_a_run_that_waits_first_is_known_to_have_begun_though_a_signal_came_before() -> None:
+    """So newer code knows the version that began it, and a cancellation undoes it."""
+    app = two_shards()
+
+    @app.workflow("w")
+    def work(wf: WorkflowContext) -> None:
+        wf.wait_for("approved")
+
+    item = enqueue(app, "w", item_id="mine")
+    app.tenant(HOME).signal("mine", "other")
+    assert run(app).suspended["w"] == 1
+    assert item.cancel() is CancelOutcome.UNDOING
