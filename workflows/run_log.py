@@ -231,9 +231,9 @@ class RunLog:
 
         def body(attempt: Attempt) -> _Written:
             record, _ = self._begin(attempt, None, None, may_be_cancelled=True)
-            head = msgspec.structs.replace(
-                self._head_now(attempt), undo_reason=reason, undo_error=error, undo_traceback=traceback
-            )
+            # The stored head: a commit of unknown result may have changed it before the cancellation was found.
+            before = self._stored_head(attempt.tr) or self._head_now(attempt)
+            head = msgspec.structs.replace(before, undo_reason=reason, undo_error=error, undo_traceback=traceback)
             return self._append(attempt, record, (), head=head)
 
         self._note(self._commit(body))
@@ -244,7 +244,7 @@ class RunLog:
 
         def body(attempt: Attempt) -> _Written:
             nonlocal written
-            if written is not None and self._stored_segment(attempt.tr) == written.head.segment:
+            if written is not None and self._stored_head(attempt.tr) == written.head:
                 probe("a checkpoint finds itself made")
                 return written
             record, _ = self._begin(attempt, None, None)
@@ -405,11 +405,10 @@ class RunLog:
     def _head_now(self, attempt: Attempt) -> RunHead:
         return self.head or RunHead(self._version, attempt.now_us)
 
-    def _stored_segment(self, tr: Transaction) -> int | None:
-        """Read the segment of the stored head, with conflict; None: there is none."""
+    def _stored_head(self, tr: Transaction) -> RunHead | None:
+        """Read the stored head, with conflict; None: there is none."""
         value = tr.get(head_key(self.home.location.keys.tenant, self.run)).value
-        head = None if value is None else decode_head(value)
-        return None if head is None else head.segment
+        return None if value is None else decode_head(value)
 
     def _stored_record(self, tr: Transaction) -> ItemRecord | None:
         value = tr.get(self.home.location.keys.item(self.home.item_id)).value

@@ -9,9 +9,12 @@ import pytest
 from fairlead import App, Retry
 from fairlead.actors.handlers import PermanentError
 from fairlead.workflows.context import WorkflowContext
+from fairlead.workflows.interrupts import Cause, WorkflowInterrupt
+from fairlead.workflows.run_log import RunLog
 from fairlead.zones.errors import ItemGone
 from fairlead.zones.tenant_transaction import TenantTransaction
 from fairlead.zones.workflow.cancellation import CancelOutcome
+from fairlead.zones.workflow.step_log import StepName
 from tests.workflows.application import ELSEWHERE, HOME, add, append, count, enqueue, kept_keys, run, two_shards, words
 
 
@@ -399,3 +402,28 @@ def test_steps_without_an_undo_stay_done() -> None:
     enqueue(app, "w")
     run(app)
     assert count(app, HOME, "kept") == 1
+
+
+def test_a_run_that_is_cancelled_as_its_first_participant_is_recorded_is_cleaned_up_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The result of that commit is unknown, and its next try finds the request: nobody knows that it was applied."""
+    app, record = two_shards(), RunLog.record_pending
+
+    def of_unknown_result(self: RunLog, step: StepName, participant: Any) -> None:
+        before = self.head
+        record(self, step, participant)
+        self.head = before
+        raise WorkflowInterrupt(Cause.CANCELLED)
+
+    monkeypatch.setattr(RunLog, "record_pending", of_unknown_result)
+
+    @app.workflow("w")
+    def work(wf: WorkflowContext) -> None:
+        wf.step(append, "a", undo=undo)
+        wf.step(append, "b", on=ELSEWHERE, name="second")
+
+    enqueue(app, "w")
+    drained = run(app, replays=False)
+    assert (drained.cancelled["w"], drained.completed["fairlead.cleanup"]) == (1, 1)
+    assert kept_keys(app) == []
