@@ -52,6 +52,7 @@ class WorkflowCode:
       neighbours_of: returns the tenants on which the workflows of a tenant act.
       receiver_of: returns the name of an item to signal, and its tenant, for a number.
       overtake: may let another executor overtake this one, at an item.
+      answer: may send a signal to an item that is about to wait for it.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class WorkflowCode:
         neighbours_of: Callable[[Tenant], Neighbours],
         receiver_of: Callable[[int], tuple[str, Tenant]],
         overtake: Callable[[SimulatedHost, Tenant, bytes], None],
+        answer: Callable[[Tenant, bytes, str], None],
     ) -> None:
         self.version = version
         self._host = host
@@ -72,6 +74,7 @@ class WorkflowCode:
         self._neighbours_of = neighbours_of
         self._receiver_of = receiver_of
         self._overtake = overtake
+        self._answer = answer
         self._items: dict[str, tuple[Tenant, bytes]] = {}  # By run.
 
     def checkout(self, wf: WorkflowContext, order: str) -> str:
@@ -122,7 +125,9 @@ class WorkflowCode:
 
     def note_wait(self, wait: WorkflowWait) -> None:
         """Note that a run is about to wait."""
-        self._ledger.waits_began_us.setdefault(wait, self._host.world.now_us())
+        if wait not in self._ledger.waits_began_us:
+            self._ledger.waits_began_us[wait] = self._host.world.now_us()
+            self._answer(*self._items[wait.run], wait.signal)
 
     def note_effect(self, run: str, label: int, call: PlannedCall) -> None:
         """Note that a run is about to call an effect."""
@@ -150,7 +155,7 @@ class WorkflowCode:
             self._host.clock.sleep_us(self._host.random.choice([1_000, 20_000, 20_000, 300_000]))
 
     def _fail(self, failing: Failing) -> None:
-        if failing is Failing.NEVER or self._host.random.random() < 0.6:
+        if failing is Failing.NEVER or self._host.random.random() < 0.5:
             return
         raise PermanentError("drawn") if failing is Failing.FOR_GOOD else RuntimeError("drawn")
 

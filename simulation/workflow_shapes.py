@@ -108,7 +108,7 @@ _WEIGHTS = {
     What.ENQUEUE: 1, What.SIGNAL: 2, What.CHECKPOINT: 1,
 }  # fmt: skip
 _PLACES = (Where.HOME, Where.BESIDE, Where.ELSEWHERE, Where.ELSEWHERE)
-_FAILING = (Failing.NEVER,) * 5 + (Failing.BEFORE_RETRY, Failing.OWN_RETRY, Failing.FOR_GOOD)
+_FAILING = (Failing.NEVER,) * 4 + (Failing.BEFORE_RETRY, Failing.OWN_RETRY, Failing.FOR_GOOD, Failing.FOR_GOOD)
 
 
 def draw_shape(random: Random, depth: int) -> Shape:

@@ -108,7 +108,7 @@ class WorkflowShop:
             Actor(self._world, cluster.add_node(f"p{number}"), f"p{number}", buyer.run).start()
         waking = WakingClient(self._ledger, cluster)
         Actor(self._world, cluster.add_node("p.waking"), "p.waking", waking.run).start()
-        self._upkeep = Upkeep(cluster, self._random)
+        self._upkeep = Upkeep(self._ledger, cluster, self._random)
         self._upkeep.begin()
         if plan.leases_may_run_out and not plan.is_calm:
             self._deploy(cluster)
@@ -125,6 +125,7 @@ class WorkflowShop:
             neighbours_of=self._neighbours_of,
             receiver_of=self._receiver_of,
             overtake=self._upkeep.overtake,
+            answer=self._upkeep.answer,
         )
         home_of = _Homes(self._opened, host)
         runner = WorkflowKind(code.checkout, version=version, home_of=home_of)

@@ -9,6 +9,8 @@ from random import Random
 from fairlead.simulation.cluster import Cluster
 from fairlead.simulation.host import SimulatedHost
 from fairlead.simulation.store import Fate
+from fairlead.simulation.workflow_clients import send
+from fairlead.simulation.workflow_ledger import WorkflowLedger
 from fairlead.simulation.world import START_US
 from fairlead.zones.engines.api.errors import StoreError
 from fairlead.zones.keyspace import FENCE, pack_int, range_begin, range_end
@@ -23,6 +25,8 @@ from fairlead.zones.workflow.participants import raise_floor
 from fairlead.zones.workflow.run_records import END, FENCE_BYTES
 
 TOMBSTONES_MAX = 1_000
+ANSWERED_FRAC = 0.3  # The probability that a wait gets its signal as it begins.
+ANSWERED_US_MAX = 10_000
 STANDS_US_MIN, STANDS_US_MAX = 1_000, 3_000_000  # Shorter than the five seconds of a transaction.
 
 
@@ -32,8 +36,10 @@ class Upkeep:
     Some commits of workers are applied after their senders have tried again.
     """
 
-    def __init__(self, cluster: Cluster, random: Random) -> None:
+    def __init__(self, ledger: WorkflowLedger, cluster: Cluster, random: Random) -> None:
+        self._ledger = ledger
         self._cluster = cluster
+        self._answers = 0
         self._random = random
         self._floor_us = random.choice([100_000, 1_000_000, 60_000_000])
         self._moves_us = random.choice([300_000, 60_000_000])
@@ -56,8 +62,24 @@ class Upkeep:
         if self._is_over() or self._random.random() >= self._overtaken_frac:
             return
         host.world.note(f"{host.name} is overtaken at {item_id.hex()}")
-        self._cluster.operator.do("overtake", partial(self._return, tenant, item_id))
+        self._cluster.operator.do("overtake", partial(self._try, partial(self._return, tenant, item_id)))
         host.clock.sleep_us(int(STANDS_US_MIN * (STANDS_US_MAX / STANDS_US_MIN) ** self._random.random()))
+
+    def answer(self, tenant: Tenant, item_id: bytes, signal: str) -> None:
+        """Called when a workflow is about to wait: now and then its signal is sent at this time."""
+        if self._is_over() or self._random.random() >= ANSWERED_FRAC:
+            return
+        self._answers += 1
+        token = f"answer/{self._answers}"
+
+        def send_it() -> None:
+            if send(self._shard_of(tenant), tenant, item_id, signal, token):
+                self._ledger.sent.append(token)
+
+        delay_us = self._random.randrange(ANSWERED_US_MAX)
+        self._cluster.world.after(
+            delay_us, lambda: self._cluster.operator.do("answer", partial(self._try, send_it)), order=0.5
+        )
 
     def _delay_commit(self) -> Fate:
         """Draw whether a commit of a worker is applied after its sender has got no answer, and has tried again."""
@@ -68,8 +90,8 @@ class Upkeep:
         return Fate.UNKNOWN_LATE
 
     def _return(self, tenant: Tenant, item_id: bytes) -> None:
-        shards = self._shards()
-        zone = shards[home(tenant, list(shards))].zone(tenant)
+        shard = self._shard_of(tenant)
+        zone = shard.zone(tenant)
         cancels = self._random.random() < 0.3
 
         def body(attempt: Attempt) -> None:
@@ -81,14 +103,14 @@ class Upkeep:
             if cancels:
                 run_one(cancel_op(attempt.tr, zone, item_id, force=False, now_us=attempt.now_us))
 
-        self._try(shards[home(tenant, list(shards))], body)
+        shard.transact(body)
 
     def _is_over(self) -> bool:
         return self._cluster.world.now_us() >= START_US + self._cluster.plan.trouble_us
 
-    def _try(self, shard: Shard, body: Callable[[Attempt], object]) -> None:
+    def _try(self, happen: Callable[[], None]) -> None:
         try:
-            shard.transact(body)
+            happen()
         except StoreError as error:
             self._cluster.world.note(f"gives up after error {error.code}")
 
@@ -97,7 +119,7 @@ class Upkeep:
         time_us = world.now_us() + 1 + int(self._random.expovariate(1 / mean_us))
 
         def once() -> None:
-            self._cluster.operator.do("upkeep", happen)
+            self._cluster.operator.do("upkeep", partial(self._try, happen))
             self._at_random_times(mean_us, happen)
 
         if time_us < START_US + self._cluster.plan.trouble_us:
@@ -106,16 +128,19 @@ class Upkeep:
     def _shards(self) -> dict[str, Shard]:
         return self._cluster.open_shards(self._cluster.operator.host)
 
+    def _shard_of(self, tenant: Tenant) -> Shard:
+        shards = self._shards()
+        return shards[home(tenant, list(shards))]
+
     def _raise_floor(self) -> None:
         shard = self._random.choice(list(self._shards().values()))
-        self._try(shard, _raise_floor_once)
+        shard.transact(_raise_floor_once)
 
     def _raise_epoch(self) -> None:
-        shards = self._shards()
         for number in range(self._cluster.plan.tenants):
             tenant = Tenant("shop", f"t{number}")
-            shard = shards[home(tenant, list(shards))]
-            self._try(shard, partial(raise_epoch, shard, tenant))
+            shard = self._shard_of(tenant)
+            shard.transact(partial(raise_epoch, shard, tenant))
 
 
 def _raise_floor_once(attempt: Attempt) -> None:

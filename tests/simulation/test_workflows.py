@@ -7,8 +7,9 @@ from fairlead.simulation.workflow_shapes import FIRST, Shape
 from fairlead.simulation.workflow_shop import WorkflowShop, run_workflows, sizes_of_workflows
 from fairlead.simulation.world import World
 
-# Seeds that have found bugs, and what was wrong.
+# Seeds that have found bugs, in the worlds of then, and what was wrong.
 REGRESSIONS = {
+    48: "a run that was cancelled as it recorded its first participant left a fence there",
     175: "a run whose first commit was a suspension lost its version, if a signal had come before",
     89: "a cancelled run whose worker noticed it during a replay became a dead letter",
     1086: "a step whose commit had an unknown result was not undone when its run was cancelled meanwhile",
