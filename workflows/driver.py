@@ -13,6 +13,8 @@ from fairlead.zones.workflow.suspension import Arrived, Awaited, Wait
 
 T = TypeVar("T")
 
+_STORE_CALLS = (Home, Store)  # A tuple, because a union would be made anew for each step.
+
 
 class Driver(Protocol):
     """Carries out the calls of `wf`."""
@@ -45,7 +47,7 @@ class InlineDriver:
             raise
 
     def _answer(self, request: Request) -> Any:
-        if isinstance(request, Home | Store):
+        if isinstance(request, _STORE_CALLS):
             return guarded(request.call)
         if isinstance(request, RunFunction):
             return self._run_function()

@@ -13,8 +13,7 @@ So what the outside world, or another shard, has seen follows from what is recor
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from functools import partial
 from random import Random
@@ -150,6 +149,9 @@ class Execution:
         self.stops_at_end = stops_at_end
         self._replays = replays
         self.was_cut_off = False
+        self._clock = run_log.shard.clock
+        longest_us = run_log.shard.layout.settings.max_item_lease_ms * 1000
+        self._step_lease_us = min(STEP_LEASE_US, longest_us * 6 // 10)
         self.begin_replay()
 
     def begin_replay(self) -> None:
@@ -241,8 +243,7 @@ class Execution:
 
     # --- One call ---
 
-    @contextmanager
-    def open_call(self, kind: StepKind, name: str, arguments: Sequence[Any]) -> Iterator[StepCall]:
+    def open_call(self, kind: StepKind, name: str, arguments: Sequence[Any]) -> "_OpenCall":
         """Find out which step a call is. The step has ended when the context is left."""
         self.check_call()
         digest = digest_of(kind, arguments)
@@ -250,10 +251,8 @@ class Execution:
             step, entry = self.replay.begin(name, digest)
         except UnfitCode as error:
             raise WorkflowInterrupt(Failed(error)) from None
-        try:
-            yield self.new_call(step, kind, digest) if entry is None else _known_call(step, kind, entry)
-        finally:
-            self.replay.end(step)
+        call = self.new_call(step, kind, digest) if entry is None else _known_call(step, kind, entry)
+        return _OpenCall(self.replay, call)
 
     def check_call(self) -> None:
         """Refuse a call of `wf` that comes too late, or from inside a step."""
@@ -273,7 +272,8 @@ class Execution:
         if call.entry is None:
             self.check_new(call.step)
         self.stop_at_end()
-        yield from self.extend_lease()
+        if self.lease_is_short:
+            yield from self.extend_lease()
         if self.log.has_many_pending:
             yield Home(partial(self.log.record_pending, call.step, None))
         if call.entry is not None and call.entry.state is StepState.WAITING and call.kind is not StepKind.WAIT:
@@ -306,14 +306,17 @@ class Execution:
         """Whether the attempt ends at what is not done, instead of doing it."""
         return self.log.is_undone or self.stops_at_end or self.held.job.cancel_requested
 
+    @property
+    def lease_is_short(self) -> bool:
+        """Whether so little of the lease is left that it may be written while a step is open."""
+        until_us = self.held.claim_until_us or self.held.lease_until_us
+        return until_us - self.clock_us() < self._step_lease_us
+
     def extend_lease(self) -> Steps[None]:
         """See to it that nobody need write the item's record while a step is open: the step would conflict."""
-        held, now_us = self.held, self.clock_us()
-        longest_us = self.log.shard.layout.settings.max_item_lease_ms * 1000
-        until_us = held.claim_until_us or held.lease_until_us
-        if until_us - now_us < min(STEP_LEASE_US, longest_us * 6 // 10):
+        if self.lease_is_short:
             probe("a step extends its lease before it begins")
-            if not (yield Store(partial(self._keep_lease, held))):
+            if not (yield Store(partial(self._keep_lease, self.held))):
                 raise WorkflowInterrupt(Cause.LOST)
 
     def answer(self, call: StepCall) -> Any:
@@ -321,7 +324,8 @@ class Execution:
         entry = call.entry
         assert entry is not None
         self.latest_us = max(self.latest_us, entry.at_us)
-        _moment.set(Moment(self._beginning.replay, call.step, max(self._moment.now_us, entry.at_us)))
+        before = self._moment
+        _moment.set(Moment(before.replay, call.step, max(before.now_us, entry.at_us)))
         if entry.state is StepState.DONE:
             return unpack_payload(entry.result)
         assert entry.error is not None
@@ -553,7 +557,23 @@ class Execution:
 
     def clock_us(self) -> int:
         """Return the time, by the clock of this process."""
-        return self.log.shard.clock.now_us()
+        return self._clock.now_us()
+
+
+class _OpenCall:
+    """A call as a context, which ends its step. Not a generator, because each step enters it."""
+
+    __slots__ = ("_call", "_replay")
+
+    def __init__(self, replay: Replay, call: StepCall) -> None:
+        self._replay = replay
+        self._call = call
+
+    def __enter__(self) -> StepCall:
+        return self._call
+
+    def __exit__(self, *_: object) -> None:
+        self._replay.end(self._call.step)
 
 
 def _known_call(step: StepName, kind: StepKind, entry: StepEntry) -> StepCall:
