@@ -24,7 +24,7 @@ from fairlead.zones.records import ItemRecord, decode
 from fairlead.zones.shard import Shard
 from fairlead.zones.transaction_runner import Attempt
 from fairlead.zones.workflow import step_log
-from fairlead.zones.workflow.run_records import ParticipantState, RunHead, StepEntry, decode_head, head_key
+from fairlead.zones.workflow.run_records import ParticipantState, RunHead, StepEntry, decode_head, entry_key, head_key
 from fairlead.zones.workflow.step_log import Append, HeldRun, StepName, StoredRun
 from fairlead.zones.workflow.suspension import Arrived, Awaited, Wait, find_op, suspend_op
 from fairlead.zones.workflow.undone_end import end_undone_op
@@ -353,16 +353,18 @@ class RunLog:
         attempt.finds_itself_applied = True
         tr, reads = attempt.tr, []
         if step is not None:
-            for keys in (self.home.location.keys.tenant, other):
-                if keys is not None:
-                    reads.append(start_op(step_log.read_entry_op(tr, keys, self.run, self.segment, step)))
+            reads.append(start_op(step_log.read_entry_op(tr, self.home.entry_key(self.segment, step))))
+        if step is not None and other is not None:
+            reads.append(start_op(step_log.read_entry_op(tr, entry_key(other, self.run, self.segment, *step))))
         try:
             record = run_one(step_log.check_held_op(tr, self.home))
         except (LeaseLost, ItemGone, TenantMoved):
             raise WorkflowInterrupt(Cause.LOST) from None
-        known = None if step is None else self.entries.get(step)
-        entries = [entry for each in reads if (entry := run_one(each)) is not None and entry != known]
-        found = next(iter(entries), None)
+        known, found = None if step is None else self.entries.get(step), None
+        for each in reads:
+            entry = run_one(each)
+            if found is None and entry is not None and entry != known:
+                found = entry
         if record.cancelling and not may_be_cancelled and not self.is_undone and found is None:
             probe("a commit of a workflow finds that its cancellation was requested")
             raise WorkflowInterrupt(Cause.CANCELLED)
@@ -379,13 +381,13 @@ class RunLog:
         forget: bool = False,
     ) -> "_Written":
         """Append entries, and what is pending. `head`: if it changes. `forget`: the segment of what is pending ends."""
-        pending, taken = dict(self._pending), list(self._taken)
+        pending, taken = self._pending.copy(), self._taken.copy()
         changed = head is not None
         head = head or self._head_now(attempt)
         if participant is not None and not head.has_participants:
             head, changed = msgspec.structs.replace(head, has_participants=True), True
-        new = [*([] if forget else pending.items()), *entries]
-        added = Append(new, [] if participant is None else [participant], taken)
+        new = entries if forget or not pending else [*pending.items(), *entries]
+        added = Append(new, () if participant is None else [participant], taken)
         step_log.append(attempt.tr, self.home, record, head, added, head_changed=changed or self.head is None)
         return _Written(head, pending, taken)
 
@@ -397,8 +399,10 @@ class RunLog:
         for step, entry in written.pending.items():
             if self._pending.get(step) is entry:
                 del self._pending[step]
-        self._pending_bytes = sum(len(entry.result) + ENTRY_BYTES for entry in self._pending.values())
-        self._taken = [key for key in self._taken if key not in written.taken]
+        if written.pending:
+            self._pending_bytes = sum(len(entry.result) + ENTRY_BYTES for entry in self._pending.values())
+        if written.taken:
+            self._taken = [key for key in self._taken if key not in written.taken]
         self.record.keeps_run = True
         self.record.error_count = self.record.expiry_count = self.record.expired_count = 0
 

@@ -151,7 +151,12 @@ def entries_prefix(keys: TenantKeys, run: bytes, segment: int) -> bytes:
 
 def entry_key(keys: TenantKeys, run: bytes, segment: int, name: str, occurrence: int) -> bytes:
     """Return the key of an entry: the step of that name for the `occurrence`-th time, from 0 on."""
-    return entries_prefix(keys, run, segment) + pack_text(name) + pack_int(occurrence)
+    return step_key(entries_prefix(keys, run, segment), name, occurrence)
+
+
+def step_key(prefix: bytes, name: str, occurrence: int) -> bytes:
+    """Return the key of an entry; `prefix`: of the entries of its segment, see `entry_key`."""
+    return prefix + pack_text(name) + pack_int(occurrence)
 
 
 def epoch_of(owner: bytes | None) -> int:

@@ -15,7 +15,7 @@ from fairlead.zones.pipelining import Operation
 from fairlead.zones.queue import stored_item
 from fairlead.zones.queue.index_scan import WANT_ALL
 from fairlead.zones.queue.items import Outcome
-from fairlead.zones.queue.lease_check import check_leases_op, error_of
+from fairlead.zones.queue.lease_check import check_lease, error_of
 from fairlead.zones.records import ItemRecord
 from fairlead.zones.workflow.run_records import (
     ParticipantState,
@@ -26,10 +26,10 @@ from fairlead.zones.workflow.run_records import (
     decode_participant,
     encode,
     entries_prefix,
-    entry_key,
     head_key,
     participant_key,
     participants_prefix,
+    step_key,
 )
 
 PAGE_ROWS = 2_000  # Of up to 64,000 bytes each: what FoundationDB returns within the five seconds of a transaction.
@@ -42,13 +42,28 @@ class StepName(NamedTuple):
     occurrence: int
 
 
-class HeldRun(NamedTuple):
-    """A run whose item the caller holds under a lease."""
+class HeldRun:
+    """A run whose item the caller holds under a lease. Its keys are packed once: each of its steps needs them."""
 
-    location: ZoneLocation
-    item_id: bytes
-    lease_id: bytes
-    run: bytes
+    __slots__ = ("_entries", "head_key", "item_id", "item_key", "lease_id", "location", "owner_key", "run")
+
+    def __init__(self, location: ZoneLocation, item_id: bytes, lease_id: bytes, run: bytes) -> None:
+        self.location = location
+        self.item_id = item_id
+        self.lease_id = lease_id
+        self.run = run
+        self.owner_key = location.keys.tenant.owner
+        self.item_key = location.keys.item(item_id)
+        self.head_key = head_key(location.keys.tenant, run)
+        self._entries = (0, entries_prefix(location.keys.tenant, run, 0))  # A segment, and the prefix of its entries.
+
+    def entry_key(self, segment: int, step: StepName) -> bytes:
+        """Return the key of a step's entry."""
+        known, prefix = self._entries
+        if segment != known:
+            prefix = entries_prefix(self.location.keys.tenant, self.run, segment)
+            self._entries = (segment, prefix)
+        return step_key(prefix, *step)
 
 
 @dataclass(slots=True)
@@ -131,11 +146,9 @@ def parse_step(key: bytes, at: int) -> StepName | None:
     return None if named is None or number is None else StepName(named[0][0], number[0])
 
 
-def read_entry_op(
-    tr: Transaction, keys: TenantKeys, run: bytes, segment: int, step: StepName
-) -> Operation[StepEntry | None]:
+def read_entry_op(tr: Transaction, entry_key: bytes) -> Operation[StepEntry | None]:
     """Read the entry of a step with conflict: after an unknown result it tells whether the step was applied."""
-    read = tr.get(entry_key(keys, run, segment, *step))
+    read = tr.get(entry_key)
     yield
     return None if read.value is None else decode_entry(read.value)
 
@@ -148,7 +161,10 @@ def check_held_op(tr: Transaction, held: HeldRun) -> Operation[ItemRecord]:
       ItemGone: there is no such item.
       TenantMoved: another shard owns the tenant.
     """
-    (record,) = yield from check_leases_op(tr, held.location, [(held.item_id, held.lease_id)])
+    owner, stored = tr.get(held.owner_key), tr.get(held.item_key)
+    yield
+    stored_item.check_owner(held.location.layout, owner.value)
+    record = check_lease(stored.value, held.lease_id)
     if isinstance(record, Outcome):
         raise error_of(record, held.item_id)
     if record.run_of(held.item_id) != held.run:
@@ -165,17 +181,16 @@ def append(
     from now on, or if the record still counts failures: those count from the last step that committed. Reads
     with conflict: the head, if it writes it. May run twice.
     """
-    keys = held.location.keys.tenant
     for step, entry in added.entries:
-        tr.set(entry_key(keys, held.run, head.segment, *step), encode(entry))
+        tr.set(held.entry_key(head.segment, step), encode(entry))
     for tenant, place in added.participants:
-        tr.set(participant_key(keys, held.run, tenant), encode(place))
+        tr.set(participant_key(held.location.keys.tenant, held.run, tenant), encode(place))
     for key in added.cleared:
         tr.clear(key)
     if head_changed or not record.keeps_run:
         # An earlier commit of unknown result may still arrive. It must not put an older head in place of this one.
-        tr.add_read_conflict_key(head_key(keys, held.run))
-        tr.set(head_key(keys, held.run), encode(head))
+        tr.add_read_conflict_key(held.head_key)
+        tr.set(held.head_key, encode(head))
     if not record.keeps_run or record.error_count or record.expiry_count or record.expired_count:
         record.keeps_run = True
         record.error_count = record.expiry_count = record.expired_count = 0

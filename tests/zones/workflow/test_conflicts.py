@@ -39,7 +39,7 @@ def conflicts(world: World, late: Body, early: Body) -> bool:
 def home_step(held: HeldRun) -> Body:
     def body(tr: Any) -> None:
         record = run_one(step_log.check_held_op(tr, held))
-        found = run_one(step_log.read_entry_op(tr, held.location.keys.tenant, held.run, 0, SHIP))
+        found = run_one(step_log.read_entry_op(tr, held.entry_key(0, SHIP)))
         assert found is None
         step_log.append(tr, held, record, RunHead(1, 0), Append([(SHIP, ENTRY)]), head_changed=False)
 
