@@ -17,14 +17,22 @@ from fairlead.zones.engines import Reader, Transaction
 from fairlead.zones.errors import ItemGone, LeaseLost, TenantMoved
 from fairlead.zones.keyspace import TenantKeys
 from fairlead.zones.layout import Tenant
-from fairlead.zones.pipelining import run_one, start_op
+from fairlead.zones.pipelining import run_one
 from fairlead.zones.probes import probe
 from fairlead.zones.queue.items import Outcome
 from fairlead.zones.records import ItemRecord, decode
 from fairlead.zones.shard import Shard
 from fairlead.zones.transaction_runner import Attempt
 from fairlead.zones.workflow import step_log
-from fairlead.zones.workflow.run_records import ParticipantState, RunHead, StepEntry, decode_head, entry_key, head_key
+from fairlead.zones.workflow.run_records import (
+    ParticipantState,
+    RunHead,
+    StepEntry,
+    decode_entry,
+    decode_head,
+    entry_key,
+    head_key,
+)
 from fairlead.zones.workflow.step_log import Append, HeldRun, StepName, StoredRun
 from fairlead.zones.workflow.suspension import Arrived, Awaited, Wait, find_op, suspend_op
 from fairlead.zones.workflow.undone_end import end_undone_op
@@ -351,18 +359,18 @@ class RunLog:
         unknown. A cancellation that was requested since counts from the next commit on: the step is done.
         """
         attempt.finds_itself_applied = True
-        tr, reads = attempt.tr, []
+        tr, entries = attempt.tr, []
         if step is not None:
-            reads.append(start_op(step_log.read_entry_op(tr, self.home.entry_key(self.segment, step))))
-        if step is not None and other is not None:
-            reads.append(start_op(step_log.read_entry_op(tr, entry_key(other, self.run, self.segment, *step))))
+            entries.append(tr.get(self.home.entry_key(self.segment, step)))
+            if other is not None:
+                entries.append(tr.get(entry_key(other, self.run, self.segment, *step)))
         try:
             record = run_one(step_log.check_held_op(tr, self.home))
         except (LeaseLost, ItemGone, TenantMoved):
             raise WorkflowInterrupt(Cause.LOST) from None
         known, found = None if step is None else self.entries.get(step), None
-        for each in reads:
-            entry = run_one(each)
+        for value in (each.value for each in entries):
+            entry = None if value is None else decode_entry(value)
             if found is None and entry is not None and entry != known:
                 found = entry
         if record.cancelling and not may_be_cancelled and not self.is_undone and found is None:

@@ -1,6 +1,7 @@
 """The values of a step log: the head of a run, its entries, its participants."""
 
 from enum import IntEnum
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -10,6 +11,7 @@ from fairlead.zones.layout import Tenant
 from fairlead.zones.records import Count, OwnerRecord, TimeUs, decode, pack_value, unpacked
 
 _HEAD, _PARTICIPANT, _ENTRY = (pack_int(number) for number in (1, 2, 3))
+STEPS_PACKED_MAX = 4_096  # Some 100 bytes each.
 FENCE_BYTES = 8
 END = 2**64 - 1  # The fence of a run that has ended: no lease number is as high.
 
@@ -151,12 +153,13 @@ def entries_prefix(keys: TenantKeys, run: bytes, segment: int) -> bytes:
 
 def entry_key(keys: TenantKeys, run: bytes, segment: int, name: str, occurrence: int) -> bytes:
     """Return the key of an entry: the step of that name for the `occurrence`-th time, from 0 on."""
-    return step_key(entries_prefix(keys, run, segment), name, occurrence)
+    return entries_prefix(keys, run, segment) + packed_step(name, occurrence)
 
 
-def step_key(prefix: bytes, name: str, occurrence: int) -> bytes:
-    """Return the key of an entry; `prefix`: of the entries of its segment, see `entry_key`."""
-    return prefix + pack_text(name) + pack_int(occurrence)
+@lru_cache(maxsize=STEPS_PACKED_MAX)
+def packed_step(name: str, occurrence: int) -> bytes:
+    """Return how the key of an entry ends. Cached, because the runs of a workflow have steps of the same names."""
+    return pack_text(name) + pack_int(occurrence)
 
 
 def epoch_of(owner: bytes | None) -> int:

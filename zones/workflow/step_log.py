@@ -27,9 +27,9 @@ from fairlead.zones.workflow.run_records import (
     encode,
     entries_prefix,
     head_key,
+    packed_step,
     participant_key,
     participants_prefix,
-    step_key,
 )
 
 PAGE_ROWS = 2_000  # Of up to 64,000 bytes each: what FoundationDB returns within the five seconds of a transaction.
@@ -58,12 +58,12 @@ class HeldRun:
         self._entries = (0, entries_prefix(location.keys.tenant, run, 0))  # A segment, and the prefix of its entries.
 
     def entry_key(self, segment: int, step: StepName) -> bytes:
-        """Return the key of a step's entry."""
+        """Return the key of a step's entry. A commit reads it with conflict: so it knows whether the step was done."""
         known, prefix = self._entries
         if segment != known:
             prefix = entries_prefix(self.location.keys.tenant, self.run, segment)
             self._entries = (segment, prefix)
-        return step_key(prefix, *step)
+        return prefix + packed_step(*step)
 
 
 @dataclass(slots=True)
@@ -144,13 +144,6 @@ def parse_step(key: bytes, at: int) -> StepName | None:
     named = unpack_names(key, at, 1)
     number = None if named is None else unpack_int(key, named[1])
     return None if named is None or number is None else StepName(named[0][0], number[0])
-
-
-def read_entry_op(tr: Transaction, entry_key: bytes) -> Operation[StepEntry | None]:
-    """Read the entry of a step with conflict: after an unknown result it tells whether the step was applied."""
-    read = tr.get(entry_key)
-    yield
-    return None if read.value is None else decode_entry(read.value)
 
 
 def check_held_op(tr: Transaction, held: HeldRun) -> Operation[ItemRecord]:
