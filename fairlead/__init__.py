@@ -86,6 +86,7 @@ from fairlead.workflows.errors import (
     EffectUnknown,
     PayloadMismatch,
     ReadOnly,
+    SignalTimeout,
     StepInStep,
     StepTooLong,
     TooManySteps,
@@ -215,6 +216,7 @@ __all__ = [
     "StepFailed",
     "EffectUnknown",
     "CallTimeout",
+    "SignalTimeout",
     # What can go wrong with a workflow: these end its attempt
     "UnfitCode",
     "StepsDiffer",

@@ -230,7 +230,7 @@ class _Run:
         occurrence = self._waits[call.signal]
         self._waits[call.signal] += 1
         self._code.note_wait(WorkflowWait(self._run, self._segment, call.signal, occurrence))
-        self._note(label, self._wf.wait_for(call.signal, timeout=call.timeout_s) or NOTHING)
+        self._note(label, self._wf.wait_for(call.signal, timeout=call.timeout_s, default=NOTHING))
 
     def _sleep(self, call: PlannedCall, label: int) -> None:
         self._wf.sleep(call.duration_s)

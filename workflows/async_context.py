@@ -9,6 +9,7 @@ from fairlead.workflows.asynchronous import AsyncDriver
 from fairlead.workflows.child_jobs import Call
 from fairlead.workflows.context import RunInformation, TenantLike, child, tenant_named
 from fairlead.workflows.execution import Execution
+from fairlead.workflows.waits import NoDefault
 from fairlead.zones.durations import Duration
 from fairlead.zones.layout import DEFAULT_ZONE
 from fairlead.zones.queue.items import HasKind, ItemOptions, new_item
@@ -70,10 +71,11 @@ class AsyncWorkflowContext(RunInformation):
         signal: str,
         timeout: Duration | None = None,  # noqa: ASYNC109 - recorded
         *,
+        default: Any = NoDefault.RAISES,
         name: str | None = None,
     ) -> Any:
         """See `WorkflowContext.wait_for`."""
-        return await self._driver.run(waits.wait_for(self._execution, signal, timeout, name=name))
+        return await self._driver.run(waits.wait_for(self._execution, signal, timeout, default=default, name=name))
 
     async def sleep(self, seconds: Duration, *, name: str | None = None) -> None:
         """See `WorkflowContext.sleep`."""

@@ -10,6 +10,7 @@ from fairlead.workflows import child_jobs, effects, steps, waits
 from fairlead.workflows.child_jobs import Call
 from fairlead.workflows.driver import Driver
 from fairlead.workflows.execution import Execution
+from fairlead.workflows.waits import NoDefault
 from fairlead.zones.durations import Duration
 from fairlead.zones.layout import DEFAULT_ZONE, Tenant, named_tenant
 from fairlead.zones.queue.items import HasKind, ItemOptions, new_item
@@ -158,14 +159,24 @@ class WorkflowContext(RunInformation):
         signal: str,
         timeout: Duration | None = None,
         *,
+        default: Any = NoDefault.RAISES,
         name: str | None = None,
     ) -> Any:
-        """Wait for a signal, and return its payload; return None after `timeout`, seconds or a `timedelta`.
+        """Wait for a signal, and return its payload: None if it was sent without one.
 
         The item waits in its queue meanwhile, and occupies no slot. Signals of a name are taken in the order in which
-        they were sent. `name`: of the step; default: "wait_for SIGNAL".
+        they were sent.
+
+        Args:
+          signal: its name.
+          timeout: how long to wait, seconds or a `timedelta`; None: for as long as it takes.
+          default: what is returned after the timeout, instead of an error.
+          name: of the step; default: "wait_for SIGNAL".
+
+        Raises:
+          SignalTimeout: the signal has not come in time, and there is no `default`.
         """
-        return self._driver.run(waits.wait_for(self._execution, signal, timeout, name=name))
+        return self._driver.run(waits.wait_for(self._execution, signal, timeout, default=default, name=name))
 
     def sleep(self, seconds: Duration, *, name: str | None = None) -> None:
         """Wait for a time to pass, seconds or a `timedelta`. The item waits in its queue, and occupies no slot.

@@ -58,6 +58,25 @@ class CallTimeout(PermanentError):
         return f"the child of {self.call!r} has not ended within {self.timeout_s:g} s"
 
 
+class SignalTimeout(PermanentError):
+    """A signal has not come within the `timeout` of `wait_for`, and the call names no `default`.
+
+    Do: catch it, and go another way, or pass `default=`; otherwise the run is undone.
+
+    Attributes:
+      signal: its name.
+      timeout_s: seconds.
+    """
+
+    def __init__(self, signal: str, timeout_s: float) -> None:
+        super().__init__(signal, timeout_s)
+        self.signal = signal
+        self.timeout_s = timeout_s
+
+    def __str__(self) -> str:
+        return f"the signal {self.signal!r} has not come within {self.timeout_s:g} s"
+
+
 class StepInStep(UnfitCode):
     """The body of a step, or a call of an effect, called a method of `wf`.
 

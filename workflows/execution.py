@@ -32,6 +32,7 @@ from fairlead.workflows.errors import (
     CallTimeout,
     EffectUnknown,
     EndedElsewhere,
+    SignalTimeout,
     StepInStep,
     StepTooLong,
     TooManySteps,
@@ -329,7 +330,7 @@ class Execution:
         if entry.state is StepState.DONE:
             return unpack_payload(entry.result)
         assert entry.error is not None
-        permanent = (*self.held.handler.permanent, EffectUnknown, CallTimeout)
+        permanent = (*self.held.handler.permanent, EffectUnknown, CallTimeout, SignalTimeout)
         raise rebuilt(call.step.name, entry.error, permanent)
 
     def note_answer(self) -> None:

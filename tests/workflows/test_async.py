@@ -94,7 +94,7 @@ def test_of_two_branches_that_wait_for_the_same_signal_one_gets_it(sent_first: b
 
     @app.workflow("w", keep_result=60)
     async def work(wf: AsyncWorkflowContext) -> Any:
-        return await asyncio.gather(*(wf.wait_for("n", 60, name=name) for name in "ab"))
+        return await asyncio.gather(*(wf.wait_for("n", 60, default=None, name=name) for name in "ab"))
 
     item = enqueue(app, "w")
     if not sent_first:

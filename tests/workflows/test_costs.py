@@ -131,7 +131,7 @@ def test_nothing_stays_at_home_and_a_fence_at_a_participant_until_floor_is_raise
     def steps(wf: Any) -> None:
         wf.step(add_one)
         wf.step(add_one, on=counted.participant)
-        wf.wait_for("never", timeout=1)
+        wf.wait_for("never", timeout=1, default=None)
 
     there = counted.participant
     before = stored_bytes(there.shard)

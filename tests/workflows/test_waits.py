@@ -6,15 +6,16 @@ from typing import Any
 
 from fairlead import App
 from fairlead.workflows.context import WorkflowContext
+from fairlead.workflows.errors import SignalTimeout
 from fairlead.zones.workflow.cancellation import CancelOutcome
-from tests.workflows.application import ELSEWHERE, HOME, NEIGHBOUR, add, count, enqueue, run, two_shards
+from tests.workflows.application import ELSEWHERE, HOME, NEIGHBOUR, add, count, enqueue, run, subtract, two_shards
 
 
 def waiting(app: App, timeout: float | None = None) -> None:
     @app.workflow("w", keep_result=86_400)
     def work(wf: WorkflowContext) -> Any:
         wf.step(add, "before")
-        return wf.wait_for("approved", timeout)
+        return wf.wait_for("approved", timeout, default="late")
 
 
 def test_a_run_waits_for_its_signal_and_gets_the_payload() -> None:
@@ -44,7 +45,47 @@ def test_a_wait_ends_with_its_timeout() -> None:
     run(app, within=30)
     assert item.explain() is not None
     assert run(app, within=31).completed["w"] == 1
+    assert item.result(0) == "late"
+
+
+def test_a_signal_without_a_payload_is_no_timeout() -> None:
+    app = two_shards()
+    waiting(app, 60)
+    item = enqueue(app, "w")
+    item.signal("approved")
+    run(app)
     assert item.result(0) is None
+
+
+def test_a_timeout_is_an_error_that_undoes_the_run_and_says_what_has_not_come() -> None:
+    app = two_shards()
+
+    @app.workflow("w")
+    def work(wf: WorkflowContext) -> None:
+        wf.step(add, "x", undo=subtract)
+        wf.wait_for("approved", 60)
+
+    enqueue(app, "w")
+    drained = run(app, within=61)
+    assert str(drained.errors[0]) == "the signal 'approved' has not come within 60 s"
+    assert (drained.dead_lettered["w"], count(app, HOME, "x")) == (1, 0)
+
+
+def test_a_timeout_that_the_workflow_catches_is_the_same_in_every_replay() -> None:
+    app = two_shards()
+
+    @app.workflow("w", keep_result=60)
+    def work(wf: WorkflowContext) -> str:
+        try:
+            wf.wait_for("approved", 60)
+        except SignalTimeout as error:
+            wf.step(add, "x")
+            return f"{error.signal} {error.timeout_s}"
+        return "approved"
+
+    item = enqueue(app, "w")
+    assert run(app, within=61).errors == []
+    assert (item.result(0), count(app, HOME, "x")) == ("approved 60.0", 1)
 
 
 def test_the_deadline_of_a_wait_does_not_move_when_the_run_is_woken_for_something_else() -> None:
@@ -61,13 +102,13 @@ def test_signals_of_a_name_are_taken_in_the_order_in_which_they_were_sent() -> N
 
     @app.workflow("w", keep_result=60)
     def work(wf: WorkflowContext) -> list[Any]:
-        return [wf.wait_for("n", 60) for _ in range(4)]
+        return [wf.wait_for("n", 60, default="late") for _ in range(4)]
 
     item = enqueue(app, "w", item_id="mine")
     app.tenant(HOME).transact(lambda tr: [tr.signal("mine", "n", number) for number in range(2)])
     app.tenant(HOME).signal("mine", "n", 2)
     run(app, within=100)
-    assert item.result(0) == [0, 1, 2, None]
+    assert item.result(0) == [0, 1, 2, "late"]
 
 
 def test_signals_of_other_tenants_arrive_once_wherever_these_live() -> None:
