@@ -3,6 +3,7 @@
 Written once for both kinds of workflows, as a generator of `requests`, like the calls of `wf`.
 """
 
+import logging
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -17,6 +18,9 @@ from fairlead.zones.errors import LeaseLost
 from fairlead.zones.probes import probe
 from fairlead.zones.queue.results import ResultNotKept
 from fairlead.zones.workflow.undone_end import CANCELLED
+
+
+log = logging.getLogger("fairlead.workflows")
 
 
 def attempt(execution: Execution) -> Steps[None]:
@@ -42,7 +46,9 @@ def _attempt(execution: Execution) -> Steps[None]:
             break
         probe("a workflow is replayed")
         execution.begin_replay()
-    if interrupt is not None:
+    if interrupt is not None and interrupt.cause is Cause.FINISHED:
+        _after_finish(execution, error)
+    elif interrupt is not None:
         yield from _after_interrupt(execution, interrupt.cause)
     elif isinstance(error, UnfitCode | ResultNotKept):  # Other code may continue where this one stood.
         raise error
@@ -66,6 +72,16 @@ def _after_interrupt(execution: Execution, cause: Cause | Failed) -> Steps[None]
 def _is_to_be_cancelled(execution: Execution) -> bool:
     """Whether the lease, or the worker's status since, has shown the request to cancel the run."""
     return execution.held.record.cancelling or execution.held.job.cancel_requested
+
+
+def _after_finish(execution: Execution, error: Exception | None) -> None:
+    """Report what the function did after it had completed its item. No commit can follow: the item is gone."""
+    if execution.late_call:
+        late = execution.after_finish()
+        log.error("%s", late)
+        raise late
+    if error is not None:
+        raise error
 
 
 def _after_error(execution: Execution, error: Exception) -> Steps[None]:

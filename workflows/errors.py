@@ -106,12 +106,12 @@ class PayloadMismatch(UnfitCode):
 
 
 class AfterFinish(UnfitCode):
-    """A method of `wf` was called after `wf.finish`, which has completed the item.
+    """A method of `wf` was called after `wf.finish`, which has completed the item: the call, a field, is not done.
 
-    Do: end the workflow with `return wf.finish(...)`.
+    Do: do it before, or in the body of `wf.finish`, and end the workflow with `return wf.finish(...)`.
     """
 
-    message = "the workflow goes on after wf.finish"
+    message = "a call of wf after wf.finish is not done: the item is completed already"
 
 
 class ReadOnly(UnfitCode):

@@ -127,6 +127,7 @@ class Execution:
       undoables: what undoes the steps that the replay has passed.
       latest_us: the latest time among all answers so far.
       children: those that were enqueued, and whose ends have not been taken.
+      late_call: what the code called first after `wf.finish`; empty: nothing.
       was_cut_off: a branch was cancelled while a call of it was carried out: only the stores know what it has done.
     """
 
@@ -149,6 +150,7 @@ class Execution:
         self._step_counts = step_counts
         self.stops_at_end = stops_at_end
         self._replays = replays
+        self.late_call = ""
         self.was_cut_off = False
         self._clock = run_log.shard.clock
         longest_us = run_log.shard.layout.settings.max_item_lease_ms * 1000
@@ -246,7 +248,7 @@ class Execution:
 
     def open_call(self, kind: StepKind, name: str, arguments: Sequence[Any]) -> "_OpenCall":
         """Find out which step a call is. The step has ended when the context is left."""
-        self.check_call()
+        self.check_call(name)
         digest = digest_of(kind, arguments)
         try:
             step, entry = self.replay.begin(name, digest)
@@ -255,16 +257,21 @@ class Execution:
         call = self.new_call(step, kind, digest) if entry is None else _known_call(step, kind, entry)
         return _OpenCall(self.replay, call)
 
-    def check_call(self) -> None:
-        """Refuse a call of `wf` that comes too late, or from inside a step."""
+    def check_call(self, name: str) -> None:
+        """Refuse a call of `wf` that comes too late, or from inside a step. `name`: of its step."""
         if self.interrupt is not None:
             if self.interrupt.cause is Cause.FINISHED:
-                raise WorkflowInterrupt(Failed(AfterFinish(kind=self.held.ref.kind)))
+                self.late_call = self.late_call or name
+                raise WorkflowInterrupt(Failed(self.after_finish()))
             raise self.interrupt
         if _in_body.get():
             raise WorkflowInterrupt(Failed(StepInStep(kind=self.held.ref.kind)))
         if self.held.job.cancelled:
             raise WorkflowInterrupt(Cause.LOST)
+
+    def after_finish(self) -> AfterFinish:
+        """Return the error that names the call which came after `wf.finish`."""
+        return AfterFinish(kind=self.held.ref.kind, item=self.held.ref.item_id.hex(), call=self.late_call)
 
     def before_new(self, call: StepCall) -> Steps[None]:
         """Check that a step which is not answered may be done now."""
@@ -359,7 +366,7 @@ class Execution:
                 waiting = call.waiting(now_us + tried, now_us)
                 yield WaitFor((), now_us + tried, [(call.step, waiting)])
             yield Pause(tried)
-            self.check_call()  # The item may be lost by now.
+            self.check_call(call.step.name)  # The item may be lost by now.
             if self.held.job.cancel_requested and not self.log.is_undone:
                 raise WorkflowInterrupt(Cause.CANCELLED)
 

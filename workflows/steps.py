@@ -143,7 +143,7 @@ def finish(execution: Execution, body: Body, args: Sequence[Any]) -> Steps[Any]:
 def checkpoint(execution: Execution, state: Any) -> Steps[None]:
     """Forget the steps so far."""
     packed = execution.packed("checkpoint", state)
-    execution.check_call()
+    execution.check_call("checkpoint")
     if execution.replay.is_behind:
         yield Stand()
     execution.stop_at_end()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -84,24 +85,60 @@ def test_a_read_that_writes_is_refused() -> None:
     assert count(app, HOME, "x") == 0
 
 
-def test_a_step_after_the_last_one_is_refused_but_the_item_has_ended() -> None:
+LATE_CALLS: list[tuple[Any, str]] = [
+    (lambda wf: wf.step(add, "y", name="late step"), "late step"),
+    (lambda wf: wf.effect(lambda key: None, name="late effect"), "late effect"),
+    (lambda wf: wf.sleep(60), "sleep"),
+    (lambda wf: wf.call("w"), "call w"),
+    (lambda wf: wf.finish(add, "y"), "add"),
+    (lambda wf: wf.checkpoint(1), "checkpoint"),
+]
+
+
+@pytest.mark.parametrize(("late", "name"), LATE_CALLS)
+def test_a_call_after_the_last_step_is_an_error_that_names_it_but_the_item_has_ended(
+    late: Any, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
     app = two_shards()
-    raised: list[Any] = []
 
     @app.workflow("w")
     def work(wf: WorkflowContext) -> None:
         wf.finish(add, "x")
-        try:
-            wf.step(add, "y")
-        except BaseException as error:
-            raised.append(error)
-            raise
+        late(wf)
 
     enqueue(app, "w")
     drained = run(app)
     assert drained.completed["w"] == 1
-    assert isinstance(raised[0].cause.error, AfterFinish)
+    assert isinstance(drained.errors[0], AfterFinish)
+    assert drained.errors[0].fields["call"] == name
+    assert f"call='{name}'" in caplog.text
     assert (count(app, HOME, "x"), count(app, HOME, "y")) == (1, 0)
+
+
+def test_a_late_call_is_named_though_the_workflow_swallows_what_it_raises() -> None:
+    app = two_shards()
+
+    @app.workflow("w")
+    def work(wf: WorkflowContext) -> None:
+        wf.finish(add, "x")
+        with suppress(BaseException):
+            wf.step(add, "y")
+
+    enqueue(app, "w")
+    assert [type(error) for error in run(app).errors] == [AfterFinish]
+
+
+def test_an_error_after_the_last_step_is_reported_but_the_item_has_ended() -> None:
+    app = two_shards()
+
+    @app.workflow("w")
+    def work(wf: WorkflowContext) -> None:
+        wf.finish(add, "x")
+        raise ValueError("too late")
+
+    enqueue(app, "w")
+    drained = run(app)
+    assert (drained.completed["w"], str(drained.errors[0])) == (1, "too late")
 
 
 @pytest.mark.parametrize("payload", [{"other": 1}, {"order": 1, "more": 2}, None, {}])
