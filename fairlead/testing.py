@@ -42,6 +42,7 @@ from fairlead.zones.shard import Shard
 from fairlead.zones.top_level.pointers import PointerRef, earliest_vesting_us, scan
 from fairlead.zones.top_level.process_pointers import DequeueParams, PointerOutcome, PointerResult, process_pointers
 from fairlead.zones.transaction_runner import Attempt
+from fairlead.zones.workflow.children import DELIVERY_KIND, WAKE_SPACING_US
 
 POINTERS_MAX = 1_000  # Per part and round.
 
@@ -118,8 +119,9 @@ def drain(
 
     Due periodic items are enqueued first. Items of kinds without a handler, delayed items, and items that others have
     leased, stay. One item runs at a time: limits are not enforced, and neither are timeouts. A Ray remote function runs
-    as the plain function it was made of. The clock may advance by up to `wake_slack_ms`. A coroutine may call this; its
-    event loop is blocked meanwhile.
+    as the plain function it was made of. A coroutine may call this; its event loop is blocked meanwhile. The clock may
+    advance by up to `wake_slack_ms`, and after the end of a workflow's child by 50 ms: so much later is a parent woken
+    that waits for several.
 
     Args:
       within: let so much time pass on the application's `ManualClock`, seconds or a `timedelta`, and run what becomes
@@ -145,7 +147,7 @@ def drain(
             continue
         now_us = clock.now_us()
         due_us = drain.next_due_us(now_us)
-        if due_us is None or due_us > max(until_us, now_us + slack_us):
+        if due_us is None or due_us > max(until_us, now_us + slack_us, drain.woken_until_us):
             break
         clock.sleep_us(due_us - now_us)
     clock.sleep_us(max(0, until_us - clock.now_us()) if within_us else 0)
@@ -153,10 +155,14 @@ def drain(
 
 
 class _Drain:
-    """The state of one drain: the handlers, submitted ones included, and the result so far."""
+    """The state of one drain: the handlers, submitted ones included, and the result so far.
+
+    `woken_until_us`: until then workflows are woken whose children have ended.
+    """
 
     def __init__(self, app: App, *, raise_errors: bool, items_max: int, replays: bool) -> None:
         self.drained = DrainResult()
+        self.woken_until_us = 0
         self._app = app
         self._raise_errors = raise_errors
         self._items_max = items_max
@@ -202,7 +208,8 @@ class _Drain:
                 lease_id=lease_id,
                 lease_us=settings.max_item_lease_ms * 1000,
                 items_max=1,
-                throttle_delay_us=settings.max_sleep_ms * 1000,
+                # Items that cannot run here delay no other; but at a limit of the tenant the drain ends.
+                throttle_delay_us=settings.wake_slack_ms * 1000 + 1,
                 pause_recheck_us=settings.max_sleep_ms * 1000,
             )
             policies = read_policies(attempt.tr)
@@ -229,6 +236,8 @@ class _Drain:
             )
             for _, outcome in settle(shard, [] if failed else [held], failed):
                 self.drained.of(outcome)[kind] += 1
+        if record.parent is not None or kind == DELIVERY_KIND:
+            self.woken_until_us = clock.now_us() + WAKE_SPACING_US
         if error is not None:
             self.drained.errors.append(error)
             if self._raise_errors:

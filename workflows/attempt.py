@@ -19,7 +19,6 @@ from fairlead.zones.probes import probe
 from fairlead.zones.queue.results import ResultNotKept
 from fairlead.zones.workflow.undone_end import CANCELLED
 
-
 log = logging.getLogger("fairlead.workflows")
 
 

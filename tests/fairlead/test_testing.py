@@ -175,6 +175,37 @@ def test_an_item_of_a_kind_without_a_handler_waits(app: App) -> None:
     assert alice.count() == {"unknown": 1}
 
 
+def test_an_item_of_a_kind_without_a_handler_delays_no_item_of_its_queue(app: App) -> None:
+    seen = ran(app)
+    alice = app.tenant("shop", "alice")
+    alice.enqueue("unknown")
+    alice.enqueue("mail", "later", delay=MINUTE_S)
+    drain(app, within=MINUTE_S - 1)
+    assert seen == []
+    drain(app, within=1)
+    assert seen == ["later"]
+
+
+def test_a_paused_kind_delays_no_item_of_its_queue(app: App) -> None:
+    seen = ran(app)
+    app.control.pause_kind("fax")
+    alice = app.tenant("shop", "alice")
+    alice.enqueue("fax")
+    alice.enqueue("mail", "later", delay=MINUTE_S)
+    drain(app, within=MINUTE_S)
+    assert seen == ["later"]
+
+
+def test_a_tenant_at_its_limit_ends_a_drain(app: App) -> None:
+    seen = ran(app)
+    alice = app.tenant("shop", "alice")
+    app.control.limit_tenant(alice.tenant, per_s=1, burst=1)
+    for number in range(3):
+        alice.enqueue("mail", number)
+    drain(app)
+    assert seen == [0]
+
+
 def test_a_long_payload_comes_whole(app: App) -> None:
     seen = ran(app)
     app.tenant("shop", "alice").enqueue("mail", "x" * 500_000)

@@ -45,6 +45,15 @@ def test_a_call_returns_the_result_of_its_child(place: str, kind: str, result: i
     assert result_of(app, lambda wf: wf.call(kind, {"n": 21}, on=place)) == result
 
 
+@pytest.mark.parametrize("place", [HOME, NEIGHBOUR, ELSEWHERE])
+def test_a_drain_lets_the_50_ms_pass_after_which_a_parent_of_several_children_is_woken(place: str) -> None:
+    app = two_shards()
+    with_children(app)
+    app.workflow("w")(lambda wf: wf.gather([child("double", {"n": n}, on=place) for n in range(3)]))
+    enqueue(app, "w")
+    assert run(app).completed["w"] == 1
+
+
 def test_a_child_that_fails_for_good_raises_an_error_that_can_be_caught() -> None:
     app = two_shards()
     with_children(app)
