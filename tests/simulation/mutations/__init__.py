@@ -7,6 +7,7 @@ claims        bugs in claims and worker sessions
 pointers      bugs in pointers
 consumers     bugs in the actors
 policies      bugs in policies of operators
+workflows     bugs in workflows: each removes a guard of their protocols
 seeds.txt     a seed that finds each bug
 """
 
@@ -16,5 +17,6 @@ from tests.simulation.mutations.items import ITEMS
 from tests.simulation.mutations.leases import LEASES
 from tests.simulation.mutations.pointers import POINTERS
 from tests.simulation.mutations.policies import POLICIES
+from tests.simulation.mutations.workflows import WORKFLOWS
 
-MUTATIONS = (*ITEMS, *LEASES, *CLAIMS, *POINTERS, *CONSUMERS, *POLICIES)
+MUTATIONS = (*ITEMS, *LEASES, *CLAIMS, *POINTERS, *CONSUMERS, *POLICIES, *WORKFLOWS)

@@ -17,6 +17,7 @@ from types import CodeType
 from typing import Any, NamedTuple
 
 from fairlead.simulation.run import run
+from fairlead.simulation.trial import Report
 from fairlead.simulation.world import Violation
 
 SEEDS = range(200)  # The campaign within which every bug must be found.
@@ -44,11 +45,13 @@ class Mutation:
     Attributes:
       title: the wrong behaviour, as a sentence.
       promises: the promises of the oracles that count as finding the bug. A failure of another oracle does not count.
+      world: the run in which they find it; default: that of the standard workload.
     """
 
     title: str
     edits: tuple[Edit, ...]
     promises: tuple[str, ...]
+    world: Callable[..., Report] = run
 
     def __str__(self) -> str:
         return self.title
@@ -69,18 +72,23 @@ class Mutation:
                 function.__code__ = code
 
     def first_catch(self, seeds: Iterable[int], **chosen: Any) -> Catch | None:
-        """Run the standard workload, seed after seed, until the bug is found; `chosen`: see `run`."""
+        """Run the bug's world, seed after seed, until the bug is found; `chosen`: see `fairlead.simulation.run.run`."""
         with self.planted():
             for seed in seeds:
-                for violation in run(seed, **chosen).violations:
+                for violation in self.world(seed, **chosen).violations:
                     if violation.oracle in self.promises:
                         return Catch(seed, violation)
         return None
 
 
-def mutation(title: str, *edits: tuple[Callable[..., Any], str, str], found_by: Iterable[str]) -> Mutation:
+def mutation(
+    title: str,
+    *edits: tuple[Callable[..., Any], str, str],
+    found_by: Iterable[str],
+    world: Callable[..., Report] = run,
+) -> Mutation:
     """Return a mutation with these edits: function, fragment, replacement."""
-    return Mutation(title, tuple(Edit(*edit) for edit in edits), tuple(found_by))
+    return Mutation(title, tuple(Edit(*edit) for edit in edits), tuple(found_by), world)
 
 
 def _with_bug(function: Callable[..., Any], edits: Sequence[Edit]) -> CodeType:

@@ -1,0 +1,217 @@
+"""Bugs in workflows: each removes one guard of the protocols of steps and signals (`tests/protocol_models`).
+
+Two guards are missing here. That an executor which asks again looks for its step's entry at home is needed only after a
+tenant has moved to the home's shard, and back. That a signal to a run that has ended is refused has no code of its own:
+there is no record to send it to.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+from fairlead.simulation.oracles.leases import LeasesAreRespected
+from fairlead.simulation.oracles.leftovers import NothingIsLeftBehind
+from fairlead.simulation.oracles.workflow_arrivals import NobodyWaitsBesideArrivals, SignalsAreTakenOnce
+from fairlead.simulation.oracles.workflow_steps import CodeFits, EffectsKeepTheirKeys, StepsHappenOnce
+from fairlead.simulation.run import DRAINS
+from fairlead.simulation.workflow_shop import run_workflows
+from fairlead.workflows import effects, step_identity, undo
+from fairlead.workflows.execution import Execution
+from fairlead.zones.records import ItemRecord
+from fairlead.zones.tenant_transaction import TenantTransaction
+from fairlead.zones.workflow import arrival, children, participants, run_end, signals, step_log
+from tests.simulation.mutations.mutation import Mutation, mutation
+
+ONCE = StepsHappenOnce.promise
+FITS = CodeFits.promise
+KEYS = EffectsKeepTheirKeys.promise
+BESIDE = NobodyWaitsBesideArrivals.promise
+TAKEN = SignalsAreTakenOnce.promise
+LEFT = NothingIsLeftBehind.promise
+
+_in_workflows: Callable[..., Mutation] = partial(mutation, world=run_workflows)
+
+_RECORDED_FIRST = """                if place is None:
+                    place = yield Store(partial(self._ask, shard, keys))
+                found: StepEntry | None = yield Home(partial(self.log.record_pending, call.step, (tenant, place)))
+                if found is not None:
+                    return found
+"""
+_NOT_RECORDED_FIRST = """                if place is None:
+                    place = yield Store(partial(self._ask, shard, keys))
+                yield Home(partial(self.log.record_pending, call.step, None))
+                self.log.participants[tenant] = place
+"""
+_RECORDED_AGAIN = """                place = yield Store(partial(self._ask, shard, keys))
+                found = yield Home(partial(self.log.record_pending, call.step, (tenant, place)))
+                if found is not None:
+                    return found
+"""
+_NOT_RECORDED_AGAIN = """                self.log.participants[tenant] = yield Store(partial(self._ask, shard, keys))
+"""
+
+STEPS = (
+    _in_workflows(
+        "a commit of a workflow at home does not compare the lease",
+        (step_log.check_held_op, "[(held.item_id, held.lease_id)]", "[(held.item_id, None)]"),
+        found_by=[ONCE, FITS, LeasesAreRespected.promise],
+    ),
+    _in_workflows(
+        "a step at home reads its entry by snapshot",
+        (step_log.read_entry_op, "tr.get(", "tr.snapshot.get("),
+        found_by=[ONCE],
+    ),
+    _in_workflows(
+        "a step on another shard reads its entry by snapshot",
+        (participants.begin_step_op, "entry = tr.get(", "entry = tr.snapshot.get("),
+        found_by=[ONCE],
+    ),
+    _in_workflows(
+        "a step on another shard reads its fence by snapshot",
+        (
+            participants.begin_step_op,
+            "tr.get(foreign.keys.fence(foreign.run))",
+            "tr.snapshot.get(foreign.keys.fence(foreign.run))",
+        ),
+        found_by=[ONCE],
+    ),
+    _in_workflows(
+        "a cleanup leaves no tombstone",
+        (
+            participants.clean_up_op,
+            'tr.set(keys.fence(run), END.to_bytes(FENCE_BYTES, "big"))',
+            "tr.clear(keys.fence(run))",
+        ),
+        found_by=[ONCE],
+    ),
+    _in_workflows(
+        "a step on another shard does not compare FLOOR",
+        (
+            participants.begin_step_op,
+            "ParticipantState(epoch_of(owner.value), _number(floor.value)) != foreign.place",
+            "epoch_of(owner.value) != foreign.place.epoch",
+        ),
+        found_by=[ONCE],
+    ),
+    _in_workflows(
+        "a step on another shard does not compare the epoch of its tenant",
+        (
+            participants.begin_step_op,
+            "ParticipantState(epoch_of(owner.value), _number(floor.value)) != foreign.place",
+            "_number(floor.value) != foreign.place.floor",
+        ),
+        found_by=[ONCE],
+    ),
+    _in_workflows(
+        "a clock that is ahead stands in for FLOOR",
+        (
+            participants.ask_op,
+            "return ParticipantState(epoch_of(owner.value), _number(floor.value))",
+            "return ParticipantState(epoch_of(owner.value), _number(floor.value) + 2)",
+        ),
+        (
+            participants.begin_step_op,
+            "ParticipantState(epoch_of(owner.value), _number(floor.value)) != foreign.place",
+            "epoch_of(owner.value) != foreign.place.epoch or _number(floor.value) > foreign.place.floor",
+        ),
+        found_by=[ONCE],
+    ),
+    _in_workflows(
+        "tombstones are cleared, and FLOOR is not raised",
+        (participants.raise_floor, "tr.set(_FLOOR_KEY,", "(_FLOOR_KEY,"),
+        found_by=[ONCE],
+    ),
+    _in_workflows(
+        "an executor that has asked again does not record the answer at home",
+        (Execution._do_elsewhere, _RECORDED_AGAIN, _NOT_RECORDED_AGAIN),
+        found_by=[ONCE],
+    ),
+    _in_workflows(
+        "home does not record a participant before the first step there",
+        (Execution._do_elsewhere, _RECORDED_FIRST, _NOT_RECORDED_FIRST),
+        found_by=[ONCE, LEFT, FITS],
+    ),
+    _in_workflows(
+        "what was read is not recorded before a step on another shard",
+        (
+            Execution._do_elsewhere,
+            "if place is None or self.log.has_pending:",
+            "if place is None:",
+        ),
+        found_by=[ONCE, FITS, TAKEN],
+    ),
+    _in_workflows(
+        "a new attempt does not raise the fences at participants",
+        (Execution.enter, "if not suspended:", "if False:"),
+        found_by=[ONCE, FITS],
+    ),
+    _in_workflows(
+        "the error of a step on another shard is recorded at home",
+        (Execution.record_failure, "if self.is_home(shard):", "if True:"),
+        found_by=[ONCE],
+    ),
+    _in_workflows(
+        "logs are kept by the item, and not by its life",
+        (ItemRecord.run_of, "return self.run or item_id", "return item_id"),
+        found_by=[DRAINS, ONCE, FITS, TAKEN],
+    ),
+    _in_workflows(
+        "undos run first to last",
+        (undo.undo_all, "reverse=True", "reverse=False"),
+        found_by=[ONCE],
+    ),
+    _in_workflows(
+        "two effects of one name have one key",
+        (step_identity.id_of, " + pack_int(step.occurrence)", ""),
+        found_by=[KEYS],
+    ),
+    _in_workflows(
+        "an effect that may be called once leaves no note before its call",
+        (effects.effect, "                if once:\n", "                if False:\n"),
+        found_by=[KEYS],
+    ),
+)
+
+SIGNALS = (
+    _in_workflows(
+        "a suspension reads the signals by snapshot",
+        (signals.first_op, "tr.get_range(", "tr.snapshot.get_range("),
+        found_by=[BESIDE],
+    ),
+    _in_workflows(
+        "a signal reads the record of its item by snapshot",
+        (arrival.receiver_op, "tr.get(keys.item(item_id))", "tr.snapshot.get(keys.item(item_id))"),
+        found_by=[BESIDE],
+    ),
+    _in_workflows(
+        "a signal does not wake the item that waits for it",
+        (arrival.note_arrival_op, "and record.vesting_us > wake_us", "and False"),
+        found_by=[BESIDE],
+    ),
+    _in_workflows(
+        "two signals may have one key",
+        (signals.send_op, "tr.set_versionstamped_key(", "(lambda key, value: tr.set(key[:-_OFFSET_BYTES], value))("),
+        found_by=[TAKEN],
+    ),
+    _in_workflows(
+        "a signal leaves no receipt",
+        (TenantTransaction.signal, "self._writer(), location", "self._tr, location"),
+        found_by=[TAKEN],
+    ),
+    _in_workflows(
+        "a signal that is taken stays",
+        (step_log.append, "tr.clear(key)", "pass"),
+        found_by=[TAKEN],
+    ),
+    _in_workflows(
+        "signals that nobody has taken stay when their run ends",
+        (run_end.end_run_op, "(keys.signals(run), keys.child_results(run))", "(keys.child_results(run),)"),
+        found_by=[LEFT],
+    ),
+    _in_workflows(
+        "the end of a child is reported to a later life of its parent",
+        (children.deliver_report_op, "receiver is None or receiver.run != parent.run", "receiver is None"),
+        found_by=[LEFT],
+    ),
+)
+
+WORKFLOWS = (*STEPS, *SIGNALS)
