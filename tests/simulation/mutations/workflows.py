@@ -16,6 +16,7 @@ from fairlead.simulation.run import DRAINS
 from fairlead.simulation.workflow_shop import run_workflows
 from fairlead.workflows import effects, step_identity, undo
 from fairlead.workflows.execution import Execution
+from fairlead.workflows.run_log import RunLog
 from fairlead.zones.records import ItemRecord
 from fairlead.zones.tenant_transaction import TenantTransaction
 from fairlead.zones.workflow import arrival, children, participants, run_end, signals, step_log
@@ -57,7 +58,7 @@ STEPS = (
     ),
     _in_workflows(
         "a step at home reads its entry by snapshot",
-        (step_log.read_entry_op, "tr.get(", "tr.snapshot.get("),
+        (RunLog._begin, "tr.get(self.home.entry_key(", "tr.snapshot.get(self.home.entry_key("),
         found_by=[ONCE],
     ),
     _in_workflows(

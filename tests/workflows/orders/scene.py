@@ -16,6 +16,7 @@ from fairlead.actors.execution.job import Job
 from fairlead.actors.execution.runner import AttemptAccess
 from fairlead.actors.handlers import Handler, PermanentError, UnfitCode
 from fairlead.actors.messages import ItemRef
+from fairlead.actors.telemetry.step_counts import StepCounts
 from fairlead.simulation.replica import RUN_KEYS
 from fairlead.workflows.context import WorkflowContext
 from fairlead.workflows.system_kinds import system_handlers
@@ -158,7 +159,8 @@ class _Run:
         handler = self._handlers(shards)[ref.kind]
         held = HeldItem(ref, record, handler, Job(home, ref, record, record.payload), NOW_US)
         try:
-            handler.function.run_attempt(held, home, AttemptAccess(_NO_RUNNERS, keep_lease=lambda held: True))
+            access = AttemptAccess(_NO_RUNNERS, lambda held: True, StepCounts())
+            handler.function.run_attempt(held, home, access)
             if not (held.job.completed or held.job.committed_end):
                 zone, lease_id = home.zone(HOME), ref.lease_id
                 home.transact(lambda attempt: zone.complete(attempt.tr, ref.item_id, now_us=NOW_US, lease_id=lease_id))
