@@ -53,7 +53,7 @@ _NOT_RECORDED_AGAIN = """                self.log.participants[tenant] = yield S
 STEPS = (
     _in_workflows(
         "a commit of a workflow at home does not compare the lease",
-        (step_log.check_held_op, "[(held.item_id, held.lease_id)]", "[(held.item_id, None)]"),
+        (step_log.check_held_op, "check_lease(stored.value, held.lease_id)", "check_lease(stored.value, None)"),
         found_by=[ONCE, FITS, LeasesAreRespected.promise],
     ),
     _in_workflows(
@@ -113,6 +113,11 @@ STEPS = (
             participants.begin_step_op,
             "ParticipantState(epoch_of(owner.value), _number(floor.value)) != foreign.place",
             "epoch_of(owner.value) != foreign.place.epoch or _number(floor.value) > foreign.place.floor",
+        ),
+        (
+            participants.raise_fence_op,
+            "ParticipantState(epoch_of(owner.value), _number(floor.value)) != place",
+            "(epoch_of(owner.value) != place.epoch or _number(floor.value) > place.floor)",
         ),
         found_by=[ONCE],
     ),
