@@ -22,6 +22,9 @@ from fairlead.zones.workflow.undone_end import CANCELLED
 log = logging.getLogger("fairlead.workflows")
 
 
+log = logging.getLogger("fairlead.workflows")
+
+
 def attempt(execution: Execution) -> Steps[None]:
     """Run the function, and do what follows from how it ends. What this commits, it notes in `execution.held.job`.
 
