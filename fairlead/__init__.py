@@ -83,6 +83,7 @@ from fairlead.workflows.errors import (
     AfterFinish,
     CallRefused,
     CallTimeout,
+    CheckpointLoop,
     EffectUnknown,
     PayloadMismatch,
     ReadOnly,
@@ -227,5 +228,6 @@ __all__ = [
     "PayloadMismatch",
     "CallRefused",
     "AfterFinish",
+    "CheckpointLoop",
     "ReadOnly",
 ]

@@ -282,7 +282,8 @@ class WorkflowContext(RunInformation):
         """Forget all steps so far, and their undos; `wf.state` is `state` from the next attempt on.
 
         For loops of many steps: a replay begins with `state` and no step. So what the function does after the call must
-        be what it does first with that state.
+        be what it does first with that state. A call before the first step, with the state of the last checkpoint, does
+        nothing.
         """
         self._driver.run(steps.checkpoint(self._execution, state))
 

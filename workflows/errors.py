@@ -95,6 +95,19 @@ class TooManySteps(UnfitCode):
     message = "the run has too many steps since its last checkpoint"
 
 
+class CheckpointLoop(UnfitCode):
+    """A test replays a workflow that has made 10,000 checkpoints without a wait or an end.
+
+    Each replay begins with the state of the last checkpoint. So a checkpoint that every replay makes, such as
+    `wf.checkpoint(0)` at the start of the function, sets back what later ones have reached.
+
+    Do: begin from `wf.state`: `row = wf.state or 0`. If the loop is right and just long, test it with
+    `drain(app, replays=False)`.
+    """
+
+    message = "checkpoint follows checkpoint without end: begin from wf.state, or drain with replays=False"
+
+
 class PayloadMismatch(UnfitCode):
     """The payload of the item does not fit the parameters of the workflow's function.
 

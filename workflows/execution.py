@@ -30,6 +30,7 @@ from fairlead.actors.telemetry.step_counts import StepCounts
 from fairlead.workflows.errors import (
     AfterFinish,
     CallTimeout,
+    CheckpointLoop,
     EffectUnknown,
     EndedElsewhere,
     SignalTimeout,
@@ -66,6 +67,7 @@ STEP_LEASE_US = 6_000_000  # A step begins with so much of its lease left: a sec
 BACKOFF_IN_MEMORY_US = 5_000_000  # A longer backoff of a step suspends the run.
 STEPS_WARNED = 10_000  # Steps since the last checkpoint; an attempt reads so many in a tenth of a second.
 STEPS_MAX = 100_000
+CHECKPOINTS_REPLAYED_MAX = 10_000  # In one attempt of a test that replays after each of them.
 
 Body = Callable[..., Any]
 HomeOf = Callable[[Tenant], Shard]
@@ -150,6 +152,7 @@ class Execution:
         self._step_counts = step_counts
         self.stops_at_end = stops_at_end
         self._replays = replays
+        self._checkpoints = 0
         self.late_call = ""
         self.was_cut_off = False
         self._clock = run_log.shard.clock
@@ -243,6 +246,23 @@ class Execution:
         """The state of the last checkpoint; None: there was none."""
         head = self.log.head
         return None if head is None or not head.checkpoint else unpack_payload(head.checkpoint)
+
+    def begins_with(self, packed: bytes) -> bool:
+        """Say whether this replay began with a state, packed, and no step has come since."""
+        head = self.log.head
+        return head is not None and head.checkpoint == packed and not self.replay.done
+
+    def note_checkpoint(self) -> None:
+        """Note a checkpoint: what follows is a replay from there. A test could go on so for ever.
+
+        Raises:
+          WorkflowInterrupt: there were too many in an attempt that is replayed.
+        """
+        self.begin_replay()
+        self._checkpoints += 1
+        if self._replays and self._checkpoints >= CHECKPOINTS_REPLAYED_MAX:
+            error = CheckpointLoop(kind=self.held.ref.kind, checkpoints=self._checkpoints)
+            raise WorkflowInterrupt(Failed(error))
 
     # --- One call ---
 

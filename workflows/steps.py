@@ -14,6 +14,7 @@ from fairlead.workflows.step_identity import call_name, given_name, id_of, name_
 from fairlead.workflows.undoables import note_undo
 from fairlead.zones.errors import BadArgument
 from fairlead.zones.layout import Tenant
+from fairlead.zones.probes import probe
 from fairlead.zones.queue.items import EnqueueStatus, NewItem, unpack_payload
 from fairlead.zones.records import Parent
 from fairlead.zones.shard import Shard
@@ -141,16 +142,19 @@ def finish(execution: Execution, body: Body, args: Sequence[Any]) -> Steps[Any]:
 
 
 def checkpoint(execution: Execution, state: Any) -> Steps[None]:
-    """Forget the steps so far."""
+    """Forget the steps so far. Before the first step, the state of the last checkpoint changes nothing."""
     packed = execution.packed("checkpoint", state)
     execution.check_call("checkpoint")
+    if execution.begins_with(packed):
+        probe("a checkpoint is the one with which the replay began")
+        return
     if execution.replay.is_behind:
         yield Stand()
     execution.stop_at_end()
     execution.check_new(StepName("checkpoint", 0))
     yield from execution.extend_lease()
     yield Home(partial(execution.log.checkpoint, packed, execution.latest_us))
-    execution.begin_replay()
+    execution.note_checkpoint()
     execution.note_answer()
 
 

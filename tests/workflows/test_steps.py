@@ -9,8 +9,9 @@ import pytest
 
 from fairlead import Retry
 from fairlead.actors.handlers import PermanentError
+from fairlead.workflows import execution
 from fairlead.workflows.context import WorkflowContext
-from fairlead.workflows.errors import EndedElsewhere
+from fairlead.workflows.errors import CheckpointLoop, EndedElsewhere
 from fairlead.workflows.recorded_errors import StepFailed
 from fairlead.zones.errors import TenantMoved
 from fairlead.zones.pipelining import run_one
@@ -374,6 +375,41 @@ def test_time_and_chance_are_the_same_in_every_replay() -> None:
     run(app, within=120)
     assert len(seen) > 2
     assert len(set(seen)) == 1
+
+
+def test_a_checkpoint_at_the_start_of_every_replay_is_made_once() -> None:
+    app = two_shards()
+
+    @app.workflow("w", keep_result=60)
+    def work(wf: WorkflowContext) -> Any:
+        wf.checkpoint({"begun": True})
+        wf.step(append, "a")
+        wf.sleep(60)
+        wf.step(append, "b")
+        return wf.state
+
+    item = enqueue(app, "w")
+    drained = run(app, within=61)
+    assert (drained.errors, item.result(0), words(app)) == ([], {"begun": True}, "a b")
+
+
+@pytest.mark.parametrize("has_step", [True, False])
+def test_checkpoints_without_end_are_an_error_of_the_drain(has_step: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(execution, "CHECKPOINTS_REPLAYED_MAX", 20)
+    app = two_shards()
+
+    @app.workflow("w")
+    def work(wf: WorkflowContext) -> None:
+        wf.checkpoint(0)  # Sets back what the loop has reached.
+        for each in range(wf.state, 3):
+            if has_step:
+                wf.step(append, "a")
+            wf.checkpoint(each + 1)
+
+    enqueue(app, "w")
+    drained = run(app)
+    assert isinstance(drained.errors[0], CheckpointLoop)
+    assert (drained.errors[0].fields["checkpoints"], drained.dead_lettered["w"]) == (20, 1)
 
 
 def test_time_does_not_go_back_at_a_checkpoint_or_when_the_clock_does() -> None:
