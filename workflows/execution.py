@@ -311,10 +311,11 @@ class Execution:
 
     def check_new(self, step: StepName) -> None:
         """Refuse a new step where the replay does not allow one, or after too many."""
-        try:
-            self.replay.check_new(step)
-        except UnfitCode as error:
-            raise WorkflowInterrupt(Failed(error)) from None
+        if self.replay.is_behind:
+            try:
+                self.replay.check_new(step)
+            except UnfitCode as error:
+                raise WorkflowInterrupt(Failed(error)) from None
         count = len(self.log.entries)
         if count >= STEPS_MAX:
             raise WorkflowInterrupt(Failed(TooManySteps(kind=self.held.ref.kind, steps=count, steps_max=STEPS_MAX)))
@@ -338,7 +339,7 @@ class Execution:
     def lease_is_short(self) -> bool:
         """Whether so little of the lease is left that it may be written while a step is open."""
         until_us = self.held.claim_until_us or self.held.lease_until_us
-        return until_us - self.clock_us() < self._step_lease_us
+        return until_us - self._clock.now_us() < self._step_lease_us
 
     def extend_lease(self) -> Steps[None]:
         """See to it that nobody need write the item's record while a step is open: the step would conflict."""
@@ -422,7 +423,7 @@ class Execution:
 
     def begin_try(self) -> StepTry:
         """Return the `with` block of one try at a step."""
-        return StepTry(self._step_counts, self.held.ref.kind, self.log.shard.clock)
+        return StepTry(self._step_counts, self.held.ref.kind, self._clock)
 
     def fail(
         self, call: StepCall, error: Exception, fail: Callable[[StoredError], Steps[StepEntry]]
@@ -565,7 +566,7 @@ class Execution:
     def new_call(self, step: StepName, kind: StepKind, digest: bytes) -> StepCall:
         """Return the call of a new step, which gets the next ordinal."""
         ordinal, self._next_ordinal = self._next_ordinal, self._next_ordinal + 1
-        return StepCall(step, kind, digest, ordinal, None, self.clock_us())
+        return StepCall(step, kind, digest, ordinal, None, self._clock.now_us())
 
     def home_of(self, tenant: Tenant) -> Shard:
         """Return the shard where a tenant lives. The run's own is here: local items of a kind may lie on any shard."""
@@ -631,6 +632,6 @@ def _in_call(enqueueing: Enqueueing, call: Callable[[], Any]) -> Any:
         return call()
 
 
-def named(tenant: Tenant | None) -> Sequence[str]:
-    """Return what of `on` counts among the arguments of a step."""
-    return () if tenant is None else tenant
+def named(args: Sequence[Any], tenant: Tenant | None) -> Sequence[Any]:
+    """Return the arguments of a step as they count for its digest: with `on`, if that was given."""
+    return args if tenant is None else (*args, *tenant)

@@ -1,6 +1,7 @@
 """What a step is called, the digest of its arguments, and the ids that are drawn from it: the same in every attempt."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
 
@@ -12,6 +13,7 @@ from fairlead.zones.workflow.run_records import StepKind
 from fairlead.zones.workflow.step_log import StepName
 
 DIGEST_BYTES = 8
+NAMES_MAX = 1_024  # Of steps, whose check is not repeated.
 UNDO = "undo "  # Begins the name of the step that undoes another one.
 CANCEL = "cancel "  # Begins the name of the step that cancels a child.
 
@@ -25,7 +27,7 @@ def name_of(function: Callable[..., Any], name: str | None) -> str:
     found = name if name is not None else getattr(function, "__name__", None)
     if found is None:
         raise BadArgument(argument="name", value=found, allowed="text; a function without a name needs it")
-    return given_name(found, "")
+    return _checked_name(found) if type(found) is str else given_name(found, "")
 
 
 def given_name(name: str | None, default: str) -> str:
@@ -39,6 +41,12 @@ def given_name(name: str | None, default: str) -> str:
     if check_name("name", name).startswith((UNDO, CANCEL)):
         raise BadArgument(argument="name", value=name, allowed=f"text that begins neither with {UNDO!r} nor {CANCEL!r}")
     return name
+
+
+@lru_cache(maxsize=NAMES_MAX)
+def _checked_name(name: str) -> str:
+    """Return a name if a step may have it. Cached, because the runs of a workflow have steps of the same names."""
+    return given_name(name, "")
 
 
 def digest_of(kind: StepKind, arguments: Sequence[Any]) -> bytes:

@@ -36,7 +36,7 @@ def step(
 ) -> Steps[Any]:
     """Do a step in a transaction of a tenant."""
     tenant = on or execution.held.ref.tenant
-    with execution.open_call(StepKind.STEP, name_of(body, name), (*args, *named(on))) as call:
+    with execution.open_call(StepKind.STEP, name_of(body, name), named(args, on)) as call:
         if not call.has_answer:
             yield from execution.before_new(call)
             shard = execution.home_of(tenant)
@@ -50,7 +50,7 @@ def step(
 def read(execution: Execution, body: Body, args: Sequence[Any], *, name: str | None, on: Tenant | None) -> Steps[Any]:
     """Read in a transaction of a tenant."""
     tenant = on or execution.held.ref.tenant
-    with execution.open_call(StepKind.READ, name_of(body, name), (*args, *named(on))) as call:
+    with execution.open_call(StepKind.READ, name_of(body, name), named(args, on)) as call:
         if not call.has_answer:
             yield from execution.before_new(call)
             shard = execution.home_of(tenant)
@@ -169,7 +169,7 @@ def built_in_step(
 ) -> Steps[Any]:
     """Do a step of Fairlead's own, whose body knows which step it is."""
     tenant = on or execution.held.ref.tenant
-    with execution.open_call(StepKind.STEP, name, (*arguments, *named(on))) as call:
+    with execution.open_call(StepKind.STEP, name, named(arguments, on)) as call:
         if not call.has_answer:
             yield from execution.before_new(call)
             shard = execution.home_of(tenant)

@@ -29,9 +29,10 @@ def pack_payload(payload: Any) -> bytes:
       PayloadTooLarge: the packed form is longer than 1,000,000 bytes.
     """
     try:
-        foreign = _foreign(payload)
-        if foreign is not None:
-            raise PayloadNotData(found=foreign.__name__)
+        if type(payload) not in _SCALARS:
+            foreign = _foreign(payload)
+            if foreign is not None:
+                raise PayloadNotData(found=foreign.__name__)
         packed = _payloads.encode(payload)
     except (OverflowError, ValueError, RecursionError) as error:
         raise PayloadNotData(found=type(payload).__name__, reason=str(error)[:200]) from None
