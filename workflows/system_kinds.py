@@ -29,6 +29,7 @@ from fairlead.zones.workflow.signals import SIGNAL_KIND
 
 log = logging.getLogger("fairlead.workflows")
 
+SYSTEM_KINDS = frozenset({CLEANUP_KIND, DELIVERY_KIND, SIGNAL_KIND})
 UNTIL_DONE = Retry(attempts=None, backoff_max=60)  # What must be brought or cleared must not be given up.
 
 

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from fairlead.app_simulation.application import NotDeterministic, SimulatedApp, simulated_app
 from fairlead.cli.output import example, json_option, progress, show, table
+from fairlead.workflows.system_kinds import SYSTEM_KINDS
 
 if TYPE_CHECKING:
     from fairlead.simulation.campaign import CampaignResult
@@ -39,8 +40,8 @@ class Subject(NamedTuple):
 
     @property
     def kinds(self) -> set[str]:
-        """The kinds that the application handles."""
-        return set() if self.reference is None else set(simulated_app(self.reference).registry.handlers)
+        """The kinds of the application's own handlers."""
+        return set() if self.reference is None else set(simulated_app(self.reference).registry.handlers) - SYSTEM_KINDS
 
     def run(self, seed: int) -> "list[Report]":
         """Run the worlds of a seed, up to the first that breaks a promise."""

@@ -487,6 +487,75 @@ def test_garbage_is_not_collected_during_a_world(write: Write) -> None:
     assert gc.isenabled()
 
 
+# --- Workflows ---
+
+TRIP = """
+    charged = []
+    bob = app.tenant("shop", "bob")
+
+    @app.simulation.begin
+    def nothing_is_charged():
+        charged.clear()
+
+    @app.handler("mail", transactional=True)
+    def mail(job, tr):
+        tr.add(("mails",), 1)
+
+    def add(tr, name, amount):
+        tr.add((name,), amount)
+
+    def number(tenant, name):
+        return tenant.transact(lambda tr: int.from_bytes(tr.get((name,)) or b"", "little", signed=True))
+
+    @app.simulation.request
+    def somebody_books(random):
+        def body(tr):
+            item = tr.enqueue("trip", {"to": "shop/bob"})
+            tr.signal(item.item_id, "approved")
+        alice.transact(body)
+
+    @app.simulation.check
+    def each_trip_is_paid_once(tenants):
+        done = number(alice, "done")
+        counts = [-number(alice, "balance"), number(bob, "balance"), number(alice, "mails"), len(set(charged))]
+        assert counts == [done] * 4, f"{counts} beside {done}"
+"""
+
+
+def test_workflows_run_under_all_faults(write: Write) -> None:
+    """And what Fairlead enqueues for them is not named among the handlers that never ran."""
+    text = """
+    @app.workflow("trip", keep_result=3600)
+    def trip(wf, to):
+        wf.step(add, "balance", -1, undo=lambda tr, name, amount: add(tr, name, -amount))
+        wf.step(add, "balance", 1, on=to)
+        wf.effect(lambda key: charged.append(key), name="charge")
+        wf.call("mail")
+        wf.wait_for("approved", timeout=60)
+        wf.sleep(1)
+        wf.step(add, "done", 1)
+    """
+    answer = simulate(write(TRIP + text), "--seeds", 4, "--size", "items=8")
+    assert answer.code == 0, answer.out
+    assert "never ran" not in answer.out
+
+
+def test_a_workflow_that_calls_the_outside_without_an_effect_is_found(write: Write) -> None:
+    text = """
+    @app.workflow("trip")
+    def trip(wf, to):
+        wf.step(add, "balance", -1)
+        wf.step(add, "balance", 1, on=to)
+        charged.append(uuid.uuid4())
+        wf.call("mail")
+        wf.wait_for("approved")
+        wf.step(add, "done", 1)
+    """
+    answer = simulate(write(TRIP + text), *seeds(1, faults="none", items=2))
+    assert answer.code == 1
+    assert "check each_trip_is_paid_once: [2, 2, 2, 4] beside 2" in answer.out
+
+
 # --- What is not deterministic, or cannot be simulated ---
 
 
