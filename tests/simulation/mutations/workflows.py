@@ -1,13 +1,14 @@
 """Bugs in workflows: each removes one guard of the protocols of steps and signals (`tests/protocol_models`).
 
-Two guards are missing here. That an executor which asks again looks for its step's entry at home is needed only after a
-tenant has moved to the home's shard, and back. That a signal to a run that has ended is refused has no code of its own:
-there is no record to send it to.
+Seeds find those of `WORKFLOWS`. The guards that only a single interleaving needs are those of `IN_RACES`: the races of
+workflows plant them (`races/test_workflows` says where). A signal to a run that has ended is refused without a guard of
+its own: there is no record to send it to.
 """
 
 from collections.abc import Callable
 from functools import partial
 
+from fairlead.actors.execution import deadlines
 from fairlead.simulation.oracles.leases import LeasesAreRespected
 from fairlead.simulation.oracles.leftovers import NothingIsLeftBehind
 from fairlead.simulation.oracles.workflow_arrivals import NobodyWaitsBesideArrivals, SignalsAreTakenOnce
@@ -221,3 +222,77 @@ SIGNALS = (
 )
 
 WORKFLOWS = (*STEPS, *SIGNALS)
+
+_in_a_race = partial(mutation, found_by=())
+
+IN_RACES = (
+    _in_a_race(
+        "a step at home does not look for its entry",
+        (RunLog._begin, "None if value is None else decode_entry(value)", "None"),
+    ),
+    _in_a_race(
+        "a step on another shard does not look for its entry",
+        (participants.begin_step_op, "None if entry.value is None else decode_entry(entry.value)", "None"),
+    ),
+    _in_a_race(
+        "a step on another shard writes no entry",
+        (participants.end_step, "tr.set(entry_key(", "(entry_key("),
+    ),
+    _in_a_race(
+        "a step at home looks for its entry at home only",
+        (RunLog._begin, "            if other is not None:\n", "            if False:\n"),
+    ),
+    _in_a_race(
+        "an executor that records a participant does not look for its step at home",
+        (Execution._do_elsewhere, _RECORDED_FIRST, _RECORDED_FIRST.replace("if found is not None:", "if False:")),
+    ),
+    _in_a_race(
+        "a step on another shard reads its entry and its fence by snapshot",
+        (participants.begin_step_op, "entry = tr.get(", "entry = tr.snapshot.get("),
+        (
+            participants.begin_step_op,
+            "fence = tr.get(foreign.keys.owner), tr.get(",
+            "fence = tr.get(foreign.keys.owner), tr.snapshot.get(",
+        ),
+    ),
+    _in_a_race(
+        "a fence is raised where a tombstone may have been",
+        (participants.raise_fence_op, "if fence.value is None and ", "if False and "),
+    ),
+    _in_a_race(
+        "entries on another shard outlast a checkpoint",
+        (participants.end_step, "if foreign.segment:", "if False:"),
+    ),
+    _in_a_race(
+        "a log ends with its first page",
+        (step_log._after, "if len(rows) == PAGE_ROWS", "if len(rows) < 0"),
+    ),
+    _in_a_race(
+        "a last step does not see that its run has ended",
+        (RunLog.finish, "return record is None or record.run_of(self.home.item_id) != self.run", "return False"),
+    ),
+    _in_a_race(
+        "a last step does not see that another run has its name",
+        (RunLog.finish, "record is None or record.run_of(self.home.item_id) != self.run", "record is None"),
+    ),
+    _in_a_race(
+        "a suspension does not see that it has happened",
+        (RunLog.suspend, "record is not None and record.suspended_at == self.record.lease_number", "False"),
+    ),
+    _in_a_race(
+        "a lease is extended while a step is open",
+        (deadlines.due_work, "held.open_steps > 0", "False"),
+    ),
+    _in_a_race(
+        "a step begins with any rest of its lease",
+        (Execution.before_new, "yield from self.extend_lease()", "pass"),
+    ),
+    _in_a_race(
+        "a suspension reads the ends of children by snapshot",
+        (children.child_result_op, "tr.get(", "tr.snapshot.get("),
+    ),
+    _in_a_race(
+        "a report takes the place of an earlier one",
+        (children.deliver_report_op, "if present.value is not None:", "if False:"),
+    ),
+)

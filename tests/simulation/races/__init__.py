@@ -22,4 +22,12 @@ Read in this order:
     test_sessions           consumers that divide the top-level queue
     test_scanners           the in-order lease, and pointers that fill the window of a scan
     test_windows            items that fill the window of a dequeue
+    workflow_scene          a run of Alice's that acts on tenants of two shards
+    test_workflows          executors that are overtaken inside a step; where each race of workflows is forced
+    test_workflow_results   commits of workflows whose result is unknown
+    test_workflow_logs      what an executor knows of its run: after a crash, in a long log, behind a checkpoint
+    test_workflow_leases    the lease of a workflow while a step is open
+    test_workflow_arrivals  signals and ends of children, and a run that waits or ends
+    test_workflow_undos     undos, and what comes between their reads and their commits
+    test_workflow_moves     tenants that move while a step acts on them
 """

@@ -42,6 +42,11 @@ class SentCommit:
         self.pending = PendingCommit(store.world)
 
     @property
+    def has_arrived(self) -> bool:
+        """Whether the store has decided about the commit."""
+        return self._arrived
+
+    @property
     def refusal(self) -> int | None:
         """The code by which the store refused the commit, None if the store applied it."""
         assert self._arrived
@@ -102,7 +107,7 @@ class Role(Generic[T]):
 
     def __init__(self, store: DirectedStore, host: SimulatedHost, shard: Shard, body: Callable[[Shard], T]) -> None:
         self.host = host
-        self._store = store
+        self._store = self._held_in = store
         self._shard = shard
         self._body = body
         self._begun = False
@@ -127,13 +132,17 @@ class Role(Generic[T]):
             raise self._error
         return self._results[0]
 
-    def runs_until_commit(self, of: str | None = None) -> SentCommit:
-        """Run until the next commit is on its way, and hold that commit. `of`: only a commit of this task."""
-        name = self.host.name
-        self._store.to_hold[name] = lambda task: of in (None, task)
+    def runs_until_commit(self, of: str | None = None, *, at: DirectedStore | None = None) -> SentCommit:
+        """Run until the next commit is on its way, and hold that commit.
+
+        `of`: only a commit of this task. `at`: only a commit to this store; default: to the role's own shard.
+        """
+        name, store = self.host.name, at or self._store
+        store.to_hold[name] = lambda task: of in (None, task)
         self._release()
-        self._until(lambda: name in self._store.held)
-        return self._store.held[name]
+        self._held_in = store
+        self._until(lambda: name in store.held)
+        return store.held[name]
 
     def runs_until(self, condition: Callable[[], object]) -> None:
         """Run until a condition is true, and hold no commit on the way."""
@@ -146,7 +155,7 @@ class Role(Generic[T]):
         self.host.world.run_until(self.host.world.now_us() + duration_us)
 
     def _release(self) -> None:
-        held = self._store.held.pop(self.host.name, None)
+        held = self._held_in.held.pop(self.host.name, None)
         if held is not None:
             held.goes_its_way()
         if not self._begun:

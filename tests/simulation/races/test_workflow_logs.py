@@ -1,0 +1,150 @@
+"""What an executor knows of its run, or not: after a crash, in a long log, behind a checkpoint."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fairlead.workflows import run_log
+from fairlead.workflows.context import WorkflowContext
+from fairlead.zones.engines.api.errors import NOT_COMMITTED
+from fairlead.zones.keyspace import STEP_LOG
+from fairlead.zones.tenant_transaction import TenantTransaction
+from fairlead.zones.workflow import step_log
+from tests.simulation.races.missing_guards import Patch
+from tests.simulation.races.workflow_scene import BOB, FAR, WorkflowScene, do, planted, undo
+from tests.simulation.stage import ALICE
+
+
+def dies_behind_its_commit_elsewhere(scene: WorkflowScene) -> tuple[dict[str, int], list[int]]:
+    """What Alice reads is an argument of the step elsewhere. It changes before the next attempt."""
+
+    def look(tr: TenantTransaction) -> int:
+        return int.from_bytes(tr.get(("changes",)) or b"", "little")
+
+    def work(wf: WorkflowContext) -> None:
+        wf.step(do, "before", on=BOB)
+        changes = wf.read(look)
+        wf.step(do, f"done {changes}", on=BOB, name="done")
+
+    scene.enqueued()
+    killed = scene.executor(work)
+    killed.runs_until_commit(of="slot", at=scene.far).goes_its_way()
+    killed.runs_until_commit(of="slot", at=scene.far).arrives()
+    killed.host.kill()
+    scene.has(lambda alice: alice.transact(lambda tr: tr.add(("changes",), 1)))
+    other = scene.overtaken_by(work)
+    other.runs_until_idle()
+    return other.counts, scene.counts(BOB, "done 0", "done 1")
+
+
+def test_a_step_elsewhere_is_known_to_an_executor_that_home_has_not_told() -> None:
+    assert dies_behind_its_commit_elsewhere(WorkflowScene()) == ({"completed": 1}, [1, 0])
+
+
+def test_without_a_record_of_what_was_read_the_next_attempt_does_not_fit() -> None:
+    with planted("what was read is not recorded before a step on another shard"):
+        assert dies_behind_its_commit_elsewhere(WorkflowScene()) == ({"dead_lettered": 1}, [1, 0])
+
+
+def dies_behind_its_only_commit_elsewhere(scene: WorkflowScene) -> list[int]:
+    def work(wf: WorkflowContext) -> None:
+        wf.step(do, "done", on=BOB)
+
+    scene.enqueued()
+    killed = scene.executor(work)
+    killed.runs_until_commit(of="slot", at=scene.far).arrives()
+    killed.host.kill()
+    scene.overtaken_by(work).runs_until_idle()
+    return scene.counts(BOB, "done")
+
+
+def test_a_step_elsewhere_whose_executor_dies_behind_its_commit_is_done_once() -> None:
+    assert dies_behind_its_only_commit_elsewhere(WorkflowScene()) == [1]
+
+
+def test_without_an_entry_elsewhere_a_step_is_done_again_after_a_crash() -> None:
+    with planted("a step on another shard writes no entry"):
+        assert dies_behind_its_only_commit_elsewhere(WorkflowScene()) == [2]
+
+
+def pages_of_a_long_log(scene: WorkflowScene, patch: Patch) -> tuple[int | None, dict[str, int], list[int]]:
+    """The log is read in several transactions; a commit of the executor before comes between two of them."""
+    patch.setattr(step_log, "PAGE_ROWS", 2)
+    pages: list[bytes] = []
+    read_page = run_log._read_page
+
+    def reads(*args: Any, **how: Any) -> bytes:
+        end = read_page(*args, **how)
+        pages.append(end)
+        if len(pages) == 2:
+            commit.arrives()
+        return end
+
+    def look(tr: TenantTransaction) -> int:
+        return int.from_bytes(tr.get(("changes",)) or b"", "little")
+
+    def work(wf: WorkflowContext) -> None:
+        for number in range(5):
+            wf.step(do, f"a{number}", undo=undo)
+        changes = wf.read(look)
+        wf.step(do, "recorded")
+        wf.step(do, f"last {changes}", name="last")
+
+    scene.enqueued()
+    paused = scene.executor(work)
+    for _ in range(6):
+        paused.runs_until_commit(of="slot").goes_its_way()
+    commit = paused.runs_until_commit(of="slot")
+    scene.has(lambda alice: alice.transact(lambda tr: tr.add(("changes",), 1)))
+    other = scene.overtaken_by(work)
+    patch.setattr(run_log, "_read_page", reads)
+    other.runs_until_idle()
+    if not commit.has_arrived:
+        commit.arrives()
+    return commit.refusal, other.counts, scene.counts(ALICE, "a4", "recorded", "last 0", "last 1")
+
+
+def test_a_log_that_is_read_in_several_transactions_is_that_of_one_moment(monkeypatch: Patch) -> None:
+    """The lease sees to it: only its holder appends."""
+    expected = (NOT_COMMITTED, {"completed": 1}, [1, 1, 1, 0])
+    assert pages_of_a_long_log(WorkflowScene(), monkeypatch) == expected
+
+
+def test_without_the_pages_behind_the_first_what_was_read_is_read_again(monkeypatch: Patch) -> None:
+    with planted("a log ends with its first page"):
+        assert pages_of_a_long_log(WorkflowScene(), monkeypatch)[2] == [1, 1, 0, 1]
+
+
+def checkpoint_before_a_late_step(scene: WorkflowScene) -> tuple[list[int], int]:
+    """Another executor makes a checkpoint behind the step, which forgets it. Return counts, and entries elsewhere."""
+
+    def work(wf: WorkflowContext) -> None:
+        for number in range(wf.state or 0, 3):
+            wf.step(do, f"a{number}", on=BOB)
+            wf.step(do, f"b{number}", on=BOB)
+            wf.checkpoint(number + 1)
+        wf.step(do, "last", on=BOB)
+        wf.sleep(60)
+
+    scene.enqueued()
+    paused = scene.executor(work)
+    paused.runs_until_commit(of="slot", at=scene.far).goes_its_way()
+    paused.runs_until_commit(of="slot", at=scene.far)
+    scene.overtaken_by(work).runs_until_idle()
+    paused.runs_until_idle()
+    return scene.counts(BOB, "a0", "b0", "a1", "b1", "last"), scene.kept(FAR).count(STEP_LOG)
+
+
+def test_a_late_executor_does_no_step_that_a_checkpoint_has_forgotten() -> None:
+    assert checkpoint_before_a_late_step(WorkflowScene()) == ([1, 1, 1, 1, 1], 1)
+
+
+def test_without_raised_fences_a_late_executor_does_a_forgotten_step_again() -> None:
+    with planted("a new attempt does not raise the fences at participants"):
+        counts, _ = checkpoint_before_a_late_step(WorkflowScene())
+    assert counts == [1, 2, 1, 1, 1]
+
+
+def test_without_a_clear_elsewhere_the_entries_before_checkpoints_stay_until_the_end() -> None:
+    with planted("entries on another shard outlast a checkpoint"):
+        assert checkpoint_before_a_late_step(WorkflowScene()) == ([1, 1, 1, 1, 1], 7)
