@@ -20,6 +20,7 @@ from fairlead.zones.layout import Tenant
 from fairlead.zones.pipelining import run_one
 from fairlead.zones.probes import probe
 from fairlead.zones.queue.items import Outcome
+from fairlead.zones.queue.stored_item import check_owner
 from fairlead.zones.records import ItemRecord, decode
 from fairlead.zones.shard import Shard
 from fairlead.zones.transaction_runner import Attempt
@@ -156,6 +157,7 @@ class RunLog:
         below that tenant.
 
         Raises:
+          TenantMoved: another shard owns the tenant `other` by now.
           What `work` raises, and what the store raises.
         """
         written: _Written | None = None  # By the attempt before, whose result is unknown.
@@ -357,9 +359,13 @@ class RunLog:
 
         Returns the item's record, and an entry that this attempt does not know yet: of a commit whose result was
         unknown. A cancellation that was requested since counts from the next commit on: the step is done.
+
+        Raises:
+          TenantMoved: another shard owns the tenant `other`.
         """
         attempt.finds_itself_applied = True
         tr, entries = attempt.tr, []
+        owner = None if other is None else tr.get(other.owner)
         if step is not None:
             entries.append(tr.get(self.home.entry_key(self.segment, step)))
             if other is not None:
@@ -368,6 +374,8 @@ class RunLog:
             record = run_one(step_log.check_held_op(tr, self.home))
         except (LeaseLost, ItemGone, TenantMoved):
             raise WorkflowInterrupt(Cause.LOST) from None
+        if owner is not None:
+            check_owner(self.shard.layout, owner.value)
         known, found = None if step is None else self.entries.get(step), None
         for value in (each.value for each in entries):
             entry = None if value is None else decode_entry(value)

@@ -21,7 +21,8 @@ step has acted.
 The transactions. Every one at home also reads the item's record with conflict, and compares the lease id.
 
                         reads with conflict                        writes
-    step at home        the entry                                  body, entry, pending entries; HEAD if it is the first
+    step at home        the entry; if it acts on another tenant,   body, entry, pending entries; HEAD if it is the first
+                        its owner, and the entry below it
     record participant  the entry of the step that asked           PARTICIPANT, pending entries, HEAD if it is the first
     ask (participant)   owner; FLOOR (nothing is written)          -
     step (participant)  owner, FENCE, the entry; FLOOR by snapshot body, entry
