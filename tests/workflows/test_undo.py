@@ -365,6 +365,28 @@ def test_a_cancellation_during_the_undo_changes_nothing() -> None:
     assert (drained.dead_lettered["w"], drained.cancelled["w"]) == (1, 0)
 
 
+def test_a_dead_letter_whose_run_was_cancelled_during_its_undo_can_be_retried() -> None:
+    """The request came too late for its run. It is none to cancel the next one."""
+    app, fails = two_shards(), [True]
+
+    def cancelling(tr: TenantTransaction, word: str) -> None:
+        undo(tr, word)
+        app.tenant(HOME).cancel("mine")
+
+    @app.workflow("w")
+    def work(wf: WorkflowContext) -> None:
+        wf.step(append, "a", undo=cancelling)
+        if fails:
+            raise PermanentError("no")
+
+    enqueue(app, "w", item_id="mine")
+    assert run(app, replays=False).dead_lettered["w"] == 1
+    fails.clear()
+    app.tenant(HOME).retry_dead_letter("mine")
+    assert run(app).completed["w"] == 1
+    assert words(app) == "a -a a"
+
+
 def test_a_cancelled_dead_letter_is_undone() -> None:
     app = two_shards()
 

@@ -67,6 +67,7 @@ def end_undone_op(
         return reason.name.lower()
     yield from end_run_op(tr, zone.location, record.run_of(item_id), now_us=now_us)
     record.keeps_run, record.run = False, new_run
+    record.cancelling = False  # A request that came during the undo is none to cancel the next run.
     record.error_count += 1
     move_to_dead_letters(
         tr,

@@ -1,0 +1,119 @@
+"""Undos of workflows: what comes between their reads and their commits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from fairlead.actors.handlers import PermanentError
+from fairlead.workflows.context import WorkflowContext
+from fairlead.zones.engines.api.errors import COMMIT_UNKNOWN_RESULT, NOT_COMMITTED
+from fairlead.zones.layout import Tenant
+from tests.simulation.races.director import SentCommit
+from tests.simulation.races.scene import WorkerRole
+from tests.simulation.races.workflow_scene import BOB, NAME, WorkflowScene, do, planted, undo
+from tests.simulation.stage import ALICE
+
+on_each = pytest.mark.parametrize("tenant", [ALICE, BOB])
+
+
+def fails_behind_a_step(tenant: Tenant) -> Callable[[WorkflowContext], None]:
+    def work(wf: WorkflowContext) -> None:
+        wf.step(do, "done", on=tenant, undo=undo)
+        raise PermanentError("no")
+
+    return work
+
+
+def until_the_undo(scene: WorkflowScene, tenant: Tenant) -> tuple[WorkerRole, SentCommit]:
+    """Return a worker, and its commit of the undo, which is on its way."""
+    scene.enqueued()
+    worker = scene.executor(fails_behind_a_step(tenant))
+    worker.runs_until_commit(of="slot", at=scene.store_of(tenant)).goes_its_way()
+    if tenant == ALICE:
+        worker.runs_until_commit(of="slot").goes_its_way()  # That the run is undone.
+    return worker, worker.runs_until_commit(of="slot", at=scene.store_of(tenant))
+
+
+@on_each
+def test_a_cancellation_during_an_undo_changes_nothing(tenant: Tenant) -> None:
+    scene = WorkflowScene()
+    worker, commit = until_the_undo(scene, tenant)
+    scene.has(lambda alice: alice.cancel(NAME))
+    worker.runs_until_idle()
+    assert (commit.refusal, worker.counts) == (NOT_COMMITTED if tenant == ALICE else None, {"dead_lettered": 1})
+    assert scene.counts(tenant, "done", "undo done") == [1, 1]
+
+
+def overtaken_in_an_undo(scene: WorkflowScene, tenant: Tenant) -> tuple[int | None, list[int]]:
+    """Another executor undoes the step meanwhile. The undos are held apart from the end of the run."""
+    paused, commit = until_the_undo(scene, tenant)
+    other = scene.overtaken_by(fails_behind_a_step(tenant))
+    other.runs_until_idle()
+    assert other.counts == {"dead_lettered": 1}
+    paused.runs_until_idle()
+    assert paused.counts == {"lost": 1}
+    return commit.refusal, scene.counts(tenant, "done", "undo done")
+
+
+@on_each
+def test_an_executor_that_is_overtaken_in_an_undo_does_not_undo_the_step_again(tenant: Tenant) -> None:
+    assert overtaken_in_an_undo(WorkflowScene(), tenant) == (NOT_COMMITTED, [1, 1])
+
+
+def test_without_conflicts_elsewhere_an_executor_that_is_overtaken_undoes_a_step_again() -> None:
+    """The fence and the entry each suffice. At home it would have to pass its lease, too."""
+    with planted("a step on another shard reads its entry and its fence by snapshot"):
+        assert overtaken_in_an_undo(WorkflowScene(), BOB) == (None, [1, 2])
+
+
+def undo_of_unknown_result(scene: WorkflowScene, tenant: Tenant) -> list[int]:
+    worker, commit = until_the_undo(scene, tenant)
+    commit.arrives()
+    commit.answer_arrives(COMMIT_UNKNOWN_RESULT)
+    worker.runs_until_idle()
+    return scene.counts(tenant, "done", "undo done")
+
+
+@on_each
+def test_an_undo_of_unknown_result_happens_once(tenant: Tenant) -> None:
+    assert undo_of_unknown_result(WorkflowScene(), tenant) == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("tenant", "bug"),
+    [
+        (ALICE, "a step at home does not look for its entry"),
+        (BOB, "a step on another shard does not look for its entry"),
+    ],
+)
+def test_without_a_look_at_its_entry_an_undo_of_unknown_result_happens_twice(tenant: Tenant, bug: str) -> None:
+    with planted(bug):
+        assert undo_of_unknown_result(WorkflowScene(), tenant) == [1, 2]
+
+
+def first_undo(scene: WorkflowScene) -> list[int]:
+    """Stop behind the first undo. Steps are on both shards."""
+
+    def work(wf: WorkflowContext) -> None:
+        wf.step(do, "a", undo=undo)
+        wf.step(do, "b", on=BOB, undo=undo)
+        wf.step(do, "c", undo=undo)
+        raise PermanentError("no")
+
+    scene.enqueued()
+    worker = scene.executor(work)
+    for _ in range(4):  # Step a, the participant, step c, that the run is undone.
+        worker.runs_until_commit(of="slot").goes_its_way()
+    worker.runs_until_commit(of="slot").arrives()
+    return scene.counts(ALICE, "undo a", "undo c") + scene.counts(BOB, "undo b")
+
+
+def test_the_last_step_is_undone_first() -> None:
+    assert first_undo(WorkflowScene()) == [0, 1, 0]
+
+
+def test_without_the_order_of_steps_the_first_step_is_undone_first() -> None:
+    with planted("undos run first to last"):
+        assert first_undo(WorkflowScene()) == [1, 0, 0]
