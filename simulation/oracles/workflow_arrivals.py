@@ -133,11 +133,11 @@ class SignalsAreTakenOnce(Oracle):
         key = tuple(changed.path)
         if entry is None or entry.kind is not StepKind.WAIT or not name.startswith(_WAIT) or key in self._decided:
             return
-        if entry.state is not StepState.DONE:
+        if entry.state is StepState.WAITING:
             return
         self._decided.add(key)
         signal = name.removeprefix(_WAIT)
-        token = unpack_payload(entry.result)
+        token = unpack_payload(entry.result) if entry.state is StepState.DONE else None
         oldest = next(iter(self._stored.get((run, signal), {}).values()), None)
         wait = WorkflowWait(run.hex(), segment, signal, occurrence)
         if token is not None:
