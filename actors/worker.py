@@ -73,9 +73,8 @@ class Worker:
         self._lease_us = settings.lease_ms * 1000
         self._runners = runners
         self._step_counts = StepCounts()
-        self._access = AttemptAccess(runners, self._keep_lease, self._step_counts)
+        self._access = AttemptAccess(runners, self._keep_lease, self._step_counts, host.telemetry.spans)
         self._identity = identity
-        self._spans = host.telemetry.spans
         self._slots = Slots(host, count=settings.slots, isolates=isolates)
         self._failure_log = FailureLog(host)
         self._lock = host.lock()  # Guards the two below, and is held for nothing else.
@@ -126,7 +125,7 @@ class Worker:
         conclude = partial(self._conclude, held)
         try:
             with unsupervised(), held.committing:
-                run_handler(held, self._shards[held.ref.shard], self._access, self._spans, conclude)
+                run_handler(held, self._shards[held.ref.shard], self._access, conclude)
         except BaseException as error:  # noqa: BLE001 - a slot survives whatever a handler raises, exit() too
             held.error = error
             if not held.concluded:

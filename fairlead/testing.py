@@ -279,8 +279,8 @@ def _error_of(held: HeldItem, shard: Shard, spans: Spans | None, *, replays: boo
         return held.failure
 
     try:
-        access = AttemptAccess(_SameThread(), lambda held: True, StepCounts(), replays=replays)
-        run_handler(held, shard, access, spans, conclude)
+        access = AttemptAccess(_SameThread(), lambda held: True, StepCounts(), spans, replays=replays)
+        run_handler(held, shard, access, conclude)
     except Exception as error:  # noqa: BLE001 - a handler may raise anything
         return error
     return None

@@ -39,8 +39,9 @@ def effect(
             if call.entry is not None and call.entry.state is StepState.BEGUN:
                 probe("the answer of an effect that is called once is lost")
                 yield from execution.before_new(call)
-                with execution.begin_try() as step_try:
-                    entry = yield from fail(stored_error(EffectUnknown(call.step.name, key)))
+                with execution.begin_try(call, execution.held.ref.tenant) as step_try:
+                    step_try.error = EffectUnknown(call.step.name, key)
+                    entry = yield from fail(stored_error(step_try.error))
                     step_try.state = entry.state
             else:
                 yield from execution.before_new(call)
@@ -50,7 +51,8 @@ def effect(
                     yield Home(partial(execution.log.record_step, call.step, call.begun(execution.clock_us())))
                 do = partial(do_effect, execution, call, partial(function, key, *args))
                 try:
-                    entry = yield from execution.try_step(call, do, fail, Retry(attempts=1) if once else retry)
+                    tries = Retry(attempts=1) if once else retry
+                    entry = yield from execution.try_step(call, do, fail, tries, tenant=execution.held.ref.tenant)
                 except WorkflowInterrupt:
                     if undo is not None:  # It may have happened, though its answer is not recorded.
                         add_undo(execution, call, undo, args, pack_payload(None), execution.held.ref.tenant)

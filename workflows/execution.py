@@ -26,6 +26,7 @@ from fairlead.actors.execution.retry import Retry
 from fairlead.actors.execution.runner import TRANSACTION_US
 from fairlead.actors.handlers import UnfitCode
 from fairlead.actors.telemetry.enqueueing import Enqueueing
+from fairlead.actors.telemetry.spans import Spans
 from fairlead.actors.telemetry.step_counts import StepCounts
 from fairlead.workflows.errors import (
     AfterFinish,
@@ -121,6 +122,7 @@ class Execution:
       home_of: returns the shard where a tenant lives.
       keep_lease: keeps the lease of the item for minutes; False: it is lost, or the store refuses.
       step_counts: counts the tries at steps.
+      spans: records a span for each try; None: nothing records spans.
       stops_at_end: ends at the first step that is not done, instead of doing it.
       replays: replays the run from its beginning after each new answer.
 
@@ -141,6 +143,7 @@ class Execution:
         home_of: HomeOf,
         keep_lease: KeepLease,
         step_counts: StepCounts,
+        spans: Spans | None = None,
         stops_at_end: bool = False,
         replays: bool = False,
     ) -> None:
@@ -150,6 +153,7 @@ class Execution:
         self._home_of = home_of
         self._keep_lease = keep_lease
         self._step_counts = step_counts
+        self._spans = spans
         self.stops_at_end = stops_at_end
         self._replays = replays
         self._checkpoints = 0
@@ -374,10 +378,15 @@ class Execution:
         do: Callable[[], Steps[StepEntry]],
         fail: Callable[[StoredError], Steps[StepEntry]],
         retry: Retry | None,
+        *,
+        tenant: Tenant,
     ) -> Steps[StepEntry]:
-        """Do a step until it has an answer; return the entry. `fail` records an error as its answer."""
+        """Do a step until it has an answer; return the entry.
+
+        `fail` records an error as its answer. `tenant`: on which it acts.
+        """
         while True:
-            tried = yield from self._try_once(call, do, fail, retry)
+            tried = yield from self._try_once(call, do, fail, retry, tenant)
             if isinstance(tried, StepEntry):
                 self.note_answer()
                 return tried
@@ -397,13 +406,14 @@ class Execution:
         do: Callable[[], Steps[StepEntry]],
         fail: Callable[[StoredError], Steps[StepEntry]],
         retry: Retry | None,
+        tenant: Tenant,
     ) -> Steps[StepEntry | int]:
         """Try a step once; return its entry, or the delay in microseconds after which it is to be tried again."""
-        with self.begin_try() as step_try:
+        with self.begin_try(call, tenant) as step_try:
             try:
                 entry = yield from do()
             except BodyFailed as failed:
-                error = failed.error
+                error = step_try.error = failed.error
             else:
                 step_try.state = entry.state
                 return entry
@@ -421,9 +431,9 @@ class Execution:
             step_try.state = entry.state
             return entry
 
-    def begin_try(self) -> StepTry:
-        """Return the `with` block of one try at a step."""
-        return StepTry(self._step_counts, self.held.ref.kind, self._clock)
+    def begin_try(self, call: StepCall, tenant: Tenant) -> StepTry:
+        """Return the `with` block of one try at a step; `tenant`: on which it acts."""
+        return StepTry(self._step_counts, self._spans, self.held.ref, call, tenant, self._clock)
 
     def fail(
         self, call: StepCall, error: Exception, fail: Callable[[StoredError], Steps[StepEntry]]

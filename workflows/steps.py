@@ -42,7 +42,7 @@ def step(
             shard = execution.home_of(tenant)
             do = partial(execution.do_step, call, shard, tenant, body, args)
             fail = partial(execution.record_failure, call, shard, tenant)
-            call.entry = yield from execution.try_step(call, do, fail, retry)
+            call.entry = yield from execution.try_step(call, do, fail, retry, tenant=tenant)
         note_undo(execution, call, undo, args, tenant)
         return execution.answer(call)
 
@@ -55,7 +55,8 @@ def read(execution: Execution, body: Body, args: Sequence[Any], *, name: str | N
             yield from execution.before_new(call)
             shard = execution.home_of(tenant)
             do = partial(_do_read, execution, call, shard, tenant, body, args)
-            call.entry = yield from execution.try_step(call, do, partial(execution.note_failure, call), None)
+            fail = partial(execution.note_failure, call)
+            call.entry = yield from execution.try_step(call, do, fail, None, tenant=tenant)
         return execution.answer(call)
 
 
@@ -126,11 +127,12 @@ def finish(execution: Execution, body: Body, args: Sequence[Any]) -> Steps[Any]:
                 keep_result=job.keeps_result_us / 1e6,
             )
 
-        with execution.begin_try() as step_try:
+        with execution.begin_try(call, job.tenant) as step_try:
             try:
                 yield Home(partial(execution.log.finish, work))
                 step_try.state = StepState.DONE
             except BodyFailed as failed:
+                step_try.error = failed.error
                 fail = partial(execution.record_failure, call, execution.log.shard, job.tenant)
                 call.entry = yield from execution.fail(call, failed.error, fail)
                 step_try.state = call.entry.state
@@ -175,7 +177,7 @@ def built_in_step(
             shard = execution.home_of(tenant)
             do = partial(execution.do_step, call, shard, tenant, body, (call.step,))
             fail = partial(execution.record_failure, call, shard, tenant)
-            call.entry = yield from execution.try_step(call, do, fail, None)
+            call.entry = yield from execution.try_step(call, do, fail, None, tenant=tenant)
         if is_call:
             execution.children.append(Child(call.step, call.ordinal, tenant, arguments[2], execution.answer(call)))
         return execution.answer(call)

@@ -11,9 +11,11 @@ from fairlead.workflows.interrupts import BodyFailed, Failed, WorkflowInterrupt
 from fairlead.workflows.recorded_errors import note_step
 from fairlead.workflows.replay import shown
 from fairlead.workflows.requests import Steps
+from fairlead.workflows.step_call import StepCall
 from fairlead.workflows.step_identity import CANCEL, UNDO, idempotency_key
 from fairlead.workflows.steps import parent_of
 from fairlead.zones.errors import ItemGone
+from fairlead.zones.layout import Tenant
 from fairlead.zones.probes import probe
 from fairlead.zones.queue.items import unpack_payload
 from fairlead.zones.records import Parent
@@ -34,7 +36,7 @@ def undo_all(
             yield from execution.extend_lease()
             args = (child, parent_of(execution, child.step))
             cancelling = execution.do_step(call, execution.home_of(child.tenant), child.tenant, _cancel, args)
-            yield from _try_undo(execution, cancelling)
+            yield from _try_undo(execution, call, child.tenant, cancelling)
     for each in sorted(execution.undoables, key=lambda undoable: undoable.ordinal, reverse=True):
         step = StepName(f"{UNDO}{each.step.name}", each.step.occurrence)
         if step in execution.log.entries:
@@ -50,14 +52,14 @@ def undo_all(
             else:
                 shard = execution.home_of(each.tenant)
                 undoing = execution.do_step(call, shard, each.tenant, partial(each.undo, **given), each.args)
-            yield from _try_undo(execution, undoing)
+            yield from _try_undo(execution, call, each.tenant, undoing)
         except BodyFailed as failed:
             note_step(failed.error, shown(step))
             raise WorkflowInterrupt(Failed(failed.error)) from failed.error
 
 
-def _try_undo(execution: Execution, undoing: Steps[StepEntry]) -> Steps[None]:
-    with execution.begin_try() as step_try:
+def _try_undo(execution: Execution, call: StepCall, tenant: Tenant, undoing: Steps[StepEntry]) -> Steps[None]:
+    with execution.begin_try(call, tenant) as step_try:
         entry = yield from undoing
         step_try.state = entry.state
 

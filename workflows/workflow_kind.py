@@ -80,6 +80,7 @@ class WorkflowKind:
             home_of=self._home_of,
             keep_lease=access.keep_lease,
             step_counts=access.step_counts,
+            spans=access.spans,
             stops_at_end=held.record.cancelling,
             replays=access.replays,
         )

@@ -88,12 +88,14 @@ class AttemptAccess(NamedTuple):
       runners: see there.
       keep_lease: keeps the lease of an item for minutes; False: it is lost, or the store refuses.
       step_counts: counts the tries at steps of workflows.
+      spans: records spans of attempts and of steps; None: nothing records spans.
       replays: let a workflow be replayed after each of its steps. For tests.
     """
 
     runners: Runners
     keep_lease: Callable[[HeldItem], bool]
     step_counts: StepCounts
+    spans: Spans | None = None
     replays: bool = False
 
 
@@ -105,7 +107,7 @@ class RunsAttempts(Protocol):
         ...
 
 
-def run_handler(held: HeldItem, shard: Shard, access: AttemptAccess, spans: Spans | None, conclude: Conclude) -> None:
+def run_handler(held: HeldItem, shard: Shard, access: AttemptAccess, conclude: Conclude) -> None:
     """Run the handler of an item once, and again up to `in_line` times if it fails.
 
     Then `conclude` is called with what the handler raised, or None, and the hooks with the failure that it returns.
@@ -115,7 +117,7 @@ def run_handler(held: HeldItem, shard: Shard, access: AttemptAccess, spans: Span
       What the handler raised last.
     """
     job, stored = held.job, held.record.trace
-    span = passed_on(stored) if spans is None else spans.run(held.ref, job.attempt, stored)
+    span = passed_on(stored) if access.spans is None else access.spans.run(held.ref, job.attempt, stored)
     recorded = stored is None or is_sampled(stored)
     with Run(RunningJob(job.id, job.tenant, job.kind, job.attempt, recorded), span):
         try:

@@ -37,7 +37,7 @@ class Metric:
 
 
 # Operations on items, as `messaging.operation.name`; and OpenTelemetry's type of the operation, if there is one.
-OPERATION_TYPES = {"enqueue": "send", "scan": "", "serve": "receive", "run": "process"}
+OPERATION_TYPES = {"enqueue": "send", "scan": "", "serve": "receive", "run": "process", "step": ""}
 
 # OpenTelemetry's names of the labels. An empty label is omitted.
 ATTRIBUTES = {

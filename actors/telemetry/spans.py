@@ -1,7 +1,8 @@
-"""The spans of actors: scan, serve and run, under OpenTelemetry's messaging conventions.
+"""The spans of actors: scan, serve, run and step, under OpenTelemetry's messaging conventions.
 
 A batch has a span of its own, linked to its items: it has no single parent. The first attempt at an item is a child of
 the request that enqueued it. A later attempt begins a trace of its own, with a link.
+A try at a step of a workflow is a child of the attempt.
 """
 
 from collections.abc import Sequence
@@ -25,6 +26,7 @@ from fairlead.actors.telemetry.errors import error_type
 from fairlead.actors.telemetry.metrics import ATTRIBUTES, OPERATION_TYPES, SYSTEM
 from fairlead.actors.telemetry.tenants import tenant_hash
 from fairlead.actors.telemetry.traces import context_of, is_sampled, trace_of
+from fairlead.zones.layout import Tenant
 from fairlead.zones.records import Trace
 
 LINKS_MAX = 128  # OpenTelemetry's default limit per span.
@@ -110,6 +112,29 @@ class Spans:
                 }
             )
         return span
+
+    def step(self, ref: ItemRef, name: str, occurrence: int, step_kind: str, tenant: Tenant) -> Span | None:
+        """Begin the span of a try at a step, as a child of the current one; None if that is not recorded.
+
+        `tenant`: on which the step acts.
+        """
+        if not trace.get_current_span().is_recording():
+            return None
+        about: dict[str, str | int] = {
+            **span_attributes("step", ref.shard, ref.kind),
+            "messaging.message.id": ref.item_id.hex(),
+            "fairlead.tenant_hash": tenant_hash(tenant),
+            "fairlead.step.name": name,
+            "fairlead.step.occurrence": occurrence,
+            "fairlead.step.kind": step_kind,
+        }
+        return self._tracer.start_span(f"step {name}", attributes=about)
+
+
+def end_step(span: Span, outcome: str, error: BaseException | None) -> None:
+    """End the span of a try at a step."""
+    span.set_attribute(ATTRIBUTES["outcome"], outcome)
+    end_run(span, error)
 
 
 def end_run(span: Span, error: BaseException | None) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from opentelemetry import trace
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader, MetricsData
 from opentelemetry.sdk.resources import Resource
@@ -30,7 +31,7 @@ from fairlead.actors.telemetry.metrics import (
     MetricType,
 )
 from fairlead.actors.telemetry.outcome_counts import OutcomeCounts
-from fairlead.actors.telemetry.spans import Spans, end_run
+from fairlead.actors.telemetry.spans import Spans, end_run, end_step
 from fairlead.telemetry.otel_metrics import metrics_data
 from fairlead.zones.engines import StoreUnavailable
 from tests.actors.stage import ALICE, item_ref
@@ -127,6 +128,10 @@ def spans(monkeypatch: pytest.MonkeyPatch) -> list[ReadableSpan]:
     for error in (None, KeyError("no")):
         run = made.run(item_ref(1), 1, None)
         assert run is not None
+        with trace.use_span(run):
+            step = made.step(item_ref(1), "reserve", 0, "step", ALICE)
+        assert step is not None
+        end_step(step, "retried" if error else "done", error)
         end_run(run, error)
     return [span for span in recorder.spans() if span.name != "POST"]
 
@@ -187,7 +192,7 @@ def test_the_meter_of_a_web_server_counts_what_the_process_counts(readings: tupl
 
 
 def test_every_span_has_the_required_attributes_and_no_unknown_ones(spans: list[ReadableSpan]) -> None:
-    assert {span.name for span in spans} == {"enqueue mail", "scan main", "serve main", "run mail"}
+    assert {span.name for span in spans} == {"enqueue mail", "scan main", "serve main", "run mail", "step reserve"}
     for span in spans:
         about = span.attributes or {}
         assert about.keys() >= REQUIRED
@@ -205,6 +210,7 @@ def test_only_failed_spans_have_an_error_type(spans: list[ReadableSpan]) -> None
         ("enqueue mail", "KeyError"),
         ("enqueue mail", "fairlead.zones.engines.api.errors.StoreUnavailable"),
         ("serve main", "StoreUnavailable"),
+        ("step reserve", "KeyError"),
         ("run mail", "KeyError"),
     ]
     assert all((span.status.status_code is StatusCode.ERROR) == (ERROR in (span.attributes or {})) for span in spans)
