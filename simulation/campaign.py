@@ -21,19 +21,18 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from fairlead import actors, zones
+from fairlead import actors, workflows, zones
 from fairlead.simulation.application import Code, run_application
 from fairlead.simulation.linearizability.clients import check_clients
 from fairlead.simulation.reduction import NO_REDUCTION, Reduction
 from fairlead.simulation.run import run
 from fairlead.simulation.trial import Report
+from fairlead.simulation.workflow_shop import run_workflows
 from fairlead.zones.errors import QueueError
 
 WorldRunner = Callable[[int, Reduction], Report]
-WORLDS: Final[Sequence[WorldRunner]] = (
-    run,
-    check_clients,
-)  # Every seed draws one of each: a shop with consumers, and the history of a few clients.
+# Every seed draws one of each: a shop with consumers, the history of a few clients, and workflows of random shape.
+WORLDS: Final[Sequence[WorldRunner]] = (run, check_clients, run_workflows)
 STANDARD_SEEDS = 1_000  # This many seeds of the standard workload reach every probe; fewer may miss a rare one.
 SAME_VIOLATION_MAX = 3  # A campaign ends after this many seeds that break the same promise.
 
@@ -76,8 +75,8 @@ class Outcome(NamedTuple):
 
 
 def probe_names() -> list[str]:
-    """Return the names of all probes in the sources of `actors` and `zones`, sorted."""
-    folders = [Path(folder) for package in (zones, actors) for folder in package.__path__]
+    """Return the names of all probes in the sources of `workflows`, `actors` and `zones`, sorted."""
+    folders = [Path(folder) for package in (workflows, actors, zones) for folder in package.__path__]
     sources = [path.read_text("utf-8") for folder in folders for path in folder.rglob("*.py")]
     return sorted(name for source in sources for name in _probes_in(source))
 

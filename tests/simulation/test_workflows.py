@@ -1,4 +1,4 @@
-"""Workflows in simulated worlds: a first one, and workflows of random shape."""
+"""Workflows in simulated worlds: a first one, and seeds that found bugs. `test_seeds` draws random shapes."""
 
 import pytest
 
@@ -30,12 +30,6 @@ def first(world: World) -> WorkflowShop:
 @pytest.mark.parametrize("seed", range(3))
 def test_a_workflow_with_each_kind_of_call_runs_in_a_world_with_faults(seed: int) -> None:
     report = Simulation(seed, workload=first, **sizes_of_workflows()).run()
-    assert not report.violations, report
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_workflows_of_random_shape_run_in_a_world_with_faults(seed: int) -> None:
-    report = run_workflows(seed)
     assert not report.violations, report
 
 
