@@ -8,12 +8,14 @@ table anew, which keeps the tests fast.
 """
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from tests.simulation.find_seeds import known_seeds, main, seeds_to_try
 from tests.simulation.mutations import MUTATIONS
 from tests.simulation.mutations.mutation import SEEDS, Mutation
+from tests.simulation.mutations.workflows import IN_RACES
 
 Note = Callable[[str, object], None]
 
@@ -49,6 +51,11 @@ def test_the_search_for_seeds_explains_itself_and_starts_nothing(capsys: pytest.
 def test_there_are_many_mutations_and_each_has_its_own_title() -> None:
     assert len(MUTATIONS) >= 24
     assert len({mutation.title for mutation in MUTATIONS}) == len(MUTATIONS)
+
+
+def test_each_bug_that_only_a_race_shows_is_planted_by_a_race() -> None:
+    races = "".join(path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("races/test_*.py"))
+    assert [bug.title for bug in IN_RACES if f'"{bug.title}"' not in races] == []
 
 
 def test_a_mutation_whose_fragment_is_not_in_the_product_raises_an_error() -> None:

@@ -104,35 +104,6 @@ STEPS = (
         found_by=[ONCE],
     ),
     _in_workflows(
-        "a clock that is ahead stands in for FLOOR",
-        (
-            participants.ask_op,
-            "return ParticipantState(epoch_of(owner.value), _number(floor.value))",
-            "return ParticipantState(epoch_of(owner.value), _number(floor.value) + 2)",
-        ),
-        (
-            participants.begin_step_op,
-            "ParticipantState(epoch_of(owner.value), _number(floor.value)) != foreign.place",
-            "epoch_of(owner.value) != foreign.place.epoch or _number(floor.value) > foreign.place.floor",
-        ),
-        (
-            participants.raise_fence_op,
-            "ParticipantState(epoch_of(owner.value), _number(floor.value)) != place",
-            "(epoch_of(owner.value) != place.epoch or _number(floor.value) > place.floor)",
-        ),
-        found_by=[ONCE],
-    ),
-    _in_workflows(
-        "tombstones are cleared, and FLOOR is not raised",
-        (participants.raise_floor, "tr.set(_FLOOR_KEY,", "(_FLOOR_KEY,"),
-        found_by=[ONCE],
-    ),
-    _in_workflows(
-        "an executor that has asked again does not record the answer at home",
-        (Execution._do_elsewhere, _RECORDED_AGAIN, _NOT_RECORDED_AGAIN),
-        found_by=[ONCE],
-    ),
-    _in_workflows(
         "home does not record a participant before the first step there",
         (Execution._do_elsewhere, _RECORDED_FIRST, _NOT_RECORDED_FIRST),
         found_by=[ONCE, LEFT, FITS],
@@ -150,11 +121,6 @@ STEPS = (
         "a new attempt does not raise the fences at participants",
         (Execution.enter, "if not suspended:", "if False:"),
         found_by=[ONCE, FITS],
-    ),
-    _in_workflows(
-        "the error of a step on another shard is recorded at home",
-        (Execution.record_failure, "if self.is_home(shard):", "if True:"),
-        found_by=[ONCE],
     ),
     _in_workflows(
         "logs are kept by the item, and not by its life",
@@ -227,6 +193,36 @@ _in_a_race = partial(mutation, found_by=())
 
 IN_RACES = (
     _in_a_race(
+        "a clock that is ahead stands in for FLOOR",
+        (
+            participants.ask_op,
+            "return ParticipantState(epoch_of(owner.value), _number(floor.value))",
+            "return ParticipantState(epoch_of(owner.value), _number(floor.value) + 2)",
+        ),
+        (
+            participants.begin_step_op,
+            "ParticipantState(epoch_of(owner.value), _number(floor.value)) != foreign.place",
+            "epoch_of(owner.value) != foreign.place.epoch or _number(floor.value) > foreign.place.floor",
+        ),
+        (
+            participants.raise_fence_op,
+            "ParticipantState(epoch_of(owner.value), _number(floor.value)) != place",
+            "(epoch_of(owner.value) != place.epoch or _number(floor.value) > place.floor)",
+        ),
+    ),
+    _in_a_race(
+        "tombstones are cleared, and FLOOR is not raised",
+        (participants.raise_floor, "tr.set(_FLOOR_KEY,", "(_FLOOR_KEY,"),
+    ),
+    _in_a_race(
+        "an executor that has asked again does not record the answer at home",
+        (Execution._do_elsewhere, _RECORDED_AGAIN, _NOT_RECORDED_AGAIN),
+    ),
+    _in_a_race(
+        "the error of a step on another shard is recorded at home",
+        (Execution.record_failure, "if self.is_home(shard):", "if True:"),
+    ),
+    _in_a_race(
         "a step at home does not look for its entry",
         (RunLog._begin, "None if value is None else decode_entry(value)", "None"),
     ),
@@ -254,6 +250,14 @@ IN_RACES = (
             "fence = tr.get(foreign.keys.owner), tr.get(",
             "fence = tr.get(foreign.keys.owner), tr.snapshot.get(",
         ),
+    ),
+    _in_a_race(
+        "a tombstone always means a lost lease",
+        (Execution._interrupt_of, "isinstance(lost, RunEnded) and self.log.is_held()", "False"),
+    ),
+    _in_a_race(
+        "the cleanups of all runs have one id",
+        (run_end.end_run_op, 'b"cleanup" + run', 'b"cleanup"'),
     ),
     _in_a_race(
         "a fence is raised where a tombstone may have been",

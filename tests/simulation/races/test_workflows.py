@@ -36,7 +36,7 @@ from fairlead.actors.handlers import PermanentError
 from fairlead.workflows.context import WorkflowContext
 from fairlead.zones.durations import DAY_S
 from fairlead.zones.engines.api.errors import NOT_COMMITTED
-from fairlead.zones.keyspace import FENCE
+from fairlead.zones.keyspace import FENCE, STEP_LOG
 from tests.simulation.races.workflow_scene import BOB, FAR, HOME, NAME, WorkflowScene, do, planted, undo
 from tests.simulation.stage import ALICE, SECOND
 
@@ -92,6 +92,7 @@ def test_an_executor_that_goes_on_after_its_run_has_ended_does_nothing(
         (lambda scene: None, "a cleanup leaves no tombstone"),
         (the_tombstone_is_cleared, "a step on another shard does not compare FLOOR"),
         (the_tombstone_is_cleared, "tombstones are cleared, and FLOOR is not raised"),
+        (the_tombstone_is_cleared, "a clock that is ahead stands in for FLOOR"),
         (the_tombstone_is_cleared, "an executor that has asked again does not record the answer at home"),
         (the_participant_moves_twice, "a step on another shard does not compare the epoch of its tenant"),
     ],
@@ -246,3 +247,55 @@ def test_a_late_cleanup_leaves_the_next_run_of_its_name_alone() -> None:
 def test_without_runs_a_late_cleanup_ends_the_next_life_of_the_item() -> None:
     with planted("logs are kept by the item, and not by its life"):
         assert late_cleanup(WorkflowScene()) != ({"completed": 1}, [3])
+
+
+def two_cleanups(scene: WorkflowScene) -> list[int]:
+    """The name is enqueued again, and this run ends, too, before the cleanup of the first. Return what Bob keeps."""
+
+    def work(wf: WorkflowContext) -> None:
+        wf.step(do, "done", on=BOB)
+
+    for _ in range(2):
+        scene.enqueued()
+        scene.executor(work).runs_until_idle()
+    scene.cleans_up()
+    assert (scene.counts(BOB, "done"), scene.zone.items) == ([2], {})
+    return scene.kept(FAR)
+
+
+def test_each_run_of_a_name_is_cleaned_up() -> None:
+    assert two_cleanups(WorkflowScene()) == [FENCE, FENCE]
+
+
+def test_without_the_run_in_the_id_of_a_cleanup_the_log_of_the_second_run_stays() -> None:
+    with planted("the cleanups of all runs have one id"):
+        assert two_cleanups(WorkflowScene()) == [STEP_LOG, FENCE]
+
+
+# --- A home that was restored from a backup ---
+
+
+def tombstone_under_a_lease(scene: WorkflowScene) -> dict[str, int]:
+    """The run has ended, as the other shard knows. The home's shard was restored to a time before."""
+
+    def work(wf: WorkflowContext) -> None:
+        wf.step(do, "before", on=BOB)
+        wf.step(do, "done", on=BOB)
+
+    scene.enqueued()
+    worker = scene.executor(work)
+    worker.runs_until_commit(of="slot", at=scene.far).goes_its_way()
+    worker.runs_until_commit(of="slot", at=scene.far)
+    scene.ends_at_bobs()
+    worker.runs_until_idle()
+    assert scene.counts(BOB, "done") == [0]
+    return worker.counts
+
+
+def test_a_run_that_holds_its_lease_and_has_ended_elsewhere_becomes_a_dead_letter() -> None:
+    assert tombstone_under_a_lease(WorkflowScene()) == {"dead_lettered": 1}
+
+
+def test_without_a_look_at_its_lease_a_run_that_has_ended_elsewhere_is_tried_for_ever() -> None:
+    with planted("a tombstone always means a lost lease"):
+        assert tombstone_under_a_lease(WorkflowScene()) == {"lost": 1}

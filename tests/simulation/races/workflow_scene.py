@@ -26,6 +26,7 @@ from fairlead.zones.tenant_transaction import ApplicationTransaction, TenantTran
 from fairlead.zones.transaction_runner import Attempt
 from fairlead.zones.workflow.children import DELIVERY_KIND
 from fairlead.zones.workflow.floor import raise_daily
+from fairlead.zones.workflow.participants import clean_up_op
 from fairlead.zones.workflow.run_end import CLEANUP_KIND
 from fairlead.zones.workflow.run_records import END, FENCE_BYTES
 from tests.simulation.mutations.workflows import IN_RACES, WORKFLOWS
@@ -124,6 +125,11 @@ class WorkflowScene(Scene):
     def raises_floor(self, *, ahead_us: int) -> None:
         """Raise FLOOR on the other shard if that is due, by a clock that is ahead: its tombstones go."""
         self._at(FAR, lambda attempt: raise_daily(attempt.tr, now_us=attempt.now_us + ahead_us, tombstones_max=10))
+
+    def ends_at_bobs(self) -> None:
+        """Leave the tombstone of the run at Bob's."""
+        keys, layout, run = TenantKeys(*BOB), self._shard(FAR).layout, self.run
+        self._at(FAR, lambda attempt: run_one(clean_up_op(attempt.tr, layout, BOB, keys, run)))
 
     def moves(self, tenant: Tenant, to: str) -> None:
         """Move a tenant: copy its keys except tombstones; raise its epoch on both shards.
