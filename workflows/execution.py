@@ -470,7 +470,7 @@ class Execution:
         def work(attempt: Attempt) -> StepEntry:
             _, packed = self.run_body(call, shard, tenant, attempt, body, args, enqueueing)
             enqueueing.end_attempt()
-            return call.done(packed, attempt.now_us)
+            return call.done(packed, call.ended_us)
 
         if not self.is_home(shard):
             entry: StepEntry = yield from self._do_elsewhere(call, shard, tenant, work, enqueueing)

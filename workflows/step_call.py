@@ -13,7 +13,7 @@ class StepCall:
     Attributes:
       entry: what is recorded of it.
       began_us: when it was called first, if it is not answered.
-      ended_us: when its body has ended, if that is later than the transaction's time.
+      ended_us: when its body has ended; 0: it has not, or has none.
       tries: failed ones so far, of a step with a retry policy of its own.
     """
 
@@ -56,7 +56,7 @@ class StepCall:
         error: StoredError | None = None,
         until_us: int | None = None,
     ) -> StepEntry:
-        took_us = max(0, at_us - self.began_us, self.ended_us - self.began_us)
+        took_us = max(0, at_us - self.began_us)
         return StepEntry(
             self.ordinal, self.kind, self.digest, state, at_us, result, error, until_us, self.tries, took_us
         )

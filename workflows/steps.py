@@ -190,7 +190,7 @@ def _do_read(
         _, packed = execution.run_body(call, shard, tenant, attempt, body, args)
         if attempt.needs_receipt:
             raise WorkflowInterrupt(Failed(ReadOnly(kind=execution.held.ref.kind, step=call.step.name)))
-        return call.done(packed, attempt.now_us)
+        return call.done(packed, call.ended_us)
 
     entry: StepEntry = yield Store(partial(shard.transact, read))
     execution.log.add_pending(call.step, entry)

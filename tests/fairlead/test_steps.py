@@ -50,6 +50,29 @@ def test_the_steps_of_a_run_are_shown_in_the_order_in_which_they_began() -> None
     assert asyncio.run(handle.asteps()) == view
 
 
+def test_a_step_begins_when_the_one_before_it_has_ended() -> None:
+    """The time of its transaction, from before its body, stood for its end: slow steps seemed to overlap."""
+    app = two_shards()
+
+    def slow(*_: object) -> None:
+        app.clock.sleep_us(2_000_000)
+
+    @app.workflow("w")
+    def work(wf: WorkflowContext) -> None:
+        wf.step(slow)
+        wf.step(slow, on=ELSEWHERE)
+        wf.read(slow)
+        wf.effect(slow)
+        wf.wait_for("approved")
+
+    began_us = app.clock.now_us()
+    handle = app.tenant(HOME).enqueue("w")
+    drain(app)
+    assert [(step.began_us - began_us, step.at_us - began_us) for step in handle.steps().steps[:4]] == [
+        (2_000_000 * number, 2_000_000 * (number + 1)) for number in range(4)
+    ]
+
+
 def test_a_step_says_how_long_it_took_and_how_often_it_failed(app: App, alice: TenantDatabase) -> None:
     fails = [True, True]
 
