@@ -13,7 +13,7 @@ from fairlead.queries.per_shard import query_home
 from fairlead.shards import Shards
 from fairlead.workflows.child_jobs import RESULT_OF
 from fairlead.workflows.replay import shown
-from fairlead.workflows.step_identity import step_of_call
+from fairlead.workflows.step_identity import id_of, step_of_call
 from fairlead.zones.engines import Reader
 from fairlead.zones.errors import ItemGone, PayloadDamaged
 from fairlead.zones.layout import DEFAULT_ZONE, ID_BYTES, Tenant
@@ -46,6 +46,7 @@ class StepView:
       tenant: below whose keys it is recorded: the workflow's own, or one on another shard.
       undone_us: when its undo was recorded; None: it is not undone.
       child_id: the item that it enqueued, and whose end the workflow waits for; None: it is no call of a child.
+      enqueued_id: the item that it enqueued, whether the workflow waits for it or not; None: none is known.
     """
 
     name: str
@@ -63,11 +64,17 @@ class StepView:
     tenant: Tenant
     undone_us: int | None
     child_id: bytes | None
+    enqueued_id: bytes | None
 
     @property
     def began_us(self) -> int:
         """When it began."""
         return self.at_us - self.took_us
+
+    @property
+    def kind_name(self) -> str:
+        """Its kind in a word: that of a child's enqueue is "call"."""
+        return "call" if self.child_id is not None and self.kind is StepKind.STEP else self.kind.name.lower()
 
 
 class AwayParticipant(NamedTuple):
@@ -94,7 +101,7 @@ class RunView:
       failed_attempts: how many attempts ended with an error since the last progress was recorded.
       last_error: of the last of them; None: there is none.
       dead_letter_error: of a dead letter; None: it is in its queue.
-      whole: whether these are all steps; False: there are more than 10,000 at one tenant.
+      whole: whether these are all steps; False: a tenant has more than were read, 10,000 unless the caller says less.
       away: tenants on other shards whose steps are missing here.
     """
 
@@ -123,10 +130,12 @@ class RunView:
     now_us: int
 
 
-def read_steps(shards: Shards, shard: Shard, tenant: Tenant, zone: str, item_id: bytes) -> RunView:
+def read_steps(
+    shards: Shards, shard: Shard, tenant: Tenant, zone: str, item_id: bytes, *, pages_max: int = PAGES_MAX
+) -> RunView:
     """Return the run of an item, or of a dead letter. `shard`: the tenant's home.
 
-    An item that is no workflow has no steps.
+    An item that is no workflow has no steps. `pages_max`: of 2,000 steps each, read of each tenant; 1 or more.
 
     Raises:
       ItemGone: there is neither: the run has ended, or was never begun.
@@ -147,11 +156,15 @@ def read_steps(shards: Shards, shard: Shard, tenant: Tenant, zone: str, item_id:
     if found is None:
         raise ItemGone(item=item_id.hex(), tenant=str(tenant), zone=zone)
     run = found.run
-    whole = _read_pages(shard, lambda tr, begin: read_run(tr, location, run, home, begin=begin), begin, PAGES_MAX - 1)
+    whole = _read_pages(shard, lambda tr, begin: read_run(tr, location, run, home, begin=begin), begin, pages_max - 1)
     places: dict[StepName, tuple[Tenant, StepEntry]] = {step: (tenant, entry) for step, entry in home.entries.items()}
     away = []
     for participant in home.participants:
-        read = query_home(shards, participant, partial(_participant_steps, tenant=participant, run=run, home=home))
+        read = query_home(
+            shards,
+            participant,
+            partial(_participant_steps, tenant=participant, run=run, home=home, pages_max=pages_max),
+        )
         if read.found is None:
             away.append(AwayParticipant(participant, read.sentence))
             continue
@@ -162,11 +175,11 @@ def read_steps(shards: Shards, shard: Shard, tenant: Tenant, zone: str, item_id:
 
 
 def _participant_steps(
-    shard: Shard, tenant: Tenant, run: bytes, home: StoredRun
+    shard: Shard, tenant: Tenant, run: bytes, home: StoredRun, pages_max: int
 ) -> tuple[Mapping[StepName, StepEntry], bool]:
     keys = shard.layout.location(tenant, DEFAULT_ZONE).keys.tenant
     stored = StoredRun(home.head)
-    whole = _read_pages(shard, lambda tr, begin: read_participant(tr, keys, run, stored, begin=begin), None, PAGES_MAX)
+    whole = _read_pages(shard, lambda tr, begin: read_participant(tr, keys, run, stored, begin=begin), None, pages_max)
     return stored.entries, whole
 
 
@@ -199,7 +212,8 @@ def _view(
     calls = [(step_of_call(home.segment, each.name), each) for each in awaited if isinstance(each, AwaitedChild)]
     children = {StepName(name, each.occurrence) for name, each in calls}
     signals = [each.name for each in awaited if isinstance(each, AwaitedSignal)]
-    steps = [_step_view(step, place, places, children) for step, place in places.items()]
+    ids = {step: id_of(found.run, home.segment, step) for step in places}
+    steps = [_step_view(step, place, places, children, ids[step]) for step, place in places.items()]
     steps.sort(key=lambda each: each.ordinal)
     waiting = found.dead_letter is None and not record.lease_id and record.vesting_us > now_us
     return RunView(
@@ -234,11 +248,14 @@ def _step_view(
     place: tuple[Tenant, StepEntry],
     places: Mapping[StepName, tuple[Tenant, StepEntry]],
     children: set[StepName],
+    made_id: bytes,
 ) -> StepView:
+    """Return a step. `made_id`: the id of an item that it has enqueued, if it has, and the item was given no name."""
     tenant, entry = place
     undo = places.get(StepName(f"{_UNDO}{step.name}", step.occurrence))
     result = unpacked_or_reason(entry.result) if entry.state is StepState.DONE else None
     is_call = step in children or StepName(f"{RESULT_OF}{step.name}", step.occurrence) in places
+    child_id = result if is_call and isinstance(result, bytes) and len(result) == ID_BYTES else None
     return StepView(
         name=step.name,
         occurrence=step.occurrence,
@@ -254,7 +271,8 @@ def _step_view(
         until_us=entry.until_us,
         tenant=tenant,
         undone_us=None if undo is None or undo[1].kind is not StepKind.UNDO else undo[1].at_us,
-        child_id=result if is_call and isinstance(result, bytes) and len(result) == ID_BYTES else None,
+        child_id=child_id,
+        enqueued_id=made_id if entry.kind is StepKind.STEP and result == made_id else child_id,
     )
 
 

@@ -17,7 +17,7 @@ from fairlead.workflows.recorded_errors import step_in
 from fairlead.workflows.replay import shown
 from fairlead.zones.errors import ItemGone
 from fairlead.zones.layout import Tenant
-from fairlead.zones.workflow.run_records import StepKind, StepState
+from fairlead.zones.workflow.run_records import StepState
 from fairlead.zones.workflow.step_log import StepName
 
 
@@ -162,8 +162,4 @@ def _row(run: RunView, step: StepView) -> tuple[object, ...]:
     if step.until_us is not None:
         lines.append(f"until {iso_time(step.until_us)}")
     state = "undone" if step.undone_us is not None else step.state.name.lower()
-    return step.ordinal, _kind(step), state, span(step.took_us), step.tries, "\n".join(lines)
-
-
-def _kind(step: StepView) -> str:
-    return "call" if step.child_id is not None and step.kind is StepKind.STEP else step.kind.name.lower()
+    return step.ordinal, step.kind_name, state, span(step.took_us), step.tries, "\n".join(lines)

@@ -4,6 +4,7 @@ Read in this order:
     access            who may read, who may act, which requests are refused; pure
     middleware        applies it before every request; adds headers to every answer
     template_filters  values as the pages show them
+    timeline          the steps of a workflow as bars; pure
     pages             what each page shows
     actions           what each button does, and its confirmation question
     site              routes; updates of open pages; errors as pages

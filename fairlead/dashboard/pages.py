@@ -5,11 +5,13 @@ be read, and shows the others.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from fairlead.app import App
 from fairlead.audit_log import ITEM_ACTIONS, NOT_ENDED, merge_entries
+from fairlead.dashboard.timeline import timeline
 from fairlead.explanation import RETRY_HINT, Cause, Explanation
 from fairlead.queries.activity import (
     SHOWN_MAX,
@@ -22,6 +24,7 @@ from fairlead.queries.activity import (
     slot_count,
 )
 from fairlead.queries.dead_letter_groups import merged_groups, read_groups
+from fairlead.queries.enqueued_items import places_of_items
 from fairlead.queries.items import read_item
 from fairlead.queries.kinds import kind_summary, kinds_of
 from fairlead.queries.per_shard import query_each_shard
@@ -29,8 +32,10 @@ from fairlead.queries.periodic import by_next_tick, read_periods
 from fairlead.queries.queues import DELAYED_MAX, QUEUES_OF_TENANT_MAX, WaitingTenants, delayed_items, waiting_tenants
 from fairlead.queries.summary import all_activity, summarize
 from fairlead.queries.tenants import find_dead_letters, read_tenant, search_tenants
+from fairlead.recorded_steps import read_steps
 from fairlead.status import COUNTED_MAX
 from fairlead.tenant_database import TenantDatabase, checked_id
+from fairlead.workflow_explanation import NO_TIMEOUT_US
 from fairlead.zones.errors import BadArgument, ItemGone
 from fairlead.zones.layout import DEFAULT_ZONE, Tenant, check_name, named_tenant
 from fairlead.zones.queue.dead_letter_search import DeadLetterFilter
@@ -269,10 +274,21 @@ def item(app: App, query: Query) -> Context:
     zone = check_name("zone", query.get("zone") or DEFAULT_ZONE)
     item_id = id_of(query.get("id", ""))
     found = read_item(database.shard, database.tenant, zone, item_id, shards=app.shards)
-    stored = found.view or found.dead_letter
+    run = None
+    if found.stored is not None and found.stored.keeps_run:
+        with suppress(ItemGone):  # It has ended since.
+            run = read_steps(app.shards, database.shard, database.tenant, zone, item_id, pages_max=1)
+    steps = None if run is None else timeline(run, _page(query))
+    parent = None if found.stored is None else found.stored.parent
     return {
         "found": found,
-        "given": None if stored is None else stored.given_id,
+        "given": None if found.stored is None else found.stored.given_id,
+        "run": run,
+        "steps": steps,
+        "items": {} if run is None or steps is None else places_of_items(app.shards, run, steps.steps),
+        "parent": parent,
+        "parent_tenant": None if parent is None else Tenant(parent.app, parent.user),
+        "no_timeout_us": NO_TIMEOUT_US,
         "retry_hint": RETRY_HINT,
         "tenant": database.tenant,
         "shard": database.shard.name,

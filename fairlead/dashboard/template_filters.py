@@ -6,11 +6,14 @@ from typing import Any
 from urllib.parse import urlencode
 
 from fairlead.formatting import iso_time, json_ready, payload_text, printable, span
+from fairlead.recorded_steps import StepView
 from fairlead.views import progress_in_words
+from fairlead.workflows.replay import shown
 from fairlead.zones.errors import PayloadDamaged
 from fairlead.zones.layout import Tenant
 from fairlead.zones.queue.items import unpack_payload
 from fairlead.zones.records import ItemRecord
+from fairlead.zones.workflow.step_log import StepName
 
 PAYLOAD_CHARACTERS = 4_000  # Of a payload on its item's page.
 TEXT_CHARACTERS = 160  # Of an error in a table.
@@ -86,6 +89,16 @@ def preview(record: ItemRecord | None) -> str:
     return "" if value is None else printable(payload_text(value))
 
 
+def step_name(step: StepView) -> str:
+    """Return the name of a step, and for the how manieth time it is one of that name."""
+    return printable(shown(StepName(step.name, step.occurrence)))
+
+
+def one_line(value: Any) -> str:
+    """Return plain data in one line, cut."""
+    return printable(payload_text(value))
+
+
 def sentence(text: str) -> str:
     """Return a text with a capital first letter."""
     return text[:1].upper() + text[1:]
@@ -148,6 +161,8 @@ FILTERS: dict[str, Callable[..., str]] = {
     "item_name": item_name,
     "given_name": given_name,
     "preview": preview,
+    "step_name": step_name,
+    "one_line": one_line,
     "printable": printable,
     "sentence": sentence,
     "progress": progress_in_words,

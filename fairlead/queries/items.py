@@ -30,12 +30,14 @@ class Event(NamedTuple):
 class ItemDetails(NamedTuple):
     """An item. `view`: if it is in its queue; `dead_letter`: if it failed for good; neither: it ended, or never was.
 
-    `returned`: the result of its handler, if that is kept. `history`: the events that the store has, oldest first.
+    `record`: the item's own, if it is in its queue; `stored`: that, or the dead letter's. `returned`: the result of its
+    handler, if that is kept. `history`: the events that the store has, oldest first.
     """
 
     explanation: Explanation
     view: ItemView | None
     record: ItemRecord | None
+    stored: ItemRecord | None
     dead_letter: DeadLetterView | None
     returned: Returned | None
     history: list[Event]
@@ -61,8 +63,9 @@ def read_item(shard: Shard, tenant: Tenant, zone: str, item_id: bytes, *, shards
         view = None if record is None else item_view(shard, tr, location, item_id, record, now_us=now_us)
         dead_letter = None if dead is None else dead_letter_view(shard, tr, DeadLetter(tenant, zone, item_id, dead))
         ended = None if stored.present() or stored_dead_letter.present() else ending(tr, location, item_id)
+        stored_record = dead.item if record is None and dead is not None else record
         return ItemDetails(
-            explanation, view, record, dead_letter, ended if isinstance(ended, Returned) else None,
+            explanation, view, record, stored_record, dead_letter, ended if isinstance(ended, Returned) else None,
             history(record, dead, _ends(tr, location, item_id), _audit_entries(tr, location, item_id), now_us), now_us,
         )  # fmt: skip
 
