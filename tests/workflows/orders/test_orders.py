@@ -3,7 +3,7 @@
 import pytest
 
 from tests.simulation.mutations.mutation import Mutation
-from tests.simulation.mutations.workflows import STEPS
+from tests.simulation.mutations.workflows import IN_RACES, STEPS
 from tests.workflows.orders.scene import WorkflowScene
 from tests.workflows.orders.schedule import explore
 
@@ -51,7 +51,7 @@ def test_no_order_of_transactions_in_a_larger_scene_breaks_an_invariant(scene: W
     "mutation",
     [
         pytest.param(each, marks=pytest.mark.long if FOUND_IN[each.title].cancels else ())
-        for each in STEPS
+        for each in (*STEPS, *IN_RACES)
         if each.title in FOUND_IN
     ],
     ids=str,
@@ -63,4 +63,4 @@ def test_without_a_guard_an_order_of_transactions_breaks_an_invariant(mutation: 
 
 
 def test_every_guard_that_orders_show_is_planted() -> None:
-    assert set(FOUND_IN) <= {each.title for each in STEPS}
+    assert set(FOUND_IN) <= {each.title for each in (*STEPS, *IN_RACES)}
