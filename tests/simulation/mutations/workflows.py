@@ -18,6 +18,7 @@ from fairlead.simulation.workflow_shop import run_workflows
 from fairlead.workflows import effects, step_identity, undo
 from fairlead.workflows.execution import Execution
 from fairlead.workflows.run_log import RunLog
+from fairlead.workflows.workflow_kind import WorkflowKind
 from fairlead.zones.records import ItemRecord
 from fairlead.zones.tenant_transaction import TenantTransaction
 from fairlead.zones.workflow import arrival, children, participants, run_end, signals, step_log
@@ -270,6 +271,14 @@ IN_RACES = (
     _in_a_race(
         "a log ends with its first page",
         (step_log._after, "if len(rows) == PAGE_ROWS", "if len(rows) < 0"),
+    ),
+    _in_a_race(
+        "older code continues a run",
+        (WorkflowKind.run_attempt, "if run_log.version > self.version:", "if False:"),
+    ),
+    _in_a_race(
+        "newer code may do no new step",
+        (Execution.begin_replay, "may_differ=self._version > run_log.version", "may_differ=False"),
     ),
     _in_a_race(
         "a last step does not see that its run has ended",

@@ -12,7 +12,7 @@ from fairlead.zones.tenant_transaction import TenantTransaction
 from fairlead.zones.workflow import step_log
 from tests.simulation.races.missing_guards import Patch
 from tests.simulation.races.workflow_scene import BOB, FAR, WorkflowScene, do, planted, undo
-from tests.simulation.stage import ALICE
+from tests.simulation.stage import ALICE, SECOND
 
 
 def dies_behind_its_commit_elsewhere(scene: WorkflowScene) -> tuple[dict[str, int], list[int]]:
@@ -148,3 +148,55 @@ def test_without_raised_fences_a_late_executor_does_a_forgotten_step_again() -> 
 def test_without_a_clear_elsewhere_the_entries_before_checkpoints_stay_until_the_end() -> None:
     with planted("entries on another shard outlast a checkpoint"):
         assert checkpoint_before_a_late_step(WorkflowScene()) == ([1, 1, 1, 1, 1], 7)
+
+
+# --- Code of other versions ---
+
+
+def old_code(wf: WorkflowContext) -> None:
+    for name in ("first", "last", "end"):
+        wf.step(do, name, name=name)
+
+
+def new_code(wf: WorkflowContext) -> None:
+    for name in ("first", "new", "last", "end"):
+        wf.step(do, name, name=name)
+
+
+def other_code_in_the_middle(scene: WorkflowScene, *, began: int, overtakes: int) -> tuple[dict[str, int], list[int]]:
+    """An executor with other code overtakes one that has done two steps."""
+    code = {1: old_code, 2: new_code}
+    scene.enqueued()
+    paused = scene.executor(code[began], version=began)
+    for _ in range(2):
+        paused.runs_until_commit(of="slot").goes_its_way()
+    paused.runs_until_commit(of="slot")
+    other = scene.overtaken_by(code[overtakes], version=overtakes)
+    other.runs_until_idle()
+    paused.runs_until_idle()
+    return other.counts, scene.counts(ALICE, "first", "new", "last")
+
+
+def test_older_code_leaves_a_run_to_newer_code() -> None:
+    scene = WorkflowScene()
+    assert other_code_in_the_middle(scene, began=2, overtakes=1) == ({"returned": 1}, [1, 1, 0])
+    scene.pass_us(10 * SECOND)
+    scene.executor(new_code, version=2).runs_until_idle()
+    assert scene.counts(ALICE, "first", "new", "last") == [1, 1, 1]
+
+
+def test_without_a_look_at_the_version_older_code_makes_a_dead_letter() -> None:
+    with planted("older code continues a run"):
+        counts, _ = other_code_in_the_middle(WorkflowScene(), began=2, overtakes=1)
+    assert counts == {"dead_lettered": 1}
+
+
+def test_newer_code_may_do_a_new_step_before_a_recorded_one() -> None:
+    scene = WorkflowScene()
+    assert other_code_in_the_middle(scene, began=1, overtakes=2) == ({"completed": 1}, [1, 1, 1])
+
+
+def test_without_a_look_at_the_version_newer_code_makes_a_dead_letter() -> None:
+    with planted("newer code may do no new step"):
+        counts, _ = other_code_in_the_middle(WorkflowScene(), began=1, overtakes=2)
+    assert counts == {"dead_lettered": 1}

@@ -9,7 +9,7 @@ import pytest
 
 from fairlead.workflows.context import WorkflowContext
 from fairlead.workflows.step_identity import digest_of
-from fairlead.zones.engines.api.errors import NOT_COMMITTED
+from fairlead.zones.engines.api.errors import COMMIT_UNKNOWN_RESULT, NOT_COMMITTED
 from fairlead.zones.keyspace import FENCE, STEP_LOG, TenantKeys
 from fairlead.zones.layout import Tenant
 from fairlead.zones.queue.items import pack_payload
@@ -26,7 +26,7 @@ def moves_between_reads_and_commit(scene: WorkflowScene, tenant: Tenant, to: str
         wf.step(do, "before", on=tenant)
         wf.step(do, "done", on=tenant)
 
-    store = scene.far if scene.homes[tenant] == FAR else scene.directed
+    store = scene.store_of(tenant)
     scene.enqueued()
     worker = scene.executor(work)
     worker.runs_until_commit(of="slot", at=store).goes_its_way()
@@ -50,6 +50,39 @@ def test_without_the_conflict_on_ownership_a_step_is_lost_at_the_old_home(
 ) -> None:
     read_by_snapshot(monkeypatch, TenantKeys(*tenant).owner)
     assert moves_between_reads_and_commit(WorkflowScene(), tenant, to) == (None, [1, 0])
+
+
+def moves_before_the_next_try(scene: WorkflowScene, tenant: Tenant, to: str, *, is_applied: bool) -> list[int]:
+    """The commit of a step has an unknown result. Its tenant moves before the step is tried again."""
+
+    def work(wf: WorkflowContext) -> None:
+        wf.step(do, "before", on=tenant)
+        wf.step(do, "done", on=tenant)
+        wf.sleep(60)
+
+    store = scene.store_of(tenant)
+    scene.enqueued()
+    worker = scene.executor(work)
+    worker.runs_until_commit(of="slot", at=store).goes_its_way()
+    commit = worker.runs_until_commit(of="slot", at=store)
+    if is_applied:
+        commit.arrives()
+    scene.moves(tenant, to)
+    commit.answer_arrives(COMMIT_UNKNOWN_RESULT)
+    worker.runs_until_idle()
+    if not is_applied:
+        commit.arrives()
+        assert commit.refusal == NOT_COMMITTED
+    if worker.counts != {"suspended": 1}:
+        scene.pass_us(2 * SECOND)
+        scene.executor(work).runs_until_idle()
+    return scene.counts(tenant, "before", "done")
+
+
+@pytest.mark.parametrize("is_applied", [True, False])
+@pytest.mark.parametrize(("tenant", "to"), [(BOB, HOME), (CAROL, FAR)])
+def test_a_step_of_unknown_result_whose_tenant_moves_is_done_once(tenant: Tenant, to: str, is_applied: bool) -> None:
+    assert moves_before_the_next_try(WorkflowScene(), tenant, to, is_applied=is_applied) == [1, 1]
 
 
 def home_moves(scene: WorkflowScene) -> tuple[int | None, dict[str, int]]:

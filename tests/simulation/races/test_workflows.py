@@ -19,7 +19,7 @@ Where each race of workflows is forced; many are in `tests/workflows/test_races`
     a checkpoint and a late executor                                            test_workflow_logs
     a session ends while its heartbeat, or a claim, commits                     test_worker_sessions
     a child that ends before its parent waits                                   test_workflow_arrivals
-    the version is raised, or older code runs, in the middle                    tests/workflows/test_code_changes
+    the version is raised, or older code runs, in the middle                    test_workflow_logs
     a log that is longer than one transaction                                   test_workflow_logs
     a running step is given back                                                here
 
