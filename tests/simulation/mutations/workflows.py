@@ -21,7 +21,7 @@ from fairlead.workflows.run_log import RunLog
 from fairlead.workflows.workflow_kind import WorkflowKind
 from fairlead.zones.records import ItemRecord
 from fairlead.zones.tenant_transaction import TenantTransaction
-from fairlead.zones.workflow import arrival, children, participants, run_end, signals, step_log
+from fairlead.zones.workflow import arrival, cancellation, children, participants, run_end, signals, step_log
 from tests.simulation.mutations.mutation import Mutation, mutation
 
 ONCE = StepsHappenOnce.promise
@@ -263,6 +263,23 @@ IN_RACES = (
     _in_a_race(
         "a fence is raised where a tombstone may have been",
         (participants.raise_fence_op, "if fence.value is None and ", "if False and "),
+    ),
+    _in_a_race(
+        "a fence is raised after a read by snapshot",
+        (participants.raise_fence_op, "tr.get(keys.fence(run))", "tr.snapshot.get(keys.fence(run))"),
+    ),
+    _in_a_race(
+        "the head is written without a read",
+        (step_log.append, "tr.add_read_conflict_key(held.head_key)", "pass"),
+    ),
+    _in_a_race(
+        "a cancellation that deletes reads the head by snapshot",
+        (cancellation.cancel_op, "tr.get(head_key(", "tr.snapshot.get(head_key("),
+        (run_end.end_run_op, "tr.get(head_key(", "tr.snapshot.get(head_key("),
+    ),
+    _in_a_race(
+        "the end of a run reads the head by snapshot",
+        (run_end.end_run_op, "tr.get(head_key(", "tr.snapshot.get(head_key("),
     ),
     _in_a_race(
         "entries on another shard outlast a checkpoint",

@@ -207,3 +207,38 @@ def test_a_commit_of_unknown_result_counts_though_its_run_is_cancelled_meanwhile
     worker.runs_until_idle()
     assert scene.counts(ALICE, "first", "undo first", "second") == [1, undone, 0]
     assert scene.zone.items == {}
+
+
+def late_record_of_a_participant(scene: WorkflowScene) -> tuple[int | None, dict[str, int]]:
+    """It comes after the commit that begins to undo the run. Return how another executor, which does not fail, ends."""
+    fails = [True]
+
+    def work(wf: WorkflowContext) -> None:
+        wf.step(do, "before", undo=undo)
+        wf.step(do, "done", on=BOB, undo=undo)
+        if fails:
+            fails.pop()
+            raise PermanentError("no")
+
+    scene.enqueued()
+    worker = scene.executor(work)
+    worker.runs_until_commit(of="slot").goes_its_way()
+    commit = worker.runs_until_commit(of="slot")
+    is_lost(commit)
+    worker.runs_until_commit(of="slot").goes_its_way()  # The next try.
+    worker.runs_until_commit(of="slot").goes_its_way()  # That the run is undone.
+    worker.runs_until_commit(of="slot")
+    commit.arrives()
+    worker.host.kill()
+    other = scene.overtaken_by(work)
+    other.runs_until_idle()
+    return commit.refusal, other.counts
+
+
+def test_a_late_commit_does_not_put_an_older_head_in_place_of_that_of_an_undo() -> None:
+    assert late_record_of_a_participant(WorkflowScene()) == (NOT_COMMITTED, {"dead_lettered": 1})
+
+
+def test_without_the_conflict_on_the_head_a_run_that_is_undone_goes_forward_again() -> None:
+    with planted("the head is written without a read"):
+        assert late_record_of_a_participant(WorkflowScene()) == (None, {"completed": 1})

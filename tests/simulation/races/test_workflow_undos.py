@@ -1,4 +1,4 @@
-"""Undos of workflows: what comes between their reads and their commits."""
+"""Undos and cancellations of workflows: what comes between their reads and their commits."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import pytest
 from fairlead.actors.handlers import PermanentError
 from fairlead.workflows.context import WorkflowContext
 from fairlead.zones.engines.api.errors import COMMIT_UNKNOWN_RESULT, NOT_COMMITTED
+from fairlead.zones.keyspace import FENCE, STEP_LOG
 from fairlead.zones.layout import Tenant
 from tests.simulation.races.director import SentCommit
 from tests.simulation.races.scene import WorkerRole
-from tests.simulation.races.workflow_scene import BOB, NAME, WorkflowScene, do, planted, undo
+from tests.simulation.races.workflow_scene import BOB, FAR, NAME, WorkflowScene, do, planted, undo
 from tests.simulation.stage import ALICE
 
 on_each = pytest.mark.parametrize("tenant", [ALICE, BOB])
@@ -117,3 +118,65 @@ def test_the_last_step_is_undone_first() -> None:
 def test_without_the_order_of_steps_the_first_step_is_undone_first() -> None:
     with planted("undos run first to last"):
         assert first_undo(WorkflowScene()) == [1, 0, 0]
+
+
+# --- Cancellations that find nothing to undo ---
+
+
+def cancelled_as_its_first_step_commits(scene: WorkflowScene) -> tuple[list[int], list[int]]:
+    """A signal came before, so the step need not write the item's record. Return refusals of the cancellation."""
+
+    def work(wf: WorkflowContext) -> None:
+        wf.step(do, "done", undo=undo)
+        wf.sleep(60)
+
+    scene.enqueued()
+    scene.signals("go")
+    worker = scene.executor(work)
+    canceller = scene.user("canceller", lambda alice: alice.cancel(NAME))
+    canceller.runs_until_commit()
+    worker.runs_until_commit(of="slot").arrives()
+    canceller.runs()
+    worker.runs_until_idle()
+    if scene.zone.items:
+        scene.executor(work).runs_until_idle()
+    return canceller.refused, scene.counts(ALICE, "done", "undo done")
+
+
+def test_a_run_that_is_cancelled_as_its_first_step_commits_is_undone() -> None:
+    assert cancelled_as_its_first_step_commits(WorkflowScene()) == ([NOT_COMMITTED], [1, 1])
+
+
+def test_without_the_conflict_on_the_head_a_run_is_deleted_as_its_first_step_commits() -> None:
+    with planted("a cancellation that deletes reads the head by snapshot"):
+        assert cancelled_as_its_first_step_commits(WorkflowScene()) == ([], [1, 0])
+
+
+def deleted_as_a_participant_is_recorded(scene: WorkflowScene) -> tuple[list[int], list[int]]:
+    """Return refusals of the deletion by force, and what Bob keeps at the end."""
+
+    def work(wf: WorkflowContext) -> None:
+        wf.step(do, "before")
+        wf.step(do, "done", on=BOB)
+        wf.step(do, "after")
+
+    scene.enqueued()
+    worker = scene.executor(work)
+    worker.runs_until_commit(of="slot").goes_its_way()
+    worker.runs_until_commit(of="slot")
+    operator = scene.user("operator", lambda alice: alice.cancel(NAME, force=True))
+    operator.runs_until_commit()
+    worker.runs_until_commit(of="slot", at=scene.far).arrives()
+    operator.runs()
+    worker.runs_until_idle()
+    scene.cleans_up()
+    return operator.refused, scene.kept(FAR)
+
+
+def test_a_run_that_is_deleted_as_its_participant_is_recorded_is_cleaned_up_there() -> None:
+    assert deleted_as_a_participant_is_recorded(WorkflowScene()) == ([NOT_COMMITTED], [FENCE])
+
+
+def test_without_the_conflict_on_the_head_the_log_of_a_deleted_run_stays() -> None:
+    with planted("the end of a run reads the head by snapshot"):
+        assert deleted_as_a_participant_is_recorded(WorkflowScene()) == ([], [STEP_LOG])

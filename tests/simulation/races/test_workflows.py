@@ -217,6 +217,33 @@ def test_without_the_comparison_of_leases_a_step_is_done_of_an_item_that_was_giv
         assert given_back_in_a_step(WorkflowScene()) == (NOT_COMMITTED, [1])
 
 
+def two_that_raise_their_fences(scene: WorkflowScene) -> list[int]:
+    """The fence of an older attempt arrives after that of a newer one, which undoes the run."""
+
+    def work(wf: WorkflowContext) -> None:
+        wf.step(do, "before", on=BOB, undo=undo)
+        wf.step(do, "done", on=BOB, undo=undo)
+
+    scene.enqueued()
+    scene.executor(work).runs_until_commit(of="slot", at=scene.far).arrives()
+    older = scene.overtaken_by(work)
+    older.runs_until_commit(of="slot", at=scene.far)
+    scene.has(lambda alice: alice.cancel(NAME))
+    scene.overtaken_by(work).runs_until_idle()
+    older.runs_until_idle()
+    assert older.counts == {"lost": 1}
+    return scene.counts(BOB, "before", "undo before", "done", "undo done")
+
+
+def test_a_fence_is_never_lowered() -> None:
+    assert two_that_raise_their_fences(WorkflowScene()) == [1, 1, 0, 0]
+
+
+def test_without_the_conflict_on_the_fence_an_older_attempt_lowers_it_and_does_a_step() -> None:
+    with planted("a fence is raised after a read by snapshot"):
+        assert two_that_raise_their_fences(WorkflowScene()) == [1, 1, 1, 0]
+
+
 # --- The name is enqueued again ---
 
 
