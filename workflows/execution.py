@@ -132,7 +132,8 @@ class Execution:
       latest_us: the latest time among all answers so far.
       children: those that were enqueued, and whose ends have not been taken.
       late_call: what the code called first after `wf.finish`; empty: nothing.
-      was_cut_off: a branch was cancelled while a call of it was carried out: only the stores know what it has done.
+      was_cut_off: a branch was cancelled while a call of it was carried out, or the run between two tries of a step:
+        only the stores know what was done.
     """
 
     def __init__(
@@ -398,6 +399,7 @@ class Execution:
             yield Pause(tried)
             self.check_call(call.step.name)  # The item may be lost by now.
             if self.held.job.cancel_requested and not self.log.is_undone:
+                self.was_cut_off |= call.kind is StepKind.STEP  # The commit of a try may still be on its way.
                 raise WorkflowInterrupt(Cause.CANCELLED)
 
     def _try_once(
@@ -503,7 +505,11 @@ class Execution:
                 entry: StepEntry = yield Store(do if enqueueing is None else partial(_in_call, enqueueing, do))
             except AskAgain:
                 place = yield Store(partial(self._ask, shard, keys))
-                found = yield Home(partial(self.log.record_pending, call.step, (tenant, place)))
+                try:
+                    found = yield Home(partial(self.log.record_pending, call.step, (tenant, place)))
+                except WorkflowInterrupt:
+                    self.was_cut_off = True  # An earlier try, of unknown result, may have done the step.
+                    raise
                 if found is not None:
                     return found
             else:

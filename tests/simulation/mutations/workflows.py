@@ -45,11 +45,12 @@ _NOT_RECORDED_FIRST = """                if place is None:
                 self.log.participants[tenant] = place
 """
 _RECORDED_AGAIN = """                place = yield Store(partial(self._ask, shard, keys))
-                found = yield Home(partial(self.log.record_pending, call.step, (tenant, place)))
-                if found is not None:
-                    return found
+                try:
+                    found = yield Home(partial(self.log.record_pending, call.step, (tenant, place)))
 """
 _NOT_RECORDED_AGAIN = """                self.log.participants[tenant] = yield Store(partial(self._ask, shard, keys))
+                try:
+                    found = None
 """
 
 STEPS = (
@@ -263,6 +264,14 @@ IN_RACES = (
     _in_a_race(
         "a fence is raised where a tombstone may have been",
         (participants.raise_fence_op, "if fence.value is None and ", "if False and "),
+    ),
+    _in_a_race(
+        "a run that is cancelled as it asks again is undone at once",
+        (Execution._do_elsewhere, "self.was_cut_off = True", "pass"),
+    ),
+    _in_a_race(
+        "a run that is cancelled between two tries of a step is undone at once",
+        (Execution.try_step, "self.was_cut_off |= call.kind is StepKind.STEP", "pass"),
     ),
     _in_a_race(
         "a fence is raised after a read by snapshot",

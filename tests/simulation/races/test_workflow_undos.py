@@ -6,15 +6,17 @@ from collections.abc import Callable
 
 import pytest
 
+from fairlead.actors.execution.retry import Retry
 from fairlead.actors.handlers import PermanentError
 from fairlead.workflows.context import WorkflowContext
 from fairlead.zones.engines.api.errors import COMMIT_UNKNOWN_RESULT, NOT_COMMITTED
 from fairlead.zones.keyspace import FENCE, STEP_LOG
 from fairlead.zones.layout import Tenant
+from fairlead.zones.tenant_transaction import TenantTransaction
 from tests.simulation.races.director import SentCommit
 from tests.simulation.races.scene import WorkerRole
-from tests.simulation.races.workflow_scene import BOB, FAR, NAME, WorkflowScene, do, planted, undo
-from tests.simulation.stage import ALICE
+from tests.simulation.races.workflow_scene import BOB, FAR, HOME, MINE, NAME, WorkflowScene, do, planted, undo
+from tests.simulation.stage import ALICE, SECOND
 
 on_each = pytest.mark.parametrize("tenant", [ALICE, BOB])
 
@@ -180,3 +182,102 @@ def test_a_run_that_is_deleted_as_its_participant_is_recorded_is_cleaned_up_ther
 def test_without_the_conflict_on_the_head_the_log_of_a_deleted_run_stays() -> None:
     with planted("the end of a run reads the head by snapshot"):
         assert deleted_as_a_participant_is_recorded(WorkflowScene()) == ([], [STEP_LOG])
+
+
+# --- A step elsewhere of unknown result, and a cancellation ---
+
+
+def moves_twice(scene: WorkflowScene) -> None:
+    scene.moves(BOB, HOME)
+    scene.moves(BOB, FAR)
+
+
+def floor_is_raised(scene: WorkflowScene) -> None:
+    """A run that has ended has left a tombstone."""
+    scene.ends_at_bobs(b"another run")
+    scene.raises_floor(ahead_us=0)
+
+
+def cancelled_before_it_asks_again(
+    scene: WorkflowScene, meanwhile: Callable[[WorkflowScene], None], *, is_applied: bool
+) -> list[int]:
+    """The next try of the step must ask again, and finds the request as it records the answer."""
+
+    def work(wf: WorkflowContext) -> None:
+        wf.step(do, "before", undo=undo)
+        wf.step(do, "done", on=BOB, undo=undo)
+
+    scene.enqueued()
+    worker = scene.executor(work)
+    worker.runs_until_commit(of="slot").goes_its_way()
+    commit = worker.runs_until_commit(of="slot", at=scene.far)
+    if is_applied:
+        commit.arrives()
+    meanwhile(scene)
+    scene.has(lambda alice: alice.cancel(NAME))
+    commit.answer_arrives(COMMIT_UNKNOWN_RESULT)
+    worker.runs_until_commit(of="slot")  # That the run is undone.
+    if not is_applied:
+        commit.arrives()
+    worker.runs_until_idle()
+    while scene.zone.items.get(MINE):
+        scene.executor(work).runs_until_idle()
+    return scene.counts(ALICE, "before", "undo before") + scene.counts(BOB, "done", "undo done")
+
+
+@pytest.mark.parametrize(
+    ("meanwhile", "is_applied", "done"),
+    [(moves_twice, True, 1), (moves_twice, False, 0), (floor_is_raised, True, 1), (floor_is_raised, False, 1)],
+)
+def test_a_step_elsewhere_of_unknown_result_is_undone_if_its_run_is_cancelled_before_it_asks_again(
+    meanwhile: Callable[[WorkflowScene], None], is_applied: bool, done: int
+) -> None:
+    assert cancelled_before_it_asks_again(WorkflowScene(), meanwhile, is_applied=is_applied) == [1, 1, done, done]
+
+
+@pytest.mark.parametrize(
+    ("meanwhile", "is_applied"), [(moves_twice, True), (floor_is_raised, True), (floor_is_raised, False)]
+)
+def test_without_another_attempt_a_step_of_unknown_result_is_not_undone(
+    meanwhile: Callable[[WorkflowScene], None], is_applied: bool
+) -> None:
+    with planted("a run that is cancelled as it asks again is undone at once"):
+        assert cancelled_before_it_asks_again(WorkflowScene(), meanwhile, is_applied=is_applied) == [1, 1, 1, 0]
+
+
+def cancelled_between_two_tries(scene: WorkflowScene) -> list[int]:
+    """The commit of the first try is late. The second try fails, and the next is to come in three seconds."""
+    tries = []
+
+    def flaky(tr: TenantTransaction, name: str) -> None:
+        tries.append(name)
+        if len(tries) == 2:
+            raise RuntimeError("not now")
+        do(tr, name)
+
+    def work(wf: WorkflowContext) -> None:
+        wf.step(do, "before", undo=undo)
+        wf.step(flaky, "done", on=BOB, undo=undo, retry=Retry(attempts=3, backoff=3))
+
+    scene.enqueued()
+    worker = scene.executor(work)
+    worker.runs_until_commit(of="slot").goes_its_way()
+    commit = worker.runs_until_commit(of="slot", at=scene.far)
+    commit.answer_arrives(COMMIT_UNKNOWN_RESULT)
+    worker.goes_on(SECOND // 2)
+    scene.has(lambda alice: alice.cancel(NAME))
+    worker.runs_until_commit(of="slot")  # That the run is undone.
+    commit.arrives()
+    worker.runs_until_idle()
+    while scene.zone.items.get(MINE):
+        scene.executor(work).runs_until_idle()
+    return scene.counts(BOB, "done", "undo done")
+
+
+def test_a_step_elsewhere_whose_run_is_cancelled_between_two_tries_is_undone() -> None:
+    assert cancelled_between_two_tries(WorkflowScene()) == [1, 1]
+
+
+def test_without_another_attempt_the_late_commit_of_a_try_is_not_undone() -> None:
+    with planted("a run that is cancelled between two tries of a step is undone at once"):
+        assert cancelled_between_two_tries(WorkflowScene()) == [1, 0]

@@ -313,7 +313,7 @@ def tombstone_under_a_lease(scene: WorkflowScene) -> dict[str, int]:
     worker = scene.executor(work)
     worker.runs_until_commit(of="slot", at=scene.far).goes_its_way()
     worker.runs_until_commit(of="slot", at=scene.far)
-    scene.ends_at_bobs()
+    scene.ends_at_bobs(scene.run)
     worker.runs_until_idle()
     assert scene.counts(BOB, "done") == [0]
     return worker.counts

@@ -126,9 +126,9 @@ class WorkflowScene(Scene):
         """Raise FLOOR on the other shard if that is due, by a clock that is ahead: its tombstones go."""
         self._at(FAR, lambda attempt: raise_daily(attempt.tr, now_us=attempt.now_us + ahead_us, tombstones_max=10))
 
-    def ends_at_bobs(self) -> None:
-        """Leave the tombstone of the run at Bob's."""
-        keys, layout, run = TenantKeys(*BOB), self._shard(FAR).layout, self.run
+    def ends_at_bobs(self, run: bytes) -> None:
+        """Leave the tombstone of a run at Bob's."""
+        keys, layout = TenantKeys(*BOB), self._shard(FAR).layout
         self._at(FAR, lambda attempt: run_one(clean_up_op(attempt.tr, layout, BOB, keys, run)))
 
     def moves(self, tenant: Tenant, to: str) -> None:
@@ -136,20 +136,19 @@ class WorkflowScene(Scene):
 
         Nothing is cleared where it lived: no transaction conflicts with more than the owner record.
         """
-        keys = TenantKeys(*tenant)
-        contents = self._at(self.homes[tenant], lambda attempt: _contents(attempt, keys.prefix))
-        stored = contents.pop(keys.owner, None)
+        keys, source = TenantKeys(*tenant), self.homes[tenant]
+        stored = self._at(source, lambda attempt: attempt.tr.get(keys.owner).value)
         before = None if stored is None else decode(OwnerRecord, stored)
         owner = encode(OwnerRecord(1 + (before.epoch if before else 0), self._shard(to).layout.shard_id))
+        self._at(source, lambda attempt: attempt.tr.set(keys.owner, owner))  # No step is committed there any more.
+        contents = self._at(source, lambda attempt: _contents(attempt, keys.prefix))
 
         def arrive(attempt: Attempt) -> None:
             attempt.tr.clear_range(range_begin(keys.prefix), range_end(keys.prefix))
             for key, value in contents.items():
                 if value != _TOMBSTONE:
                     attempt.tr.set(key, value)
-            attempt.tr.set(keys.owner, owner)
 
-        self._at(self.homes[tenant], lambda attempt: attempt.tr.set(keys.owner, owner))
         self._at(to, arrive)
         self.homes[tenant] = to
 
