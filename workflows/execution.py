@@ -186,7 +186,7 @@ class Execution:
         for tenant in places:
             of_shard.setdefault(self.home_of(tenant).name, []).append(tenant)
         record = self.held.record
-        suspended = record.suspended_at == record.lease_number - 1
+        suspended = record.suspended_at == record.lease_number - 1 and not self._has_tried()
         for tenants in of_shard.values():
             shard = self.home_of(tenants[0])
             if not suspended:
@@ -200,6 +200,12 @@ class Execution:
         """Count this attempt if it replays recorded steps. Called once `enter` has read them."""
         if self.log.entries:
             self._step_counts.add_replay(self.held.ref.kind)
+
+    def _has_tried(self) -> bool:
+        """Whether a step is to be tried again: the commit of an earlier try may still be on its way."""
+        return any(
+            entry.state is StepState.WAITING and entry.kind is StepKind.STEP for entry in self.log.entries.values()
+        )
 
     def _raise_fences(self, shard: Shard, tenants: Sequence[Tenant]) -> None:
         """One transaction per shard: the shards are asked one after the other, all their tenants together."""

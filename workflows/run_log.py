@@ -29,6 +29,8 @@ from fairlead.zones.workflow.run_records import (
     ParticipantState,
     RunHead,
     StepEntry,
+    StepKind,
+    StepState,
     decode_entry,
     decode_head,
     entry_key,
@@ -213,18 +215,27 @@ class RunLog:
     def suspend(self, wait: Wait, waiting: Iterable[tuple[StepName, StepEntry]]) -> dict[Awaited, Arrived]:
         """Return the item to its queue; return what has arrived meanwhile: then nothing was written.
 
-        `waiting`: the entries of the waits, and of a step that is to be tried again.
+        A step that is to be tried again may have been done: by a try whose commit had an unknown result. Then the run
+        goes on at once, in its next attempt.
+
+        `waiting`: the entries of the waits, and of steps that are to be tried again.
         """
         added = list(waiting)
 
         def body(attempt: Attempt) -> dict[Awaited, Arrived]:
             record, _ = self._begin(attempt, None, None)
-            pending = Append([*self._pending.items(), *added], (), list(self._taken))
+            not_done = [each for each in added if not self._is_done(attempt.tr, *each)]
+            if len(not_done) < len(added):
+                probe("a run that would wait for the next try of a step finds the step done")
+                until = wait._replace(until_us=attempt.now_us)  # The next attempt reads what was done.
+            else:
+                until = wait
+            pending = Append([*self._pending.items(), *not_done], (), list(self._taken))
             head = self._head_now(attempt)
             is_first = self.head is None  # Though keys of the run may be stored: a signal that came before.
             return run_one(
                 suspend_op(
-                    attempt.tr, self.home, record, head, wait, pending, head_changed=is_first, now_us=attempt.now_us
+                    attempt.tr, self.home, record, head, until, pending, head_changed=is_first, now_us=attempt.now_us
                 )
             )
 
@@ -424,6 +435,14 @@ class RunLog:
 
     def _head_now(self, attempt: Attempt) -> RunHead:
         return self.head or RunHead(self._version, attempt.now_us)
+
+    def _is_done(self, tr: Transaction, step: StepName, waiting: StepEntry) -> bool:
+        """Whether a step that is to be tried again is done. Reads its entry with conflict; of a wait, nothing."""
+        if waiting.kind is StepKind.WAIT:
+            return False
+        value = tr.get(self.home.entry_key(self.segment, step)).value
+        entry = None if value is None else decode_entry(value)
+        return entry is not None and entry.state in (StepState.DONE, StepState.FAILED)
 
     def _stored_head(self, tr: Transaction) -> RunHead | None:
         """Read the stored head, with conflict; None: there is none."""

@@ -274,6 +274,14 @@ IN_RACES = (
         (Execution.try_step, "self.was_cut_off |= call.kind is StepKind.STEP", "pass"),
     ),
     _in_a_race(
+        "a suspension until the next try of a step does not look whether the step is done",
+        (RunLog.suspend, "if not self._is_done(attempt.tr, *each)", ""),
+    ),
+    _in_a_race(
+        "an attempt behind a suspension between two tries raises no fence",
+        (Execution.enter, " and not self._has_tried()", ""),
+    ),
+    _in_a_race(
         "a fence is raised after a read by snapshot",
         (participants.raise_fence_op, "tr.get(keys.fence(run))", "tr.snapshot.get(keys.fence(run))"),
     ),

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from fairlead.actors.execution.retry import Retry
 from fairlead.actors.handlers import PermanentError
 from fairlead.workflows.context import WorkflowContext
 from fairlead.zones.engines.api.errors import COMMIT_UNKNOWN_RESULT, NOT_COMMITTED
@@ -13,7 +14,7 @@ from fairlead.zones.layout import Tenant
 from fairlead.zones.tenant_transaction import TenantTransaction
 from tests.simulation.races.director import SentCommit
 from tests.simulation.races.workflow_scene import BOB, NAME, WorkflowScene, do, planted, undo
-from tests.simulation.stage import ALICE
+from tests.simulation.stage import ALICE, SECOND
 
 
 def step_of_unknown_result(scene: WorkflowScene, tenant: Tenant, answer: Callable[[SentCommit], None]) -> SentCommit:
@@ -242,3 +243,75 @@ def test_a_late_commit_does_not_put_an_older_head_in_place_of_that_of_an_undo() 
 def test_without_the_conflict_on_the_head_a_run_that_is_undone_goes_forward_again() -> None:
     with planted("the head is written without a read"):
         assert late_record_of_a_participant(WorkflowScene()) == (None, {"completed": 1})
+
+
+def fails_behind_a_late_try(tenant: Tenant) -> Callable[[WorkflowContext], None]:
+    """Return a workflow whose second step fails in its second try, and is to be tried again in half a minute."""
+    tries = []
+
+    def flaky(tr: TenantTransaction, name: str) -> None:
+        tries.append(name)
+        if len(tries) == 2:
+            raise RuntimeError("not now")
+        do(tr, name)
+
+    def work(wf: WorkflowContext) -> None:
+        wf.step(do, "before", on=tenant)
+        wf.step(flaky, "done", on=tenant, undo=undo, retry=Retry(attempts=3, backoff=30, backoff_max=30))
+
+    return work
+
+
+def late_try_before_the_suspension(scene: WorkflowScene) -> list[int]:
+    """The commit of the first try arrives as the suspension is on its way."""
+    work = fails_behind_a_late_try(ALICE)
+    scene.enqueued()
+    worker = scene.executor(work)
+    worker.runs_until_commit(of="slot").goes_its_way()
+    commit = worker.runs_until_commit(of="slot")
+    is_lost(commit)
+    worker.runs_until_commit(of="slot")  # The suspension.
+    commit.arrives()
+    worker.runs_until_idle()
+    assert worker.counts == {"suspended": 1}
+    scene.pass_us(31 * SECOND)
+    scene.executor(work).runs_until_idle()
+    assert scene.zone.items == {}
+    return scene.counts(ALICE, "done")
+
+
+def test_a_late_try_is_noticed_by_the_suspension_until_the_next_one() -> None:
+    assert late_try_before_the_suspension(WorkflowScene()) == [1]
+
+
+def test_without_a_look_at_the_entry_a_suspension_forgets_a_late_try() -> None:
+    with planted("a suspension until the next try of a step does not look whether the step is done"):
+        assert late_try_before_the_suspension(WorkflowScene()) == [2]
+
+
+def late_try_after_the_suspension(scene: WorkflowScene) -> list[int]:
+    """The run is cancelled. The commit of the first try arrives when its next executor has read what was done."""
+    work = fails_behind_a_late_try(BOB)
+    scene.enqueued()
+    worker = scene.executor(work)
+    worker.runs_until_commit(of="slot", at=scene.far).goes_its_way()
+    commit = worker.runs_until_commit(of="slot", at=scene.far)
+    is_lost(commit)
+    worker.runs_until_idle()
+    assert worker.counts == {"suspended": 1}
+    scene.has(lambda alice: alice.cancel(NAME))
+    other = scene.executor(work)
+    other.runs_until_commit(of="slot")  # That the run is undone.
+    commit.arrives()
+    other.runs_until_idle()
+    assert other.counts == {"cancelled": 1}
+    return scene.counts(BOB, "done", "undo done")
+
+
+def test_a_late_try_elsewhere_is_refused_after_the_next_executor_has_begun() -> None:
+    assert late_try_after_the_suspension(WorkflowScene()) == [0, 0]
+
+
+def test_without_a_raised_fence_a_late_try_elsewhere_stays_done_in_a_run_that_is_undone() -> None:
+    with planted("an attempt behind a suspension between two tries raises no fence"):
+        assert late_try_after_the_suspension(WorkflowScene()) == [1, 0]
