@@ -9,6 +9,7 @@ from fairlead.workflows.interrupts import BodyFailed, Cause, Failed, WorkflowInt
 from fairlead.workflows.requests import Home, Outside, Pause, Request, RunFunction, Steps, Store, WaitFor, run_inline
 from fairlead.zones.errors import BadArgument
 from fairlead.zones.workflow.participants import AskAgain
+from fairlead.zones.workflow.run_records import StepKind
 from fairlead.zones.workflow.suspension import Arrived, Awaited, Wait
 
 T = TypeVar("T")
@@ -80,7 +81,11 @@ def suspend(execution: Execution, waits: list[WaitFor]) -> dict[Awaited, Arrived
     """
     awaited = [each for wait in waits for each in wait.awaited]
     waiting = [each for wait in waits for each in wait.waiting]
-    found = execution.log.suspend(Wait(awaited, min(wait.until_us for wait in waits)), waiting)
+    try:
+        found = execution.log.suspend(Wait(awaited, min(wait.until_us for wait in waits)), waiting)
+    except WorkflowInterrupt:  # A cancellation: the commit of a try of a step may have arrived since.
+        execution.was_cut_off |= any(entry.kind is StepKind.STEP for _, entry in waiting)
+        raise
     if not found:
         raise WorkflowInterrupt(Cause.SUSPENDED)
     return found

@@ -15,7 +15,7 @@ from fairlead.simulation.oracles.workflow_arrivals import NobodyWaitsBesideArriv
 from fairlead.simulation.oracles.workflow_steps import CodeFits, EffectsKeepTheirKeys, StepsHappenOnce
 from fairlead.simulation.run import DRAINS
 from fairlead.simulation.workflow_shop import run_workflows
-from fairlead.workflows import effects, step_identity, undo
+from fairlead.workflows import driver, effects, step_identity, undo
 from fairlead.workflows.execution import Execution
 from fairlead.workflows.run_log import RunLog
 from fairlead.workflows.workflow_kind import WorkflowKind
@@ -276,6 +276,10 @@ IN_RACES = (
     _in_a_race(
         "a suspension until the next try of a step does not look whether the step is done",
         (RunLog.suspend, "if not self._is_done(attempt.tr, *each)", ""),
+    ),
+    _in_a_race(
+        "a run that is cancelled as it would wait for the next try of a step is undone at once",
+        (driver.suspend, "execution.was_cut_off |= any", "any"),
     ),
     _in_a_race(
         "an attempt behind a suspension between two tries raises no fence",

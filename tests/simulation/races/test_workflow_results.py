@@ -262,8 +262,8 @@ def fails_behind_a_late_try(tenant: Tenant) -> Callable[[WorkflowContext], None]
     return work
 
 
-def late_try_before_the_suspension(scene: WorkflowScene) -> list[int]:
-    """The commit of the first try arrives as the suspension is on its way."""
+def late_try_before_the_suspension(scene: WorkflowScene, *, is_cancelled: bool = False) -> list[int]:
+    """The commit of the first try arrives as the suspension is on its way; then the run is cancelled, perhaps."""
     work = fails_behind_a_late_try(ALICE)
     scene.enqueued()
     worker = scene.executor(work)
@@ -272,21 +272,32 @@ def late_try_before_the_suspension(scene: WorkflowScene) -> list[int]:
     is_lost(commit)
     worker.runs_until_commit(of="slot")  # The suspension.
     commit.arrives()
+    if is_cancelled:
+        scene.has(lambda alice: alice.cancel(NAME))
     worker.runs_until_idle()
-    assert worker.counts == {"suspended": 1}
-    scene.pass_us(31 * SECOND)
-    scene.executor(work).runs_until_idle()
+    if scene.zone.items:
+        scene.pass_us(31 * SECOND)
+        scene.executor(work).runs_until_idle()
     assert scene.zone.items == {}
-    return scene.counts(ALICE, "done")
+    return scene.counts(ALICE, "done", "undo done")
 
 
 def test_a_late_try_is_noticed_by_the_suspension_until_the_next_one() -> None:
-    assert late_try_before_the_suspension(WorkflowScene()) == [1]
+    assert late_try_before_the_suspension(WorkflowScene()) == [1, 0]
 
 
 def test_without_a_look_at_the_entry_a_suspension_forgets_a_late_try() -> None:
     with planted("a suspension until the next try of a step does not look whether the step is done"):
-        assert late_try_before_the_suspension(WorkflowScene()) == [2]
+        assert late_try_before_the_suspension(WorkflowScene()) == [2, 0]
+
+
+def test_a_late_try_is_undone_if_its_run_is_cancelled_as_it_would_wait_for_the_next_one() -> None:
+    assert late_try_before_the_suspension(WorkflowScene(), is_cancelled=True) == [1, 1]
+
+
+def test_without_another_attempt_a_late_try_before_a_suspension_is_not_undone() -> None:
+    with planted("a run that is cancelled as it would wait for the next try of a step is undone at once"):
+        assert late_try_before_the_suspension(WorkflowScene(), is_cancelled=True) == [1, 0]
 
 
 def late_try_after_the_suspension(scene: WorkflowScene) -> list[int]:
