@@ -30,4 +30,5 @@ Read in this order:
     test_workflow_arrivals  signals and ends of children, and a run that waits or ends
     test_workflow_undos     undos and cancellations, and what comes between their reads and their commits
     test_workflow_moves     tenants that move while a step acts on them
+    test_workflow_orders    all of this in random orders
 """

@@ -13,7 +13,7 @@ may do. A role that is held stays held until the story goes on.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from typing import Generic, TypeVar
 
 from fairlead.simulation.host import SimulatedHost
@@ -143,6 +143,23 @@ class Role(Generic[T]):
         self._held_in = store
         self._until(lambda: name in store.held)
         return store.held[name]
+
+    def runs_until_any_commit(
+        self, at: Sequence[DirectedStore], of: Collection[str], end: Callable[[], bool]
+    ) -> SentCommit | None:
+        """Run until the next commit of these tasks to one of these stores, and hold it; None: the end came first."""
+        name = self.host.name
+        for store in at:
+            store.to_hold[name] = lambda task: task in of
+        self._release()
+        self._until(lambda: end() or any(name in store.held for store in at))
+        for store in at:
+            store.to_hold.pop(name, None)
+        holding = [store for store in at if name in store.held]
+        if not holding:
+            return None
+        self._held_in = holding[0]
+        return holding[0].held[name]
 
     def runs_until(self, condition: Callable[[], object]) -> None:
         """Run until a condition is true, and hold no commit on the way."""

@@ -242,9 +242,14 @@ class WorkerRole(Role[Report]):
         """The outcomes of its items so far, without outcomes that did not occur."""
         return {name: count for name, count in self._worker.counts().items() if count and name != "held"}
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether the worker holds no item, or is dead."""
+        return self.host.dead or (self.is_over and not self._worker.counts()["held"])
+
     def runs_until_idle(self) -> None:
         """Run until the worker holds no item."""
-        self.runs_until(lambda: self.is_over and not self._worker.counts()["held"])
+        self.runs_until(lambda: self.is_idle)
 
 
 class ScannerRole(Role[None]):

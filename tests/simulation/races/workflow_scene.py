@@ -97,12 +97,12 @@ class WorkflowScene(Scene):
         self.give_back()
         return self.executor(function, **how)
 
-    def give_back(self) -> None:
-        """Return the item to its queue, whoever holds it."""
+    def give_back(self, item_id: bytes = MINE) -> None:
+        """Return an item to its queue, whoever holds it."""
         zone = self.shard.zone(ALICE)
 
         def body(attempt: Attempt) -> None:
-            run_one(zone.requeue_op(attempt.tr, MINE, None, delay_us=0, now_us=attempt.now_us))
+            run_one(zone.requeue_op(attempt.tr, item_id, None, delay_us=0, now_us=attempt.now_us))
 
         self.play(lambda: self.shard.transact(body))
 
