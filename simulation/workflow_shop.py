@@ -31,7 +31,6 @@ from fairlead.simulation.workflow_upkeep import Upkeep
 from fairlead.simulation.world import START_US, World
 from fairlead.workflows.system_kinds import system_handlers
 from fairlead.workflows.workflow_kind import WorkflowKind, workflow_handler
-from fairlead.zones.errors import ItemGone
 from fairlead.zones.layout import Tenant
 from fairlead.zones.placement import home
 from fairlead.zones.queue.periodic import Period
@@ -130,7 +129,7 @@ class WorkflowShop:
         home_of = _Homes(self._opened, host)
         runner = WorkflowKind(code.checkout, version=version, home_of=home_of)
         registry = Registry()
-        registry.add(workflow_handler(KIND, runner, retry=_SOON, permanent=(ItemGone,)))
+        registry.add(workflow_handler(KIND, runner, retry=_SOON))
         registry.add(handler_of(CHORE, _chore, retry=_SOON))
         for handler in system_handlers(home_of):
             registry.add(handler)

@@ -224,6 +224,9 @@ class WorkflowContext(RunInformation):
           on: the tenant of the item; default: the workflow's own.
           zone: of the item.
           name: of the step; default: "signal NAME".
+
+        Raises:
+          ItemGone: there is no such item. That is recorded: a replay raises it again.
         """
         self._driver.run(
             steps.signal(self._execution, item_id, signal, payload, zone=zone, on=tenant_named(on), name=name)

@@ -31,7 +31,7 @@ from fairlead.workflows.execution import Execution, HomeOf
 from fairlead.workflows.interrupts import WorkflowInterrupt
 from fairlead.workflows.run_log import RunLog
 from fairlead.workflows.step_identity import keyword_arguments
-from fairlead.zones.errors import BadArgument, ItemFailed
+from fairlead.zones.errors import BadArgument, ItemFailed, ItemGone
 from fairlead.zones.probes import probe
 from fairlead.zones.queue.results import pack_result
 from fairlead.zones.shard import Shard
@@ -97,13 +97,16 @@ class WorkflowKind:
 
 
 def workflow_handler(kind: str, runner: WorkflowKind, **options: Unpack[WorkflowOptions]) -> Handler:
-    """Return a checked handler of a kind of workflows. The failure of a child is permanent: the call is not repeated.
+    """Return a checked handler of a kind of workflows.
+
+    Two errors are permanent, so that the function may catch them: a child failed; the item that a signal was sent to is
+    gone.
 
     Raises:
       BadArgument: an option is out of range; see `handler_of`.
     """
     handler = handler_of(kind, runner, **options)
-    return replace(handler, permanent=(*handler.permanent, ItemFailed))
+    return replace(handler, permanent=(*handler.permanent, ItemFailed, ItemGone))
 
 
 class _FunctionRun:

@@ -23,7 +23,7 @@ from fairlead.workflows.errors import (
 from fairlead.zones.errors import BadArgument, ItemGone
 from fairlead.zones.queue.results import ResultNotKept
 from fairlead.zones.tenant_transaction import TenantTransaction
-from tests.workflows.application import HOME, add, append, count, enqueue, run, two_shards, words
+from tests.workflows.application import ELSEWHERE, HOME, NEIGHBOUR, add, append, count, enqueue, run, two_shards, words
 
 
 def error_of(app: App, work: Any, payload: Any = None, *, dead: bool = True) -> Exception:
@@ -174,10 +174,35 @@ def test_a_signal_to_nobody_is_an_error_of_its_sender() -> None:
         app.tenant(HOME).signal("nobody", "go")
 
 
-def test_a_workflow_that_signals_nobody_may_catch_it_only_in_the_step() -> None:
+@pytest.mark.parametrize("place", [HOME, NEIGHBOUR, ELSEWHERE])
+def test_a_workflow_that_signals_nobody_may_catch_it_and_goes_the_same_way_in_each_replay(place: str) -> None:
     app = two_shards()
-    error = error_of(app, lambda wf: wf.signal("nobody", "go"), dead=False)
-    assert isinstance(error, ItemGone)
+
+    @app.workflow("w")
+    def work(wf: WorkflowContext) -> None:
+        try:
+            wf.signal("nobody", "go", on=place)
+        except ItemGone as error:
+            wf.step(append, f"gone:{error.fields['tenant']}", name="note")
+        wf.sleep(60)
+        wf.step(append, "end")
+
+    enqueue(app, "w")
+    run(app)
+    app.tenant(place).enqueue("w", item_id="nobody", delay=3600)  # Now there is somebody: a replay must not notice.
+    drained = run(app, within=61)
+    assert (drained.errors, words(app)) == ([], f"gone:{place} end")
+
+
+def test_a_workflow_that_signals_nobody_and_does_not_catch_it_is_undone() -> None:
+    app = two_shards()
+
+    def work(wf: WorkflowContext) -> None:
+        wf.step(append, "a", undo=lambda tr, word: append(tr, "undo-a"))
+        wf.signal("nobody", "go")
+
+    assert isinstance(error_of(app, work), ItemGone)
+    assert words(app) == "a undo-a"
 
 
 def test_a_step_that_takes_longer_than_a_transaction_has_failed() -> None:
