@@ -12,6 +12,7 @@ from fairlead.actors.execution.failed_attempt import is_permanent, render_error
 from fairlead.actors.handlers import UnfitCode
 from fairlead.workflows.execution import Execution
 from fairlead.workflows.interrupts import Cause, Failed, WorkflowInterrupt
+from fairlead.workflows.replay import StepsDiffer
 from fairlead.workflows.requests import Home, RunFunction, Steps, Store
 from fairlead.workflows.undo import undo_all
 from fairlead.zones.errors import LeaseLost
@@ -60,6 +61,8 @@ def _attempt(execution: Execution) -> Steps[None]:
         yield from _begin_undo(execution, (CANCELLED, "", ""))
     elif error is not None:
         yield from _after_error(execution, error)
+    else:
+        _after_return(execution)
 
 
 def _after_interrupt(execution: Execution, cause: Cause | Failed) -> Steps[None]:
@@ -84,6 +87,21 @@ def _after_finish(execution: Execution, error: Exception | None) -> None:
         raise late
     if error is not None:
         raise error
+
+
+def _after_return(execution: Execution) -> None:
+    """Report recorded steps that the function has not reached. The item is completed all the same, but a test fails.
+
+    Raises:
+      StepsDiffer: in a test that replays.
+    """
+    try:
+        execution.replay.check_end()
+    except StepsDiffer as difference:
+        if execution.replays:
+            raise
+        ref = execution.held.ref
+        log.warning("a workflow is completed, kind=%s item=%s: %s", ref.kind, ref.item_id.hex(), difference)
 
 
 def _after_error(execution: Execution, error: Exception) -> Steps[None]:

@@ -131,6 +131,7 @@ class Execution:
       undoables: what undoes the steps that the replay has passed.
       latest_us: the latest time among all answers so far.
       children: those that were enqueued, and whose ends have not been taken.
+      replays: see the argument.
       late_call: what the code called first after `wf.finish`; empty: nothing.
       was_cut_off: a branch was cancelled while a call of it was carried out, or the run between two tries of a step:
         only the stores know what was done.
@@ -156,7 +157,7 @@ class Execution:
         self._step_counts = step_counts
         self._spans = spans
         self.stops_at_end = stops_at_end
-        self._replays = replays
+        self.replays = replays
         self._checkpoints = 0
         self.late_call = ""
         self.was_cut_off = False
@@ -271,7 +272,7 @@ class Execution:
         """
         self.begin_replay()
         self._checkpoints += 1
-        if self._replays and self._checkpoints >= CHECKPOINTS_REPLAYED_MAX:
+        if self.replays and self._checkpoints >= CHECKPOINTS_REPLAYED_MAX:
             error = CheckpointLoop(kind=self.held.ref.kind, checkpoints=self._checkpoints)
             raise WorkflowInterrupt(Failed(error))
 
@@ -374,7 +375,7 @@ class Execution:
 
     def note_answer(self) -> None:
         """Note that a step has got its answer now: a test begins the replay anew."""
-        if self._replays:
+        if self.replays:
             raise WorkflowInterrupt(Cause.REPLAY)
 
     # --- Tries ---

@@ -14,6 +14,7 @@ from fairlead.zones.workflow.run_records import StepEntry, StepKind
 from fairlead.zones.workflow.step_log import StepName
 
 NAME_CHARACTERS = 40  # Of a step's name in the table.
+NAMED_MAX = 5  # Steps in a sentence.
 LISTED_MAX = 20  # Steps around the first difference that the error shows.
 
 
@@ -90,16 +91,16 @@ class Replay:
           StepsDiffer: see there.
         """
         if self._unreached and not self.may_differ:
-            raise self._difference(f"{shown(step)} is new, and {shown(self.not_reached()[0])} was not reached")
+            raise self._difference(f"{shown(step)} is new, and {self._names_not_reached()} not reached")
 
     def check_end(self) -> None:
-        """Refuse an end of the function that calls for the undos, while recorded steps have not been reached.
+        """Refuse an end of the function while recorded steps have not been reached.
 
         Raises:
           StepsDiffer: see there.
         """
         if self._unreached and not self.may_differ:
-            raise self._difference(f"the workflow has ended, and {shown(self.not_reached()[0])} was not reached")
+            raise self._difference(f"the workflow has ended, and {self._names_not_reached()} not reached")
 
     @property
     def is_behind(self) -> bool:
@@ -109,6 +110,12 @@ class Replay:
     def not_reached(self) -> list[StepName]:
         """Return the recorded steps that the code has not reached, in the order in which they were done."""
         return self._in_order(self._unreached)
+
+    def _names_not_reached(self) -> str:
+        """Return the first recorded steps that the code has not reached, and `was` or `were`."""
+        names = [shown(step) for step in self.not_reached()]
+        more = f" and {len(names) - NAMED_MAX:,} more" if len(names) > NAMED_MAX else ""
+        return f"{', '.join(names[:NAMED_MAX])}{more} {'was' if len(names) == 1 else 'were'}"
 
     def _in_order(self, steps: Iterable[StepName]) -> list[StepName]:
         return sorted(steps, key=lambda step: self.recorded[step].ordinal)
@@ -124,6 +131,7 @@ class Replay:
             first_difference=first,
             recorded=recorded[begin : begin + LISTED_MAX],
             now=done[begin : begin + LISTED_MAX],
+            not_reached=[shown(step) for step in self.not_reached()[:LISTED_MAX]],
             steps_before=begin,
         )
 

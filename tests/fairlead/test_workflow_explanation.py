@@ -215,8 +215,8 @@ def test_a_dead_letter_of_other_code_shows_both_lists_side_by_side(app: App, ali
     assert (said.cause, said.sentence) == (
         Cause.DEAD_LETTER,
         "it failed for good: StepsDiffer: the workflow's steps differ from those that are recorded: ship is new, and"
-        " pay was not reached; what its 2 recorded steps have done stays done; fairlead dead-letters retry runs it"
-        " again",
+        " pay, wait_for go were not reached; what its 2 recorded steps have done stays done; fairlead dead-letters"
+        " retry runs it again",
     )
     assert said.details["difference"] == [
         "  recorded     this code",

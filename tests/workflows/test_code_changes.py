@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from fairlead import App
 from fairlead.testing import DrainResult, ManualClock
 from fairlead.workflows.context import WorkflowContext
@@ -58,7 +60,7 @@ def test_a_step_that_is_missing_in_the_new_code_makes_a_dead_letter_with_both_li
     assert isinstance(error, StepsDiffer)
     assert error.fields["recorded"] == ["a", "b", "c", "sleep"]
     assert error.fields["now"] == ["a", "c", "d"]
-    assert error.fields["first_difference"] == "d is new, and b was not reached"
+    assert error.fields["first_difference"] == "d is new, and b, sleep were not reached"
     assert drained.dead_lettered["w"] == 1
     assert words(app) == "a b c", "nothing is undone"
 
@@ -135,3 +137,19 @@ def test_a_step_that_is_recorded_and_never_reached_is_no_error_at_the_end() -> N
         wf.sleep(60)
 
     assert go_on(deployed(app, work, version=2)).completed["w"] == 1
+
+
+@pytest.mark.parametrize("replays", [True, False])
+def test_an_end_before_recorded_steps_is_reported_with_both_lists(
+    replays: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = begun("a", "b", "c")
+    changed = deployed(app, lambda wf: step(wf, "a"))
+    assert isinstance(app.clock, ManualClock)
+    app.clock.advance(61)
+    drained = run(changed, replays=replays)
+    assert (drained.dead_lettered["w"], drained.completed["w"]) == ((1, 0) if replays else (0, 1))
+    said = str(drained.errors[0]) if replays else caplog.text
+    assert "the workflow has ended, and b, c" in said
+    assert "recorded" in said
+    assert "this code" in said

@@ -40,7 +40,8 @@ def test_the_order_of_recorded_steps_does_not_matter() -> None:
 def test_a_new_step_before_recorded_ones_differs_and_both_lists_are_shown() -> None:
     with pytest.raises(StepsDiffer) as caught:
         play(Replay(recorded("a", "b", "c")), "a", "x")
-    assert caught.value.fields["first_difference"] == "x is new, and b was not reached"
+    assert caught.value.fields["first_difference"] == "x is new, and b, c were not reached"
+    assert caught.value.fields["not_reached"] == ["b", "c"]
     assert (caught.value.fields["recorded"], caught.value.fields["now"]) == (["a", "b", "c"], ["a", "x"])
 
 
@@ -78,5 +79,11 @@ def test_an_undo_that_is_recorded_is_no_step_that_the_code_must_reach() -> None:
 def test_an_end_before_a_recorded_step_calls_for_no_undo() -> None:
     replay = Replay(recorded("a", "b"))
     replay.begin("a", b"d")
-    with pytest.raises(StepsDiffer):
+    with pytest.raises(StepsDiffer, match="the workflow has ended, and b was not reached"):
+        replay.check_end()
+
+
+def test_of_many_steps_that_were_not_reached_the_first_are_named() -> None:
+    replay = Replay(recorded(*"abcdefg"))
+    with pytest.raises(StepsDiffer, match="a, b, c, d, e and 2 more were not reached"):
         replay.check_end()
