@@ -370,8 +370,12 @@ class Execution:
         if entry.state is StepState.DONE:
             return unpack_payload(entry.result)
         assert entry.error is not None
-        permanent = (*self.held.handler.permanent, EffectUnknown, CallTimeout, SignalTimeout)
-        raise rebuilt(call.step.name, entry.error, permanent)
+        raise rebuilt(call.step.name, entry.error, self.permanent)
+
+    @property
+    def permanent(self) -> tuple[type[BaseException], ...]:
+        """The classes of errors that the workflow's code gets as they are; of any other one it gets `StepFailed`."""
+        return (*self.held.handler.permanent, EffectUnknown, CallTimeout, SignalTimeout)
 
     def note_answer(self) -> None:
         """Note that a step has got its answer now: a test begins the replay anew."""

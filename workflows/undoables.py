@@ -8,8 +8,9 @@ from fairlead.workflows.execution import Body, Execution, Undoable
 from fairlead.workflows.recorded_errors import type_name
 from fairlead.workflows.step_call import StepCall
 from fairlead.zones.layout import Tenant
+from fairlead.zones.probes import probe
 from fairlead.zones.queue.items import pack_payload
-from fairlead.zones.workflow.run_records import StepState
+from fairlead.zones.workflow.run_records import StepEntry, StepKind, StepState, StoredError
 
 
 def note_undo(execution: Execution, call: StepCall, undo: Body | None, args: Sequence[Any], tenant: Tenant) -> None:
@@ -19,8 +20,21 @@ def note_undo(execution: Execution, call: StepCall, undo: Body | None, args: Seq
         return
     if entry.state is StepState.DONE:
         add_undo(execution, call, undo, args, entry.result, tenant)
-    elif entry.error is not None and entry.error.type_name == type_name(EffectUnknown):
+    elif call.kind is StepKind.EFFECT and entry.error is not None and _may_have_happened(execution, entry, entry.error):
         add_undo(execution, call, undo, args, pack_payload(None), tenant)
+
+
+def _may_have_happened(execution: Execution, entry: StepEntry, error: StoredError) -> bool:
+    """Say whether the answer of an effect is lost, or its own tries are used up: a call that failed may have acted.
+
+    A permanent error says that it has not.
+    """
+    if error.type_name == type_name(EffectUnknown):
+        return True
+    if entry.tries and error.type_name not in map(type_name, execution.permanent):
+        probe("an effect whose own tries are used up is undone, because it may have happened")
+        return True
+    return False
 
 
 def add_undo(

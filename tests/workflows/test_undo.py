@@ -179,6 +179,30 @@ def test_an_undo_gets_the_result_of_its_step_if_it_asks_for_it() -> None:
     assert got == [("stock", 1)]
 
 
+@pytest.mark.parametrize(
+    ("error", "undone"), [(ConnectionError("no answer"), ["undo 1 None"]), (PermanentError("refused"), [])]
+)
+@pytest.mark.parametrize("once", [True, False])
+def test_an_effect_is_undone_if_its_own_tries_are_used_up_but_not_if_it_was_refused(
+    error: Exception, undone: list[str], once: bool
+) -> None:
+    app, seen = two_shards(), []
+
+    def pay(key: str, order: int) -> None:
+        raise error
+
+    def give_back(key: str, order: int, result: object) -> None:
+        seen.append(f"undo {order} {result}")
+
+    @app.workflow("w")
+    def work(wf: WorkflowContext) -> None:
+        wf.effect(pay, 1, undo=give_back, once=once, retry=None if once else Retry(attempts=2, backoff=0.1))
+
+    enqueue(app, "w")
+    assert run(app, within=60).dead_lettered["w"] == 1
+    assert seen == undone
+
+
 def test_an_effect_of_unknown_result_is_undone_as_well() -> None:
     """It may have happened: the answer of the provider is lost."""
     app, repaid = two_shards(), []
