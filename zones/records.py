@@ -88,7 +88,7 @@ class ItemRecord(msgspec.Struct, array_like=True, gc=False):
     died: Count = 0  # of those: how many ended with their worker, as its manager observed
     return_count: Count = 0  # how often a worker returned it: it drained, or had no slot for it
     progress: Progress | None = None  # as the last attempt that reported any
-    # when it may run first, or again after a retried dead letter; 0: as soon as it was enqueued
+    # when it may run first, or again after a retried dead letter, or a wait of a workflow; 0: once it was enqueued
     delayed_until_us: TimeUs = 0
     # a worker wrote under the present lease that it starts the item; only if an earlier lease expired
     started: bool = False
@@ -104,7 +104,7 @@ class ItemRecord(msgspec.Struct, array_like=True, gc=False):
 
     @property
     def runnable_us(self) -> int:
-        """From when it could run: its enqueue, the end of its delay, or its retry as a dead letter."""
+        """From when it could run: its enqueue, the end of its delay or its last wait, or its retry as a dead letter."""
         return self.delayed_until_us or self.enqueued_us
 
     def run_of(self, item_id: bytes) -> bytes:

@@ -16,7 +16,7 @@ class Retry:
       backoff: the delay after the first failure, seconds or a `timedelta`; it doubles with each further failure.
       backoff_max: the longest delay.
       give_up_after: no attempt starts later than this after the item could first run: when it was enqueued, when its
-        delay ended, or when an operator retried it. None: no such limit.
+        delay or a workflow's last wait ended, or when an operator retried it. None: no such limit.
       in_line: how many further tries a worker makes at once, under the same lease, before it counts a failure. For
         errors that pass in milliseconds.
 

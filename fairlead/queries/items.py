@@ -85,7 +85,7 @@ def history(
     if record is not None:
         events.append(Event(record.enqueued_us, "enqueued"))
         if record.delayed_until_us:
-            events.append(Event(record.delayed_until_us, "due, after a delay or a retry by an operator"))
+            events.append(Event(record.delayed_until_us, "due, after a delay, a wait, or a retry by an operator"))
         if record.leased_us:
             events.append(_latest_lease(record, is_dead=dead is not None))
         if record.progress is not None:

@@ -246,6 +246,27 @@ def test_a_step_gives_up_so_long_after_its_first_try() -> None:
     assert 200_000_000 < tries[-1] - tries[0] <= 300_000_000
 
 
+@pytest.mark.parametrize("is_woken", [True, False])
+def test_the_time_in_which_a_run_waits_is_no_time_of_its_retries(is_woken: bool) -> None:
+    app, tries = two_shards(), []
+
+    def broken(tr: TenantTransaction) -> None:
+        tries.append(app.clock.now_us())
+        raise RuntimeError
+
+    @app.workflow("w", retry=Retry(attempts=None, backoff=1, backoff_max=60, give_up_after=300))
+    def work(wf: WorkflowContext) -> None:
+        wf.wait_for("go", 7200, default=None)
+        wf.step(broken)
+
+    item = enqueue(app, "w")
+    run(app, within=3600)
+    if is_woken:
+        item.signal("go")
+    assert run(app, within=7200).dead_lettered["w"] == 1
+    assert 200_000_000 < tries[-1] - tries[0] <= 300_000_000
+
+
 @pytest.mark.parametrize("place", PLACES)
 def test_an_error_that_is_recorded_is_the_same_in_every_replay(place: str) -> None:
     app = two_shards()

@@ -93,6 +93,7 @@ def note_arrival_op(tr: Transaction, receiver: Receiver, name: str, *, wake_us: 
     elif (name in record.waits_for or ANYTHING in record.waits_for) and record.vesting_us > wake_us:
         probe("an item is woken by what it waits for")
         record.waits_for = ()
+        record.delayed_until_us = wake_us
         stored_item.move(tr, location, item_id, record, wake_us)
         yield from insertion.wake_op(tr, location, earliest_us=wake_us, now_us=now_us)
     elif not kept_before:

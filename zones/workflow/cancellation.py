@@ -119,6 +119,7 @@ def _request_op(tr: Transaction, found: Receiver, *, now_us: int) -> Operation[N
             return
         probe("a workflow is cancelled while it waits")
         record.waits_for = ()
+        record.delayed_until_us = now_us
         stored_item.move(tr, location, item_id, record, now_us)
     yield from insertion.wake_op(tr, location, earliest_us=now_us, now_us=now_us)
 

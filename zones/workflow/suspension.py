@@ -149,6 +149,7 @@ def suspend_op(
     record.error_count = record.expiry_count = record.expired_count = 0
     record.waits_for = stored_names(each.wait_name for each in wait.awaited)
     record.suspended_at = record.lease_number
+    record.delayed_until_us = max(wait.until_us, now_us)
     stored_item.move(tr, held.location, held.item_id, record, max(wait.until_us, now_us))
     if earlier:
         yield from insertion.wake_op(tr, held.location, earliest_us=wait.until_us, now_us=now_us)

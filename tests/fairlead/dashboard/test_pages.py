@@ -413,7 +413,8 @@ def test_the_history_of_an_item_names_its_failure_and_what_operators_did(app: Ap
         dead = text_of(app, "/item", app="shop", user="alice", id=item_id.hex())
         app.tenant("shop", "alice").retry_dead_letter("mail-7", by=app.operator)
     assert events(dead) == [
-        "Enqueued", "Retry", "Due, after a delay or a retry by an operator", "Attempt 1 leased", "Failed for good"
+        "Enqueued", "Retry", "Due, after a delay, a wait, or a retry by an operator", "Attempt 1 leased",
+        "Failed for good",
     ]  # fmt: skip
     assert app.operator.name in dead
 
