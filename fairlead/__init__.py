@@ -93,7 +93,7 @@ from fairlead.workflows.errors import (
     TooManySteps,
 )
 from fairlead.workflows.recorded_errors import StepFailed
-from fairlead.workflows.replay import ConcurrentSteps, StepsDiffer
+from fairlead.workflows.replay import CheckpointBesideSteps, ConcurrentSteps, StepsDiffer
 from fairlead.zones.engines import StoreError, StoreUnavailable
 from fairlead.zones.engines.api.errors import ResultUnknown
 from fairlead.zones.errors import (
@@ -229,5 +229,6 @@ __all__ = [
     "CallRefused",
     "AfterFinish",
     "CheckpointLoop",
+    "CheckpointBesideSteps",
     "ReadOnly",
 ]

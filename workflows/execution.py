@@ -337,6 +337,13 @@ class Execution:
                 "kind=%s item=%s", count, STEPS_MAX, self.held.ref.kind, self.held.ref.item_id.hex(),
             )  # fmt: skip
 
+    def check_alone(self) -> None:
+        """Refuse a checkpoint beside steps of other branches."""
+        try:
+            self.replay.check_alone()
+        except UnfitCode as error:
+            raise WorkflowInterrupt(Failed(error)) from None
+
     def stop_at_end(self) -> None:
         """End the replay if it is not to go beyond what is recorded."""
         if self.ends_here:

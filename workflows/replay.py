@@ -41,6 +41,18 @@ class ConcurrentSteps(UnfitCode):
     message = "two steps of one name run at once"
 
 
+class CheckpointBesideSteps(UnfitCode):
+    """An asynchronous workflow called `wf.checkpoint` while a branch of it was inside the steps that the error names.
+
+    A checkpoint forgets all steps so far, and the next attempt begins the function anew. It cannot know how far the
+    branch was.
+
+    Do: await all branches before `wf.checkpoint`, for example by `asyncio.TaskGroup`.
+    """
+
+    message = "a checkpoint is called while other branches do steps"
+
+
 @dataclass(slots=True)
 class Replay:
     """One attempt's way along the recorded steps of its run.
@@ -83,6 +95,15 @@ class Replay:
     def end(self, step: StepName) -> None:
         """Note that a step has ended."""
         self._open.discard(step.name)
+
+    def check_alone(self) -> None:
+        """Refuse a checkpoint while a step has begun and not ended, in another branch of an async workflow.
+
+        Raises:
+          CheckpointBesideSteps: see there.
+        """
+        if self._open:
+            raise CheckpointBesideSteps(steps=sorted(self._open)[:LISTED_MAX])
 
     def check_new(self, step: StepName) -> None:
         """Refuse a new step while recorded ones have not been reached. In an async workflow: once all branches stand.

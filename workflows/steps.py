@@ -154,8 +154,10 @@ def checkpoint(execution: Execution, state: Any) -> Steps[None]:
         yield Stand()
     execution.stop_at_end()
     execution.check_new(StepName("checkpoint", 0))
+    execution.check_alone()
     yield from execution.extend_lease()
     yield Home(partial(execution.log.checkpoint, packed, execution.latest_us))
+    execution.check_alone()
     execution.note_checkpoint()
     execution.note_answer()
 

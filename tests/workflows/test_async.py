@@ -13,7 +13,7 @@ import pytest
 from fairlead.actors.handlers import PermanentError
 from fairlead.workflows.async_context import AsyncWorkflowContext
 from fairlead.workflows.context import child
-from fairlead.workflows.replay import ConcurrentSteps, StepsDiffer
+from fairlead.workflows.replay import CheckpointBesideSteps, ConcurrentSteps, StepsDiffer
 from fairlead.zones.tenant_transaction import TenantTransaction
 from tests.workflows.application import ELSEWHERE, HOME, add, append, count, enqueue, kept_keys, run, two_shards, words
 from tests.workflows.test_children import with_children
@@ -275,3 +275,20 @@ def test_an_async_function_that_is_not_deterministic_fails_its_first_test() -> N
     enqueue(app, "w")
     drained = run(app)
     assert isinstance(drained.errors[0], StepsDiffer)
+
+
+@pytest.mark.parametrize("checkpoint_first", [True, False])
+@pytest.mark.parametrize("replays", [True, False])
+def test_a_checkpoint_beside_a_step_of_another_branch_is_refused(checkpoint_first: bool, replays: bool) -> None:
+    app = two_shards()
+
+    @app.workflow("w")
+    async def work(wf: AsyncWorkflowContext) -> None:
+        if wf.state is None:
+            both = [wf.wait_for("go", name="wait for go"), wf.checkpoint(1)]
+            await asyncio.gather(*(reversed(both) if checkpoint_first else both))
+
+    enqueue(app, "w")
+    (error,) = run(app, replays=replays).errors
+    assert isinstance(error, CheckpointBesideSteps)
+    assert error.fields["steps"] == ["wait for go"]
