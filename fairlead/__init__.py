@@ -81,6 +81,7 @@ from fairlead.workflows.child_jobs import UNFINISHED, Call
 from fairlead.workflows.context import WorkflowContext, child
 from fairlead.workflows.errors import (
     AfterFinish,
+    BranchNotEnded,
     CallRefused,
     CallTimeout,
     CheckpointLoop,
@@ -229,6 +230,7 @@ __all__ = [
     "CallRefused",
     "AfterFinish",
     "CheckpointLoop",
+    "BranchNotEnded",
     "CheckpointBesideSteps",
     "ReadOnly",
 ]

@@ -12,18 +12,23 @@ branch that waits for something of its own, such as a lock of asyncio, counts as
 
 import asyncio
 import inspect
+import logging
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, TypeVar
 
 from fairlead.workflows.driver import guarded, suspend
+from fairlead.workflows.errors import BranchNotEnded
 from fairlead.workflows.execution import Execution
-from fairlead.workflows.interrupts import WorkflowInterrupt
+from fairlead.workflows.interrupts import Cause, Failed, WorkflowInterrupt
 from fairlead.workflows.requests import Home, Outside, Pause, Request, RunFunction, Stand, Steps, Store, WaitFor
 from fairlead.zones.workflow.suspension import Arrived, Awaited
 
 T = TypeVar("T")
 
+log = logging.getLogger("fairlead.workflows")
+
+BRANCH_END_S = 5.0  # How long a cancelled branch may run on before its attempt ends without it.
 QUIET_TURNS = 20  # Of the event loop: as many as a chain of nested `gather` takes to hand an answer on.
 BUSY_PAUSE_S = 0.005  # Between two looks while a call is being carried out.
 
@@ -182,12 +187,26 @@ class AsyncDriver:
         for each in branches:
             each.cancel()
         if branches:
-            await asyncio.gather(*branches, return_exceptions=True)
+            ended, running = await asyncio.wait(branches, timeout=BRANCH_END_S)
+            for each in ended:
+                if not each.cancelled():
+                    each.exception()  # Otherwise asyncio logs that nobody has asked for it.
+            if running:
+                self._leave_behind(running)
         if self._in_threads:
             await asyncio.gather(*self._in_threads, return_exceptions=True)
         self._branches.clear()
         self._waits.clear()
         self._suspending = None
+
+    def _leave_behind(self, running: set[asyncio.Task[Any]]) -> None:
+        """End the attempt though branches still run. Each call of `wf` that they make raises an interrupt."""
+        ref, execution = self._execution.held.ref, self._execution
+        names = sorted(str(getattr(each.get_coro(), "__qualname__", each.get_name())) for each in running)
+        error = BranchNotEnded(kind=ref.kind, item=ref.item_id.hex(), branches=names)
+        log.error("%s", error)
+        if execution.interrupt is None or execution.interrupt.cause is Cause.REPLAY:
+            execution.interrupt = WorkflowInterrupt(Failed(error))
 
 
 async def _let_pass(after_s: float) -> None:

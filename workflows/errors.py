@@ -136,6 +136,16 @@ class ReadOnly(UnfitCode):
     message = "the body of wf.read must not write"
 
 
+class BranchNotEnded(QueueError):
+    """A branch of an async workflow ran on for five seconds after its cancellation, when the function had ended.
+
+    Do: let `asyncio.CancelledError` pass: raise it again where you catch it, and keep cleanups short. The attempt has
+    failed, unless it was suspended or completed before; the branch still runs in its worker.
+    """
+
+    message = "a branch of the workflow ignores its cancellation"
+
+
 class StepTooLong(QueueError):
     """The body of a step took longer than the five seconds of a transaction. The attempt has failed.
 

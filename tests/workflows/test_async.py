@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import pytest
 
+from fairlead import Retry
 from fairlead.actors.handlers import PermanentError
+from fairlead.workflows import asynchronous
 from fairlead.workflows.async_context import AsyncWorkflowContext
 from fairlead.workflows.context import child
+from fairlead.workflows.errors import BranchNotEnded
 from fairlead.workflows.replay import CheckpointBesideSteps, ConcurrentSteps, StepsDiffer
 from fairlead.zones.tenant_transaction import TenantTransaction
 from tests.workflows.application import ELSEWHERE, HOME, add, append, count, enqueue, kept_keys, run, two_shards, words
@@ -292,3 +296,28 @@ def test_a_checkpoint_beside_a_step_of_another_branch_is_refused(checkpoint_firs
     (error,) = run(app, replays=replays).errors
     assert isinstance(error, CheckpointBesideSteps)
     assert error.fields["steps"] == ["wait for go"]
+
+
+@pytest.mark.parametrize("replays", [True, False])
+def test_a_branch_that_ignores_its_cancellation_fails_the_attempt_and_does_no_more_steps(
+    replays: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asynchronous, "BRANCH_END_S", 0.05)
+    app, kept = two_shards(), []
+
+    @app.workflow("w", retry=Retry(attempts=1))
+    async def work(wf: AsyncWorkflowContext) -> None:
+        async def stubborn() -> None:
+            await wf.step(append, "a")
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(3600)
+            await asyncio.sleep(3600)
+
+        kept.append(asyncio.create_task(stubborn()))
+        await asyncio.sleep(0.05)
+
+    enqueue(app, "w")
+    errors = run(app, replays=replays).errors
+    assert {type(error) for error in errors} == {BranchNotEnded}  # The undo runs the function, too.
+    assert "stubborn" in str(errors[0])
+    assert words(app) == "a"
