@@ -32,5 +32,6 @@ Read in this order:
     driver, asynchronous                 how a plain and an async workflow carry that out
     context, async_context               `wf`
     workflow_kind       the kind of an application's workflow
+    read_only_replay    a replay of a recorded run that does nothing: whether code fits it
     system_kinds        kinds that Fairlead enqueues for workflows: cleanup, reports, signals
 """

@@ -76,10 +76,10 @@ class AsyncDriver:
             self._execution.interrupt = self._execution.interrupt or interrupt
             raise
 
-    async def run_attempt(self, steps: Steps[None]) -> None:
-        """Carry out an attempt. What runs in threads has ended when this returns."""
+    async def run_attempt(self, steps: Steps[T]) -> T:
+        """Carry out an attempt; return its result. What runs in threads has ended when this returns."""
         try:
-            await self.run(steps)
+            return await self.run(steps)
         finally:
             await self._end_branches()
 

@@ -121,7 +121,11 @@ class Replay:
           StepsDiffer: see there.
         """
         if self._unreached and not self.may_differ:
-            raise self._difference(f"the workflow has ended, and {self._names_not_reached()} not reached")
+            raise self.not_reached_by("has ended")
+
+    def not_reached_by(self, how: str) -> StepsDiffer:
+        """Return the error for recorded steps that were not reached. `how`: what the workflow has done instead."""
+        return self._difference(f"the workflow {how}, and {self._names_not_reached()} not reached")
 
     @property
     def is_behind(self) -> bool:

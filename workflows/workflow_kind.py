@@ -11,11 +11,12 @@ steps are answered at once. What ends the function decides what becomes of the i
     code that does not fit             the worker makes the item a dead letter; what was done stays done
 """
 
+import asyncio
 import inspect
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any, Unpack
+from typing import Any, TypeVar, Unpack
 
 from fairlead.actors.execution.in_flight import HeldItem
 from fairlead.actors.execution.job import Job
@@ -29,12 +30,15 @@ from fairlead.workflows.driver import InlineDriver
 from fairlead.workflows.errors import PayloadMismatch
 from fairlead.workflows.execution import Execution, HomeOf
 from fairlead.workflows.interrupts import WorkflowInterrupt
+from fairlead.workflows.requests import Steps
 from fairlead.workflows.run_log import RunLog
 from fairlead.workflows.step_identity import keyword_arguments
 from fairlead.zones.errors import BadArgument, ItemFailed, ItemGone
 from fairlead.zones.probes import probe
 from fairlead.zones.queue.results import pack_result
 from fairlead.zones.shard import Shard
+
+T = TypeVar("T")
 
 OLDER_CODE_DELAY_US = 5_000_000  # How long a run stays in its queue that only newer code can continue.
 
@@ -88,7 +92,14 @@ class WorkflowKind:
         if inspect.iscoroutinefunction(self.function):
             access.runners.run_coroutine(run.attempt_async, held)
         else:
-            run.attempt()
+            run.carry_out(attempt(execution))
+
+    def run_on_this_thread(self, execution: Execution, steps: Steps[T]) -> T:
+        """Carry out steps that run the function, on an event loop of their own if it is async; return their result."""
+        run = _FunctionRun(self, execution)
+        if inspect.iscoroutinefunction(self.function):
+            return asyncio.run(run.carry_out_async(steps))
+        return run.carry_out(steps)
 
     @cached_property
     def signature(self) -> inspect.Signature:
@@ -116,15 +127,19 @@ class _FunctionRun:
         self._kind = kind
         self._execution = execution
 
-    def attempt(self) -> None:
-        """Run an attempt of a plain function."""
+    def carry_out(self, steps: Steps[T]) -> T:
+        """Carry out steps that run a plain function."""
         driver = InlineDriver(self._execution, lambda: self._replay(driver))
-        driver.run(attempt(self._execution))
+        return driver.run(steps)
 
     async def attempt_async(self, job: Job) -> None:
         """Run an attempt of an async function, on an event loop."""
+        await self.carry_out_async(attempt(self._execution))
+
+    async def carry_out_async(self, steps: Steps[T]) -> T:
+        """Carry out steps that run an async function, on an event loop."""
         driver = AsyncDriver(self._execution, lambda: self._replay_async(driver))
-        await driver.run_attempt(attempt(self._execution))
+        return await driver.run_attempt(steps)
 
     def _replay(self, driver: InlineDriver) -> Exception | None:
         """Run the function from its beginning; return what it raised. What it returned is noted."""

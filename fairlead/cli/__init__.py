@@ -8,6 +8,7 @@ Read in this order:
     fleet          run, submit
     items          enqueue, peek, cancel
     steps          steps, signal
+    replay         replay
     dead_letters   dead-letters list, retry, discard
     control        pause, resume, limit, set-weight
     log            log
@@ -35,6 +36,7 @@ from fairlead.cli import (
     maintenance,
     overview,
     quarantine,
+    replay,
     simulate,
     steps,
     top,
@@ -45,7 +47,8 @@ from fairlead.cli.errors import Commands
 EPILOG = """\b
 Exit codes:
   0  done
-  1  done, and something is wrong: `check` found faults, `demo` a difference, `simulate` a broken promise;
+  1  done, and something is wrong: `check` found faults, `demo` a difference, `simulate` a broken promise, `replay` code
+     that differs;
      `run` has lost its fleet; the item of `result` has not ended, or failed
   2  refused: a wrong argument or configuration; nothing was changed
   3  the store cannot be used: missing, unreachable, read-only, full, or of a newer format
@@ -79,6 +82,7 @@ SECTIONS: dict[str, tuple[tuple[click.Command, str], ...]] = {
         (items.result, "show the result of an item"),
         (steps.steps, "show the steps of a workflow"),
         (steps.signal, "send a signal to a workflow"),
+        (replay.replay, "replay the workflows of a kind by new code, and show those that differ"),
         (why.why, "say why an item is not running"),
     ),
     "Watch": (

@@ -9,9 +9,11 @@ Read in this order:
     activity            what runs, and what was done in the last hour
     kinds               of each kind: how much waits, its consumers, its outcomes; pure
     periodic            the kinds that tick, and when
+    items_of_kind       the items of a kind in all queues, page by page
     health              what needs attention; pure
     summary             the numbers that come first
 All reads are snapshot reads of counters and bounded stretches of indexes. So a page costs the same with a million
 tenants, conflicts with nothing, and says where it stopped.
-May import: status, explanation, views. Imported by: dashboard, cli; per_shard also by recorded_steps.
+May import: status, explanation, views. Imported by: dashboard, cli; per_shard also by recorded_steps, items_of_kind by
+replayed_runs.
 """

@@ -269,7 +269,7 @@ ARGUMENTS = {
     "dead-letters retry": ["a", "--local", "mail"], "dead-letters discard": ["a", "--local", "mail"],
     "pause": ["--kind", "mail"], "resume": ["--kind", "mail"], "limit": ["--kind", "mail", "--max-running", "1"],
     "set-weight": ["2", "--tenant", "shop/alice"], "submit": ["shop:function", "--kind", "mail"], "backup": ["file"],
-    "restore": ["file"],
+    "restore": ["file"], "replay": ["checkout"],
 }  # fmt: skip
 
 

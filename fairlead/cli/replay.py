@@ -1,0 +1,96 @@
+"""replay: this application's code against the live runs of a workflow, before it is deployed."""
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import click
+
+from fairlead.cli.errors import FOUND_FAULTS
+from fairlead.cli.output import example, json_option, show
+from fairlead.cli.store_options import StoreOptions, accepts_store_options
+from fairlead.error_text import sentence_of
+from fairlead.replayed_runs import ReplayedRun, replay_runs, workflow_of
+from fairlead.workflows.read_only_replay import ReplayOutcome
+from fairlead.workflows.replay import StepsDiffer, side_by_side
+
+
+@click.command(epilog=example("fairlead replay checkout --app shop:app"))
+@click.argument("kind")
+@click.option(
+    "--limit", type=click.IntRange(1, 1_000_000), default=1000, show_default=True, help="How many runs of each shard."
+)
+@accepts_store_options
+@json_option
+@click.pass_context
+def replay(ctx: click.Context, store_options: StoreOptions, kind: str, limit: int) -> None:
+    """Replay the workflows of KIND that run or wait, by the code of this application, and show those that do not fit.
+
+    Nothing is written, and no step, effect or read is done: the function gets the recorded answers, and ends where the
+    workflow stands. The exit code is 1 if the code of a run differs.
+    """
+    if store_options.reference is None:
+        raise click.UsageError("replay runs the code of an application: name it by --app, or by FAIRLEAD_APP.")
+    app = store_options.app()
+    _, workflow = workflow_of(app, kind)
+    outcomes: Counter[ReplayOutcome] = Counter()
+    different: list[ReplayedRun] = []
+    whole = True
+    for name in app.shards:
+        runs = replay_runs(app, kind, app.shards[name])
+        for run in islice(runs, limit):
+            outcomes[run.outcome] += 1
+            if run.outcome is ReplayOutcome.DIFFERENT:
+                different.append(run)
+        whole = whole and next(runs, None) is None
+    answer = {
+        "kind": kind,
+        "version": workflow.version,
+        "runs": outcomes.total(),
+        "same": outcomes[ReplayOutcome.SAME],
+        "newer": outcomes[ReplayOutcome.NEWER],
+        "different": [_answer(run) for run in different],
+        "whole": whole,
+    }
+    show(answer, lambda: _lines(answer, different))
+    if different:
+        ctx.exit(FOUND_FAULTS)
+
+
+def _answer(run: ReplayedRun) -> dict[str, Any]:
+    fields = run.error.fields if isinstance(run.error, StepsDiffer) else {}
+    return {
+        "item": run.item_id.hex(),
+        "shard": run.shard,
+        "tenant": run.tenant,
+        "zone": run.zone,
+        "version": run.version,
+        "error_type": type(run.error).__name__,
+        "first_difference": _difference(run),
+        "recorded": fields.get("recorded"),
+        "now": fields.get("now"),
+        "steps_before": fields.get("steps_before"),
+    }
+
+
+def _difference(run: ReplayedRun) -> str:
+    if isinstance(run.error, StepsDiffer):
+        return str(run.error.fields["first_difference"])
+    return "" if run.error is None else sentence_of(run.error)
+
+
+def _lines(answer: dict[str, Any], different: list[ReplayedRun]) -> Iterator[str]:
+    for run in different:
+        where = f"of {run.tenant}, zone {run.zone}, on shard {run.shard}"
+        yield f"{run.item_id.hex()} {where}, begun by version {run.version}: {_difference(run)}"
+        if isinstance(run.error, StepsDiffer):
+            yield from side_by_side(run.error)
+        yield ""
+    newer = f", {answer['newer']} begun by newer code" if answer["newer"] else ""
+    yield (
+        f"{answer['kind']}, by version {answer['version']} of its code: "
+        f"{answer['same']} the same, {len(different)} different{newer}"
+    )
+    if not answer["whole"]:
+        yield "there are more runs: raise --limit"
