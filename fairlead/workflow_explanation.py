@@ -33,7 +33,7 @@ class RecordedRun(NamedTuple):
 def may_be_held_up(diagnosis: Diagnosis) -> bool:
     """Say whether a shard that is away may be why a workflow does not go on."""
     item = diagnosis.item
-    return item is not None and not item.lease_id and not _is_suspended(item) and item.vesting_us > diagnosis.now_us
+    return item is not None and not item.lease_id and not is_suspended(item) and item.vesting_us > diagnosis.now_us
 
 
 def explain_run(found: Explained, item: ItemRecord, recorded: RecordedRun, now_us: int) -> Explained:
@@ -43,7 +43,7 @@ def explain_run(found: Explained, item: ItemRecord, recorded: RecordedRun, now_u
     if head is not None:
         details |= {"steps": sum(entry.state is StepState.DONE for entry in entries.values()), "version": head.version}
     if cause in (Cause.DELAYED, Cause.RETRYING):
-        if _is_suspended(item):
+        if is_suspended(item):
             cause, sentence = _waiting(item, recorded.stored, details, now_us)
         else:
             cause, sentence = _held_back(cause, sentence, item, recorded, details, now_us)
@@ -75,7 +75,7 @@ def explain_dead_run(found: Explained, dead_letter: DeadLetterRecord, recorded: 
     return cause, f"its undo failed, and a retry goes on undoing it: {_one_line(head.undo_reason)}; {sentence}", details
 
 
-def _is_suspended(item: ItemRecord) -> bool:
+def is_suspended(item: ItemRecord) -> bool:
     """Say whether the last attempt ended by waiting, and no other has begun."""
     return bool(item.suspended_at) and item.suspended_at == item.lease_number and not item.lease_id
 

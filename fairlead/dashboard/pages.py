@@ -32,10 +32,10 @@ from fairlead.queries.periodic import by_next_tick, read_periods
 from fairlead.queries.queues import DELAYED_MAX, QUEUES_OF_TENANT_MAX, WaitingTenants, delayed_items, waiting_tenants
 from fairlead.queries.summary import all_activity, summarize
 from fairlead.queries.tenants import find_dead_letters, read_tenant, search_tenants
+from fairlead.queries.workflows import WorkflowState, find_workflows, first_workflows
 from fairlead.recorded_steps import read_steps
 from fairlead.status import COUNTED_MAX
 from fairlead.tenant_database import TenantDatabase, checked_id
-from fairlead.workflow_explanation import NO_TIMEOUT_US
 from fairlead.zones.errors import BadArgument, ItemGone
 from fairlead.zones.layout import DEFAULT_ZONE, Tenant, check_name, named_tenant
 from fairlead.zones.queue.dead_letter_search import DeadLetterFilter
@@ -45,6 +45,7 @@ from fairlead.zones.shard import Shard
 ROWS_MAX = 200
 TENANTS_PER_PAGE = 50
 DEAD_LETTERS_PER_PAGE = 50
+WORKFLOWS_PER_PAGE = 50
 AUDIT_ENTRIES_PER_PAGE = 200
 TENANTS_FOUND_MAX = 50
 TENANTS_OF_KIND_MAX = 50
@@ -268,6 +269,53 @@ def dead_letter_items(app: App, query: Query) -> Context:
     }
 
 
+def workflows(app: App, query: Query) -> Context:
+    """Which workflows have begun, and what do they wait for?"""
+    state = _workflow_state(query)
+    zone = query.get("zone") or None
+    criteria = filter_of(query)._replace(zone=None if zone is None else check_name("zone", zone))
+    criteria = criteria._replace(error=None, signature=None)
+    is_dead = state is WorkflowState.DEAD
+    from_key = _cursors(query)
+    page = pages = 1
+    if is_dead or criteria.tenant is not None:
+        only = next(iter(from_key), criteria.shard)
+        if only is None and isinstance(criteria.tenant, Tenant) and criteria.tenant.app:
+            only = app.shards.home_name(criteria.tenant)
+        seen = query_each_shard(
+            app.shards,
+            lambda shard: find_workflows(
+                shard, criteria, state, rows_max=WORKFLOWS_PER_PAGE, next_key=from_key.get(shard.name)
+            ),
+            only=only,
+        )
+        rows = [(each.shard, row) for each in seen if each.found is not None for row in each.found.rows]
+    else:
+        seen = query_each_shard(app.shards, lambda shard: first_workflows(shard, criteria, state), only=criteria.shard)
+        rows = [(each.shard, row) for each in seen if each.found is not None for row in each.found.rows]
+        rows.sort(key=lambda row: (row[1].record.vesting_us, row[1].id))
+        pages = max(1, -(-len(rows) // WORKFLOWS_PER_PAGE))
+        page = min(_page(query), pages)
+        rows = rows[(page - 1) * WORKFLOWS_PER_PAGE : page * WORKFLOWS_PER_PAGE]
+    found = [each.found for each in seen if each.found is not None]
+    return {
+        "seen": seen,
+        "criteria": criteria,
+        "query": {key: query[key] for key in WORKFLOW_FILTER_KEYS if query.get(key)},
+        "state": state,
+        "states": list(WorkflowState),
+        "rows": rows,
+        "page": page,
+        "pages": pages,
+        "next": {each.shard: each.found.next_key for each in seen if each.found is not None and each.found.next_key},
+        "continued": bool(from_key),
+        "scanned": sum(each.scanned for each in found),
+        "whole": all(each.whole for each in found),
+        "is_dead": is_dead,
+        "now_us": app.clock.now_us(),
+    }
+
+
 def item(app: App, query: Query) -> Context:
     """Why is this one not running?"""
     database = database_of(app, query)
@@ -288,7 +336,6 @@ def item(app: App, query: Query) -> Context:
         "items": {} if run is None or steps is None else places_of_items(app.shards, run, steps.steps),
         "parent": parent,
         "parent_tenant": None if parent is None else Tenant(parent.app, parent.user),
-        "no_timeout_us": NO_TIMEOUT_US,
         "retry_hint": RETRY_HINT,
         "tenant": database.tenant,
         "shard": database.shard.name,
@@ -346,6 +393,7 @@ PAGES = {
         Page("/running", "running.html", "running", running),
         Page("/delayed", "delayed.html", "delayed", delayed),
         Page("/kind", "kind.html", "kinds", kind),
+        Page("/workflows", "workflows.html", "workflows", workflows),
         Page("/periodic", "periodic.html", "periodic", periodic),
         Page("/dead-letters", "dead_letters.html", "dead-letters", dead_letters),
         Page("/dead-letters/items", "dead_letter_items.html", "dead-letters", dead_letter_items),
@@ -358,6 +406,7 @@ PAGES = {
 
 # --- The parts of a query ---
 
+WORKFLOW_FILTER_KEYS = ("kind", "app", "user", "local", "shard", "zone")
 FILTER_KEYS = ("kind", "app", "user", "local", "shard", "error", "signature")
 
 
@@ -418,6 +467,22 @@ def id_of(text: str) -> bytes:
 def _filter_query(query: Query) -> dict[str, str]:
     """Return the part of a query that filters dead letters, for links to the same."""
     return {key: value for key, value in query.items() if value and key in FILTER_KEYS}
+
+
+def _workflow_state(query: Query) -> WorkflowState | None:
+    """Return the state that a list of workflows is restricted to; None: all but dead letters.
+
+    Raises:
+      BadArgument: there is no such state.
+    """
+    given = query.get("state")
+    if not given:
+        return None
+    try:
+        return WorkflowState(given)
+    except ValueError:
+        allowed = ", ".join(each.value for each in WorkflowState)
+        raise BadArgument(argument="state", value=given, allowed=allowed) from None
 
 
 def _tenants_found(app: App, text: str) -> Context | None:

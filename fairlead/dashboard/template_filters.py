@@ -6,8 +6,10 @@ from typing import Any
 from urllib.parse import urlencode
 
 from fairlead.formatting import iso_time, json_ready, payload_text, printable, span
+from fairlead.queries.workflows import WorkflowState, state_of
 from fairlead.recorded_steps import StepView
 from fairlead.views import progress_in_words
+from fairlead.workflow_explanation import NO_TIMEOUT_US
 from fairlead.workflows.replay import shown
 from fairlead.zones.errors import PayloadDamaged
 from fairlead.zones.layout import Tenant
@@ -99,6 +101,18 @@ def one_line(value: Any) -> str:
     return printable(payload_text(value))
 
 
+def has_timeout(until_us: int, now_us: int) -> bool:
+    """Return whether a wait until then ends by a timeout: one without has a time that is years away."""
+    return until_us - now_us <= NO_TIMEOUT_US
+
+
+def waits_as(record: ItemRecord, now_us: int) -> WorkflowState | None:
+    """Return what a workflow in its queue waits for, if it waits; None: it does not, or is none."""
+    state = state_of(record, None, is_dead=False, now_us=now_us)
+    waits = state not in (WorkflowState.RUNNING, WorkflowState.DUE, WorkflowState.LATER)
+    return state if record.keeps_run and waits else None
+
+
 def sentence(text: str) -> str:
     """Return a text with a capital first letter."""
     return text[:1].upper() + text[1:]
@@ -132,15 +146,17 @@ def link(path: str, /, **query: Any) -> str:
 
 def tenant_link(tenant: Tenant, shard: str) -> str:
     """Return the link to a tenant's page; for local items, it names their shard."""
-    if tenant.app:
-        return link("/tenant", app=tenant.app, user=tenant.user)
-    return link("/tenant", local=tenant.user, shard=shard)
+    return link("/tenant", **tenant_query(tenant, shard))
+
+
+def tenant_query(tenant: Tenant, shard: str) -> dict[str, str]:
+    """Return the query that names a tenant; for local items, also their shard."""
+    return {"app": tenant.app, "user": tenant.user} if tenant.app else {"local": tenant.user, "shard": shard}
 
 
 def item_query(shard: str, tenant: Tenant, zone: str, item_id: bytes) -> dict[str, str]:
     """Return the query that names an item."""
-    of_tenant = {"app": tenant.app, "user": tenant.user} if tenant.app else {"local": tenant.user, "shard": shard}
-    return {**of_tenant, "zone": zone, "id": item_id.hex()}
+    return {**tenant_query(tenant, shard), "zone": zone, "id": item_id.hex()}
 
 
 def item_link(shard: str, tenant: Tenant, zone: str, item_id: bytes) -> str:
@@ -174,5 +190,8 @@ LINKS: dict[str, Callable[..., Any]] = {
     "link": link,
     "tenant_link": tenant_link,
     "item_link": item_link,
+    "tenant_query": tenant_query,
     "item_query": item_query,
+    "has_timeout": has_timeout,
+    "waits_as": waits_as,
 }

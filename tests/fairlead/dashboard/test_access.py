@@ -10,6 +10,7 @@ import pytest
 from fairlead import App
 from fairlead.audit_log import read_log
 from fairlead.dashboard.access import Access, is_same_site
+from fairlead.testing import drain
 from tests.fairlead.dashboard.serving import TOKEN, Server, served
 from tests.fairlead.shell import run, run_process
 
@@ -37,7 +38,9 @@ def paused(app: App, kind: str) -> bool:
 # --- The token ---
 
 
-@pytest.mark.parametrize("path", ["/", "/tenants", "/item?app=a&user=b&id=00", "/do/pause?kind=mail", "/nothing"])
+@pytest.mark.parametrize(
+    "path", ["/", "/tenants", "/workflows", "/item?app=a&user=b&id=00", "/do/pause?kind=mail", "/nothing"]
+)
 def test_without_the_token_every_page_leads_to_the_login(guarded: Server, path: str) -> None:
     answer = guarded.ask(path)
     assert (answer.status, answer.text) == (303, "")
@@ -46,6 +49,7 @@ def test_without_the_token_every_page_leads_to_the_login(guarded: Server, path: 
 
 def test_without_the_token_nothing_live_is_sent_and_nothing_done(guarded: Server, app: App) -> None:
     assert guarded.ask("/live/").status == 401
+    assert guarded.ask("/live/workflows").status == 401
     assert guarded.post("/do/pause", {"kind": "tokenless"}).status == 401
     assert guarded.ask("/", Authorization="Bearer nonsense").status == 303
     assert (
@@ -237,8 +241,13 @@ def test_every_response_forbids_scripts_of_other_origins(server: Server) -> None
 
 
 def test_a_read_only_dashboard_has_no_buttons_and_accepts_no_posts(showing: Server, app: App) -> None:
-    for path in ("/", "/tenants", "/kinds", "/dead-letters"):
+    app.workflow("read only")(lambda wf: wf.wait_for("approved"))
+    workflow = app.tenant("shop", "shown").enqueue("read only")
+    drain(app)
+    item = f"/item?app=shop&user=shown&id={workflow.item_id.hex()}"
+    for path in ("/", "/tenants", "/kinds", "/dead-letters", "/workflows", item):
         assert "data-asks" not in showing.ask(path).text
+    assert "wait_for approved" in showing.ask(item).text
     csrf_token = showing.csrf_token()
     assert showing.post("/do/pause", {"kind": "shown", "csrf_token": csrf_token}).status == 403
     assert not paused(app, "shown")
@@ -267,6 +276,14 @@ def test_a_read_only_dashboard_has_no_buttons_and_accepts_no_posts(showing: Serv
         ("/dead-letters/items?from=main:5", 400),
         ("/dead-letters/items?from=main:", 400),
         ("/dead-letters/items?from=5", 400),
+        ("/workflows?state=gone", 400),
+        ("/workflows?user=half", 400),
+        ("/workflows?page=0", 400),
+        ("/workflows?app=shop&user=alice&from=main:zz", 400),
+        ("/workflows?app=shop&user=alice&from=main:ff", 200),
+        ("/workflows?app=shop&user=alice&zone=%00", 400),
+        ("/workflows?app=shop&user=never-seen", 200),
+        ("/workflows?local=mail&shard=none", 404),
         ("/do/explode?kind=mail", 400),
         ("/do/retry", 400),
         ("/do/pause", 400),
@@ -310,7 +327,7 @@ def test_an_unreadable_shard_is_reported_and_hides_no_other(app: App, store: Pat
     ]
     with served(*stores) as server:
         for path in ("/", "/tenants", "/tenants?find=shop", "/kinds", "/kind?kind=greet", "/running", "/delayed",
-                     "/periodic",
+                     "/periodic", "/workflows", "/workflows?state=dead+letter",
                      "/dead-letters", "/dead-letters/items", "/log"):  # fmt: skip
             answer = server.ask(path)
             assert answer.status == 200, path
@@ -324,6 +341,7 @@ def test_a_page_states_nothing_about_unreadable_shards(app: App, tmp_path: Path)
     """Before, pages of unreadable shards said that nothing runs, and that there are no dead letters."""
     with served("--store", f"embedded:{tmp_path / 'gone'}") as server:
         for path in ("/tenants?find=shop", "/kinds", "/kind?kind=greet", "/running", "/delayed", "/periodic",
+                     "/workflows", "/workflows?state=dead+letter",
                      "/dead-letters", "/dead-letters/items", "/log"):  # fmt: skip
             text = server.ask(path).text
             assert "there is no store here" in text, path

@@ -16,13 +16,14 @@ from urllib.parse import quote
 
 import pytest
 
-from fairlead import App, Job, PermanentError
+from fairlead import App, Job, PermanentError, WorkflowContext
 from fairlead.dashboard import site as sites
 from fairlead.dashboard.access import Access
 from fairlead.dashboard.actions import action_of
 from fairlead.dashboard.middleware import HEADERS
 from fairlead.dashboard.pages import PAGES, Query
 from fairlead.dashboard.site import Site
+from fairlead.tenant_database import checked_id
 from fairlead.testing import ManualClock, drain
 from fairlead.zones import engines
 from fairlead.zones.errors import QueueError
@@ -56,15 +57,18 @@ KEYS = [
     "find",
     "page",
     "path",
+    "state",
 ]
 VALUES = [
     "", "shop", "alice", "queue", "mail", "main", "order-7", "1", "time", "/tenants", "//elsewhere", "\0", "ä" * 200,
     MARKUP, "a" * 97, "0" * 32, "9" * 40, "-1", "1e309", "%", "\u202e", "main:5", "2026-11-01", "null",
+    "waits for a signal", "dead letter",
 ]  # fmt: skip
 ITEM = {"zone": "queue", "id": "0" * 32}
-SAID = [  # The other parameters of a request: none, a tenant's item, a local one, many.
+SAID = [  # The other parameters of a request: none, a tenant's item, its workflow, a local item, many.
     {},
     {"app": "shop", "user": "alice", "q": "order-7", **ITEM},
+    {"app": "shop", "user": "alice", "zone": "queue", "id": checked_id("flow-7").hex()},
     {"local": "mail", "shard": "main", **ITEM},
     {"many": "1"},
 ]
@@ -87,11 +91,22 @@ def app(monkeypatch: pytest.MonkeyPatch) -> Iterator[App]:
     def mail(job: Job) -> None:
         raise PermanentError(MARKUP)
 
+    @made.workflow("flow", permanent=(ZeroDivisionError,))
+    def flow(wf: WorkflowContext) -> None:
+        wf.step(lambda tr: {MARKUP: MARKUP}, name=MARKUP, undo=lambda tr: 1 // 0)
+        wf.enqueue("never", MARKUP)
+        if wf.wait_for(MARKUP, timeout=60) is not None:
+            raise PermanentError(MARKUP)
+
     for user in ("alice", MARKUP):
         tenant = made.tenant("shop", user)
+        tenant.enqueue("flow", item_id="flow-7")
+        tenant.enqueue("flow", item_id="flow-8")
         tenant.enqueue("mail", {MARKUP: MARKUP}, item_id="order-7")
         tenant.enqueue(MARKUP, MARKUP, delay=60, item_id=MARKUP)
-    drain(made, raise_errors=False)
+    drain(made, raise_errors=False, replays=False)
+    made.tenant("shop", "alice").signal("flow-8", MARKUP)
+    drain(made, raise_errors=False, replays=False)
     made.tenant("shop", "alice").enqueue("mail", 5, item_id="order-7")
     made.control.pause_tenant("shop", MARKUP)
     made.control.limit_kind("mail", max_running=3)

@@ -23,8 +23,8 @@ from tests.fairlead.dashboard.browsing import PHONE, page_of, tile
 from tests.fairlead.dashboard.serving import Server, dead_letter
 
 MARKUP = "<script>alert('markup')</script><img src=x onerror=alert('markup')>\"'&lt;</script>"
-PAGES = ["/", "/tenants", "/tenants?sort=time", "/tenant?app=shop&user=phone", "/kinds", "/running", "/delayed",
-         "/dead-letters", "/dead-letters/items", "/kind?kind=receipt", "/periodic",
+PAGES = ["/", "/tenants", "/tenants?sort=time", "/tenant?app=shop&user=phone", "/kinds", "/running",
+         "/workflows", "/delayed", "/dead-letters", "/dead-letters/items", "/kind?kind=receipt", "/periodic",
          "/search?q=nothing", "/log", "/do/pause?kind=mail"]  # fmt: skip
 
 # The right edge of each visible button, in pixels. In one call: a live page may replace a button between two calls.
@@ -275,7 +275,7 @@ def test_all_pages_are_reached_and_a_kind_is_paused_by_keyboard_alone(page: Page
     kind = "! typed"  # The first by its name, so that its button is the first.
     app.tenant("shop", "typist").enqueue(kind)
     page.goto("/")
-    for name in ("Tenants", "Running", "Delayed", "Dead letters", "Log", "Kinds"):
+    for name in ("Tenants", "Running", "Workflows", "Delayed", "Dead letters", "Log", "Kinds"):
         press_until_focused(page, name)
         page.keyboard.press("Enter")
         expect(page.get_by_role("heading", name=name, level=1)).to_be_visible()

@@ -102,3 +102,55 @@ def assert_fits(page: Page, width: int) -> None:
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     # Both widths are rounded separately.
     assert page.evaluate("(live => live.scrollWidth - live.clientWidth)(document.querySelector('#live'))") <= 1
+
+
+# --- The list of workflows ---
+
+
+def test_a_list_of_workflows_is_filtered_by_state_and_follows_a_signal(
+    browser: Browser, server: Server, app: App
+) -> None:
+    @app.workflow("signed", keep_result=600)
+    def signed(wf: WorkflowContext) -> None:
+        wf.wait_for("approved")
+        wf.sleep(3600)
+
+    tenant = app.tenant("shop", "lister")
+    handles = [tenant.enqueue("signed", item_id=f"contract-{number}") for number in range(2)]
+    drain(app)
+    with page_of(browser, server.url) as page:
+        page.goto("/tenant?app=shop&user=lister")
+        page.locator("main").get_by_role("link", name="Workflows").click()
+        expect(page.locator("tbody tr")).to_have_count(2)
+        page.get_by_role("link", name="Waits for a signal").click()
+        expect(page.locator("tbody tr")).to_have_count(2)
+        page.wait_for_load_state()
+        page.evaluate("window.stayed = true")
+        handles[0].signal("approved")
+        drain(app)
+        expect(page.locator("tbody tr")).to_have_count(1)
+        assert page.evaluate("window.stayed")
+        page.get_by_role("link", name="Sleeping").click()
+        expect(page.locator("tbody tr th")).to_have_text("contract-0")
+        page.get_by_label("Kind").fill("other")
+        page.get_by_role("button", name="Show", exact=True).click()
+        expect(page.locator("#live")).to_contain_text("No workflows of this state match.")
+        page.get_by_role("link", name="All", exact=True).click()
+        page.get_by_role("link", name="contract-0").click()
+        expect(page.locator(".steps tbody tr")).to_have_count(2)
+        page.locator("main").get_by_role("link", name="Workflows").click()
+        expect(page.get_by_role("heading", name="Workflows", level=1)).to_be_visible()
+
+
+@pytest.mark.parametrize("width", [375, 760, 820, 1024, 1150, 1280, 1440])
+def test_the_list_of_workflows_fits_every_window(browser: Browser, server: Server, app: App, width: int) -> None:
+    hostile(app, f"list-{width}")
+    with page_of(browser, server.url, viewport={**PHONE, "width": width}) as page:
+        for path in (
+            f"/workflows?app=shop&user=list-{width}",
+            "/workflows",
+            "/workflows?state=dead+letter",
+            "/delayed",
+        ):
+            page.goto(path)
+            assert_fits(page, width)
