@@ -2,7 +2,8 @@
 
     python -m bench.screenshots [DIRECTORY]
 
-A store is filled with an hour of work: waiting and delayed items, and dead letters. A fleet of threads runs some items.
+A store is filled with an hour of work: waiting and delayed items, and dead letters. A fleet of threads runs some items,
+and workflows up to their waits.
 The system's Chromium opens the pages.
 """
 
@@ -22,7 +23,17 @@ from playwright.sync_api import Browser, sync_playwright
 
 from bench.pages import served
 from bench.report import say
-from fairlead import App, Config, ConsumerSettings, DeadLetterFilter, Operator, new_item
+from fairlead import (
+    App,
+    Config,
+    ConsumerSettings,
+    DeadLetterFilter,
+    Operator,
+    PermanentError,
+    Retry,
+    WorkflowContext,
+    new_item,
+)
 from fairlead.actors.consumer import Consumer
 from fairlead.actors.execution.job import Job
 from fairlead.actors.runtime.actor_identity import Identity
@@ -33,10 +44,12 @@ from fairlead.zones.records import ItemRecord, decode
 from fairlead.zones.reporting import rollups
 from fairlead.zones.reporting.rollups import INTERVAL_US, KEPT_INTERVALS, KindRollup, Rollup, interval_of
 from fairlead.zones.shard import Shard
+from fairlead.zones.tenant_transaction import TenantTransaction
 from fairlead.zones.transaction_runner import Attempt
 
 ARGUMENTS = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
 DESKTOP, PHONE = (1280, 900), (375, 812)
+LONG = "workflow"  # The page that is shown to its end.
 SETTLE_MS = 2_600  # One more part has been sent by then.
 USERS = (
     "ada",
@@ -71,29 +84,34 @@ def take(directory: Path) -> None:
         url = f"embedded:{location}/orders"
         app = App(config=Config(shards={"main": url}, consumer=ConsumerSettings(slots=12, workers=1, managers=1)))
         dead_letter_id = _fill(app)
+        workflow_id = _begin_workflows(app)
         identity = Identity(os.urandom(8), "db1.example", os.getpid(), app.clock.now_us() - 5_000_000_000)
         running = Consumer(open_for_actors(app), identity)
         try:
             time.sleep(6)  # Until the workers have reported their status twice.
             with served(url) as address, _browser() as browser:
-                _walk(browser, address, directory, dead_letter_id)
+                _walk(browser, address, directory, dead_letter_id, workflow_id)
         finally:
             running.stop(drain=0)
             app.close()
 
 
-def _walk(browser: Browser, address: str, directory: Path, dead_letter_id: str) -> None:
+def _walk(browser: Browser, address: str, directory: Path, dead_letter_id: str, workflow_id: str) -> None:
     item = f"/item?app=shop&user=grace&id={dead_letter_id}"
+    workflow = f"/item?app=shop&user=ada&id={workflow_id}"
     desktop = {
         "overview": "/", "tenants": "/tenants", "tenant": "/tenant?app=shop&user=grace", "kinds": "/kinds",
         "kind": "/kind?kind=receipt", "running": "/running", "delayed": "/delayed", "periodic": "/periodic",
         "dead-letters": "/dead-letters", "dead-letter-items": "/dead-letters/items", "item": item,
         "tenants-found": "/tenants?find=shop/d",
+        "workflows": "/workflows", "workflow": workflow,
         "search": f"/search?q={DELAYED}", "log": "/log",
         "question": "/do/retry?kind=receipt&many=1&back=/dead-letters",
     }  # fmt: skip
     _pictures(browser, address, directory, desktop, DESKTOP, "light", "")
-    _pictures(browser, address, directory, {"overview": "/", "item": item}, DESKTOP, "dark", "-dark")
+    _pictures(
+        browser, address, directory, {"overview": "/", "item": item, "workflow": workflow}, DESKTOP, "dark", "-dark"
+    )
     phone = {"overview": "/", "tenants": "/tenants", "dead-letters": "/dead-letters", "kind": "/kind?kind=receipt"}
     _pictures(browser, address, directory, phone, PHONE, "light", "-phone")
 
@@ -115,7 +133,7 @@ def _pictures(
     for name, path in pages.items():
         page.goto(path)
         page.wait_for_timeout(SETTLE_MS)
-        page.screenshot(path=directory / f"{name}{suffix}.png")
+        page.screenshot(path=directory / f"{name}{suffix}.png", full_page=name == LONG)
         say(f"{name}{suffix}.png")
     context.close()
 
@@ -173,6 +191,53 @@ def _fill(app: App) -> str:
         app.tenant("shop", user).enqueue("receipt", {"order": 7}, delay=SOME.randrange(60_000, 7_200_000) / 1000)
     app.tenant("shop", "grace").enqueue("index", {"shelf": 4}, delay=900, item_id=DELAYED)
     return dead_letter_id
+
+
+def _begin_workflows(app: App) -> str:
+    """Enqueue workflows: some wait, one is being undone. Return the id of one that waits for a signal."""
+
+    def keep(tr: TenantTransaction, what: str) -> str:
+        time.sleep(SOME.uniform(0.02, 0.2))
+        tr.set((what,), b"done")
+        return what
+
+    def pay(key: str, order: int) -> dict[str, str]:
+        time.sleep(0.7)
+        return {"charge": f"ch_{order}"}
+
+    def cannot(tr: TenantTransaction, what: str) -> None:
+        raise ConnectionError("the carrier did not answer")
+
+    def release(tr: TenantTransaction, what: str) -> None:
+        tr.clear((what,))
+
+    @app.handler("label")
+    def label(job: Job) -> None:
+        time.sleep(0.4)
+
+    @app.workflow("checkout", version=2)
+    def checkout(wf: WorkflowContext, order: int) -> None:
+        wf.step(keep, "reserve", name="reserve", undo=release)
+        wf.effect(pay, order)
+        wf.call("label", {"order": order})
+        wf.wait_for("approved", timeout=86_400)
+
+    @app.workflow("return-goods", retry=Retry(attempts=9, backoff=1_800))
+    def return_goods(wf: WorkflowContext, order: int) -> None:
+        wf.step(keep, "book the carrier", name="book the carrier", undo=cannot)
+        wf.step(keep, "refund", name="refund", undo=release)
+        raise PermanentError(f"order {order} was returned before")
+
+    @app.workflow("remind")
+    def remind(wf: WorkflowContext, order: int) -> None:
+        wf.sleep(3_600 * SOME.randrange(2, 48))
+
+    for number, user in enumerate(("barbara", "dennis", "leslie")):
+        app.tenant("shop", user).enqueue("checkout", {"order": 2042 + number}, priority=1)
+        app.tenant("shop", user).enqueue("remind", {"order": 2042 + number}, priority=1)
+    app.tenant("shop", "grace").enqueue("return-goods", {"order": 1931}, priority=1, item_id="return-1931")
+    made = app.tenant("shop", "ada").enqueue("checkout", {"order": 2041}, priority=1, item_id="order-2041")
+    return made.item_id.hex()
 
 
 def _kind() -> str:
