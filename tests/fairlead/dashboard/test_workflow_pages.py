@@ -135,8 +135,10 @@ def test_a_step_that_is_tried_again_shows_its_tries(app: App) -> None:
 
     handle = app.tenant(HOME).enqueue("w")
     drain(app)
-    (row,) = rows(item_page(app, handle))
+    text = item_page(app, handle)
+    (row,) = rows(text)
     assert (row["Step"], row["State"], row["Tries"]) == ("ship step", "is tried again", "1")
+    assert pairs(text)["Waits for"] == "the next try of its step"
 
 
 def test_a_step_that_failed_shows_its_error_and_its_page_counts_a_repeated_attempt(app: App) -> None:
@@ -287,7 +289,7 @@ def test_steps_that_are_undone_are_marked_with_the_reason(app: App) -> None:
         ("undo pay undo", "undo"),
     ]
     assert [look for look, _, _ in bars(text)] == ["done", "undo", "undo"]
-    assert pairs(text)["Is being undone"] == "PermanentError: nobody approved"
+    assert pairs(text)["Reason of its undo"] == "PermanentError: nobody approved"
 
 
 def test_a_workflow_whose_cancellation_was_requested_says_so(app: App) -> None:
@@ -299,7 +301,7 @@ def test_a_workflow_whose_cancellation_was_requested_says_so(app: App) -> None:
     handle = app.tenant(HOME).enqueue("w")
     drain(app)
     handle.cancel()
-    assert pairs(item_page(app, handle))["Is being undone"] == "its cancellation was requested"
+    assert pairs(item_page(app, handle))["Reason of its undo"] == "its cancellation was requested"
 
 
 def test_a_dead_letter_of_other_code_shows_both_lists_and_its_steps_stand_still(app: App, clock: ManualClock) -> None:

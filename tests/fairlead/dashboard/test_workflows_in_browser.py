@@ -120,7 +120,7 @@ def test_a_list_of_workflows_is_filtered_by_state_and_follows_a_signal(
     drain(app)
     with page_of(browser, server.url) as page:
         page.goto("/tenant?app=shop&user=lister")
-        page.locator("main").get_by_role("link", name="Workflows").click()
+        page.locator("main").get_by_role("link", name="Workflows", exact=True).click()
         expect(page.locator("tbody tr")).to_have_count(2)
         page.get_by_role("link", name="Waits for a signal").click()
         expect(page.locator("tbody tr")).to_have_count(2)
@@ -138,7 +138,7 @@ def test_a_list_of_workflows_is_filtered_by_state_and_follows_a_signal(
         page.get_by_role("link", name="All", exact=True).click()
         page.get_by_role("link", name="contract-0").click()
         expect(page.locator(".steps tbody tr")).to_have_count(2)
-        page.locator("main").get_by_role("link", name="Workflows").click()
+        page.locator("main").get_by_role("link", name="Workflows", exact=True).click()
         expect(page.get_by_role("heading", name="Workflows", level=1)).to_be_visible()
 
 

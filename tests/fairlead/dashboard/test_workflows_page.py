@@ -196,15 +196,17 @@ def test_local_workflows_are_listed(app: App) -> None:
     assert kinds(text_of(app, local="signal")) == ["signal"]
 
 
-def test_the_links_of_other_pages_lead_to_the_workflows_of_a_tenant(app: App) -> None:
+def test_the_links_of_other_pages_lead_to_the_workflows_of_a_tenant_and_of_a_kind(app: App) -> None:
     (item_id,) = run(app, "signal")
     site = site_of(app)
     item = {"app": "shop", "user": "alice", "id": item_id.hex()}
     for path, query in (("/tenant", {"app": "shop", "user": "alice"}), ("/item", item), ("/delayed", {})):
         shown = read(site, path, query).text
-        (link,) = re.findall(r'href="(/workflows\?[^"]*)"', shown)
-        found = {name: value for name, (value,) in parse_qs(urlsplit(unescape(link)).query).items()}
-        assert kinds(text_of(app, **found)) == ["signal"]
+        links = re.findall(r'href="(/workflows\?[^"]*)"', shown)
+        assert len(links) == (2 if path == "/item" else 1)
+        for link in links:  # Of the tenant, and of the kind.
+            found = {name: value for name, (value,) in parse_qs(urlsplit(unescape(link)).query).items()}
+            assert kinds(text_of(app, **found)) == ["signal"]
         if path != "/item":
             assert "waits for a signal" in shown
 
