@@ -136,10 +136,16 @@ class Completer:
 
     def _settle(self, batch: Sequence[Finished], *, once: bool = False) -> Settled:
         """Commit the ends of items; try until the last of their leases expires, or only `once`."""
-        mine = [each for each in batch if not each[0].job.cancelled and not _is_committed(each[0])]
+        mine: list[Finished] = []
+        settled: Settled = []
+        for held, failure in batch:
+            end = _committed_end(held)
+            if end:
+                settled.append((held, end))
+            elif not held.job.cancelled:
+                mine.append((held, failure))
         completed = [held for held, failure in mine if failure is None]
         errors = [(held, failure) for held, failure in mine if failure is not None]
-        settled = [(held, held.job.committed_end or "completed") for held, _ in batch if _is_committed(held)]
         self._decide([(held, failure) for held, failure in batch if failure is not None and held.job.committed_end])
         settled += [(held, "lost") for held, failure in errors if failure.cause is Cause.LOST]
         if mine:
@@ -188,6 +194,7 @@ class Completer:
         return first + self._commit(completed[done:], failed[decided:], until_us)
 
 
-def _is_committed(held: HeldItem) -> bool:
-    """Say whether the handler of an item has committed what became of it."""
-    return held.job.completed or bool(held.job.committed_end)
+def _committed_end(held: HeldItem) -> str:
+    """Return what became of an item whose handler has committed that; empty: it has not."""
+    job = held.job
+    return job.committed_end or ("completed" if job.completed else "")

@@ -136,7 +136,7 @@ def process_pointers(
         capacity.exhaust(kind)  # How many may run under the tighter limit is not known yet.
     results = run_together(operations)
     for result in results:
-        if result.location is not None:
+        if result.location is not None and result.dead_letters:
             report_dead_letters(tr, result.location, result.dead_letters, now_us=params.now_us)
     return results, in_force
 
