@@ -97,11 +97,11 @@ def _after_return(execution: Execution) -> None:
     """
     try:
         execution.replay.check_end()
-    except StepsDiffer as difference:
+    except StepsDiffer as error:
         if execution.replays:
             raise
         ref = execution.held.ref
-        log.warning("a workflow is completed, kind=%s item=%s: %s", ref.kind, ref.item_id.hex(), difference)
+        log.warning("a workflow is completed, kind=%s item=%s: %s", ref.kind, ref.item_id.hex(), error)
 
 
 def _after_error(execution: Execution, error: Exception) -> Steps[None]:

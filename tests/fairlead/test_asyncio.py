@@ -229,6 +229,7 @@ def test_an_async_handler_completes_its_item_in_a_transaction_that_it_awaits(app
 
 
 def test_a_closed_application_leaves_no_thread(app: App) -> None:
+    before = set(threading.enumerate())  # Other tests may have left applications open.
     handle = app.tenant("shop/alice").enqueue("mail")
 
     async def request() -> None:
@@ -238,7 +239,7 @@ def test_a_closed_application_leaves_no_thread(app: App) -> None:
     asyncio.run(request())
     app.close()
     until = time.monotonic() + 30
-    while [each.name for each in threading.enumerate() if each.name.startswith("fairlead-async")]:
+    while [each for each in threading.enumerate() if each.name.startswith("fairlead-async") and each not in before]:
         assert time.monotonic() < until
         time.sleep(0.01)
 

@@ -22,6 +22,8 @@ from tests.fairlead.shell import Answer
 from tests.fairlead.shell import run as run_command
 from tests.workflows.application import ELSEWHERE, HOME, add, two_shards
 
+NONE = "reserve, elsewhere, pay, look, wait_for approved were not reached"
+
 
 def refuse(*args: Any) -> Any:
     raise AssertionError("something was done")
@@ -92,7 +94,7 @@ def test_a_new_step_is_found_and_both_lists_are_shown(story: Story) -> None:
     (run,) = story.replay(new)
     assert run.outcome is ReplayOutcome.DIFFERENT
     assert isinstance(run.error, StepsDiffer)
-    assert run.error.fields["first_difference"] == "check is new, and reserve was not reached"
+    assert run.error.fields["first_difference"] == f"check is new, and {NONE}"
     assert run.error.fields["recorded"] == ["reserve", "elsewhere", "pay", "look", "wait_for approved"]
     assert run.error.fields["now"] == ["check"]
 
@@ -101,10 +103,16 @@ def test_a_new_step_is_found_and_both_lists_are_shown(story: Story) -> None:
     ("new", "first_difference"),
     [
         (lambda wf: wf.wait_for("approved"), "the workflow has come to the end of what is recorded, and reserve"),
-        (lambda wf: None, "the workflow has ended, and reserve was not reached"),
+        (
+            lambda wf: None,
+            f"the workflow has ended, and {NONE}",
+        ),
         (lambda wf: wf.step(refuse, "z", name="reserve"), "reserve has other arguments, or is of another kind"),
         (lambda wf: wf.effect(refuse, name="reserve"), "reserve has other arguments, or is of another kind"),
-        (lambda wf: {"y": 1}["x"], "the workflow has raised KeyError: 'x', and reserve was not reached"),
+        (
+            lambda wf: {"y": 1}["x"],
+            f"the workflow has raised KeyError: 'x', and {NONE}",
+        ),
     ],
 )
 def test_code_that_differs_in_other_ways_is_found(story: Story, new: Callable[..., Any], first_difference: str) -> None:
@@ -163,7 +171,7 @@ def test_an_async_workflow_is_replayed_with_all_its_branches(story: Story) -> No
     assert [run.outcome for run in story.replay(same)] == [ReplayOutcome.SAME]
     (run,) = story.replay(other)
     assert isinstance(run.error, StepsDiffer)
-    assert run.error.fields["first_difference"] == "reserve 3 is new, and reserve 0 was not reached"
+    assert run.error.fields["first_difference"] == "reserve 3 is new, and reserve 0, wait_for go were not reached"
 
 
 def test_steps_behind_a_checkpoint_are_compared_with_the_state(story: Story) -> None:
@@ -270,7 +278,12 @@ def test_the_command_shows_both_lists_and_ends_with_1(shop: Path) -> None:
     change(shop)
     answer = run_command("replay", "checkout", *APP)
     assert answer.code == 1
-    assert answer.out.count("check is new, and reserve was not reached\n  recorded           this code\n> reserve") == 3
+    assert (
+        answer.out.count(
+            "check is new, and reserve, wait_for approved were not reached\n  recorded           this code\n> reserve"
+        )
+        == 3
+    )
     assert answer.out.endswith("checkout, by version 1 of its code: 0 the same, 3 different\n")
 
 
