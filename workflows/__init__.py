@@ -8,10 +8,10 @@ Data flow: `fairlead -> workflows -> actors -> zones`. What is stored: `fairlead
 
 An item's way:
     a worker starts it                                      actors.worker, actors.execution.runner
-    the log is read, and older attempts are fenced off      workflow_kind, run_log, execution
+    the log is read, and older attempts are fenced off      workflow_kind, run_log, step_commits
     the function runs; each call of `wf` is a step          context, steps, driver, execution
     the step is recorded: its answer is returned            replay, recorded_errors
-    it is new: it is done, and recorded with its effects    execution, run_log
+    it is new: it is done, and recorded with its effects    step_commits, run_log
     it cannot go on now: the item returns to its queue      waits, run_log
     it cannot go on at all: its steps are undone            attempt, undo
     the function returns: the worker completes the item     actors.execution.completer
@@ -25,7 +25,9 @@ Read in this order:
     step_call           a call that is a step, and the entries that it may get
     step_try            one try at a step, as telemetry sees it
     run_log             the log in memory, and every commit at home
-    execution           what all calls have in common: which step, tries, the transaction of a step
+    branch_moment       the time and the random numbers of a branch
+    execution           what all calls have in common: which step it is, whether it may be done now, tries
+    step_commits        how a step commits, at home or elsewhere; how older attempts are fenced off
     steps, effects, waits, child_jobs    the calls
     undoables, undo     what undoes the steps, and when
     attempt             what is done around the function, and what becomes of the item

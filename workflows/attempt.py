@@ -14,14 +14,12 @@ from fairlead.workflows.execution import Execution
 from fairlead.workflows.interrupts import Cause, Failed, WorkflowInterrupt
 from fairlead.workflows.replay import StepsDiffer
 from fairlead.workflows.requests import Home, RunFunction, Steps, Store
+from fairlead.workflows.step_commits import enter
 from fairlead.workflows.undo import undo_all
 from fairlead.zones.errors import LeaseLost
 from fairlead.zones.probes import probe
 from fairlead.zones.queue.results import ResultNotKept
 from fairlead.zones.workflow.undone_end import CANCELLED
-
-log = logging.getLogger("fairlead.workflows")
-
 
 log = logging.getLogger("fairlead.workflows")
 
@@ -40,7 +38,7 @@ def attempt(execution: Execution) -> Steps[None]:
 
 
 def _attempt(execution: Execution) -> Steps[None]:
-    yield Store(execution.enter)
+    yield Store(partial(enter, execution))
     execution.count_replay()
     while True:
         error: Exception | None = yield RunFunction()

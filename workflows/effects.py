@@ -12,6 +12,7 @@ from fairlead.workflows.interrupts import BodyFailed, WorkflowInterrupt
 from fairlead.workflows.recorded_errors import stored_error
 from fairlead.workflows.requests import Home, Outside, Steps
 from fairlead.workflows.step_call import StepCall
+from fairlead.workflows.step_commits import record_failure
 from fairlead.workflows.step_identity import idempotency_key, name_of
 from fairlead.workflows.undoables import add_undo, note_undo
 from fairlead.zones.probes import probe
@@ -33,7 +34,7 @@ def effect(
     with execution.open_call(StepKind.EFFECT, name_of(function, name), args) as call:
         if not call.has_answer:
             key = idempotency_key(execution.log.run, execution.log.segment, call.step)
-            fail = partial(execution.record_failure, call, execution.log.shard, execution.held.ref.tenant)
+            fail = partial(record_failure, execution, call, execution.log.shard, execution.held.ref.tenant)
             if execution.ends_here and undo is not None:  # It may have happened.
                 add_undo(execution, call, undo, args, pack_payload(None), execution.held.ref.tenant)
             if call.entry is not None and call.entry.state is StepState.BEGUN:

@@ -23,20 +23,17 @@ from fairlead.actors.execution import retry as retries
 from fairlead.actors.execution.failed_attempt import is_permanent
 from fairlead.actors.execution.in_flight import HeldItem
 from fairlead.actors.execution.retry import Retry
-from fairlead.actors.execution.runner import TRANSACTION_US
 from fairlead.actors.handlers import UnfitCode
-from fairlead.actors.telemetry.enqueueing import Enqueueing
 from fairlead.actors.telemetry.spans import Spans
 from fairlead.actors.telemetry.step_counts import StepCounts
+from fairlead.workflows.branch_moment import BranchMoment
 from fairlead.workflows.errors import (
     AfterFinish,
     CallTimeout,
     CheckpointLoop,
     EffectUnknown,
-    EndedElsewhere,
     SignalTimeout,
     StepInStep,
-    StepTooLong,
     TooManySteps,
 )
 from fairlead.workflows.interrupts import BodyFailed, Cause, Failed, WorkflowInterrupt
@@ -45,21 +42,15 @@ from fairlead.workflows.replay import Replay, shown
 from fairlead.workflows.requests import Home, Pause, Stand, Steps, Store, WaitFor
 from fairlead.workflows.run_log import RunLog
 from fairlead.workflows.step_call import StepCall
-from fairlead.workflows.step_identity import digest_of, id_of
+from fairlead.workflows.step_identity import digest_of
 from fairlead.workflows.step_try import StepTry
-from fairlead.zones.errors import LeaseLost
 from fairlead.zones.keyspace import TenantKeys
 from fairlead.zones.layout import DEFAULT_ZONE, Tenant
-from fairlead.zones.pipelining import run_one, run_together
 from fairlead.zones.probes import probe
 from fairlead.zones.queue.items import unpack_payload
 from fairlead.zones.queue.results import ResultNotKept, pack_result
 from fairlead.zones.shard import Shard
-from fairlead.zones.tenant_transaction import TenantTransaction, refuse_coroutine
-from fairlead.zones.transaction_runner import Attempt
-from fairlead.zones.workflow import participants
-from fairlead.zones.workflow.participants import AskAgain, ForeignStep, RunEnded
-from fairlead.zones.workflow.run_records import ParticipantState, StepEntry, StepKind, StepState, StoredError
+from fairlead.zones.workflow.run_records import StepEntry, StepKind, StepState, StoredError
 from fairlead.zones.workflow.step_log import StepName
 
 log = logging.getLogger("fairlead.workflows")
@@ -75,19 +66,6 @@ HomeOf = Callable[[Tenant], Shard]
 KeepLease = Callable[[HeldItem], bool]
 
 
-class Moment(NamedTuple):
-    """How far a branch is: the step whose answer it got last, or that the code had which began the branch.
-
-    `replay`: stands for the replay; `now_us`: the latest time among the answers.
-    """
-
-    replay: object
-    step: StepName | None
-    now_us: int
-
-
-# Kept per branch: in which order the answers of several branches come differs from replay to replay.
-_moment: ContextVar[Moment | None] = ContextVar("fairlead_moment", default=None)
 _in_body: ContextVar[bool] = ContextVar("fairlead_step", default=False)
 
 
@@ -174,84 +152,25 @@ class Execution:
         self.undoables: list[Undoable] = []
         self.children: list[Child] = []
         self.latest_us = (run_log.head and run_log.head.checkpoint_us) or self.held.record.enqueued_us
-        self._beginning = Moment(object(), None, self.latest_us)
-        self._randoms: dict[StepName | None, Random] = {}
+        self._moment = BranchMoment(run_log.run, run_log.segment, begun_us=self.latest_us)
         self._next_ordinal = 1 + max((entry.ordinal for entry in run_log.entries.values()), default=-1)
 
     # --- Before the function runs ---
-
-    def enter(self) -> None:
-        """Keep older attempts from acting at participants, and read what participants have recorded."""
-        places = self.log.participants
-        of_shard: dict[str, list[Tenant]] = {}
-        for tenant in places:
-            of_shard.setdefault(self.home_of(tenant).name, []).append(tenant)
-        record = self.held.record
-        suspended = record.suspended_at == record.lease_number - 1 and not self._has_tried()
-        for tenants in of_shard.values():
-            shard = self.home_of(tenants[0])
-            if not suspended:
-                probe("a new attempt raises the fences at participants")
-                self._raise_fences(shard, tenants)
-            for tenant in tenants:
-                self.log.load_participant(shard, self.keys_of(shard, tenant))
-        self.begin_replay()
 
     def count_replay(self) -> None:
         """Count this attempt if it replays recorded steps. Called once `enter` has read them."""
         if self.log.entries:
             self._step_counts.add_replay(self.held.ref.kind)
 
-    def _has_tried(self) -> bool:
-        """Whether a step is to be tried again: the commit of an earlier try may still be on its way."""
-        return any(
-            entry.state is StepState.WAITING and entry.kind is StepKind.STEP for entry in self.log.entries.values()
-        )
-
-    def _raise_fences(self, shard: Shard, tenants: Sequence[Tenant]) -> None:
-        """One transaction per shard: the shards are asked one after the other, all their tenants together."""
-        open_tenants = list(tenants)
-        while open_tenants:
-            raised = shard.transact(partial(self._raise_once, shard=shard, tenants=open_tenants))
-            open_tenants = [tenant for tenant, done in zip(open_tenants, raised, strict=True) if not done]
-            for tenant in open_tenants:
-                self.log.record_participant(tenant, self._ask(shard, self.keys_of(shard, tenant)))
-
-    def _raise_once(self, attempt: Attempt, *, shard: Shard, tenants: Sequence[Tenant]) -> list[bool]:
-        attempt.finds_itself_applied = True
-        number, places = self.held.record.lease_number, self.log.participants
-        try:
-            return run_together(
-                [
-                    participants.raise_fence_op(
-                        attempt.tr, shard.layout, self.keys_of(shard, tenant), self.log.run, number, places[tenant]
-                    )
-                    for tenant in tenants
-                ]
-            )
-        except LeaseLost as lost:
-            raise self._interrupt_of(lost, shard) from None
-
-    @property
-    def _moment(self) -> Moment:
-        found = _moment.get()
-        return found if found is not None and found.replay is self._beginning.replay else self._beginning
-
     @property
     def now_us(self) -> int:
-        """The latest time among the answers that this branch has got: the same in every replay."""
+        """See `BranchMoment`."""
         return self._moment.now_us
 
     @property
     def random(self) -> Random:
-        """The random numbers from the last answer of this branch on: the same in every replay."""
-        step = self._moment.step
-        if step not in self._randoms:
-            run, segment = self.log.run, self.log.segment
-            self._randoms[step] = Random(
-                run + segment.to_bytes(8, "big") if step is None else id_of(run, segment, step)
-            )
-        return self._randoms[step]
+        """See `BranchMoment`."""
+        return self._moment.random
 
     @property
     def state(self) -> Any:
@@ -372,8 +291,7 @@ class Execution:
         entry = call.entry
         assert entry is not None
         self.latest_us = max(self.latest_us, entry.at_us)
-        before = self._moment
-        _moment.set(Moment(before.replay, call.step, max(before.now_us, entry.at_us)))
+        self._moment.note_answer(call.step, entry.at_us)
         if entry.state is StepState.DONE:
             return unpack_payload(entry.result)
         assert entry.error is not None
@@ -464,14 +382,6 @@ class Execution:
             raise WorkflowInterrupt(Failed(error)) from error
         return (yield from fail(stored_error(error)))
 
-    def record_failure(self, call: StepCall, shard: Shard, tenant: Tenant, error: StoredError) -> Steps[StepEntry]:
-        """Record an error as the answer of a step, where the step's entry belongs."""
-        if self.is_home(shard):
-            entry: StepEntry = yield Home(partial(self.log.record_step, call.step, call.failed(error, self.clock_us())))
-            return entry
-        entry = yield from self._do_elsewhere(call, shard, tenant, lambda attempt: call.failed(error, attempt.now_us))
-        return entry
-
     def note_failure(self, call: StepCall, error: StoredError) -> Steps[StepEntry]:
         """Note an error of a read as its answer; the next commit at home records it."""
         entry = call.failed(error, self.clock_us())
@@ -480,113 +390,6 @@ class Execution:
         yield  # A generator, as the other ways to record an error are.
 
     # --- Doing it ---
-
-    def do_step(
-        self, call: StepCall, shard: Shard, tenant: Tenant, body: Body, args: Sequence[Any]
-    ) -> Steps[StepEntry]:
-        """Do a step once: its effects and its entry in one commit. Raises `BodyFailed` for an error of the body."""
-        enqueueing = Enqueueing(tenant)
-
-        def work(attempt: Attempt) -> StepEntry:
-            _, packed = self.run_body(call, shard, tenant, attempt, body, args, enqueueing)
-            enqueueing.end_attempt()
-            return call.done(packed, call.ended_us)
-
-        if not self.is_home(shard):
-            entry: StepEntry = yield from self._do_elsewhere(call, shard, tenant, work, enqueueing)
-            return entry
-        other = None if tenant == self.held.ref.tenant else self.keys_of(shard, tenant)
-        entry = yield Home(partial(_in_call, enqueueing, partial(self.log.do_step, call.step, other, work)))
-        return entry
-
-    def _do_elsewhere(
-        self,
-        call: StepCall,
-        shard: Shard,
-        tenant: Tenant,
-        work: Callable[[Attempt], StepEntry],
-        enqueueing: Enqueueing | None = None,
-    ) -> Steps[StepEntry]:
-        """Do a step on another shard, where the fence of the run stands in for the lease."""
-        keys = self.keys_of(shard, tenant)
-        while True:
-            place = self.log.participants.get(tenant)
-            if place is None or self.log.has_pending:
-                if place is None:
-                    place = yield Store(partial(self._ask, shard, keys))
-                found: StepEntry | None = yield Home(partial(self.log.record_pending, call.step, (tenant, place)))
-                if found is not None:
-                    return found
-            foreign = ForeignStep(keys, self.log.run, self.held.record.lease_number, self.log.segment, call.step, place)
-            do = partial(self._do_there, shard, foreign, call.entry, work)
-            try:
-                entry: StepEntry = yield Store(do if enqueueing is None else partial(_in_call, enqueueing, do))
-            except AskAgain:
-                place = yield Store(partial(self._ask, shard, keys))
-                try:
-                    found = yield Home(partial(self.log.record_pending, call.step, (tenant, place)))
-                except WorkflowInterrupt:
-                    self.was_cut_off = True  # An earlier try, of unknown result, may have done the step.
-                    raise
-                if found is not None:
-                    return found
-            else:
-                self.log.entries[call.step] = entry
-                return entry
-
-    def _ask(self, shard: Shard, keys: TenantKeys) -> ParticipantState:
-        return shard.transact(lambda attempt: run_one(participants.ask_op(attempt.tr, shard.layout, keys)))
-
-    def _interrupt_of(self, lost: LeaseLost, shard: Shard) -> WorkflowInterrupt:
-        """Return what a refused fence means: a tombstone, though the lease stands, is one of a restored shard."""
-        if isinstance(lost, RunEnded) and self.log.is_held():
-            probe("a run that holds its lease finds its tombstone on another shard")
-            return WorkflowInterrupt(Failed(EndedElsewhere(kind=self.held.ref.kind, shard=shard.name)))
-        return WorkflowInterrupt(Cause.LOST)
-
-    def _do_there(
-        self, shard: Shard, foreign: ForeignStep, known: StepEntry | None, work: Callable[[Attempt], StepEntry]
-    ) -> StepEntry:
-        def body(attempt: Attempt) -> StepEntry:
-            attempt.finds_itself_applied = True
-            try:
-                found = run_one(participants.begin_step_op(attempt.tr, shard.layout, foreign))
-            except LeaseLost as lost:
-                raise self._interrupt_of(lost, shard) from None
-            if found is not None and found != known:
-                probe("a step on another shard finds itself done")
-                return found
-            entry = work(attempt)
-            participants.end_step(attempt.tr, foreign, entry)
-            return entry
-
-        return shard.transact(body)
-
-    def run_body(
-        self,
-        call: StepCall,
-        shard: Shard,
-        tenant: Tenant,
-        attempt: Attempt,
-        body: Body,
-        args: Sequence[Any],
-        enqueueing: Enqueueing | None = None,
-    ) -> tuple[TenantTransaction, bytes]:
-        """Run the body of a step in its transaction; return the transaction, and the packed result."""
-        tr = TenantTransaction(shard, tenant, attempt, None if enqueueing is None else enqueueing.begin_attempt(shard))
-        try:
-            returned = inside(partial(body, tr, *args), first="the transaction")
-            refuse_coroutine(returned)
-            packed = self.packed(call.step.name, returned)
-        except shard.db.errors:
-            raise
-        except Exception as error:
-            raise BodyFailed(error) from error
-        call.ended_us = shard.clock.now_us()
-        took_us = call.ended_us - attempt.now_us
-        if took_us > TRANSACTION_US:
-            raise BodyFailed(StepTooLong(kind=self.held.ref.kind, step=shown(call.step), took_ms=took_us // 1000))
-        return tr, packed
 
     # --- Small things ---
 
@@ -658,12 +461,6 @@ def inside(function: Callable[[], Any], *, first: str) -> Any:
         raise
     finally:
         _in_body.reset(token)
-
-
-def _in_call(enqueueing: Enqueueing, call: Callable[[], Any]) -> Any:
-    """Run a transaction as one call that may enqueue."""
-    with enqueueing:
-        return call()
 
 
 def named(args: Sequence[Any], tenant: Tenant | None) -> Sequence[Any]:

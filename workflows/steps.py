@@ -10,6 +10,7 @@ from fairlead.workflows.execution import Body, Child, Execution, named
 from fairlead.workflows.interrupts import BodyFailed, Cause, Failed, WorkflowInterrupt
 from fairlead.workflows.requests import Home, Stand, Steps, Store
 from fairlead.workflows.step_call import StepCall
+from fairlead.workflows.step_commits import do_step, record_failure, run_body
 from fairlead.workflows.step_identity import call_name, given_name, id_of, name_of
 from fairlead.workflows.undoables import note_undo
 from fairlead.zones.errors import BadArgument
@@ -40,8 +41,8 @@ def step(
         if not call.has_answer:
             yield from execution.before_new(call)
             shard = execution.home_of(tenant)
-            do = partial(execution.do_step, call, shard, tenant, body, args)
-            fail = partial(execution.record_failure, call, shard, tenant)
+            do = partial(do_step, execution, call, shard, tenant, body, args)
+            fail = partial(record_failure, execution, call, shard, tenant)
             call.entry = yield from execution.try_step(call, do, fail, retry, tenant=tenant)
         note_undo(execution, call, undo, args, tenant)
         return execution.answer(call)
@@ -118,7 +119,7 @@ def finish(execution: Execution, body: Body, args: Sequence[Any]) -> Steps[Any]:
 
         def work(attempt: Attempt) -> None:
             nonlocal packed
-            tr, packed = execution.run_body(call, execution.log.shard, execution.held.ref.tenant, attempt, body, args)
+            tr, packed = run_body(execution, call, execution.log.shard, execution.held.ref.tenant, attempt, body, args)
             tr.complete(
                 job.id,
                 lease_id=job.lease_id,
@@ -133,7 +134,7 @@ def finish(execution: Execution, body: Body, args: Sequence[Any]) -> Steps[Any]:
                 step_try.state = StepState.DONE
             except BodyFailed as failed:
                 step_try.error = failed.error
-                fail = partial(execution.record_failure, call, execution.log.shard, job.tenant)
+                fail = partial(record_failure, execution, call, execution.log.shard, job.tenant)
                 call.entry = yield from execution.fail(call, failed.error, fail)
                 step_try.state = call.entry.state
         if call.has_answer:
@@ -177,8 +178,8 @@ def built_in_step(
         if not call.has_answer:
             yield from execution.before_new(call)
             shard = execution.home_of(tenant)
-            do = partial(execution.do_step, call, shard, tenant, body, (call.step,))
-            fail = partial(execution.record_failure, call, shard, tenant)
+            do = partial(do_step, execution, call, shard, tenant, body, (call.step,))
+            fail = partial(record_failure, execution, call, shard, tenant)
             call.entry = yield from execution.try_step(call, do, fail, None, tenant=tenant)
         if is_call:
             execution.children.append(Child(call.step, call.ordinal, tenant, arguments[2], execution.answer(call)))
@@ -189,7 +190,7 @@ def _do_read(
     execution: Execution, call: StepCall, shard: Shard, tenant: Tenant, body: Body, args: Sequence[Any]
 ) -> Steps[StepEntry]:
     def read(attempt: Attempt) -> StepEntry:
-        _, packed = execution.run_body(call, shard, tenant, attempt, body, args)
+        _, packed = run_body(execution, call, shard, tenant, attempt, body, args)
         if attempt.needs_receipt:
             raise WorkflowInterrupt(Failed(ReadOnly(kind=execution.held.ref.kind, step=call.step.name)))
         return call.done(packed, call.ended_us)

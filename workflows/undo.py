@@ -12,6 +12,7 @@ from fairlead.workflows.recorded_errors import note_step
 from fairlead.workflows.replay import shown
 from fairlead.workflows.requests import Steps
 from fairlead.workflows.step_call import StepCall
+from fairlead.workflows.step_commits import do_step
 from fairlead.workflows.step_identity import CANCEL, UNDO, idempotency_key
 from fairlead.workflows.steps import parent_of
 from fairlead.zones.errors import ItemGone
@@ -35,7 +36,7 @@ def undo_all(
             call = execution.new_call(step, StepKind.UNDO, b"")
             yield from execution.extend_lease()
             args = (child, parent_of(execution, child.step))
-            cancelling = execution.do_step(call, execution.home_of(child.tenant), child.tenant, _cancel, args)
+            cancelling = do_step(execution, call, execution.home_of(child.tenant), child.tenant, _cancel, args)
             yield from _try_undo(execution, call, child.tenant, cancelling)
     for each in sorted(execution.undoables, key=lambda undoable: undoable.ordinal, reverse=True):
         step = StepName(f"{UNDO}{each.step.name}", each.step.occurrence)
@@ -51,7 +52,7 @@ def undo_all(
                 undoing = do_effect(execution, call, partial(each.undo, key, *each.args, **given))
             else:
                 shard = execution.home_of(each.tenant)
-                undoing = execution.do_step(call, shard, each.tenant, partial(each.undo, **given), each.args)
+                undoing = do_step(execution, call, shard, each.tenant, partial(each.undo, **given), each.args)
             yield from _try_undo(execution, call, each.tenant, undoing)
         except BodyFailed as failed:
             note_step(failed.error, shown(step))

@@ -15,7 +15,7 @@ from fairlead.simulation.oracles.workflow_arrivals import NobodyWaitsBesideArriv
 from fairlead.simulation.oracles.workflow_steps import CodeFits, EffectsKeepTheirKeys, StepsHappenOnce
 from fairlead.simulation.run import DRAINS
 from fairlead.simulation.workflow_shop import run_workflows
-from fairlead.workflows import driver, effects, step_identity, undo
+from fairlead.workflows import driver, effects, step_commits, step_identity, undo
 from fairlead.workflows.execution import Execution
 from fairlead.workflows.run_log import RunLog
 from fairlead.workflows.workflow_kind import WorkflowKind
@@ -33,24 +33,24 @@ LEFT = NothingIsLeftBehind.promise
 
 _in_workflows: Callable[..., Mutation] = partial(mutation, world=run_workflows)
 
-_RECORDED_FIRST = """                if place is None:
-                    place = yield Store(partial(self._ask, shard, keys))
-                found: StepEntry | None = yield Home(partial(self.log.record_pending, call.step, (tenant, place)))
-                if found is not None:
-                    return found
+_RECORDED_FIRST = """            if place is None:
+                place = yield Store(partial(_ask, shard, keys))
+            found: StepEntry | None = yield Home(partial(log.record_pending, call.step, (tenant, place)))
+            if found is not None:
+                return found
 """
-_NOT_RECORDED_FIRST = """                if place is None:
-                    place = yield Store(partial(self._ask, shard, keys))
-                yield Home(partial(self.log.record_pending, call.step, None))
-                self.log.participants[tenant] = place
+_NOT_RECORDED_FIRST = """            if place is None:
+                place = yield Store(partial(_ask, shard, keys))
+            yield Home(partial(log.record_pending, call.step, None))
+            log.participants[tenant] = place
 """
-_RECORDED_AGAIN = """                place = yield Store(partial(self._ask, shard, keys))
-                try:
-                    found = yield Home(partial(self.log.record_pending, call.step, (tenant, place)))
+_RECORDED_AGAIN = """            place = yield Store(partial(_ask, shard, keys))
+            try:
+                found = yield Home(partial(log.record_pending, call.step, (tenant, place)))
 """
-_NOT_RECORDED_AGAIN = """                self.log.participants[tenant] = yield Store(partial(self._ask, shard, keys))
-                try:
-                    found = None
+_NOT_RECORDED_AGAIN = """            log.participants[tenant] = yield Store(partial(_ask, shard, keys))
+            try:
+                found = None
 """
 
 STEPS = (
@@ -107,21 +107,21 @@ STEPS = (
     ),
     _in_workflows(
         "home does not record a participant before the first step there",
-        (Execution._do_elsewhere, _RECORDED_FIRST, _NOT_RECORDED_FIRST),
+        (step_commits._do_elsewhere, _RECORDED_FIRST, _NOT_RECORDED_FIRST),
         found_by=[ONCE, LEFT, FITS],
     ),
     _in_workflows(
         "what was read is not recorded before a step on another shard",
         (
-            Execution._do_elsewhere,
-            "if place is None or self.log.has_pending:",
+            step_commits._do_elsewhere,
+            "if place is None or log.has_pending:",
             "if place is None:",
         ),
         found_by=[ONCE, FITS, TAKEN],
     ),
     _in_workflows(
         "a new attempt does not raise the fences at participants",
-        (Execution.enter, "if not suspended:", "if False:"),
+        (step_commits.enter, "if not suspended:", "if False:"),
         found_by=[ONCE, FITS],
     ),
     _in_workflows(
@@ -218,11 +218,11 @@ IN_RACES = (
     ),
     _in_a_race(
         "an executor that has asked again does not record the answer at home",
-        (Execution._do_elsewhere, _RECORDED_AGAIN, _NOT_RECORDED_AGAIN),
+        (step_commits._do_elsewhere, _RECORDED_AGAIN, _NOT_RECORDED_AGAIN),
     ),
     _in_a_race(
         "the error of a step on another shard is recorded at home",
-        (Execution.record_failure, "if self.is_home(shard):", "if True:"),
+        (step_commits.record_failure, "if execution.is_home(shard):", "if True:"),
     ),
     _in_a_race(
         "a step at home does not look for its entry",
@@ -242,7 +242,7 @@ IN_RACES = (
     ),
     _in_a_race(
         "an executor that records a participant does not look for its step at home",
-        (Execution._do_elsewhere, _RECORDED_FIRST, _RECORDED_FIRST.replace("if found is not None:", "if False:")),
+        (step_commits._do_elsewhere, _RECORDED_FIRST, _RECORDED_FIRST.replace("if found is not None:", "if False:")),
     ),
     _in_a_race(
         "a step on another shard reads its entry and its fence by snapshot",
@@ -255,7 +255,7 @@ IN_RACES = (
     ),
     _in_a_race(
         "a tombstone always means a lost lease",
-        (Execution._interrupt_of, "isinstance(lost, RunEnded) and self.log.is_held()", "False"),
+        (step_commits._interrupt_of, "isinstance(lost, RunEnded) and execution.log.is_held()", "False"),
     ),
     _in_a_race(
         "the cleanups of all runs have one id",
@@ -267,7 +267,7 @@ IN_RACES = (
     ),
     _in_a_race(
         "a run that is cancelled as it asks again is undone at once",
-        (Execution._do_elsewhere, "self.was_cut_off = True", "pass"),
+        (step_commits._do_elsewhere, "execution.was_cut_off = True", "pass"),
     ),
     _in_a_race(
         "a run that is cancelled between two tries of a step is undone at once",
@@ -283,7 +283,7 @@ IN_RACES = (
     ),
     _in_a_race(
         "an attempt behind a suspension between two tries raises no fence",
-        (Execution.enter, " and not self._has_tried()", ""),
+        (step_commits.enter, " and not _has_tried(execution)", ""),
     ),
     _in_a_race(
         "a fence is raised after a read by snapshot",
