@@ -133,6 +133,15 @@ def deaf(job: fairlead.Job) -> None:
     time.sleep(3600)
 
 
+@app.workflow("stepwise")
+def stepwise(wf: fairlead.WorkflowContext) -> None:
+    """Do a step, and another in the replay behind a wait; then wait for longer than any test."""
+    wf.step(lambda tr: tr.add(("steps",), 1), name="first")
+    wf.sleep(0.1)
+    wf.step(lambda tr: tr.add(("steps",), 1), name="second")
+    wf.sleep(3600)
+
+
 @app.handler("killer")
 def killer(job: fairlead.Job) -> None:
     """Take the worker down, as an item does that eats all memory."""

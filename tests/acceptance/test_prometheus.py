@@ -46,6 +46,7 @@ def scraped(tmp_path_factory: pytest.TempPathFactory, cluster: None) -> Iterator
             alice.enqueue("plain", "not what the handler expects", delay=0.001)
             alice.enqueue("until_told", shop.payload(0, path=str(told)))
             alice.enqueue("nobody_knows_this", None)
+            alice.enqueue("stepwise")
             eventually(lambda: server.number("sum(fairlead_items_completed_total)") == ITEMS)
             eventually(lambda: (server.number("sum(fairlead_attempts_failed_total)") or 0) > 0)
             yield Scraped(server, running)
@@ -61,6 +62,12 @@ def test_counts_and_times_are_there_by_kind(scraped: Scraped) -> None:
     late = 'histogram_quantile(0.5, fairlead_item_latency_seconds_bucket{kind="plain"})'
     assert 0 < (server.number(late) or 0) < 60
     eventually(lambda: (server.number('fairlead_items_retried_total{kind="plain"}') or 0) > 0)
+
+
+def test_steps_of_workflows_and_their_replays_are_counted(scraped: Scraped) -> None:
+    steps = 'fairlead_workflow_steps_total{kind="stepwise",outcome="done"}'
+    eventually(lambda: scraped.server.number(steps) == 2)
+    eventually(lambda: scraped.server.number('fairlead_workflow_replays_total{kind="stepwise"}') == 1)
 
 
 def test_what_waits_and_what_runs_is_seen(scraped: Scraped) -> None:
