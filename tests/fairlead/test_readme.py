@@ -85,6 +85,22 @@ def test_the_handlers_of_the_second_sample_do_what_their_comments_say(empty_dire
     app.close()
 
 
+def test_the_workflow_is_started_and_let_go_on_as_the_readme_says(empty_directory: Path) -> None:
+    sample = next(each for each in PYTHON if each.startswith("# trips.py\n"))
+    (empty_directory / "fl_trips.py").write_text(sample, encoding="utf-8")
+    (typed,) = re.findall(r"`(tr\.enqueue\(.book.*?)` starts it", README)
+    (command,) = re.findall(r"`(fairlead signal trip-7 .*?)`\nlets it go on", README)
+    app = load_app("fl_trips:app")
+    alice = app.tenant("shop", "alice")
+    alice.transact(lambda tr: eval(typed, {"tr": tr}))
+    assert drain(app).suspended == {"book": 1}
+    assert run(*shlex.split(command)[1:], "--app", "fl_trips:app").code == 0
+    assert "wait_for approved" in run("steps", "trip-7", "--tenant", "shop/alice", "--app", "fl_trips:app").out
+    assert drain(app).completed == {"book": 1}
+    assert alice.item("trip-7").result(timeout=0)["price"] == 120
+    app.close()
+
+
 @pytest.mark.usefixtures("empty_directory")
 def test_the_configuration_that_is_shown_is_valid() -> None:
     assert config.load(tomllib.loads(TOML[0]), environ={}).consumer.slots == 32
