@@ -314,7 +314,7 @@ def test_a_branch_that_ignores_its_cancellation_fails_the_attempt_and_does_no_mo
             await asyncio.sleep(3600)
 
         kept.append(asyncio.create_task(stubborn()))
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.2)
 
     enqueue(app, "w")
     errors = run(app, replays=replays).errors
