@@ -27,7 +27,8 @@ Trace = dict[str, str]
 GivenId = str | bytes
 
 TimeUs = Annotated[int, Meta(ge=0, le=2**63 - 1)]  # or a duration; what a key of the vesting index can hold
-Count = Annotated[int, Meta(ge=0, le=2**53)]
+COUNT_MAX = 2**53
+Count = Annotated[int, Meta(ge=0, le=COUNT_MAX)]
 Priority = Annotated[int, Meta(ge=0, le=PRIORITY_MAX)]
 Kind = Annotated[str, Meta(min_length=1, max_length=NAME_BYTES_MAX)]
 AdmissionValue = Annotated[int, Meta(ge=0, le=3)]  # the value of a `Admission`
@@ -170,9 +171,9 @@ class Policy(msgspec.Struct, array_like=True, frozen=True):
     """
 
     paused: bool = False
-    max_running: Annotated[int, Meta(ge=1, le=2**53)] | None = None
+    max_running: Annotated[int, Meta(ge=1, le=COUNT_MAX)] | None = None
     per_s: Annotated[float, Meta(gt=0, le=1e9)] | None = None
-    burst: Annotated[int, Meta(ge=1, le=2**53)] = 1
+    burst: Annotated[int, Meta(ge=1, le=COUNT_MAX)] = 1
 
     @property
     def is_limited(self) -> bool:
@@ -246,7 +247,7 @@ class HandlerRecord(msgspec.Struct, array_like=True):
 class PeriodicRecord(msgspec.Struct, array_like=True):
     """When a periodic item is due next."""
 
-    every_us: Annotated[int, Meta(ge=1, le=2**53)]
+    every_us: Annotated[int, Meta(ge=1, le=COUNT_MAX)]
     next_us: TimeUs
 
 
