@@ -15,9 +15,8 @@ import pytest
 
 from tests.conftest import SEEDS as FRESH_SEEDS
 from tests.simulation.find_seeds import known_seeds, main, seeds_to_try
-from tests.simulation.mutations import MUTATIONS
+from tests.simulation.mutations import IN_RACES, MUTATIONS
 from tests.simulation.mutations.mutation import SEEDS, Mutation
-from tests.simulation.mutations.workflows import IN_RACES
 
 Note = Callable[[str, object], None]
 

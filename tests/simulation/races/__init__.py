@@ -15,6 +15,7 @@ Read in this order:
     test_extensions         a worker extends a lease while it completes the item
     test_unknown_results    enqueues and dequeues whose commit has an unknown result
     test_unknown_ends       completions, returns and cancels whose commit has an unknown result
+    test_receipts           a commit that arrives after the attempt that took its place
     test_pruned_log         a process that is paused while the commit log is pruned
     test_clocks             a clock that is an hour ahead
     test_housekeeping       two consumers that do the same for a shard at the same moment

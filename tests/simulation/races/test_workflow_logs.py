@@ -10,8 +10,8 @@ from fairlead.zones.engines.api.errors import NOT_COMMITTED
 from fairlead.zones.keyspace import STEP_LOG
 from fairlead.zones.tenant_transaction import TenantTransaction
 from fairlead.zones.workflow import step_log
-from tests.simulation.races.missing_guards import Patch
-from tests.simulation.races.workflow_scene import BOB, FAR, WorkflowScene, do, planted, undo
+from tests.simulation.races.missing_guards import Patch, planted
+from tests.simulation.races.workflow_scene import BOB, FAR, WorkflowScene, do, undo
 from tests.simulation.stage import ALICE, SECOND
 
 

@@ -14,8 +14,8 @@ from fairlead.zones.keyspace import FENCE, STEP_LOG, TenantKeys
 from fairlead.zones.layout import Tenant
 from fairlead.zones.queue.items import pack_payload
 from fairlead.zones.workflow.run_records import StepEntry, StepKind, StepState, encode, entry_key
-from tests.simulation.races.missing_guards import Patch, read_by_snapshot
-from tests.simulation.races.workflow_scene import BOB, CAROL, FAR, HOME, WorkflowScene, do, planted
+from tests.simulation.races.missing_guards import Patch, planted, read_by_snapshot
+from tests.simulation.races.workflow_scene import BOB, CAROL, FAR, HOME, WorkflowScene, do
 from tests.simulation.stage import ALICE, SECOND
 
 

@@ -14,8 +14,9 @@ from fairlead.zones.keyspace import FENCE, STEP_LOG
 from fairlead.zones.layout import Tenant
 from fairlead.zones.tenant_transaction import TenantTransaction
 from tests.simulation.races.director import SentCommit
+from tests.simulation.races.missing_guards import planted
 from tests.simulation.races.scene import WorkerRole
-from tests.simulation.races.workflow_scene import BOB, FAR, HOME, MINE, NAME, WorkflowScene, do, planted, undo
+from tests.simulation.races.workflow_scene import BOB, FAR, HOME, MINE, NAME, WorkflowScene, do, undo
 from tests.simulation.stage import ALICE, SECOND
 
 on_each = pytest.mark.parametrize("tenant", [ALICE, BOB])
@@ -47,6 +48,27 @@ def test_a_cancellation_during_an_undo_changes_nothing(tenant: Tenant) -> None:
     worker.runs_until_idle()
     assert (commit.refusal, worker.counts) == (NOT_COMMITTED if tenant == ALICE else None, {"dead_lettered": 1})
     assert scene.counts(tenant, "done", "undo done") == [1, 1]
+
+
+def cancelled_and_overtaken_in_an_undo(scene: WorkflowScene, tenant: Tenant) -> dict[str, int]:
+    """Return what becomes of the item of a run that is cancelled while it is undone, by the next executor."""
+    until_the_undo(scene, tenant)
+    scene.has(lambda alice: alice.cancel(NAME))
+    other = scene.overtaken_by(fails_behind_a_step(tenant))
+    other.runs_until_idle()
+    assert scene.counts(tenant, "done", "undo done") == [1, 1]
+    return dict(other.counts)
+
+
+@on_each
+def test_the_next_executor_of_a_run_that_is_cancelled_during_its_undo_keeps_the_reason(tenant: Tenant) -> None:
+    assert cancelled_and_overtaken_in_an_undo(WorkflowScene(), tenant) == {"dead_lettered": 1}
+
+
+@on_each
+def test_without_a_look_at_the_reason_a_cancellation_during_an_undo_takes_its_place(tenant: Tenant) -> None:
+    with planted("a cancellation takes the place of the reason of an undo"):
+        assert cancelled_and_overtaken_in_an_undo(WorkflowScene(), tenant) == {"cancelled": 1}
 
 
 def overtaken_in_an_undo(scene: WorkflowScene, tenant: Tenant) -> tuple[int | None, list[int]]:

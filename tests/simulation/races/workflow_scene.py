@@ -7,7 +7,6 @@ raises the epoch in the owner records of both shards, as a move will.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 from fairlead.simulation.database import SimulatedDatabase
@@ -29,7 +28,6 @@ from fairlead.zones.workflow.floor import raise_daily
 from fairlead.zones.workflow.participants import clean_up_op
 from fairlead.zones.workflow.run_end import CLEANUP_KIND
 from fairlead.zones.workflow.run_records import END, FENCE_BYTES
-from tests.simulation.mutations.workflows import IN_RACES, WORKFLOWS
 from tests.simulation.races.director import DirectedStore
 from tests.simulation.races.scene import LEASE_US, Scene, WorkerRole
 from tests.simulation.stage import ALICE
@@ -54,12 +52,6 @@ def do(tr: TenantTransaction, name: str) -> None:
 def undo(tr: TenantTransaction, name: str) -> None:
     """Undo a step: count the undo."""
     tr.add((f"undo {name}",), 1)
-
-
-def planted(title: str) -> AbstractContextManager[None]:
-    """Plant a bug of workflows."""
-    (bug,) = (each for each in (*WORKFLOWS, *IN_RACES) if each.title == title)
-    return bug.planted()
 
 
 class WorkflowScene(Scene):
