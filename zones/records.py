@@ -180,14 +180,6 @@ class Policy(msgspec.Struct, array_like=True, frozen=True):
         """Whether it limits how many items run or start."""
         return self.max_running is not None or self.per_s is not None
 
-    def is_tighter_than(self, other: "Policy") -> bool:
-        """Say whether it lets fewer items run, or fewer start, than another policy."""
-        return _is_less(self.max_running, other.max_running) or _is_less(self.per_s, other.per_s)
-
-
-def _is_less(limit: float | None, other: float | None) -> bool:
-    return limit is not None and (other is None or limit < other)
-
 
 class KindPolicy(Policy, array_like=True, frozen=True):
     """What an operator has decided about a kind.

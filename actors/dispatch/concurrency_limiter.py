@@ -79,13 +79,16 @@ class _Quota:
     idle: int = 0
 
     def apply_policies(self, policy: KindPolicy) -> None:
-        """Replace the policy by a later one. Nothing more starts by what was granted under a wider policy."""
-        if policy.is_tighter_than(self.policy):
+        """Take a policy; if it is a later one, nothing more starts by what was granted under the earlier one.
+
+        Between the two there may have been no limit, and then the store counts no grant from before.
+        """
+        if policy.updated_us > self.policy.updated_us:
             self.slots = self.tokens = 0
         self.policy = policy
 
     def add(self, grant: _Grant) -> None:
-        """Add what the store has granted. A later, tighter policy may have been observed since."""
+        """Add what the store has granted. A later policy may have been observed since."""
         self.slots, self.granted, self.until_us = grant.slots, grant.granted, grant.until_us
         self.tokens += grant.tokens
         observed, self.policy = self.policy, grant.policy

@@ -186,10 +186,10 @@ class PointerBatches:
                 shard.in_exclusive_section(body), applied=lambda tr: _has_lease(tr, results, lease_id), retries_max=0
             )
         finally:
-            tightened = found.tighter_than(capacity.observed)  # Observed when this call began, perhaps again since.
-            for kind in tightened:
+            changed = found.limited_later_than(capacity.observed)  # Observed when this call began, perhaps again since.
+            for kind in changed:
                 capacity.exhaust(kind)
-            if tightened or found is not known:
+            if changed or found is not known:
                 self._policies.observe(shard, found)
 
     def _params(self, now_us: int, lease_id: bytes, items_max: int) -> DequeueParams:

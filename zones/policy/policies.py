@@ -89,10 +89,10 @@ class Policies(NamedTuple):
             if policy.updated_us > observed.get(kind, NO_KIND_POLICY).updated_us
         }
 
-    def tighter_than(self, observed: Mapping[str, KindPolicy]) -> list[str]:
-        """Return the kinds that they limit more than the older, `observed` policies."""
+    def limited_later_than(self, observed: Mapping[str, KindPolicy]) -> list[str]:
+        """Return the kinds that they limit by newer policies than the `observed` ones."""
         later = self.later_than(observed) if self.limited_kinds else {}
-        return [kind for kind, policy in later.items() if policy.is_tighter_than(observed.get(kind, NO_KIND_POLICY))]
+        return [kind for kind, policy in later.items() if policy.is_limited]
 
 
 # Older versions wrote policies without a time, which are 0: later than this one, too.

@@ -132,8 +132,8 @@ def process_pointers(
         probe("a paused shard is not processed")
         return [], in_force
     capacity.paused = in_force.paused_kinds
-    for kind in in_force.tighter_than(capacity.observed):
-        capacity.exhaust(kind)  # How many may run under the tighter limit is not known yet.
+    for kind in in_force.limited_later_than(capacity.observed):
+        capacity.exhaust(kind)  # How many may run under the later limit is not known yet.
     results = run_together(operations)
     for result in results:
         if result.location is not None and result.dead_letters:
