@@ -130,15 +130,18 @@ def _with_results(children: Sequence[EndedChild], completed: Sequence[HeldItem])
 
 
 def return_items(shard: Shard, refs: Sequence[ItemRef]) -> None:
-    """Let items vest now, in one transaction, neither as errors nor as lease expiries. Items that are not held stay.
+    """Return items to where they were, in one transaction, neither as errors nor as lease expiries.
 
-    Reads with conflict: per item its record, per tenant its ownership.
+    They vest when they vested before, at the latest now: so each keeps its place, and a clock that is ahead does not
+    delay it. Items that are not held stay. Reads with conflict: per item its record, per tenant its ownership.
     """
 
     def body(attempt: Attempt) -> None:
+        now_us = attempt.now_us
         for ref in refs:
             zone = shard.zone(ref.tenant, ref.zone)
-            operation = zone.requeue_op(attempt.tr, ref.item_id, ref.lease_id, delay_us=0, now_us=attempt.now_us)
+            delay_us = min(0, ref.vested_us - now_us) if ref.vested_us else 0
+            operation = zone.requeue_op(attempt.tr, ref.item_id, ref.lease_id, delay_us=delay_us, now_us=now_us)
             run_one(lost_if_moved(operation, Outcome.LEASE_LOST))
 
     shard.transact(shard.in_exclusive_section(body))

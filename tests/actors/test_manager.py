@@ -558,6 +558,20 @@ def test_items_leased_for_workers_that_all_died_are_returned_at_once_without_an_
     assert (record.expiry_count, record.error_count) == (0, 0)
 
 
+def test_what_a_clock_that_is_ahead_leases_and_returns_is_not_delayed_by_it(stage: Stage) -> None:
+    """Before, it vested when that clock returned it: an hour later by all others."""
+    item_id = stage.enqueue("mail")
+    before = stage.record(item_id)
+    manager, _ = all_die_while_a_visit_commits(stage)
+    stage.clock.jump(3_600 * SECOND)
+    serve(stage, manager)
+    stage.clock.jump(0)
+    after = stage.record(item_id)
+    assert before is not None
+    assert after is not None
+    assert (after.vesting_us, after.lease_id, after.return_count) == (before.vesting_us, b"", 1)
+
+
 def test_if_the_store_refuses_a_return_that_is_logged_and_the_lease_expires(
     stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:

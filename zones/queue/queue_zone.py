@@ -314,6 +314,8 @@ class QueueZone:
     ) -> Operation[Outcome]:
         """Requeue one held item (QuiCK section 5); with `error_count` because it failed, else it is returned.
 
+        `delay_us` is negative if it returns to where it was. The pointer vests no earlier than now.
+
         This ends its lease expiries in a row, unless it is returned before it has started. Reads with conflict:
         ownership, record; and when the item now vests earlier than its lease would have ended, the pointer as
         `pointers.read_for_insert` says. Writes: record, index entry, of a failure its traceback, perhaps the pointer.
@@ -333,7 +335,7 @@ class QueueZone:
             record.return_count += 1
         stored_item.move(tr, self.location, item_id, record, now_us + delay_us)
         if earlier:
-            yield from self.wake_op(tr, earliest_us=now_us + delay_us, now_us=now_us)
+            yield from self.wake_op(tr, earliest_us=now_us + max(0, delay_us), now_us=now_us)
         return Outcome.DONE
 
     def wake_op(self, tr: Transaction, *, earliest_us: int, now_us: int) -> Operation[None]:
