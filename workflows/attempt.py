@@ -45,7 +45,6 @@ def _attempt(execution: Execution) -> Steps[None]:
         interrupt = execution.interrupt
         if interrupt is None or interrupt.cause is not Cause.REPLAY:
             break
-        probe("a workflow is replayed")
         execution.begin_replay()
     if interrupt is not None and interrupt.cause is Cause.FINISHED:
         _after_finish(execution, error)

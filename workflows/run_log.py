@@ -225,11 +225,8 @@ class RunLog:
         def body(attempt: Attempt) -> dict[Awaited, Arrived]:
             record, _ = self._begin(attempt, None, None)
             not_done = [each for each in added if not self._is_done(attempt.tr, *each)]
-            if len(not_done) < len(added):
-                probe("a run that would wait for the next try of a step finds the step done")
-                until = wait._replace(until_us=attempt.now_us)  # The next attempt reads what was done.
-            else:
-                until = wait
+            is_done = len(not_done) < len(added)  # Then the next attempt reads what was done.
+            until = wait._replace(until_us=attempt.now_us) if is_done else wait
             pending = Append([*self._pending.items(), *not_done], (), list(self._taken))
             head = self._head_now(attempt)
             is_first = self.head is None  # Though keys of the run may be stored: a signal that came before.

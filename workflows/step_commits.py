@@ -178,7 +178,6 @@ def _ask(shard: Shard, keys: TenantKeys) -> ParticipantState:
 def _interrupt_of(execution: Execution, lost: LeaseLost, shard: Shard) -> WorkflowInterrupt:
     """Return what a refused fence means: a tombstone, though the lease stands, is one of a restored shard."""
     if isinstance(lost, RunEnded) and execution.log.is_held():
-        probe("a run that holds its lease finds its tombstone on another shard")
         return WorkflowInterrupt(Failed(EndedElsewhere(kind=execution.held.ref.kind, shard=shard.name)))
     return WorkflowInterrupt(Cause.LOST)
 

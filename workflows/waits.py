@@ -88,4 +88,3 @@ def _first(execution: Execution, call: StepCall, awaited: Sequence[Awaited], unt
         first = next(iter(found.values()), None)
         if first is None or not execution.log.was_taken(first.key):
             return first
-        probe("two branches of a workflow find the same signal")

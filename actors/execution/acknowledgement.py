@@ -187,9 +187,8 @@ def _settle_failed(
         probe("a workflow that failed for good is to be undone")
         return _requeue_failed(zone, tr, decision, 0, now_us, error_count=0)  # Its undos have all their tries.
     state = ChildState.DROPPED if held.handler.drop else ChildState.FAILED
-    child = ended_child(zone.location, held.ref.item_id, record, state, error=shortened(decision.error))
-    if child is not None:
-        children.append(child)
+    if record.parent is not None:
+        children.append(ended_child(zone.location, held.ref.item_id, record, state, error=shortened(decision.error)))
     if held.handler.drop:
         probe("an item that failed for good is dropped")
         holding = (held.ref.item_id, held.ref.lease_id)

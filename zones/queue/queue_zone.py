@@ -212,9 +212,9 @@ class QueueZone:
             removed[record.kind] = removed.get(record.kind, 0) + 1
             took_ms = max(0, now_us - record.leased_us) // 1000 if record.lease_id else 0
             actual_reason = EndReason.CANCELLED if lease_id is None else end_reason
-            child = ended_child(self.location, item_id, record, _CHILD_STATES[actual_reason], error=record.last_error)
-            if child is not None:
-                ended_children.append(child)
+            if record.parent is not None:
+                state = _CHILD_STATES[actual_reason]
+                ended_children.append(ended_child(self.location, item_id, record, state, error=record.last_error))
             gone.append(EndedItem(item_id, record.kind, actual_reason, record.attempt, took_ms))
             if record.unique_us and actual_reason is EndReason.COMPLETED:
                 retain_id(tr, self.location, item_id, now_us + record.unique_us)

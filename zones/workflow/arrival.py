@@ -27,7 +27,6 @@ def stored_names(names: Iterable[str]) -> tuple[str, ...]:
     for name in names:
         left_bytes -= len(name.encode()) + 1
         if left_bytes < 0:
-            probe("an item waits for more than its record can name")
             return (*stored, ANYTHING)
         stored.append(name)
     return tuple(stored)
