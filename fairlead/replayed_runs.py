@@ -160,6 +160,7 @@ class _NoStores(Shards):
 
     def __init__(self, shards: Shards) -> None:
         self.urls = shards.urls
+        self._named = shards
 
     def __getitem__(self, name: str) -> NoReturn:
         """Refuse.
@@ -168,6 +169,14 @@ class _NoStores(Shards):
           StoreInReplay: always.
         """
         raise StoreInReplay(shard=name)
+
+    def home(self, tenant: Tenant) -> NoReturn:
+        """Refuse.
+
+        Raises:
+          StoreInReplay: always.
+        """
+        raise StoreInReplay(shard=self._named.home_name(tenant))
 
     def errors(self) -> set[type[Exception]]:
         """Return none: no store is open."""

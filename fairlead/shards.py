@@ -1,17 +1,17 @@
 """The shards of an application: every store by name, opened when it is first used."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from random import Random
 
 from fairlead.store_threads import AwaitableCalls, StoreThreads
 from fairlead.zones import engines
 from fairlead.zones.engines import Clock, Database, transact
-from fairlead.zones.errors import QueueError
+from fairlead.zones.errors import QueueError, ShardRefused
 from fairlead.zones.keyspace import META_KEY
 from fairlead.zones.layout import Tenant
-from fairlead.zones.placement import home
+from fairlead.zones.placement import check_placement, home, read_or_write_placement
 from fairlead.zones.process_lock import ProcessLock
 from fairlead.zones.settings import ZoneSettings
 from fairlead.zones.shard import Shard, open_shard
@@ -82,6 +82,7 @@ class Shards(Mapping[str, Shard]):
         self.on_store_created: Callable[[str], None] = log.warning
         self.calls: AwaitableCalls = StoreThreads()
         self._open: dict[str, Shard] = {}
+        self._first_shards: tuple[str, ...] = ()  # with which the application began, as every shard stores it
         self._lock = ProcessLock()
 
     def __getitem__(self, name: str) -> Shard:
@@ -124,7 +125,12 @@ class Shards(Mapping[str, Shard]):
         Raises:
           NoShards: there are none.
         """
-        return self[self.home_name(tenant)]
+        if len(self.urls) == 1:
+            return self[next(iter(self.urls))]
+        first_shards_known = bool(self._first_shards)
+        shard = self[self.home_name(tenant)]
+        # The first shard that is opened tells with which shards the application began.
+        return shard if first_shards_known else self[self.home_name(tenant)]
 
     def home_name(self, tenant: Tenant) -> str:
         """Return the name of the shard where `tenant` lives. Opens nothing.
@@ -135,7 +141,9 @@ class Shards(Mapping[str, Shard]):
         if not self.urls:
             raise NoShards
         names = list(self.urls)
-        return names[0] if len(names) == 1 else home(tenant, names)
+        if len(names) == 1:
+            return names[0]
+        return home(tenant, self._first_shards or names)
 
     def errors(self) -> set[type[Exception]]:
         """Return the classes that the stores opened so far raise."""
@@ -157,8 +165,23 @@ class Shards(Mapping[str, Shard]):
             db.close()
             raise StoreMissing(shard=name, url=url)
         shard = open_shard(
-            name, db, clock=self._clock, random=self._random, settings=self._settings, part_count=self._part_count
+            name,
+            db,
+            clock=self._clock,
+            random=self._random,
+            settings=self._settings,
+            part_count=self._part_count,
+            first_shards=() if self.must_exist else self._first_shards_for(name, db),
         )
+        if (placement := shard.layout.placement) is not None:
+            if not self.must_exist:  # A tool may be pointed at any stores, under any names.
+                try:
+                    check_placement(placement, name, self.urls)
+                except ShardRefused:
+                    db.close()
+                    raise
+            if set(placement.first_shards) <= set(self.urls):
+                self._first_shards = placement.first_shards
         shard.run_blocking = self.calls.run
         if self.check_kind is not None:
             shard.check_kind = self.check_kind
@@ -166,6 +189,28 @@ class Shards(Mapping[str, Shard]):
         if shard.made and engine != "memory":
             self.on_store_created(f"made a new store at {Path(place).absolute() if place else url}, for shard {name}")
         return shard
+
+    def _first_shards_for(self, name: str, db: Database) -> Collection[str]:
+        """Return with which shards the application began, for a shard that may not know: a new one asks the others."""
+        if not _holds_a_shard(db):
+            for other in self.urls:
+                if other != name and (first_shards := self._first_shards_of(other)):
+                    return first_shards
+        return self.urls
+
+    def _first_shards_of(self, name: str) -> Collection[str]:
+        """Return what another shard stores; empty: it is not there, or stores nothing."""
+        opened, url = self._open.get(name), self.urls[name]
+        if opened is not None:
+            return () if opened.layout.placement is None else opened.layout.placement.first_shards
+        if is_missing(url) or url.startswith("memory:"):
+            return ()
+        db = engines.open(url, clock=self._clock, random=self._random)
+        try:
+            stored = transact(db, lambda tr: read_or_write_placement(tr, name, ()))
+        finally:
+            db.close()
+        return () if stored is None else stored.first_shards
 
 
 def is_missing(url: str) -> bool:

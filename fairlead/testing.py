@@ -38,7 +38,7 @@ from fairlead.zones.queue import stored_item
 from fairlead.zones.queue.dequeue_plan import UNLIMITED, Capacity
 from fairlead.zones.queue.items import LeasedItem
 from fairlead.zones.queue.periodic import Period, last_tick_us, periods_of, tick_op
-from fairlead.zones.shard import Shard
+from fairlead.zones.shard import Shard, first_shards
 from fairlead.zones.top_level.pointers import PointerRef, earliest_vesting_us, scan
 from fairlead.zones.top_level.process_pointers import DequeueParams, PointerOutcome, PointerResult, process_pointers
 from fairlead.zones.transaction_runner import Attempt
@@ -177,7 +177,7 @@ class _Drain:
         """Enqueue due ticks and process every vested pointer once; say whether anything changed."""
         changed = False
         for name, shard in self._app.shards.items():
-            for period in periods_of(self._app.periods, name, list(self._app.shards)):
+            for period in periods_of(self._app.periods, name, first_shards(self._app.shards)):
                 changed = _tick(shard, period) or changed
             for ref in _vested(shard):
                 for result in self._process_pointer(shard, ref):

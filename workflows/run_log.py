@@ -17,10 +17,10 @@ from fairlead.zones.engines import Reader, Transaction
 from fairlead.zones.errors import ItemGone, LeaseLost, TenantMoved
 from fairlead.zones.keyspace import TenantKeys
 from fairlead.zones.layout import Tenant
+from fairlead.zones.ownership import check_owner
 from fairlead.zones.pipelining import run_one
 from fairlead.zones.probes import probe
 from fairlead.zones.queue.items import Outcome
-from fairlead.zones.queue.stored_item import check_owner
 from fairlead.zones.records import ItemRecord, decode
 from fairlead.zones.shard import Shard
 from fairlead.zones.transaction_runner import Attempt
@@ -382,8 +382,8 @@ class RunLog:
             record = run_one(step_log.check_held_op(tr, self.home))
         except (LeaseLost, ItemGone, TenantMoved):
             raise WorkflowInterrupt(Cause.LOST) from None
-        if owner is not None:
-            check_owner(self.shard.layout, owner.value)
+        if other is not None and owner is not None:
+            check_owner(self.shard.layout, other, owner.value)
         known, found = None if step is None else self.entries.get(step), None
         for value in (each.value for each in entries):
             entry = None if value is None else decode_entry(value)

@@ -12,6 +12,7 @@ Read in this order:
     policy/             what is paused and limited; how tenants share the workers
     reporting/          answers for people: what ended, what runs, why an item waits
     transaction_runner  one attempt at a transaction: ids that survive retries, receipts
+    ownership           whether a shard owns a tenant
     tenant_transaction  what a user's function gets: the tenant's keys and queue
     shard               one database, opened for its queues
     tenant_search       tenants by the beginning of their names

@@ -4,7 +4,7 @@ A class of its own exists where a caller reacts differently; anything else is a 
 """
 
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 
 class QueueError(Exception):
@@ -121,6 +121,21 @@ class TenantMoved(QueueError):
     """
 
     message = "the tenant moved to another shard"
+
+    @property
+    def tenant(self) -> tuple[str, str]:
+        """The tenant's app and user."""
+        return cast(str, self.fields["app"]), cast(str, self.fields["user"])
+
+    @property
+    def owner(self) -> str | None:
+        """The id of the shard that the tenant's record names, in hex digits; None: there is no record."""
+        return cast("str | None", self.fields.get("owner"))
+
+    @property
+    def first_home(self) -> str | None:
+        """The name of the tenant's first home, if the shard has no record of the tenant."""
+        return cast("str | None", self.fields.get("first_home"))
 
 
 class OwnerUnreadable(TenantMoved):

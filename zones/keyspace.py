@@ -8,6 +8,7 @@ lies on the same page. The top-level queue consists of keys only, which name the
 QuiCK's pointer index, which leads from a zone to its pointer, is the record's own key.
 
     (ROOT, META)                                     -> shard record: format, number of parts, shard id
+    (ROOT, PLACEMENT)                                -> the shard's name, and the shards of its application at first
     (ROOT, DB, app, user, DATA, ...)                 -> the tenant's own data
     (ROOT, DB, app, user, OWNER)                     -> ownership record; absent while the tenant never moved, and has
                                                         no policy
@@ -66,8 +67,8 @@ ROOT = b"\x02fl\x00"  # ("fl",): short, because LMDB keys end at 511 bytes and r
 META, DB, RECEIPT, TOP = range(1, 5)
 # 5 was an index of pointers by zone: a pointer's record is found by its own key.
 DEPTH, DEAD_LETTER_INDEX, RETENTION, TIME, HANDLER, PERIODIC, SESSION = range(6, 13)
-POLICY, PAUSED_POINTER, LIMIT, COMPLETION_LOG = range(14, 18)
-# Reserved for later steps: placement 13, intents 18, global indexes 19.
+PLACEMENT, POLICY, PAUSED_POINTER, LIMIT, COMPLETION_LOG = range(13, 18)
+# Reserved for later steps: intents 18, global indexes 19.
 WORKER_STATUS, QUARANTINE, AUDIT_LOG, ROLLUP, CHANGE_COUNTER, TOMBSTONE, FLOOR, WORKER_SESSION = range(20, 28)
 DATA, OWNER, ZONE, IN_FLIGHT, BUCKET, STEP_LOG, FENCE, SIGNAL, CHILD_RESULT = range(1, 10)
 ITEM, VEST = 1, 2
@@ -266,6 +267,13 @@ class TenantKeys:
 
     def __init__(self, app: str, user: str) -> None:
         self.packed = b"\x02%b\x00\x02%b\x00" % (app.encode(), user.encode())  # Names hold no NUL: `check_name`.
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the tenant's app and of the user."""
+        named = unpack_names(self.packed, 0, 2)
+        assert named is not None
+        return named[0]
 
     @property
     def prefix(self) -> bytes:

@@ -226,6 +226,16 @@ class ShardRecord(msgspec.Struct, array_like=True):
     key_format: Count = 1  # where its keys lie: `keyspace.KEY_FORMAT` of the program that made it
 
 
+class PlacementRecord(msgspec.Struct, array_like=True, frozen=True):
+    """What a shard is called, and with which shards its application began: among these each tenant has a first home.
+
+    Written once when the shard is made, and the same list in all shards of an application.
+    """
+
+    name: str
+    first_shards: Annotated[tuple[str, ...], Meta(min_length=1)]
+
+
 class HandlerRecord(msgspec.Struct, array_like=True):
     """A handler submitted to a running fleet."""
 
@@ -275,6 +285,7 @@ Record = (
     | KindPolicy
     | TenantPolicy
     | ShardRecord
+    | PlacementRecord
     | HandlerRecord
     | PeriodicRecord
     | AuditEntry

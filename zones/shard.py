@@ -4,7 +4,7 @@ A shard is made once, with an id and a number of parts that never change. Its us
 they pass when they open it.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from random import Random
 from typing import Protocol, TypeVar
 
@@ -12,9 +12,10 @@ from fairlead.zones import transaction_runner
 from fairlead.zones.engines import RETRIES_MAX, Clock, Database, Transaction
 from fairlead.zones.errors import BadArgument, ShardRefused
 from fairlead.zones.keyspace import KEY_FORMAT, META_KEY, PART_COUNT_MAX
-from fairlead.zones.layout import DEFAULT_ZONE, ID_BYTES, ShardLayout, Tenant
+from fairlead.zones.layout import DEFAULT_ZONE, ID_BYTES, ShardLayout, Tenant, local_tenant
+from fairlead.zones.placement import home, read_or_write_placement
 from fairlead.zones.queue.queue_zone import QueueZone
-from fairlead.zones.records import ShardRecord, decode, encode, is_newer
+from fairlead.zones.records import PlacementRecord, ShardRecord, decode, encode, is_newer
 from fairlead.zones.settings import ZoneSettings
 from fairlead.zones.transaction_runner import Attempt
 
@@ -97,6 +98,17 @@ class Shard:
         return QueueZone(self.layout, tenant, name)
 
 
+def first_shards(shards: Mapping[str, Shard]) -> Sequence[str]:
+    """Return the names of the shards with which an application began; if not all of these are given, of those given."""
+    began = next(iter(shards.values())).layout.first_shards
+    return began if began and set(began) <= set(shards) else list(shards)
+
+
+def kind_home(kind: str, shards: Mapping[str, Shard]) -> str:
+    """Return the name of a kind's own shard, where its limits and ticks are: one for all fleets of an application."""
+    return home(local_tenant(kind), first_shards(shards))
+
+
 async def _run_here(call: Callable[[], T], /) -> T:
     return call()
 
@@ -113,33 +125,37 @@ def open_shard(
     random: Random,
     settings: ZoneSettings | None = None,
     part_count: int = DEFAULT_PART_COUNT,
+    first_shards: Collection[str] = (),
 ) -> Shard:
     """Open `db` as a shard; make it a shard if it is not one yet.
 
     Args:
       name: what the shard is called in this application's configuration.
+      first_shards: the names of the shards with which the application began. They are stored, with the name, if the
+        shard does not know them yet. Empty: what is stored counts, and nothing is stored.
       part_count: parts of the top-level queue of a shard that this call makes, 1 to 1,024; an existing shard keeps its
         own.
 
     Raises:
       BadArgument: `part_count` is out of range.
       ShardRefused: a newer version of Fairlead made it, or one before the first release; or a restore into it has not
-        finished.
+        finished; or what it stores about its application cannot be read.
     """
     if not 1 <= part_count <= PART_COUNT_MAX:
         raise BadArgument(argument="part_count", value=part_count, allowed=f"1 to {PART_COUNT_MAX:,}")
 
-    def body(attempt: Attempt) -> tuple[ShardRecord, bool]:
+    def body(attempt: Attempt) -> tuple[ShardRecord, bool, PlacementRecord | None]:
         there = attempt.tr.get(META_KEY).present()
         made = find_or_create(attempt.tr, name, random=random, part_count=part_count, now_us=attempt.now_us)
-        return made, not there
+        return made, not there, read_or_write_placement(attempt.tr, name, first_shards)
 
-    record, made = transaction_runner.run(db, body, clock=clock, random=random)
+    record, made, placement = transaction_runner.run(db, body, clock=clock, random=random)
     layout = ShardLayout(
         shard_id=record.shard_id,
         part_count=record.part_count,
         settings=settings or ZoneSettings(),
         is_watched=db.commit_sequence() is None,
+        placement=placement,
     )
     return Shard(name, db, layout, clock=clock, random=random, made=made)
 

@@ -14,14 +14,12 @@ from typing import NamedTuple
 from fairlead.actors.runtime.circuit_breaker import CircuitBreaker
 from fairlead.actors.runtime.host import Host, Lock
 from fairlead.zones.engines import Reader
-from fairlead.zones.layout import local_tenant
-from fairlead.zones.placement import home
 from fairlead.zones.policy import limits, policies
 from fairlead.zones.policy.policies import Policies
 from fairlead.zones.probes import probe
 from fairlead.zones.queue.dequeue_plan import UNLIMITED
 from fairlead.zones.records import KindPolicy
-from fairlead.zones.shard import Shard
+from fairlead.zones.shard import Shard, kind_home
 from fairlead.zones.transaction_runner import Attempt
 
 log = logging.getLogger("fairlead.manager")
@@ -222,7 +220,7 @@ class ConcurrencyLimiter:
 
     def _home(self, kind: str) -> Shard:
         """Return a kind's own shard, where its limits are counted."""
-        return self._shards[home(local_tenant(kind), list(self._shards))]
+        return self._shards[kind_home(kind, self._shards)]
 
     def _renew(self, kind: str, quota: _Quota) -> None:
         """Take what is wanted of a kind, and return what was not used."""

@@ -14,13 +14,14 @@ from fairlead.actors.handlers import Form
 from fairlead.actors.messages import ItemRef
 from fairlead.zones.engines import Reader, Transaction
 from fairlead.zones.errors import TenantMoved
+from fairlead.zones.ownership import check_owner
 from fairlead.zones.pipelining import run_one
 from fairlead.zones.probes import probe
 from fairlead.zones.queue import results
 from fairlead.zones.queue.dead_letters import move_to_dead_letters
 from fairlead.zones.queue.items import Outcome
 from fairlead.zones.queue.queue_zone import QueueZone
-from fairlead.zones.queue.stored_item import check_owner, shortened
+from fairlead.zones.queue.stored_item import shortened
 from fairlead.zones.records import ItemRecord, decode
 from fairlead.zones.reporting import completion_log
 from fairlead.zones.reporting.completion_log import EndedOfZone, EndReason
@@ -171,7 +172,7 @@ def _settle_failed(
     owner = tr.get(zone.location.keys.tenant.owner)
     value = tr.get(zone.location.keys.item(held.ref.item_id)).value
     try:
-        check_owner(shard.layout, owner.value)
+        check_owner(shard.layout, zone.location.keys.tenant, owner.value)
     except TenantMoved:
         return "lost"
     record = None if value is None else decode(ItemRecord, value)

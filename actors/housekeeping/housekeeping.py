@@ -40,7 +40,7 @@ from fairlead.zones.probes import probe
 from fairlead.zones.queue.id_retention import expire
 from fairlead.zones.queue.periodic import Period, last_tick_us, periods_of, tick_op
 from fairlead.zones.reporting import completion_log, rollups, worker_status
-from fairlead.zones.shard import Shard
+from fairlead.zones.shard import Shard, first_shards
 from fairlead.zones.top_level import sessions
 from fairlead.zones.top_level.clock_check import ClockStatus, ShardClock, check_clock
 from fairlead.zones.top_level.pointers import OversleepScan, wake_oversleeping
@@ -379,7 +379,7 @@ class Housekeeping:
 
     def _tick(self, name: str, shard: Shard, checked_us: int) -> None:
         """Enqueue the periodic items that are due. Where reads are expensive, a record is read when its tick is due."""
-        for period in periods_of(self._periods, name, list(self._shards)):
+        for period in periods_of(self._periods, name, first_shards(self._shards)):
             if self._breaker.is_open(name):
                 break
             known = self._ticks.get((name, period.kind))

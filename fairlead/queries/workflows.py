@@ -15,8 +15,9 @@ from fairlead.workflow_explanation import is_suspended
 from fairlead.zones.engines import KeyValue, Reader
 from fairlead.zones.keyspace import TenantKeys, unpack_bytes
 from fairlead.zones.layout import Tenant, ZoneLocation
+from fairlead.zones.ownership import check_owner
 from fairlead.zones.policy.policies import zone_names
-from fairlead.zones.queue import dead_letters, stored_item
+from fairlead.zones.queue import dead_letters
 from fairlead.zones.queue.dead_letter_search import DeadLetterFilter, search
 from fairlead.zones.queue.index_scan import WANT_ALL
 from fairlead.zones.records import ItemRecord, decode
@@ -202,8 +203,9 @@ def _open_stretch(
 ) -> _Stretch:
     tr, tenant = attempt.tr, criteria.tenant
     assert isinstance(tenant, Tenant)
-    stored_item.check_owner(shard.layout, tr.snapshot.get(TenantKeys(*tenant).owner).value)
-    names = list(islice(zone_names(tr, TenantKeys(*tenant)), QUEUES_OF_TENANT_MAX + 1))
+    keys = TenantKeys(*tenant)
+    check_owner(shard.layout, keys, tr.snapshot.get(keys.owner).value)
+    names = list(islice(zone_names(tr, keys), QUEUES_OF_TENANT_MAX + 1))
     whole = len(names) <= QUEUES_OF_TENANT_MAX
     found: list[_Found] = []
     scanned = 0

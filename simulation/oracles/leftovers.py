@@ -15,6 +15,7 @@ _TOMBSTONE = END.to_bytes(FENCE_BYTES, "big")
 
 _STAYS = {
     keyspace.META,
+    keyspace.PLACEMENT,
     keyspace.TIME,
     keyspace.SESSION,
     keyspace.HANDLER,

@@ -144,7 +144,7 @@ def test_a_participant_that_has_moved_is_no_failure_of_the_step(monkeypatch: pyt
     def ask_op(*args: Any) -> Any:
         if moves:
             moves.pop()
-            raise TenantMoved(tenant=ELSEWHERE)
+            raise TenantMoved(app="shop", user="u1")
         return (yield from ask(*args))
 
     monkeypatch.setattr(participants, "ask_op", ask_op)

@@ -44,6 +44,7 @@ from fairlead.zones.records import (
     KindPolicy,
     OwnerRecord,
     PeriodicRecord,
+    PlacementRecord,
     PointerRecord,
     Progress,
     Record,
@@ -76,6 +77,7 @@ RECORDS: list[Record] = [
     ShardRecord(b"s" * 16, 16, 1_500, 2),
     HandlerRecord("mail", 2, b"code" * 20, b"s" * 32, 1_500),
     PeriodicRecord(60_000_000, 1_900),
+    PlacementRecord("eu", ("eu", "us")),
 ]
 PAYLOADS = [None, {"order": [7, "ä", 2.5, b"bytes", None, True, {"deep": [[[1]]]}]}, "ü" * 50, list(range(40))]
 

@@ -11,7 +11,7 @@ import msgspec
 from fairlead.zones.engines import Transaction
 from fairlead.zones.errors import PayloadNotData, PayloadTooLarge, QueueError
 from fairlead.zones.layout import ZoneLocation
-from fairlead.zones.queue import stored_item
+from fairlead.zones.ownership import check_owner
 from fairlead.zones.queue.id_retention import TIME_BYTES, retention_key
 from fairlead.zones.queue.items import pack_payload, unpack_payload
 from fairlead.zones.records import DeadLetterRecord, TimeUs, decode, pack_value, unpacked
@@ -101,7 +101,7 @@ def ending(tr: Transaction, location: ZoneLocation, item_id: bytes) -> Returned 
     stored = snapshot.get(location.keys.item(item_id))
     dead_letter = snapshot.get(location.keys.dead_letter(item_id))
     kept = snapshot.get(location.keys.result(item_id))
-    stored_item.check_owner(location.layout, snapshot.get(location.keys.tenant.owner).value)
+    check_owner(location.layout, location.keys.tenant, snapshot.get(location.keys.tenant.owner).value)
     if stored.value is not None:
         return Pending(tr.watch(location.keys.item(item_id)))
     result = None if kept.value is None else unpacked(_decoder, kept.value[TIME_BYTES:])

@@ -126,7 +126,7 @@ def process_pointers(
     `known`: the policies as they were found last. While the shard is paused no pointer is processed.
     """
     asking = start_op(read_policies_op(tr, known))
-    fair_share = FairShare(layout, params.items_max)
+    fair_share = FairShare(params.items_max)
     operations = [start_op(process_op(tr, layout, ref, capacity, fair_share, params)) for ref in refs]
     in_force = run_one(asking)
     if in_force.shard_paused:
@@ -166,7 +166,7 @@ def process_op(
         probe("an index entry of a pointer names no zone of its part")
         return (yield from _clear_dangling(tr, layout, ref))
     stored = tr.get(location.keys.pointer)
-    quantum = fair_share.join(location.tenant, tr.get(location.keys.tenant.owner))
+    quantum = fair_share.join(location, tr.get(location.keys.tenant.owner))
     index_scan = IndexScan(location, items_max=params.items_max, now_us=params.now_us)
     index_scan.send(tr)
     yield

@@ -28,10 +28,10 @@ from fairlead.zones.keyspace import (
     unpack_names,
 )
 from fairlead.zones.layout import ShardLayout, Tenant
+from fairlead.zones.ownership import check_owner
 from fairlead.zones.pipelining import Operation
 from fairlead.zones.probes import probe
 from fairlead.zones.queue.index_scan import WANT_ALL
-from fairlead.zones.queue.stored_item import check_owner
 from fairlead.zones.workflow.run_records import (
     END,
     FENCE_BYTES,
@@ -83,7 +83,7 @@ def ask_op(tr: Transaction, layout: ShardLayout, keys: TenantKeys) -> Operation[
     """
     owner, floor = tr.get(keys.owner), tr.get(_FLOOR_KEY)
     yield
-    check_owner(layout, owner.value)
+    check_owner(layout, keys, owner.value)
     return ParticipantState(epoch_of(owner.value), _number(floor.value))
 
 
@@ -103,7 +103,7 @@ def begin_step_op(tr: Transaction, layout: ShardLayout, foreign: ForeignStep) ->
     entry = tr.get(entry_key(foreign.keys, foreign.run, foreign.segment, *foreign.step))
     floor = tr.snapshot.get(_FLOOR_KEY)
     yield
-    check_owner(layout, owner.value)
+    check_owner(layout, foreign.keys, owner.value)
     if ParticipantState(epoch_of(owner.value), _number(floor.value)) != foreign.place:
         probe("a step on another shard must ask again")
         raise AskAgain
@@ -140,7 +140,7 @@ def raise_fence_op(
     """
     owner, fence, floor = tr.get(keys.owner), tr.get(keys.fence(run)), tr.snapshot.get(_FLOOR_KEY)
     yield
-    check_owner(layout, owner.value)
+    check_owner(layout, keys, owner.value)
     _check_fence(fence.value, lease_number, run)
     if fence.value is None and ParticipantState(epoch_of(owner.value), _number(floor.value)) != place:
         probe("a new attempt must ask again before it raises its fence")
@@ -170,7 +170,7 @@ def clean_up_op(tr: Transaction, layout: ShardLayout, tenant: Tenant, keys: Tena
     """
     owner, fence, floor = tr.get(keys.owner), tr.get(keys.fence(run)), tr.get(_FLOOR_KEY)
     yield
-    check_owner(layout, owner.value)
+    check_owner(layout, keys, owner.value)
     prefix = keys.step_log(run)
     tr.clear_range(range_begin(prefix), range_end(prefix))
     if _number(fence.value) != END:

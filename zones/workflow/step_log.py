@@ -11,6 +11,7 @@ from typing import NamedTuple
 from fairlead.zones.engines import KeyValue, Reader, Transaction
 from fairlead.zones.keyspace import TenantKeys, range_begin, range_end, unpack_int, unpack_names
 from fairlead.zones.layout import Tenant, ZoneLocation
+from fairlead.zones.ownership import check_owner
 from fairlead.zones.pipelining import Operation
 from fairlead.zones.queue import stored_item
 from fairlead.zones.queue.index_scan import WANT_ALL
@@ -156,7 +157,7 @@ def check_held_op(tr: Transaction, held: HeldRun) -> Operation[ItemRecord]:
     """
     owner, stored = tr.get(held.owner_key), tr.get(held.item_key)
     yield
-    stored_item.check_owner(held.location.layout, owner.value)
+    check_owner(held.location.layout, held.location.keys.tenant, owner.value)
     record = check_lease(stored.value, held.lease_id)
     if isinstance(record, Outcome):
         raise error_of(record, held.item_id)

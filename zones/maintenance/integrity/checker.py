@@ -21,6 +21,7 @@ from fairlead.zones.keyspace import (
     META,
     PAUSED_POINTER,
     PERIODIC,
+    PLACEMENT,
     POINTER,
     POLICY,
     QUARANTINE,
@@ -64,6 +65,7 @@ from fairlead.zones.records import (
     HandlerRecord,
     OwnerRecord,
     PeriodicRecord,
+    PlacementRecord,
     TenantPolicy,
     decode,
     is_newer,
@@ -91,6 +93,7 @@ _KNOWN = [
     HANDLER,
     PERIODIC,
     SESSION,
+    PLACEMENT,
     POLICY,
     PAUSED_POINTER,
     LIMIT,
@@ -216,6 +219,7 @@ class _Checker:
         self._check_rows(
             RETENTION, lambda row: partial(dead_letters.check_retention_entry, layout=self._layout, key=row.key)
         )
+        self._check_rows(PLACEMENT, _placement_check, self._note_record)
         self._check_rows(HANDLER, _handler_check, self._note_record)
         self._check_rows(PERIODIC, _period_check, self._note_record)
         self._check_rows(POLICY, _policy_check, self._note_policy)
@@ -332,6 +336,13 @@ def _handler_check(row: KeyValue) -> Check:
     match elements_of(row.key):
         case (_, _, str(_), int(_)):
             return partial(check_record, struct=HandlerRecord, key=row.key)
+    return partial(check_damaged_key, key=row.key)
+
+
+def _placement_check(row: KeyValue) -> Check:
+    match elements_of(row.key):
+        case (_, _):
+            return partial(check_record, struct=PlacementRecord, key=row.key)
     return partial(check_damaged_key, key=row.key)
 
 
