@@ -193,7 +193,10 @@ def run_body(
     enqueueing: Enqueueing | None = None,
 ) -> tuple[TenantTransaction, bytes]:
     """Run the body of a step in its transaction; return the transaction, and the packed result."""
-    tr = TenantTransaction(shard, tenant, attempt, None if enqueueing is None else enqueueing.begin_attempt(shard))
+    enqueuer = None if enqueueing is None else enqueueing.begin_attempt(shard)
+    tr = TenantTransaction(
+        shard, tenant, attempt, enqueuer, owner_is_checked=True
+    )  # The owner: with the lease, or the fence.
     try:
         returned = inside(partial(body, tr, *args), first="the transaction")
         refuse_coroutine(returned)

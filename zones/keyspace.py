@@ -261,12 +261,19 @@ class QueueKeys:
 
 
 class TenantKeys:
-    """The keys of one tenant's logical database."""
+    """The keys of one tenant's logical database.
 
-    __slots__ = ("packed",)
+    Attributes:
+      owner: the key of the ownership record.
+      data: the prefix of the tenant's own data.
+    """
+
+    __slots__ = ("data", "owner", "packed")
 
     def __init__(self, app: str, user: str) -> None:
         self.packed = b"\x02%b\x00\x02%b\x00" % (app.encode(), user.encode())  # Names hold no NUL: `check_name`.
+        self.owner = _DB + self.packed + _OWNER  # Every transaction on the tenant reads it.
+        self.data = _DB + self.packed + _SMALL[DATA]
 
     @property
     def names(self) -> list[str]:
@@ -279,16 +286,6 @@ class TenantKeys:
     def prefix(self) -> bytes:
         """The prefix of all keys of the tenant."""
         return _DB + self.packed
-
-    @property
-    def owner(self) -> bytes:
-        """The key of the ownership record."""
-        return _DB + self.packed + _OWNER
-
-    @property
-    def data(self) -> bytes:
-        """The prefix of the tenant's own data."""
-        return _DB + self.packed + _SMALL[DATA]
 
     @property
     def bucket(self) -> bytes:

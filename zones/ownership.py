@@ -1,7 +1,7 @@
 """Whether a shard owns a tenant, by the tenant's ownership record.
 
-Every operation on a queue reads the record with conflict. So a change of the record takes effect for all of them at
-once: each sees the change, or is refused at its commit.
+Every transaction on a tenant reads the record with conflict, whether it writes or not. So a change of the record takes
+effect for all of them at once: each sees the change, or is refused at its commit.
 """
 
 from fairlead.zones.engines import Reader

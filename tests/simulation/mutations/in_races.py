@@ -3,6 +3,7 @@
 from fairlead.actors.dispatch.concurrency_limiter import _Quota
 from fairlead.actors.execution import acknowledgement
 from fairlead.zones import transaction_runner
+from fairlead.zones.tenant_transaction import TenantTransaction
 from fairlead.zones.top_level import process_pointers
 from tests.simulation.mutations.mutation import in_a_race
 
@@ -10,6 +11,14 @@ QUEUE_IN_RACES = (
     in_a_race(
         "a commit that only writes has the read version of its arrival",
         (transaction_runner._write_receipt, "if not has_read:", "if False:"),
+    ),
+    in_a_race(
+        "a user's write does not read the owner of its tenant",
+        (TenantTransaction._writer, "if not self._owner_is_checked:", "if False:"),
+    ),
+    in_a_race(
+        "a user's transaction does not read the owner of its tenant with conflict",
+        (TenantTransaction.get, "owner, read = self._tr.get(", "owner, read = self._tr.snapshot.get("),
     ),
     in_a_race(
         "a manager keeps slots from before a limit was lifted and set anew",

@@ -137,7 +137,7 @@ SIGNALS = (
     ),
     _in_workflows(
         "a signal leaves no receipt",
-        (TenantTransaction.signal, "self._writer(), location", "self._tr, location"),
+        (TenantTransaction.signal, "self._queue_writer(), location", "self._tr, location"),
         found_by=[TAKEN],
     ),
     _in_workflows(

@@ -18,6 +18,7 @@ Read in this order:
     test_receipts           a commit that arrives after the attempt that took its place
     test_pruned_log         a process that is paused while the commit log is pruned
     test_clocks             a clock that is an hour ahead
+    test_ownership          a user's reads and writes while the tenant moves
     test_limits             an operator who changes a limit while managers hold slots of it
     test_housekeeping       two consumers that do the same for a shard at the same moment
     test_worker_sessions    a worker's claims, and a consumer that ends their session
