@@ -27,7 +27,7 @@ from fairlead.workflows.system_kinds import system_handlers
 from fairlead.workflows.workflow_kind import WorkflowKind, workflow_handler
 from fairlead.zones.durations import DAY_S, Duration
 from fairlead.zones.engines import Clock
-from fairlead.zones.errors import BadArgument, QueueError
+from fairlead.zones.errors import BadArgument, QueueError, TenantMoved
 from fairlead.zones.layout import DEFAULT_ZONE, Tenant, local_tenant
 from fairlead.zones.process_lock import ProcessLock
 from fairlead.zones.queue.dead_letter_search import DeadLetterFilter
@@ -162,9 +162,9 @@ class App:
 
         def register(function: Callable[P, R], /) -> RegisteredHandler[P, R]:
             if not any(handler.form is Form.WORKFLOW for handler in self.registry):
-                for handler in system_handlers(self._home_of):
+                for handler in system_handlers(self._home_of, self._on_moved):
                     self.registry.add(handler)
-            runner = WorkflowKind(function, version=version, home_of=self._home_of)
+            runner = WorkflowKind(function, version=version, home_of=self._home_of, on_moved=self._on_moved)
             self.registry.add(workflow_handler(kind, runner, **options))
             handler_options: HandlerOptions = {**options}  # type: ignore[typeddict-item]
             return RegisteredHandler(function, kind, handler_options, self.tenant)
@@ -173,6 +173,9 @@ class App:
 
     def _home_of(self, tenant: Tenant) -> Shard:
         return self.shards.home(tenant)
+
+    def _on_moved(self, moved: TenantMoved) -> None:
+        self.shards.note_moved(moved)
 
     def handler(self, kind: str, **options: Unpack[HandlerOptions]) -> HandlerDecorator:
         """Make the decorated function the handler of `kind`: a plain, async, or Ray remote function of a `Job`.
@@ -378,9 +381,7 @@ class App:
           BadArgument: one of `items` is no pair of a tenant and an item; `zone` cannot be the name of a zone.
         """
         pairs = ((self.tenant(tenant), item) for tenant, item in map(checked_pair, items))
-        return bulk_enqueue.enqueue_many(
-            ((database.shard, database.tenant, item) for database, item in pairs), zone=zone
-        )
+        return bulk_enqueue.enqueue_many(pairs, zone=zone)
 
     def _database(self, tenant: Tenant, shard: str | None = None) -> TenantDatabase:
         self._shards_now()  # Raises NoShards now; the application may be configured anew before the database is used.

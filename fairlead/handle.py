@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import typing
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol
@@ -18,6 +19,8 @@ from fairlead.zones.queue.items import EnqueueStatus
 from fairlead.zones.queue.results import Failed, NotKept, Pending, Returned, ending
 from fairlead.zones.shard import Shard
 from fairlead.zones.workflow.cancellation import CancelOutcome
+
+T = typing.TypeVar("T")
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -68,6 +71,10 @@ class ItemDatabase(Protocol):
     @property
     def calls(self) -> AwaitableCalls:
         """Return how coroutines wait for the shard."""
+        ...
+
+    def at_home(self, call: Callable[[Shard], T]) -> T:
+        """Return what `call` returns for the shard where the tenant lives."""
         ...
 
     def cancel(self, item_id: bytes, *, zone: str, force: bool) -> CancelOutcome:
@@ -157,9 +164,11 @@ class Handle(Generic[R]):
                 found.watch.cancel()
 
     def _read_ending(self) -> Returned | Pending | Failed | NotKept:
-        shard = self._database.shard
-        location = shard.layout.location(self._database.tenant, self.zone)
-        return shard.transact(lambda attempt: ending(attempt.tr, location, self.item_id))
+        def read(shard: Shard) -> Returned | Pending | Failed | NotKept:
+            location = shard.layout.location(self._database.tenant, self.zone)
+            return shard.transact(lambda attempt: ending(attempt.tr, location, self.item_id))
+
+        return self._database.at_home(read)
 
     def _pending(self, timeout_us: int | None) -> ResultPending:
         return ResultPending(item=self.item_id.hex(), waited_s=None if timeout_us is None else timeout_us / 1e6)

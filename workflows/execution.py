@@ -44,6 +44,7 @@ from fairlead.workflows.run_log import RunLog
 from fairlead.workflows.step_call import StepCall
 from fairlead.workflows.step_identity import digest_of
 from fairlead.workflows.step_try import StepTry
+from fairlead.zones.errors import TenantMoved
 from fairlead.zones.keyspace import TenantKeys
 from fairlead.zones.layout import DEFAULT_ZONE, Tenant
 from fairlead.zones.probes import probe
@@ -63,10 +64,15 @@ CHECKPOINTS_REPLAYED_MAX = 10_000  # In one attempt of a test that replays after
 
 Body = Callable[..., Any]
 HomeOf = Callable[[Tenant], Shard]
+OnMoved = Callable[[TenantMoved], object]
 KeepLease = Callable[[HeldItem], bool]
 
 
 _in_body: ContextVar[bool] = ContextVar("fairlead_step", default=False)
+
+
+def ignore_move(moved: TenantMoved) -> None:
+    """Do nothing: whoever tells where tenants live knows it by itself."""
 
 
 class Child(NamedTuple):

@@ -28,12 +28,12 @@ from fairlead.workflows.attempt import attempt
 from fairlead.workflows.context import RunInformation, WorkflowContext
 from fairlead.workflows.driver import InlineDriver
 from fairlead.workflows.errors import PayloadMismatch
-from fairlead.workflows.execution import Execution, HomeOf
+from fairlead.workflows.execution import Execution, HomeOf, OnMoved, ignore_move
 from fairlead.workflows.interrupts import WorkflowInterrupt
 from fairlead.workflows.requests import Steps
 from fairlead.workflows.run_log import RunLog
 from fairlead.workflows.step_identity import keyword_arguments
-from fairlead.zones.errors import BadArgument, ItemFailed, ItemGone
+from fairlead.zones.errors import BadArgument, ItemFailed, ItemGone, TenantMoved
 from fairlead.zones.probes import probe
 from fairlead.zones.queue.results import pack_result
 from fairlead.zones.shard import Shard
@@ -50,18 +50,27 @@ class WorkflowKind:
       function: takes a `WorkflowContext` and the values of the payload.
       version: of its code, 1 or more.
       home_of: returns the shard where a tenant lives.
+      on_moved: called when a shard says that a tenant has moved, so that `home_of` learns where it lives.
 
     Attributes:
       replays: replay a run after each new answer: the way in which tests find out that a function is not deterministic.
     """
 
-    def __init__(self, function: Callable[..., Any], *, version: int, home_of: HomeOf) -> None:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        version: int,
+        home_of: HomeOf,
+        on_moved: OnMoved = ignore_move,
+    ) -> None:
         _check_function(function)
         if type(version) is not int or version < 1:
             raise BadArgument(argument="version", value=version, allowed="a whole number, 1 or more")
         self.function = function
         self.version = version
         self._home_of = home_of
+        self._on_moved = on_moved
         self.__module__ = getattr(function, "__module__", "?")
         self.__qualname__ = getattr(function, "__qualname__", repr(function))
 
@@ -70,9 +79,18 @@ class WorkflowKind:
 
         Raises:
           LeaseLost: another attempt holds the item.
+          TenantMoved: a tenant on whom the run acts has moved; the next attempt finds it.
           Exception: the attempt has failed with it.
         """
         run_log = RunLog(held, shard, version=self.version)
+        try:
+            self._run_logged(run_log, access)
+        except TenantMoved as moved:
+            self._on_moved(moved)
+            raise
+
+    def _run_logged(self, run_log: RunLog, access: AttemptAccess) -> None:
+        held = run_log.held
         run_log.load()
         if run_log.version > self.version:
             probe("a workflow is given back to newer code")

@@ -117,7 +117,8 @@ class BadArgument(QueueError):
 class TenantMoved(QueueError):
     """The tenant's logical database is owned by another shard now.
 
-    Do: look up the tenant's shard again and retry there; `App.tenant` does both.
+    Do: look up the tenant's shard again and retry there; `App.tenant` does both, except for a transaction that has used
+    `.raw`. If they raise this, a shard is missing in the configuration.
     """
 
     message = "the tenant moved to another shard"

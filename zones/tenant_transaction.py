@@ -382,6 +382,11 @@ class ApplicationTransaction(TenantTransaction):
         self._raw_is_out = True
         return self._writer()
 
+    @property
+    def has_given_raw(self) -> bool:
+        """Whether `.raw` has been used."""
+        return self._raw_is_out
+
     def zone(self, name: str = DEFAULT_ZONE) -> QueueZone:
         """Return one of the tenant's queue zones, whose operations take `.raw`."""
         return self._zone(name)

@@ -306,7 +306,7 @@ IN_RACES = (
     ),
     in_a_race(
         "older code continues a run",
-        (WorkflowKind.run_attempt, "if run_log.version > self.version:", "if False:"),
+        (WorkflowKind._run_logged, "if run_log.version > self.version:", "if False:"),
     ),
     in_a_race(
         "newer code may do no new step",
