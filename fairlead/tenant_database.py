@@ -14,7 +14,7 @@ from fairlead.shards import Shards
 from fairlead.store_threads import AwaitableCalls
 from fairlead.views import DeadLetterView, ItemView, dead_letter_view, item_view
 from fairlead.zones.errors import QueueError, TenantMoved
-from fairlead.zones.layout import DEFAULT_ZONE, Tenant, check_name, named_tenant
+from fairlead.zones.layout import DEFAULT_ZONE, Tenant, check_name, gone_by_name, named_tenant, shown_id
 from fairlead.zones.layout import checked_id as checked_id
 from fairlead.zones.ownership import check_home
 from fairlead.zones.pipelining import run_one
@@ -141,7 +141,8 @@ class TenantDatabase:
         """
         item = new_item(kind, payload, **options)
         made = self.transact(lambda tr: tr.enqueue_item(item, zone=zone))
-        return EnqueuedHandle(self, made.item_id, zone, made.status)
+        given = item.given_id if isinstance(item.given_id, str) else None
+        return EnqueuedHandle(self, made.item_id, zone, made.status, name=given)
 
     async def atransact(self, body: Callable[[ApplicationTransaction], T]) -> T:
         """Run `body` as `transact` does, and let the event loop go on meanwhile.
@@ -181,7 +182,8 @@ class TenantDatabase:
         Raises:
           BadArgument: `item_id` is neither text nor bytes.
         """
-        return Handle(self, checked_id(item_id), check_name("zone", zone))
+        wanted, name = checked_id(item_id), item_id if isinstance(item_id, str) else None
+        return Handle(self, wanted, check_name("zone", zone), name=name)
 
     def enqueue_many(self, items: Iterable[NewItem], *, zone: str = DEFAULT_ZONE) -> list[Enqueued]:
         """Enqueue items that `new_item` made; see `App.enqueue_many`."""
@@ -248,7 +250,8 @@ class TenantDatabase:
             # After an unknown result: another item may have been enqueued by that name since, and must stay.
             return shard.transact(body, applied=lambda tr: was_applied(tr, queue.location, wanted, cancellation))
 
-        return self.at_home(cancel_on)
+        with gone_by_name(item_id):
+            return self.at_home(cancel_on)
 
     def signal(
         self,
@@ -271,7 +274,7 @@ class TenantDatabase:
         wanted = checked_id(item_id)
 
         def body(attempt: Attempt, shard: Shard) -> None:
-            TenantTransaction(shard, self.tenant, attempt).signal(wanted, name, payload, zone=zone)
+            TenantTransaction(shard, self.tenant, attempt).signal(item_id, name, payload, zone=zone)
             self._write_audit_entry(attempt, by, "signal", wanted, zone)
 
         self.at_home(lambda shard: shard.transact(partial(body, shard=shard)))
@@ -297,7 +300,8 @@ class TenantDatabase:
           ItemUnreadable: a newer version wrote it.
         """
         wanted, name = checked_id(item_id), check_name("zone", zone)
-        return self.at_home(lambda shard: read_steps(self._shards(), shard, self.tenant, name, wanted))
+        with gone_by_name(item_id):
+            return self.at_home(lambda shard: read_steps(self._shards(), shard, self.tenant, name, wanted))
 
     def explain(self, item_id: str | bytes, *, zone: str = DEFAULT_ZONE) -> Explanation:
         """Say why an item is not running, or how it ended: one cause. Changes nothing, conflicts with nothing.
@@ -383,7 +387,7 @@ class TenantDatabase:
                 nonlocal dead_letter
                 dead_letter = dead_letters.read(attempt.tr, location, wanted)
                 if dead_letter is None:
-                    raise NotADeadLetter(item=wanted.hex(), tenant=str(self.tenant), zone=zone)
+                    raise NotADeadLetter(item=shown_id(item_id), tenant=str(self.tenant), zone=zone)
                 change(attempt, queue, wanted, dead_letter)
 
             # After an unknown result: another item of that name may have become a dead letter since, and must stay.

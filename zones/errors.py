@@ -36,8 +36,8 @@ class LeaseLost(QueueError):
 class ItemGone(QueueError):
     """The item is not in its queue zone: completed, cancelled, a dead letter, or never enqueued.
 
-    Do: nothing, if you retried a completion or a cancellation whose result you did not learn. Otherwise compare the
-    tenant, the zone and the id with what `enqueue` returned. `fairlead why ITEM` also finds dead letters.
+    Do: `fairlead why ITEM` says how it ended, and finds dead letters. If it does not know the item, compare tenant,
+    zone and id with what was enqueued. Do nothing if you retried a completion or a cancellation of unknown result.
     """
 
     message = "the item is gone: completed, cancelled, a dead letter, or never enqueued here"

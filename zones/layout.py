@@ -5,10 +5,12 @@ holds the pointer. Python's `hash()` differs from process to process and is neve
 """
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
-from fairlead.zones.errors import BadArgument
+from fairlead.zones.errors import BadArgument, ItemGone
 from fairlead.zones.keyspace import NAME_BYTES_MAX, PartKeys, TenantKeys, ZoneKeys
 from fairlead.zones.records import PlacementRecord
 from fairlead.zones.settings import ZoneSettings
@@ -98,6 +100,21 @@ def item_id_of(given: str | bytes) -> bytes:
         return given
     packed = b"\x01" + given if isinstance(given, bytes) else b"\x02" + given.encode()
     return blake2b(packed, digest_size=ID_BYTES).digest()
+
+
+def shown_id(given: str | bytes) -> str:
+    """Return how an error shows an item: by the name that the caller used, or by the hexadecimal digits of its id."""
+    return given if isinstance(given, str) else item_id_of(given).hex()
+
+
+@contextmanager
+def gone_by_name(item_id: str | bytes) -> Iterator[None]:
+    """Let an `ItemGone` of the block show the item as `shown_id` does: the block knows only its id."""
+    try:
+        yield
+    except ItemGone as error:
+        error.fields["item"] = shown_id(item_id)
+        raise
 
 
 def checked_id(item_id: Any) -> bytes:

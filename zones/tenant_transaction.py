@@ -19,7 +19,7 @@ from fairlead.zones.engines import Reads, Transaction
 from fairlead.zones.engines.api.database import ValueFuture
 from fairlead.zones.errors import BadArgument
 from fairlead.zones.keyspace import range_begin, range_end
-from fairlead.zones.layout import DEFAULT_ZONE, Tenant, check_name, checked_id, item_id_of, named_tenant
+from fairlead.zones.layout import DEFAULT_ZONE, Tenant, check_name, checked_id, gone_by_name, item_id_of, named_tenant
 from fairlead.zones.ownership import check_owner
 from fairlead.zones.pipelining import run_one
 from fairlead.zones.queue import results
@@ -228,7 +228,8 @@ class TenantTransaction:
                 self._queue_writer(), location, wanted, name, packed, number=self._signal_count, now_us=self.now_us
             )
             self._signal_count += 1
-            run_one(operation)
+            with gone_by_name(item_id):
+                run_one(operation)
             self._note_checked()
             return
         sent = {"app": receiver.app, "user": receiver.user, "zone": receiver_zone, "item": wanted, "name": name}
@@ -242,7 +243,8 @@ class TenantTransaction:
           ItemGone: it ended, or is a dead letter without recorded steps.
         """
         wanted, queue = checked_id(item_id), self._zone(zone)
-        cancellation = run_one(cancel_op(self._queue_writer(), queue, wanted, force=False, now_us=self.now_us))
+        with gone_by_name(item_id):
+            cancellation = run_one(cancel_op(self._queue_writer(), queue, wanted, force=False, now_us=self.now_us))
         self._note_checked()
         return cancellation.outcome
 

@@ -16,7 +16,7 @@ from fairlead.tenant_database import TenantDatabase
 from fairlead.workflows.recorded_errors import step_in
 from fairlead.workflows.replay import shown
 from fairlead.zones.errors import ItemGone
-from fairlead.zones.layout import Tenant
+from fairlead.zones.layout import Tenant, shown_id
 from fairlead.zones.workflow.run_records import StepState
 from fairlead.zones.workflow.step_log import StepName
 
@@ -58,7 +58,7 @@ def _read_steps(app: App, item_id: str | bytes) -> RunView:
     """Return the run of an item whose tenant is unknown."""
     explanation = app.explain(item_id)
     if explanation.tenant is None or explanation.zone is None:
-        raise ItemGone(item=item_id if isinstance(item_id, str) else item_id.hex())
+        raise ItemGone(item=shown_id(item_id))
     return database_at(app, explanation.tenant, explanation.shard).steps(explanation.item_id, zone=explanation.zone)
 
 

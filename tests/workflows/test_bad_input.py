@@ -168,10 +168,21 @@ def test_what_is_no_name_of_a_step_is_refused(name: Any) -> None:
         assert isinstance(error_of(two_shards(), call, dead=False), BadArgument)
 
 
-def test_a_signal_to_nobody_is_an_error_of_its_sender() -> None:
+def test_a_call_about_nobody_is_an_error_that_shows_the_name_as_it_was_given() -> None:
     app = two_shards()
-    with pytest.raises(ItemGone):
-        app.tenant(HOME).signal("nobody", "go")
+    calls: list[Any] = [
+        lambda: app.tenant(HOME).signal("nobody", "go"),
+        lambda: app.tenant(HOME).item("nobody").signal("go"),
+        lambda: app.tenant(HOME).item("nobody").steps(),
+        lambda: app.tenant(HOME).cancel("nobody"),
+        lambda: app.tenant(HOME).transact(lambda tr: tr.signal("nobody", "go")),
+        lambda: app.tenant(HOME).transact(lambda tr: tr.cancel("nobody")),
+    ]
+    for call in calls:
+        with pytest.raises(ItemGone, match="item='nobody'"):
+            call()
+    with pytest.raises(ItemGone, match=b"nobody".hex()):
+        app.tenant(HOME).signal(b"nobody" + bytes(10), "go")
 
 
 @pytest.mark.parametrize("place", [HOME, NEIGHBOUR, ELSEWHERE])
@@ -183,7 +194,7 @@ def test_a_workflow_that_signals_nobody_may_catch_it_and_goes_the_same_way_in_ea
         try:
             wf.signal("nobody", "go", on=place)
         except ItemGone as error:
-            wf.step(append, f"gone:{error.fields['tenant']}", name="note")
+            wf.step(append, f"{error.fields['item']}:{error.fields['tenant']}", name="note")
         wf.sleep(60)
         wf.step(append, "end")
 
@@ -191,7 +202,7 @@ def test_a_workflow_that_signals_nobody_may_catch_it_and_goes_the_same_way_in_ea
     run(app)
     app.tenant(place).enqueue("w", item_id="nobody", delay=3600)  # Now there is somebody: a replay must not notice.
     drained = run(app, within=61)
-    assert (drained.errors, words(app)) == ([], f"gone:{place} end")
+    assert (drained.errors, words(app)) == ([], f"nobody:{place} end")
 
 
 def test_a_workflow_that_signals_nobody_and_does_not_catch_it_is_undone() -> None:
