@@ -3,6 +3,9 @@
 Each commit reads the item's record with conflict and compares the lease id. So a worker that has lost its lease commits
 nothing. *Pending* are answers that are known and not recorded yet: of reads, and of waits. The next commit at home
 records them. What is in memory changes only once the commit has succeeded.
+
+A step that reads nothing costs no read. Its transaction commits at the version before the run's latest commit, where
+the item's record is known, and conflicts if the record has changed since. See `RunLog.do_step`.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,6 +17,7 @@ import msgspec
 from fairlead.actors.execution.in_flight import HeldItem
 from fairlead.workflows.interrupts import BodyFailed, Cause, WorkflowInterrupt
 from fairlead.zones.engines import Reader, Transaction
+from fairlead.zones.engines.api.errors import NOT_COMMITTED
 from fairlead.zones.errors import ItemGone, LeaseLost, TenantMoved
 from fairlead.zones.keyspace import TenantKeys
 from fairlead.zones.layout import Tenant
@@ -44,6 +48,7 @@ T = TypeVar("T")
 
 PENDING_BYTES_MAX = 1_000_000  # What is pending is recorded in one transaction; FoundationDB's ends at 10 MB.
 ENTRY_BYTES = 250  # Of a pending entry, besides its result.
+VERSION_AGE_US_MAX = 2_000_000  # A transaction with a read version of more than five seconds ago is refused.
 
 StepBody = Callable[[Attempt], StepEntry]  # The body of a step in its transaction. It may run twice.
 
@@ -70,6 +75,9 @@ class RunLog:
         self._pending: dict[StepName, StepEntry] = {}
         self._pending_bytes = 0
         self._taken: list[bytes] = []
+        self._latest: Attempt | None = None  # The latest attempt at a commit that has checked the lease.
+        self._known: _KnownVersion | None = None
+        self._tried: set[StepName] = set()  # Steps of this segment: the commit of an earlier try may have arrived.
         self._ever_taken: set[bytes] = set()  # A branch that looked before may still find what another one has taken.
         self.head: RunHead | None = None
         self.entries: dict[StepName, StepEntry] = {}
@@ -155,6 +163,10 @@ class RunLog:
     def do_step(self, step: StepName, other: TenantKeys | None, work: StepBody) -> StepEntry:
         """Do a step, and record it, in one transaction. Return its entry, or the one that is there already.
 
+        The lease is checked before `work` reads, or uses a queue. If it does neither, nothing is read at all, unless
+        the step is repeated: it conflicts with what was written since the version before the latest commit, at which
+        the record is known.
+
         `other`: of another tenant on the home's shard, on which the step acts: from before a move there may be an entry
         below that tenant.
 
@@ -164,8 +176,18 @@ class RunLog:
         """
         written: _Written | None = None  # By the attempt before, whose result is unknown.
 
+        is_new, has_assumed = step not in self._tried, False
+        self._tried.add(step)
+
         def body(attempt: Attempt) -> tuple[StepEntry, _Written | None]:
-            nonlocal written
+            nonlocal written, has_assumed
+            if is_new and not has_assumed and other is None and self._knows_record(attempt):
+                has_assumed = True
+                entry, record = self._work_then_check(attempt, step, work)
+                written = self._append(attempt, record, [(step, entry)])
+                return entry, written
+            if has_assumed:
+                probe("a step that did not check its lease first is repeated")
             record, found = self._begin(attempt, step, other)
             if found is not None:
                 probe("a step at home finds itself done")
@@ -275,6 +297,7 @@ class RunLog:
         self._note(self._commit(body))
         self.entries.clear()
         self._ever_taken.clear()
+        self._tried.clear()
 
     def finish(self, work: Callable[[Attempt], object]) -> None:
         """Do the last step, and complete the item, in one transaction. An item that is gone is done."""
@@ -346,9 +369,17 @@ class RunLog:
         """Run a transaction. Meanwhile nobody else writes the record: that would conflict again and again."""
         self.held.open_steps += 1
         try:
-            return self.shard.transact(body, applied=applied)
+            result = self.shard.transact(body, applied=applied)
         finally:
             self.held.open_steps -= 1
+            self._known, latest, self._latest = None, self._latest, None
+        if latest is not None:
+            version = latest.tr.get_committed_version()
+            if version > 0:  # Otherwise it only read, or another transaction has found that it was committed.
+                # Not the commit's own version: FoundationDB gives all commits of a batch one version, and the next one
+                # of the batch may have written the record. A step also meets what this commit itself wrote there.
+                self._known = _KnownVersion(version - 1, latest.now_us)
+        return result
 
     def _end(self, body: Callable[[Attempt], T], *, applied: Callable[[Transaction], bool] | None = None) -> T:
         """Run a transaction that ends the attempt. If it fails, the attempt goes on, and its lease is kept."""
@@ -384,6 +415,8 @@ class RunLog:
             raise WorkflowInterrupt(Cause.LOST) from None
         if other is not None and owner is not None:
             check_owner(self.shard.layout, other, owner.value)
+        # While a cancellation is requested, each commit looks for it.
+        self._latest = None if record.cancelling or step_log.is_rewritten(record) else attempt
         known, found = None if step is None else self.entries.get(step), None
         for value in (each.value for each in entries):
             entry = None if value is None else decode_entry(value)
@@ -393,6 +426,49 @@ class RunLog:
             probe("a commit of a workflow finds that its cancellation was requested")
             raise WorkflowInterrupt(Cause.CANCELLED)
         return record, found
+
+    def _knows_record(self, attempt: Attempt) -> bool:
+        """Whether the item's record is known at a version that is not too old, and need not be written."""
+        return (
+            self._known is not None
+            and attempt.now_us < self._known.at_us + VERSION_AGE_US_MAX
+            and self.head is not None
+            and self.record.keeps_run
+        )
+
+    def _work_then_check(self, attempt: Attempt, step: StepName, work: StepBody) -> tuple[StepEntry, ItemRecord]:
+        """Do a step's work, and check the lease only when the work reads; return the entry, and the item's record.
+
+        If the work reads nothing, the transaction reads at the version where the record is known. It conflicts if the
+        record, the owner or the step's entry has been written since. Not for a repeated transaction: an earlier one may
+        have been committed, and then the work must not see its own effects.
+        """
+        checked: ItemRecord | None = None
+
+        def check() -> None:
+            nonlocal checked
+            record, found = self._begin(attempt, step, None)
+            if found is not None:  # The transaction is repeated, and finds it before the work.
+                raise self.shard.db.errors[0](NOT_COMMITTED)
+            checked = record
+
+        attempt.before_read = check
+        entry = work(attempt)
+        if checked is not None:
+            return entry, checked
+        if attempt.before_read is None:  # The work has swallowed what the check raised.
+            raise self.shard.db.errors[0](NOT_COMMITTED)
+        assert self._known is not None
+        probe("a step at home reads nothing")
+        attempt.before_read = None
+        attempt.finds_itself_applied = True
+        tr = attempt.tr
+        tr.set_read_version(self._known.version)
+        tr.add_read_conflict_key(self.home.owner_key)
+        tr.add_read_conflict_key(self.home.item_key)
+        tr.add_read_conflict_key(self.home.entry_key(self.segment, step))
+        self._latest = attempt
+        return entry, self.record
 
     def _append(
         self,
@@ -449,6 +525,13 @@ class RunLog:
     def _stored_record(self, tr: Transaction) -> ItemRecord | None:
         value = tr.get(self.home.location.keys.item(self.home.item_id)).value
         return None if value is None else decode(ItemRecord, value)
+
+
+class _KnownVersion(NamedTuple):
+    """The version before a commit that has checked the item's record; when the commit began."""
+
+    version: int
+    at_us: int
 
 
 class _Written(NamedTuple):

@@ -292,10 +292,13 @@ class TenantTransaction:
 
     def _reader(self, snapshot: bool) -> Reads:
         """Return what reads."""
+        if self._attempt.before_read is not None:
+            self._attempt.begin_read()
         return self._tr.snapshot if snapshot else self._tr
 
     def _queue_writer(self) -> Transaction:
         """Return the engine's transaction for an operation on a queue, which reads the ownership record itself."""
+        self._attempt.begin_read()
         self._attempt.needs_receipt = True
         return self._tr
 
@@ -382,6 +385,7 @@ class ApplicationTransaction(TenantTransaction):
         commit a versionstamp that it asked for is unknown: read it back from the keys that were written with it.
         """
         self._raw_is_out = True
+        self._attempt.begin_read()
         return self._writer()
 
     @property

@@ -39,14 +39,25 @@ class Attempt:
     `finds_itself_applied`: the body sets it to True if it reads, with conflict, a key that it writes, and does nothing
     if that is there. Then it needs no receipt, whatever it writes.
     `has_read`: the body sets it to True once it has waited for a read. Then its transaction has a read version.
+    `before_read`: called once, before a tenant's function reads for the first time, or uses a queue.
     """
 
-    __slots__ = ("_ordinal", "_seed", "finds_itself_applied", "has_read", "needs_receipt", "now_us", "tr")
+    __slots__ = (
+        "_ordinal",
+        "_seed",
+        "before_read",
+        "finds_itself_applied",
+        "has_read",
+        "needs_receipt",
+        "now_us",
+        "tr",
+    )
 
     def __init__(self, tr: Transaction, seed: bytes, now_us: int) -> None:
         self.tr = tr
         self.now_us = now_us
         self.needs_receipt = self.has_read = self.finds_itself_applied = False
+        self.before_read: Callable[[], None] | None = None
         self._seed = seed
         self._ordinal = 0
 
@@ -54,6 +65,12 @@ class Attempt:
         """Return 16 bytes that no other call draws, the same in every attempt of this call."""
         self._ordinal += 1
         return self._seed + self._ordinal.to_bytes(4, "big")
+
+    def begin_read(self) -> None:
+        """Call `before_read`, if it has not been called."""
+        before_read, self.before_read = self.before_read, None
+        if before_read is not None:
+            before_read()
 
 
 def new_seed(now_us: int, random: Random) -> bytes:

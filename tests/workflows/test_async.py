@@ -15,9 +15,11 @@ from fairlead import Retry
 from fairlead.actors.handlers import PermanentError
 from fairlead.workflows import asynchronous
 from fairlead.workflows.async_context import AsyncWorkflowContext
+from fairlead.workflows.asynchronous import AsyncDriver
 from fairlead.workflows.context import child
 from fairlead.workflows.errors import BranchNotEnded
 from fairlead.workflows.replay import CheckpointBesideSteps, ConcurrentSteps, StepsDiffer
+from fairlead.workflows.run_log import RunLog
 from fairlead.zones.tenant_transaction import TenantTransaction
 from tests.workflows.application import ELSEWHERE, HOME, add, append, count, enqueue, kept_keys, run, two_shards, words
 from tests.workflows.test_children import with_children
@@ -321,3 +323,40 @@ def test_a_branch_that_ignores_its_cancellation_fails_the_attempt_and_does_no_mo
     assert {type(error) for error in errors} == {BranchNotEnded}  # The undo runs the function, too.
     assert "stubborn" in str(errors[0])
     assert words(app) == "a"
+def test_a_step_that_comes_while_its_run_is_suspended_is_not_done_without_a_lease(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    app, queued = two_shards(), threading.Event()
+    go: list[partial[Any]] = []
+    suspend, at_home = RunLog.suspend, AsyncDriver._at_home
+
+    def suspend_late(log: RunLog, *arguments: Any) -> Any:
+        go[0]()
+        assert queued.wait(10)
+        return suspend(log, *arguments)
+
+    async def at_home_noted(driver: AsyncDriver, call: Any) -> Any:
+        if driver._home.locked():
+            queued.set()  # The call waits for its turn, behind the suspension.
+        return await at_home(driver, call)
+
+    @app.workflow("w")
+    async def work(wf: AsyncWorkflowContext) -> None:
+        begun = asyncio.Event()
+        go.append(partial(asyncio.get_running_loop().call_soon_threadsafe, begun.set))
+
+        async def late() -> None:
+            await begun.wait()
+            await wf.step(lambda tr: tr.add(("late",), 1), name="late")
+
+        for number in range(2):
+            await wf.step(lambda tr: tr.add(("before",), 1), name=f"before {number}")
+        await asyncio.gather(wf.wait_for("signal"), late())
+
+    monkeypatch.setattr(RunLog, "suspend", suspend_late)
+    monkeypatch.setattr(AsyncDriver, "_at_home", at_home_noted)
+    enqueue(app, "w")
+    assert run(app, replays=False).suspended["w"] == 1
+    assert (count(app, HOME, "before"), count(app, HOME, "late")) == (2, 0)
+
+

@@ -79,6 +79,28 @@ def test_a_step_at_home_is_one_commit(counted: Counted) -> None:
     assert counted.run(lambda wf: [wf.step(add_one, number) for number in range(STEPS)]) == STEPS
 
 
+def test_a_step_that_reads_nothing_opens_no_snapshot(counted: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    snapshot = MemoryStore.snapshot
+
+    def noted(store: MemoryStore, clock: Any) -> Any:
+        opened.append("snapshot")
+        return snapshot(store, clock)
+
+    def work(wf: WorkflowContext) -> None:
+        wf.step(add_one)  # It writes the item's record.
+        wf.step(add_one)  # It reads the record, and does not write it.
+        monkeypatch.setattr(MemoryStore, "snapshot", noted)
+        for number in range(STEPS):
+            wf.step(add_one, number)
+        assert opened == []
+        wf.step(lambda tr: tr.get(("count",)), name="read")
+        assert opened == ["snapshot"]
+        monkeypatch.undo()
+
+    counted.run(work)
+
+
 def test_a_step_on_another_tenant_of_the_home_shard_is_one_commit(counted: Counted) -> None:
     neighbour = next(
         tenant

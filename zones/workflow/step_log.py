@@ -185,10 +185,15 @@ def append(
         # An earlier commit of unknown result may still arrive. It must not put an older head in place of this one.
         tr.add_read_conflict_key(held.head_key)
         tr.set(held.head_key, encode(head))
-    if not record.keeps_run or record.error_count or record.expiry_count or record.expired_count:
+    if is_rewritten(record):
         record.keeps_run = True
         record.error_count = record.expiry_count = record.expired_count = 0
         stored_item.rewrite(tr, held.location, held.item_id, record)
+
+
+def is_rewritten(record: ItemRecord) -> bool:
+    """Whether an append writes the item's record; see `append`."""
+    return not record.keeps_run or record.error_count + record.expiry_count + record.expired_count > 0
 
 
 def clear_segment(tr: Transaction, held: HeldRun, segment: int) -> None:

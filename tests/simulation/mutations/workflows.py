@@ -62,6 +62,7 @@ STEPS = (
     _in_workflows(
         "a step at home reads its entry by snapshot",
         (RunLog._begin, "tr.get(self.home.entry_key(", "tr.snapshot.get(self.home.entry_key("),
+        (RunLog._work_then_check, "tr.add_read_conflict_key(self.home.entry_key(self.segment, step))", "pass"),
         found_by=[ONCE],
     ),
     _in_workflows(
@@ -215,8 +216,28 @@ IN_RACES = (
         (step_commits.record_failure, "if execution.is_home(shard):", "if True:"),
     ),
     in_a_race(
+        "a step that reads nothing does not conflict on its item's record",
+        (RunLog._work_then_check, "tr.add_read_conflict_key(self.home.item_key)", "pass"),
+    ),
+    in_a_race(
         "a new attempt does not raise the fences at participants",
         (step_commits.enter, "if not suspended:", "if False:"),
+    ),
+    in_a_race(
+        "a step that reads nothing does not conflict on the owner of its tenant",
+        (RunLog._work_then_check, "tr.add_read_conflict_key(self.home.owner_key)", "pass"),
+    ),
+    in_a_race(
+        "the record is known at the version of a commit, not before it",
+        (RunLog._commit, "_KnownVersion(version - 1,", "_KnownVersion(version,"),
+    ),
+    in_a_race(
+        "a step that was tried before is new",
+        (RunLog.do_step, "step not in self._tried", "True"),
+    ),
+    in_a_race(
+        "the record is known while a cancellation is requested",
+        (RunLog._begin, "record.cancelling or step_log", "step_log"),
     ),
     in_a_race(
         "a step at home does not look for its entry",

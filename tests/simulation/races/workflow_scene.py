@@ -13,6 +13,7 @@ from fairlead.simulation.database import SimulatedDatabase
 from fairlead.simulation.host import SimulatedHost
 from fairlead.simulation.replica import RUN_KEYS, ShardReplica, unpack_key
 from fairlead.simulation.store import Latencies
+from fairlead.workflows.async_context import AsyncWorkflowContext
 from fairlead.workflows.context import WorkflowContext
 from fairlead.workflows.system_kinds import system_handlers
 from fairlead.workflows.workflow_kind import WorkflowKind, workflow_handler
@@ -41,7 +42,7 @@ MINE = item_id_of(NAME)
 _TOMBSTONE = END.to_bytes(FENCE_BYTES, "big")
 
 T = TypeVar("T")
-Function = Callable[[WorkflowContext], Any]
+Function = Callable[[WorkflowContext], Any] | Callable[[AsyncWorkflowContext], Any]
 
 
 def do(tr: TenantTransaction, name: str) -> None:
