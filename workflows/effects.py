@@ -46,7 +46,8 @@ def effect(
                     step_try.state = entry.state
             else:
                 yield from execution.before_new(call)
-                if execution.log.has_pending:
+                if execution.log.has_pending or (execution.log.head is None and not once):
+                    # What was read, and the version, which decided what is called with this key.
                     yield Home(partial(execution.log.record_pending, call.step, None))
                 if once:
                     yield Home(partial(execution.log.record_step, call.step, call.begun(execution.clock_us())))

@@ -5,7 +5,8 @@ is raised. If not, it is done and recorded:
 
     step at home              one commit at home: effects, entry, and what is pending
     step on another shard     what is pending, and the participant, are recorded at home; then one commit there
-    effect                    called with an idempotency key; then its answer is recorded at home
+    effect                    what is pending, and the version, are recorded at home; then it is called with an
+                              idempotency key; then its answer is recorded at home
     read, wait                the answer is pending until the next commit at home, or the next step elsewhere
     wait for what is not there, long backoff    the run is suspended: one commit at home
 

@@ -138,11 +138,20 @@ def test_an_effect_is_one_commit_and_two_if_it_must_happen_at_most_once(counted:
     def pay(key: str) -> str:
         return key
 
-    assert counted.run(lambda wf: wf.effect(pay)) == 1
-    counted.app.workflow("once")(lambda wf: wf.effect(pay, once=True))
+    @counted.app.workflow("once")
+    def once(wf: WorkflowContext) -> None:
+        wf.effect(pay, once=True)
+        assert counted.commits["once"] == 2
+        wf.effect(pay)
+        assert counted.commits["once"] == 3
+
     counted.home.enqueue("once")
     drain(counted.app, replays=False)
-    assert counted.commits["once"] == 2
+    assert counted.commits["once"] == 3
+
+
+def test_an_effect_that_is_the_first_call_of_its_run_is_two_commits(counted: Counted) -> None:
+    assert counted.run(lambda wf: wf.effect(lambda key: key, name="pay")) == 2
 
 
 def test_a_read_and_a_replay_are_no_commit(counted: Counted) -> None:

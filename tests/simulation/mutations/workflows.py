@@ -216,6 +216,10 @@ IN_RACES = (
         (step_commits.record_failure, "if execution.is_home(shard):", "if True:"),
     ),
     in_a_race(
+        "an effect may be the first commit of its run",
+        (effects.effect, "or (execution.log.head is None and not once)", ""),
+    ),
+    in_a_race(
         "a step that reads nothing does not conflict on its item's record",
         (RunLog._work_then_check, "tr.add_read_conflict_key(self.home.item_key)", "pass"),
     ),
