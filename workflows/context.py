@@ -286,7 +286,7 @@ class WorkflowContext(RunInformation):
 
         For loops of many steps: a replay begins with `state` and no step. So what the function does after the call must
         be what it does first with that state. A call before the first step, with the state of the last checkpoint, does
-        nothing.
+        nothing. Neither does one of changed code that has not reached all recorded steps: those would be done again.
         """
         self._driver.run(steps.checkpoint(self._execution, state))
 

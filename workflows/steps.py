@@ -145,7 +145,11 @@ def finish(execution: Execution, body: Body, args: Sequence[Any]) -> Steps[Any]:
 
 
 def checkpoint(execution: Execution, state: Any) -> Steps[None]:
-    """Forget the steps so far. Before the first step, the state of the last checkpoint changes nothing."""
+    """Forget the steps so far. Before the first step, the state of the last checkpoint changes nothing.
+
+    Neither does a checkpoint that changed code calls before it has reached all recorded steps: it would forget steps
+    that the code is about to reach, and they would be done again.
+    """
     packed = execution.packed("checkpoint", state)
     execution.check_call("checkpoint")
     if execution.begins_with(packed):
@@ -153,8 +157,9 @@ def checkpoint(execution: Execution, state: Any) -> Steps[None]:
         return
     if execution.replay.is_behind:
         yield Stand()
+    if execution.replay.is_behind:
+        return
     execution.stop_at_end()
-    execution.check_new(StepName("checkpoint", 0))
     execution.check_alone()
     yield from execution.extend_lease()
     yield Home(partial(execution.log.checkpoint, packed, execution.latest_us))
