@@ -82,6 +82,7 @@ from fairlead.workflows.context import WorkflowContext, child
 from fairlead.workflows.errors import (
     AfterFinish,
     BranchNotEnded,
+    CallNotAwaited,
     CallRefused,
     CallTimeout,
     CheckpointLoop,
@@ -227,6 +228,7 @@ __all__ = [
     "StepTooLong",
     "TooManySteps",
     "PayloadMismatch",
+    "CallNotAwaited",
     "CallRefused",
     "AfterFinish",
     "CheckpointLoop",

@@ -32,6 +32,7 @@ Read in this order:
     undoables, undo     what undoes the steps, and when
     attempt             what is done around the function, and what becomes of the item
     driver, asynchronous                 how a plain and an async workflow carry that out
+    awaited_calls       calls of an async workflow that nobody awaits
     context, async_context               `wf`
     workflow_kind       the kind of an application's workflow
     read_only_replay    a replay of a recorded run that does nothing: whether code fits it

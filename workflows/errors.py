@@ -86,6 +86,18 @@ class StepInStep(UnfitCode):
     message = "a step was begun inside another step"
 
 
+class CallNotAwaited(UnfitCode):
+    """An async workflow has called a method of `wf` without `await`: the calls, a field, are not done.
+
+    The item is not completed, and becomes a dead letter; what else it has done stays done.
+
+    Do: await each call, alone, in `asyncio.gather` or in a task. If the run has done later steps, raise the `version`
+    of the workflow; then retry the dead letter.
+    """
+
+    message = "a call of wf was not awaited, so it is not done: write await before it"
+
+
 class TooManySteps(UnfitCode):
     """A run has recorded more steps since its last checkpoint than a replay should read.
 

@@ -25,6 +25,7 @@ from fairlead.actors.handlers import Handler, WorkflowOptions, describe, handler
 from fairlead.workflows.async_context import AsyncWorkflowContext
 from fairlead.workflows.asynchronous import AsyncDriver
 from fairlead.workflows.attempt import attempt
+from fairlead.workflows.awaited_calls import AwaitedCalls
 from fairlead.workflows.context import RunInformation, WorkflowContext
 from fairlead.workflows.driver import InlineDriver
 from fairlead.workflows.errors import PayloadMismatch
@@ -170,14 +171,20 @@ class _FunctionRun:
         return None
 
     async def _replay_async(self, driver: AsyncDriver) -> Exception | None:
+        execution, calls = self._execution, AwaitedCalls()
         try:
-            self._note_result(await self._bound(AsyncWorkflowContext(self._execution, driver))())
+            returned = await self._bound(AsyncWorkflowContext(execution, driver, calls))()
+            if execution.interrupt is None and not execution.ends_here:
+                calls.check(execution.held.ref.kind)
+            self._note_result(returned)
         except BaseException as error:
             if self._execution.interrupt is not None:  # A group of tasks may have wrapped it.
                 return None
             if not isinstance(error, Exception):
                 raise
             return error
+        finally:
+            calls.close()
         return None
 
     def _bound(self, wf: RunInformation) -> Callable[[], Any]:
