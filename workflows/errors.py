@@ -86,6 +86,18 @@ class StepInStep(UnfitCode):
     message = "a step was begun inside another step"
 
 
+class OtherThread(UnfitCode):
+    """A workflow that is a plain function called `wf` from a thread that it has started.
+
+    The order of such calls differs from run to run, and a body in another thread would escape `StepInStep`.
+
+    Do: call `wf` where the function runs; an effect may use threads inside. For steps side by side, write the workflow
+    as `async def`, or use `wf.gather`.
+    """
+
+    message = "wf was called in another thread: call it in the function's own, or write the workflow as async def"
+
+
 class CallNotAwaited(UnfitCode):
     """An async workflow has called a method of `wf` without `await`: the calls, a field, are not done.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
@@ -14,6 +15,7 @@ from fairlead.workflows import execution
 from fairlead.workflows.context import WorkflowContext
 from fairlead.workflows.errors import (
     AfterFinish,
+    OtherThread,
     PayloadMismatch,
     ReadOnly,
     StepInStep,
@@ -71,6 +73,33 @@ def test_a_step_in_a_step_is_refused() -> None:
 
     assert isinstance(error_of(app, work), StepInStep)
     assert count(app, HOME, "inner") == 0
+
+
+def test_a_step_in_another_thread_is_refused() -> None:
+    app = two_shards()
+
+    def work(wf: WorkflowContext) -> None:
+        wf.step(append, "a")
+        with ThreadPoolExecutor(2) as threads:
+            list(threads.map(lambda word: wf.step(append, word, name=word), ["b", "c"]))
+
+    assert isinstance(error_of(app, work), OtherThread)
+    assert words(app) == "a"
+
+
+def test_a_step_in_a_thread_of_a_step_is_refused() -> None:
+    app = two_shards()
+
+    def outer(tr: TenantTransaction, wf: WorkflowContext) -> None:
+        with ThreadPoolExecutor(1) as threads:
+            threads.submit(wf.step, append, "b", name="inner").result()
+
+    def work(wf: WorkflowContext) -> None:
+        wf.step(append, "a")
+        wf.step(lambda tr: outer(tr, wf), name="outer")
+
+    assert isinstance(error_of(app, work), OtherThread)
+    assert words(app) == "a"
 
 
 def test_a_step_in_an_effect_is_refused() -> None:
