@@ -17,6 +17,7 @@ An item's way:
     the function returns: the worker completes the item     actors.execution.completer
 
 Read in this order:
+    argument_checks     what a call may be given
     step_identity       names, digests and ids of steps
     replay              which step a call is, and whether it was done: pure decisions
     recorded_errors     errors of steps, as they are recorded and raised

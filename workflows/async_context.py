@@ -5,10 +5,11 @@ from typing import Any, TypeVar, Unpack
 
 from fairlead.actors.execution.retry import Retry
 from fairlead.workflows import child_jobs, effects, steps, waits
+from fairlead.workflows.argument_checks import TenantLike, tenant_named
 from fairlead.workflows.asynchronous import AsyncDriver
 from fairlead.workflows.awaited_calls import AwaitedCalls, awaited
 from fairlead.workflows.child_jobs import Call
-from fairlead.workflows.context import RunInformation, TenantLike, child, tenant_named
+from fairlead.workflows.context import RunInformation, child
 from fairlead.workflows.errors import CallNotAwaited
 from fairlead.workflows.execution import Execution
 from fairlead.workflows.interrupts import Failed, WorkflowInterrupt
@@ -62,7 +63,9 @@ class AsyncWorkflowContext(RunInformation):
     ) -> T:
         """See `WorkflowContext.effect`."""
         answer: T = await self._driver.run(
-            effects.effect(self._execution, function, args, name=name, retry=retry, once=once, undo=undo)
+            effects.effect(
+                self._execution, function, args, name=name, retry=retry, once=once, undo=undo, may_be_async=True
+            )
         )
         return answer
 

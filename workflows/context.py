@@ -7,19 +7,16 @@ from typing import Any, TypeVar, Unpack
 
 from fairlead.actors.execution.retry import Retry
 from fairlead.workflows import child_jobs, effects, steps, waits
+from fairlead.workflows.argument_checks import TenantLike, tenant_named
 from fairlead.workflows.child_jobs import Call
 from fairlead.workflows.driver import Driver
 from fairlead.workflows.execution import Execution
 from fairlead.workflows.waits import NoDefault
 from fairlead.zones.durations import Duration
-from fairlead.zones.layout import DEFAULT_ZONE, Tenant, named_tenant
+from fairlead.zones.layout import DEFAULT_ZONE, Tenant
 from fairlead.zones.queue.items import HasKind, ItemOptions, new_item
-from fairlead.zones.tenant_transaction import HasTenant
 
 T = TypeVar("T")
-
-
-TenantLike = HasTenant | Tenant | str
 
 
 class RunInformation:
@@ -142,7 +139,9 @@ class WorkflowContext(RunInformation):
           PermanentError, StepFailed, the kind's `permanent` classes: see the class.
         """
         answer: T = self._driver.run(
-            effects.effect(self._execution, function, args, name=name, retry=retry, once=once, undo=undo)
+            effects.effect(
+                self._execution, function, args, name=name, retry=retry, once=once, undo=undo, may_be_async=False
+            )
         )
         return answer
 
@@ -306,14 +305,3 @@ def child(
       BadArgument, PayloadNotData, PayloadTooLarge: see `new_item`.
     """
     return Call(new_item(kind, payload, **options), zone, tenant_named(on), name)
-
-
-def tenant_named(on: TenantLike | None) -> Tenant | None:
-    """Return the tenant that `on` names.
-
-    Raises:
-      BadArgument: it names none.
-    """
-    if on is None or isinstance(on, Tenant):
-        return on
-    return named_tenant(on) if isinstance(on, str) else on.tenant

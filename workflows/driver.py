@@ -5,6 +5,7 @@ from functools import partial
 from threading import get_ident
 from typing import Any, Protocol, TypeVar
 
+from fairlead.workflows.argument_checks import ASYNC_REFUSED
 from fairlead.workflows.errors import OtherThread
 from fairlead.workflows.execution import Execution
 from fairlead.workflows.interrupts import BodyFailed, Cause, Failed, WorkflowInterrupt
@@ -59,7 +60,7 @@ class InlineDriver:
             return self._run_function()
         if isinstance(request, Outside):
             if request.is_async:
-                raise BadArgument(argument="function", value="async", allowed="a plain function, in a plain workflow")
+                raise BadArgument(argument="function", value="async", allowed=ASYNC_REFUSED)
             return request.call()
         if isinstance(request, Pause):
             self._execution.log.shard.clock.sleep_us(request.duration_us)

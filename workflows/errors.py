@@ -83,7 +83,7 @@ class StepInStep(UnfitCode):
     Do: call it after the step has returned, with what the step returned.
     """
 
-    message = "a step was begun inside another step"
+    message = "a step was begun inside another step: call wf after that step has returned"
 
 
 class OtherThread(UnfitCode):
@@ -116,7 +116,7 @@ class TooManySteps(UnfitCode):
     Do: call `wf.checkpoint(state)` now and then in a loop, and begin the loop from `wf.state`.
     """
 
-    message = "the run has too many steps since its last checkpoint"
+    message = "the run has too many steps since its last checkpoint: call wf.checkpoint in its loop, and retry it"
 
 
 class CheckpointLoop(UnfitCode):

@@ -144,6 +144,7 @@ class Execution:
         self.stops_at_end = stops_at_end
         self.replays = replays
         self._checkpoints = 0
+        self._steps_warned = 0  # How many times `STEPS_WARNED` the run had at the last warning of this attempt.
         self.late_call = ""
         self.was_cut_off = False
         self._clock = run_log.shard.clock
@@ -197,6 +198,7 @@ class Execution:
           WorkflowInterrupt: there were too many in an attempt that is replayed.
         """
         self.begin_replay()
+        self._steps_warned = 0
         self._checkpoints += 1
         if self.replays and self._checkpoints >= CHECKPOINTS_REPLAYED_MAX:
             error = CheckpointLoop(kind=self.held.ref.kind, checkpoints=self._checkpoints)
@@ -223,7 +225,7 @@ class Execution:
                 raise WorkflowInterrupt(Failed(self.after_finish()))
             raise self.interrupt
         if _in_body.get():
-            raise WorkflowInterrupt(Failed(StepInStep(kind=self.held.ref.kind)))
+            raise WorkflowInterrupt(Failed(StepInStep(kind=self.held.ref.kind, step=name)))
         if self.held.job.cancelled:
             raise WorkflowInterrupt(Cause.LOST)
 
@@ -257,7 +259,8 @@ class Execution:
         count = len(self.log.entries)
         if count >= STEPS_MAX:
             raise WorkflowInterrupt(Failed(TooManySteps(kind=self.held.ref.kind, steps=count, steps_max=STEPS_MAX)))
-        if count and count % STEPS_WARNED == 0:
+        if count // STEPS_WARNED > self._steps_warned:
+            self._steps_warned = count // STEPS_WARNED
             log.warning(
                 "a workflow has recorded %d steps since its last checkpoint, and may have %d: call wf.checkpoint, "
                 "kind=%s item=%s", count, STEPS_MAX, self.held.ref.kind, self.held.ref.item_id.hex(),

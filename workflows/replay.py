@@ -38,7 +38,7 @@ class ConcurrentSteps(UnfitCode):
     Do: give each of them a name of its own, `wf.step(..., name="reserve 7")`.
     """
 
-    message = "two steps of one name run at once"
+    message = "two steps of one name run at once: give each a name of its own by name="
 
 
 class CheckpointBesideSteps(UnfitCode):

@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any
 
 from fairlead.actors.execution.retry import Retry
+from fairlead.workflows.argument_checks import check_step
 from fairlead.workflows.errors import CallRefused, ReadOnly
 from fairlead.workflows.execution import Body, Child, Execution, named
 from fairlead.workflows.interrupts import BodyFailed, Cause, Failed, WorkflowInterrupt
@@ -35,7 +36,12 @@ def step(
     undo: Body | None,
     retry: Retry | None,
 ) -> Steps[Any]:
-    """Do a step in a transaction of a tenant."""
+    """Do a step in a transaction of a tenant.
+
+    Raises:
+      BadArgument: see `check_step`.
+    """
+    check_step(body, undo=undo, retry=retry)
     tenant = on or execution.held.ref.tenant
     with execution.open_call(StepKind.STEP, name_of(body, name), named(args, on)) as call:
         if not call.has_answer:
@@ -49,7 +55,12 @@ def step(
 
 
 def read(execution: Execution, body: Body, args: Sequence[Any], *, name: str | None, on: Tenant | None) -> Steps[Any]:
-    """Read in a transaction of a tenant."""
+    """Read in a transaction of a tenant.
+
+    Raises:
+      BadArgument: see `check_step`.
+    """
+    check_step(body)
     tenant = on or execution.held.ref.tenant
     with execution.open_call(StepKind.READ, name_of(body, name), named(args, on)) as call:
         if not call.has_answer:
@@ -108,7 +119,12 @@ def signal(
 
 
 def finish(execution: Execution, body: Body, args: Sequence[Any]) -> Steps[Any]:
-    """Do the last step, and complete the item."""
+    """Do the last step, and complete the item.
+
+    Raises:
+      BadArgument: see `check_step`.
+    """
+    check_step(body)
     name = name_of(body, None if hasattr(body, "__name__") else "finish")
     with execution.open_call(StepKind.STEP, name, args) as call:
         if call.has_answer:

@@ -41,6 +41,11 @@ from fairlead.zones.shard import Shard
 
 T = TypeVar("T")
 
+_BY_POSITION = (
+    inspect.Parameter.POSITIONAL_ONLY,
+    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    inspect.Parameter.VAR_POSITIONAL,
+)
 OLDER_CODE_DELAY_US = 5_000_000  # How long a run stays in its queue that only newer code can continue.
 
 
@@ -197,7 +202,9 @@ class _FunctionRun:
         try:
             self._kind.signature.bind(wf, *args, **keywords)
         except TypeError as error:
-            raise PayloadMismatch(kind=self._execution.held.ref.kind, reason=str(error)) from None
+            first = next(iter(self._kind.signature.parameters))
+            reason = f"{first} is the first parameter, which gets wf" if first in keywords else str(error)
+            raise PayloadMismatch(kind=self._execution.held.ref.kind, reason=reason) from None
         return partial(self._kind.function, wf, *args, **keywords)
 
     def _note_result(self, returned: Any) -> None:
@@ -210,3 +217,15 @@ def _check_function(function: Callable[..., Any]) -> None:
     allowed = "a plain or an async function of `wf`, and of what its payload has"
     if not callable(function) or inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise BadArgument(argument="workflow", value=describe(function), allowed=allowed)
+    if not _takes_wf(function):
+        first = "a function whose first parameter is `wf`, such as `def checkout(wf, order)`"
+        raise BadArgument(argument="workflow", value=describe(function), allowed=first)
+
+
+def _takes_wf(function: Callable[..., Any]) -> bool:
+    """Whether a function can be called with `wf`, which is given by position. True for one that does not tell."""
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except ValueError:
+        return True
+    return bool(parameters) and parameters[0].kind in _BY_POSITION

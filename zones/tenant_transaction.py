@@ -221,7 +221,7 @@ class TenantTransaction:
         """
         wanted, receiver_zone = checked_id(item_id), check_name("zone", zone)
         packed = signals.pack_signal(check_name("name", name), payload)
-        receiver = self.tenant if to is None else _tenant_of(to)
+        receiver = self.tenant if to is None else tenant_of(to)
         if receiver == self.tenant:
             location = self._zone(zone).location
             operation = signals.send_op(
@@ -342,8 +342,19 @@ class TenantTransaction:
         return packed
 
 
-def _tenant_of(named: Tenant | HasTenant | str) -> Tenant:
-    return named_tenant(named) if isinstance(named, Tenant | str) else named.tenant
+def tenant_of(named: Tenant | HasTenant | str) -> Tenant:
+    """Return the tenant that an argument names: a `Tenant`, "APP/USER", or a tenant's database.
+
+    Raises:
+      BadArgument: it names none.
+    """
+    if isinstance(named, Tenant | str):
+        return named_tenant(named)
+    tenant = getattr(named, "tenant", None)
+    if not isinstance(tenant, Tenant):
+        allowed = '"APP/USER", such as "shop/alice", a Tenant, or app.tenant(...)'
+        raise BadArgument(argument="tenant", value=named, allowed=allowed)
+    return tenant
 
 
 def check_plain(body: Callable[..., Any]) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pytest
 
-from fairlead import App, DuplicateHandler
+from fairlead import App, DuplicateHandler, child
 from fairlead.actors.handlers import UnfitCode
 from fairlead.workflows import execution
 from fairlead.workflows.context import WorkflowContext
@@ -23,7 +24,7 @@ from fairlead.workflows.errors import (
     TooManySteps,
 )
 from fairlead.zones.errors import BadArgument, ItemGone
-from fairlead.zones.queue.results import ResultNotKept
+from fairlead.zones.queue.results import RESULT_BYTES_MAX, ResultNotKept
 from fairlead.zones.tenant_transaction import TenantTransaction
 from tests.workflows.application import ELSEWHERE, HOME, NEIGHBOUR, add, append, count, enqueue, run, two_shards, words
 
@@ -71,7 +72,11 @@ def test_a_step_in_a_step_is_refused() -> None:
     def work(wf: WorkflowContext) -> None:
         wf.step(lambda tr: wf.step(add, "inner"), name="outer")
 
-    assert isinstance(error_of(app, work), StepInStep)
+    error = error_of(app, work)
+    assert isinstance(error, StepInStep)
+    assert str(error) == (
+        "a step was begun inside another step: call wf after that step has returned, kind='w', step='add'"
+    )
     assert count(app, HOME, "inner") == 0
 
 
@@ -276,6 +281,37 @@ def test_too_many_steps_are_warned_of_and_then_refused(
     assert sum("call wf.checkpoint" in record.message for record in caplog.records) == 2
 
 
+def test_a_run_is_warned_of_though_several_answers_come_with_one_commit(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(execution, "STEPS_WARNED", 10)
+    app = two_shards()
+    app.handler("kid")(lambda job: None)
+
+    @app.workflow("w")
+    def work(wf: WorkflowContext) -> None:
+        wf.step(append, "x")
+        wf.gather([child("kid") for _ in range(6)])  # Six steps, and six answers beside each other.
+        wf.step(append, "y")
+        wf.step(append, "z")
+
+    enqueue(app, "w")
+    assert run(app, replays=False, within=10).completed["w"] == 1
+    warnings = [record.message for record in caplog.records if "call wf.checkpoint" in record.message]
+    assert len(warnings) == 1
+    assert warnings[0].startswith("a workflow has recorded 13 steps")
+
+
+def test_a_result_of_any_length_is_told_the_limit_of_results() -> None:
+    for length in (70_000, 2_000_000):
+        app = two_shards()
+        app.workflow("w", keep_result=60)(lambda wf, length=length: "x" * length)
+        enqueue(app, "w")
+        (error,) = run(app).errors
+        assert isinstance(error, ResultNotKept)
+        assert error.fields["bytes_max"] == RESULT_BYTES_MAX
+
+
 def test_an_async_effect_in_a_plain_workflow_is_refused() -> None:
     async def pay(key: str) -> None:
         await asyncio.sleep(0)
@@ -290,6 +326,77 @@ def test_an_async_body_of_a_step_is_refused() -> None:
 
     error = error_of(two_shards(), lambda wf: wf.step(body), dead=False)
     assert isinstance(error, BadArgument)
+
+
+def generate(first: Any, *_: Any) -> Any:
+    yield first
+
+
+async def wait(_: Any, *__: Any) -> None:
+    await asyncio.sleep(0)
+
+
+NOT_STEPS: list[tuple[Any, str]] = [
+    (lambda wf: wf.step(None), "body"),
+    (lambda wf: wf.step(7, name="seven"), "body"),
+    (lambda wf: wf.step(generate), "body"),
+    (lambda wf: wf.step(wait), "body"),
+    (lambda wf: wf.step(partial(wait, 1), name="partial"), "body"),
+    (lambda wf: wf.read(None), "body"),
+    (lambda wf: wf.read(wait), "body"),
+    (lambda wf: wf.finish(None), "body"),
+    (lambda wf: wf.finish(generate), "body"),
+    (lambda wf: wf.effect({}, name="dict"), "function"),
+    (lambda wf: wf.effect(generate), "function"),
+    (lambda wf: wf.effect(wait), "function"),
+    (lambda wf: wf.step(append, "a", undo=True), "undo"),
+    (lambda wf: wf.step(append, "a", undo=wait), "undo"),
+    (lambda wf: wf.step(append, "a", undo=generate), "undo"),
+    (lambda wf: wf.effect(str, undo="str"), "undo"),
+    (lambda wf: wf.effect(str, undo=wait), "undo"),
+    (lambda wf: wf.step(append, "a", retry=3), "retry"),
+    (lambda wf: wf.effect(str, retry=3), "retry"),
+    (lambda wf: wf.step(append, "a", on=7), "on"),
+    (lambda wf: wf.call("job", on=["shop/alice"]), "on"),
+    (lambda wf: wf.gather(["job"]), "calls"),
+    (lambda wf: wf.gather([child("job"), 7]), "calls"),
+    (lambda wf: wf.gather("job"), "calls"),
+    (lambda wf: wf.gather(child("job")), "calls"),
+    (lambda wf: wf.gather(child("job") for _ in range(2)), "calls"),
+    (lambda wf: wf.call(child("job")), "kind"),
+]
+
+
+@pytest.mark.parametrize(("call", "argument"), NOT_STEPS)
+def test_what_no_step_can_be_made_of_is_refused_by_the_name_of_its_argument_before_it_begins(
+    call: Any, argument: str
+) -> None:
+    app = two_shards()
+    error = error_of(app, call, dead=False)
+    assert isinstance(error, BadArgument)
+    assert error.fields["argument"] == argument
+    assert (words(app), run(app).completed) == ("", {})
+
+
+def test_an_async_workflow_may_await_an_effect_and_its_undo_but_no_body_of_a_step() -> None:
+    app = two_shards()
+
+    @app.workflow("w")
+    async def work(wf: Any) -> None:
+        await wf.effect(wait, undo=wait)
+        await wf.step(append, "a")
+        await wf.step(append, "b", name="second", undo=wait)
+
+    enqueue(app, "w")
+    (error,) = run(app).errors
+    assert isinstance(error, BadArgument)
+    assert (error.fields["argument"], words(app)) == ("undo", "a")
+
+
+def test_a_step_that_was_called_too_early_is_told_how_it_is_given() -> None:
+    error = error_of(two_shards(), lambda wf: wf.step(str(7), name="seven"), dead=False)
+    assert "value=\"'7'\"" in str(error)
+    assert "wf.step(reserve, 7), not wf.step(reserve(7))" in str(error)
 
 
 @pytest.mark.parametrize("version", [0, -1, "2", True, 1.5])
@@ -309,6 +416,18 @@ def test_a_generator_is_no_workflow() -> None:
 
     with pytest.raises(BadArgument):
         two_shards().workflow("w")(work)
+
+
+@pytest.mark.parametrize("work", [lambda: None, lambda *, wf: None, lambda **payload: None])
+def test_a_function_without_a_place_for_wf_is_no_workflow(work: Any) -> None:
+    with pytest.raises(BadArgument, match="first parameter is `wf`"):
+        two_shards().workflow("w")(work)
+
+
+def test_a_function_of_the_payload_alone_is_told_that_wf_comes_first() -> None:
+    error = error_of(two_shards(), lambda order: None, {"order": 7})
+    assert isinstance(error, PayloadMismatch)
+    assert error.fields["reason"] == "order is the first parameter, which gets wf"
 
 
 def test_a_kind_has_one_workflow_or_handler() -> None:

@@ -22,12 +22,12 @@ RESULT_BYTES_MAX = 64_000  # It is one value, and FoundationDB's end at 100,000 
 
 
 class ResultNotKept(QueueError):
-    """A handler returned something that cannot be kept, and its kind keeps results. The item becomes a dead letter.
+    """A handler, or a step of a workflow, returned something that cannot be kept. The item becomes a dead letter.
 
     Do: return plain data of up to 64,000 bytes; keep more in the tenant's own keys, and return which.
     """
 
-    message = "what the handler returned cannot be kept"
+    message = "a result cannot be kept: return plain data of up to 64,000 bytes, or a key to it"
 
 
 class KeptResult(msgspec.Struct, array_like=True):
@@ -74,7 +74,8 @@ def pack_result(value: Any) -> bytes:
     try:
         packed = pack_payload(value)
     except (PayloadNotData, PayloadTooLarge) as error:
-        raise ResultNotKept(**error.fields) from None
+        limits = {"bytes_max": RESULT_BYTES_MAX} if isinstance(error, PayloadTooLarge) else {}
+        raise ResultNotKept(**(error.fields | limits)) from None
     if len(packed) > RESULT_BYTES_MAX:
         raise ResultNotKept(bytes=len(packed), bytes_max=RESULT_BYTES_MAX)
     return packed
