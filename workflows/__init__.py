@@ -31,6 +31,7 @@ Read in this order:
     step_commits        how a step commits, at home or elsewhere; how older attempts are fenced off
     steps, effects, waits, child_jobs    the calls
     undoables, undo     what undoes the steps, and when
+    callers_frames      where the function stood, in the traceback of an error
     attempt             what is done around the function, and what becomes of the item
     driver, asynchronous                 how a plain and an async workflow carry that out
     awaited_calls       calls of an async workflow that nobody awaits

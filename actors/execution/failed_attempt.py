@@ -27,6 +27,7 @@ _AROUND_HANDLERS = (
     "fairlead.testing",
     "fairlead.workflows.",
     "asyncio.",
+    "concurrent.futures.",
 )  # Modules whose frames come before a handler's own.
 
 
@@ -123,10 +124,14 @@ def render_error(error: BaseException, clock: Clock) -> ErrorText:
 
 def handlers_frames(error: BaseException) -> TracebackType | None:
     """Return the traceback of an error from the handler's own frame on; all of it if no such frame is in it."""
-    found = error.__traceback__
-    while found is not None and str(found.tb_frame.f_globals.get("__name__")).startswith(_AROUND_HANDLERS):
-        found = found.tb_next
-    return found or error.__traceback__
+    return handlers_part(error.__traceback__) or error.__traceback__
+
+
+def handlers_part(traceback: TracebackType | None) -> TracebackType | None:
+    """Return a traceback from the handler's own frame on; None: no such frame is in it."""
+    while traceback is not None and str(traceback.tb_frame.f_globals.get("__name__")).startswith(_AROUND_HANDLERS):
+        traceback = traceback.tb_next
+    return traceback
 
 
 def _errors_of(error: BaseException) -> list[BaseException]:
