@@ -35,6 +35,7 @@ Read in this order:
     attempt             what is done around the function, and what becomes of the item
     driver, asynchronous                 how a plain and an async workflow carry that out
     awaited_calls       calls of an async workflow that nobody awaits
+    own_event_loop      an event loop for one attempt, in a test or a read-only replay
     context, async_context               `wf`
     workflow_kind       the kind of an application's workflow
     read_only_replay    a replay of a recorded run that does nothing: whether code fits it

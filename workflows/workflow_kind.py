@@ -11,7 +11,6 @@ steps are answered at once. What ends the function decides what becomes of the i
     code that does not fit             the worker makes the item a dead letter; what was done stays done
 """
 
-import asyncio
 import inspect
 from collections.abc import Callable
 from dataclasses import replace
@@ -31,6 +30,7 @@ from fairlead.workflows.driver import InlineDriver
 from fairlead.workflows.errors import PayloadMismatch
 from fairlead.workflows.execution import Execution, HomeOf, OnMoved, ignore_move
 from fairlead.workflows.interrupts import WorkflowInterrupt
+from fairlead.workflows.own_event_loop import run_alone
 from fairlead.workflows.requests import Steps
 from fairlead.workflows.run_log import RunLog
 from fairlead.workflows.step_identity import keyword_arguments
@@ -119,10 +119,14 @@ class WorkflowKind:
             run.carry_out(attempt(execution))
 
     def run_on_this_thread(self, execution: Execution, steps: Steps[T]) -> T:
-        """Carry out steps that run the function, on an event loop of their own if it is async; return their result."""
+        """Carry out steps that run the function, on an event loop of their own if it is async; return their result.
+
+        Raises:
+          BranchNotEnded: see `run_alone`.
+        """
         run = _FunctionRun(self, execution)
         if inspect.iscoroutinefunction(self.function):
-            return asyncio.run(run.carry_out_async(steps))
+            return run_alone(run.carry_out_async(steps), kind=execution.held.ref.kind)
         return run.carry_out(steps)
 
     @cached_property

@@ -13,7 +13,7 @@ import pytest
 
 from fairlead import App, Retry
 from fairlead.actors.handlers import PermanentError
-from fairlead.workflows import asynchronous
+from fairlead.workflows import asynchronous, own_event_loop
 from fairlead.workflows.async_context import AsyncWorkflowContext
 from fairlead.workflows.asynchronous import AsyncDriver
 from fairlead.workflows.context import child
@@ -323,6 +323,64 @@ def test_a_branch_that_ignores_its_cancellation_fails_the_attempt_and_does_no_mo
     assert {type(error) for error in errors} == {BranchNotEnded}  # The undo runs the function, too.
     assert "stubborn" in str(errors[0])
     assert words(app) == "a"
+
+
+async def never_ends() -> None:
+    """Swallow each cancellation."""
+    while True:
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(3600)
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asynchronous, "BRANCH_END_S", 0.05)
+    monkeypatch.setattr(own_event_loop, "TASKS_END_S", 0.05)
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.usefixtures("soon")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("replays", [True, False])
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_drain_ends_although_a_branch_swallows_each_cancellation(waits: bool, replays: bool) -> None:
+    app, kept = two_shards(), []
+
+    @app.workflow("w", retry=Retry(attempts=1))
+    async def work(wf: AsyncWorkflowContext) -> None:
+        async def stubborn() -> None:
+            await wf.step(append, "a")
+            await never_ends()
+
+        kept.append(asyncio.create_task(stubborn()))
+        await asyncio.sleep(0.2)
+        if waits:
+            await wf.sleep(60)
+
+    enqueue(app, "w")
+    drained = run(app, replays=replays)
+    assert {type(error) for error in drained.errors} == {BranchNotEnded}
+    assert "stubborn" in str(drained.errors[0])
+    assert (words(app), drained.completed["w"]) == ("a", 0)
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.usefixtures("soon")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_drain_ends_although_a_task_of_an_async_handler_swallows_each_cancellation() -> None:
+    app, kept = two_shards(), []
+
+    @app.handler("mail", retry=Retry(attempts=1))
+    async def mail(job: Any) -> None:
+        kept.append(asyncio.create_task(never_ends()))
+        await asyncio.sleep(0)
+
+    enqueue(app, "mail")
+    (error,) = run(app).errors
+    assert isinstance(error, BranchNotEnded)
+    assert error.fields == {"kind": "mail", "branches": ["never_ends"]}
+
+
 def test_a_step_that_comes_while_its_run_is_suspended_is_not_done_without_a_lease(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
