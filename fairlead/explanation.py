@@ -25,6 +25,7 @@ from fairlead.zones.shard import Shard
 from fairlead.zones.top_level.sessions import ListedSession
 from fairlead.zones.transaction_runner import Attempt
 from fairlead.zones.workflow.step_log import StoredRun, read_run
+from fairlead.zones.workflow.undone_end import UNDONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +157,8 @@ def cause_of(diagnosis: Diagnosis, shard_name: str, tenant: Tenant) -> Explained
         dead_letter = diagnosis.dead_letter
         since = {"dead_lettered_us": dead_letter.dead_lettered_us, "reason": dead_letter.reason}
         error = dead_letter.error.partition("\n")[0]
-        return Cause.DEAD_LETTER, f"it failed for good: {error}; {RETRY_HINT}", since
+        undone = "its steps were undone, and a retry begins anew; " if dead_letter.reason == UNDONE else ""
+        return Cause.DEAD_LETTER, f"it failed for good: {error}; {undone}{RETRY_HINT}", since
     if diagnosis.ended:
         return _ended(diagnosis.ended[0], diagnosis.now_us)
     if diagnosis.set_aside:

@@ -154,7 +154,9 @@ class DeadLetterRecord(msgspec.Struct, array_like=True):
     """An item that will not run again by itself, and why."""
 
     item: ItemRecord
-    reason: str  # "error": failed for good; "lapsed": its worker died or its lease expired while it ran isolated
+    # "error": failed for good; "undone": likewise, and what it had done as a workflow was undone; "lapsed": its worker
+    # died or its lease expired while it ran isolated
+    reason: str
     error: str
     traceback: str
     dead_lettered_us: TimeUs

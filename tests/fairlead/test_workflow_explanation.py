@@ -246,6 +246,22 @@ def test_a_dead_letter_whose_undo_failed_says_that_a_retry_goes_on(app: App, ali
 # --- The command ---
 
 
+def test_a_dead_letter_that_was_undone_says_that_a_retry_begins_anew(app: App, alice: TenantDatabase) -> None:
+    @app.workflow("w")
+    def work(wf: WorkflowContext) -> None:
+        wf.step(add, "a", undo=lambda tr, name: None)
+        raise PermanentError("nobody approved")
+
+    handle = alice.enqueue("w")
+    drain(app, raise_errors=False)
+    assert handle.explain().sentence == (
+        "it failed for good: PermanentError: nobody approved; its steps were undone, and a retry begins anew; fairlead"
+        " dead-letters retry runs it again"
+    )
+    (view,) = alice.dead_letters()
+    assert view.reason == "undone"
+
+
 def test_the_command_prints_both_lists_once(empty_directory: Path) -> None:
     app = App("embedded:data", clock=ManualClock())
     steps = iter(["reserve", "pay"])
