@@ -112,6 +112,7 @@ from fairlead.zones.errors import (
     PayloadTooLarge,
     PolicyUnreadable,
     QueueError,
+    RunUnreadable,
     ShardRefused,
     TenantMoved,
 )
@@ -139,6 +140,7 @@ __all__ = [
     "HandlerOptions",
     "Job",
     "Retry",
+    "RunUnreadable",
     "PermanentError",
     "Progress",
     # Workflows

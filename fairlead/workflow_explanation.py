@@ -8,7 +8,7 @@ from fairlead.workflows.child_jobs import RESULT_OF
 from fairlead.workflows.recorded_errors import step_in
 from fairlead.workflows.replay import shown
 from fairlead.workflows.step_identity import step_of_call
-from fairlead.workflows.workflow_kind import OLDER_CODE_DELAY_US
+from fairlead.workflows.workflow_kind import NEWER_CODE, NEWER_FAIRLEAD
 from fairlead.zones.durations import DELAY_S_MAX
 from fairlead.zones.records import DeadLetterRecord, ItemRecord
 from fairlead.zones.reporting.diagnosis import Diagnosis
@@ -118,6 +118,17 @@ def _held_back(
 ) -> tuple[Cause, str]:
     """Return why a workflow that does not wait runs only later."""
     left = span_text(item.vesting_us - now_us)
+    head = recorded.stored.head
+    if NEWER_CODE in item.waits_for and head is not None:
+        return Cause.NEEDS_NEWER_CODE, (
+            f"version {head.version} of its code began it, and older code gave it back; deploy that version or a higher"
+            f" one; it is tried again in {left}"
+        )
+    if NEWER_FAIRLEAD in item.waits_for:
+        return Cause.NEEDS_NEWER_CODE, (
+            f"a newer version of Fairlead wrote some of its steps, and this one gave it back; upgrade the fleet; it is"
+            f" tried again in {left}"
+        )
     if recorded.away:
         return Cause.PARTICIPANT_AWAY, f"{recorded.away}; it is tried again in {left}"
     if item.error_count:
@@ -127,12 +138,6 @@ def _held_back(
             times = "once" if item.error_count == 1 else f"{item.error_count:,} times"
             sentence = f"its step {step} failed {times}: {_one_line(error)}; the next try comes in {left}"
         return cause, sentence
-    head = recorded.stored.head
-    if head is not None and item.return_count and item.vesting_us - item.leased_us >= OLDER_CODE_DELAY_US:
-        return Cause.NEEDS_NEWER_CODE, (
-            f"version {head.version} of its code began it, and older code gave it back; deploy that version or a higher"
-            f" one; it is tried again in {left}"
-        )
     if item.last_error and item.lease_number:
         return Cause.RETRYING, f"the store refused: {_one_line(item.last_error)}; it is tried again in {left}"
     return cause, sentence

@@ -45,7 +45,7 @@ from fairlead.workflows.run_log import RunLog
 from fairlead.workflows.step_call import StepCall
 from fairlead.workflows.step_identity import digest_of
 from fairlead.workflows.step_try import StepTry
-from fairlead.zones.errors import TenantMoved
+from fairlead.zones.errors import PayloadDamaged, RunUnreadable, TenantMoved
 from fairlead.zones.keyspace import TenantKeys
 from fairlead.zones.layout import DEFAULT_ZONE, Tenant
 from fairlead.zones.probes import probe
@@ -303,8 +303,10 @@ class Execution:
         self.latest_us = max(self.latest_us, entry.at_us)
         self._moment.note_answer(call.step, entry.at_us)
         if entry.state is StepState.DONE:
-            return unpack_payload(entry.result)
+            return unpacked_answer(entry.result, shown(call.step))
         assert entry.error is not None
+        if entry.error.arguments is not None:
+            unpacked_answer(entry.error.arguments, shown(call.step))
         raise rebuilt(call.step.name, entry.error, self.permanent)
 
     @property
@@ -455,6 +457,18 @@ class _OpenCall:
 def _known_call(step: StepName, kind: StepKind, entry: StepEntry) -> StepCall:
     """Return the call of a step of which something is recorded."""
     return StepCall(step, kind, entry.digest, entry.ordinal, entry, entry.at_us - entry.took_us, tries=entry.tries)
+
+
+def unpacked_answer(packed: bytes, step: str) -> Any:
+    """Return what a step has recorded. `step`: how it is shown.
+
+    Raises:
+      WorkflowInterrupt: it is damaged. The workflow's code must not catch that, and go another way.
+    """
+    try:
+        return unpack_payload(packed)
+    except PayloadDamaged as error:
+        raise WorkflowInterrupt(Failed(RunUnreadable(step=step, reason=RunUnreadable.DAMAGED))) from error
 
 
 def inside(function: Callable[[], Any], *, first: str) -> Any:

@@ -35,10 +35,10 @@ from fairlead.zones.workflow.run_records import (
     StepEntry,
     StepKind,
     StepState,
-    decode_entry,
     decode_head,
     entry_key,
     head_key,
+    read_entry,
 )
 from fairlead.zones.workflow.step_log import Append, HeldRun, StepName, StoredRun
 from fairlead.zones.workflow.suspension import Arrived, Awaited, Wait, find_op, suspend_op
@@ -121,19 +121,29 @@ class RunLog:
     # --- Reads ---
 
     def load(self) -> None:
-        """Read what is recorded at home. Costs no read if the item's record says that nothing is."""
+        """Read what is recorded at home. Costs no read if the item's record says that nothing is.
+
+        Raises:
+          RunUnreadable: some of it cannot be read. Without it, steps would be done again.
+        """
         if not self.record.keeps_run:
             return
         stored = StoredRun()
         _read_pages(
             self.shard, lambda tr, begin: step_log.read_run(tr, self.home.location, self.run, stored, begin=begin)
         )
+        _raise_unreadable(stored)
         self.head, self.entries, self.participants = stored.head, stored.entries, stored.participants
 
     def load_participant(self, shard: Shard, keys: TenantKeys) -> None:
-        """Add the entries that a participant keeps."""
+        """Add the entries that a participant keeps.
+
+        Raises:
+          RunUnreadable: some of them cannot be read.
+        """
         stored = StoredRun(self.head, self.entries)
         _read_pages(shard, lambda tr, begin: step_log.read_participant(tr, keys, self.run, stored, begin=begin))
+        _raise_unreadable(stored)
 
     def find(self, awaited: Iterable[Awaited]) -> dict[Awaited, Arrived]:
         """Read what has arrived of what the run waits for. Only the holder of the lease takes it."""
@@ -322,14 +332,23 @@ class RunLog:
             raise
         self.held.job.completed = True
 
-    def give_back(self, delay_us: int) -> str:
-        """Return the item to its queue, neither as a failure nor as an expiry; return what became of it."""
+    def give_back(self, delay_us: int, *, waits_for: str = "") -> str:
+        """Return the item to its queue, neither as a failure nor as an expiry; return what became of it.
+
+        `waits_for`: what its record names as awaited, for people; empty: nothing.
+        """
+        names = (waits_for,) if waits_for else ()
         zone = self.shard.zone(self.held.ref.tenant, self.held.ref.zone)
 
         def body(attempt: Attempt) -> Outcome:
             return run_one(
                 zone.requeue_op(
-                    attempt.tr, self.home.item_id, self.home.lease_id, delay_us=delay_us, now_us=attempt.now_us
+                    attempt.tr,
+                    self.home.item_id,
+                    self.home.lease_id,
+                    delay_us=delay_us,
+                    now_us=attempt.now_us,
+                    waits_for=names,
                 )
             )
 
@@ -400,15 +419,17 @@ class RunLog:
         unknown. A cancellation that was requested since counts from the next commit on: the step is done.
 
         Raises:
+          RunUnreadable: there is an entry, which cannot be read.
           TenantMoved: another shard owns the tenant `other`.
         """
         attempt.finds_itself_applied = True
-        tr, entries = attempt.tr, []
+        tr, keys = attempt.tr, []
         owner = None if other is None else tr.get(other.owner)
         if step is not None:
-            entries.append(tr.get(self.home.entry_key(self.segment, step)))
+            keys.append(self.home.entry_key(self.segment, step))
             if other is not None:
-                entries.append(tr.get(entry_key(other, self.run, self.segment, *step)))
+                keys.append(entry_key(other, self.run, self.segment, *step))
+        entries = [(key, tr.get(key)) for key in keys]
         try:
             record = run_one(step_log.check_held_op(tr, self.home))
         except (LeaseLost, ItemGone, TenantMoved):
@@ -418,8 +439,8 @@ class RunLog:
         # While a cancellation is requested, each commit looks for it.
         self._latest = None if record.cancelling or step_log.is_rewritten(record) else attempt
         known, found = None if step is None else self.entries.get(step), None
-        for value in (each.value for each in entries):
-            entry = None if value is None else decode_entry(value)
+        for key, stored in entries:
+            entry = read_entry(key, stored.value)
             if found is None and entry is not None and entry != known:
                 found = entry
         if record.cancelling and not may_be_cancelled and not self.is_undone and found is None:
@@ -513,8 +534,8 @@ class RunLog:
         """Whether a step that is to be tried again is done. Reads its entry with conflict; of a wait, nothing."""
         if waiting.kind is StepKind.WAIT:
             return False
-        value = tr.get(self.home.entry_key(self.segment, step)).value
-        entry = None if value is None else decode_entry(value)
+        key = self.home.entry_key(self.segment, step)
+        entry = read_entry(key, tr.get(key).value)
         return entry is not None and entry.state in (StepState.DONE, StepState.FAILED)
 
     def _stored_head(self, tr: Transaction) -> RunHead | None:
@@ -540,6 +561,11 @@ class _Written(NamedTuple):
     head: RunHead
     pending: Mapping[StepName, StepEntry]
     taken: Sequence[bytes]
+
+
+def _raise_unreadable(stored: StoredRun) -> None:
+    if stored.unreadable is not None:
+        raise stored.unreadable
 
 
 def _read_pages(shard: Shard, read: Callable[[Reader, bytes], bytes]) -> None:

@@ -9,6 +9,8 @@ steps are answered at once. What ends the function decides what becomes of the i
     a permanent error, a cancellation  that the run is undone is recorded; its steps are undone; the item ends
     any other error                    the worker requeues the item, as the kind's retry policy says
     code that does not fit             the worker makes the item a dead letter; what was done stays done
+    what is stored is damaged          likewise
+    what is stored is newer            the item is given back to newer code
 """
 
 import inspect
@@ -34,7 +36,7 @@ from fairlead.workflows.own_event_loop import run_alone
 from fairlead.workflows.requests import Steps
 from fairlead.workflows.run_log import RunLog
 from fairlead.workflows.step_identity import keyword_arguments
-from fairlead.zones.errors import BadArgument, ItemFailed, ItemGone, TenantMoved
+from fairlead.zones.errors import BadArgument, ItemFailed, ItemGone, RunUnreadable, TenantMoved
 from fairlead.zones.probes import probe
 from fairlead.zones.queue.results import pack_result
 from fairlead.zones.shard import Shard
@@ -47,6 +49,9 @@ _BY_POSITION = (
     inspect.Parameter.VAR_POSITIONAL,
 )
 OLDER_CODE_DELAY_US = 5_000_000  # How long a run stays in its queue that only newer code can continue.
+# What the record of such an item names as awaited, until its next lease: nothing wakes it, but `why` can tell.
+NEWER_CODE = "newer code"
+NEWER_FAIRLEAD = "newer Fairlead"
 
 
 class WorkflowKind:
@@ -85,6 +90,7 @@ class WorkflowKind:
 
         Raises:
           LeaseLost: another attempt holds the item.
+          RunUnreadable: what is stored of the run is damaged.
           TenantMoved: a tenant on whom the run acts has moved; the next attempt finds it.
           Exception: the attempt has failed with it.
         """
@@ -94,13 +100,18 @@ class WorkflowKind:
         except TenantMoved as moved:
             self._on_moved(moved)
             raise
+        except RunUnreadable as error:
+            if not error.is_newer:
+                raise
+            probe("a workflow is given back to a newer version of Fairlead")
+            held.job.committed_end = run_log.give_back(OLDER_CODE_DELAY_US, waits_for=NEWER_FAIRLEAD)
 
     def _run_logged(self, run_log: RunLog, access: AttemptAccess) -> None:
         held = run_log.held
         run_log.load()
         if run_log.version > self.version:
             probe("a workflow is given back to newer code")
-            held.job.committed_end = run_log.give_back(OLDER_CODE_DELAY_US)
+            held.job.committed_end = run_log.give_back(OLDER_CODE_DELAY_US, waits_for=NEWER_CODE)
             return
         execution = Execution(
             run_log,

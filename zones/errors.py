@@ -62,6 +62,25 @@ class ItemUnreadable(QueueError):
     message = "the item's record cannot be read: written by a newer version, or damaged"
 
 
+class RunUnreadable(QueueError):
+    """What is stored of a workflow cannot be read: it is damaged, or a newer version wrote it; nothing was changed.
+
+    Do: if `reason` says that it is newer, upgrade this program. Otherwise `fairlead check` names all damaged keys. A
+    damaged workflow is a dead letter, and what it has done stays done: no step is done again. Look what it has
+    done; then cancel the dead letter with `--force`, and enqueue anew what is still to be done.
+    """
+
+    message = "what is stored of the workflow cannot be read"
+    DAMAGED: ClassVar[str] = "it is damaged"
+    MISSING: ClassVar[str] = "it is missing"
+    NEWER: ClassVar[str] = "a newer version wrote it"
+
+    @property
+    def is_newer(self) -> bool:
+        """Whether a newer version can read it."""
+        return self.fields.get("reason") == self.NEWER
+
+
 class NotVested(QueueError):
     """The item cannot be leased now: another consumer leases it, or it is scheduled for later.
 

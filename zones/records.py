@@ -97,7 +97,8 @@ class ItemRecord(msgspec.Struct, array_like=True, gc=False):
     lease_number: Count = 0  # counts its leases, and only grows
     keeps_run: bool = False  # keys of its run are stored: step log, signals, results of child jobs
     cancelling: bool = False  # its cancellation is requested: what it has done is to be undone
-    waits_for: tuple[str, ...] = ()  # what wakes it before its vesting time, see `signals.wait_name`
+    # what wakes it before its vesting time, see `signals.wait_name`; or that newer code alone can continue it
+    waits_for: tuple[str, ...] = ()
     suspended_at: Count = 0  # the lease number of the last attempt that ended by a suspension
     parent: Parent | None = None  # whom its end is reported to
     # the worker session whose claim the lease is, see `worker_sessions`; empty: the lease is none

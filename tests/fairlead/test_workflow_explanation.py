@@ -156,6 +156,26 @@ def test_a_run_that_newer_code_began_says_which_version_it_needs(app: App, alice
     )
 
 
+def test_a_run_that_failed_before_older_code_gave_it_back_says_which_version_it_needs(
+    app: App, alice: TenantDatabase
+) -> None:
+    def work(wf: WorkflowContext) -> None:
+        wf.step(add, "a")
+        wf.step(fail, name="ship")
+
+    app.workflow("w", version=3, retry=Retry(attempts=9, backoff=1))(work)
+    handle = alice.enqueue("w")
+    drain(app, raise_errors=False)
+    assert handle.explain().cause is Cause.RETRYING
+    del app.registry.handlers["w"]
+    app.workflow("w", version=2)(work)
+    advance(app, 60)
+    assert drain(app).returned["w"] == 1
+    said = handle.explain()
+    assert said.cause is Cause.NEEDS_NEWER_CODE
+    assert said.sentence.startswith("version 3 of its code began it")
+
+
 # --- It is undone ---
 
 

@@ -311,10 +311,12 @@ class QueueZone:
         error_count: int | None = None,
         error: str = "",
         traceback: str = "",
+        waits_for: tuple[str, ...] = (),
     ) -> Operation[Outcome]:
         """Requeue one held item (QuiCK section 5); with `error_count` because it failed, else it is returned.
 
-        `delay_us` is negative if it returns to where it was. The pointer vests no earlier than now.
+        `delay_us` is negative if it returns to where it was. The pointer vests no earlier than now. `waits_for`: see
+        `ItemRecord`.
 
         This ends its lease expiries in a row, unless it is returned before it has started. Reads with conflict:
         ownership, record; and when the item now vests earlier than its lease would have ended, the pointer as
@@ -328,6 +330,7 @@ class QueueZone:
             worker_sessions.take_away(tr, self.location, item_id, record, notify=lease_id is None)
         record.expiry_count = record.expiry_count if error_count is None and not record.started else 0
         record.lease_id, record.started, record.ran_isolated = b"", False, False
+        record.waits_for = waits_for
         if error_count is not None:
             record.error_count = error_count
             stored_item.note_failure(tr, self.location, item_id, record, error=error, traceback=traceback)

@@ -28,6 +28,7 @@ from fairlead.zones.queue import insertion
 from fairlead.zones.queue.items import new_item
 from fairlead.zones.records import ItemRecord, Parent, TimeUs, pack_value, unpacked
 from fairlead.zones.workflow.arrival import note_arrival_op, receiver_op
+from fairlead.zones.workflow.run_records import unreadable
 
 DELIVERY_KIND = "fairlead.delivery"
 WAKE_SPACING_US = 50_000  # At least so long after its last start is an item woken that waits for several children.
@@ -86,13 +87,22 @@ def child_result_key(keys: TenantKeys, run: bytes, name: str, occurrence: int) -
 def child_result_op(
     tr: Transaction, location: ZoneLocation, run: bytes, name: str, occurrence: int
 ) -> Operation[ChildResult | None]:
-    """Return how the child of a call ended; None: it has not, or its report is of a newer version.
+    """Return how the child of a call ended; None: it has not.
 
     Reads with conflict: the key of the report.
+
+    Raises:
+      RunUnreadable: the report is damaged, or a newer version wrote it: waiting on would not help.
     """
-    stored = tr.get(child_result_key(location.keys.tenant, run, name, occurrence))
+    key = child_result_key(location.keys.tenant, run, name, occurrence)
+    stored = tr.get(key)
     yield
-    return None if stored.value is None else decode_child_result(stored.value)
+    if stored.value is None:
+        return None
+    child = decode_child_result(stored.value)
+    if child is None:
+        raise unreadable(key, stored.value)
+    return child
 
 
 def decode_child_result(value: bytes) -> ChildResult | None:

@@ -11,7 +11,7 @@ No function here compares times: FLOOR is a number, and whoever raises it clears
 
 from typing import NamedTuple
 
-from fairlead.zones.engines import Transaction
+from fairlead.zones.engines import StoreUnavailable, Transaction
 from fairlead.zones.errors import LeaseLost
 from fairlead.zones.keyspace import (
     FLOOR,
@@ -37,17 +37,20 @@ from fairlead.zones.workflow.run_records import (
     FENCE_BYTES,
     ParticipantState,
     StepEntry,
-    decode_entry,
     encode,
     entries_prefix,
     entry_key,
     epoch_of,
+    read_entry,
+    read_fence,
 )
 from fairlead.zones.workflow.step_log import StepName
 
 _FLOOR_KEY = ROOT + pack_int(FLOOR)
 _TOMBSTONES = ROOT + pack_int(TOMBSTONE)
-_FLOOR_BYTES = 8
+_TOMBSTONE_VALUE = END.to_bytes(FENCE_BYTES, "big")
+FLOOR_BYTES = 8
+FLOOR_MAX = 2**53  # What a record of a participant can hold.
 
 
 class AskAgain(Exception):
@@ -79,12 +82,13 @@ def ask_op(tr: Transaction, layout: ShardLayout, keys: TenantKeys) -> Operation[
     """Read a tenant's epoch and its shard's FLOOR, with conflict: both are of one moment.
 
     Raises:
+      StoreUnavailable: FLOOR is damaged.
       TenantMoved: another shard owns the tenant.
     """
     owner, floor = tr.get(keys.owner), tr.get(_FLOOR_KEY)
     yield
     check_owner(layout, keys, owner.value)
-    return ParticipantState(epoch_of(owner.value), _number(floor.value))
+    return ParticipantState(epoch_of(owner.value), floor_of(floor.value))
 
 
 def begin_step_op(tr: Transaction, layout: ShardLayout, foreign: ForeignStep) -> Operation[StepEntry | None]:
@@ -97,18 +101,21 @@ def begin_step_op(tr: Transaction, layout: ShardLayout, foreign: ForeignStep) ->
       AskAgain: the tenant has moved, or FLOOR was raised, since the home has recorded the participant.
       LeaseLost: a later attempt has raised the fence.
       RunEnded: the run has ended.
+      RunUnreadable: the fence, or the entry, is damaged, or a newer version wrote it.
       TenantMoved: another shard owns the tenant.
     """
-    owner, fence = tr.get(foreign.keys.owner), tr.get(foreign.keys.fence(foreign.run))
-    entry = tr.get(entry_key(foreign.keys, foreign.run, foreign.segment, *foreign.step))
+    fence_key = foreign.keys.fence(foreign.run)
+    key = entry_key(foreign.keys, foreign.run, foreign.segment, *foreign.step)
+    owner, fence = tr.get(foreign.keys.owner), tr.get(fence_key)
+    entry = tr.get(key)
     floor = tr.snapshot.get(_FLOOR_KEY)
     yield
     check_owner(layout, foreign.keys, owner.value)
-    if ParticipantState(epoch_of(owner.value), _number(floor.value)) != foreign.place:
+    if ParticipantState(epoch_of(owner.value), floor_of(floor.value)) != foreign.place:
         probe("a step on another shard must ask again")
         raise AskAgain
-    _check_fence(fence.value, foreign.lease_number, foreign.run)
-    return None if entry.value is None else decode_entry(entry.value)
+    _check_fence(read_fence(fence_key, fence.value), foreign.lease_number, foreign.run)
+    return read_entry(key, entry.value)
 
 
 def end_step(tr: Transaction, foreign: ForeignStep, entry: StepEntry) -> None:
@@ -136,21 +143,22 @@ def raise_fence_op(
     Raises:
       LeaseLost: a later attempt has raised it.
       RunEnded: the run has ended.
+      RunUnreadable: the fence is damaged.
       TenantMoved: another shard owns the tenant.
     """
-    owner, fence, floor = tr.get(keys.owner), tr.get(keys.fence(run)), tr.snapshot.get(_FLOOR_KEY)
+    fence_key = keys.fence(run)
+    owner, fence, floor = tr.get(keys.owner), tr.get(fence_key), tr.snapshot.get(_FLOOR_KEY)
     yield
     check_owner(layout, keys, owner.value)
-    _check_fence(fence.value, lease_number, run)
-    if fence.value is None and ParticipantState(epoch_of(owner.value), _number(floor.value)) != place:
+    _check_fence(read_fence(fence_key, fence.value), lease_number, run)
+    if fence.value is None and ParticipantState(epoch_of(owner.value), floor_of(floor.value)) != place:
         probe("a new attempt must ask again before it raises its fence")
         return False
-    tr.set(keys.fence(run), lease_number.to_bytes(FENCE_BYTES, "big"))
+    tr.set(fence_key, lease_number.to_bytes(FENCE_BYTES, "big"))
     return True
 
 
-def _check_fence(fence: bytes | None, lease_number: int, run: bytes) -> None:
-    number = _number(fence)
+def _check_fence(number: int, lease_number: int, run: bytes) -> None:
     if number == END:
         probe("a step on another shard finds a tombstone")
         raise RunEnded(run=run.hex())
@@ -166,6 +174,7 @@ def clean_up_op(tr: Transaction, layout: ShardLayout, tenant: Tenant, keys: Tena
     tombstones.
 
     Raises:
+      StoreUnavailable: FLOOR is damaged.
       TenantMoved: another shard owns the tenant.
     """
     owner, fence, floor = tr.get(keys.owner), tr.get(keys.fence(run)), tr.get(_FLOOR_KEY)
@@ -173,25 +182,29 @@ def clean_up_op(tr: Transaction, layout: ShardLayout, tenant: Tenant, keys: Tena
     check_owner(layout, keys, owner.value)
     prefix = keys.step_log(run)
     tr.clear_range(range_begin(prefix), range_end(prefix))
-    if _number(fence.value) != END:
+    if fence.value != _TOMBSTONE_VALUE:
         tr.set(keys.fence(run), END.to_bytes(FENCE_BYTES, "big"))
-        tr.set(_tombstone_key(_number(floor.value), tenant, run), b"")
+        tr.set(_tombstone_key(floor_of(floor.value), tenant, run), b"")
 
 
 def raise_floor(tr: Transaction, *, tombstones_max: int) -> bool:
     """Raise FLOOR by one if there are tombstones, and clear those written before; return whether some are left.
 
-    A second transaction clears what is left: it was written under a lower FLOOR, too. Reads with conflict: FLOOR, the
-    tombstones that it clears. Writes: FLOOR, unless only the rest is cleared; the tombstones, and their fences.
+    A second transaction clears what is left: it was written under a lower FLOOR, too. A damaged FLOOR stays as it is.
+    Reads with conflict: FLOOR, the tombstones that it clears. Writes: FLOOR, unless only the rest is cleared; the
+    tombstones, and their fences.
     """
-    floor = _number(tr.get(_FLOOR_KEY).value)
+    stored = tr.get(_FLOOR_KEY).value
+    if not is_floor(stored):
+        return False
+    floor = floor_of(stored)
     end = _TOMBSTONES + pack_int(floor + 1)
     rows = list(tr.get_range(_TOMBSTONES, end, limit=tombstones_max + 1, streaming_mode=WANT_ALL))
     if not rows:
         return False
     clearing = rows[:tombstones_max]
     if clearing[-1].key >= _TOMBSTONES + pack_int(floor):
-        tr.set(_FLOOR_KEY, (floor + 1).to_bytes(_FLOOR_BYTES, "big"))
+        tr.set(_FLOOR_KEY, (floor + 1).to_bytes(FLOOR_BYTES, "big"))
     for row in clearing:
         named = _parse_tombstone(row.key)
         if named is not None:
@@ -211,5 +224,21 @@ def _parse_tombstone(key: bytes) -> tuple[Tenant, bytes] | None:
     return None if named is None else (Tenant(*named[0]), unpack_bytes(key[named[1] :]))
 
 
-def _number(value: bytes | None) -> int:
+def is_floor(value: bytes | None) -> bool:
+    """Say whether a value can be that of FLOOR."""
+    return value is None or (len(value) == FLOOR_BYTES and int.from_bytes(value, "big") <= FLOOR_MAX)
+
+
+def floor_of(value: bytes | None) -> int:
+    """Return FLOOR as it is stored; absent: 0.
+
+    Raises:
+      StoreUnavailable: it is damaged. Workflows that act on the shard wait until it is repaired, and none fails.
+    """
+    if not is_floor(value):
+        raise StoreUnavailable(
+            "the floor of its tombstones is damaged",
+            remedy="Repair it with fairlead check --repair.",
+            key=_FLOOR_KEY.hex(),
+        )
     return 0 if value is None else int.from_bytes(value, "big")

@@ -22,9 +22,9 @@ CLEANUP_KIND = "fairlead.cleanup"
 def end_run_op(tr: Transaction, location: ZoneLocation, run: bytes, *, now_us: int) -> Operation[None]:
     """Clear what is stored at home of a run that ends in this transaction. The caller has read the item's record.
 
-    Reads with conflict: the head; if there are participants, what an enqueue reads. Writes: the log, the signals and
-    the results of child jobs (cleared); of a run with participants, their keys stay, and a cleanup item is enqueued.
-    May run twice.
+    Reads with conflict: the head, and without one the participants; if there are any, what an enqueue reads. Writes:
+    the log, the signals and the results of child jobs (cleared); of a run with participants, their keys stay, and a
+    cleanup item is enqueued. May run twice.
     """
     keys = location.keys.tenant
     stored = tr.get(head_key(keys, run))
@@ -32,12 +32,16 @@ def end_run_op(tr: Transaction, location: ZoneLocation, run: bytes, *, now_us: i
     head = None if stored.value is None else decode_head(stored.value)
     for prefix in (keys.signals(run), keys.child_results(run)):
         tr.clear_range(range_begin(prefix), range_end(prefix))
-    log = keys.step_log(run)
-    if stored.value is None or (head is not None and not head.has_participants):
+    log, participants = keys.step_log(run), participants_prefix(keys, run)
+    if stored.value is None:  # Nothing was recorded, or the head was lost: then nobody else knows the participants.
+        first = next(iter(tr.get_range(range_begin(participants), range_end(participants), limit=1)), None)
+        has_participants = first is not None
+    else:
+        has_participants = head is None or head.has_participants
+    if not has_participants:
         tr.clear_range(range_begin(log), range_end(log))
         return
     probe("a run with participants ends")
-    participants = participants_prefix(keys, run)
     tr.clear_range(range_begin(log), participants)
     tr.clear_range(range_end(participants), range_end(log))
     cleanup_id = blake2b(b"cleanup" + run, digest_size=ID_BYTES).digest()

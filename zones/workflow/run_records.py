@@ -6,9 +6,10 @@ from typing import Any
 
 import msgspec
 
+from fairlead.zones.errors import RunUnreadable
 from fairlead.zones.keyspace import TenantKeys, pack_int, pack_text
 from fairlead.zones.layout import Tenant
-from fairlead.zones.records import Count, OwnerRecord, TimeUs, decode, pack_value, unpacked
+from fairlead.zones.records import Count, OwnerRecord, TimeUs, decode, is_newer, pack_value, unpacked
 
 _HEAD, _PARTICIPANT, _ENTRY = (pack_int(number) for number in (1, 2, 3))
 STEPS_PACKED_MAX = 4_096  # Some 100 bytes each.
@@ -128,6 +129,34 @@ def decode_participant(value: bytes) -> ParticipantState | None:
     """Return a participant's place; None: it is damaged, or of a newer version."""
     place: ParticipantState | None = unpacked(_decoders[ParticipantState], value)
     return place
+
+
+def read_entry(key: bytes, value: bytes | None) -> StepEntry | None:
+    """Return the entry that a transaction has read; None: there is none.
+
+    Raises:
+      RunUnreadable: there is one, which cannot be read. A step must not be done again because of that.
+    """
+    entry = None if value is None else decode_entry(value)
+    if entry is None and value is not None:
+        raise unreadable(key, value)
+    return entry
+
+
+def read_fence(key: bytes, value: bytes | None) -> int:
+    """Return the lowest lease number that may act on a participant; 0: there is no fence.
+
+    Raises:
+      RunUnreadable: there is one, and it is damaged.
+    """
+    if value is not None and len(value) != FENCE_BYTES:
+        raise RunUnreadable(key=key.hex(), reason=RunUnreadable.DAMAGED)
+    return 0 if value is None else int.from_bytes(value, "big")
+
+
+def unreadable(key: bytes, value: bytes) -> RunUnreadable:
+    """Return the error of a value of a run that cannot be read."""
+    return RunUnreadable(key=key.hex(), reason=RunUnreadable.NEWER if is_newer(value) else RunUnreadable.DAMAGED)
 
 
 def head_key(keys: TenantKeys, run: bytes) -> bytes:

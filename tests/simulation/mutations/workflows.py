@@ -61,7 +61,7 @@ STEPS = (
     ),
     _in_workflows(
         "a step at home reads its entry by snapshot",
-        (RunLog._begin, "tr.get(self.home.entry_key(", "tr.snapshot.get(self.home.entry_key("),
+        (RunLog._begin, "(key, tr.get(key))", "(key, tr.snapshot.get(key))"),
         (RunLog._work_then_check, "tr.add_read_conflict_key(self.home.entry_key(self.segment, step))", "pass"),
         found_by=[ONCE],
     ),
@@ -165,15 +165,15 @@ IN_RACES = (
         "a step on another shard reads its fence by snapshot",
         (
             participants.begin_step_op,
-            "tr.get(foreign.keys.fence(foreign.run))",
-            "tr.snapshot.get(foreign.keys.fence(foreign.run))",
+            "tr.get(fence_key)",
+            "tr.snapshot.get(fence_key)",
         ),
     ),
     in_a_race(
         "a step on another shard does not compare FLOOR",
         (
             participants.begin_step_op,
-            "ParticipantState(epoch_of(owner.value), _number(floor.value)) != foreign.place",
+            "ParticipantState(epoch_of(owner.value), floor_of(floor.value)) != foreign.place",
             "epoch_of(owner.value) != foreign.place.epoch",
         ),
     ),
@@ -181,26 +181,26 @@ IN_RACES = (
         "a step on another shard does not compare the epoch of its tenant",
         (
             participants.begin_step_op,
-            "ParticipantState(epoch_of(owner.value), _number(floor.value)) != foreign.place",
-            "_number(floor.value) != foreign.place.floor",
+            "ParticipantState(epoch_of(owner.value), floor_of(floor.value)) != foreign.place",
+            "floor_of(floor.value) != foreign.place.floor",
         ),
     ),
     in_a_race(
         "a clock that is ahead stands in for FLOOR",
         (
             participants.ask_op,
-            "return ParticipantState(epoch_of(owner.value), _number(floor.value))",
-            "return ParticipantState(epoch_of(owner.value), _number(floor.value) + 2)",
+            "return ParticipantState(epoch_of(owner.value), floor_of(floor.value))",
+            "return ParticipantState(epoch_of(owner.value), floor_of(floor.value) + 2)",
         ),
         (
             participants.begin_step_op,
-            "ParticipantState(epoch_of(owner.value), _number(floor.value)) != foreign.place",
-            "epoch_of(owner.value) != foreign.place.epoch or _number(floor.value) > foreign.place.floor",
+            "ParticipantState(epoch_of(owner.value), floor_of(floor.value)) != foreign.place",
+            "epoch_of(owner.value) != foreign.place.epoch or floor_of(floor.value) > foreign.place.floor",
         ),
         (
             participants.raise_fence_op,
-            "ParticipantState(epoch_of(owner.value), _number(floor.value)) != place",
-            "(epoch_of(owner.value) != place.epoch or _number(floor.value) > place.floor)",
+            "ParticipantState(epoch_of(owner.value), floor_of(floor.value)) != place",
+            "(epoch_of(owner.value) != place.epoch or floor_of(floor.value) > place.floor)",
         ),
     ),
     in_a_race(
@@ -245,11 +245,11 @@ IN_RACES = (
     ),
     in_a_race(
         "a step at home does not look for its entry",
-        (RunLog._begin, "None if value is None else decode_entry(value)", "None"),
+        (RunLog._begin, "entry = read_entry(key, stored.value)", "entry = None"),
     ),
     in_a_race(
         "a step on another shard does not look for its entry",
-        (participants.begin_step_op, "None if entry.value is None else decode_entry(entry.value)", "None"),
+        (participants.begin_step_op, "return read_entry(key, entry.value)", "return None"),
     ),
     in_a_race(
         "a step on another shard writes no entry",
@@ -266,11 +266,7 @@ IN_RACES = (
     in_a_race(
         "a step on another shard reads its entry and its fence by snapshot",
         (participants.begin_step_op, "entry = tr.get(", "entry = tr.snapshot.get("),
-        (
-            participants.begin_step_op,
-            "fence = tr.get(foreign.keys.owner), tr.get(",
-            "fence = tr.get(foreign.keys.owner), tr.snapshot.get(",
-        ),
+        (participants.begin_step_op, "tr.get(fence_key)", "tr.snapshot.get(fence_key)"),
     ),
     in_a_race(
         "a tombstone always means a lost lease",
@@ -306,7 +302,7 @@ IN_RACES = (
     ),
     in_a_race(
         "a fence is raised after a read by snapshot",
-        (participants.raise_fence_op, "tr.get(keys.fence(run))", "tr.snapshot.get(keys.fence(run))"),
+        (participants.raise_fence_op, "tr.get(fence_key)", "tr.snapshot.get(fence_key)"),
     ),
     in_a_race(
         "the head is written without a read",
@@ -314,7 +310,7 @@ IN_RACES = (
     ),
     in_a_race(
         "a cancellation that deletes reads the head by snapshot",
-        (cancellation.cancel_op, "tr.get(head_key(", "tr.snapshot.get(head_key("),
+        (cancellation.cancel_op, "tr.get_range(", "tr.snapshot.get_range("),
         (run_end.end_run_op, "tr.get(head_key(", "tr.snapshot.get(head_key("),
     ),
     in_a_race(
