@@ -80,19 +80,18 @@ def explain_at(shard: Shard, tenant: Tenant, zone: str, item_id: bytes, *, shard
     """
     location = shard.layout.location(tenant, zone)
 
-    def body(attempt: Attempt) -> tuple[Diagnosis, StoredRun | None]:
+    def body(attempt: Attempt) -> tuple[Diagnosis, RecordedRun | None]:
         diagnosis = diagnose(attempt.tr, location, item_id, now_us=attempt.now_us)
         record = _record_of(diagnosis)
         if record is None or not record.keeps_run:
             return diagnosis, None
         stored = StoredRun()
-        read_run(attempt.tr, location, record.run_of(item_id), stored)  # One page; a longer run is explained as well.
-        return diagnosis, stored
+        more = read_run(attempt.tr, location, record.run_of(item_id), stored)  # One page explains a longer run, too.
+        return diagnosis, RecordedRun(stored, whole=not more)
 
-    diagnosis, stored = shard.transact(body)
-    recorded = None if stored is None else RecordedRun(stored, "")
-    if shards is not None and stored is not None and may_be_held_up(diagnosis):
-        recorded = RecordedRun(stored, _away(shards, stored.participants))
+    diagnosis, recorded = shard.transact(body)
+    if shards is not None and recorded is not None and may_be_held_up(diagnosis):
+        recorded = recorded._replace(away=_away(shards, recorded.stored.participants))
     return _explained(shard.name, location, item_id, diagnosis, recorded)
 
 
@@ -205,13 +204,20 @@ def _running(diagnosis: Diagnosis, item: ItemRecord) -> Explained:
         "lease_until_us": item.vesting_us,
         "consumer": None if item.session is None else item.session.hex(),
     }
-    where = "a consumer"
+    where = "a consumer that drains, or is gone,"
     if consumer is not None:
         where = f"the consumer on {consumer.record.host}, process {consumer.record.pid}"
         details |= {"host": consumer.record.host, "pid": consumer.record.pid, "live": consumer.live}
         where += "" if consumer.live else ", which sends no heartbeats,"
     since, left = span_text(diagnosis.now_us - item.leased_us), span_text(item.vesting_us - diagnosis.now_us)
-    return Cause.RUNNING, f"{where} has had it for {since}; its lease ends in {left} if it is not extended", details
+    if consumer is not None and consumer.live:
+        ends = f"its lease ends in {left} if it is not extended"
+    elif any(each.live for each in diagnosis.consumers):
+        # A claim ends before its lease, once another consumer has seen that its session is silent.
+        ends = f"if it is gone, another consumer takes over {'within seconds' if item.claim else f'in {left}'}"
+    else:
+        ends = "no live consumer can take over: start one with fairlead run"
+    return Cause.RUNNING, f"{where} has had it for {since}; {ends}", details
 
 
 def _paused(diagnosis: Diagnosis, item: ItemRecord, shard_name: str, tenant: Tenant) -> Explained | None:
@@ -234,7 +240,10 @@ def _unserved(diagnosis: Diagnosis, item: ItemRecord) -> Explained | None:
         return Cause.NO_CONSUMER, "its shard has no live consumer; start one with fairlead run", {}
     if not any(item.kind in each.record.kinds for each in live):
         known = sorted({kind for each in live for kind in each.record.kinds})
-        sentence = f"none of the {len(live)} live consumers has a handler for {item.kind}"
+        consumers = (
+            f"none of the {len(live)} live consumers has a" if len(live) > 1 else "the only live consumer has no"
+        )
+        sentence = f"{consumers} handler for {item.kind}"
         return Cause.KIND_UNKNOWN, sentence, {"consumers": len(live), "known_kinds": known}
     return None
 

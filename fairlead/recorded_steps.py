@@ -98,6 +98,7 @@ class RunView:
       undo_reason: why its steps are being undone; None: it goes forward.
       waits_for_signals: their names; `waits_for_children`: the calls whose children have not ended.
       until_us: when it goes on at the latest; None: it does not wait.
+      running: a worker has it now. The step that it does is recorded once it is done.
       failed_attempts: how many attempts ended with an error since the last progress was recorded.
       last_error: of the last of them; None: there is none.
       dead_letter_error: of a dead letter; None: it is in its queue.
@@ -121,6 +122,7 @@ class RunView:
     waits_for_signals: tuple[str, ...]
     waits_for_children: tuple[str, ...]
     until_us: int | None
+    running: bool
     failed_attempts: int
     last_error: str | None
     dead_letter_error: str | None
@@ -233,6 +235,7 @@ def _view(
         waits_for_signals=tuple(signals) if waiting else (),
         waits_for_children=tuple(shown(each) for each in sorted(children)) if waiting else (),
         until_us=record.vesting_us if waiting else None,
+        running=found.dead_letter is None and bool(record.lease_id) and record.vesting_us > now_us,
         failed_attempts=record.error_count,
         last_error=record.last_error if record.error_count else None,
         dead_letter_error=None if found.dead_letter is None else found.dead_letter.error,

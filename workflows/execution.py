@@ -38,7 +38,7 @@ from fairlead.workflows.errors import (
     TooManySteps,
 )
 from fairlead.workflows.interrupts import BodyFailed, Cause, Failed, WorkflowInterrupt
-from fairlead.workflows.recorded_errors import note_step, rebuilt, stored_error
+from fairlead.workflows.recorded_errors import note_step, rebuilt, shown_error, stored_error
 from fairlead.workflows.replay import Replay, shown
 from fairlead.workflows.requests import Home, Pause, Stand, Steps, Store, WaitFor
 from fairlead.workflows.run_log import RunLog
@@ -375,6 +375,7 @@ class Execution:
                 random = self.log.shard.random
                 delay_us = retries.delay_us(retry, error_count=call.tries, age_us=age_us, random=random)
                 if delay_us is not None:
+                    call.last_error = shown_error(error)
                     return delay_us
                 probe("a step has used up its own tries")
                 entry = yield from fail(stored_error(error))

@@ -54,6 +54,7 @@ class StepEntry(msgspec.Struct, array_like=True):
       ordinal: counts the steps of a run in the order in which they began; undos run from the highest down.
       digest: of the kind and the arguments of the step, to notice that the workflow's code has changed.
       result: packed plain data, of up to 64,000 bytes.
+      error: the answer of a step that has failed; of one that is to be tried again, the error of its last try.
       at_us: when it came into this state; of a step that is done, the end of its body.
       tries: failed tries of a step with a retry policy of its own, as far as they are recorded.
       took_us: from its call to `at_us`, with all tries and waits. For people; no decision depends on it.
