@@ -86,15 +86,19 @@ from fairlead.workflows.errors import (
     CallRefused,
     CallTimeout,
     CheckpointLoop,
+    CheckpointUnderLock,
     EffectUnknown,
+    LockOrder,
     OtherThread,
     PayloadMismatch,
     ReadOnly,
     SignalTimeout,
     StepInStep,
     StepTooLong,
+    TooManyLocks,
     TooManySteps,
 )
+from fairlead.workflows.locks import AsyncWorkflowLock, WorkflowLock
 from fairlead.workflows.recorded_errors import StepFailed
 from fairlead.workflows.replay import CheckpointBesideSteps, ConcurrentSteps, StepsDiffer
 from fairlead.zones.engines import StoreError, StoreUnavailable
@@ -102,6 +106,7 @@ from fairlead.zones.engines.api.errors import ResultUnknown
 from fairlead.zones.errors import (
     BackupRefused,
     BadArgument,
+    Busy,
     ItemFailed,
     ItemGone,
     ItemUnreadable,
@@ -146,6 +151,8 @@ __all__ = [
     # Workflows
     "WorkflowContext",
     "AsyncWorkflowContext",
+    "WorkflowLock",
+    "AsyncWorkflowLock",
     "WorkflowOptions",
     "child",
     "Call",
@@ -186,6 +193,7 @@ __all__ = [
     "BadArgument",
     "BadConfig",
     "BadSettings",
+    "Busy",
     "HandlerNotPacked",
     "HandlerTooLarge",
     "DuplicateHandler",
@@ -231,6 +239,9 @@ __all__ = [
     "StepInStep",
     "StepTooLong",
     "TooManySteps",
+    "LockOrder",
+    "TooManyLocks",
+    "CheckpointUnderLock",
     "PayloadMismatch",
     "CallNotAwaited",
     "CallRefused",

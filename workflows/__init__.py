@@ -30,6 +30,7 @@ Read in this order:
     execution           what all calls have in common: which step it is, whether it may be done now, tries
     step_commits        how a step commits, at home or elsewhere; how older attempts are fenced off
     steps, effects, waits, child_jobs    the calls
+    held_locks, locks   blocks that hold locks, and their order
     undoables, undo     what undoes the steps, and when
     callers_frames      where the function stood, in the traceback of an error
     attempt             what is done around the function, and what becomes of the item

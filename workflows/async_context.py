@@ -13,6 +13,7 @@ from fairlead.workflows.context import RunInformation, child
 from fairlead.workflows.errors import CallNotAwaited
 from fairlead.workflows.execution import Execution
 from fairlead.workflows.interrupts import Failed, WorkflowInterrupt
+from fairlead.workflows.locks import AsyncWorkflowLock, named_locks
 from fairlead.workflows.requests import Steps
 from fairlead.workflows.waits import NoDefault
 from fairlead.zones.durations import Duration
@@ -153,6 +154,16 @@ class AsyncWorkflowContext(RunInformation):
         """See `WorkflowContext.gather`."""
         ended = await self._driver.run(child_jobs.gather(self._execution, calls, at_least=at_least, timeout=timeout))
         return child_jobs.results_of(ended, at_least=at_least)
+
+    def lock(self, *keys: Any, on: TenantLike | None = None, shared: bool = False) -> AsyncWorkflowLock:
+        """See `WorkflowContext.lock`; the block is an `async with`.
+
+        The locks are the run's: two of its branches cannot exclude each other by them. `LockOrder` counts what the
+        branch holds, and what the branch held that has begun it.
+        """
+        return AsyncWorkflowLock(
+            self._execution, self._driver, self._calls, named_locks(self._execution, keys, on), shared
+        )
 
     @awaited
     async def finish(self, body: Callable[..., T], *args: Any) -> T:

@@ -132,6 +132,37 @@ class CheckpointLoop(UnfitCode):
     message = "checkpoint follows checkpoint without end: begin from wf.state, or drain with replays=False"
 
 
+class LockOrder(UnfitCode):
+    """A workflow asked for a lock that sorts before one that it holds, or for one that it holds already.
+
+    Locks are taken in one order, by tenant and key: otherwise two workflows could wait for each other for ever. The
+    item becomes a dead letter, and keeps the locks that it holds.
+
+    Do: take all locks that are needed together by one `wf.lock(...)`, which sorts them; or release the one that is held
+    before. Then retry the dead letter with the changed code, or cancel it.
+    """
+
+    message = "a lock is asked for out of order: take all of them by one wf.lock, which sorts them"
+
+
+class CheckpointUnderLock(UnfitCode):
+    """A workflow called `wf.checkpoint` while it held locks. The next attempt would begin without knowing of them.
+
+    Do: leave the `with` blocks of its locks before, and release those that an error has left behind.
+    """
+
+    message = "a checkpoint is called while the workflow holds locks"
+
+
+class TooManyLocks(UnfitCode):
+    """A workflow holds more locks than the end of its run can release in one transaction.
+
+    Do: release locks that are no longer needed; or lock what they have in common, by one shorter key.
+    """
+
+    message = "the workflow holds too many locks at once"
+
+
 class PayloadMismatch(UnfitCode):
     """The payload of the item does not fit the parameters of the workflow's function.
 

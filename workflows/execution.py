@@ -37,6 +37,7 @@ from fairlead.workflows.errors import (
     StepInStep,
     TooManySteps,
 )
+from fairlead.workflows.held_locks import HeldLocks
 from fairlead.workflows.interrupts import BodyFailed, Cause, Failed, WorkflowInterrupt
 from fairlead.workflows.recorded_errors import note_step, rebuilt, shown_error, stored_error
 from fairlead.workflows.replay import Replay, shown
@@ -114,6 +115,7 @@ class Execution:
     Attributes:
       interrupt: what has ended a replay, once something has.
       undoables: what undoes the steps that the replay has passed.
+      locks: what the replay holds where it stands.
       latest_us: the latest time among all answers so far.
       children: those that were enqueued, and whose ends have not been taken.
       replays: see the argument.
@@ -159,6 +161,7 @@ class Execution:
         self.replay = Replay(run_log.entries, may_differ=self._version > run_log.version)
         self.undoables: list[Undoable] = []
         self.children: list[Child] = []
+        self.locks = HeldLocks()
         self.latest_us = (run_log.head and run_log.head.checkpoint_us) or self.held.record.enqueued_us
         self._moment = BranchMoment(run_log.run, run_log.segment, begun_us=self.latest_us)
         self._next_ordinal = 1 + max((entry.ordinal for entry in run_log.entries.values()), default=-1)

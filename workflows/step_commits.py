@@ -99,6 +99,19 @@ def do_step(
     return entry
 
 
+def introduce(execution: Execution, call: StepCall, shard: Shard, tenant: Tenant) -> Steps[StepEntry | None]:
+    """Record another tenant of the home's shard as a participant, so that the cleanup of the run comes there.
+
+    For a step that leaves something below that tenant which must go with the run. A tenant on another shard is recorded
+    by its step anyway. Returns the entry of the step if home has one by now.
+    """
+    if tenant == execution.held.ref.tenant or not execution.is_home(shard) or tenant in execution.log.participants:
+        return None
+    place: ParticipantState = yield Store(partial(_ask, shard, execution.keys_of(shard, tenant)))
+    found: StepEntry | None = yield Home(partial(execution.log.record_pending, call.step, (tenant, place)))
+    return found
+
+
 def record_failure(
     execution: Execution, call: StepCall, shard: Shard, tenant: Tenant, error: StoredError
 ) -> Steps[StepEntry]:
@@ -195,7 +208,7 @@ def run_body(
     """Run the body of a step in its transaction; return the transaction, and the packed result."""
     enqueuer = None if enqueueing is None else enqueueing.begin_attempt(shard)
     tr = TenantTransaction(
-        shard, tenant, attempt, enqueuer, owner_is_checked=True
+        shard, tenant, attempt, enqueuer, owner_is_checked=True, run=execution.log.run
     )  # The owner: with the lease, or the fence.
     try:
         returned = inside(partial(body, tr, *args), first="the transaction")

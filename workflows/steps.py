@@ -6,7 +6,7 @@ from typing import Any
 
 from fairlead.actors.execution.retry import Retry
 from fairlead.workflows.argument_checks import check_step
-from fairlead.workflows.errors import CallRefused, ReadOnly
+from fairlead.workflows.errors import CallRefused, CheckpointUnderLock, ReadOnly
 from fairlead.workflows.execution import Body, Child, Execution, named
 from fairlead.workflows.interrupts import BodyFailed, Cause, Failed, WorkflowInterrupt
 from fairlead.workflows.requests import Home, Stand, Steps, Store
@@ -168,6 +168,9 @@ def checkpoint(execution: Execution, state: Any) -> Steps[None]:
     """
     packed = execution.packed("checkpoint", state)
     execution.check_call("checkpoint")
+    if execution.locks:
+        error = CheckpointUnderLock(kind=execution.held.ref.kind, locks=execution.locks.shown())
+        raise WorkflowInterrupt(Failed(error))
     if execution.begins_with(packed):
         probe("a checkpoint is the one with which the replay began")
         return

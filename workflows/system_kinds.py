@@ -77,7 +77,9 @@ def _clean_up(held: HeldItem, shard: Shard, home_of: HomeOf) -> None:
         keys = there.layout.location(tenant, DEFAULT_ZONE).keys.tenant
 
         def clear(attempt: Attempt) -> None:
-            run_one(clean_up_op(attempt.tr, there.layout, tenant, keys, run))  # noqa: B023 - called in this turn
+            run_one(
+                clean_up_op(attempt.tr, there.layout, tenant, keys, run, now_us=attempt.now_us)  # noqa: B023 - called in this turn
+            )
 
         def forget(attempt: Attempt) -> None:
             forget_participant(attempt.tr, location, run, tenant)  # noqa: B023 - called in this turn

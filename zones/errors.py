@@ -81,6 +81,31 @@ class RunUnreadable(QueueError):
         return self.fields.get("reason") == self.NEWER
 
 
+class Busy(QueueError):
+    """A workflow holds a lock that the transaction requires to be free; nothing was changed.
+
+    Do: try again later; in a workflow, take the lock by `wf.lock` instead, which waits for it. `fairlead locks` lists
+    who holds what; `fairlead why ITEM` says why its holder does not go on.
+    """
+
+    message = "the lock is held by a workflow"
+
+    @property
+    def by(self) -> str:
+        """The item that holds the lock, as `APP/USER ID`."""
+        return cast(str, self.fields["by"])
+
+    @property
+    def kind(self) -> str:
+        """The kind of the item that holds it."""
+        return cast(str, self.fields["kind"])
+
+    @property
+    def held_for(self) -> float:
+        """For how long it has held it, seconds by the clock of the process that asked."""
+        return cast(float, self.fields["held_for"])
+
+
 class NotVested(QueueError):
     """The item cannot be leased now: another consumer leases it, or it is scheduled for later.
 

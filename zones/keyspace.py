@@ -18,6 +18,7 @@ QuiCK's pointer index, which leads from a zone to its pointer, is the record's o
     (ROOT, DB, app, user, FENCE, run)                -> the lowest lease number of a run that may act on this tenant
     (ROOT, DB, app, user, SIGNAL, run, name, epoch, stamp) -> a signal that the run has not taken
     (ROOT, DB, app, user, CHILD_RESULT, run, name, n)-> how a child job of the run ended
+    (ROOT, DB, app, user, LOCK, ...)                 -> who holds the tenant's locks, see `workflow.locks`
     (ROOT, DB, app, user, ZONE, zone, ITEM, id)      -> item record
     (ROOT, DB, app, user, ZONE, zone, VEST, p, t, id)-> kind; the vesting index, in (priority, vesting time) order
     (ROOT, DB, app, user, ZONE, zone, COUNT, kind)   -> items present, leased and delayed ones included; atomic add
@@ -70,7 +71,7 @@ DEPTH, DEAD_LETTER_INDEX, RETENTION, TIME, HANDLER, PERIODIC, SESSION = range(6,
 PLACEMENT, POLICY, PAUSED_POINTER, LIMIT, COMPLETION_LOG = range(13, 18)
 # Reserved for later steps: intents 18, global indexes 19.
 WORKER_STATUS, QUARANTINE, AUDIT_LOG, ROLLUP, CHANGE_COUNTER, TOMBSTONE, FLOOR, WORKER_SESSION = range(20, 28)
-DATA, OWNER, ZONE, IN_FLIGHT, BUCKET, STEP_LOG, FENCE, SIGNAL, CHILD_RESULT = range(1, 10)
+DATA, OWNER, ZONE, IN_FLIGHT, BUCKET, STEP_LOG, FENCE, SIGNAL, CHILD_RESULT, LOCK = range(1, 11)
 ITEM, VEST = 1, 2
 # 3 was an index by age: the head of the vesting index already answers who has waited longest.
 COUNT, DEAD_LETTER, PAYLOAD, RETAINED_ID, POINTER, GUARD, RESULT, TRACEBACK = range(4, 12)
@@ -321,6 +322,11 @@ class TenantKeys:
     def child_results(self, run: bytes) -> bytes:
         """Return the prefix of the results of a run's child jobs."""
         return _DB + self.packed + _SMALL[CHILD_RESULT] + pack_bytes(run)
+
+    @property
+    def locks(self) -> bytes:
+        """The prefix of the tenant's locks."""
+        return _DB + self.packed + _SMALL[LOCK]
 
 
 class ZoneKeys(QueueKeys):

@@ -17,7 +17,7 @@ from fairlead.zones import tuples
 from fairlead.zones.durations import Duration, duration_us
 from fairlead.zones.engines import Reads, Transaction
 from fairlead.zones.engines.api.database import ValueFuture
-from fairlead.zones.errors import BadArgument
+from fairlead.zones.errors import BadArgument, Busy
 from fairlead.zones.keyspace import range_begin, range_end
 from fairlead.zones.layout import DEFAULT_ZONE, Tenant, check_name, checked_id, gone_by_name, item_id_of, named_tenant
 from fairlead.zones.ownership import check_owner
@@ -29,9 +29,10 @@ from fairlead.zones.queue.results import pack_result
 from fairlead.zones.records import Parent
 from fairlead.zones.shard import Shard
 from fairlead.zones.transaction_runner import Attempt
-from fairlead.zones.workflow import signals
+from fairlead.zones.workflow import locks, signals
 from fairlead.zones.workflow.cancellation import CancelOutcome, cancel_op
 from fairlead.zones.workflow.children import EndedChild, report_all
+from fairlead.zones.workflow.locks import LockKey, LockRequest
 
 Key = tuple[Any, ...]
 
@@ -68,6 +69,7 @@ class TenantTransaction:
 
     Args:
       owner_is_checked: the caller has read the record with conflict, or will, before it commits.
+      run: of the workflow whose step this is; None: it is none.
     """
 
     __slots__ = (
@@ -76,6 +78,7 @@ class TenantTransaction:
         "_keys",
         "_owner_is_checked",
         "_raw_is_out",
+        "_run",
         "_shard",
         "_signal_count",
         "_tr",
@@ -90,6 +93,7 @@ class TenantTransaction:
         enqueuer: EnqueueObserver | None = None,
         *,
         owner_is_checked: bool = False,
+        run: bytes | None = None,
     ) -> None:
         self.tenant = tenant
         self._shard = shard
@@ -98,6 +102,7 @@ class TenantTransaction:
         self._enqueuer = enqueuer
         self._raw_is_out = False
         self._signal_count = 0
+        self._run = run
         self._keys = shard.layout.location(tenant, DEFAULT_ZONE).keys.tenant
         self._owner_is_checked = owner_is_checked
 
@@ -232,8 +237,7 @@ class TenantTransaction:
                 run_one(operation)
             self._note_checked()
             return
-        sent = {"app": receiver.app, "user": receiver.user, "zone": receiver_zone, "item": wanted, "name": name}
-        self._enqueue(new_item(signals.SIGNAL_KIND, {**sent, "payload": payload}), DEFAULT_ZONE)
+        self._enqueue(signals.delivery_of(receiver, receiver_zone, wanted, name, payload), DEFAULT_ZONE)
 
     def cancel(self, item_id: str | bytes, *, zone: str = DEFAULT_ZONE) -> CancelOutcome:
         """Cancel an item of this tenant in this transaction: it is deleted, or its steps are undone first.
@@ -258,6 +262,43 @@ class TenantTransaction:
             self._queue_writer(), self._zone(zone), item_id, force=False, now_us=self.now_us, parent=parent
         )
         run_one(operation)
+        self._note_checked()
+
+    def require_unlocked(self, key: LockKey) -> None:
+        """Refuse to go on while a workflow holds the lock `key` of this tenant, also a shared one.
+
+        Nobody can take the lock before this transaction has committed. A step may require a lock that its own run
+        holds.
+
+        Raises:
+          BadArgument: `key` is no key of a lock.
+          Busy: a workflow holds the lock; let the error pass, and try again later.
+          RunUnreadable: what is stored of the lock is damaged, or a newer version wrote it.
+        """
+        lock = locks.pack_lock(key)
+        self._attempt.begin_read()
+        location = self._zone(DEFAULT_ZONE).location
+        held = run_one(locks.holder_op(self._tr, location, lock, besides=self._run))
+        self._note_checked()
+        if held is not None:
+            held_s = max(0, self.now_us - (held.held_us or self.now_us)) / 1e6
+            by = f"{held.tenant} {held.item_id.hex()}"
+            raise Busy(lock=locks.shown_lock(lock), by=by, kind=held.kind, held_for=held_s)
+
+    def take_lock(self, lock: bytes, request: LockRequest) -> bool:
+        """Request a packed lock of this tenant for a workflow's run, in a step of it; return whether the run holds it.
+
+        Raises:
+          AskedTwice: the run has requested it in another step.
+        """
+        is_held = run_one(locks.take_op(self._queue_writer(), self._zone(DEFAULT_ZONE).location, lock, request))
+        self._note_checked()
+        return is_held
+
+    def release_lock(self, lock: bytes, run: bytes) -> None:
+        """Give up a run's request of a packed lock of this tenant, in a step of the run."""
+        location = self._zone(DEFAULT_ZONE).location
+        run_one(locks.release_op(self._queue_writer(), location, lock, run, now_us=self.now_us))
         self._note_checked()
 
     def complete(

@@ -101,6 +101,24 @@ def test_a_step_that_reads_nothing_opens_no_snapshot(counted: Counted, monkeypat
     counted.run(work)
 
 
+@pytest.mark.parametrize(("place", "commits"), [("home", 2), ("neighbour", 3), ("elsewhere", 3)])
+def test_a_lock_is_two_commits_and_one_to_record_another_tenant(counted: Counted, place: str, commits: int) -> None:
+    neighbour = next(
+        tenant
+        for number in range(100)
+        if (tenant := counted.app.tenant("depot", f"n{number}")).shard.name == counted.home.shard.name
+    )
+    tenant = {"home": counted.home, "neighbour": neighbour, "elsewhere": counted.participant}[place]
+
+    def work(wf: WorkflowContext) -> None:
+        for _ in range(STEPS):
+            with wf.lock(("account", 7), on=tenant):
+                pass
+
+    recorded = commits - 2
+    assert counted.run(work) == 2 * STEPS + recorded
+
+
 def test_a_step_on_another_tenant_of_the_home_shard_is_one_commit(counted: Counted) -> None:
     neighbour = next(
         tenant

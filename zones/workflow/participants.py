@@ -27,11 +27,12 @@ from fairlead.zones.keyspace import (
     unpack_int,
     unpack_names,
 )
-from fairlead.zones.layout import ShardLayout, Tenant
+from fairlead.zones.layout import DEFAULT_ZONE, ShardLayout, Tenant
 from fairlead.zones.ownership import check_owner
 from fairlead.zones.pipelining import Operation
 from fairlead.zones.probes import probe
 from fairlead.zones.queue.index_scan import WANT_ALL
+from fairlead.zones.workflow import locks
 from fairlead.zones.workflow.run_records import (
     END,
     FENCE_BYTES,
@@ -167,19 +168,25 @@ def _check_fence(number: int, lease_number: int, run: bytes) -> None:
         raise LeaseLost(run=run.hex())
 
 
-def clean_up_op(tr: Transaction, layout: ShardLayout, tenant: Tenant, keys: TenantKeys, run: bytes) -> Operation[None]:
+def clean_up_op(
+    tr: Transaction, layout: ShardLayout, tenant: Tenant, keys: TenantKeys, run: bytes, *, now_us: int
+) -> Operation[None]:
     """Clear what a run that has ended keeps on a participant, and leave a tombstone. May run twice.
 
-    Reads with conflict: ownership, the fence, FLOOR. Writes: entries (cleared), the fence, its entry among the
-    tombstones.
+    Reads with conflict: ownership, the fence, FLOOR, the run's locks. Writes: entries (cleared), the fence, its entry
+    among the tombstones; see `locks.release_all`.
 
     Raises:
       StoreUnavailable: FLOOR is damaged.
       TenantMoved: another shard owns the tenant.
     """
     owner, fence, floor = tr.get(keys.owner), tr.get(keys.fence(run)), tr.get(_FLOOR_KEY)
+    requests = locks.has_requests(tr, keys, run)
     yield
     check_owner(layout, keys, owner.value)
+    if next(iter(requests), None) is not None:
+        probe("a cleanup finds that its run has locks")
+        locks.release_all(tr, layout.location(tenant, DEFAULT_ZONE), run, now_us=now_us)
     prefix = keys.step_log(run)
     tr.clear_range(range_begin(prefix), range_end(prefix))
     if fence.value != _TOMBSTONE_VALUE:

@@ -14,6 +14,7 @@ from fairlead.zones.pipelining import Operation
 from fairlead.zones.probes import probe
 from fairlead.zones.queue import insertion
 from fairlead.zones.queue.items import new_item
+from fairlead.zones.workflow import locks
 from fairlead.zones.workflow.run_records import decode_head, head_key, participant_key, participants_prefix
 
 CLEANUP_KIND = "fairlead.cleanup"
@@ -22,13 +23,17 @@ CLEANUP_KIND = "fairlead.cleanup"
 def end_run_op(tr: Transaction, location: ZoneLocation, run: bytes, *, now_us: int) -> Operation[None]:
     """Clear what is stored at home of a run that ends in this transaction. The caller has read the item's record.
 
-    Reads with conflict: the head, and without one the participants; if there are any, what an enqueue reads. Writes:
-    the log, the signals and the results of child jobs (cleared); of a run with participants, their keys stay, and a
-    cleanup item is enqueued. May run twice.
+    Reads with conflict: the head, and without one the participants; if there are any, what an enqueue reads; the locks
+    that the run has at home, see `locks.release_all`. Writes: the log, the signals and the results of child jobs
+    (cleared); of a run with participants, their keys stay, and a cleanup item is enqueued; and see there. May run
+    twice.
     """
     keys = location.keys.tenant
-    stored = tr.get(head_key(keys, run))
+    stored, requests = tr.get(head_key(keys, run)), locks.has_requests(tr, keys, run)
     yield
+    if next(iter(requests), None) is not None:
+        probe("a run ends that holds locks, or waits for one")
+        locks.release_all(tr, location, run, now_us=now_us)
     head = None if stored.value is None else decode_head(stored.value)
     for prefix in (keys.signals(run), keys.child_results(run)):
         tr.clear_range(range_begin(prefix), range_end(prefix))

@@ -31,6 +31,7 @@ Read in this order:
     test_workflow_logs      what an executor knows of its run: after a crash, in a long log, behind a checkpoint
     test_workflow_leases    the lease of a workflow while a step is open
     test_workflow_arrivals  signals and ends of children, and a run that waits or ends
+    test_workflow_locks     locks that are taken, released, handed over and waited for at the same moment
     test_workflow_undos     undos and cancellations, and what comes between their reads and their commits
     test_workflow_moves     tenants that move while a step acts on them
     test_workflow_orders    all of this in random orders

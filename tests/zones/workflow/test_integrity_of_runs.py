@@ -38,9 +38,13 @@ def populate(world: World) -> HeldRun:
         world.run(lambda tr, run=run: run_one(participants.raise_fence_op(tr, world.layout, keys, run, 1, NEW)))  # type: ignore[misc]
         world.run(lambda tr, run=run: tr.set(entry_key(keys, run, 0, *RESERVE), world_entry(world, held)))  # type: ignore[misc]
         if ends:
-            world.run(lambda tr, run=run: run_one(participants.clean_up_op(tr, world.layout, BOB, keys, run)))  # type: ignore[misc]
+            world.run(
+                lambda tr, run=run: run_one(  # type: ignore[misc]
+                    participants.clean_up_op(tr, world.layout, BOB, keys, run, now_us=world.now_us)
+                )
+            )
     world.run(lambda tr: raise_daily(tr, now_us=world.now_us, tombstones_max=10))
-    world.run(lambda tr: run_one(participants.clean_up_op(tr, world.layout, BOB, keys, b"f" * 16)))
+    world.run(lambda tr: run_one(participants.clean_up_op(tr, world.layout, BOB, keys, b"f" * 16, now_us=world.now_us)))
     return held
 
 
