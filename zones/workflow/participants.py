@@ -11,7 +11,7 @@ No function here compares times: FLOOR is a number, and whoever raises it clears
 
 from typing import NamedTuple
 
-from fairlead.zones.engines import StoreUnavailable, Transaction
+from fairlead.zones.engines import Reader, StoreUnavailable, Transaction
 from fairlead.zones.errors import LeaseLost
 from fairlead.zones.keyspace import (
     FLOOR,
@@ -194,6 +194,31 @@ def clean_up_op(
         tr.set(_tombstone_key(floor_of(floor.value), tenant, run), b"")
 
 
+def has_tombstone(tr: Reader, tenant: Tenant, run: bytes) -> bool:
+    """Say whether a run is listed among the tombstones of a tenant, so that its fence will be cleared.
+
+    Snapshot reads: one key for each FLOOR under which there are tombstones, which are two at most.
+    """
+    begin = range_begin(_TOMBSTONES)
+    while True:
+        rows = tr.snapshot.get_range(begin, range_end(_TOMBSTONES), limit=1)
+        row = next(iter(rows), None)
+        if row is None:
+            return False
+        floor = unpack_int(row.key, len(_TOMBSTONES))
+        if floor is None:  # It is damaged.
+            begin = row.key + b"\x00"
+            continue
+        if tr.snapshot.get(_tombstone_key(floor[0], tenant, run)).value is not None:
+            return True
+        begin = range_end(_TOMBSTONES + pack_int(floor[0]))
+
+
+def list_tombstone(tr: Transaction, tenant: Tenant, run: bytes) -> None:
+    """List a fence that is `END` among the tombstones. Reads FLOOR with conflict."""
+    tr.set(_tombstone_key(floor_of(tr.get(_FLOOR_KEY).value), tenant, run), b"")
+
+
 def raise_floor(tr: Transaction, *, tombstones_max: int) -> bool:
     """Raise FLOOR by one if there are tombstones, and clear those written before; return whether some are left.
 
@@ -213,7 +238,7 @@ def raise_floor(tr: Transaction, *, tombstones_max: int) -> bool:
     if clearing[-1].key >= _TOMBSTONES + pack_int(floor):
         tr.set(_FLOOR_KEY, (floor + 1).to_bytes(FLOOR_BYTES, "big"))
     for row in clearing:
-        named = _parse_tombstone(row.key)
+        named = parse_tombstone(row.key)
         if named is not None:
             tenant, run = named
             tr.clear(TenantKeys(tenant.app, tenant.user).fence(run))
@@ -225,7 +250,8 @@ def _tombstone_key(floor: int, tenant: Tenant, run: bytes) -> bytes:
     return _TOMBSTONES + pack_int(floor) + pack_text(tenant.app) + pack_text(tenant.user) + pack_bytes(run)
 
 
-def _parse_tombstone(key: bytes) -> tuple[Tenant, bytes] | None:
+def parse_tombstone(key: bytes) -> tuple[Tenant, bytes] | None:
+    """Return whose tombstone a key lists, and of which run; None: the key is damaged."""
     floor = unpack_int(key, len(_TOMBSTONES))
     named = None if floor is None else unpack_names(key, floor[1], 2)
     return None if named is None else (Tenant(*named[0]), unpack_bytes(key[named[1] :]))
@@ -249,3 +275,11 @@ def floor_of(value: bytes | None) -> int:
             key=_FLOOR_KEY.hex(),
         )
     return 0 if value is None else int.from_bytes(value, "big")
+
+
+def mend_floor(tr: Transaction, *, now_us: int) -> None:
+    """Write FLOOR anew: the time in microseconds, which is above all that a count of days has been.
+
+    Each run asks its participants on this shard again.
+    """
+    tr.set(_FLOOR_KEY, min(now_us, FLOOR_MAX).to_bytes(FLOOR_BYTES, "big"))

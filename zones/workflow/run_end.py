@@ -49,9 +49,18 @@ def end_run_op(tr: Transaction, location: ZoneLocation, run: bytes, *, now_us: i
     probe("a run with participants ends")
     tr.clear_range(range_begin(log), participants)
     tr.clear_range(range_end(participants), range_end(log))
-    cleanup_id = blake2b(b"cleanup" + run, digest_size=ID_BYTES).digest()
+    yield from enqueue_cleanup_op(tr, location, run, now_us=now_us)
+
+
+def cleanup_id(run: bytes) -> bytes:
+    """Return the id of the cleanup of a run."""
+    return blake2b(b"cleanup" + run, digest_size=ID_BYTES).digest()
+
+
+def enqueue_cleanup_op(tr: Transaction, location: ZoneLocation, run: bytes, *, now_us: int) -> Operation[None]:
+    """Enqueue the cleanup of a run that has ended. Reads and writes what an enqueue does. May run twice."""
     cleanup = new_item(CLEANUP_KIND, {"run": run})
-    yield from insertion.enqueue_op(tr, location, [(cleanup_id, cleanup)], now_us=now_us, ids_are_new=False)
+    yield from insertion.enqueue_op(tr, location, [(cleanup_id(run), cleanup)], now_us=now_us, ids_are_new=False)
 
 
 def participants_of(tr: Reader, location: ZoneLocation, run: bytes) -> list[Tenant]:

@@ -274,7 +274,7 @@ IN_RACES = (
     ),
     in_a_race(
         "the cleanups of all runs have one id",
-        (run_end.end_run_op, 'b"cleanup" + run', 'b"cleanup"'),
+        (run_end.cleanup_id, 'b"cleanup" + run', 'b"cleanup"'),
     ),
     in_a_race(
         "a fence is raised where a tombstone may have been",

@@ -20,11 +20,16 @@ def check_record(tr: Transaction, struct: type[Record], key: bytes) -> Operation
     return [Problem(DAMAGED_RECORD, key, aside=[pair(key)])]
 
 
-def check_value(tr: Transaction, readable: Callable[[bytes], bool], key: bytes) -> Operation[list[Problem]]:
-    """Check that a value that is no `Record` can be read, unless a newer version wrote it."""
+def check_value(
+    tr: Transaction, readable: Callable[[bytes], bool], key: bytes, *, has_format: bool = True
+) -> Operation[list[Problem]]:
+    """Check that a value that is no `Record` can be read, unless a newer version wrote it.
+
+    `has_format`: it begins with the number of its format, by which a newer one is known.
+    """
     stored = tr.get(key)
     yield
-    if stored.value is None or readable(stored.value) or is_newer(stored.value):
+    if stored.value is None or readable(stored.value) or (has_format and is_newer(stored.value)):
         return []
     return [Problem(DAMAGED_RECORD, key, aside=[pair(key)])]
 
