@@ -12,9 +12,17 @@ from typing import Any
 
 from fairlead.causes import Cause as Cause
 from fairlead.causes import Explained, span_text
+from fairlead.queries.locks import awaited_lock
 from fairlead.queries.per_shard import query_home
 from fairlead.shards import Shards
-from fairlead.workflow_explanation import RecordedRun, explain_dead_run, explain_run, may_be_held_up
+from fairlead.workflow_explanation import (
+    RecordedRun,
+    explain_dead_run,
+    explain_run,
+    is_suspended,
+    lock_signals,
+    may_be_held_up,
+)
 from fairlead.zones.keyspace import TenantKeys
 from fairlead.zones.layout import Tenant, ZoneLocation
 from fairlead.zones.queue.dequeue_plan import Admission
@@ -90,9 +98,35 @@ def explain_at(shard: Shard, tenant: Tenant, zone: str, item_id: bytes, *, shard
         return diagnosis, RecordedRun(stored, whole=not more)
 
     diagnosis, recorded = shard.transact(body)
+    if shards is not None and recorded is not None and diagnosis.item is not None:
+        recorded = recorded._replace(lock=_lock_in_words(shards, tenant, item_id, diagnosis.item, recorded.stored))
     if shards is not None and recorded is not None and may_be_held_up(diagnosis):
         recorded = recorded._replace(away=_away(shards, recorded.stored.participants))
     return _explained(shard.name, location, item_id, diagnosis, recorded)
+
+
+def _lock_in_words(shards: Shards, home: Tenant, item_id: bytes, item: ItemRecord, stored: StoredRun) -> str:
+    """Return the lock that a workflow waits for, its holder, and why that one does not go on; empty: it waits for none.
+
+    Of a holder that waits for a lock itself, no further holder is named.
+    """
+    signals = lock_signals(item)
+    if not signals or not is_suspended(item):
+        return ""
+    found = awaited_lock(shards, [home, *stored.participants], item.run_of(item_id), signals)
+    if found is None:
+        return ""
+    lock = f"the lock {found.key} of {found.tenant}"
+    holder = found.holder
+    if holder is None:
+        return lock
+    held = f"{lock}, held by {holder.kind} {holder.item_id.hex()} of {holder.tenant}"
+    explain_holder = partial(explain_at, tenant=holder.tenant, zone=holder.zone, item_id=holder.item_id)
+    of_holder = query_home(shards, holder.tenant, explain_holder).found
+    if of_holder is None:
+        return held
+    sentence = of_holder.sentence
+    return f"{held}, which {sentence[3:]}" if sentence.startswith("it ") else f"{held}; of that item: {sentence}"
 
 
 def _away(shards: Shards, participants: Iterable[Tenant]) -> str:

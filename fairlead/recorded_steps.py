@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from fairlead.queries.per_shard import query_home
 from fairlead.shards import Shards
+from fairlead.workflow_explanation import signals_of
 from fairlead.workflows.child_jobs import RESULT_OF
 from fairlead.workflows.replay import shown
 from fairlead.workflows.step_identity import id_of, step_of_call
@@ -24,7 +25,7 @@ from fairlead.zones.transaction_runner import Attempt
 from fairlead.zones.workflow.arrival import Receiver, receiver_op
 from fairlead.zones.workflow.run_records import StepEntry, StepKind, StepState
 from fairlead.zones.workflow.step_log import StepName, StoredRun, read_participant, read_run
-from fairlead.zones.workflow.suspension import AwaitedChild, AwaitedSignal, awaited_of
+from fairlead.zones.workflow.suspension import AwaitedChild, awaited_of
 
 PAGES_MAX = 5  # Of 2,000 steps each, read of each tenant.
 _UNDO = "undo "
@@ -213,7 +214,7 @@ def _view(
     awaited = [each for name in record.waits_for if (each := awaited_of(name)) is not None]
     calls = [(step_of_call(home.segment, each.name), each) for each in awaited if isinstance(each, AwaitedChild)]
     children = {StepName(name, each.occurrence) for name, each in calls}
-    signals = [each.name for each in awaited if isinstance(each, AwaitedSignal)]
+    signals = signals_of(record)  # What locks it waits for, its steps say.
     ids = {step: id_of(found.run, home.segment, step) for step in places}
     steps = [_step_view(step, place, places, children, ids[step]) for step, place in places.items()]
     steps.sort(key=lambda each: each.ordinal)

@@ -12,6 +12,7 @@ from fairlead.workflows.workflow_kind import NEWER_CODE, NEWER_FAIRLEAD
 from fairlead.zones.durations import DELAY_S_MAX
 from fairlead.zones.records import DeadLetterRecord, ItemRecord
 from fairlead.zones.reporting.diagnosis import Diagnosis
+from fairlead.zones.workflow.locks import LOCK_SIGNAL
 from fairlead.zones.workflow.run_records import StepEntry, StepKind, StepState
 from fairlead.zones.workflow.step_log import StepName, StoredRun
 from fairlead.zones.workflow.suspension import AwaitedChild, AwaitedSignal, awaited_of
@@ -27,11 +28,27 @@ class RecordedRun(NamedTuple):
     """What is stored of a run at home.
 
     `away`: which tenant's shard cannot be read, and why; empty: none is known. `whole`: no more steps are recorded.
+    `lock`: the lock that it waits for, in words, and its holder; empty: none is known.
     """
 
     stored: StoredRun
     away: str = ""
     whole: bool = True
+    lock: str = ""
+
+
+def lock_signals(item: ItemRecord) -> list[str]:
+    """Return the names of the signals by which a workflow waits for locks."""
+    return [name for name in _all_signals(item) if name.startswith(LOCK_SIGNAL)]
+
+
+def signals_of(item: ItemRecord) -> list[str]:
+    """Return the names of the other signals that a workflow waits for."""
+    return [name for name in _all_signals(item) if not name.startswith(LOCK_SIGNAL)]
+
+
+def _all_signals(item: ItemRecord) -> list[str]:
+    return [each.name for each in map(awaited_of, item.waits_for) if isinstance(each, AwaitedSignal)]
 
 
 def may_be_held_up(diagnosis: Diagnosis) -> bool:
@@ -109,7 +126,7 @@ def is_suspended(item: ItemRecord) -> bool:
 def _waiting(item: ItemRecord, recorded: RecordedRun, details: dict[str, object], now_us: int) -> tuple[Cause, str]:
     stored = recorded.stored
     awaited = [each for name in item.waits_for if (each := awaited_of(name)) is not None]
-    signals = [each.name for each in awaited if isinstance(each, AwaitedSignal)]
+    of_locks, signals = lock_signals(item), signals_of(item)
     children = [
         StepName(step_of_call(stored.segment, each.name), each.occurrence)
         for each in awaited
@@ -128,11 +145,13 @@ def _waiting(item: ItemRecord, recorded: RecordedRun, details: dict[str, object]
         names = [shown(each) for each in children]
         details |= {"children": names, "children_ended": ended}
         what.append(f"for {len(children):,} of {len(children) + ended:,} children: {_listed(names)}")
+    if of_locks:
+        what.append(f"for {recorded.lock or 'a lock'}")
     next_try = _next_try(waits, item, details, now_us)
     if not what:
         left = span_text(item.vesting_us - now_us)
         return (Cause.RETRYING, next_try) if next_try else (Cause.SLEEPING, f"it sleeps for another {left}")
-    cause = Cause.WAITS_FOR_SIGNAL if signals else Cause.WAITS_FOR_CHILDREN
+    cause = Cause.WAITS_FOR_SIGNAL if signals else Cause.WAITS_FOR_CHILDREN if children else Cause.WAITS_FOR_LOCK
     sentence = f"it waits {' and '.join(what)}"
     if began:
         sentence += f", for {span_text(now_us - min(began))} so far"
