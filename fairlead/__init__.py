@@ -119,6 +119,7 @@ from fairlead.zones.errors import (
     QueueError,
     RunUnreadable,
     ShardRefused,
+    TenantBusy,
     TenantMoved,
 )
 from fairlead.zones.layout import Tenant
@@ -219,6 +220,7 @@ __all__ = [
     "ShardRefused",
     "StoreMissing",
     "SubmissionsOff",
+    "TenantBusy",
     "TenantMoved",
     "TransactionalTooLong",
     "UnknownKind",

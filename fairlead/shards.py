@@ -198,6 +198,11 @@ class Shards(Mapping[str, Shard]):
         self._moved[tenant] = name
         return True
 
+    def with_id(self, shard_id: bytes) -> Shard | None:
+        """Return the shard that has an id, opened; None: there is none, or it cannot be opened now."""
+        name = self._name_of(shard_id.hex())
+        return None if name is None else self[name]
+
     def _name_of(self, shard_id: str) -> str | None:
         """Return the name of the shard that has an id. One that cannot be opened is passed over."""
         for name in self.urls:
@@ -245,7 +250,7 @@ class Shards(Mapping[str, Shard]):
                     raise
             if set(placement.first_shards) <= set(self.urls):
                 self._first_shards = placement.first_shards
-        shard.run_blocking = self.calls.run
+        shard.run_blocking, shard.find_shard = self.calls.run, self.with_id
         if self.check_kind is not None:
             shard.check_kind = self.check_kind
         engine, _, place = url.partition(":")

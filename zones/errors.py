@@ -4,7 +4,10 @@ A class of its own exists where a caller reacts differently; anything else is a 
 """
 
 from functools import partial
-from typing import Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+if TYPE_CHECKING:
+    from fairlead.zones.records import Lock
 
 
 class QueueError(Exception):
@@ -192,6 +195,43 @@ class OwnerUnreadable(TenantMoved):
     """
 
     message = "the tenant's ownership record cannot be read"
+
+
+class TenantLocked(QueueError):
+    """A transaction across shards has locked the tenant; nothing was changed.
+
+    `Shard.transact` waits for the lock, or ends it, outside of the transaction, and then runs the body again. So only
+    code that commits by itself meets this error.
+
+    Do: let it pass through the body, and call `LockWait.meet` with it.
+    """
+
+    message = "a transaction across shards has locked the tenant"
+
+    @property
+    def tenant(self) -> tuple[str, str]:
+        """The tenant's app and user."""
+        return cast(str, self.fields["app"]), cast(str, self.fields["user"])
+
+    @property
+    def shard_id(self) -> bytes:
+        """The id of the shard whose ownership record holds the lock."""
+        return bytes.fromhex(cast(str, self.fields["shard"]))
+
+    @property
+    def lock(self) -> "Lock":
+        """The lock: which transaction holds it, which shard decides about that, and whether it is exclusive."""
+        return cast("Lock", self.fields["lock"])
+
+
+class TenantBusy(QueueError):
+    """The tenant stayed locked by transactions across shards for as long as the caller waits; nothing was changed.
+
+    Do: try again later. If `reason` says that the home shard of `transaction` does not answer, see to that shard: it
+    alone can decide the transaction. If many transactions lock this tenant, let them do less, or raise `wait`.
+    """
+
+    message = "the tenant is locked by transactions across shards"
 
 
 class PolicyUnreadable(QueueError):

@@ -52,6 +52,9 @@ QuiCK's pointer index, which leads from a zone to its pointer, is the record's o
     (ROOT, FLOOR)                                    -> a number: tombstones written under a lower one are gone
     (ROOT, FLOOR, 1)                                 -> when it was raised last, see `workflow.floor`
     (ROOT, WORKER_SESSION, ...)                      -> which workers live, and what they claim, see `worker_sessions`
+    (ROOT, PREPARED, started, random, attempt)       -> what a transaction across shards has locked here, see `spanning`
+    (ROOT, PREPARED_WRITES, started, random, attempt, n) -> piece n of what it writes here once it is committed
+    (ROOT, DECISION, started, random, attempt)       -> whether it is committed; on its home shard only
 
 Keys that many commits append at once, in order of time, begin with a part or a bucket. A cluster keeps neighbouring
 keys on one storage server, and commits of busy parts must not all write there.
@@ -71,6 +74,7 @@ DEPTH, DEAD_LETTER_INDEX, RETENTION, TIME, HANDLER, PERIODIC, SESSION = range(6,
 PLACEMENT, POLICY, PAUSED_POINTER, LIMIT, COMPLETION_LOG = range(13, 18)
 # Reserved for later steps: intents 18, global indexes 19.
 WORKER_STATUS, QUARANTINE, AUDIT_LOG, ROLLUP, CHANGE_COUNTER, TOMBSTONE, FLOOR, WORKER_SESSION = range(20, 28)
+PREPARED, PREPARED_WRITES, DECISION = range(28, 31)
 DATA, OWNER, ZONE, IN_FLIGHT, BUCKET, STEP_LOG, FENCE, SIGNAL, CHILD_RESULT, LOCK = range(1, 11)
 ITEM, VEST = 1, 2
 # 3 was an index by age: the head of the vesting index already answers who has waited longest.

@@ -10,13 +10,15 @@ from typing import Protocol, TypeVar
 
 from fairlead.zones import transaction_runner
 from fairlead.zones.engines import RETRIES_MAX, Clock, Database, Transaction
-from fairlead.zones.errors import BadArgument, ShardRefused
+from fairlead.zones.errors import BadArgument, ShardRefused, TenantLocked
 from fairlead.zones.keyspace import KEY_FORMAT, META_KEY, PART_COUNT_MAX
 from fairlead.zones.layout import DEFAULT_ZONE, ID_BYTES, ShardLayout, Tenant, local_tenant
 from fairlead.zones.placement import home, read_or_write_placement
 from fairlead.zones.queue.queue_zone import QueueZone
 from fairlead.zones.records import PlacementRecord, ShardRecord, decode, encode, is_newer
 from fairlead.zones.settings import ZoneSettings
+from fairlead.zones.spanning.lock_wait import LockWait
+from fairlead.zones.spanning.recovery import FindShard
 from fairlead.zones.transaction_runner import Attempt
 
 T = TypeVar("T")
@@ -43,6 +45,8 @@ class Shard:
       check_kind: called with the kind of each item that a transaction of this shard's tenants enqueues; may refuse it
         by an error.
       run_blocking: runs a blocking call for a coroutine that awaits it; by default, on the thread of the coroutine.
+      find_shard: finds an open shard by its id, to settle transactions across shards whose locks are met here; by
+        default, only this one.
     """
 
     def __init__(
@@ -56,6 +60,7 @@ class Shard:
         self.made = made
         self.check_kind: Callable[[str], None] = _accept_any_kind
         self.run_blocking: RunBlocking = _run_here
+        self.find_shard: FindShard = self._find_itself
 
     def transact(
         self,
@@ -63,11 +68,32 @@ class Shard:
         *,
         applied: Callable[[Transaction], bool] | None = None,
         retries_max: int = RETRIES_MAX,
+        waits_for_locks: bool = True,
     ) -> T:
-        """Run `body` in a transaction until it is committed; see `transaction_runner.run`."""
+        """Run `body` in a transaction until it is committed; see `transaction_runner.run`.
+
+        A body that meets the lock of a transaction across shards runs again once the lock is gone.
+
+        Raises:
+          TenantBusy: it meets locks for five seconds.
+          TenantLocked: it meets one; only without `waits_for_locks`.
+          What `transaction_runner.run` raises.
+        """
         return transaction_runner.run(
-            self.db, body, clock=self.clock, random=self.random, applied=applied, retries_max=retries_max
+            self.db,
+            body,
+            clock=self.clock,
+            random=self.random,
+            applied=applied,
+            retries_max=retries_max,
+            begin_wait=self._begin_wait if waits_for_locks else None,
         )
+
+    def _begin_wait(self) -> Callable[[TenantLocked], None]:
+        return LockWait(self.find_shard, self.clock).meet
+
+    def _find_itself(self, shard_id: bytes) -> "Shard | None":
+        return self if shard_id == self.layout.shard_id else None
 
     def relax_read_version(self, tr: Transaction) -> None:
         """Let a transaction that has read nothing use a read version that a cluster answers sooner.

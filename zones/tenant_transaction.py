@@ -26,7 +26,7 @@ from fairlead.zones.queue import results
 from fairlead.zones.queue.items import Enqueued, HasKind, ItemOptions, NewItem, new_item
 from fairlead.zones.queue.queue_zone import QueueZone
 from fairlead.zones.queue.results import pack_result
-from fairlead.zones.records import Parent
+from fairlead.zones.records import LOCKED_FORMAT, Parent
 from fairlead.zones.shard import Shard
 from fairlead.zones.transaction_runner import Attempt
 from fairlead.zones.workflow import locks, signals
@@ -65,7 +65,7 @@ class TenantTransaction:
 
     Its first operation reads the tenant's ownership record with conflict, beside what it reads itself. No value is
     returned, and nothing is written, before the record has been read: a method raises `TenantMoved` if another shard
-    owns the tenant.
+    owns the tenant, and `TenantLocked` if a transaction across shards has locked it. A shared lock refuses writes only.
 
     Args:
       owner_is_checked: the caller has read the record with conflict, or will, before it commits.
@@ -80,6 +80,7 @@ class TenantTransaction:
         "_raw_is_out",
         "_run",
         "_shard",
+        "_shared_owner",
         "_signal_count",
         "_tr",
         "tenant",
@@ -105,6 +106,7 @@ class TenantTransaction:
         self._run = run
         self._keys = shard.layout.location(tenant, DEFAULT_ZONE).keys.tenant
         self._owner_is_checked = owner_is_checked
+        self._shared_owner: bytes | None = None  # the ownership record, if it holds shared locks
 
     @property
     def now_us(self) -> int:
@@ -347,14 +349,18 @@ class TenantTransaction:
         """Return the engine's transaction for a write: the attempt needs a receipt from now on."""
         if not self._owner_is_checked:
             self._check_owner(self._tr.get(self._keys.owner))
+        if self._shared_owner is not None:
+            check_owner(self._shard.layout, self._keys, self._shared_owner)  # Raises TenantLocked.
         self._attempt.needs_receipt = True
         return self._tr
 
     def _check_owner(self, owner: ValueFuture) -> None:
-        """Wait for the ownership record, and see that this shard owns the tenant."""
+        """Wait for the ownership record, and see that this shard owns the tenant, and that it may be read."""
         value, layout = owner.value, self._shard.layout
         if value is not None or layout.first_shards:  # Nearly all tenants have no record.
-            check_owner(layout, self._keys, value)
+            check_owner(layout, self._keys, value, writes=False)
+            if value is not None and value[0] == LOCKED_FORMAT:
+                self._shared_owner = value
         self._note_checked()
 
     def _note_checked(self) -> None:

@@ -59,6 +59,7 @@ class PointerOutcome(Enum):
     LEASED = "leased"  # CONFLICT in the paper: it vests later now, since another consumer came first
     GONE = "gone"  # the index entry led nowhere, or to another vesting time, and was cleared if it still stood
     UNREADABLE = "unreadable"  # written by a newer version: left alone
+    LOCKED = "locked"  # a transaction across shards has locked its tenant: left alone for a moment
 
 
 class Deferred(NamedTuple):

@@ -13,6 +13,7 @@ from fairlead.zones.keyspace import (
     DB,
     DEAD_LETTER,
     DEAD_LETTER_INDEX,
+    DECISION,
     DEPTH,
     FENCE,
     FLOOR,
@@ -20,11 +21,14 @@ from fairlead.zones.keyspace import (
     ITEM,
     LIMIT,
     META,
+    OWNER,
     PAUSED_POINTER,
     PERIODIC,
     PLACEMENT,
     POINTER,
     POLICY,
+    PREPARED,
+    PREPARED_WRITES,
     QUARANTINE,
     RECEIPT,
     RETENTION,
@@ -63,17 +67,21 @@ from fairlead.zones.maintenance.integrity.zone_rows import ZoneRows
 from fairlead.zones.policy.policies import record_type
 from fairlead.zones.queue.stored_item import number_of
 from fairlead.zones.records import (
+    LOCKED_FORMAT,
     AuditEntry,
+    DecisionRecord,
     HandlerRecord,
     OwnerRecord,
     PeriodicRecord,
     PlacementRecord,
+    PreparedRecord,
     TenantPolicy,
     decode,
     is_newer,
 )
 from fairlead.zones.reporting import worker_status
 from fairlead.zones.shard import Shard
+from fairlead.zones.spanning.transaction_keys import DECISION_PREFIX, PREPARED_PREFIX, transaction_of
 from fairlead.zones.top_level import sessions
 from fairlead.zones.top_level.pointers import PointerRef
 from fairlead.zones.tuples import elements_of
@@ -108,6 +116,9 @@ _KNOWN = [
     TOMBSTONE,
     FLOOR,
     WORKER_SESSION,
+    PREPARED,
+    PREPARED_WRITES,
+    DECISION,
 ]
 # The ranges between the subspaces that this version has names for.
 _UNKNOWN = list(
@@ -235,6 +246,8 @@ class _Checker:
             self._check_rows(number, lambda row: partial(check_soft_record, readable=readable, key=row.key))  # noqa: B023
         self._check_rows(WORKER_SESSION, claims.session_key_check(self._layout))
         self._check_rows(TOMBSTONE, lambda row: partial(check_tombstone, layout=self._layout, key=row.key))
+        self._check_rows(PREPARED, partial(_spanning_check, PREPARED_PREFIX, PreparedRecord), self._note_record)
+        self._check_rows(DECISION, partial(_spanning_check, DECISION_PREFIX, DecisionRecord), self._note_record)
         for begin, end in _UNKNOWN:
             self._check_range(begin, end, _unknown_check, self._note_unknown)
 
@@ -302,7 +315,9 @@ class _Checker:
             elif zone.location is None:
                 sort = zone_rows.sort_of(row.key)
                 kept.note(row, sort)
-                if sort not in (FENCE, SIGNAL):  # Those have no format.
+                if sort == OWNER:
+                    report.newer += is_newer(row.value, newest=LOCKED_FORMAT)
+                elif sort not in (FENCE, SIGNAL):  # Those have no format.
                     self._note_record(row)
                 owner = decode(OwnerRecord, row.value)
                 report.foreign += owner is not None and owner.shard_id != self._layout.shard_id
@@ -360,6 +375,12 @@ def _period_check(row: KeyValue) -> Check:
         case (_, _, str(_)):
             return partial(check_record, struct=PeriodicRecord, key=row.key)
     return partial(check_damaged_key, key=row.key)
+
+
+def _spanning_check(prefix: bytes, struct: type[PreparedRecord | DecisionRecord], row: KeyValue) -> Check:
+    if transaction_of(row.key, prefix) is None:
+        return partial(check_damaged_key, key=row.key)
+    return partial(check_record, struct=struct, key=row.key)
 
 
 def _audit_entry_check(row: KeyValue) -> Check:
