@@ -128,6 +128,8 @@ from fairlead.zones.queue.items import Enqueued, EnqueueOptions, EnqueueStatus, 
 from fairlead.zones.queue.results import ResultNotKept
 from fairlead.zones.records import Progress
 from fairlead.zones.settings import ZoneSettings
+from fairlead.zones.spanning.coordinator import NestedTransaction, SpanningTransaction
+from fairlead.zones.spanning.tenant_view import NotAcrossShards
 from fairlead.zones.submitted_handlers import HandlerTooLarge
 from fairlead.zones.tenant_transaction import ApplicationTransaction, TenantTransaction
 from fairlead.zones.workflow.cancellation import CancelOutcome
@@ -139,6 +141,7 @@ __all__ = [
     "TenantDatabase",
     "TenantTransaction",
     "ApplicationTransaction",
+    "SpanningTransaction",
     "Tenant",
     "load_app",
     # Handlers
@@ -206,7 +209,9 @@ __all__ = [
     "NoResult",
     "NoShards",
     "NoStoreHere",
+    "NestedTransaction",
     "NotADeadLetter",
+    "NotAcrossShards",
     "ReferenceNotFound",
     "NotImportable",
     "NotTransactional",

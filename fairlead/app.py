@@ -25,7 +25,7 @@ from fairlead.shards import NoShards, Shards
 from fairlead.tenant_database import TenantDatabase, checked_id, tenant_of
 from fairlead.workflows.system_kinds import system_handlers
 from fairlead.workflows.workflow_kind import WorkflowKind, workflow_handler
-from fairlead.zones.durations import DAY_S, Duration
+from fairlead.zones.durations import DAY_S, Duration, duration_us
 from fairlead.zones.engines import Clock
 from fairlead.zones.errors import BadArgument, QueueError, TenantMoved
 from fairlead.zones.layout import DEFAULT_ZONE, Tenant, local_tenant
@@ -34,6 +34,7 @@ from fairlead.zones.queue.dead_letter_search import DeadLetterFilter
 from fairlead.zones.queue.items import Enqueued, HasKind, ItemOptions, NewItem, kind_of, new_item
 from fairlead.zones.queue.periodic import Period, checked_interval
 from fairlead.zones.shard import Shard
+from fairlead.zones.spanning.coordinator import SpanningTransaction, run_across_shards
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -319,6 +320,44 @@ class App:
         return Control(self._shards_now, self.operator, self.random)
 
     # --- Tenants and their items ---
+
+    def transact(self, body: Callable[[SpanningTransaction], R], *, wait: Duration = 5.0) -> R:
+        """Run `body(tx)` in one transaction on tenants of any shards, and return its result once it is durable.
+
+            def pay(tx):
+                alice, bob = tx.on("bank/alice"), tx.on("bank/bob")
+                alice.add(("balance",), -10)
+                bob.add(("balance",), 10)
+                bob.enqueue("mail", {"about": "payment"})
+            app.transact(pay)
+
+        All of it happens or nothing, as if no other transaction ran at the same time. `body` may run several times, so
+        it must only read and write through `tx`. If all its tenants live on one shard, it costs what
+        `tenant.transact` does. Over two shards it commits twice before it returns, and once after it. Meanwhile other
+        transactions on tenants of the second shard wait, for some milliseconds.
+
+        Args:
+          wait: how long to wait in all while other transactions across shards have locked a tenant; seconds or a
+            `timedelta`.
+
+        Raises:
+          BadArgument: `body` is an async function; `wait` is no duration.
+          TenantBusy: `wait` is over. Nothing was changed.
+          NestedTransaction: this is called by the body of such a transaction.
+          StoreError (on FoundationDB: FDBError): an error that a retry does not cure, such as 2101: it writes more to
+            one shard than half of what a transaction there may write.
+          ResultUnknown: the shard of the first tenant failed in the middle of the commit.
+          What `body` raises: nothing was changed.
+        """
+        shards = self.shards
+        return run_across_shards(
+            shards,
+            body,
+            wait_us=duration_us("wait", wait),
+            clock=self.clock,
+            random=self.random,
+            apply_later=shards.calls.start,
+        )
 
     def tenant(self, app: str | Tenant | TenantDatabase, user: str | None = None) -> TenantDatabase:
         """Return a tenant's database. Nothing is read or written: a tenant exists once it has a key or an item.

@@ -24,6 +24,7 @@ from fairlead.zones.queue.queue_zone import LATER_THAN_ANY_US, QueueZone
 from fairlead.zones.records import DeadLetterRecord
 from fairlead.zones.reporting import audit_log
 from fairlead.zones.shard import Shard
+from fairlead.zones.spanning.coordinator import refuse_nested
 from fairlead.zones.tenant_transaction import ApplicationTransaction, TenantTransaction, check_plain, refuse_coroutine
 from fairlead.zones.transaction_runner import Attempt
 from fairlead.zones.workflow.cancellation import Cancellation, CancelOutcome, cancel_op, was_applied
@@ -72,10 +73,13 @@ class TenantDatabase:
 
         Raises:
           BadArgument: `body` is an async function, which would change nothing.
+          NestedTransaction: this is called by the body of a transaction across shards.
+          TenantBusy: transactions across shards have locked the tenant for five seconds.
           StoreError (on FoundationDB: FDBError): an error that a retry does not cure.
           TenantMoved: the tenant lives on another shard, and `body` has used `.raw`; or that shard is not configured.
           What `body` raises: nothing was changed.
         """
+        refuse_nested()
         with Enqueueing(self.tenant) as enqueueing:
             return self.at_home(lambda shard: self._transact_on(shard, body, enqueueing))
 
