@@ -12,11 +12,20 @@ Figure 9: one operation, one intent at a time; means of 1,000, with the 95 % con
     in an intent    from the begin of the workflow's function to the completion of its item, by `finish`
     intent          from the call of `enqueue` to the completion: what Olive measures
 
+A bare read commits nothing, and every intent commits its end. So the ratios of reads say how much dearer a commit is
+than a read on that store. Only an update has a ratio that says what the intent costs.
+
 Figure 10: 64 intents at once, of k updates each, beside k `transact` calls in each of 64 threads.
 
     of a workflow   the mean time from its first step's start to its completion, of that of a bare thread
     of all          the time until all 64 have ended, of the time until all 64 threads have
     returning       the same, if the last step is a `step` too, and the worker completes the item after the return
+    bare cpu, step cpu
+                    the processor time of the process meanwhile, in percent of one core; 100: the interpreter lock is
+                    the limit, and not the store
+    of cpu          the processor time of a step, of that of a bare operation
+
+The bars are for "of a workflow". No figure contains the enqueue and the dequeue of figure 10's workflows.
 
 The workflows run in threads of the measuring process, which makes the bare calls, too. The two take turns, batch by
 batch, and the ratios are those of neighbours. Durable, on the embedded engine or on FoundationDB.
@@ -24,7 +33,7 @@ batch, and the ratios are those of neighbours. Durable, on the embedded engine o
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -58,10 +67,33 @@ app = fairlead.App()
 
 
 class Took(NamedTuple):
-    """Seconds that a batch took: those of each thread or workflow, and from the first begin to the last end."""
+    """Seconds that a batch took: those of each thread or workflow, and from the first begin to the last end.
+
+    `cpu_s`: processor time of the process from the first begin to the last end.
+    """
 
     each_s: list[float]
     all_s: float
+    cpu_s: float
+
+
+class Moment(NamedTuple):
+    """The time, and the processor time of the process, both in seconds. Both only grow."""
+
+    at_s: float
+    cpu_s: float
+
+
+def moment() -> Moment:
+    """Return the present moment."""
+    return Moment(time.perf_counter(), time.process_time())
+
+
+def took(began: Collection[Moment], ended: Collection[Moment]) -> Took:
+    """Return the times of a batch: `ended` in the order of `began`."""
+    each_s = [end.at_s - begin.at_s for begin, end in zip(began, ended, strict=True)]
+    first, last = min(began), max(ended)
+    return Took(each_s, last.at_s - first.at_s, last.cpu_s - first.cpu_s)
 
 
 @dataclass(slots=True)
@@ -69,14 +101,13 @@ class Batch:
     """Workflows that begin together, and when each of them began and ended."""
 
     gate: threading.Barrier
-    began_s: dict[int, float] = field(default_factory=dict)
-    ended_s: dict[int, float] = field(default_factory=dict)
+    began: dict[int, Moment] = field(default_factory=dict)
+    ended: dict[int, Moment] = field(default_factory=dict)
     done: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
 
     def took(self) -> Took:
         """Return the times of a batch whose workflows all have ended."""
-        each_s = [self.ended_s[number] - began_s for number, began_s in self.began_s.items()]
-        return Took(each_s, max(self.ended_s.values()) - min(self.began_s.values()))
+        return took(self.began.values(), [self.ended[number] for number in self.began])
 
 
 _batches: dict[int, Batch] = {}
@@ -98,7 +129,7 @@ def intent(wf: WorkflowContext, batch: int, number: int, operations: int, kind: 
     """Carry out the operations, once all workflows of the batch have come here."""
     mine = _batches[batch]
     mine.gate.wait(GATE_S_MAX)
-    mine.began_s[number] = time.perf_counter()
+    mine.began[number] = moment()
     keys = keys_of(number, operations)
     if kind == "read":
         wf.read(read, keys[0])
@@ -110,7 +141,7 @@ def intent(wf: WorkflowContext, batch: int, number: int, operations: int, kind: 
         for key in keys[:-1]:
             wf.step(update, key)
         wf.finish(update, keys[-1])
-    mine.ended_s[number] = time.perf_counter()
+    mine.ended[number] = moment()
     mine.done.release()
 
 
@@ -130,16 +161,16 @@ def bare(pool: ThreadPoolExecutor, threads: int, operations: int, body: Callable
     """Carry out operations in threads that begin together."""
     gate = threading.Barrier(threads)
 
-    def run(number: int) -> tuple[float, float]:
+    def run(number: int) -> tuple[Moment, Moment]:
         tenant, keys = tenant_of(number), keys_of(number, operations)
         gate.wait(GATE_S_MAX)
-        began_s = time.perf_counter()
+        began = moment()
         for key in keys:
             tenant.transact(lambda tr, key=key: body(tr, key))  # type: ignore[misc]
-        return began_s, time.perf_counter()
+        return began, moment()
 
-    times = list(pool.map(run, range(threads)))
-    return Took([ended - began for began, ended in times], max(end for _, end in times) - min(at for at, _ in times))
+    began, ended = zip(*pool.map(run, range(threads)), strict=True)
+    return took(began, ended)
 
 
 def intents(running: fleet.Fleet, at_once: int, operations: int, kind: str) -> Took:
@@ -152,14 +183,14 @@ def intents(running: fleet.Fleet, at_once: int, operations: int, kind: str) -> T
         tenant_of(number).enqueue("intent", {**payload, "number": number})
     for _ in range(at_once):
         if not batch.done.acquire(timeout=GATE_S_MAX):
-            raise TimeoutError(f"{len(batch.ended_s)} of {at_once} workflows have ended")
+            raise TimeoutError(f"{len(batch.ended)} of {at_once} workflows have ended")
     del _batches[batch_number]
-    took = batch.took()
+    times = batch.took()
     while running.counts().get("completed", 0) < completed + at_once:
         time.sleep(POLL_S)
     if kind == "return":
-        return took._replace(all_s=time.perf_counter() - min(batch.began_s.values()))
-    return took
+        return times._replace(all_s=time.perf_counter() - min(batch.began.values()).at_s)
+    return times
 
 
 def tenant_of(number: int) -> TenantDatabase:
@@ -194,9 +225,8 @@ def figure9(store: Path, number: int) -> list[dict[str, Any]]:
             for _ in range(number):
                 bare_ms.append(bare(pool, 1, 1, body).all_s * 1000)
                 began_s = time.perf_counter()
-                took = intents(running, 1, 1, kind)
+                inside_ms.append(intents(running, 1, 1, kind).all_s * 1000)
                 whole_ms.append((time.perf_counter() - began_s) * 1000)
-                inside_ms.append(took.all_s * 1000)
             bare_mean = mean(bare_ms)
             for what, found in (("bare", bare_ms), ("in an intent", inside_ms), ("intent", whole_ms)):
                 rows.append(
@@ -237,6 +267,9 @@ def figure10(store: Path, batches: int) -> list[dict[str, Any]]:
                     "of_a_workflow": round(each_ratio, 2),
                     "of_all": round(median(ours.all_s / theirs.all_s for theirs, ours, _ in pairs), 2),
                     "returning": round(median(ours.all_s / theirs.all_s for theirs, _, ours in pairs), 2),
+                    "bare_cpu_percent": round(median(theirs.cpu_s / theirs.all_s for theirs, _, _ in pairs) * 100),
+                    "step_cpu_percent": round(median(ours.cpu_s / ours.all_s for _, ours, _ in pairs) * 100),
+                    "of_cpu": round(median(ours.cpu_s / theirs.cpu_s for theirs, ours, _ in pairs), 2),
                     "bar": bar,
                 }
             )
@@ -255,9 +288,13 @@ def _table9(rows: list[dict[str, Any]]) -> list[list[str]]:
 
 
 def _table10(rows: list[dict[str, Any]]) -> list[list[str]]:
-    head = ["k", "bare ms", "step ms", "bare/s", "steps/s", "of a workflow", "bar", "of all", "returning"]
+    head = [
+        "k", "bare ms", "step ms", "bare/s", "steps/s", "of a workflow", "bar", "of all", "returning",
+        "bare cpu", "step cpu", "of cpu",
+    ]  # fmt: skip
     names = (
         "operations", "bare_ms", "step_ms", "bare_per_s", "steps_per_s", "of_a_workflow", "bar", "of_all", "returning",
+        "bare_cpu_percent", "step_cpu_percent", "of_cpu",
     )  # fmt: skip
     return [head, *([str(row[name]) for name in names] for row in rows)]
 

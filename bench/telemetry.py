@@ -11,7 +11,8 @@ A repetition drains one store per way, one right after the other; the next repet
                   the fleet and by the enqueuer
     sampled_on    the same, but each item has a recorded trace: one span, sent to a collector
 `of_without` is the median of the ratios of drain throughput within a repetition. `cpu_us` is the processor time of all
-actors per item, which varies less on a busy machine. `parts_us` is the time of each part in a loop.
+actors per item, which varies less on a busy machine. `parts_us` is the time of each part in a loop: of an item, of an
+enqueue, and of a try at a step of a workflow, which has a count, a duration, and a span if its attempt has one.
 """
 
 import contextlib
@@ -42,9 +43,15 @@ from fairlead.actors.telemetry.enqueueing import Enqueueing
 from fairlead.actors.telemetry.outcome_counts import OutcomeCounts
 from fairlead.actors.telemetry.run import Run, RunningJob
 from fairlead.actors.telemetry.spans import Spans
+from fairlead.actors.telemetry.step_counts import StepCounts
 from fairlead.actors.telemetry.traces import NOT_RECORDED
+from fairlead.clock import SystemClock
+from fairlead.workflows.step_call import StepCall
+from fairlead.workflows.step_try import StepTry
 from fairlead.zones.layout import DEFAULT_ZONE, Tenant
 from fairlead.zones.queue.items import Enqueued, EnqueueStatus
+from fairlead.zones.workflow.run_records import StepKind, StepState
+from fairlead.zones.workflow.step_log import StepName
 
 REPETITIONS, ITEMS = 5, 50_000
 QUICK_REPETITIONS, QUICK_ITEMS = 1, 5_000
@@ -113,7 +120,10 @@ def parts_us(*, iterations: int = ITERATIONS) -> dict[str, float]:
     outcome_counts = OutcomeCounts()
     shard, item = App("memory:").shards["main"], new_item("noop")
     enqueued = Enqueued(bytes(16), EnqueueStatus.ENQUEUED)
-    spans = Spans(TracerProvider(sampler=ALWAYS_ON).get_tracer("bench"), parent_based=True)
+    tracer = TracerProvider(sampler=ALWAYS_ON).get_tracer("bench")
+    spans = Spans(tracer, parent_based=True)
+    call = StepCall(StepName("charge", 0), StepKind.STEP, b"", ordinal=0, entry=None, began_us=1_000)
+    step_counts, clock = StepCounts(), SystemClock()
 
     def run(stored: dict[str, str] | None) -> None:
         with Run(job, None if stored is None else spans.run(ref, 1, stored)):
@@ -129,15 +139,24 @@ def parts_us(*, iterations: int = ITERATIONS) -> dict[str, float]:
             each.on_enqueued(item, enqueued)
             each.end_attempt()
 
+    def step(spans_of_process: Spans | None) -> None:
+        with StepTry(step_counts, spans_of_process, ref, call, ref.tenant, clock) as step_try:
+            step_try.state = StepState.DONE
+
     def us(part: Callable[[], None]) -> float:
         return round(min(timeit.repeat(part, number=iterations, repeat=5)) / iterations * 1e6, 2)
 
+    with trace.use_span(tracer.start_span("attempt")):
+        recorded_step_us = us(lambda: step(spans))
     return {
         "count": us(count),
         "run, no trace": us(lambda: run(None)),
         "run, not recorded": us(lambda: run(NOT_RECORDED)),
         "run, recorded": us(lambda: run({"traceparent": f"00-{7:032x}-{8:016x}-01"})),
         "enqueue, no span": us(enqueue),
+        "step, no trace": us(lambda: step(None)),
+        "step, not recorded": us(lambda: step(spans)),
+        "step, recorded": recorded_step_us,
     }
 
 

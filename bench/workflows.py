@@ -1,11 +1,13 @@
-"""Workflows: the latency of short ones, the memory of a long one, the cost of a million that sleep.
+"""Workflows: the latency of short ones, the memory of a long one, the replay of one, the cost of a million that sleep.
 
-    python -m bench.workflows latency|checkpoint|sleeping [--json] [--quick]
+    python -m bench.workflows latency|checkpoint|replay|sleeping [--json] [--quick]
 
 latency      a workflow of 3 steps on an idle fleet, one at a time: from the call of enqueue to its result in hand, on
              both runtimes
 checkpoint   one workflow of 1,000,000 steps, with a checkpoint after every 1,000: the own memory of its process, early
              and at its end
+replay       a workflow with 1,000 recorded steps that waits for a signal, beside one without any: from the call of
+             signal to the commit of its next step, on threads. The difference is the replay
 sleeping     1,000,000 workflows that sleep for 30 days, in one tenant and in as many: the CPU of an idle fleet of
              threads, in percent of a core, beside that with none; and how many pointers it processes per second
 
@@ -47,6 +49,9 @@ SLEEP_S = 30 * DAY_S
 PER_TRANSACTION = 500
 SETTLE_S = 3.0
 COUNT = ("count",)
+RECORDED_STEPS = 1_000
+SIGNAL = "go"
+POLL_S = 0.0005
 
 app = fairlead.App()
 
@@ -73,6 +78,16 @@ def long(wf: WorkflowContext, steps: int) -> None:
             wf.step(add_one)
         done += CHECKPOINT_EVERY
         wf.checkpoint(done)
+
+
+@app.workflow("waiting", timeout=DAY_S)
+def waiting(wf: WorkflowContext, steps: int, rounds: int) -> None:
+    """Do some steps, and then one more after each signal."""
+    for _ in range(steps):
+        wf.step(add_one)
+    for _ in range(rounds):
+        wf.wait_for(SIGNAL)
+        wf.step(add_one)
 
 
 @app.workflow("sleeping")
@@ -143,6 +158,36 @@ def _count(tenant: Any) -> int:
     return int.from_bytes(value or b"", "little")
 
 
+# --- Replay ---
+
+
+def measure_replay(directory: Path, rounds: int) -> dict[str, Any]:
+    """Return milliseconds from a signal to the next step, by how many steps are recorded, and what the replay takes."""
+    figures: dict[str, Any] = {}
+    for steps in (0, RECORDED_STEPS):
+        store = directory / f"replay-{steps}"
+        with running(config_of(store, workers=1), runtime="threads", reference=APP):
+            waits_ms = harness.run_in_process(_signal, store, steps, rounds)
+        figures[f"{steps}_recorded"] = plain(latency([waits_ms]))
+    none, many = (figures[f"{steps}_recorded"]["p50_ms"] for steps in (0, RECORDED_STEPS))
+    return {**figures, "replay_p50_ms": round(many - none, 2)}
+
+
+def _signal(store: Path, steps: int, rounds: int) -> list[float]:
+    tenant = harness.open_app(store).tenant(TENANT_APP, "waiting")
+    handle = tenant.enqueue("waiting", {"steps": steps, "rounds": rounds})
+    waits_ms = []
+    for done in range(steps, steps + rounds):
+        while not (_count(tenant) == done and handle.steps().waits_for_signals):
+            time.sleep(PAUSE_S)
+        began_s = time.perf_counter()
+        handle.signal(SIGNAL)
+        while _count(tenant) == done:
+            time.sleep(POLL_S)
+        waits_ms.append((time.perf_counter() - began_s) * 1000)
+    return waits_ms[rounds // 10 :]  # The first ones open connections.
+
+
 # --- Sleeping ---
 
 
@@ -155,7 +200,6 @@ def measure_sleeping(directory: Path, count: int, idle_s: float) -> dict[str, An
         harness.run_in_process(_store_sleeping, store, items, tenants)
         with running(config_of(store), runtime="threads", reference=APP) as fleet:
             figures[where] = _idle(fleet, idle_s)
-    figures["machine"] = describe(directory)
     return figures
 
 
@@ -205,7 +249,7 @@ def _suspend(shard: Shard, attempt: Attempt, numbers: range, tenants: int, drawn
 def main() -> None:
     """Measure and print."""
     commands = parser(__doc__)
-    commands.add_argument("what", choices=["latency", "checkpoint", "sleeping"])
+    commands.add_argument("what", choices=["latency", "checkpoint", "replay", "sleeping"])
     parsed = commands.parse_args()
     quick = parsed.quick
     with scratch() as directory:
@@ -213,8 +257,11 @@ def main() -> None:
             result = measure_latency(directory, 20 if quick else 300)
         elif parsed.what == "checkpoint":
             result = measure_checkpoint(directory, 10_000 if quick else 1_000_000)
+        elif parsed.what == "replay":
+            result = measure_replay(directory, 10 if quick else 100)
         else:
             result = measure_sleeping(directory, 2_000 if quick else 1_000_000, 3 if quick else 60)
+        result["machine"] = describe(directory)
     show(result, Options(as_json=parsed.json, quick=quick), f"Workflows, {parsed.what}, on the embedded engine")
 
 

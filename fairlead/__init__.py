@@ -82,17 +82,23 @@ from fairlead.workflows.context import WorkflowContext, child
 from fairlead.workflows.errors import (
     AfterFinish,
     BranchNotEnded,
+    CallNotAwaited,
     CallRefused,
     CallTimeout,
     CheckpointLoop,
+    CheckpointUnderLock,
     EffectUnknown,
+    LockOrder,
+    OtherThread,
     PayloadMismatch,
     ReadOnly,
     SignalTimeout,
     StepInStep,
     StepTooLong,
+    TooManyLocks,
     TooManySteps,
 )
+from fairlead.workflows.locks import AsyncWorkflowLock, WorkflowLock
 from fairlead.workflows.recorded_errors import StepFailed
 from fairlead.workflows.replay import CheckpointBesideSteps, ConcurrentSteps, StepsDiffer
 from fairlead.zones.engines import StoreError, StoreUnavailable
@@ -100,6 +106,7 @@ from fairlead.zones.engines.api.errors import ResultUnknown
 from fairlead.zones.errors import (
     BackupRefused,
     BadArgument,
+    Busy,
     ItemFailed,
     ItemGone,
     ItemUnreadable,
@@ -110,7 +117,9 @@ from fairlead.zones.errors import (
     PayloadTooLarge,
     PolicyUnreadable,
     QueueError,
+    RunUnreadable,
     ShardRefused,
+    TenantBusy,
     TenantMoved,
 )
 from fairlead.zones.layout import Tenant
@@ -119,6 +128,8 @@ from fairlead.zones.queue.items import Enqueued, EnqueueOptions, EnqueueStatus, 
 from fairlead.zones.queue.results import ResultNotKept
 from fairlead.zones.records import Progress
 from fairlead.zones.settings import ZoneSettings
+from fairlead.zones.spanning.coordinator import NestedTransaction, SpanningTransaction
+from fairlead.zones.spanning.tenant_view import NotAcrossShards
 from fairlead.zones.submitted_handlers import HandlerTooLarge
 from fairlead.zones.tenant_transaction import ApplicationTransaction, TenantTransaction
 from fairlead.zones.workflow.cancellation import CancelOutcome
@@ -130,6 +141,7 @@ __all__ = [
     "TenantDatabase",
     "TenantTransaction",
     "ApplicationTransaction",
+    "SpanningTransaction",
     "Tenant",
     "load_app",
     # Handlers
@@ -137,11 +149,14 @@ __all__ = [
     "HandlerOptions",
     "Job",
     "Retry",
+    "RunUnreadable",
     "PermanentError",
     "Progress",
     # Workflows
     "WorkflowContext",
     "AsyncWorkflowContext",
+    "WorkflowLock",
+    "AsyncWorkflowLock",
     "WorkflowOptions",
     "child",
     "Call",
@@ -182,6 +197,7 @@ __all__ = [
     "BadArgument",
     "BadConfig",
     "BadSettings",
+    "Busy",
     "HandlerNotPacked",
     "HandlerTooLarge",
     "DuplicateHandler",
@@ -193,7 +209,9 @@ __all__ = [
     "NoResult",
     "NoShards",
     "NoStoreHere",
+    "NestedTransaction",
     "NotADeadLetter",
+    "NotAcrossShards",
     "ReferenceNotFound",
     "NotImportable",
     "NotTransactional",
@@ -207,6 +225,7 @@ __all__ = [
     "ShardRefused",
     "StoreMissing",
     "SubmissionsOff",
+    "TenantBusy",
     "TenantMoved",
     "TransactionalTooLong",
     "UnknownKind",
@@ -223,10 +242,15 @@ __all__ = [
     "UnfitCode",
     "StepsDiffer",
     "ConcurrentSteps",
+    "OtherThread",
     "StepInStep",
     "StepTooLong",
     "TooManySteps",
+    "LockOrder",
+    "TooManyLocks",
+    "CheckpointUnderLock",
     "PayloadMismatch",
+    "CallNotAwaited",
     "CallRefused",
     "AfterFinish",
     "CheckpointLoop",

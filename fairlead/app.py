@@ -25,15 +25,16 @@ from fairlead.shards import NoShards, Shards
 from fairlead.tenant_database import TenantDatabase, checked_id, tenant_of
 from fairlead.workflows.system_kinds import system_handlers
 from fairlead.workflows.workflow_kind import WorkflowKind, workflow_handler
-from fairlead.zones.durations import DAY_S, Duration
+from fairlead.zones.durations import DAY_S, Duration, duration_us
 from fairlead.zones.engines import Clock
-from fairlead.zones.errors import BadArgument, QueueError
+from fairlead.zones.errors import BadArgument, QueueError, TenantMoved
 from fairlead.zones.layout import DEFAULT_ZONE, Tenant, local_tenant
 from fairlead.zones.process_lock import ProcessLock
 from fairlead.zones.queue.dead_letter_search import DeadLetterFilter
 from fairlead.zones.queue.items import Enqueued, HasKind, ItemOptions, NewItem, kind_of, new_item
 from fairlead.zones.queue.periodic import Period, checked_interval
 from fairlead.zones.shard import Shard
+from fairlead.zones.spanning.coordinator import SpanningTransaction, run_across_shards
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -162,9 +163,9 @@ class App:
 
         def register(function: Callable[P, R], /) -> RegisteredHandler[P, R]:
             if not any(handler.form is Form.WORKFLOW for handler in self.registry):
-                for handler in system_handlers(self._home_of):
+                for handler in system_handlers(self._home_of, self._on_moved):
                     self.registry.add(handler)
-            runner = WorkflowKind(function, version=version, home_of=self._home_of)
+            runner = WorkflowKind(function, version=version, home_of=self._home_of, on_moved=self._on_moved)
             self.registry.add(workflow_handler(kind, runner, **options))
             handler_options: HandlerOptions = {**options}  # type: ignore[typeddict-item]
             return RegisteredHandler(function, kind, handler_options, self.tenant)
@@ -173,6 +174,9 @@ class App:
 
     def _home_of(self, tenant: Tenant) -> Shard:
         return self.shards.home(tenant)
+
+    def _on_moved(self, moved: TenantMoved) -> None:
+        self.shards.note_moved(moved)
 
     def handler(self, kind: str, **options: Unpack[HandlerOptions]) -> HandlerDecorator:
         """Make the decorated function the handler of `kind`: a plain, async, or Ray remote function of a `Job`.
@@ -317,6 +321,44 @@ class App:
 
     # --- Tenants and their items ---
 
+    def transact(self, body: Callable[[SpanningTransaction], R], *, wait: Duration = 5.0) -> R:
+        """Run `body(tx)` in one transaction on tenants of any shards, and return its result once it is durable.
+
+            def pay(tx):
+                alice, bob = tx.on("bank/alice"), tx.on("bank/bob")
+                alice.add(("balance",), -10)
+                bob.add(("balance",), 10)
+                bob.enqueue("mail", {"about": "payment"})
+            app.transact(pay)
+
+        All of it happens or nothing, as if no other transaction ran at the same time. `body` may run several times, so
+        it must only read and write through `tx`. If all its tenants live on one shard, it costs what
+        `tenant.transact` does. Over two shards it commits twice before it returns, and once after it. Meanwhile other
+        transactions on tenants of the second shard wait, for some milliseconds.
+
+        Args:
+          wait: how long to wait in all while other transactions across shards have locked a tenant; seconds or a
+            `timedelta`.
+
+        Raises:
+          BadArgument: `body` is an async function; `wait` is no duration.
+          TenantBusy: `wait` is over. Nothing was changed.
+          NestedTransaction: this is called by the body of such a transaction.
+          StoreError (on FoundationDB: FDBError): an error that a retry does not cure, such as 2101: it writes more to
+            one shard than half of what a transaction there may write.
+          ResultUnknown: the shard of the first tenant failed in the middle of the commit.
+          What `body` raises: nothing was changed.
+        """
+        shards = self.shards
+        return run_across_shards(
+            shards,
+            body,
+            wait_us=duration_us("wait", wait),
+            clock=self.clock,
+            random=self.random,
+            apply_later=shards.calls.start,
+        )
+
     def tenant(self, app: str | Tenant | TenantDatabase, user: str | None = None) -> TenantDatabase:
         """Return a tenant's database. Nothing is read or written: a tenant exists once it has a key or an item.
 
@@ -378,9 +420,7 @@ class App:
           BadArgument: one of `items` is no pair of a tenant and an item; `zone` cannot be the name of a zone.
         """
         pairs = ((self.tenant(tenant), item) for tenant, item in map(checked_pair, items))
-        return bulk_enqueue.enqueue_many(
-            ((database.shard, database.tenant, item) for database, item in pairs), zone=zone
-        )
+        return bulk_enqueue.enqueue_many(pairs, zone=zone)
 
     def _database(self, tenant: Tenant, shard: str | None = None) -> TenantDatabase:
         self._shards_now()  # Raises NoShards now; the application may be configured anew before the database is used.

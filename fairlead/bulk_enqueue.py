@@ -1,10 +1,13 @@
 """Many items at once: one transaction per shard and batch, whatever the number of tenants."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from fairlead.actors.telemetry.enqueueing import Enqueueing
-from fairlead.zones.errors import BadArgument
+from fairlead.shards import MOVES_MAX
+from fairlead.zones.errors import BadArgument, TenantMoved
 from fairlead.zones.layout import DEFAULT_ZONE, Tenant, check_name, item_id_of
 from fairlead.zones.pipelining import run_together
 from fairlead.zones.queue.items import Enqueued, NewItem
@@ -16,9 +19,27 @@ BATCH_ITEMS = 500  # Of one transaction; with more, the cost of the commit per i
 BATCH_BYTES = 1_000_000  # Of payloads in one transaction: FoundationDB recommends less, and refuses ten times as much.
 
 
+class Database(Protocol):
+    """A tenant's database; see `fairlead.tenant_database.TenantDatabase`."""
+
+    @property
+    def tenant(self) -> Tenant:
+        """Return the tenant."""
+        ...
+
+    @property
+    def shard(self) -> Shard:
+        """Return where the tenant was last found, or its first home."""
+        ...
+
+    def find(self) -> Shard:
+        """Return where the tenant lives now, as its shard says."""
+        ...
+
+
 class _Entry(NamedTuple):
     number: int
-    tenant: Tenant
+    database: Database
     item: NewItem
 
 
@@ -38,8 +59,8 @@ class _Batch:
         return len(self.entries) < BATCH_ITEMS and self.payload_bytes + len(item.payload) <= BATCH_BYTES
 
 
-def enqueue_many(items: Iterable[tuple[Shard, Tenant, NewItem]], *, zone: str = DEFAULT_ZONE) -> list[Enqueued]:
-    """Enqueue items of many tenants, each on the shard given with it; return the result of each, in order.
+def enqueue_many(items: Iterable[tuple[Database, NewItem]], *, zone: str = DEFAULT_ZONE) -> list[Enqueued]:
+    """Enqueue items of many tenants, each where its tenant lives; return the result of each, in order.
 
     A batch (up to 500 items or 1 MB of payloads of one shard) is one transaction: all of it or nothing. If a later
     batch fails, earlier ones stay; with ids of your own, calling again is harmless. If an id occurs twice, the second
@@ -55,10 +76,11 @@ def enqueue_many(items: Iterable[tuple[Shard, Tenant, NewItem]], *, zone: str = 
         return _enqueue_all(items, zone, enqueueing)
 
 
-def _enqueue_all(items: Iterable[tuple[Shard, Tenant, NewItem]], zone: str, enqueueing: Enqueueing) -> list[Enqueued]:
+def _enqueue_all(items: Iterable[tuple[Database, NewItem]], zone: str, enqueueing: Enqueueing) -> list[Enqueued]:
     results: dict[int, Enqueued] = {}
     batches: dict[str, _Batch] = {}
-    for number, (shard, tenant, item) in enumerate(items):
+    for number, (database, item) in enumerate(items):
+        shard = database.shard
         if not isinstance(item, NewItem):
             raise BadArgument(argument="items", value=item, allowed="what fairlead.new_item(kind, payload) returned")
         shard.check_kind(item.kind)
@@ -66,13 +88,38 @@ def _enqueue_all(items: Iterable[tuple[Shard, Tenant, NewItem]], zone: str, enqu
         if not batch.has_capacity(item) and batch.entries:
             results |= _enqueue(batch, zone, enqueueing)
             batch = batches[shard.name] = _Batch(shard)
-        batch.add(_Entry(number, tenant, item))
+        batch.add(_Entry(number, database, item))
     for batch in batches.values():
         results |= _enqueue(batch, zone, enqueueing)
     return [results[number] for number in range(len(results))]
 
 
 def _enqueue(batch: _Batch, zone: str, enqueueing: Enqueueing) -> dict[int, Enqueued]:
+    """Enqueue a batch; if tenants of it have moved, one by one where each lives.
+
+    Raises:
+      TenantMoved: a tenant moves on and on, or to a shard that is not configured.
+    """
+    to_do = [batch]
+    results: dict[int, Enqueued] = {}
+    for _ in range(MOVES_MAX):
+        elsewhere: dict[str, _Batch] = {}
+        for each in to_do:
+            try:
+                results |= _enqueue_there(each, zone, enqueueing)
+            except TenantMoved:  # Nothing of the batch was enqueued.
+                for entry in each.entries:
+                    shard = entry.database.find()
+                    elsewhere.setdefault(shard.name, _Batch(shard)).add(entry)
+        to_do = list(elsewhere.values())
+        if not to_do:
+            return results
+    for each in to_do:
+        results |= _enqueue_there(each, zone, enqueueing)
+    return results
+
+
+def _enqueue_there(batch: _Batch, zone: str, enqueueing: Enqueueing) -> dict[int, Enqueued]:
     """Enqueue a batch in one transaction. There is one operation per queue zone; all send their reads together."""
 
     def body(attempt: Attempt) -> dict[int, Enqueued]:
@@ -85,7 +132,7 @@ def _enqueue(batch: _Batch, zone: str, enqueueing: Enqueueing) -> dict[int, Enqu
                 item_id = attempt.new_id()
             else:
                 item_id, item = item_id_of(given_id), item._replace(run=attempt.new_id())
-            by_tenant.setdefault(entry.tenant, []).append((entry.number, item_id, item))
+            by_tenant.setdefault(entry.database.tenant, []).append((entry.number, item_id, item))
         parts = PartWrites()
         with batch.shard.db.burst(attempt.tr) as tr:
             answers = run_together(

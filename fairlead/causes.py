@@ -26,6 +26,7 @@ class Cause(Enum):
     NEXT = "next"  # the first of its queue; other queues have their turn first
     WAITS_FOR_SIGNAL = "waits for a signal"  # a workflow, in `wf.wait_for`
     WAITS_FOR_CHILDREN = "waits for children"  # a workflow, in `wf.call` or `wf.gather`
+    WAITS_FOR_LOCK = "waits for a lock"  # a workflow, before a block of `wf.lock`
     SLEEPING = "sleeping"  # a workflow, in `wf.sleep`
     BEING_UNDONE = "being undone"  # a workflow that failed for good: a consumer undoes its steps
     BEING_CANCELLED = "being cancelled"  # a workflow whose cancellation was requested: a consumer undoes its steps

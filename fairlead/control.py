@@ -66,7 +66,7 @@ class Control:
         """
         tenant = tenant_of(app, user)
         self._change("resume", tenant, paused=False)
-        _wake_tenant(self._shards().home(tenant), tenant)
+        _wake_tenant(self._shards().find(tenant), tenant)
 
     def set_weight(self, app: str | Tenant | TenantDatabase, user: str | None = None, *, weight: float) -> None:
         """Let a tenant run `weight` times the items of a tenant with weight 1, while both have items waiting.
@@ -197,12 +197,13 @@ class Control:
         return write_audit_entry
 
     def _change(self, what: str, tenant: Tenant, **changes: object) -> None:
-        shard = self._shards().home(tenant)
+        def change_on(shard: Shard) -> None:
+            def change(attempt: Attempt) -> None:
+                policies.change_tenant_policy(attempt.tr, shard.layout, tenant, now_us=attempt.now_us, **changes)
 
-        def change(attempt: Attempt) -> None:
-            policies.change_tenant_policy(attempt.tr, shard.layout, tenant, now_us=attempt.now_us, **changes)
+            self._apply(shard, what, {"tenant": list(tenant), **_audited_changes(changes)}, change)
 
-        self._apply(shard, what, {"tenant": list(tenant), **_audited_changes(changes)}, change)
+        self._shards().at_home(tenant, change_on)
 
     def _change_kind(self, what: str, kind: str, *, after_us: int = 0, **changes: object) -> None:
         """Change a kind's policy on the kind's own shard, and propagate it to the others."""

@@ -12,9 +12,17 @@ from typing import Any
 
 from fairlead.causes import Cause as Cause
 from fairlead.causes import Explained, span_text
+from fairlead.queries.locks import awaited_lock
 from fairlead.queries.per_shard import query_home
 from fairlead.shards import Shards
-from fairlead.workflow_explanation import RecordedRun, explain_dead_run, explain_run, may_be_held_up
+from fairlead.workflow_explanation import (
+    RecordedRun,
+    explain_dead_run,
+    explain_run,
+    is_suspended,
+    lock_signals,
+    may_be_held_up,
+)
 from fairlead.zones.keyspace import TenantKeys
 from fairlead.zones.layout import Tenant, ZoneLocation
 from fairlead.zones.queue.dequeue_plan import Admission
@@ -25,6 +33,7 @@ from fairlead.zones.shard import Shard
 from fairlead.zones.top_level.sessions import ListedSession
 from fairlead.zones.transaction_runner import Attempt
 from fairlead.zones.workflow.step_log import StoredRun, read_run
+from fairlead.zones.workflow.undone_end import UNDONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,20 +88,45 @@ def explain_at(shard: Shard, tenant: Tenant, zone: str, item_id: bytes, *, shard
     """
     location = shard.layout.location(tenant, zone)
 
-    def body(attempt: Attempt) -> tuple[Diagnosis, StoredRun | None]:
+    def body(attempt: Attempt) -> tuple[Diagnosis, RecordedRun | None]:
         diagnosis = diagnose(attempt.tr, location, item_id, now_us=attempt.now_us)
         record = _record_of(diagnosis)
         if record is None or not record.keeps_run:
             return diagnosis, None
         stored = StoredRun()
-        read_run(attempt.tr, location, record.run_of(item_id), stored)  # One page; a longer run is explained as well.
-        return diagnosis, stored
+        more = read_run(attempt.tr, location, record.run_of(item_id), stored)  # One page explains a longer run, too.
+        return diagnosis, RecordedRun(stored, whole=not more)
 
-    diagnosis, stored = shard.transact(body)
-    recorded = None if stored is None else RecordedRun(stored, "")
-    if shards is not None and stored is not None and may_be_held_up(diagnosis):
-        recorded = RecordedRun(stored, _away(shards, stored.participants))
+    diagnosis, recorded = shard.transact(body)
+    if shards is not None and recorded is not None and diagnosis.item is not None:
+        recorded = recorded._replace(lock=_lock_in_words(shards, tenant, item_id, diagnosis.item, recorded.stored))
+    if shards is not None and recorded is not None and may_be_held_up(diagnosis):
+        recorded = recorded._replace(away=_away(shards, recorded.stored.participants))
     return _explained(shard.name, location, item_id, diagnosis, recorded)
+
+
+def _lock_in_words(shards: Shards, home: Tenant, item_id: bytes, item: ItemRecord, stored: StoredRun) -> str:
+    """Return the lock that a workflow waits for, its holder, and why that one does not go on; empty: it waits for none.
+
+    Of a holder that waits for a lock itself, no further holder is named.
+    """
+    signals = lock_signals(item)
+    if not signals or not is_suspended(item):
+        return ""
+    found = awaited_lock(shards, [home, *stored.participants], item.run_of(item_id), signals)
+    if found is None:
+        return ""
+    lock = f"the lock {found.key} of {found.tenant}"
+    holder = found.holder
+    if holder is None:
+        return lock
+    held = f"{lock}, held by {holder.kind} {holder.item_id.hex()} of {holder.tenant}"
+    explain_holder = partial(explain_at, tenant=holder.tenant, zone=holder.zone, item_id=holder.item_id)
+    of_holder = query_home(shards, holder.tenant, explain_holder).found
+    if of_holder is None:
+        return held
+    sentence = of_holder.sentence
+    return f"{held}, which {sentence[3:]}" if sentence.startswith("it ") else f"{held}; of that item: {sentence}"
 
 
 def _away(shards: Shards, participants: Iterable[Tenant]) -> str:
@@ -156,7 +190,8 @@ def cause_of(diagnosis: Diagnosis, shard_name: str, tenant: Tenant) -> Explained
         dead_letter = diagnosis.dead_letter
         since = {"dead_lettered_us": dead_letter.dead_lettered_us, "reason": dead_letter.reason}
         error = dead_letter.error.partition("\n")[0]
-        return Cause.DEAD_LETTER, f"it failed for good: {error}; {RETRY_HINT}", since
+        undone = "its steps were undone, and a retry begins anew; " if dead_letter.reason == UNDONE else ""
+        return Cause.DEAD_LETTER, f"it failed for good: {error}; {undone}{RETRY_HINT}", since
     if diagnosis.ended:
         return _ended(diagnosis.ended[0], diagnosis.now_us)
     if diagnosis.set_aside:
@@ -203,13 +238,20 @@ def _running(diagnosis: Diagnosis, item: ItemRecord) -> Explained:
         "lease_until_us": item.vesting_us,
         "consumer": None if item.session is None else item.session.hex(),
     }
-    where = "a consumer"
+    where = "a consumer that drains, or is gone,"
     if consumer is not None:
         where = f"the consumer on {consumer.record.host}, process {consumer.record.pid}"
         details |= {"host": consumer.record.host, "pid": consumer.record.pid, "live": consumer.live}
         where += "" if consumer.live else ", which sends no heartbeats,"
     since, left = span_text(diagnosis.now_us - item.leased_us), span_text(item.vesting_us - diagnosis.now_us)
-    return Cause.RUNNING, f"{where} has had it for {since}; its lease ends in {left} if it is not extended", details
+    if consumer is not None and consumer.live:
+        ends = f"its lease ends in {left} if it is not extended"
+    elif any(each.live for each in diagnosis.consumers):
+        # A claim ends before its lease, once another consumer has seen that its session is silent.
+        ends = f"if it is gone, another consumer takes over {'within seconds' if item.claim else f'in {left}'}"
+    else:
+        ends = "no live consumer can take over: start one with fairlead run"
+    return Cause.RUNNING, f"{where} has had it for {since}; {ends}", details
 
 
 def _paused(diagnosis: Diagnosis, item: ItemRecord, shard_name: str, tenant: Tenant) -> Explained | None:
@@ -232,7 +274,10 @@ def _unserved(diagnosis: Diagnosis, item: ItemRecord) -> Explained | None:
         return Cause.NO_CONSUMER, "its shard has no live consumer; start one with fairlead run", {}
     if not any(item.kind in each.record.kinds for each in live):
         known = sorted({kind for each in live for kind in each.record.kinds})
-        sentence = f"none of the {len(live)} live consumers has a handler for {item.kind}"
+        consumers = (
+            f"none of the {len(live)} live consumers has a" if len(live) > 1 else "the only live consumer has no"
+        )
+        sentence = f"{consumers} handler for {item.kind}"
         return Cause.KIND_UNKNOWN, sentence, {"consumers": len(live), "known_kinds": known}
     return None
 

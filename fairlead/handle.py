@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import typing
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol
@@ -13,11 +14,13 @@ from fairlead.zones.durations import Duration, duration_us
 from fairlead.zones.engines import Clock
 from fairlead.zones.engines.api.lost_watch import watch_error
 from fairlead.zones.errors import ItemFailed, QueueError
-from fairlead.zones.layout import Tenant
+from fairlead.zones.layout import Tenant, shown_id
 from fairlead.zones.queue.items import EnqueueStatus
 from fairlead.zones.queue.results import Failed, NotKept, Pending, Returned, ending
 from fairlead.zones.shard import Shard
 from fairlead.zones.workflow.cancellation import CancelOutcome
+
+T = typing.TypeVar("T")
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -70,7 +73,11 @@ class ItemDatabase(Protocol):
         """Return how coroutines wait for the shard."""
         ...
 
-    def cancel(self, item_id: bytes, *, zone: str, force: bool) -> CancelOutcome:
+    def at_home(self, call: Callable[[Shard], T]) -> T:
+        """Return what `call` returns for the shard where the tenant lives."""
+        ...
+
+    def cancel(self, item_id: str | bytes, *, zone: str, force: bool) -> CancelOutcome:
         """See `TenantDatabase`."""
         ...
 
@@ -78,11 +85,11 @@ class ItemDatabase(Protocol):
         """See `TenantDatabase`."""
         ...
 
-    def signal(self, item_id: bytes, name: str, payload: Any, *, zone: str) -> None:
+    def signal(self, item_id: str | bytes, name: str, payload: Any, *, zone: str) -> None:
         """See `TenantDatabase`."""
         ...
 
-    def steps(self, item_id: bytes, *, zone: str) -> RunView:
+    def steps(self, item_id: str | bytes, *, zone: str) -> RunView:
         """See `TenantDatabase`."""
         ...
 
@@ -98,10 +105,11 @@ class Handle(Generic[R]):
       zone: which of the tenant's queue zones it is in.
     """
 
-    __slots__ = ("_database", "item_id", "zone")
+    __slots__ = ("_database", "_named", "item_id", "zone")
 
-    def __init__(self, database: ItemDatabase, item_id: bytes, zone: str) -> None:
+    def __init__(self, database: ItemDatabase, item_id: bytes, zone: str, *, name: str | None = None) -> None:
         self._database = database
+        self._named = name or item_id  # What errors show: `name` is what the item was given.
         self.item_id = item_id
         self.zone = zone
 
@@ -157,12 +165,14 @@ class Handle(Generic[R]):
                 found.watch.cancel()
 
     def _read_ending(self) -> Returned | Pending | Failed | NotKept:
-        shard = self._database.shard
-        location = shard.layout.location(self._database.tenant, self.zone)
-        return shard.transact(lambda attempt: ending(attempt.tr, location, self.item_id))
+        def read(shard: Shard) -> Returned | Pending | Failed | NotKept:
+            location = shard.layout.location(self._database.tenant, self.zone)
+            return shard.transact(lambda attempt: ending(attempt.tr, location, self.item_id))
+
+        return self._database.at_home(read)
 
     def _pending(self, timeout_us: int | None) -> ResultPending:
-        return ResultPending(item=self.item_id.hex(), waited_s=None if timeout_us is None else timeout_us / 1e6)
+        return ResultPending(item=shown_id(self._named), waited_s=None if timeout_us is None else timeout_us / 1e6)
 
     def cancel(self, *, force: bool = False) -> CancelOutcome:
         """Cancel the item: no worker starts it any more. A running handler learns of it within two seconds.
@@ -174,7 +184,7 @@ class Handle(Generic[R]):
         Raises:
           ItemGone: it ended, was cancelled, was never enqueued, or is a dead letter without recorded steps.
         """
-        return self._database.cancel(self.item_id, zone=self.zone, force=force)
+        return self._database.cancel(self._named, zone=self.zone, force=force)
 
     def signal(self, name: str, payload: Any = None) -> None:
         """Send a signal to the workflow that the item is; see `TenantTransaction.signal`.
@@ -183,7 +193,7 @@ class Handle(Generic[R]):
           BadArgument, PayloadNotData, PayloadTooLarge: nothing was changed.
           ItemGone: it ended, was cancelled, or was never enqueued.
         """
-        self._database.signal(self.item_id, name, payload, zone=self.zone)
+        self._database.signal(self._named, name, payload, zone=self.zone)
 
     async def asignal(self, name: str, payload: Any = None) -> None:
         """Send a signal as `signal` does, and let the event loop go on meanwhile."""
@@ -196,7 +206,7 @@ class Handle(Generic[R]):
           ItemGone: it ended, was cancelled, or was never enqueued.
           ItemUnreadable: a newer version wrote it.
         """
-        return self._database.steps(self.item_id, zone=self.zone)
+        return self._database.steps(self._named, zone=self.zone)
 
     async def asteps(self) -> RunView:
         """Return what is recorded as `steps` does, and let the event loop go on meanwhile."""
@@ -211,9 +221,9 @@ class Handle(Generic[R]):
             value: R = found.value
             return value
         if isinstance(found, Failed):
-            raise ItemFailed(item=self.item_id.hex(), error=found.error, dead_letter=found.dead_letter)
+            raise ItemFailed(item=shown_id(self._named), error=found.error, dead_letter=found.dead_letter)
         raise NoResult(
-            item=self.item_id.hex(), ended=None if found.end_reason is None else found.end_reason.name.lower()
+            item=shown_id(self._named), ended=None if found.end_reason is None else found.end_reason.name.lower()
         )
 
     def __repr__(self) -> str:
@@ -225,8 +235,10 @@ class EnqueuedHandle(Handle[R]):
 
     __slots__ = ("status",)
 
-    def __init__(self, database: ItemDatabase, item_id: bytes, zone: str, status: EnqueueStatus) -> None:
-        super().__init__(database, item_id, zone)
+    def __init__(
+        self, database: ItemDatabase, item_id: bytes, zone: str, status: EnqueueStatus, *, name: str | None = None
+    ) -> None:
+        super().__init__(database, item_id, zone, name=name)
         self.status = status
 
 

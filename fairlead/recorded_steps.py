@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from fairlead.queries.per_shard import query_home
 from fairlead.shards import Shards
+from fairlead.workflow_explanation import signals_of
 from fairlead.workflows.child_jobs import RESULT_OF
 from fairlead.workflows.replay import shown
 from fairlead.workflows.step_identity import id_of, step_of_call
@@ -24,7 +25,7 @@ from fairlead.zones.transaction_runner import Attempt
 from fairlead.zones.workflow.arrival import Receiver, receiver_op
 from fairlead.zones.workflow.run_records import StepEntry, StepKind, StepState
 from fairlead.zones.workflow.step_log import StepName, StoredRun, read_participant, read_run
-from fairlead.zones.workflow.suspension import AwaitedChild, AwaitedSignal, awaited_of
+from fairlead.zones.workflow.suspension import AwaitedChild, awaited_of
 
 PAGES_MAX = 5  # Of 2,000 steps each, read of each tenant.
 _UNDO = "undo "
@@ -98,6 +99,7 @@ class RunView:
       undo_reason: why its steps are being undone; None: it goes forward.
       waits_for_signals: their names; `waits_for_children`: the calls whose children have not ended.
       until_us: when it goes on at the latest; None: it does not wait.
+      running: a worker has it now. The step that it does is recorded once it is done.
       failed_attempts: how many attempts ended with an error since the last progress was recorded.
       last_error: of the last of them; None: there is none.
       dead_letter_error: of a dead letter; None: it is in its queue.
@@ -121,6 +123,7 @@ class RunView:
     waits_for_signals: tuple[str, ...]
     waits_for_children: tuple[str, ...]
     until_us: int | None
+    running: bool
     failed_attempts: int
     last_error: str | None
     dead_letter_error: str | None
@@ -211,7 +214,7 @@ def _view(
     awaited = [each for name in record.waits_for if (each := awaited_of(name)) is not None]
     calls = [(step_of_call(home.segment, each.name), each) for each in awaited if isinstance(each, AwaitedChild)]
     children = {StepName(name, each.occurrence) for name, each in calls}
-    signals = [each.name for each in awaited if isinstance(each, AwaitedSignal)]
+    signals = signals_of(record)  # What locks it waits for, its steps say.
     ids = {step: id_of(found.run, home.segment, step) for step in places}
     steps = [_step_view(step, place, places, children, ids[step]) for step, place in places.items()]
     steps.sort(key=lambda each: each.ordinal)
@@ -233,6 +236,7 @@ def _view(
         waits_for_signals=tuple(signals) if waiting else (),
         waits_for_children=tuple(shown(each) for each in sorted(children)) if waiting else (),
         until_us=record.vesting_us if waiting else None,
+        running=found.dead_letter is None and bool(record.lease_id) and record.vesting_us > now_us,
         failed_attempts=record.error_count,
         last_error=record.last_error if record.error_count else None,
         dead_letter_error=None if found.dead_letter is None else found.dead_letter.error,

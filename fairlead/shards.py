@@ -1,22 +1,29 @@
 """The shards of an application: every store by name, opened when it is first used."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from random import Random
+from typing import TypeVar
 
 from fairlead.store_threads import AwaitableCalls, StoreThreads
 from fairlead.zones import engines
-from fairlead.zones.engines import Clock, Database, transact
-from fairlead.zones.errors import QueueError
+from fairlead.zones.engines import Clock, Database, StoreError, transact
+from fairlead.zones.errors import QueueError, ShardRefused, TenantMoved
 from fairlead.zones.keyspace import META_KEY
-from fairlead.zones.layout import Tenant
-from fairlead.zones.placement import home
+from fairlead.zones.layout import DEFAULT_ZONE, Tenant
+from fairlead.zones.ownership import check_home
+from fairlead.zones.placement import check_placement, home, read_or_write_placement
 from fairlead.zones.process_lock import ProcessLock
 from fairlead.zones.settings import ZoneSettings
 from fairlead.zones.shard import Shard, open_shard
 
 log = logging.getLogger("fairlead.shards")
+
+T = TypeVar("T")
+
+MOVES_MAX = 8  # So often a call follows its tenant; one that moves more often meanwhile is about to move again.
+MOVED_MAX = 4_096  # Tenants away from their first homes that a process remembers; about 300 bytes each.
 
 
 class NoShards(QueueError):
@@ -82,6 +89,8 @@ class Shards(Mapping[str, Shard]):
         self.on_store_created: Callable[[str], None] = log.warning
         self.calls: AwaitableCalls = StoreThreads()
         self._open: dict[str, Shard] = {}
+        self._first_shards: tuple[str, ...] = ()  # with which the application began, as every shard stores it
+        self._moved: dict[Tenant, str] = {}  # where tenants live who were not at their first home when last looked for
         self._lock = ProcessLock()
 
     def __getitem__(self, name: str) -> Shard:
@@ -124,10 +133,18 @@ class Shards(Mapping[str, Shard]):
         Raises:
           NoShards: there are none.
         """
-        return self[self.home_name(tenant)]
+        if len(self.urls) == 1:
+            return self[next(iter(self.urls))]
+        first_shards_known = bool(self._first_shards)
+        shard = self[self.home_name(tenant)]
+        # The first shard that is opened tells with which shards the application began.
+        return shard if first_shards_known else self[self.home_name(tenant)]
 
     def home_name(self, tenant: Tenant) -> str:
-        """Return the name of the shard where `tenant` lives. Opens nothing.
+        """Return the name of the shard where `tenant` was last found, or else of its first home. Opens nothing.
+
+        The tenant may have moved since: then the shard answers `TenantMoved`; see `note_moved`. Before any shard is
+        open, a shard that was added later may be named.
 
         Raises:
           NoShards: there are none.
@@ -135,7 +152,66 @@ class Shards(Mapping[str, Shard]):
         if not self.urls:
             raise NoShards
         names = list(self.urls)
-        return names[0] if len(names) == 1 else home(tenant, names)
+        if len(names) == 1:
+            return names[0]
+        return self._moved.get(tenant) or home(tenant, self._first_shards or names)
+
+    def find(self, tenant: Tenant) -> Shard:
+        """Return the shard where `tenant` lives now, as the shard says. Reads one key there.
+
+        Raises:
+          NoShards: there are none.
+          TenantMoved: it moves on and on, or lives on a shard that is not configured.
+        """
+        return self.at_home(tenant, lambda shard: _asked(shard, tenant))
+
+    def at_home(self, tenant: Tenant, call: Callable[[Shard], T]) -> T:
+        """Return what `call` returns for the shard of `tenant`; call it again if the tenant lives elsewhere by now.
+
+        A shard that refuses a transaction because the tenant has moved has changed nothing.
+
+        Raises:
+          NoShards, TenantMoved: see `find`.
+        """
+        for _ in range(MOVES_MAX):
+            try:
+                return call(self.home(tenant))
+            except TenantMoved as moved:
+                if not self.note_moved(moved):
+                    raise
+        return call(self.home(tenant))
+
+    def note_moved(self, moved: TenantMoved) -> bool:
+        """Note where a tenant lives now, as the shard says that refused it; False: there is no other shard to ask.
+
+        Opens shards until one has the id that is named.
+        """
+        tenant = Tenant(*moved.tenant)
+        if moved.first_home is not None:
+            self._moved.pop(tenant, None)
+            return moved.first_home in self.urls
+        name = None if moved.owner is None else self._name_of(moved.owner)
+        if name is None:
+            return False
+        if len(self._moved) >= MOVED_MAX:
+            self._moved.clear()
+        self._moved[tenant] = name
+        return True
+
+    def with_id(self, shard_id: bytes) -> Shard | None:
+        """Return the shard that has an id, opened; None: there is none, or it cannot be opened now."""
+        name = self._name_of(shard_id.hex())
+        return None if name is None else self[name]
+
+    def _name_of(self, shard_id: str) -> str | None:
+        """Return the name of the shard that has an id. One that cannot be opened is passed over."""
+        for name in self.urls:
+            try:
+                if self[name].layout.shard_id.hex() == shard_id:
+                    return name
+            except (StoreError, StoreMissing, ShardRefused) as error:
+                log.info("shard %s is not asked for its id: %s", name, error)
+        return None
 
     def errors(self) -> set[type[Exception]]:
         """Return the classes that the stores opened so far raise."""
@@ -157,15 +233,58 @@ class Shards(Mapping[str, Shard]):
             db.close()
             raise StoreMissing(shard=name, url=url)
         shard = open_shard(
-            name, db, clock=self._clock, random=self._random, settings=self._settings, part_count=self._part_count
+            name,
+            db,
+            clock=self._clock,
+            random=self._random,
+            settings=self._settings,
+            part_count=self._part_count,
+            first_shards=() if self.must_exist else self._first_shards_for(name, db),
         )
-        shard.run_blocking = self.calls.run
+        if (placement := shard.layout.placement) is not None:
+            if not self.must_exist:  # A tool may be pointed at any stores, under any names.
+                try:
+                    check_placement(placement, name, self.urls)
+                except ShardRefused:
+                    db.close()
+                    raise
+            if set(placement.first_shards) <= set(self.urls):
+                self._first_shards = placement.first_shards
+        shard.run_blocking, shard.find_shard = self.calls.run, self.with_id
         if self.check_kind is not None:
             shard.check_kind = self.check_kind
         engine, _, place = url.partition(":")
         if shard.made and engine != "memory":
             self.on_store_created(f"made a new store at {Path(place).absolute() if place else url}, for shard {name}")
         return shard
+
+    def _first_shards_for(self, name: str, db: Database) -> Collection[str]:
+        """Return with which shards the application began, for a shard that may not know: a new one asks the others."""
+        if not _holds_a_shard(db):
+            for other in self.urls:
+                if other != name and (first_shards := self._first_shards_of(other)):
+                    return first_shards
+        return self.urls
+
+    def _first_shards_of(self, name: str) -> Collection[str]:
+        """Return what another shard stores; empty: it is not there, or stores nothing."""
+        opened, url = self._open.get(name), self.urls[name]
+        if opened is not None:
+            return () if opened.layout.placement is None else opened.layout.placement.first_shards
+        if is_missing(url) or url.startswith("memory:"):
+            return ()
+        db = engines.open(url, clock=self._clock, random=self._random)
+        try:
+            stored = transact(db, lambda tr: read_or_write_placement(tr, name, ()))
+        finally:
+            db.close()
+        return () if stored is None else stored.first_shards
+
+
+def _asked(shard: Shard, tenant: Tenant) -> Shard:
+    """Return the shard, which a tenant's ownership record says is the tenant's."""
+    shard.transact(lambda attempt: check_home(attempt.tr, shard.layout.location(tenant, DEFAULT_ZONE)))
+    return shard
 
 
 def is_missing(url: str) -> bool:

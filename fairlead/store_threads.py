@@ -42,6 +42,10 @@ class AwaitableCalls(Protocol):
         """Wait until a watch is ready; False if `timeout_s` ended first. None: as long as it takes."""
         ...
 
+    def start(self, call: Callable[[], None], /) -> None:
+        """Have a call that blocks made soon; nobody waits for it. What it raises is lost, so it logs what may fail."""
+        ...
+
     def close(self) -> None:
         """Start no more calls."""
         ...
@@ -81,6 +85,10 @@ class StoreThreads:
         except TimeoutError:
             return False
         return True
+
+    def start(self, call: Callable[[], None], /) -> None:
+        """See `AwaitableCalls`. A process that ends makes the calls first that were started."""
+        self._threads().submit(call)
 
     def close(self) -> None:
         """See `AwaitableCalls`. Calls that wait for a thread are still made."""

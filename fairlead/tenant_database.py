@@ -13,21 +13,25 @@ from fairlead.recorded_steps import RunView, read_steps
 from fairlead.shards import Shards
 from fairlead.store_threads import AwaitableCalls
 from fairlead.views import DeadLetterView, ItemView, dead_letter_view, item_view
-from fairlead.zones.errors import QueueError
-from fairlead.zones.layout import DEFAULT_ZONE, Tenant, check_name, named_tenant
+from fairlead.zones.errors import QueueError, TenantMoved
+from fairlead.zones.layout import DEFAULT_ZONE, Tenant, check_name, gone_by_name, named_tenant, shown_id
 from fairlead.zones.layout import checked_id as checked_id
+from fairlead.zones.ownership import check_home
 from fairlead.zones.pipelining import run_one
 from fairlead.zones.queue import dead_letters
 from fairlead.zones.queue.items import Enqueued, HasKind, ItemOptions, NewItem, new_item
-from fairlead.zones.queue.queue_zone import LATER_THAN_ANY_US
+from fairlead.zones.queue.queue_zone import LATER_THAN_ANY_US, QueueZone
 from fairlead.zones.records import DeadLetterRecord
 from fairlead.zones.reporting import audit_log
 from fairlead.zones.shard import Shard
+from fairlead.zones.spanning.coordinator import refuse_nested
 from fairlead.zones.tenant_transaction import ApplicationTransaction, TenantTransaction, check_plain, refuse_coroutine
 from fairlead.zones.transaction_runner import Attempt
 from fairlead.zones.workflow.cancellation import Cancellation, CancelOutcome, cancel_op, was_applied
 
 T = TypeVar("T")
+
+RAW_STAYS = "a transaction that has used .raw is not repeated on another shard"
 
 
 class NotADeadLetter(QueueError):
@@ -69,19 +73,56 @@ class TenantDatabase:
 
         Raises:
           BadArgument: `body` is an async function, which would change nothing.
+          NestedTransaction: this is called by the body of a transaction across shards.
+          TenantBusy: transactions across shards have locked the tenant for five seconds.
           StoreError (on FoundationDB: FDBError): an error that a retry does not cure.
+          TenantMoved: the tenant lives on another shard, and `body` has used `.raw`; or that shard is not configured.
           What `body` raises: nothing was changed.
         """
-        shard = self.shard
+        refuse_nested()
         with Enqueueing(self.tenant) as enqueueing:
+            return self.at_home(lambda shard: self._transact_on(shard, body, enqueueing))
 
-            def run(attempt: Attempt) -> T:
-                result = body(ApplicationTransaction(shard, self.tenant, attempt, enqueueing.begin_attempt(shard)))
-                refuse_coroutine(result)
-                enqueueing.end_attempt()
-                return result
+    def _transact_on(self, shard: Shard, body: Callable[[ApplicationTransaction], T], enqueueing: Enqueueing) -> T:
+        tried: list[ApplicationTransaction] = []
 
+        def run(attempt: Attempt) -> T:
+            tr = ApplicationTransaction(shard, self.tenant, attempt, enqueueing.begin_attempt(shard))
+            tried.append(tr)
+            result = body(tr)
+            refuse_coroutine(result)
+            enqueueing.end_attempt()
+            return result
+
+        try:
             return shard.transact(run)
+        except TenantMoved as moved:
+            if any(tr.has_given_raw for tr in tried):
+                app, user = self.tenant
+                raise TenantMoved(app=app, user=user, shard=shard.name, reason=RAW_STAYS) from moved
+            raise
+
+    def _read(self, body: Callable[[Attempt, Shard], T]) -> T:
+        """Run a body that reads by snapshot, where the tenant lives."""
+
+        def checked(attempt: Attempt, shard: Shard) -> T:
+            check_home(attempt.tr, shard.layout.location(self.tenant, DEFAULT_ZONE))
+            return body(attempt, shard)
+
+        return self.at_home(lambda shard: shard.transact(partial(checked, shard=shard)))
+
+    def find(self) -> Shard:
+        """Return the shard where the tenant lives now, as the shard says. Reads one key there."""
+        return self.shard if self._shard_name is not None else self._shards().find(self.tenant)
+
+    def at_home(self, call: Callable[[Shard], T]) -> T:
+        """Return what `call` returns for the tenant's shard; call it again if the tenant lives on another one by now.
+
+        A shard that refuses a transaction because the tenant has moved has changed nothing.
+        """
+        if self._shard_name is not None:
+            return call(self.shard)
+        return self._shards().at_home(self.tenant, call)
 
     def enqueue(
         self,
@@ -104,7 +145,8 @@ class TenantDatabase:
         """
         item = new_item(kind, payload, **options)
         made = self.transact(lambda tr: tr.enqueue_item(item, zone=zone))
-        return EnqueuedHandle(self, made.item_id, zone, made.status)
+        given = item.given_id if isinstance(item.given_id, str) else None
+        return EnqueuedHandle(self, made.item_id, zone, made.status, name=given)
 
     async def atransact(self, body: Callable[[ApplicationTransaction], T]) -> T:
         """Run `body` as `transact` does, and let the event loop go on meanwhile.
@@ -144,21 +186,20 @@ class TenantDatabase:
         Raises:
           BadArgument: `item_id` is neither text nor bytes.
         """
-        return Handle(self, checked_id(item_id), check_name("zone", zone))
+        wanted, name = checked_id(item_id), item_id if isinstance(item_id, str) else None
+        return Handle(self, wanted, check_name("zone", zone), name=name)
 
     def enqueue_many(self, items: Iterable[NewItem], *, zone: str = DEFAULT_ZONE) -> list[Enqueued]:
         """Enqueue items that `new_item` made; see `App.enqueue_many`."""
-        shard = self.shard
-        return enqueue_many(((shard, self.tenant, item) for item in items), zone=zone)
+        return enqueue_many(((self, item) for item in items), zone=zone)
 
     def peek(self, items_max: int = 20, *, vested_only: bool = False, zone: str = DEFAULT_ZONE) -> list[ItemView]:
         """Return the first items of the queue in (priority, vesting time) order, payloads included.
 
         Includes delayed and leased items, unless `vested_only`. Changes nothing, conflicts with nothing.
         """
-        shard = self.shard
 
-        def body(attempt: Attempt) -> list[ItemView]:
+        def body(attempt: Attempt, shard: Shard) -> list[ItemView]:
             queue = shard.zone(self.tenant, check_name("zone", zone))
             until_us = attempt.now_us if vested_only else LATER_THAN_ANY_US
             found = queue.peek(attempt.tr, items_max=items_max, now_us=until_us)
@@ -167,12 +208,15 @@ class TenantDatabase:
                 for each in found
             ]
 
-        return shard.transact(body)
+        return self._read(body)
 
     def count(self, *, zone: str = DEFAULT_ZONE) -> dict[str, int]:
         """Return how many items of each kind are in the queue: waiting, delayed and leased ones, no dead letters."""
-        queue = self.shard.zone(self.tenant, check_name("zone", zone))
-        return self.shard.transact(lambda attempt: queue.count(attempt.tr))
+
+        def body(attempt: Attempt, shard: Shard) -> dict[str, int]:
+            return shard.zone(self.tenant, check_name("zone", zone)).count(attempt.tr)
+
+        return self._read(body)
 
     def cancel(
         self, item_id: str | bytes, *, zone: str = DEFAULT_ZONE, force: bool = False, by: Operator | None = None
@@ -195,17 +239,23 @@ class TenantDatabase:
           ItemGone: it completed, was cancelled, was never enqueued, or is a dead letter without recorded steps.
         """
         wanted = checked_id(item_id)
-        queue = self.shard.zone(self.tenant, check_name("zone", zone))
-        cancellation: Cancellation | None = None
+        check_name("zone", zone)
 
-        def body(attempt: Attempt) -> CancelOutcome:
-            nonlocal cancellation
-            cancellation = run_one(cancel_op(attempt.tr, queue, wanted, force=force, now_us=attempt.now_us))
-            self._write_audit_entry(attempt, by, "force cancel" if force else "cancel", wanted, zone)
-            return cancellation.outcome
+        def cancel_on(shard: Shard) -> CancelOutcome:
+            queue = shard.zone(self.tenant, zone)
+            cancellation: Cancellation | None = None
 
-        # After an unknown result: another item may have been enqueued by that name since, and must stay.
-        return self.shard.transact(body, applied=lambda tr: was_applied(tr, queue.location, wanted, cancellation))
+            def body(attempt: Attempt) -> CancelOutcome:
+                nonlocal cancellation
+                cancellation = run_one(cancel_op(attempt.tr, queue, wanted, force=force, now_us=attempt.now_us))
+                self._write_audit_entry(attempt, by, "force cancel" if force else "cancel", wanted, zone)
+                return cancellation.outcome
+
+            # After an unknown result: another item may have been enqueued by that name since, and must stay.
+            return shard.transact(body, applied=lambda tr: was_applied(tr, queue.location, wanted, cancellation))
+
+        with gone_by_name(item_id):
+            return self.at_home(cancel_on)
 
     def signal(
         self,
@@ -225,13 +275,13 @@ class TenantDatabase:
         Raises:
           BadArgument, PayloadNotData, PayloadTooLarge, ItemGone: nothing was changed.
         """
-        wanted, shard = checked_id(item_id), self.shard
+        wanted = checked_id(item_id)
 
-        def body(attempt: Attempt) -> None:
-            TenantTransaction(shard, self.tenant, attempt).signal(wanted, name, payload, zone=zone)
+        def body(attempt: Attempt, shard: Shard) -> None:
+            TenantTransaction(shard, self.tenant, attempt).signal(item_id, name, payload, zone=zone)
             self._write_audit_entry(attempt, by, "signal", wanted, zone)
 
-        shard.transact(body)
+        self.at_home(lambda shard: shard.transact(partial(body, shard=shard)))
 
     async def asignal(self, item_id: str | bytes, name: str, payload: Any = None, *, zone: str = DEFAULT_ZONE) -> None:
         """Send a signal as `signal` does, and let the event loop go on meanwhile; see `atransact`.
@@ -253,7 +303,9 @@ class TenantDatabase:
           ItemGone: it ended, was cancelled, or was never enqueued.
           ItemUnreadable: a newer version wrote it.
         """
-        return read_steps(self._shards(), self.shard, self.tenant, check_name("zone", zone), checked_id(item_id))
+        wanted, name = checked_id(item_id), check_name("zone", zone)
+        with gone_by_name(item_id):
+            return self.at_home(lambda shard: read_steps(self._shards(), shard, self.tenant, name, wanted))
 
     def explain(self, item_id: str | bytes, *, zone: str = DEFAULT_ZONE) -> Explanation:
         """Say why an item is not running, or how it ended: one cause. Changes nothing, conflicts with nothing.
@@ -264,19 +316,19 @@ class TenantDatabase:
         Raises:
           BadArgument: `item_id` is neither text nor bytes.
         """
-        shards, name = self._shards(), check_name("zone", zone)
-        return explain_at(self.shard, self.tenant, name, checked_id(item_id), shards=shards)
+        shards, name, wanted = self._shards(), check_name("zone", zone), checked_id(item_id)
+        return self.at_home(lambda shard: explain_at(shard, self.tenant, name, wanted, shards=shards))
 
     def dead_letters(self, items_max: int = 20, *, zone: str = DEFAULT_ZONE) -> list[DeadLetterView]:
         """Return the tenant's dead letters with their errors, in no particular order. Changes nothing."""
-        shard = self.shard
-        location = shard.layout.location(self.tenant, check_name("zone", zone))
+        check_name("zone", zone)
 
-        def body(attempt: Attempt) -> list[DeadLetterView]:
+        def body(attempt: Attempt, shard: Shard) -> list[DeadLetterView]:
+            location = shard.layout.location(self.tenant, zone)
             found, _ = dead_letters.in_zone(attempt.tr, location, items_max=items_max)
             return [dead_letter_view(shard, attempt.tr, each) for each in found]
 
-        return shard.transact(body)
+        return self._read(body)
 
     def retry_dead_letter(self, item_id: str | bytes, *, zone: str = DEFAULT_ZONE, by: Operator | None = None) -> None:
         """Put a dead letter back into its queue, due now, with all its attempts.
@@ -289,8 +341,7 @@ class TenantDatabase:
           NotADeadLetter: there is no dead letter with this id.
         """
 
-        def retry_dead_letter(attempt: Attempt, wanted: bytes, record: DeadLetterRecord) -> None:
-            queue = self.shard.zone(self.tenant, zone)
+        def retry_dead_letter(attempt: Attempt, queue: QueueZone, wanted: bytes, record: DeadLetterRecord) -> None:
             dead_letters.retry_dead_letter(attempt.tr, queue.location, wanted, record, now_us=attempt.now_us)
             run_one(queue.wake_op(attempt.tr, earliest_us=attempt.now_us, now_us=attempt.now_us))
             self._write_audit_entry(attempt, by, "retry", wanted, zone)
@@ -310,9 +361,8 @@ class TenantDatabase:
           NotADeadLetter: there is no dead letter with this id.
         """
 
-        def discard_dead_letter(attempt: Attempt, wanted: bytes, record: DeadLetterRecord) -> None:
-            location = self.shard.zone(self.tenant, zone).location
-            dead_letters.discard(attempt.tr, location, wanted, record, now_us=attempt.now_us)
+        def discard_dead_letter(attempt: Attempt, queue: QueueZone, wanted: bytes, record: DeadLetterRecord) -> None:
+            dead_letters.discard(attempt.tr, queue.location, wanted, record, now_us=attempt.now_us)
             self._write_audit_entry(attempt, by, "discard", wanted, zone)
 
         self._change_dead_letter(item_id, zone, discard_dead_letter)
@@ -324,24 +374,32 @@ class TenantDatabase:
             audit_log.write(attempt.tr, by.audit_entry(attempt.new_id(), what, to, done_us=attempt.now_us))
 
     def _change_dead_letter(
-        self, item_id: str | bytes, zone: str, change: Callable[[Attempt, bytes, DeadLetterRecord], None]
+        self,
+        item_id: str | bytes,
+        zone: str,
+        change: Callable[[Attempt, QueueZone, bytes, DeadLetterRecord], None],
     ) -> None:
         wanted = checked_id(item_id)
-        location = self.shard.layout.location(self.tenant, check_name("zone", zone))
+        check_name("zone", zone)
 
-        dead_letter: DeadLetterRecord | None = None
+        def change_on(shard: Shard) -> None:
+            queue = shard.zone(self.tenant, zone)
+            location = queue.location
+            dead_letter: DeadLetterRecord | None = None
 
-        def body(attempt: Attempt) -> None:
-            nonlocal dead_letter
-            dead_letter = dead_letters.read(attempt.tr, location, wanted)
-            if dead_letter is None:
-                raise NotADeadLetter(item=wanted.hex(), tenant=str(self.tenant), zone=zone)
-            change(attempt, wanted, dead_letter)
+            def body(attempt: Attempt) -> None:
+                nonlocal dead_letter
+                dead_letter = dead_letters.read(attempt.tr, location, wanted)
+                if dead_letter is None:
+                    raise NotADeadLetter(item=shown_id(item_id), tenant=str(self.tenant), zone=zone)
+                change(attempt, queue, wanted, dead_letter)
 
-        # After an unknown result: another item of that name may have become a dead letter since, and must stay.
-        self.shard.transact(
-            body, applied=lambda tr: not _is_same_dead_letter(dead_letter, dead_letters.read(tr, location, wanted))
-        )
+            # After an unknown result: another item of that name may have become a dead letter since, and must stay.
+            shard.transact(
+                body, applied=lambda tr: not _is_same_dead_letter(dead_letter, dead_letters.read(tr, location, wanted))
+            )
+
+        self.at_home(change_on)
 
 
 def _is_same_dead_letter(one: DeadLetterRecord | None, other: DeadLetterRecord | None) -> bool:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -29,6 +30,7 @@ from fairlead.actors.messages import ItemRef
 from fairlead.actors.telemetry.spans import Spans, spans_of_process
 from fairlead.actors.telemetry.step_counts import StepCounts
 from fairlead.app import App
+from fairlead.workflows.own_event_loop import run_alone
 from fairlead.zones.durations import DELAY_S_MAX, Duration, duration_us
 from fairlead.zones.errors import BadArgument, QueueError
 from fairlead.zones.layout import ID_BYTES, ZoneLocation
@@ -38,7 +40,7 @@ from fairlead.zones.queue import stored_item
 from fairlead.zones.queue.dequeue_plan import UNLIMITED, Capacity
 from fairlead.zones.queue.items import LeasedItem
 from fairlead.zones.queue.periodic import Period, last_tick_us, periods_of, tick_op
-from fairlead.zones.shard import Shard
+from fairlead.zones.shard import Shard, first_shards
 from fairlead.zones.top_level.pointers import PointerRef, earliest_vesting_us, scan
 from fairlead.zones.top_level.process_pointers import DequeueParams, PointerOutcome, PointerResult, process_pointers
 from fairlead.zones.transaction_runner import Attempt
@@ -134,6 +136,7 @@ def drain(
     Raises:
       BadArgument: `within` is out of range, or above 0 with a clock that cannot be advanced.
       NotDrained: see there.
+      BranchNotEnded: a task of an async handler or workflow ignores its cancellation; raised after some seconds.
       What a handler raises, if `raise_errors`.
     """
     within_us = duration_us("within", within)
@@ -177,7 +180,7 @@ class _Drain:
         """Enqueue due ticks and process every vested pointer once; say whether anything changed."""
         changed = False
         for name, shard in self._app.shards.items():
-            for period in periods_of(self._app.periods, name, list(self._app.shards)):
+            for period in periods_of(self._app.periods, name, first_shards(self._app.shards)):
                 changed = _tick(shard, period) or changed
             for ref in _vested(shard):
                 for result in self._process_pointer(shard, ref):
@@ -250,9 +253,10 @@ class _SameThread:
     def run_coroutine(self, function: Callable[[Job], Any], held: HeldItem) -> Any:
         """See `Runners`. Where an event loop runs already, such as in an async test, a thread gets one of its own."""
         if not _event_loop_runs():
-            return asyncio.run(function(held.job))
+            return run_alone(function(held.job), kind=held.ref.kind)
         with ThreadPoolExecutor(1) as thread:
-            return thread.submit(copy_context().run, lambda: asyncio.run(function(held.job))).result()
+            run = partial(run_alone, function(held.job), kind=held.ref.kind)
+            return thread.submit(copy_context().run, run).result()
 
     def run_remote(self, function: Any, held: HeldItem) -> Any:
         """See `Runners`."""

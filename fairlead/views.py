@@ -49,7 +49,8 @@ class ItemView:
 class DeadLetterView:
     """An item that failed for good, and why. Times in microseconds since the epoch.
 
-    `reason`: "error", its handler failed; "lease expired", its worker died or stalled while it ran isolated.
+    `reason`: "error", its handler failed; "undone", likewise, and its steps as a workflow were undone; "lease expired",
+    its worker died or stalled while it ran isolated.
     """
 
     id: bytes

@@ -139,6 +139,7 @@ class Cluster:
                 random=host.random,
                 settings=self.plan.zones,
                 part_count=self.plan.part_count,
+                first_shards=self._databases,
             )
             for name, database in (databases or self._databases).items()
         }

@@ -17,7 +17,7 @@ from fairlead.zones.keyspace import ROOT
 from fairlead.zones.layout import Tenant
 from fairlead.zones.records import DeadLetterRecord, ItemRecord, KindPolicy, OwnerRecord, PointerRecord, Policy, decode
 
-RUN_KEYS = frozenset({keyspace.STEP_LOG, keyspace.FENCE, keyspace.SIGNAL, keyspace.CHILD_RESULT})
+RUN_KEYS = frozenset({keyspace.STEP_LOG, keyspace.FENCE, keyspace.SIGNAL, keyspace.CHILD_RESULT, keyspace.LOCK})
 _SIGNAL_NAMES = 7  # The elements of a signal's key before its stamp, which is no element.
 
 Entry = tuple[int, int, bytes]  # priority, vesting time, id

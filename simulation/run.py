@@ -111,7 +111,10 @@ class Simulation(Trial):
         self._late_until_us = 0
 
     def run_scenario(self) -> None:
-        """See `Trial`: first with faults, then without them until all work is done and all pointers are deleted."""
+        """See `Trial`: first with faults, then without them until all work is done and all pointers are deleted.
+
+        Work may be done before the cluster has noticed the latest fault: a stalled loop can be that of an idle worker.
+        """
         world, plan = self.world, self.plan
         self.cluster.add_consumers()
         self.workload.start(self.cluster)
@@ -125,7 +128,8 @@ class Simulation(Trial):
             if self.workload.finished:
                 self._strike_late()
             world.run_until(world.now_us() + STEP_US)
-        world.run_until(max(world.now_us(), self._late_until_us))
+        noticed_us = max((fault.noticed_by_us for fault in self.faults.values()), default=0)
+        world.run_until(max(world.now_us(), self._late_until_us, noticed_us))
         self._await_pointers_deleted()
         self._check_faults()
         self._await_pointers_deleted()  # The checks may have ended pauses, which woke more pointers.

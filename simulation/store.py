@@ -1,7 +1,8 @@
 """A simulated shard's store: the memory engine with latency, and with commits that fail.
 
 A commit is applied some time between its call and its answer, even if its caller is killed meanwhile. Its result may be
-unknown. Latencies default to FoundationDB's own figures. Actors read through `database`.
+unknown. Commits that follow each other closely have one version, as those of a batch have on FoundationDB. Latencies
+default to FoundationDB's own figures. Actors read through `database`.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ LOST_WAKEUPS_FRAC = 0.1  # A listener's full buffer drops them.
 # The delays of a commit's application and answer. The maximum is far below the five seconds after which a shard
 # refuses a transaction as too old.
 LATE_US_MIN, LATE_US_MAX = 500, 2_000_000
+BATCH_US_MAX = 1_000  # FoundationDB's proxies gather commits for about as long.
 
 
 class Change(NamedTuple):
@@ -115,6 +117,7 @@ class SimulatedStore(MemoryStore):
         self._wakeup_random = world.random(f"words of {name}")
         self._latencies = latencies
         self._random = world.random(f"store {name}")
+        self._batch_version: int | None = None  # Of the latest commits; None: somebody has read since.
 
     @property
     def contents(self) -> sorted_map.Map:
@@ -136,7 +139,9 @@ class SimulatedStore(MemoryStore):
         away_us = self.unavailable_until_us - self.world.now_us()
         if away_us > 0 or self._random.random() < 0.5:
             self.world.sleep_us(max(0, away_us) + wait_us)
+            self._batch_version = None
             return super().snapshot(clock)
+        self._batch_version = None
         opened = super().snapshot(clock)
         self.world.sleep_us(wait_us)
         return opened
@@ -213,6 +218,18 @@ class SimulatedStore(MemoryStore):
                 wake()
             if self.on_commit:
                 self._announce(request, before, by)
+            self._join_batch(request)
+
+    def _join_batch(self, request: CommitRequest) -> None:
+        """Give a commit the version of its batch. A read at this version conflicts with no commit of the batch.
+
+        A batch ends when somebody reads, since nobody reads a part of one.
+        """
+        commit, version = self._log[-1], self._batch_version
+        if version is None or commit.version > version + BATCH_US_MAX:
+            self._batch_version = commit.version
+        else:
+            commit.version = request.committed_version = version
 
     def _announce(self, request: CommitRequest, before: MemorySnapshot, by: str) -> None:
         version = request.committed_version

@@ -175,6 +175,8 @@ class _Run:
         self._trace: Trace = list(state["trace"])
 
     def run(self) -> str:
+        if self._wf.state is not None:
+            self._wf.checkpoint(self._wf.state)  # As a loop does whose body begins with its checkpoint.
         shape = self._code.shape_of(self._order)
         for call in shape.calls:
             if call.number >= self._next and self._wf.version >= call.since:

@@ -17,7 +17,7 @@ settings.register_profile("repeatable", derandomize=True, deadline=None, print_b
 settings.load_profile("repeatable")
 
 SEEDS = "SIMULATED_SEEDS"  # The environment's name for the seeds to simulate, such as "17,4711", instead of fresh ones.
-FRESH = 60
+FRESH = 12
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -17,6 +17,7 @@ An item's way:
     the function returns: the worker completes the item     actors.execution.completer
 
 Read in this order:
+    argument_checks     what a call may be given
     step_identity       names, digests and ids of steps
     replay              which step a call is, and whether it was done: pure decisions
     recorded_errors     errors of steps, as they are recorded and raised
@@ -29,9 +30,13 @@ Read in this order:
     execution           what all calls have in common: which step it is, whether it may be done now, tries
     step_commits        how a step commits, at home or elsewhere; how older attempts are fenced off
     steps, effects, waits, child_jobs    the calls
+    held_locks, locks   blocks that hold locks, and their order
     undoables, undo     what undoes the steps, and when
+    callers_frames      where the function stood, in the traceback of an error
     attempt             what is done around the function, and what becomes of the item
     driver, asynchronous                 how a plain and an async workflow carry that out
+    awaited_calls       calls of an async workflow that nobody awaits
+    own_event_loop      an event loop for one attempt, in a test or a read-only replay
     context, async_context               `wf`
     workflow_kind       the kind of an application's workflow
     read_only_replay    a replay of a recorded run that does nothing: whether code fits it

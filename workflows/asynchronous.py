@@ -21,6 +21,7 @@ from fairlead.workflows.driver import guarded, suspend
 from fairlead.workflows.errors import BranchNotEnded
 from fairlead.workflows.execution import Execution
 from fairlead.workflows.interrupts import Cause, Failed, WorkflowInterrupt
+from fairlead.workflows.own_event_loop import names_of
 from fairlead.workflows.requests import Home, Outside, Pause, Request, RunFunction, Stand, Steps, Store, WaitFor
 from fairlead.zones.workflow.suspension import Arrived, Awaited
 
@@ -202,8 +203,7 @@ class AsyncDriver:
     def _leave_behind(self, running: set[asyncio.Task[Any]]) -> None:
         """End the attempt though branches still run. Each call of `wf` that they make raises an interrupt."""
         ref, execution = self._execution.held.ref, self._execution
-        names = sorted(str(getattr(each.get_coro(), "__qualname__", each.get_name())) for each in running)
-        error = BranchNotEnded(kind=ref.kind, item=ref.item_id.hex(), branches=names)
+        error = BranchNotEnded(kind=ref.kind, item=ref.item_id.hex(), branches=names_of(running))
         log.error("%s", error)
         if execution.interrupt is None or execution.interrupt.cause is Cause.REPLAY:
             execution.interrupt = WorkflowInterrupt(Failed(error))

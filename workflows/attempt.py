@@ -6,10 +6,11 @@ Written once for both kinds of workflows, as a generator of `requests`, like the
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 from fairlead.actors.execution.failed_attempt import is_permanent, render_error
 from fairlead.actors.handlers import UnfitCode
+from fairlead.workflows.callers_frames import with_callers_frames
 from fairlead.workflows.execution import Execution
 from fairlead.workflows.interrupts import Cause, Failed, WorkflowInterrupt
 from fairlead.workflows.replay import StepsDiffer
@@ -34,7 +35,7 @@ def attempt(execution: Execution) -> Steps[None]:
     try:
         yield from _attempt(execution)
     except WorkflowInterrupt as interrupt:
-        _end(execution, interrupt.cause)
+        _end(execution, interrupt)
 
 
 def _attempt(execution: Execution) -> Steps[None]:
@@ -45,12 +46,11 @@ def _attempt(execution: Execution) -> Steps[None]:
         interrupt = execution.interrupt
         if interrupt is None or interrupt.cause is not Cause.REPLAY:
             break
-        probe("a workflow is replayed")
         execution.begin_replay()
     if interrupt is not None and interrupt.cause is Cause.FINISHED:
         _after_finish(execution, error)
     elif interrupt is not None:
-        yield from _after_interrupt(execution, interrupt.cause)
+        yield from _after_interrupt(execution, interrupt)
     elif isinstance(error, UnfitCode | ResultNotKept):  # Other code may continue where this one stood.
         raise error
     elif execution.log.is_undone:
@@ -63,13 +63,14 @@ def _attempt(execution: Execution) -> Steps[None]:
         _after_return(execution)
 
 
-def _after_interrupt(execution: Execution, cause: Cause | Failed) -> Steps[None]:
+def _after_interrupt(execution: Execution, interrupt: WorkflowInterrupt) -> Steps[None]:
+    cause = interrupt.cause
     if cause is Cause.END_OF_LOG and execution.log.is_undone:
         yield from _undo(execution)
     elif cause is Cause.CANCELLED or (cause is Cause.END_OF_LOG and _is_to_be_cancelled(execution)):
         yield from _begin_undo(execution, (CANCELLED, "", ""))
     else:
-        _end(execution, cause)
+        _end(execution, interrupt)
 
 
 def _is_to_be_cancelled(execution: Execution) -> bool:
@@ -129,11 +130,21 @@ def _undo(execution: Execution) -> Steps[None]:
     execution.held.job.committed_end = yield Home(end)
 
 
-def _end(execution: Execution, cause: Cause | Failed) -> None:
-    """End the attempt as the interrupt says that ended its function."""
+def _end(execution: Execution, interrupt: WorkflowInterrupt) -> None:
+    """End the attempt as the interrupt says that ended its function, or what followed."""
+    cause = interrupt.cause
     if isinstance(cause, Failed):
-        raise cause.error
+        _raise_alone(with_callers_frames(cause.error, interrupt))
     if cause is Cause.LOST:
         raise LeaseLost(item=execution.held.ref.item_id.hex())
     if cause is Cause.SUSPENDED:
         execution.held.job.committed_end = "suspended"
+
+
+def _raise_alone(error: Exception) -> NoReturn:
+    """Raise an error with the context that it has had: the interrupts on its way out say nothing to a reader."""
+    context = error.__context__
+    try:
+        raise error
+    finally:
+        error.__context__ = context

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+from fairlead.workflows.argument_checks import shortened
 from fairlead.workflows.errors import CallTimeout
 from fairlead.workflows.execution import Child, Execution
 from fairlead.workflows.recorded_errors import StepFailed, stored_error, type_name
@@ -59,8 +60,9 @@ def gather(
     Returns how each has ended; one that has not, or failed, is no reason to raise an error if enough others do.
 
     Raises:
-      BadArgument: more are to succeed than there are.
+      BadArgument: one is no `Call`, or more are to succeed than there are.
     """
+    _check_calls(calls)
     if at_least is not None and not 0 <= at_least <= len(calls):
         raise BadArgument(argument="at_least", value=at_least, allowed=f"0 to {len(calls)}, the number of calls")
     children = []
@@ -108,6 +110,14 @@ def gather(
     if until_us is not None:
         execution.note_answer()
     return [_ended(execution, child, wait) for child, wait in zip(children, waits, strict=True)]
+
+
+def _check_calls(calls: Any) -> None:
+    is_list = isinstance(calls, Sequence) and not isinstance(calls, Call | str)
+    wrong = [each for each in calls if not isinstance(each, Call)] if is_list else [calls]
+    if wrong:
+        allowed = 'a list of children: wf.gather([fairlead.child("resize", {"width": 100}), ...])'
+        raise BadArgument(argument="calls", value=shortened(wrong[0]), allowed=allowed)
 
 
 def _take_child(execution: Execution, wait: StepCall, arrived: Arrived) -> None:

@@ -7,19 +7,17 @@ from typing import Any, TypeVar, Unpack
 
 from fairlead.actors.execution.retry import Retry
 from fairlead.workflows import child_jobs, effects, steps, waits
+from fairlead.workflows.argument_checks import TenantLike, tenant_named
 from fairlead.workflows.child_jobs import Call
 from fairlead.workflows.driver import Driver
 from fairlead.workflows.execution import Execution
+from fairlead.workflows.locks import WorkflowLock, named_locks
 from fairlead.workflows.waits import NoDefault
 from fairlead.zones.durations import Duration
-from fairlead.zones.layout import DEFAULT_ZONE, Tenant, named_tenant
+from fairlead.zones.layout import DEFAULT_ZONE, Tenant
 from fairlead.zones.queue.items import HasKind, ItemOptions, new_item
-from fairlead.zones.tenant_transaction import HasTenant
 
 T = TypeVar("T")
-
-
-TenantLike = HasTenant | Tenant | str
 
 
 class RunInformation:
@@ -142,7 +140,9 @@ class WorkflowContext(RunInformation):
           PermanentError, StepFailed, the kind's `permanent` classes: see the class.
         """
         answer: T = self._driver.run(
-            effects.effect(self._execution, function, args, name=name, retry=retry, once=once, undo=undo)
+            effects.effect(
+                self._execution, function, args, name=name, retry=retry, once=once, undo=undo, may_be_async=False
+            )
         )
         return answer
 
@@ -273,6 +273,36 @@ class WorkflowContext(RunInformation):
         ended = self._driver.run(child_jobs.gather(self._execution, calls, at_least=at_least, timeout=timeout))
         return child_jobs.results_of(ended, at_least=at_least)
 
+    def lock(self, *keys: Any, on: TenantLike | None = None, shared: bool = False) -> WorkflowLock:
+        """Return a `with` block that holds locks, which no other workflow holds meanwhile.
+
+            with wf.lock(("account", 7), on="shop/alice"):
+                wf.step(lambda tr: tr.add(("balance", 7), -10), name="withdraw", on="shop/alice")
+            with wf.lock(("shop/alice", ("account", 7)), ("shop/bob", ("account", 9))):
+                ...
+
+        Taking a lock is a step, and so is its release. If another run holds it, this one waits in its queue, and
+        occupies no slot; the lock is given to those who wait in the order in which they asked. Several locks are taken
+        one after the other, in the order of their tenants and keys, whatever the order of the arguments. So no two
+        workflows wait for each other.
+
+        If an error leaves the block, the locks stay with the run until it ends, so that its undos run under them; or
+        until `release` of what this returns is called. A dead letter keeps its locks until it is retried, cancelled or
+        discarded. Locks are advisory: they exclude those who take them, and transactions that say
+        `tr.require_unlocked(key)`.
+
+        Args:
+          keys: tuples, as keys of a tenant are; or pairs of a tenant, on any shard, and such a tuple.
+          on: the tenant of keys without one; default: the workflow's own.
+          shared: others may hold the locks at the same time, if theirs are shared, too.
+
+        Raises:
+          BadArgument: a key is none, is too long, or is given twice.
+          LockOrder: by the block: it asks for a lock that sorts before one that the workflow holds. The item becomes a
+            dead letter.
+        """
+        return WorkflowLock(self._execution, self._driver, named_locks(self._execution, keys, on), shared=shared)
+
     def finish(self, body: Callable[..., T], *args: Any) -> T:
         """Run the last step, and complete the item with what it returns, in one transaction.
 
@@ -286,7 +316,7 @@ class WorkflowContext(RunInformation):
 
         For loops of many steps: a replay begins with `state` and no step. So what the function does after the call must
         be what it does first with that state. A call before the first step, with the state of the last checkpoint, does
-        nothing.
+        nothing. Neither does one of changed code that has not reached all recorded steps: those would be done again.
         """
         self._driver.run(steps.checkpoint(self._execution, state))
 
@@ -306,14 +336,3 @@ def child(
       BadArgument, PayloadNotData, PayloadTooLarge: see `new_item`.
     """
     return Call(new_item(kind, payload, **options), zone, tenant_named(on), name)
-
-
-def tenant_named(on: TenantLike | None) -> Tenant | None:
-    """Return the tenant that `on` names.
-
-    Raises:
-      BadArgument: it names none.
-    """
-    if on is None or isinstance(on, Tenant):
-        return on
-    return named_tenant(on) if isinstance(on, str) else on.tenant

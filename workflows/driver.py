@@ -2,8 +2,11 @@
 
 from collections.abc import Callable
 from functools import partial
+from threading import get_ident
 from typing import Any, Protocol, TypeVar
 
+from fairlead.workflows.argument_checks import ASYNC_REFUSED
+from fairlead.workflows.errors import OtherThread
 from fairlead.workflows.execution import Execution
 from fairlead.workflows.interrupts import BodyFailed, Cause, Failed, WorkflowInterrupt
 from fairlead.workflows.requests import Home, Outside, Pause, Request, RunFunction, Steps, Store, WaitFor, run_inline
@@ -26,7 +29,7 @@ class Driver(Protocol):
 
 
 class InlineDriver:
-    """Carries out the calls of one attempt.
+    """Carries out the calls of one attempt, which come from the thread that has made this.
 
     `run_function`: runs the workflow's function from its beginning; returns what it raised.
     """
@@ -34,6 +37,7 @@ class InlineDriver:
     def __init__(self, execution: Execution, run_function: Callable[[], Exception | None]) -> None:
         self._execution = execution
         self._run_function = run_function
+        self._thread = get_ident()
 
     def run(self, steps: Steps[T]) -> T:
         """See `Driver`.
@@ -42,6 +46,8 @@ class InlineDriver:
           WorkflowInterrupt: the attempt ends here; each further call raises it again.
         """
         try:
+            if get_ident() != self._thread:
+                raise WorkflowInterrupt(Failed(OtherThread(kind=self._execution.held.ref.kind)))
             return run_inline(steps, self._answer)
         except WorkflowInterrupt as interrupt:
             self._execution.interrupt = self._execution.interrupt or interrupt
@@ -54,7 +60,7 @@ class InlineDriver:
             return self._run_function()
         if isinstance(request, Outside):
             if request.is_async:
-                raise BadArgument(argument="function", value="async", allowed="a plain function, in a plain workflow")
+                raise BadArgument(argument="function", value="async", allowed=ASYNC_REFUSED)
             return request.call()
         if isinstance(request, Pause):
             self._execution.log.shard.clock.sleep_us(request.duration_us)

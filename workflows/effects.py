@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 from fairlead.actors.execution.retry import Retry
+from fairlead.workflows.argument_checks import check_effect
 from fairlead.workflows.errors import EffectUnknown
 from fairlead.workflows.execution import Body, Execution, inside
 from fairlead.workflows.interrupts import BodyFailed, WorkflowInterrupt
@@ -29,8 +30,14 @@ def effect(
     retry: Retry | None,
     once: bool,
     undo: Body | None,
+    may_be_async: bool,
 ) -> Steps[Any]:
-    """Call a function outside the database, and record its answer."""
+    """Call a function outside the database, and record its answer. `may_be_async`: the workflow is async.
+
+    Raises:
+      BadArgument: see `check_effect`.
+    """
+    check_effect(function, undo=undo, retry=retry, may_be_async=may_be_async)
     with execution.open_call(StepKind.EFFECT, name_of(function, name), args) as call:
         if not call.has_answer:
             key = idempotency_key(execution.log.run, execution.log.segment, call.step)
@@ -46,7 +53,8 @@ def effect(
                     step_try.state = entry.state
             else:
                 yield from execution.before_new(call)
-                if execution.log.has_pending:
+                if execution.log.has_pending or (execution.log.head is None and not once):
+                    # What was read, and the version, which decided what is called with this key.
                     yield Home(partial(execution.log.record_pending, call.step, None))
                 if once:
                     yield Home(partial(execution.log.record_step, call.step, call.begun(execution.clock_us())))

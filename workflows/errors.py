@@ -83,7 +83,31 @@ class StepInStep(UnfitCode):
     Do: call it after the step has returned, with what the step returned.
     """
 
-    message = "a step was begun inside another step"
+    message = "a step was begun inside another step: call wf after that step has returned"
+
+
+class OtherThread(UnfitCode):
+    """A workflow that is a plain function called `wf` from a thread that it has started.
+
+    The order of such calls differs from run to run, and a body in another thread would escape `StepInStep`.
+
+    Do: call `wf` where the function runs; an effect may use threads inside. For steps side by side, write the workflow
+    as `async def`, or use `wf.gather`.
+    """
+
+    message = "wf was called in another thread: call it in the function's own, or write the workflow as async def"
+
+
+class CallNotAwaited(UnfitCode):
+    """An async workflow has called a method of `wf` without `await`: the calls, a field, are not done.
+
+    The item is not completed, and becomes a dead letter; what else it has done stays done.
+
+    Do: await each call, alone, in `asyncio.gather` or in a task. If the run has done later steps, raise the `version`
+    of the workflow; then retry the dead letter.
+    """
+
+    message = "a call of wf was not awaited, so it is not done: write await before it"
 
 
 class TooManySteps(UnfitCode):
@@ -92,7 +116,7 @@ class TooManySteps(UnfitCode):
     Do: call `wf.checkpoint(state)` now and then in a loop, and begin the loop from `wf.state`.
     """
 
-    message = "the run has too many steps since its last checkpoint"
+    message = "the run has too many steps since its last checkpoint: call wf.checkpoint in its loop, and retry it"
 
 
 class CheckpointLoop(UnfitCode):
@@ -106,6 +130,37 @@ class CheckpointLoop(UnfitCode):
     """
 
     message = "checkpoint follows checkpoint without end: begin from wf.state, or drain with replays=False"
+
+
+class LockOrder(UnfitCode):
+    """A workflow asked for a lock that sorts before one that it holds, or for one that it holds already.
+
+    Locks are taken in one order, by tenant and key: otherwise two workflows could wait for each other for ever. The
+    item becomes a dead letter, and keeps the locks that it holds.
+
+    Do: take all locks that are needed together by one `wf.lock(...)`, which sorts them; or release the one that is held
+    before. Then retry the dead letter with the changed code, or cancel it.
+    """
+
+    message = "a lock is asked for out of order: take all of them by one wf.lock, which sorts them"
+
+
+class CheckpointUnderLock(UnfitCode):
+    """A workflow called `wf.checkpoint` while it held locks. The next attempt would begin without knowing of them.
+
+    Do: leave the `with` blocks of its locks before, and release those that an error has left behind.
+    """
+
+    message = "a checkpoint is called while the workflow holds locks"
+
+
+class TooManyLocks(UnfitCode):
+    """A workflow holds more locks than the end of its run can release in one transaction.
+
+    Do: release locks that are no longer needed; or lock what they have in common, by one shorter key.
+    """
+
+    message = "the workflow holds too many locks at once"
 
 
 class PayloadMismatch(UnfitCode):
@@ -139,11 +194,13 @@ class ReadOnly(UnfitCode):
 class BranchNotEnded(QueueError):
     """A branch of an async workflow ran on for five seconds after its cancellation, when the function had ended.
 
-    Do: let `asyncio.CancelledError` pass: raise it again where you catch it, and keep cleanups short. The attempt has
-    failed, unless it was suspended or completed before; the branch still runs in its worker.
+    The attempt has failed, unless it was suspended or completed before; the branch still runs in its worker. In a test,
+    `drain` raises this after one more second, also for a task that an async handler has left.
+
+    Do: let `asyncio.CancelledError` pass: raise it again where you catch it, and keep cleanups short.
     """
 
-    message = "a branch of the workflow ignores its cancellation"
+    message = "a branch ignores its cancellation: raise asyncio.CancelledError again where it is caught"
 
 
 class StepTooLong(QueueError):

@@ -5,7 +5,8 @@ is raised. If not, it is done and recorded:
 
     step at home              one commit at home: effects, entry, and what is pending
     step on another shard     what is pending, and the participant, are recorded at home; then one commit there
-    effect                    called with an idempotency key; then its answer is recorded at home
+    effect                    what is pending, and the version, are recorded at home; then it is called with an
+                              idempotency key; then its answer is recorded at home
     read, wait                the answer is pending until the next commit at home, or the next step elsewhere
     wait for what is not there, long backoff    the run is suspended: one commit at home
 
@@ -36,14 +37,16 @@ from fairlead.workflows.errors import (
     StepInStep,
     TooManySteps,
 )
+from fairlead.workflows.held_locks import HeldLocks
 from fairlead.workflows.interrupts import BodyFailed, Cause, Failed, WorkflowInterrupt
-from fairlead.workflows.recorded_errors import note_step, rebuilt, stored_error
+from fairlead.workflows.recorded_errors import note_step, rebuilt, shown_error, stored_error
 from fairlead.workflows.replay import Replay, shown
 from fairlead.workflows.requests import Home, Pause, Stand, Steps, Store, WaitFor
 from fairlead.workflows.run_log import RunLog
 from fairlead.workflows.step_call import StepCall
 from fairlead.workflows.step_identity import digest_of
 from fairlead.workflows.step_try import StepTry
+from fairlead.zones.errors import PayloadDamaged, RunUnreadable, TenantMoved
 from fairlead.zones.keyspace import TenantKeys
 from fairlead.zones.layout import DEFAULT_ZONE, Tenant
 from fairlead.zones.probes import probe
@@ -63,10 +66,15 @@ CHECKPOINTS_REPLAYED_MAX = 10_000  # In one attempt of a test that replays after
 
 Body = Callable[..., Any]
 HomeOf = Callable[[Tenant], Shard]
+OnMoved = Callable[[TenantMoved], object]
 KeepLease = Callable[[HeldItem], bool]
 
 
 _in_body: ContextVar[bool] = ContextVar("fairlead_step", default=False)
+
+
+def ignore_move(moved: TenantMoved) -> None:
+    """Do nothing: whoever tells where tenants live knows it by itself."""
 
 
 class Child(NamedTuple):
@@ -107,6 +115,7 @@ class Execution:
     Attributes:
       interrupt: what has ended a replay, once something has.
       undoables: what undoes the steps that the replay has passed.
+      locks: what the replay holds where it stands.
       latest_us: the latest time among all answers so far.
       children: those that were enqueued, and whose ends have not been taken.
       replays: see the argument.
@@ -137,6 +146,7 @@ class Execution:
         self.stops_at_end = stops_at_end
         self.replays = replays
         self._checkpoints = 0
+        self._steps_warned = 0  # How many times `STEPS_WARNED` the run had at the last warning of this attempt.
         self.late_call = ""
         self.was_cut_off = False
         self._clock = run_log.shard.clock
@@ -151,6 +161,7 @@ class Execution:
         self.replay = Replay(run_log.entries, may_differ=self._version > run_log.version)
         self.undoables: list[Undoable] = []
         self.children: list[Child] = []
+        self.locks = HeldLocks()
         self.latest_us = (run_log.head and run_log.head.checkpoint_us) or self.held.record.enqueued_us
         self._moment = BranchMoment(run_log.run, run_log.segment, begun_us=self.latest_us)
         self._next_ordinal = 1 + max((entry.ordinal for entry in run_log.entries.values()), default=-1)
@@ -190,6 +201,7 @@ class Execution:
           WorkflowInterrupt: there were too many in an attempt that is replayed.
         """
         self.begin_replay()
+        self._steps_warned = 0
         self._checkpoints += 1
         if self.replays and self._checkpoints >= CHECKPOINTS_REPLAYED_MAX:
             error = CheckpointLoop(kind=self.held.ref.kind, checkpoints=self._checkpoints)
@@ -216,7 +228,7 @@ class Execution:
                 raise WorkflowInterrupt(Failed(self.after_finish()))
             raise self.interrupt
         if _in_body.get():
-            raise WorkflowInterrupt(Failed(StepInStep(kind=self.held.ref.kind)))
+            raise WorkflowInterrupt(Failed(StepInStep(kind=self.held.ref.kind, step=name)))
         if self.held.job.cancelled:
             raise WorkflowInterrupt(Cause.LOST)
 
@@ -250,7 +262,8 @@ class Execution:
         count = len(self.log.entries)
         if count >= STEPS_MAX:
             raise WorkflowInterrupt(Failed(TooManySteps(kind=self.held.ref.kind, steps=count, steps_max=STEPS_MAX)))
-        if count and count % STEPS_WARNED == 0:
+        if count // STEPS_WARNED > self._steps_warned:
+            self._steps_warned = count // STEPS_WARNED
             log.warning(
                 "a workflow has recorded %d steps since its last checkpoint, and may have %d: call wf.checkpoint, "
                 "kind=%s item=%s", count, STEPS_MAX, self.held.ref.kind, self.held.ref.item_id.hex(),
@@ -293,8 +306,10 @@ class Execution:
         self.latest_us = max(self.latest_us, entry.at_us)
         self._moment.note_answer(call.step, entry.at_us)
         if entry.state is StepState.DONE:
-            return unpack_payload(entry.result)
+            return unpacked_answer(entry.result, shown(call.step))
         assert entry.error is not None
+        if entry.error.arguments is not None:
+            unpacked_answer(entry.error.arguments, shown(call.step))
         raise rebuilt(call.step.name, entry.error, self.permanent)
 
     @property
@@ -363,6 +378,7 @@ class Execution:
                 random = self.log.shard.random
                 delay_us = retries.delay_us(retry, error_count=call.tries, age_us=age_us, random=random)
                 if delay_us is not None:
+                    call.last_error = shown_error(error)
                     return delay_us
                 probe("a step has used up its own tries")
                 entry = yield from fail(stored_error(error))
@@ -445,6 +461,18 @@ class _OpenCall:
 def _known_call(step: StepName, kind: StepKind, entry: StepEntry) -> StepCall:
     """Return the call of a step of which something is recorded."""
     return StepCall(step, kind, entry.digest, entry.ordinal, entry, entry.at_us - entry.took_us, tries=entry.tries)
+
+
+def unpacked_answer(packed: bytes, step: str) -> Any:
+    """Return what a step has recorded. `step`: how it is shown.
+
+    Raises:
+      WorkflowInterrupt: it is damaged. The workflow's code must not catch that, and go another way.
+    """
+    try:
+        return unpack_payload(packed)
+    except PayloadDamaged as error:
+        raise WorkflowInterrupt(Failed(RunUnreadable(step=step, reason=RunUnreadable.DAMAGED))) from error
 
 
 def inside(function: Callable[[], Any], *, first: str) -> Any:

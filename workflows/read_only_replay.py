@@ -13,13 +13,14 @@ from typing import NamedTuple, NoReturn
 from fairlead.actors.execution.in_flight import HeldItem
 from fairlead.actors.handlers import UnfitCode
 from fairlead.actors.telemetry.step_counts import StepCounts
+from fairlead.workflows.errors import BranchNotEnded
 from fairlead.workflows.execution import Execution
 from fairlead.workflows.interrupts import Failed
 from fairlead.workflows.requests import RunFunction, Steps
 from fairlead.workflows.run_log import RunLog
 from fairlead.workflows.workflow_kind import WorkflowKind
 from fairlead.zones.engines import Database, Listener, Transaction
-from fairlead.zones.errors import QueueError
+from fairlead.zones.errors import PayloadDamaged, QueueError, RunUnreadable
 from fairlead.zones.shard import Shard
 from fairlead.zones.workflow.step_log import StoredRun
 
@@ -39,13 +40,14 @@ class ReplayOutcome(Enum):
     SAME = "the code does the recorded steps"
     DIFFERENT = "the code does other steps, or fails before it has done the recorded ones"
     NEWER = "code of a higher version began the run; this code gives it back"
+    UNREADABLE = "what is stored of the run is damaged, or cannot be read now"
 
 
 class Replayed(NamedTuple):
-    """What a replay has found. `error`: of code that is different; else None."""
+    """What a replay has found. `error`: what differs, or what cannot be read; else None."""
 
     outcome: ReplayOutcome
-    error: UnfitCode | None = None
+    error: Exception | None = None
 
 
 def replay_recorded(kind: WorkflowKind, held: HeldItem, stored: StoredRun, shard: Shard) -> Replayed:
@@ -53,6 +55,8 @@ def replay_recorded(kind: WorkflowKind, held: HeldItem, stored: StoredRun, shard
 
     `stored`: with the entries of participants. `shard`: the home; only its names, its layout and its clock are used.
     """
+    if stored.unreadable is not None:
+        return Replayed(ReplayOutcome.UNREADABLE, stored.unreadable)
     sealed = Shard(shard.name, _RefusingDatabase(shard.db), shard.layout, clock=shard.clock, random=Random(0))
     run_log = RunLog(held, sealed, version=kind.version)
     run_log.head, run_log.entries, run_log.participants = stored.head, stored.entries, stored.participants
@@ -66,7 +70,17 @@ def replay_recorded(kind: WorkflowKind, held: HeldItem, stored: StoredRun, shard
         step_counts=StepCounts(),
         stops_at_end=True,
     )
-    error = _difference(execution, kind.run_on_this_thread(execution, _run_function()))
+    try:
+        raised: BaseException | None = kind.run_on_this_thread(execution, _run_function())
+    except SystemExit as leaves:  # It would end the replay of all other runs, with its own exit code.
+        raised = leaves
+    except BranchNotEnded as stuck:
+        return Replayed(ReplayOutcome.DIFFERENT, stuck)
+    cause = None if execution.interrupt is None else execution.interrupt.cause
+    ended_with = cause.error if isinstance(cause, Failed) else raised
+    if isinstance(ended_with, PayloadDamaged | RunUnreadable):
+        return Replayed(ReplayOutcome.UNREADABLE, ended_with)
+    error = _difference(execution, raised)
     return Replayed(ReplayOutcome.SAME) if error is None else Replayed(ReplayOutcome.DIFFERENT, error)
 
 
@@ -75,7 +89,7 @@ def _run_function() -> Steps[Exception | None]:
     return error
 
 
-def _difference(execution: Execution, raised: Exception | None) -> UnfitCode | None:
+def _difference(execution: Execution, raised: BaseException | None) -> UnfitCode | None:
     """Return what an attempt would end with, or sooner or later comes to."""
     cause = None if execution.interrupt is None else execution.interrupt.cause
     error = cause.error if isinstance(cause, Failed) else raised

@@ -49,6 +49,11 @@ def stored_error(error: BaseException) -> StoredError:
     return StoredError(type_name(type(error)), shortened(str(error)), arguments)
 
 
+def shown_error(error: BaseException) -> StoredError:
+    """Return an error as it is recorded of a try that is no answer: for people, and never raised again."""
+    return StoredError(type_name(type(error)), shortened(str(error)))
+
+
 def rebuilt(step: str, stored: StoredError, permanent: Iterable[type[BaseException]]) -> BaseException:
     """Return a recorded error as the workflow's code gets it.
 

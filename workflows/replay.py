@@ -38,7 +38,7 @@ class ConcurrentSteps(UnfitCode):
     Do: give each of them a name of its own, `wf.step(..., name="reserve 7")`.
     """
 
-    message = "two steps of one name run at once"
+    message = "two steps of one name run at once: give each a name of its own by name="
 
 
 class CheckpointBesideSteps(UnfitCode):
@@ -88,7 +88,8 @@ class Replay:
         self._unreached.pop(step, None)
         entry = self.recorded.get(step)
         if entry is not None and entry.digest != digest:
-            raise self._difference(f"{shown(step)} has other arguments, or is of another kind")
+            reason = f"{shown(step)} has other arguments, or is of another kind"
+            raise self._difference(reason, differs_at=len(self.done) - 1)
         self._open.add(name)
         return step, entry
 
@@ -145,19 +146,21 @@ class Replay:
     def _in_order(self, steps: Iterable[StepName]) -> list[StepName]:
         return sorted(steps, key=lambda step: self.recorded[step].ordinal)
 
-    def _difference(self, first: str) -> StepsDiffer:
+    def _difference(self, first: str, *, differs_at: int | None = None) -> StepsDiffer:
+        """Return the error. `differs_at`: which call differs; None: the first of another name than the recorded one."""
         recorded = [shown(step) for step in self._in_order(self.recorded)]
         done = [shown(step) for step in self.done]
         same = next(
             (at for at, pair in enumerate(zip(recorded, done, strict=False)) if pair[0] != pair[1]), len(done) - 1
         )
-        begin = max(0, same - LISTED_MAX // 2)
+        begin = max(0, (same if differs_at is None else differs_at) - LISTED_MAX // 2)
         return StepsDiffer(
             first_difference=first,
             recorded=recorded[begin : begin + LISTED_MAX],
             now=done[begin : begin + LISTED_MAX],
             not_reached=[shown(step) for step in self.not_reached()[:LISTED_MAX]],
             steps_before=begin,
+            **({} if differs_at is None else {"differs_at": differs_at - begin}),
         )
 
 
@@ -167,7 +170,10 @@ def side_by_side(error: StepsDiffer) -> list[str]:
     before = error.fields.get("steps_before")
     pairs = [("recorded", "this code"), *zip_longest(recorded, now, fillvalue="")]
     width = max(len(left) for left, _ in pairs)
+    differs_at = error.fields.get("differs_at")
     first = next((at for at, (left, right) in enumerate(pairs) if at and left != right), 0)
+    if isinstance(differs_at, int):
+        first = differs_at + 1  # The names may be the same there.
     lines = [
         f"{'>' if at and at == first else ' '} {left:{width}}  {right}".rstrip()
         for at, (left, right) in enumerate(pairs)

@@ -3,6 +3,9 @@
 Each commit reads the item's record with conflict and compares the lease id. So a worker that has lost its lease commits
 nothing. *Pending* are answers that are known and not recorded yet: of reads, and of waits. The next commit at home
 records them. What is in memory changes only once the commit has succeeded.
+
+A step that reads nothing costs no read. Its transaction commits at the version before the run's latest commit, where
+the item's record is known, and conflicts if the record has changed since. See `RunLog.do_step`.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,13 +17,14 @@ import msgspec
 from fairlead.actors.execution.in_flight import HeldItem
 from fairlead.workflows.interrupts import BodyFailed, Cause, WorkflowInterrupt
 from fairlead.zones.engines import Reader, Transaction
+from fairlead.zones.engines.api.errors import NOT_COMMITTED
 from fairlead.zones.errors import ItemGone, LeaseLost, TenantMoved
 from fairlead.zones.keyspace import TenantKeys
 from fairlead.zones.layout import Tenant
+from fairlead.zones.ownership import check_owner
 from fairlead.zones.pipelining import run_one
 from fairlead.zones.probes import probe
 from fairlead.zones.queue.items import Outcome
-from fairlead.zones.queue.stored_item import check_owner
 from fairlead.zones.records import ItemRecord, decode
 from fairlead.zones.shard import Shard
 from fairlead.zones.transaction_runner import Attempt
@@ -31,10 +35,10 @@ from fairlead.zones.workflow.run_records import (
     StepEntry,
     StepKind,
     StepState,
-    decode_entry,
     decode_head,
     entry_key,
     head_key,
+    read_entry,
 )
 from fairlead.zones.workflow.step_log import Append, HeldRun, StepName, StoredRun
 from fairlead.zones.workflow.suspension import Arrived, Awaited, Wait, find_op, suspend_op
@@ -44,6 +48,7 @@ T = TypeVar("T")
 
 PENDING_BYTES_MAX = 1_000_000  # What is pending is recorded in one transaction; FoundationDB's ends at 10 MB.
 ENTRY_BYTES = 250  # Of a pending entry, besides its result.
+VERSION_AGE_US_MAX = 2_000_000  # A transaction with a read version of more than five seconds ago is refused.
 
 StepBody = Callable[[Attempt], StepEntry]  # The body of a step in its transaction. It may run twice.
 
@@ -70,6 +75,9 @@ class RunLog:
         self._pending: dict[StepName, StepEntry] = {}
         self._pending_bytes = 0
         self._taken: list[bytes] = []
+        self._latest: Attempt | None = None  # The latest attempt at a commit that has checked the lease.
+        self._known: _KnownVersion | None = None
+        self._tried: set[StepName] = set()  # Steps of this segment: the commit of an earlier try may have arrived.
         self._ever_taken: set[bytes] = set()  # A branch that looked before may still find what another one has taken.
         self.head: RunHead | None = None
         self.entries: dict[StepName, StepEntry] = {}
@@ -113,19 +121,29 @@ class RunLog:
     # --- Reads ---
 
     def load(self) -> None:
-        """Read what is recorded at home. Costs no read if the item's record says that nothing is."""
+        """Read what is recorded at home. Costs no read if the item's record says that nothing is.
+
+        Raises:
+          RunUnreadable: some of it cannot be read. Without it, steps would be done again.
+        """
         if not self.record.keeps_run:
             return
         stored = StoredRun()
         _read_pages(
             self.shard, lambda tr, begin: step_log.read_run(tr, self.home.location, self.run, stored, begin=begin)
         )
+        _raise_unreadable(stored)
         self.head, self.entries, self.participants = stored.head, stored.entries, stored.participants
 
     def load_participant(self, shard: Shard, keys: TenantKeys) -> None:
-        """Add the entries that a participant keeps."""
+        """Add the entries that a participant keeps.
+
+        Raises:
+          RunUnreadable: some of them cannot be read.
+        """
         stored = StoredRun(self.head, self.entries)
         _read_pages(shard, lambda tr, begin: step_log.read_participant(tr, keys, self.run, stored, begin=begin))
+        _raise_unreadable(stored)
 
     def find(self, awaited: Iterable[Awaited]) -> dict[Awaited, Arrived]:
         """Read what has arrived of what the run waits for. Only the holder of the lease takes it."""
@@ -155,6 +173,10 @@ class RunLog:
     def do_step(self, step: StepName, other: TenantKeys | None, work: StepBody) -> StepEntry:
         """Do a step, and record it, in one transaction. Return its entry, or the one that is there already.
 
+        The lease is checked before `work` reads, or uses a queue. If it does neither, nothing is read at all, unless
+        the step is repeated: it conflicts with what was written since the version before the latest commit, at which
+        the record is known.
+
         `other`: of another tenant on the home's shard, on which the step acts: from before a move there may be an entry
         below that tenant.
 
@@ -164,8 +186,18 @@ class RunLog:
         """
         written: _Written | None = None  # By the attempt before, whose result is unknown.
 
+        is_new, has_assumed = step not in self._tried, False
+        self._tried.add(step)
+
         def body(attempt: Attempt) -> tuple[StepEntry, _Written | None]:
-            nonlocal written
+            nonlocal written, has_assumed
+            if is_new and not has_assumed and other is None and self._knows_record(attempt):
+                has_assumed = True
+                entry, record = self._work_then_check(attempt, step, work)
+                written = self._append(attempt, record, [(step, entry)])
+                return entry, written
+            if has_assumed:
+                probe("a step that did not check its lease first is repeated")
             record, found = self._begin(attempt, step, other)
             if found is not None:
                 probe("a step at home finds itself done")
@@ -225,11 +257,8 @@ class RunLog:
         def body(attempt: Attempt) -> dict[Awaited, Arrived]:
             record, _ = self._begin(attempt, None, None)
             not_done = [each for each in added if not self._is_done(attempt.tr, *each)]
-            if len(not_done) < len(added):
-                probe("a run that would wait for the next try of a step finds the step done")
-                until = wait._replace(until_us=attempt.now_us)  # The next attempt reads what was done.
-            else:
-                until = wait
+            is_done = len(not_done) < len(added)  # Then the next attempt reads what was done.
+            until = wait._replace(until_us=attempt.now_us) if is_done else wait
             pending = Append([*self._pending.items(), *not_done], (), list(self._taken))
             head = self._head_now(attempt)
             is_first = self.head is None  # Though keys of the run may be stored: a signal that came before.
@@ -278,6 +307,7 @@ class RunLog:
         self._note(self._commit(body))
         self.entries.clear()
         self._ever_taken.clear()
+        self._tried.clear()
 
     def finish(self, work: Callable[[Attempt], object]) -> None:
         """Do the last step, and complete the item, in one transaction. An item that is gone is done."""
@@ -302,14 +332,23 @@ class RunLog:
             raise
         self.held.job.completed = True
 
-    def give_back(self, delay_us: int) -> str:
-        """Return the item to its queue, neither as a failure nor as an expiry; return what became of it."""
+    def give_back(self, delay_us: int, *, waits_for: str = "") -> str:
+        """Return the item to its queue, neither as a failure nor as an expiry; return what became of it.
+
+        `waits_for`: what its record names as awaited, for people; empty: nothing.
+        """
+        names = (waits_for,) if waits_for else ()
         zone = self.shard.zone(self.held.ref.tenant, self.held.ref.zone)
 
         def body(attempt: Attempt) -> Outcome:
             return run_one(
                 zone.requeue_op(
-                    attempt.tr, self.home.item_id, self.home.lease_id, delay_us=delay_us, now_us=attempt.now_us
+                    attempt.tr,
+                    self.home.item_id,
+                    self.home.lease_id,
+                    delay_us=delay_us,
+                    now_us=attempt.now_us,
+                    waits_for=names,
                 )
             )
 
@@ -349,9 +388,17 @@ class RunLog:
         """Run a transaction. Meanwhile nobody else writes the record: that would conflict again and again."""
         self.held.open_steps += 1
         try:
-            return self.shard.transact(body, applied=applied)
+            result = self.shard.transact(body, applied=applied)
         finally:
             self.held.open_steps -= 1
+            self._known, latest, self._latest = None, self._latest, None
+        if latest is not None:
+            version = latest.tr.get_committed_version()
+            if version > 0:  # Otherwise it only read, or another transaction has found that it was committed.
+                # Not the commit's own version: FoundationDB gives all commits of a batch one version, and the next one
+                # of the batch may have written the record. A step also meets what this commit itself wrote there.
+                self._known = _KnownVersion(version - 1, latest.now_us)
+        return result
 
     def _end(self, body: Callable[[Attempt], T], *, applied: Callable[[Transaction], bool] | None = None) -> T:
         """Run a transaction that ends the attempt. If it fails, the attempt goes on, and its lease is kept."""
@@ -372,30 +419,77 @@ class RunLog:
         unknown. A cancellation that was requested since counts from the next commit on: the step is done.
 
         Raises:
+          RunUnreadable: there is an entry, which cannot be read.
           TenantMoved: another shard owns the tenant `other`.
         """
         attempt.finds_itself_applied = True
-        tr, entries = attempt.tr, []
+        tr, keys = attempt.tr, []
         owner = None if other is None else tr.get(other.owner)
         if step is not None:
-            entries.append(tr.get(self.home.entry_key(self.segment, step)))
+            keys.append(self.home.entry_key(self.segment, step))
             if other is not None:
-                entries.append(tr.get(entry_key(other, self.run, self.segment, *step)))
+                keys.append(entry_key(other, self.run, self.segment, *step))
+        entries = [(key, tr.get(key)) for key in keys]
         try:
             record = run_one(step_log.check_held_op(tr, self.home))
         except (LeaseLost, ItemGone, TenantMoved):
             raise WorkflowInterrupt(Cause.LOST) from None
-        if owner is not None:
-            check_owner(self.shard.layout, owner.value)
+        if other is not None and owner is not None:
+            check_owner(self.shard.layout, other, owner.value)
+        # While a cancellation is requested, each commit looks for it.
+        self._latest = None if record.cancelling or step_log.is_rewritten(record) else attempt
         known, found = None if step is None else self.entries.get(step), None
-        for value in (each.value for each in entries):
-            entry = None if value is None else decode_entry(value)
+        for key, stored in entries:
+            entry = read_entry(key, stored.value)
             if found is None and entry is not None and entry != known:
                 found = entry
         if record.cancelling and not may_be_cancelled and not self.is_undone and found is None:
             probe("a commit of a workflow finds that its cancellation was requested")
             raise WorkflowInterrupt(Cause.CANCELLED)
         return record, found
+
+    def _knows_record(self, attempt: Attempt) -> bool:
+        """Whether the item's record is known at a version that is not too old, and need not be written."""
+        return (
+            self._known is not None
+            and attempt.now_us < self._known.at_us + VERSION_AGE_US_MAX
+            and self.head is not None
+            and self.record.keeps_run
+        )
+
+    def _work_then_check(self, attempt: Attempt, step: StepName, work: StepBody) -> tuple[StepEntry, ItemRecord]:
+        """Do a step's work, and check the lease only when the work reads; return the entry, and the item's record.
+
+        If the work reads nothing, the transaction reads at the version where the record is known. It conflicts if the
+        record, the owner or the step's entry has been written since. Not for a repeated transaction: an earlier one may
+        have been committed, and then the work must not see its own effects.
+        """
+        checked: ItemRecord | None = None
+
+        def check() -> None:
+            nonlocal checked
+            record, found = self._begin(attempt, step, None)
+            if found is not None:  # The transaction is repeated, and finds it before the work.
+                raise self.shard.db.errors[0](NOT_COMMITTED)
+            checked = record
+
+        attempt.before_read = check
+        entry = work(attempt)
+        if checked is not None:
+            return entry, checked
+        if attempt.before_read is None:  # The work has swallowed what the check raised.
+            raise self.shard.db.errors[0](NOT_COMMITTED)
+        assert self._known is not None
+        probe("a step at home reads nothing")
+        attempt.before_read = None
+        attempt.finds_itself_applied = True
+        tr = attempt.tr
+        tr.set_read_version(self._known.version)
+        tr.add_read_conflict_key(self.home.owner_key)
+        tr.add_read_conflict_key(self.home.item_key)
+        tr.add_read_conflict_key(self.home.entry_key(self.segment, step))
+        self._latest = attempt
+        return entry, self.record
 
     def _append(
         self,
@@ -440,8 +534,8 @@ class RunLog:
         """Whether a step that is to be tried again is done. Reads its entry with conflict; of a wait, nothing."""
         if waiting.kind is StepKind.WAIT:
             return False
-        value = tr.get(self.home.entry_key(self.segment, step)).value
-        entry = None if value is None else decode_entry(value)
+        key = self.home.entry_key(self.segment, step)
+        entry = read_entry(key, tr.get(key).value)
         return entry is not None and entry.state in (StepState.DONE, StepState.FAILED)
 
     def _stored_head(self, tr: Transaction) -> RunHead | None:
@@ -454,12 +548,24 @@ class RunLog:
         return None if value is None else decode(ItemRecord, value)
 
 
+class _KnownVersion(NamedTuple):
+    """The version before a commit that has checked the item's record; when the commit began."""
+
+    version: int
+    at_us: int
+
+
 class _Written(NamedTuple):
     """What a transaction wrote of what was pending, and the head as it is from then on."""
 
     head: RunHead
     pending: Mapping[StepName, StepEntry]
     taken: Sequence[bytes]
+
+
+def _raise_unreadable(stored: StoredRun) -> None:
+    if stored.unreadable is not None:
+        raise stored.unreadable
 
 
 def _read_pages(shard: Shard, read: Callable[[Reader, bytes], bytes]) -> None:

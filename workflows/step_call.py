@@ -15,6 +15,7 @@ class StepCall:
       began_us: when it was called first, if it is not answered.
       ended_us: when its body has ended; 0: it has not, or has none.
       tries: failed ones so far, of a step with a retry policy of its own.
+      last_error: of the last of these tries in this attempt.
     """
 
     step: StepName
@@ -25,6 +26,7 @@ class StepCall:
     began_us: int
     ended_us: int = 0
     tries: int = 0
+    last_error: StoredError | None = None
 
     @property
     def has_answer(self) -> bool:
@@ -44,8 +46,8 @@ class StepCall:
         return self._entry(StepState.BEGUN, at_us)
 
     def waiting(self, until_us: int, at_us: int) -> StepEntry:
-        """Return its entry while the run is suspended."""
-        return self._entry(StepState.WAITING, at_us, until_us=until_us)
+        """Return its entry while the run is suspended, with the error after which it is tried again."""
+        return self._entry(StepState.WAITING, at_us, error=self.last_error, until_us=until_us)
 
     def _entry(
         self,

@@ -99,6 +99,19 @@ def do_step(
     return entry
 
 
+def introduce(execution: Execution, call: StepCall, shard: Shard, tenant: Tenant) -> Steps[StepEntry | None]:
+    """Record another tenant of the home's shard as a participant, so that the cleanup of the run comes there.
+
+    For a step that leaves something below that tenant which must go with the run. A tenant on another shard is recorded
+    by its step anyway. Returns the entry of the step if home has one by now.
+    """
+    if tenant == execution.held.ref.tenant or not execution.is_home(shard) or tenant in execution.log.participants:
+        return None
+    place: ParticipantState = yield Store(partial(_ask, shard, execution.keys_of(shard, tenant)))
+    found: StepEntry | None = yield Home(partial(execution.log.record_pending, call.step, (tenant, place)))
+    return found
+
+
 def record_failure(
     execution: Execution, call: StepCall, shard: Shard, tenant: Tenant, error: StoredError
 ) -> Steps[StepEntry]:
@@ -178,7 +191,6 @@ def _ask(shard: Shard, keys: TenantKeys) -> ParticipantState:
 def _interrupt_of(execution: Execution, lost: LeaseLost, shard: Shard) -> WorkflowInterrupt:
     """Return what a refused fence means: a tombstone, though the lease stands, is one of a restored shard."""
     if isinstance(lost, RunEnded) and execution.log.is_held():
-        probe("a run that holds its lease finds its tombstone on another shard")
         return WorkflowInterrupt(Failed(EndedElsewhere(kind=execution.held.ref.kind, shard=shard.name)))
     return WorkflowInterrupt(Cause.LOST)
 
@@ -194,7 +206,10 @@ def run_body(
     enqueueing: Enqueueing | None = None,
 ) -> tuple[TenantTransaction, bytes]:
     """Run the body of a step in its transaction; return the transaction, and the packed result."""
-    tr = TenantTransaction(shard, tenant, attempt, None if enqueueing is None else enqueueing.begin_attempt(shard))
+    enqueuer = None if enqueueing is None else enqueueing.begin_attempt(shard)
+    tr = TenantTransaction(
+        shard, tenant, attempt, enqueuer, owner_is_checked=True, run=execution.log.run
+    )  # The owner: with the lease, or the fence.
     try:
         returned = inside(partial(body, tr, *args), first="the transaction")
         refuse_coroutine(returned)

@@ -5,7 +5,8 @@ from functools import partial
 from typing import Any
 
 from fairlead.actors.execution.retry import Retry
-from fairlead.workflows.errors import CallRefused, ReadOnly
+from fairlead.workflows.argument_checks import check_step
+from fairlead.workflows.errors import CallRefused, CheckpointUnderLock, ReadOnly
 from fairlead.workflows.execution import Body, Child, Execution, named
 from fairlead.workflows.interrupts import BodyFailed, Cause, Failed, WorkflowInterrupt
 from fairlead.workflows.requests import Home, Stand, Steps, Store
@@ -35,7 +36,12 @@ def step(
     undo: Body | None,
     retry: Retry | None,
 ) -> Steps[Any]:
-    """Do a step in a transaction of a tenant."""
+    """Do a step in a transaction of a tenant.
+
+    Raises:
+      BadArgument: see `check_step`.
+    """
+    check_step(body, undo=undo, retry=retry)
     tenant = on or execution.held.ref.tenant
     with execution.open_call(StepKind.STEP, name_of(body, name), named(args, on)) as call:
         if not call.has_answer:
@@ -49,7 +55,12 @@ def step(
 
 
 def read(execution: Execution, body: Body, args: Sequence[Any], *, name: str | None, on: Tenant | None) -> Steps[Any]:
-    """Read in a transaction of a tenant."""
+    """Read in a transaction of a tenant.
+
+    Raises:
+      BadArgument: see `check_step`.
+    """
+    check_step(body)
     tenant = on or execution.held.ref.tenant
     with execution.open_call(StepKind.READ, name_of(body, name), named(args, on)) as call:
         if not call.has_answer:
@@ -108,7 +119,12 @@ def signal(
 
 
 def finish(execution: Execution, body: Body, args: Sequence[Any]) -> Steps[Any]:
-    """Do the last step, and complete the item."""
+    """Do the last step, and complete the item.
+
+    Raises:
+      BadArgument: see `check_step`.
+    """
+    check_step(body)
     name = name_of(body, None if hasattr(body, "__name__") else "finish")
     with execution.open_call(StepKind.STEP, name, args) as call:
         if call.has_answer:
@@ -145,16 +161,24 @@ def finish(execution: Execution, body: Body, args: Sequence[Any]) -> Steps[Any]:
 
 
 def checkpoint(execution: Execution, state: Any) -> Steps[None]:
-    """Forget the steps so far. Before the first step, the state of the last checkpoint changes nothing."""
+    """Forget the steps so far. Before the first step, the state of the last checkpoint changes nothing.
+
+    Neither does a checkpoint that changed code calls before it has reached all recorded steps: it would forget steps
+    that the code is about to reach, and they would be done again.
+    """
     packed = execution.packed("checkpoint", state)
     execution.check_call("checkpoint")
+    if execution.locks:
+        error = CheckpointUnderLock(kind=execution.held.ref.kind, locks=execution.locks.shown())
+        raise WorkflowInterrupt(Failed(error))
     if execution.begins_with(packed):
         probe("a checkpoint is the one with which the replay began")
         return
     if execution.replay.is_behind:
         yield Stand()
+    if execution.replay.is_behind:
+        return
     execution.stop_at_end()
-    execution.check_new(StepName("checkpoint", 0))
     execution.check_alone()
     yield from execution.extend_lease()
     yield Home(partial(execution.log.checkpoint, packed, execution.latest_us))

@@ -13,9 +13,9 @@ from fairlead.actors.execution.retry import Retry
 from fairlead.actors.execution.runner import AttemptAccess
 from fairlead.actors.handlers import AttemptFunction, Handler, handler_of
 from fairlead.workflows.context import WorkflowContext
-from fairlead.workflows.execution import HomeOf
+from fairlead.workflows.execution import HomeOf, OnMoved, ignore_move
 from fairlead.workflows.workflow_kind import WorkflowKind
-from fairlead.zones.errors import ItemGone
+from fairlead.zones.errors import ItemGone, TenantMoved
 from fairlead.zones.layout import DEFAULT_ZONE, Tenant
 from fairlead.zones.pipelining import run_one
 from fairlead.zones.probes import probe
@@ -36,17 +36,22 @@ UNTIL_DONE = Retry(attempts=None, backoff_max=60)  # What must be brought or cle
 class _PlainAttempts:
     """Runs an item by a function that commits what it does by itself, and need not be fenced."""
 
-    def __init__(self, function: Callable[[HeldItem, Shard], None]) -> None:
+    def __init__(self, function: Callable[[HeldItem, Shard], None], on_moved: OnMoved) -> None:
         self._function = function
+        self._on_moved = on_moved
         self.__module__, self.__qualname__ = function.__module__, function.__qualname__
 
     def run_attempt(self, held: HeldItem, shard: Shard, access: AttemptAccess) -> None:
         """See `RunsAttempts`."""
-        self._function(held, shard)
+        try:
+            self._function(held, shard)
+        except TenantMoved as moved:
+            self._on_moved(moved)
+            raise
 
 
-def system_handlers(home_of: HomeOf) -> list[Handler]:
-    """Return the handlers of all kinds. `home_of`: returns the shard where a tenant lives."""
+def system_handlers(home_of: HomeOf, on_moved: OnMoved = ignore_move) -> list[Handler]:
+    """Return the handlers of all kinds. `home_of`, `on_moved`: see `WorkflowKind`."""
 
     def clean_up(held: HeldItem, shard: Shard) -> None:
         _clean_up(held, shard, home_of)
@@ -54,10 +59,10 @@ def system_handlers(home_of: HomeOf) -> list[Handler]:
     def deliver(held: HeldItem, shard: Shard) -> None:
         _deliver(held, home_of)
 
-    signal = WorkflowKind(_bring_signal, version=1, home_of=home_of)
+    signal = WorkflowKind(_bring_signal, version=1, home_of=home_of, on_moved=on_moved)
     runners: dict[str, AttemptFunction] = {
-        CLEANUP_KIND: _PlainAttempts(clean_up),
-        DELIVERY_KIND: _PlainAttempts(deliver),
+        CLEANUP_KIND: _PlainAttempts(clean_up, on_moved),
+        DELIVERY_KIND: _PlainAttempts(deliver, on_moved),
         SIGNAL_KIND: signal,
     }
     return [handler_of(kind, runner, retry=UNTIL_DONE) for kind, runner in runners.items()]
@@ -72,7 +77,9 @@ def _clean_up(held: HeldItem, shard: Shard, home_of: HomeOf) -> None:
         keys = there.layout.location(tenant, DEFAULT_ZONE).keys.tenant
 
         def clear(attempt: Attempt) -> None:
-            run_one(clean_up_op(attempt.tr, there.layout, tenant, keys, run))  # noqa: B023 - called in this turn
+            run_one(
+                clean_up_op(attempt.tr, there.layout, tenant, keys, run, now_us=attempt.now_us)  # noqa: B023 - called in this turn
+            )
 
         def forget(attempt: Attempt) -> None:
             forget_participant(attempt.tr, location, run, tenant)  # noqa: B023 - called in this turn

@@ -6,7 +6,7 @@ from contextlib import suppress
 from functools import partial
 
 from fairlead.workflows.effects import do_effect
-from fairlead.workflows.execution import Body, Child, Execution
+from fairlead.workflows.execution import Body, Child, Execution, unpacked_answer
 from fairlead.workflows.interrupts import BodyFailed, Failed, WorkflowInterrupt
 from fairlead.workflows.recorded_errors import note_step
 from fairlead.workflows.replay import shown
@@ -18,7 +18,6 @@ from fairlead.workflows.steps import parent_of
 from fairlead.zones.errors import ItemGone
 from fairlead.zones.layout import Tenant
 from fairlead.zones.probes import probe
-from fairlead.zones.queue.items import unpack_payload
 from fairlead.zones.records import Parent
 from fairlead.zones.tenant_transaction import TenantTransaction
 from fairlead.zones.workflow.run_records import StepEntry, StepKind
@@ -45,7 +44,7 @@ def undo_all(
         probe("a step is undone")
         call = execution.new_call(step, StepKind.UNDO, b"")
         yield from execution.extend_lease()
-        given = {"result": unpack_payload(each.result)} if "result" in _parameters(each.undo) else {}
+        given = {"result": unpacked_answer(each.result, shown(each.step))} if "result" in _parameters(each.undo) else {}
         try:
             if each.kind is StepKind.EFFECT:
                 key = idempotency_key(execution.log.run, execution.log.segment, step)

@@ -39,7 +39,7 @@ def wait_for(
     check_name("signal", signal)
     awaited = AwaitedSignal(signal)
     try:
-        return (yield from _wait(execution, given_name(name, f"wait_for {signal}"), [awaited], timeout_us))
+        return (yield from wait(execution, given_name(name, f"wait_for {signal}"), [awaited], timeout_us))
     except SignalTimeout:
         if default is NoDefault.RAISES:
             raise
@@ -48,10 +48,15 @@ def wait_for(
 
 def sleep(execution: Execution, duration: Duration, *, name: str | None) -> Steps[None]:
     """Wait for a time to pass."""
-    yield from _wait(execution, given_name(name, "sleep"), [], duration_us("seconds", duration))
+    yield from wait(execution, given_name(name, "sleep"), [], duration_us("seconds", duration))
 
 
-def _wait(execution: Execution, name: str, awaited: Sequence[AwaitedSignal], timeout_us: int) -> Steps[Any]:
+def wait(execution: Execution, name: str, awaited: Sequence[AwaitedSignal], timeout_us: int) -> Steps[Any]:
+    """Wait for the first of several signals, or for a time to pass.
+
+    Raises:
+      SignalTimeout: the time has passed, and there was a signal to wait for.
+    """
     with execution.open_call(StepKind.WAIT, name, ()) as call:
         if not call.has_answer:
             yield from execution.before_new(call)
@@ -88,4 +93,3 @@ def _first(execution: Execution, call: StepCall, awaited: Sequence[Awaited], unt
         first = next(iter(found.values()), None)
         if first is None or not execution.log.was_taken(first.key):
             return first
-        probe("two branches of a workflow find the same signal")

@@ -12,7 +12,9 @@ Read in this order:
     policy/             what is paused and limited; how tenants share the workers
     reporting/          answers for people: what ended, what runs, why an item waits
     transaction_runner  one attempt at a transaction: ids that survive retries, receipts
+    ownership           whether a shard owns a tenant, and whether the tenant is locked
     tenant_transaction  what a user's function gets: the tenant's keys and queue
+    spanning/           transactions across shards: locks, their decision, and recovery by whoever meets a lock
     shard               one database, opened for its queues
     tenant_search       tenants by the beginning of their names
     placement           which shard is a tenant's home

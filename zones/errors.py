@@ -4,7 +4,10 @@ A class of its own exists where a caller reacts differently; anything else is a 
 """
 
 from functools import partial
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+if TYPE_CHECKING:
+    from fairlead.zones.records import Lock
 
 
 class QueueError(Exception):
@@ -36,8 +39,8 @@ class LeaseLost(QueueError):
 class ItemGone(QueueError):
     """The item is not in its queue zone: completed, cancelled, a dead letter, or never enqueued.
 
-    Do: nothing, if you retried a completion or a cancellation whose result you did not learn. Otherwise compare the
-    tenant, the zone and the id with what `enqueue` returned. `fairlead why ITEM` also finds dead letters.
+    Do: `fairlead why ITEM` says how it ended, and finds dead letters. If it does not know the item, compare tenant,
+    zone and id with what was enqueued. Do nothing if you retried a completion or a cancellation of unknown result.
     """
 
     message = "the item is gone: completed, cancelled, a dead letter, or never enqueued here"
@@ -60,6 +63,50 @@ class ItemUnreadable(QueueError):
     """
 
     message = "the item's record cannot be read: written by a newer version, or damaged"
+
+
+class RunUnreadable(QueueError):
+    """What is stored of a workflow cannot be read: it is damaged, or a newer version wrote it; nothing was changed.
+
+    Do: if `reason` says that it is newer, upgrade this program. Otherwise `fairlead check` names all damaged keys. A
+    damaged workflow is a dead letter, and what it has done stays done: no step is done again. Look what it has
+    done; then cancel the dead letter with `--force`, and enqueue anew what is still to be done.
+    """
+
+    message = "what is stored of the workflow cannot be read"
+    DAMAGED: ClassVar[str] = "it is damaged"
+    MISSING: ClassVar[str] = "it is missing"
+    NEWER: ClassVar[str] = "a newer version wrote it"
+
+    @property
+    def is_newer(self) -> bool:
+        """Whether a newer version can read it."""
+        return self.fields.get("reason") == self.NEWER
+
+
+class Busy(QueueError):
+    """A workflow holds a lock that the transaction requires to be free; nothing was changed.
+
+    Do: try again later; in a workflow, take the lock by `wf.lock` instead, which waits for it. `fairlead locks` lists
+    who holds what; `fairlead why ITEM` says why its holder does not go on.
+    """
+
+    message = "the lock is held by a workflow"
+
+    @property
+    def by(self) -> str:
+        """The item that holds the lock, as `APP/USER ID`."""
+        return cast(str, self.fields["by"])
+
+    @property
+    def kind(self) -> str:
+        """The kind of the item that holds it."""
+        return cast(str, self.fields["kind"])
+
+    @property
+    def held_for(self) -> float:
+        """For how long it has held it, seconds by the clock of the process that asked."""
+        return cast(float, self.fields["held_for"])
 
 
 class NotVested(QueueError):
@@ -117,10 +164,26 @@ class BadArgument(QueueError):
 class TenantMoved(QueueError):
     """The tenant's logical database is owned by another shard now.
 
-    Do: look up the tenant's shard again and retry there; `App.tenant` does both.
+    Do: look up the tenant's shard again and retry there; `App.tenant` does both, except for a transaction that has used
+    `.raw`. If they raise this, a shard is missing in the configuration.
     """
 
     message = "the tenant moved to another shard"
+
+    @property
+    def tenant(self) -> tuple[str, str]:
+        """The tenant's app and user."""
+        return cast(str, self.fields["app"]), cast(str, self.fields["user"])
+
+    @property
+    def owner(self) -> str | None:
+        """The id of the shard that the tenant's record names, in hex digits; None: there is no record."""
+        return cast("str | None", self.fields.get("owner"))
+
+    @property
+    def first_home(self) -> str | None:
+        """The name of the tenant's first home, if the shard has no record of the tenant."""
+        return cast("str | None", self.fields.get("first_home"))
 
 
 class OwnerUnreadable(TenantMoved):
@@ -132,6 +195,43 @@ class OwnerUnreadable(TenantMoved):
     """
 
     message = "the tenant's ownership record cannot be read"
+
+
+class TenantLocked(QueueError):
+    """A transaction across shards has locked the tenant; nothing was changed.
+
+    `Shard.transact` waits for the lock, or ends it, outside of the transaction, and then runs the body again. So only
+    code that commits by itself meets this error.
+
+    Do: let it pass through the body, and call `LockWait.meet` with it.
+    """
+
+    message = "a transaction across shards has locked the tenant"
+
+    @property
+    def tenant(self) -> tuple[str, str]:
+        """The tenant's app and user."""
+        return cast(str, self.fields["app"]), cast(str, self.fields["user"])
+
+    @property
+    def shard_id(self) -> bytes:
+        """The id of the shard whose ownership record holds the lock."""
+        return bytes.fromhex(cast(str, self.fields["shard"]))
+
+    @property
+    def lock(self) -> "Lock":
+        """The lock: which transaction holds it, which shard decides about that, and whether it is exclusive."""
+        return cast("Lock", self.fields["lock"])
+
+
+class TenantBusy(QueueError):
+    """The tenant stayed locked by transactions across shards for as long as the caller waits; nothing was changed.
+
+    Do: try again later. If `reason` says that the home shard of `transaction` does not answer, see to that shard: it
+    alone can decide the transaction. If many transactions lock this tenant, let them do less, or raise `wait`.
+    """
+
+    message = "the tenant is locked by transactions across shards"
 
 
 class PolicyUnreadable(QueueError):

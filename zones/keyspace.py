@@ -8,6 +8,7 @@ lies on the same page. The top-level queue consists of keys only, which name the
 QuiCK's pointer index, which leads from a zone to its pointer, is the record's own key.
 
     (ROOT, META)                                     -> shard record: format, number of parts, shard id
+    (ROOT, PLACEMENT)                                -> the shard's name, and the shards of its application at first
     (ROOT, DB, app, user, DATA, ...)                 -> the tenant's own data
     (ROOT, DB, app, user, OWNER)                     -> ownership record; absent while the tenant never moved, and has
                                                         no policy
@@ -17,6 +18,7 @@ QuiCK's pointer index, which leads from a zone to its pointer, is the record's o
     (ROOT, DB, app, user, FENCE, run)                -> the lowest lease number of a run that may act on this tenant
     (ROOT, DB, app, user, SIGNAL, run, name, epoch, stamp) -> a signal that the run has not taken
     (ROOT, DB, app, user, CHILD_RESULT, run, name, n)-> how a child job of the run ended
+    (ROOT, DB, app, user, LOCK, ...)                 -> who holds the tenant's locks, see `workflow.locks`
     (ROOT, DB, app, user, ZONE, zone, ITEM, id)      -> item record
     (ROOT, DB, app, user, ZONE, zone, VEST, p, t, id)-> kind; the vesting index, in (priority, vesting time) order
     (ROOT, DB, app, user, ZONE, zone, COUNT, kind)   -> items present, leased and delayed ones included; atomic add
@@ -50,6 +52,9 @@ QuiCK's pointer index, which leads from a zone to its pointer, is the record's o
     (ROOT, FLOOR)                                    -> a number: tombstones written under a lower one are gone
     (ROOT, FLOOR, 1)                                 -> when it was raised last, see `workflow.floor`
     (ROOT, WORKER_SESSION, ...)                      -> which workers live, and what they claim, see `worker_sessions`
+    (ROOT, PREPARED, started, random, attempt)       -> what a transaction across shards has locked here, see `spanning`
+    (ROOT, PREPARED_WRITES, started, random, attempt, n) -> piece n of what it writes here once it is committed
+    (ROOT, DECISION, started, random, attempt)       -> whether it is committed; on its home shard only
 
 Keys that many commits append at once, in order of time, begin with a part or a bucket. A cluster keeps neighbouring
 keys on one storage server, and commits of busy parts must not all write there.
@@ -66,10 +71,11 @@ ROOT = b"\x02fl\x00"  # ("fl",): short, because LMDB keys end at 511 bytes and r
 META, DB, RECEIPT, TOP = range(1, 5)
 # 5 was an index of pointers by zone: a pointer's record is found by its own key.
 DEPTH, DEAD_LETTER_INDEX, RETENTION, TIME, HANDLER, PERIODIC, SESSION = range(6, 13)
-POLICY, PAUSED_POINTER, LIMIT, COMPLETION_LOG = range(14, 18)
-# Reserved for later steps: placement 13, intents 18, global indexes 19.
+PLACEMENT, POLICY, PAUSED_POINTER, LIMIT, COMPLETION_LOG = range(13, 18)
+# Reserved for later steps: intents 18, global indexes 19.
 WORKER_STATUS, QUARANTINE, AUDIT_LOG, ROLLUP, CHANGE_COUNTER, TOMBSTONE, FLOOR, WORKER_SESSION = range(20, 28)
-DATA, OWNER, ZONE, IN_FLIGHT, BUCKET, STEP_LOG, FENCE, SIGNAL, CHILD_RESULT = range(1, 10)
+PREPARED, PREPARED_WRITES, DECISION = range(28, 31)
+DATA, OWNER, ZONE, IN_FLIGHT, BUCKET, STEP_LOG, FENCE, SIGNAL, CHILD_RESULT, LOCK = range(1, 11)
 ITEM, VEST = 1, 2
 # 3 was an index by age: the head of the vesting index already answers who has waited longest.
 COUNT, DEAD_LETTER, PAYLOAD, RETAINED_ID, POINTER, GUARD, RESULT, TRACEBACK = range(4, 12)
@@ -260,27 +266,31 @@ class QueueKeys:
 
 
 class TenantKeys:
-    """The keys of one tenant's logical database."""
+    """The keys of one tenant's logical database.
 
-    __slots__ = ("packed",)
+    Attributes:
+      owner: the key of the ownership record.
+      data: the prefix of the tenant's own data.
+    """
+
+    __slots__ = ("data", "owner", "packed")
 
     def __init__(self, app: str, user: str) -> None:
         self.packed = b"\x02%b\x00\x02%b\x00" % (app.encode(), user.encode())  # Names hold no NUL: `check_name`.
+        self.owner = _DB + self.packed + _OWNER  # Every transaction on the tenant reads it.
+        self.data = _DB + self.packed + _SMALL[DATA]
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the tenant's app and of the user."""
+        named = unpack_names(self.packed, 0, 2)
+        assert named is not None
+        return named[0]
 
     @property
     def prefix(self) -> bytes:
         """The prefix of all keys of the tenant."""
         return _DB + self.packed
-
-    @property
-    def owner(self) -> bytes:
-        """The key of the ownership record."""
-        return _DB + self.packed + _OWNER
-
-    @property
-    def data(self) -> bytes:
-        """The prefix of the tenant's own data."""
-        return _DB + self.packed + _SMALL[DATA]
 
     @property
     def bucket(self) -> bytes:
@@ -316,6 +326,11 @@ class TenantKeys:
     def child_results(self, run: bytes) -> bytes:
         """Return the prefix of the results of a run's child jobs."""
         return _DB + self.packed + _SMALL[CHILD_RESULT] + pack_bytes(run)
+
+    @property
+    def locks(self) -> bytes:
+        """The prefix of the tenant's locks."""
+        return _DB + self.packed + _SMALL[LOCK]
 
 
 class ZoneKeys(QueueKeys):

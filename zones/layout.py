@@ -5,11 +5,14 @@ holds the pointer. Python's `hash()` differs from process to process and is neve
 """
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
-from fairlead.zones.errors import BadArgument
+from fairlead.zones.errors import BadArgument, ItemGone
 from fairlead.zones.keyspace import NAME_BYTES_MAX, PartKeys, TenantKeys, ZoneKeys
+from fairlead.zones.records import PlacementRecord
 from fairlead.zones.settings import ZoneSettings
 
 DEFAULT_ZONE = "queue"
@@ -99,6 +102,21 @@ def item_id_of(given: str | bytes) -> bytes:
     return blake2b(packed, digest_size=ID_BYTES).digest()
 
 
+def shown_id(given: str | bytes) -> str:
+    """Return how an error shows an item: by the name that the caller used, or by the hexadecimal digits of its id."""
+    return given if isinstance(given, str) else item_id_of(given).hex()
+
+
+@contextmanager
+def gone_by_name(item_id: str | bytes) -> Iterator[None]:
+    """Let an `ItemGone` of the block show the item as `shown_id` does: the block knows only its id."""
+    try:
+        yield
+    except ItemGone as error:
+        error.fields["item"] = shown_id(item_id)
+        raise
+
+
 def checked_id(item_id: Any) -> bytes:
     """Return the 16-byte id of the item that a caller names.
 
@@ -118,12 +136,25 @@ class ShardLayout:
     """What every operation on a shard must agree on: the shard's id, its parts, and the settings of its zones.
 
     `is_watched`: whether its scanners watch a key of each part, because its engine does not notify them of commits.
+    `placement`: what the shard is called, and with which shards its application began; None: it does not know.
+    `first_shards`: these shards; empty: it does not know, or it is the only one.
     """
 
-    __slots__ = ("_locations", "is_watched", "part_count", "parts", "settings", "shard_id")
+    __slots__ = ("_locations", "first_shards", "is_watched", "part_count", "parts", "placement", "settings", "shard_id")
 
-    def __init__(self, *, shard_id: bytes, part_count: int, settings: ZoneSettings, is_watched: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        shard_id: bytes,
+        part_count: int,
+        settings: ZoneSettings,
+        is_watched: bool = False,
+        placement: PlacementRecord | None = None,
+    ) -> None:
         self.is_watched = is_watched
+        self.placement = placement
+        is_alone = placement is None or placement.first_shards == (placement.name,)
+        self.first_shards = () if placement is None or is_alone else placement.first_shards
         self.shard_id = shard_id
         self.part_count = part_count
         self.parts = [PartKeys(part) for part in range(part_count)]

@@ -2,6 +2,7 @@
 
 A campaign that never reaches a probe has tested nothing there. Outside the simulator a probe does nothing, and it
 stands in a branch that is rarely taken, so it costs nothing. Each name describes the event and occurs once in the code.
+A branch that no simulated world can take, or hardly one in thousands, has no probe; a test takes it.
 """
 
 from collections import Counter

@@ -3,7 +3,8 @@
 A record is the byte of its format and then a msgpack array. New fields are only ever appended, and a reader ignores
 fields that it does not know. The format number changes when the meaning of a field changes. A reader that meets a newer
 format leaves the record as it is (`decode` returns None) and continues with the next one: a fleet is upgraded machine
-by machine.
+by machine. An ownership record that holds locks has a format of its own: a program that does not know locks must not
+pass them.
 
 A record is damaged if it cannot be decoded, or holds a value that no writer writes: each field states its range. So a
 decoded record can be relied on. A flipped bit that turns a text or a number into another possible one is not detected.
@@ -12,7 +13,7 @@ Records of which a batch holds hundreds are `gc=False`: they hold plain data, ne
 need not track them.
 """
 
-from typing import Annotated, Any, TypeVar, get_args
+from typing import Annotated, Any, NamedTuple, TypeVar, get_args
 
 import msgspec
 from msgspec import Meta
@@ -22,12 +23,15 @@ from fairlead.zones.keyspace import NAME_BYTES_MAX, PART_COUNT_MAX, PRIORITY_MAX
 FORMAT = 1
 FORMATS_AHEAD = 8  # So many newer formats are accepted as newer, and not as damage.
 _FORMAT_BYTE = bytes([FORMAT])
+LOCKED_FORMAT = 2  # of an ownership record, only while it holds locks
+_LOCKED_FORMAT_BYTE = bytes([LOCKED_FORMAT])
 
 Trace = dict[str, str]
 GivenId = str | bytes
 
 TimeUs = Annotated[int, Meta(ge=0, le=2**63 - 1)]  # or a duration; what a key of the vesting index can hold
-Count = Annotated[int, Meta(ge=0, le=2**53)]
+COUNT_MAX = 2**53
+Count = Annotated[int, Meta(ge=0, le=COUNT_MAX)]
 Priority = Annotated[int, Meta(ge=0, le=PRIORITY_MAX)]
 Kind = Annotated[str, Meta(min_length=1, max_length=NAME_BYTES_MAX)]
 AdmissionValue = Annotated[int, Meta(ge=0, le=3)]  # the value of a `Admission`
@@ -96,7 +100,8 @@ class ItemRecord(msgspec.Struct, array_like=True, gc=False):
     lease_number: Count = 0  # counts its leases, and only grows
     keeps_run: bool = False  # keys of its run are stored: step log, signals, results of child jobs
     cancelling: bool = False  # its cancellation is requested: what it has done is to be undone
-    waits_for: tuple[str, ...] = ()  # what wakes it before its vesting time, see `signals.wait_name`
+    # what wakes it before its vesting time, see `signals.wait_name`; or that newer code alone can continue it
+    waits_for: tuple[str, ...] = ()
     suspended_at: Count = 0  # the lease number of the last attempt that ended by a suspension
     parent: Parent | None = None  # whom its end is reported to
     # the worker session whose claim the lease is, see `worker_sessions`; empty: the lease is none
@@ -153,7 +158,9 @@ class DeadLetterRecord(msgspec.Struct, array_like=True):
     """An item that will not run again by itself, and why."""
 
     item: ItemRecord
-    reason: str  # "error": failed for good; "lapsed": its worker died or its lease expired while it ran isolated
+    # "error": failed for good; "undone": likewise, and what it had done as a workflow was undone; "lapsed": its worker
+    # died or its lease expired while it ran isolated
+    reason: str
     error: str
     traceback: str
     dead_lettered_us: TimeUs
@@ -170,22 +177,14 @@ class Policy(msgspec.Struct, array_like=True, frozen=True):
     """
 
     paused: bool = False
-    max_running: Annotated[int, Meta(ge=1, le=2**53)] | None = None
+    max_running: Annotated[int, Meta(ge=1, le=COUNT_MAX)] | None = None
     per_s: Annotated[float, Meta(gt=0, le=1e9)] | None = None
-    burst: Annotated[int, Meta(ge=1, le=2**53)] = 1
+    burst: Annotated[int, Meta(ge=1, le=COUNT_MAX)] = 1
 
     @property
     def is_limited(self) -> bool:
         """Whether it limits how many items run or start."""
         return self.max_running is not None or self.per_s is not None
-
-    def is_tighter_than(self, other: "Policy") -> bool:
-        """Say whether it lets fewer items run, or fewer start, than another policy."""
-        return _is_less(self.max_running, other.max_running) or _is_less(self.per_s, other.per_s)
-
-
-def _is_less(limit: float | None, other: float | None) -> bool:
-    return limit is not None and (other is None or limit < other)
 
 
 class KindPolicy(Policy, array_like=True, frozen=True):
@@ -213,15 +212,77 @@ class TenantPolicy(Policy, array_like=True, frozen=True):
     weight: Annotated[float, Meta(gt=0, le=1e6)] = 1.0
 
 
-class OwnerRecord(msgspec.Struct, array_like=True):
-    """Which shard owns a logical database, and the tenant's policy; absent while it is at home and has no policy.
+class TransactionId(NamedTuple):
+    """One attempt at a transaction across shards. Ids sort by age: that of an older transaction is smaller.
 
-    Every operation on the tenant reads it, so a move, or a new policy, conflicts with all of them.
+    `started_us`: when its first attempt began, microseconds since the epoch by the clock of its process. `random`: 10
+    bytes, the same in all attempts. `attempt`: counts from 1.
+    """
+
+    started_us: TimeUs
+    random: bytes
+    attempt: Count
+
+    @property
+    def age(self) -> tuple[int, bytes]:
+        """What all attempts of a transaction have in common; smaller: an older transaction."""
+        return self.started_us, self.random
+
+    def __str__(self) -> str:
+        return f"{self.started_us:x}-{self.random.hex()}-{self.attempt}"
+
+
+class Lock(msgspec.Struct, array_like=True, frozen=True):
+    """A lock on a tenant: of a transaction across shards that has prepared here, and that its home shard decides.
+
+    `exclusive`: the transaction writes to the tenant; else it has only read, and others may read, too.
+    """
+
+    transaction: TransactionId
+    home_id: bytes
+    exclusive: bool
+
+
+class OwnerRecord(msgspec.Struct, array_like=True):
+    """Which shard owns a logical database, the tenant's policy, and its locks; absent if it says nothing.
+
+    That is, while the tenant has never moved, and has neither a policy nor a lock. Every operation on the tenant reads
+    it, so a move, a new policy, or a lock conflicts with all of them.
     """
 
     epoch: Count
     shard_id: bytes
     policy: TenantPolicy = TenantPolicy()
+    locks: tuple[Lock, ...] = ()  # one exclusive lock, or any number of shared ones
+
+
+class PreparedTenant(msgspec.Struct, array_like=True, frozen=True):
+    """A tenant that a transaction across shards has locked."""
+
+    app: str
+    user: str
+
+
+class PreparedRecord(msgspec.Struct, array_like=True, frozen=True):
+    """What a transaction across shards has prepared on a shard, until its decision is carried out there.
+
+    `home_id`: the shard that decides. `tenants`: whom it has locked. `pieces`: how many pieces its writes have.
+    """
+
+    home_id: bytes
+    tenants: tuple[PreparedTenant, ...]
+    pieces: Count
+
+
+class DecisionRecord(msgspec.Struct, array_like=True, frozen=True):
+    """Whether a transaction across shards is committed. It is final.
+
+    `shard_ids`: where PREPARED of it may be; empty if whoever wrote an abort knows of one shard only.
+    """
+
+    committed: bool
+    shard_ids: tuple[bytes, ...]
+    decided_us: TimeUs
 
 
 class ShardRecord(msgspec.Struct, array_like=True):
@@ -231,6 +292,16 @@ class ShardRecord(msgspec.Struct, array_like=True):
     part_count: Annotated[int, Meta(ge=1, le=PART_COUNT_MAX)]
     created_us: TimeUs
     key_format: Count = 1  # where its keys lie: `keyspace.KEY_FORMAT` of the program that made it
+
+
+class PlacementRecord(msgspec.Struct, array_like=True, frozen=True):
+    """What a shard is called, and with which shards its application began: among these each tenant has a first home.
+
+    Written once when the shard is made, and the same list in all shards of an application.
+    """
+
+    name: str
+    first_shards: Annotated[tuple[str, ...], Meta(min_length=1)]
 
 
 class HandlerRecord(msgspec.Struct, array_like=True):
@@ -246,7 +317,7 @@ class HandlerRecord(msgspec.Struct, array_like=True):
 class PeriodicRecord(msgspec.Struct, array_like=True):
     """When a periodic item is due next."""
 
-    every_us: Annotated[int, Meta(ge=1, le=2**53)]
+    every_us: Annotated[int, Meta(ge=1, le=COUNT_MAX)]
     next_us: TimeUs
 
 
@@ -279,9 +350,12 @@ Record = (
     | PointerRecord
     | DeadLetterRecord
     | OwnerRecord
+    | PreparedRecord
+    | DecisionRecord
     | KindPolicy
     | TenantPolicy
     | ShardRecord
+    | PlacementRecord
     | HandlerRecord
     | PeriodicRecord
     | AuditEntry
@@ -296,6 +370,8 @@ _decoders: dict[type[Any], msgspec.msgpack.Decoder[Any]] = {
 
 def encode(record: Record) -> bytes:
     """Return the value under which `record` is stored."""
+    if type(record) is OwnerRecord and record.locks:
+        return _LOCKED_FORMAT_BYTE + _encoder.encode(record)
     return pack_value(record)
 
 
@@ -304,11 +380,14 @@ def decode(struct: type[_R], value: bytes) -> _R | None:
 
     None means: leave it as it is, count it, go on with the next.
     """
-    if value[:1] != _FORMAT_BYTE:
+    holds_locks = struct is OwnerRecord and value[:1] == _LOCKED_FORMAT_BYTE
+    if value[:1] != _FORMAT_BYTE and not holds_locks:
         return None
     try:
         record: _R = _decoders[struct].decode(memoryview(value)[1:])
     except UNDECODABLE:
+        return None
+    if isinstance(record, OwnerRecord) and bool(record.locks) != holds_locks:
         return None
     return record
 
@@ -328,9 +407,10 @@ def unpacked(decoder: Any, value: bytes) -> Any:
         return None
 
 
-def is_newer(value: bytes) -> bool:
+def is_newer(value: bytes, *, newest: int = FORMAT) -> bool:
     """Say whether a record that cannot be decoded is of a newer format, and not damaged.
 
-    Formats are counted one by one, so a number far above the present format means damage.
+    `newest`: the newest format that this program knows of such a record. Formats are counted one by one, so a number
+    far above means damage.
     """
-    return bool(value) and FORMAT < value[0] <= FORMAT + FORMATS_AHEAD
+    return bool(value) and newest < value[0] <= FORMAT + FORMATS_AHEAD

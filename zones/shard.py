@@ -4,18 +4,21 @@ A shard is made once, with an id and a number of parts that never change. Its us
 they pass when they open it.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from random import Random
 from typing import Protocol, TypeVar
 
 from fairlead.zones import transaction_runner
 from fairlead.zones.engines import RETRIES_MAX, Clock, Database, Transaction
-from fairlead.zones.errors import BadArgument, ShardRefused
+from fairlead.zones.errors import BadArgument, ShardRefused, TenantLocked
 from fairlead.zones.keyspace import KEY_FORMAT, META_KEY, PART_COUNT_MAX
-from fairlead.zones.layout import DEFAULT_ZONE, ID_BYTES, ShardLayout, Tenant
+from fairlead.zones.layout import DEFAULT_ZONE, ID_BYTES, ShardLayout, Tenant, local_tenant
+from fairlead.zones.placement import home, read_or_write_placement
 from fairlead.zones.queue.queue_zone import QueueZone
-from fairlead.zones.records import ShardRecord, decode, encode, is_newer
+from fairlead.zones.records import PlacementRecord, ShardRecord, decode, encode, is_newer
 from fairlead.zones.settings import ZoneSettings
+from fairlead.zones.spanning.lock_wait import LockWait
+from fairlead.zones.spanning.recovery import FindShard
 from fairlead.zones.transaction_runner import Attempt
 
 T = TypeVar("T")
@@ -42,6 +45,8 @@ class Shard:
       check_kind: called with the kind of each item that a transaction of this shard's tenants enqueues; may refuse it
         by an error.
       run_blocking: runs a blocking call for a coroutine that awaits it; by default, on the thread of the coroutine.
+      find_shard: finds an open shard by its id, to settle transactions across shards whose locks are met here; by
+        default, only this one.
     """
 
     def __init__(
@@ -55,6 +60,7 @@ class Shard:
         self.made = made
         self.check_kind: Callable[[str], None] = _accept_any_kind
         self.run_blocking: RunBlocking = _run_here
+        self.find_shard: FindShard = self._find_itself
 
     def transact(
         self,
@@ -62,11 +68,32 @@ class Shard:
         *,
         applied: Callable[[Transaction], bool] | None = None,
         retries_max: int = RETRIES_MAX,
+        waits_for_locks: bool = True,
     ) -> T:
-        """Run `body` in a transaction until it is committed; see `transaction_runner.run`."""
+        """Run `body` in a transaction until it is committed; see `transaction_runner.run`.
+
+        A body that meets the lock of a transaction across shards runs again once the lock is gone.
+
+        Raises:
+          TenantBusy: it meets locks for five seconds.
+          TenantLocked: it meets one; only without `waits_for_locks`.
+          What `transaction_runner.run` raises.
+        """
         return transaction_runner.run(
-            self.db, body, clock=self.clock, random=self.random, applied=applied, retries_max=retries_max
+            self.db,
+            body,
+            clock=self.clock,
+            random=self.random,
+            applied=applied,
+            retries_max=retries_max,
+            begin_wait=self._begin_wait if waits_for_locks else None,
         )
+
+    def _begin_wait(self) -> Callable[[TenantLocked], None]:
+        return LockWait(self.find_shard, self.clock).meet
+
+    def _find_itself(self, shard_id: bytes) -> "Shard | None":
+        return self if shard_id == self.layout.shard_id else None
 
     def relax_read_version(self, tr: Transaction) -> None:
         """Let a transaction that has read nothing use a read version that a cluster answers sooner.
@@ -97,6 +124,17 @@ class Shard:
         return QueueZone(self.layout, tenant, name)
 
 
+def first_shards(shards: Mapping[str, Shard]) -> Sequence[str]:
+    """Return the names of the shards with which an application began; if not all of these are given, of those given."""
+    began = next(iter(shards.values())).layout.first_shards
+    return began if began and set(began) <= set(shards) else list(shards)
+
+
+def kind_home(kind: str, shards: Mapping[str, Shard]) -> str:
+    """Return the name of a kind's own shard, where its limits and ticks are: one for all fleets of an application."""
+    return home(local_tenant(kind), first_shards(shards))
+
+
 async def _run_here(call: Callable[[], T], /) -> T:
     return call()
 
@@ -113,33 +151,37 @@ def open_shard(
     random: Random,
     settings: ZoneSettings | None = None,
     part_count: int = DEFAULT_PART_COUNT,
+    first_shards: Collection[str] = (),
 ) -> Shard:
     """Open `db` as a shard; make it a shard if it is not one yet.
 
     Args:
       name: what the shard is called in this application's configuration.
+      first_shards: the names of the shards with which the application began. They are stored, with the name, if the
+        shard does not know them yet. Empty: what is stored counts, and nothing is stored.
       part_count: parts of the top-level queue of a shard that this call makes, 1 to 1,024; an existing shard keeps its
         own.
 
     Raises:
       BadArgument: `part_count` is out of range.
       ShardRefused: a newer version of Fairlead made it, or one before the first release; or a restore into it has not
-        finished.
+        finished; or what it stores about its application cannot be read.
     """
     if not 1 <= part_count <= PART_COUNT_MAX:
         raise BadArgument(argument="part_count", value=part_count, allowed=f"1 to {PART_COUNT_MAX:,}")
 
-    def body(attempt: Attempt) -> tuple[ShardRecord, bool]:
+    def body(attempt: Attempt) -> tuple[ShardRecord, bool, PlacementRecord | None]:
         there = attempt.tr.get(META_KEY).present()
         made = find_or_create(attempt.tr, name, random=random, part_count=part_count, now_us=attempt.now_us)
-        return made, not there
+        return made, not there, read_or_write_placement(attempt.tr, name, first_shards)
 
-    record, made = transaction_runner.run(db, body, clock=clock, random=random)
+    record, made, placement = transaction_runner.run(db, body, clock=clock, random=random)
     layout = ShardLayout(
         shard_id=record.shard_id,
         part_count=record.part_count,
         settings=settings or ZoneSettings(),
         is_watched=db.commit_sequence() is None,
+        placement=placement,
     )
     return Shard(name, db, layout, clock=clock, random=random, made=made)
 

@@ -15,21 +15,24 @@ from typing import Any, Protocol, Unpack
 
 from fairlead.zones import tuples
 from fairlead.zones.durations import Duration, duration_us
-from fairlead.zones.engines import Transaction
-from fairlead.zones.errors import BadArgument
+from fairlead.zones.engines import Reads, Transaction
+from fairlead.zones.engines.api.database import ValueFuture
+from fairlead.zones.errors import BadArgument, Busy
 from fairlead.zones.keyspace import range_begin, range_end
-from fairlead.zones.layout import DEFAULT_ZONE, Tenant, check_name, checked_id, item_id_of, named_tenant
+from fairlead.zones.layout import DEFAULT_ZONE, Tenant, check_name, checked_id, gone_by_name, item_id_of, named_tenant
+from fairlead.zones.ownership import check_owner
 from fairlead.zones.pipelining import run_one
 from fairlead.zones.queue import results
 from fairlead.zones.queue.items import Enqueued, HasKind, ItemOptions, NewItem, new_item
 from fairlead.zones.queue.queue_zone import QueueZone
 from fairlead.zones.queue.results import pack_result
-from fairlead.zones.records import Parent
+from fairlead.zones.records import LOCKED_FORMAT, Parent
 from fairlead.zones.shard import Shard
 from fairlead.zones.transaction_runner import Attempt
-from fairlead.zones.workflow import signals
+from fairlead.zones.workflow import locks, signals
 from fairlead.zones.workflow.cancellation import CancelOutcome, cancel_op
 from fairlead.zones.workflow.children import EndedChild, report_all
+from fairlead.zones.workflow.locks import LockKey, LockRequest
 
 Key = tuple[Any, ...]
 
@@ -59,11 +62,40 @@ class TenantTransaction:
     """One attempt at a transaction on one tenant's logical database. The function that gets it may run twice.
 
     No argument and no result of its methods reaches another tenant, but for a signal that names one.
+
+    Its first operation reads the tenant's ownership record with conflict, beside what it reads itself. No value is
+    returned, and nothing is written, before the record has been read: a method raises `TenantMoved` if another shard
+    owns the tenant, and `TenantLocked` if a transaction across shards has locked it. A shared lock refuses writes only.
+
+    Args:
+      owner_is_checked: the caller has read the record with conflict, or will, before it commits.
+      run: of the workflow whose step this is; None: it is none.
     """
 
-    __slots__ = ("_attempt", "_data", "_enqueuer", "_raw_is_out", "_shard", "_signal_count", "_tr", "tenant")
+    __slots__ = (
+        "_attempt",
+        "_enqueuer",
+        "_keys",
+        "_owner_is_checked",
+        "_raw_is_out",
+        "_run",
+        "_shard",
+        "_shared_owner",
+        "_signal_count",
+        "_tr",
+        "tenant",
+    )
 
-    def __init__(self, shard: Shard, tenant: Tenant, attempt: Attempt, enqueuer: EnqueueObserver | None = None) -> None:
+    def __init__(
+        self,
+        shard: Shard,
+        tenant: Tenant,
+        attempt: Attempt,
+        enqueuer: EnqueueObserver | None = None,
+        *,
+        owner_is_checked: bool = False,
+        run: bytes | None = None,
+    ) -> None:
         self.tenant = tenant
         self._shard = shard
         self._attempt = attempt
@@ -71,7 +103,10 @@ class TenantTransaction:
         self._enqueuer = enqueuer
         self._raw_is_out = False
         self._signal_count = 0
-        self._data = shard.layout.location(tenant, DEFAULT_ZONE).keys.tenant.data
+        self._run = run
+        self._keys = shard.layout.location(tenant, DEFAULT_ZONE).keys.tenant
+        self._owner_is_checked = owner_is_checked
+        self._shared_owner: bytes | None = None  # the ownership record, if it holds shared locks
 
     @property
     def now_us(self) -> int:
@@ -80,9 +115,14 @@ class TenantTransaction:
 
     def get(self, key: Key, *, snapshot: bool = False) -> bytes | None:
         """Return the value of `key`, or None. With `snapshot`, a concurrent change of `key` does not conflict."""
-        reader = self._tr.snapshot if snapshot else self._tr
-        value: bytes | None = reader.get(self._pack(key)).value
-        return value
+        packed = self._pack(key)
+        reader = self._reader(snapshot)
+        if self._owner_is_checked:
+            value: bytes | None = reader.get(packed).value
+            return value
+        owner, read = self._tr.get(self._keys.owner), reader.get(packed)  # Both are on their way at once.
+        self._check_owner(owner)
+        return read.value
 
     def set(self, key: Key, value: bytes) -> None:
         """Set `key` to `value`, at most 100,000 bytes."""
@@ -107,10 +147,14 @@ class TenantTransaction:
         self, prefix: Key = (), *, limit: int = 0, reverse: bool = False, snapshot: bool = False
     ) -> Iterator[tuple[Key, bytes]]:
         """Yield keys and values below `prefix` in order; `limit` 0 is no limit."""
-        reader = self._tr.snapshot if snapshot else self._tr
         packed = self._pack_prefix(prefix)
-        for row in reader.get_range(range_begin(packed), range_end(packed), limit=limit, reverse=reverse):
-            yield tuples.unpack(row.key, len(self._data)), row.value
+        reader = self._reader(snapshot)
+        owner = None if self._owner_is_checked else self._tr.get(self._keys.owner)
+        rows = reader.get_range(range_begin(packed), range_end(packed), limit=limit, reverse=reverse)
+        if owner is not None:
+            self._check_owner(owner)
+        for row in rows:
+            yield tuples.unpack(row.key, len(self._keys.data)), row.value
 
     def enqueue(
         self,
@@ -139,7 +183,7 @@ class TenantTransaction:
         return self._enqueue(item, zone, item_id)
 
     def _enqueue(self, item: NewItem, zone: str, item_id: bytes | None = None) -> Enqueued:
-        tr = self._writer()
+        tr = self._queue_writer()
         if item.given_id is None:
             item_id = item_id or self._attempt.new_id()
         else:
@@ -148,7 +192,7 @@ class TenantTransaction:
             item = self._enqueuer.with_trace(item)
         with self._shard.db.burst(tr) as writer:
             enqueued = self._zone(zone).enqueue(writer, item, item_id=item_id, now_us=self.now_us)
-        self._note_read()
+        self._note_checked()
         if self._enqueuer is not None:
             self._enqueuer.on_enqueued(item, enqueued)
         return enqueued
@@ -184,18 +228,18 @@ class TenantTransaction:
         """
         wanted, receiver_zone = checked_id(item_id), check_name("zone", zone)
         packed = signals.pack_signal(check_name("name", name), payload)
-        receiver = self.tenant if to is None else _tenant_of(to)
+        receiver = self.tenant if to is None else tenant_of(to)
         if receiver == self.tenant:
             location = self._zone(zone).location
             operation = signals.send_op(
-                self._writer(), location, wanted, name, packed, number=self._signal_count, now_us=self.now_us
+                self._queue_writer(), location, wanted, name, packed, number=self._signal_count, now_us=self.now_us
             )
             self._signal_count += 1
-            run_one(operation)
-            self._note_read()
+            with gone_by_name(item_id):
+                run_one(operation)
+            self._note_checked()
             return
-        sent = {"app": receiver.app, "user": receiver.user, "zone": receiver_zone, "item": wanted, "name": name}
-        self._enqueue(new_item(signals.SIGNAL_KIND, {**sent, "payload": payload}), DEFAULT_ZONE)
+        self._enqueue(signals.delivery_of(receiver, receiver_zone, wanted, name, payload), DEFAULT_ZONE)
 
     def cancel(self, item_id: str | bytes, *, zone: str = DEFAULT_ZONE) -> CancelOutcome:
         """Cancel an item of this tenant in this transaction: it is deleted, or its steps are undone first.
@@ -205,8 +249,9 @@ class TenantTransaction:
           ItemGone: it ended, or is a dead letter without recorded steps.
         """
         wanted, queue = checked_id(item_id), self._zone(zone)
-        cancellation = run_one(cancel_op(self._writer(), queue, wanted, force=False, now_us=self.now_us))
-        self._note_read()
+        with gone_by_name(item_id):
+            cancellation = run_one(cancel_op(self._queue_writer(), queue, wanted, force=False, now_us=self.now_us))
+        self._note_checked()
         return cancellation.outcome
 
     def cancel_child(self, item_id: bytes, parent: Parent, *, zone: str) -> None:
@@ -215,9 +260,48 @@ class TenantTransaction:
         Raises:
           ItemGone: see `cancel`; or the item there is another one.
         """
-        operation = cancel_op(self._writer(), self._zone(zone), item_id, force=False, now_us=self.now_us, parent=parent)
+        operation = cancel_op(
+            self._queue_writer(), self._zone(zone), item_id, force=False, now_us=self.now_us, parent=parent
+        )
         run_one(operation)
-        self._note_read()
+        self._note_checked()
+
+    def require_unlocked(self, key: LockKey) -> None:
+        """Refuse to go on while a workflow holds the lock `key` of this tenant, also a shared one.
+
+        Nobody can take the lock before this transaction has committed. A step may require a lock that its own run
+        holds.
+
+        Raises:
+          BadArgument: `key` is no key of a lock.
+          Busy: a workflow holds the lock; let the error pass, and try again later.
+          RunUnreadable: what is stored of the lock is damaged, or a newer version wrote it.
+        """
+        lock = locks.pack_lock(key)
+        self._attempt.begin_read()
+        location = self._zone(DEFAULT_ZONE).location
+        held = run_one(locks.holder_op(self._tr, location, lock, besides=self._run))
+        self._note_checked()
+        if held is not None:
+            held_s = max(0, self.now_us - (held.held_us or self.now_us)) / 1e6
+            by = f"{held.tenant} {held.item_id.hex()}"
+            raise Busy(lock=locks.shown_lock(lock), by=by, kind=held.kind, held_for=held_s)
+
+    def take_lock(self, lock: bytes, request: LockRequest) -> bool:
+        """Request a packed lock of this tenant for a workflow's run, in a step of it; return whether the run holds it.
+
+        Raises:
+          AskedTwice: the run has requested it in another step.
+        """
+        is_held = run_one(locks.take_op(self._queue_writer(), self._zone(DEFAULT_ZONE).location, lock, request))
+        self._note_checked()
+        return is_held
+
+    def release_lock(self, lock: bytes, run: bytes) -> None:
+        """Give up a run's request of a packed lock of this tenant, in a step of the run."""
+        location = self._zone(DEFAULT_ZONE).location
+        run_one(locks.release_op(self._queue_writer(), location, lock, run, now_us=self.now_us))
+        self._note_checked()
 
     def complete(
         self,
@@ -239,23 +323,52 @@ class TenantTransaction:
           ResultNotKept: `result` is not plain data, or too long.
         """
         kept_us = duration_us("keep_result", keep_result)
-        queue, tr = self._zone(zone), self._writer()
+        queue, tr = self._zone(zone), self._queue_writer()
         children: list[EndedChild] = []
         with self._shard.db.burst(tr) as writer:
             queue.complete(writer, item_id, now_us=self.now_us, lease_id=lease_id, children=children)
-        self._note_read()
+        self._note_checked()
         packed = pack_result(result) if kept_us or children else b""
         report_all(tr, [child._replace(result=packed) for child in children], now_us=self.now_us)
         if kept_us:
             results.keep_result(tr, queue.location, item_id, packed, now_us=self.now_us, kept_us=kept_us)
 
-    def _writer(self) -> Transaction:
-        """Return the engine's transaction for a write: the attempt needs a receipt from now on."""
+    def _reader(self, snapshot: bool) -> Reads:
+        """Return what reads."""
+        if self._attempt.before_read is not None:
+            self._attempt.begin_read()
+        return self._tr.snapshot if snapshot else self._tr
+
+    def _queue_writer(self) -> Transaction:
+        """Return the engine's transaction for an operation on a queue, which reads the ownership record itself."""
+        self._attempt.begin_read()
         self._attempt.needs_receipt = True
         return self._tr
 
-    def _note_read(self) -> None:
-        """Note that the store has answered a read. Not after use of `raw`: the value may be this attempt's own."""
+    def _writer(self) -> Transaction:
+        """Return the engine's transaction for a write: the attempt needs a receipt from now on."""
+        if not self._owner_is_checked:
+            self._check_owner(self._tr.get(self._keys.owner))
+        if self._shared_owner is not None:
+            check_owner(self._shard.layout, self._keys, self._shared_owner)  # Raises TenantLocked.
+        self._attempt.needs_receipt = True
+        return self._tr
+
+    def _check_owner(self, owner: ValueFuture) -> None:
+        """Wait for the ownership record, and see that this shard owns the tenant, and that it may be read."""
+        value, layout = owner.value, self._shard.layout
+        if value is not None or layout.first_shards:  # Nearly all tenants have no record.
+            check_owner(layout, self._keys, value, writes=False)
+            if value is not None and value[0] == LOCKED_FORMAT:
+                self._shared_owner = value
+        self._note_checked()
+
+    def _note_checked(self) -> None:
+        """Note that the ownership record has been read, and so that the store has answered a read.
+
+        Not after use of `raw`: the value may be this attempt's own.
+        """
+        self._owner_is_checked = True
         self._attempt.has_read = not self._raw_is_out
 
     def _zone(self, name: str) -> QueueZone:
@@ -270,14 +383,25 @@ class TenantTransaction:
         if not isinstance(key, tuple):
             raise BadArgument(argument="key", value=key, allowed='a tuple, such as ("order",)')
         try:
-            packed: bytes = self._data + tuples.pack(key)
+            packed: bytes = self._keys.data + tuples.pack(key)
         except (ValueError, AttributeError) as error:  # AttributeError: a Versionstamp, without the client library
             raise BadArgument(argument="key", value=key, allowed="a tuple of data", reason=str(error)) from None
         return packed
 
 
-def _tenant_of(named: Tenant | HasTenant | str) -> Tenant:
-    return named_tenant(named) if isinstance(named, Tenant | str) else named.tenant
+def tenant_of(named: Tenant | HasTenant | str) -> Tenant:
+    """Return the tenant that an argument names: a `Tenant`, "APP/USER", or a tenant's database.
+
+    Raises:
+      BadArgument: it names none.
+    """
+    if isinstance(named, Tenant | str):
+        return named_tenant(named)
+    tenant = getattr(named, "tenant", None)
+    if not isinstance(tenant, Tenant):
+        allowed = '"APP/USER", such as "shop/alice", a Tenant, or app.tenant(...)'
+        raise BadArgument(argument="tenant", value=named, allowed=allowed)
+    return tenant
 
 
 def check_plain(body: Callable[..., Any]) -> None:
@@ -319,7 +443,13 @@ class ApplicationTransaction(TenantTransaction):
         commit a versionstamp that it asked for is unknown: read it back from the keys that were written with it.
         """
         self._raw_is_out = True
+        self._attempt.begin_read()
         return self._writer()
+
+    @property
+    def has_given_raw(self) -> bool:
+        """Whether `.raw` has been used."""
+        return self._raw_is_out
 
     def zone(self, name: str = DEFAULT_ZONE) -> QueueZone:
         """Return one of the tenant's queue zones, whose operations take `.raw`."""

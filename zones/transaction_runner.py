@@ -16,10 +16,12 @@ from typing import TypeVar
 
 from fairlead.zones.engines import RETRIES_MAX, Clock, Database, Transaction, transact
 from fairlead.zones.engines.api.errors import ResultUnknown
+from fairlead.zones.errors import TenantLocked
 from fairlead.zones.keyspace import RECEIPT, ROOT, pack_bytes, pack_int
 from fairlead.zones.probes import probe
 
 T = TypeVar("T")
+BeginWait = Callable[[], Callable[[TenantLocked], None]]
 
 SEED_BYTES = 12
 SEED_TIME_BYTES = 5  # Time in steps of 2^14 microseconds; enough until the year 2540.
@@ -39,14 +41,25 @@ class Attempt:
     `finds_itself_applied`: the body sets it to True if it reads, with conflict, a key that it writes, and does nothing
     if that is there. Then it needs no receipt, whatever it writes.
     `has_read`: the body sets it to True once it has waited for a read. Then its transaction has a read version.
+    `before_read`: called once, before a tenant's function reads for the first time, or uses a queue.
     """
 
-    __slots__ = ("_ordinal", "_seed", "finds_itself_applied", "has_read", "needs_receipt", "now_us", "tr")
+    __slots__ = (
+        "_ordinal",
+        "_seed",
+        "before_read",
+        "finds_itself_applied",
+        "has_read",
+        "needs_receipt",
+        "now_us",
+        "tr",
+    )
 
     def __init__(self, tr: Transaction, seed: bytes, now_us: int) -> None:
         self.tr = tr
         self.now_us = now_us
         self.needs_receipt = self.has_read = self.finds_itself_applied = False
+        self.before_read: Callable[[], None] | None = None
         self._seed = seed
         self._ordinal = 0
 
@@ -54,6 +67,12 @@ class Attempt:
         """Return 16 bytes that no other call draws, the same in every attempt of this call."""
         self._ordinal += 1
         return self._seed + self._ordinal.to_bytes(4, "big")
+
+    def begin_read(self) -> None:
+        """Call `before_read`, if it has not been called."""
+        before_read, self.before_read = self.before_read, None
+        if before_read is not None:
+            before_read()
 
 
 def new_seed(now_us: int, random: Random) -> bytes:
@@ -73,21 +92,22 @@ def run(
     random: Random,
     applied: Callable[[Transaction], bool] | None = None,
     retries_max: int = RETRIES_MAX,
+    begin_wait: BeginWait | None = None,
 ) -> T:
     """Run `body` in a transaction until it is committed, and return its result.
 
     `body` may run several times. An attempt that sets `needs_receipt` is applied once. After an unknown result
     `applied(tr)` returns whether the commit happened, for bodies that can find this out from their writes. It is not
-    called for an attempt with a receipt.
+    called for an attempt with a receipt. `begin_wait` returns what is called with each lock that ended an attempt.
 
     Raises:
+      TenantLocked: a transaction across shards has locked the tenant; only without `begin_wait`.
       ResultUnknown: the result of an attempt that needs a receipt is unknown, on an engine that keeps no receipts
         because its results are nearly always known.
       Errors of the database that `transact` does not retry.
     """
     began_us = clock.now_us()
-    seed = new_seed(began_us, random)
-    expires_us = began_us + RECEIPT_LIFE_US
+    seed, expires_us = new_seed(began_us, random), began_us + RECEIPT_LIFE_US
     results: list[T] = []  # of the attempts with a receipt; a receipt holds an index of this list
     last_has_receipt = last_needs_receipt = False
     applied_attempt: int | None = None
@@ -122,8 +142,27 @@ def run(
             raise ResultUnknown(db.url)
         return not last_has_receipt and applied is not None and applied(tr)
 
-    result = transact(db, attempt_once, applied=check_applied, retries_max=retries_max)
+    result = _transact_past_locks(db, attempt_once, check_applied, retries_max, begin_wait)
     return result if applied_attempt is None else results[applied_attempt]
+
+
+def _transact_past_locks(
+    db: Database,
+    attempt_once: Callable[[Transaction], T],
+    check_applied: Callable[[Transaction], bool],
+    retries_max: int,
+    begin_wait: BeginWait | None,
+) -> T:
+    """Run attempts until one is committed; wait for each lock that one meets, outside of any transaction."""
+    wait: Callable[[TenantLocked], None] | None = None
+    while True:
+        try:
+            return transact(db, attempt_once, applied=check_applied, retries_max=retries_max)
+        except TenantLocked as locked:
+            if begin_wait is None:
+                raise
+            wait = wait or begin_wait()
+            wait(locked)
 
 
 def _write_receipt(tr: Transaction, receipt: bytes, number: int, *, has_read: bool) -> None:

@@ -14,14 +14,12 @@ from typing import NamedTuple
 from fairlead.actors.runtime.circuit_breaker import CircuitBreaker
 from fairlead.actors.runtime.host import Host, Lock
 from fairlead.zones.engines import Reader
-from fairlead.zones.layout import local_tenant
-from fairlead.zones.placement import home
 from fairlead.zones.policy import limits, policies
 from fairlead.zones.policy.policies import Policies
 from fairlead.zones.probes import probe
 from fairlead.zones.queue.dequeue_plan import UNLIMITED
 from fairlead.zones.records import KindPolicy
-from fairlead.zones.shard import Shard
+from fairlead.zones.shard import Shard, kind_home
 from fairlead.zones.transaction_runner import Attempt
 
 log = logging.getLogger("fairlead.manager")
@@ -79,13 +77,16 @@ class _Quota:
     idle: int = 0
 
     def apply_policies(self, policy: KindPolicy) -> None:
-        """Replace the policy by a later one. Nothing more starts by what was granted under a wider policy."""
-        if policy.is_tighter_than(self.policy):
+        """Take a policy; if it is a later one, nothing more starts by what was granted under the earlier one.
+
+        Between the two there may have been no limit, and then the store counts no grant from before.
+        """
+        if policy.updated_us > self.policy.updated_us:
             self.slots = self.tokens = 0
         self.policy = policy
 
     def add(self, grant: _Grant) -> None:
-        """Add what the store has granted. A later, tighter policy may have been observed since."""
+        """Add what the store has granted. A later policy may have been observed since."""
         self.slots, self.granted, self.until_us = grant.slots, grant.granted, grant.until_us
         self.tokens += grant.tokens
         observed, self.policy = self.policy, grant.policy
@@ -219,7 +220,7 @@ class ConcurrencyLimiter:
 
     def _home(self, kind: str) -> Shard:
         """Return a kind's own shard, where its limits are counted."""
-        return self._shards[home(local_tenant(kind), list(self._shards))]
+        return self._shards[kind_home(kind, self._shards)]
 
     def _renew(self, kind: str, quota: _Quota) -> None:
         """Take what is wanted of a kind, and return what was not used."""

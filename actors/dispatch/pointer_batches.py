@@ -2,7 +2,8 @@
 
 A batch that conflicts is halved, and each half is tried again: one contended pointer must not hold up the others. A
 single pointer that conflicts is leased first, in a transaction of its own. The pointer of a tenant that has moved to
-another shard is leased, too, so that no consumer looks at it before the lease ends.
+another shard is leased, too, so that no consumer looks at it before the lease ends. The pointer of a tenant whom a
+transaction across shards has locked is left alone for some milliseconds.
 """
 
 from collections import Counter
@@ -20,13 +21,14 @@ from fairlead.zones.engines.api.errors import (
     StoreFull,
     error_code,
 )
-from fairlead.zones.errors import OwnerUnreadable, TenantMoved
+from fairlead.zones.errors import OwnerUnreadable, TenantLocked, TenantMoved
 from fairlead.zones.probes import probe
 from fairlead.zones.queue.dequeue_plan import Capacity
 from fairlead.zones.records import ItemRecord, decode
 from fairlead.zones.shard import Shard
 from fairlead.zones.top_level.pointers import PointerRef
 from fairlead.zones.top_level.process_pointers import (
+    Deferred,
     DequeueParams,
     PointerOutcome,
     PointerResult,
@@ -38,6 +40,7 @@ from fairlead.zones.transaction_runner import Attempt
 CAN_BE_HALVED = (NOT_COMMITTED, TRANSACTION_TOO_OLD, TRANSACTION_TOO_LARGE)
 # So many pointers that cannot run here are left to other consumers, and passed over by every scan. Others sleep.
 DEFERRED_MAX = 2_000
+LOCKED_RECHECK_US = 10_000  # A transaction across shards holds its locks for a few commits.
 
 Results = list[PointerResult]
 
@@ -87,9 +90,11 @@ class PointerBatches:
           version: the read version to use; 0: a new one.
         """
         lease_id = self._host.random.randbytes(16)
-        moved = False
+        moved = locked = False
         try:
             results = self._transact(shard, refs, capacity, items_max, lease_id, version)
+        except TenantLocked:
+            locked = True
         except TenantMoved as error:
             moved = True
             if isinstance(error, OwnerUnreadable) and len(refs) == 1:
@@ -115,6 +120,8 @@ class PointerBatches:
             half = len(refs) // 2
             yield from self.process(shard, refs[:half], capacity, items_max, counts)
             yield from self.process(shard, refs[half:], capacity, items_max, counts)
+        elif locked:
+            yield [self._leave_locked(refs[0])]
         elif moved:
             self._lease_moved(shard, refs[0], counts)
         else:
@@ -127,6 +134,8 @@ class PointerBatches:
         probe("a contended pointer is leased first")
         try:
             results = self._process_leased(shard, ref, capacity, items_max)
+        except TenantLocked:
+            yield [self._leave_locked(ref)]
         except TenantMoved:
             self._lease_moved(shard, ref, counts)
         else:
@@ -144,6 +153,12 @@ class PointerBatches:
                 raise
             probe("a batch conflicts although its pointer is leased")
             return []  # The lease ends by itself.
+
+    def _leave_locked(self, ref: PointerRef) -> PointerResult:
+        """Leave the pointer of a locked tenant alone until the transaction that locks it is likely to be over."""
+        probe("a consumer finds a tenant locked by a transaction across shards")
+        until_us = self._host.clock.now_us() + LOCKED_RECHECK_US
+        return PointerResult(ref, PointerOutcome.LOCKED, deferred=Deferred(ref.id, ref.vesting_us, until_us))
 
     def _lease_moved(self, shard: Shard, ref: PointerRef, counts: Counter[str]) -> None:
         counts["moved"] += 1
@@ -183,13 +198,16 @@ class PointerBatches:
 
         try:
             return shard.transact(
-                shard.in_exclusive_section(body), applied=lambda tr: _has_lease(tr, results, lease_id), retries_max=0
+                shard.in_exclusive_section(body),
+                applied=lambda tr: _has_lease(tr, results, lease_id),
+                retries_max=0,
+                waits_for_locks=False,
             )
         finally:
-            tightened = found.tighter_than(capacity.observed)  # Observed when this call began, perhaps again since.
-            for kind in tightened:
+            changed = found.limited_later_than(capacity.observed)  # Observed when this call began, perhaps again since.
+            for kind in changed:
                 capacity.exhaust(kind)
-            if tightened or found is not known:
+            if changed or found is not known:
                 self._policies.observe(shard, found)
 
     def _params(self, now_us: int, lease_id: bytes, items_max: int) -> DequeueParams:

@@ -14,13 +14,14 @@ from fairlead.actors.handlers import Form
 from fairlead.actors.messages import ItemRef
 from fairlead.zones.engines import Reader, Transaction
 from fairlead.zones.errors import TenantMoved
+from fairlead.zones.ownership import check_owner
 from fairlead.zones.pipelining import run_one
 from fairlead.zones.probes import probe
 from fairlead.zones.queue import results
 from fairlead.zones.queue.dead_letters import move_to_dead_letters
 from fairlead.zones.queue.items import Outcome
 from fairlead.zones.queue.queue_zone import QueueZone
-from fairlead.zones.queue.stored_item import check_owner, shortened
+from fairlead.zones.queue.stored_item import shortened
 from fairlead.zones.records import ItemRecord, decode
 from fairlead.zones.reporting import completion_log
 from fairlead.zones.reporting.completion_log import EndedOfZone, EndReason
@@ -130,15 +131,18 @@ def _with_results(children: Sequence[EndedChild], completed: Sequence[HeldItem])
 
 
 def return_items(shard: Shard, refs: Sequence[ItemRef]) -> None:
-    """Let items vest now, in one transaction, neither as errors nor as lease expiries. Items that are not held stay.
+    """Return items to where they were, in one transaction, neither as errors nor as lease expiries.
 
-    Reads with conflict: per item its record, per tenant its ownership.
+    They vest when they vested before, at the latest now: so each keeps its place, and a clock that is ahead does not
+    delay it. Items that are not held stay. Reads with conflict: per item its record, per tenant its ownership.
     """
 
     def body(attempt: Attempt) -> None:
+        now_us = attempt.now_us
         for ref in refs:
             zone = shard.zone(ref.tenant, ref.zone)
-            operation = zone.requeue_op(attempt.tr, ref.item_id, ref.lease_id, delay_us=0, now_us=attempt.now_us)
+            delay_us = min(0, ref.vested_us - now_us) if ref.vested_us else 0
+            operation = zone.requeue_op(attempt.tr, ref.item_id, ref.lease_id, delay_us=delay_us, now_us=now_us)
             run_one(lost_if_moved(operation, Outcome.LEASE_LOST))
 
     shard.transact(shard.in_exclusive_section(body))
@@ -168,7 +172,7 @@ def _settle_failed(
     owner = tr.get(zone.location.keys.tenant.owner)
     value = tr.get(zone.location.keys.item(held.ref.item_id)).value
     try:
-        check_owner(shard.layout, owner.value)
+        check_owner(shard.layout, zone.location.keys.tenant, owner.value)
     except TenantMoved:
         return "lost"
     record = None if value is None else decode(ItemRecord, value)
@@ -184,9 +188,8 @@ def _settle_failed(
         probe("a workflow that failed for good is to be undone")
         return _requeue_failed(zone, tr, decision, 0, now_us, error_count=0)  # Its undos have all their tries.
     state = ChildState.DROPPED if held.handler.drop else ChildState.FAILED
-    child = ended_child(zone.location, held.ref.item_id, record, state, error=shortened(decision.error))
-    if child is not None:
-        children.append(child)
+    if record.parent is not None:
+        children.append(ended_child(zone.location, held.ref.item_id, record, state, error=shortened(decision.error)))
     if held.handler.drop:
         probe("an item that failed for good is dropped")
         holding = (held.ref.item_id, held.ref.lease_id)

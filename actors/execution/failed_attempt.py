@@ -13,7 +13,7 @@ from types import TracebackType
 from fairlead.actors.execution.event_loop import EventLoopLost
 from fairlead.actors.handlers import Form, Handler, UnfitCode
 from fairlead.zones.engines import Clock, StoreUnavailable
-from fairlead.zones.errors import ItemGone, LeaseLost, TenantMoved
+from fairlead.zones.errors import ItemGone, LeaseLost, RunUnreadable, TenantMoved
 from fairlead.zones.queue.results import ResultNotKept
 from fairlead.zones.queue.stored_item import shortened
 
@@ -27,6 +27,7 @@ _AROUND_HANDLERS = (
     "fairlead.testing",
     "fairlead.workflows.",
     "asyncio.",
+    "concurrent.futures.",
 )  # Modules whose frames come before a handler's own.
 
 
@@ -35,7 +36,7 @@ class Cause(Enum):
 
     HANDLER = "the handler failed, and may succeed later"
     PERMANENT = "the handler failed, and would fail again"
-    UNFIT = "the code does not fit the item; other code may continue where it stood"
+    UNFIT = "the code, or what is stored, does not fit the item; what it has done stays done"
     STORE = "the store refused; the handler has not failed"
     EVENT_LOOP = "another coroutine took the event loop down; the handler has not failed"
     LOST = "the lease had expired, or another worker has leased the item; the handler has not failed"
@@ -93,14 +94,16 @@ def _cause_of(error: BaseException, handler: Handler, item_id: bytes) -> Cause:
         return Cause.STORE
     if isinstance(error, TenantMoved) and handler.form is Form.WORKFLOW:  # Its steps find it at its new home.
         return Cause.STORE
-    if isinstance(error, UnfitCode) or (isinstance(error, ResultNotKept) and handler.form is Form.WORKFLOW):
+    if isinstance(error, UnfitCode | RunUnreadable):
+        return Cause.UNFIT
+    if isinstance(error, ResultNotKept) and handler.form is Form.WORKFLOW:
         return Cause.UNFIT
     return Cause.PERMANENT if is_permanent(handler, error) else Cause.HANDLER
 
 
 def is_permanent(handler: Handler, error: BaseException) -> bool:
     """Say whether an error would occur again in every attempt."""
-    return isinstance(error, (*handler.permanent, ResultNotKept, UnfitCode))
+    return isinstance(error, (*handler.permanent, ResultNotKept, RunUnreadable, UnfitCode))
 
 
 def render_error(error: BaseException, clock: Clock) -> ErrorText:
@@ -123,10 +126,14 @@ def render_error(error: BaseException, clock: Clock) -> ErrorText:
 
 def handlers_frames(error: BaseException) -> TracebackType | None:
     """Return the traceback of an error from the handler's own frame on; all of it if no such frame is in it."""
-    found = error.__traceback__
-    while found is not None and str(found.tb_frame.f_globals.get("__name__")).startswith(_AROUND_HANDLERS):
-        found = found.tb_next
-    return found or error.__traceback__
+    return handlers_part(error.__traceback__) or error.__traceback__
+
+
+def handlers_part(traceback: TracebackType | None) -> TracebackType | None:
+    """Return a traceback from the handler's own frame on; None: no such frame is in it."""
+    while traceback is not None and str(traceback.tb_frame.f_globals.get("__name__")).startswith(_AROUND_HANDLERS):
+        traceback = traceback.tb_next
+    return traceback
 
 
 def _errors_of(error: BaseException) -> list[BaseException]:

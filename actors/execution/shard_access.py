@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from fairlead.actors.runtime.host import Host
 from fairlead.actors.runtime.rate_limited_log import RateLimitedLog
+from fairlead.zones.errors import TenantBusy
 from fairlead.zones.shard import Shard
 
 log = logging.getLogger("fairlead.worker")
@@ -21,9 +22,12 @@ class ShardAccess:
         )
 
     def succeeds(self, work: Callable[[], object]) -> bool:
-        """Do `work`, which commits; say whether the shard committed it."""
+        """Do `work`, which commits; say whether the shard committed it. It does not if a tenant stays locked."""
         try:
             work()
+        except TenantBusy as error:
+            self.note_refusal(error)
+            return False
         except self.shard.db.errors as error:
             self.note_refusal(error)
             return False

@@ -23,10 +23,8 @@ from fairlead.zones import submitted_handlers
 from fairlead.zones.engines.api.progress import unsupervised
 from fairlead.zones.errors import QueueError
 from fairlead.zones.keyspace import pack_bytes, pack_int, pack_text
-from fairlead.zones.layout import local_tenant
-from fairlead.zones.placement import home
 from fairlead.zones.records import HandlerRecord
-from fairlead.zones.shard import Shard
+from fairlead.zones.shard import Shard, kind_home
 from fairlead.zones.transaction_runner import Attempt
 
 log = logging.getLogger("fairlead.submitted")
@@ -100,7 +98,7 @@ def submit(shards: Mapping[str, Shard], kind: str, code: bytes, *, key: bytes) -
     def sign(kind: str, version: int, code: bytes) -> bytes:
         return signature(key, kind, version, code)
 
-    at = shards[home(local_tenant(kind), list(shards))]
+    at = shards[kind_home(kind, shards)]
 
     def body(attempt: Attempt) -> int:
         attempt.needs_receipt = True  # A repetition would store a version newer than those stored since.

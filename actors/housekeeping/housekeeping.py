@@ -4,7 +4,8 @@ It compares its clock with the shard's time (a consumer whose clock is off takes
 reads the other consumers' sessions and derives its own parts of the queue. It ends worker sessions that are silent. It
 clears expired keys, enqueues periodic items that are due, and wakes pointers whose pause has ended. It packs the
 completion log, and sums up rollups. Once a minute it looks whether the day is over after which tombstones of workflows
-are cleared. Another loop loads submitted handlers. This takes seven small transactions per
+are cleared. It settles transactions across shards that were left prepared, and forgets old decisions. Another loop
+loads submitted handlers. This takes eight small transactions per
 shard and second, and one per period; only one of them writes unless there is more to do. On FoundationDB, where reads
 are expensive, chores that find nothing to do rest (`chore_schedule`).
 """
@@ -17,6 +18,7 @@ from typing import Protocol
 from fairlead.actors.execution.submitted_handlers import SubmittedHandlers, load_submitted
 from fairlead.actors.housekeeping.chore_schedule import (
     LATE_POINTERS,
+    LEFTOVERS,
     LISTING,
     LOADING,
     SILENT_SESSIONS,
@@ -32,7 +34,7 @@ from fairlead.actors.runtime.circuit_breaker import CircuitBreaker
 from fairlead.actors.runtime.host import Host
 from fairlead.actors.scanning.partitioning import Session, divide, merged
 from fairlead.zones.engines import Reader
-from fairlead.zones.errors import TenantMoved
+from fairlead.zones.errors import TenantBusy, TenantMoved
 from fairlead.zones.keyspace import PartKeys
 from fairlead.zones.pipelining import run_one
 from fairlead.zones.policy.policies import wake_paused_pointers
@@ -40,7 +42,9 @@ from fairlead.zones.probes import probe
 from fairlead.zones.queue.id_retention import expire
 from fairlead.zones.queue.periodic import Period, last_tick_us, periods_of, tick_op
 from fairlead.zones.reporting import completion_log, rollups, worker_status
-from fairlead.zones.shard import Shard
+from fairlead.zones.shard import Shard, first_shards
+from fairlead.zones.spanning.leftovers import Leftovers
+from fairlead.zones.spanning.recovery import OpenShard
 from fairlead.zones.top_level import sessions
 from fairlead.zones.top_level.clock_check import ClockStatus, ShardClock, check_clock
 from fairlead.zones.top_level.pointers import OversleepScan, wake_oversleeping
@@ -58,6 +62,7 @@ WATCH_US = 3_000_000  # Three heartbeats of any other consumer.
 CLOCK_STEP_US_MAX = 2_000_000  # A smaller correction of the clock, or a busy machine, is not worth a line.
 # A consumer that has started reads the list at each of its first heartbeats: a session's lifetime.
 NEWCOMER_HEARTBEATS = 5
+FORGETTING_HEARTBEATS = 60  # Decisions of transactions across shards are kept for minutes.
 FLOOR_HEARTBEATS = 60  # FLOOR is raised once a day: a minute later is no matter.
 CLEAR_MAX = 2_000  # Keys of each sort cleared per heartbeat, which takes some 20 ms: housekeeping is never a load.
 
@@ -114,6 +119,7 @@ class Housekeeping:
         self._silent_sessions = {
             name: SilentSessions(shard, self._breaker, retries_max=RETRIES_MAX) for name, shard in shards.items()
         }
+        self._leftovers = {name: Leftovers(shard, partial(_find, shard)) for name, shard in shards.items()}
         self._lock = host.lock()
         self._stopped = host.condition(self._lock)
         self._stopping = False
@@ -175,7 +181,7 @@ class Housekeeping:
                 yield name, shard
 
     def _run_chore(self, name: str, chore: str, work: Callable[[], object]) -> bool:
-        """Run a chore on a shard; False if the store refuses, or an ownership record cannot be read.
+        """Run a chore on a shard; False if the store refuses, or a tenant is locked or its record cannot be read.
 
         A failure is logged once until the chore succeeds: a disk is full for hours, and a chore is tried each second.
         """
@@ -186,7 +192,7 @@ class Housekeeping:
         except self._shards[name].db.errors as error:
             if is_new:
                 log.info("shard %s: housekeeping is put off (%s): %s", name, chore, error)
-        except TenantMoved as error:
+        except (TenantMoved, TenantBusy) as error:
             if is_new:
                 log.warning("shard %s: housekeeping goes on without one chore (%s): %s", name, chore, error)
         else:
@@ -349,6 +355,8 @@ class Housekeeping:
         self._tick(name, shard, checked_us)
         if schedule.is_due(SILENT_SESSIONS, self._heartbeats) and not self._breaker.is_open(name):
             self._run_chore(name, SILENT_SESSIONS, partial(self._look_at_worker_sessions, name, checked_us))
+        if schedule.is_due(LEFTOVERS, self._heartbeats) and not self._breaker.is_open(name):
+            self._run_chore(name, LEFTOVERS, partial(self._settle_leftovers, name, checked_us))
         for chore, body in chores.items():
             if self._breaker.is_open(name):
                 break
@@ -365,6 +373,16 @@ class Housekeeping:
         did = self._silent_sessions[name].look(now_us=checked_us)
         self._schedules[name].note(SILENT_SESSIONS, self._heartbeats, did=did)
 
+    def _settle_leftovers(self, name: str, checked_us: int) -> None:
+        """Settle what transactions across shards have left on a shard; once a minute, forget old decisions."""
+        leftovers = self._leftovers[name]
+        settled = leftovers.settle_old(now_us=self._host.clock.now_us())
+        if settled:
+            log.warning("shard %s: settled %d transactions across shards that were left prepared", name, settled)
+        if self._heartbeats % FORGETTING_HEARTBEATS == 0:
+            leftovers.forget_old(now_us=checked_us)
+        self._schedules[name].note(LEFTOVERS, self._heartbeats, did=leftovers.has_any)
+
     def _raise_floor(self, shard: Shard, checked_us: int) -> None:
         """Raise FLOOR if the day is over; tombstones that are left then wait for the next look."""
 
@@ -379,7 +397,7 @@ class Housekeeping:
 
     def _tick(self, name: str, shard: Shard, checked_us: int) -> None:
         """Enqueue the periodic items that are due. Where reads are expensive, a record is read when its tick is due."""
-        for period in periods_of(self._periods, name, list(self._shards)):
+        for period in periods_of(self._periods, name, first_shards(self._shards)):
             if self._breaker.is_open(name):
                 break
             known = self._ticks.get((name, period.kind))
@@ -419,6 +437,10 @@ class Housekeeping:
 def _partition_inputs(live: Sequence[ListedSession]) -> list[tuple[bytes, bool, list[str]]]:
     """Return the facts about the other consumers that decide how a shard is divided."""
     return [(each.consumer_id, each.record.full, each.record.kinds) for each in live]
+
+
+def _find(shard: Shard, shard_id: bytes) -> OpenShard | None:
+    return shard.find_shard(shard_id)
 
 
 def _tick(shard: Shard, period: Period, checked_us: int, attempt: Attempt) -> None:

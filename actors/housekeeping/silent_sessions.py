@@ -53,7 +53,6 @@ class SilentSessions:
         silent = self._silence.note(seen.beats, now_us=looked_us)
         for session_id in [*silent, *seen.over]:
             if not 0 <= shard.clock.now_us() - looked_us < WORK_US_MAX:
-                probe("a consumer leaves ended worker sessions to the next look")
                 break
             if session_id not in seen.beats or self._ends(session_id, seen.beats[session_id]):
                 self._release(session_id, now_us)

@@ -2,8 +2,8 @@
 
 A transaction's body may run twice, and may fail. So the span begins with the first item that any attempt enqueues, is
 the same in every attempt, and ends with the call. Items are counted once the transaction has committed, and as refused
-if the store has not committed it. Items of a body that fails by itself are not counted. Without a current span this
-costs a read of a context variable, one of the clock, and some additions.
+if the store has not committed it. Items of a body that fails by itself are not counted. Without a current span an
+item costs a read of a context variable, one of the clock, and some additions; a call that enqueues nothing, none.
 """
 
 from types import TracebackType
@@ -58,12 +58,7 @@ class Enqueueing:
         self._ended = False  # whether the body of this attempt has ended, so that its items are being committed
         self._committed: dict[str, int] = {}  # items of committed attempts
         self._last: Enqueued | None = None
-        current = trace.get_current_span().get_span_context()
-        self._trace: Trace | None = None
-        if current.is_valid:
-            self._trace = trace_of(current)
-        elif not is_recorded():
-            self._trace = NOT_RECORDED
+        self._trace: Trace | None = None  # of the first item
 
     def __enter__(self) -> "Enqueueing":
         return self
@@ -116,6 +111,7 @@ class Enqueueing:
         if self._began_us is None:
             assert self._shard is not None
             self._began_us, self._kind = self._shard.clock.now_us(), item.kind
+            self._trace = _current_trace()
         elif item.kind != self._kind:
             self._kind = ""
         if self._trace is None or item.trace is not None:
@@ -146,3 +142,11 @@ class Enqueueing:
         if error is not None:
             record_error(span, error)
         span.end()
+
+
+def _current_trace() -> Trace | None:
+    """Return the context of the current span; without one, whether the items are recorded is still to be decided."""
+    current = trace.get_current_span().get_span_context()
+    if current.is_valid:
+        return trace_of(current)
+    return None if is_recorded() else NOT_RECORDED

@@ -129,6 +129,10 @@ class _CallsHere:
             return False
         return True
 
+    def start(self, call: Callable[[], None], /) -> None:
+        """See `AwaitableCalls`."""
+        call()
+
     def close(self) -> None:
         """See `AwaitableCalls`."""
 

@@ -11,6 +11,7 @@ Read in this order:
     replay         replay
     dead_letters   dead-letters list, retry, discard
     control        pause, resume, limit, set-weight
+    locks          locks
     log            log
     why            why
     overview       status, config
@@ -32,6 +33,7 @@ from fairlead.cli import (
     demo,
     fleet,
     items,
+    locks,
     log,
     maintenance,
     overview,
@@ -89,6 +91,7 @@ SECTIONS: dict[str, tuple[tuple[click.Command, str], ...]] = {
         (overview.status, "show depths, ages and consumers of each shard"),
         (dashboard.dashboard, "serve web pages: waiting, running and failed items"),
         (top.top, "show the same live in the terminal"),
+        (locks.locks, "list the locks that workflows hold"),
         (log.log, "show the actions of operators"),
     ),
     "Failed items": ((dead_letters.dead_letters, "list, retry or discard items that failed for good"),),

@@ -59,7 +59,7 @@ def run(
 
     Without APP it is the one that FAIRLEAD_APP names.
 
-    A second Ctrl-C ends the process at once. Its items then run elsewhere when their leases expire.
+    A second Ctrl-C ends the process at once. Another consumer runs its items again, some ten seconds later.
     """
     if address is not None and runtime != "ray":
         raise click.UsageError("--address goes with --runtime ray.")
@@ -83,7 +83,9 @@ def run(
                 stopped, app, fleet_metrics, fleet.start(app, reference, runtime=runtime, address=address), reference
             )
     except KeyboardInterrupt:  # The second signal. The first one only begins the drain.
-        click.echo("ended at once: the items that were held run again after their lease expiry", err=True)
+        click.echo(
+            "ended at once: another consumer, or the next that starts, runs what was held within seconds", err=True
+        )
         raise click.exceptions.Exit(INTERRUPTED) from None
     show(counts, lambda: [_line(counts)])
 

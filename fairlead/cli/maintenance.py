@@ -3,7 +3,7 @@
 import os
 import stat
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -20,9 +20,11 @@ from fairlead.zones.errors import QueueError
 from fairlead.zones.maintenance import backup as backups
 from fairlead.zones.maintenance.backup import BackupInfo
 from fairlead.zones.maintenance.backup.backup_file import check_digest, read_header
-from fairlead.zones.maintenance.integrity import Finding, Report, check_integrity
+from fairlead.zones.maintenance.integrity import Finding, Report, check_homes, check_integrity
+from fairlead.zones.maintenance.integrity.findings import KeptRun
 
 FINDINGS_SHOWN = 100
+RUNS_SHOWN = 5
 
 
 class FileUnusable(QueueError):
@@ -44,7 +46,8 @@ def check(ctx: click.Context, store_options: StoreOptions, repair: bool, quarant
     """Verify every invariant of whole stores; exits with 1 if an invariant is broken and not repaired.
 
     Producers and consumers may run meanwhile. Records of a newer version are not changed. fairlead quarantine shows
-    what was set aside.
+    what was set aside. Steps of workflows on several shards are compared with their homes; for that, name all shards by
+    --app or the configuration.
     """
     app = store_options.app()
     consumer = app.config.consumer
@@ -59,6 +62,7 @@ def check(ctx: click.Context, store_options: StoreOptions, repair: bool, quarant
                 rest_ms=rest_ms,
                 progress=lambda keys: advance(keys, None),
             )
+    check_homes(app.shards, reports, all_shards=not store_options.stores, repair=repair or quarantine)
     healthy = all(report.healthy for report in reports.values())
     answer = {"healthy": healthy, "shards": [_answer(name, report) for name, report in reports.items()]}
     show(answer, lambda: _lines(reports, healthy))
@@ -194,6 +198,9 @@ def _answer(name: str, report: Report) -> dict[str, Any]:
         "unverified": report.unverified,
         "findings": [_finding_answer(finding) for finding in report.findings],
         "more_findings": report.more_findings,
+        "without_home": [
+            {"app": kept.tenant.app, "user": kept.tenant.user, "run": kept.run.hex()} for kept in report.without_home
+        ],
     }
 
 
@@ -204,11 +211,13 @@ def _finding_answer(finding: Finding) -> dict[str, Any]:
         "user": finding.tenant and finding.tenant.user,
         "zone": finding.zone,
         "item": finding.item_id and finding.item_id.hex(),
+        "run": finding.run and finding.run.hex(),
         "key": finding.key.hex(),
         "repairable": finding.repairable,
         "repaired": finding.repaired,
         "damaged": finding.damaged,
         "set_aside": finding.set_aside,
+        "remedy": finding.remedy,
     }
 
 
@@ -225,10 +234,24 @@ def _lines(reports: Mapping[str, Report], healthy: bool) -> Iterator[str | Table
     if healthy:
         yield "every invariant holds"
     left = [finding for _, finding in findings if not finding.resolved]
+    yield from sorted({f"{finding.what}: {finding.remedy}" for finding in left if finding.remedy})
+    for name, report in reports.items():
+        yield from _without_home(name, report.without_home)
     if any(finding.repairable for finding in left):
         yield "fairlead check --repair repairs those that say so"
     if any(finding.damaged for finding in left):
         yield "fairlead check --quarantine sets aside damaged records; until then consumers skip them"
+
+
+def _without_home(name: str, kept: Sequence[KeptRun]) -> Iterator[str]:
+    if not kept:
+        return
+    shown = ", ".join(f"{each.tenant} run {each.run.hex()}" for each in kept[:RUNS_SHOWN])
+    more = f", and {len(kept) - RUNS_SHOWN:,} more" if len(kept) > RUNS_SHOWN else ""
+    yield (
+        f"shard {name} keeps steps of {len(kept):,} workflows whose home is on no shard that was checked: "
+        f"{shown}{more}. Check all shards together, with --app or the configuration, to see whether one knows them"
+    )
 
 
 def _row(name: str, report: Report) -> tuple[object, ...]:
@@ -248,5 +271,6 @@ def _finding_row(name: str, finding: Finding) -> tuple[object, ...]:
         else "--quarantine sets it aside" if finding.damaged
         else "needs an operator"
     )  # fmt: skip
-    item = "" if finding.item_id is None else finding.item_id.hex()
+    run = "" if finding.run is None else f"run {finding.run.hex()}"
+    item = run if finding.item_id is None else finding.item_id.hex()
     return name, finding.what, tenant, finding.zone or "", item, state

@@ -13,10 +13,11 @@ from fairlead.formatting import ago, iso_time, payload_text, span
 from fairlead.operator import operator_here
 from fairlead.recorded_steps import RunView, StepView
 from fairlead.tenant_database import TenantDatabase
+from fairlead.workflow_explanation import has_timeout
 from fairlead.workflows.recorded_errors import step_in
 from fairlead.workflows.replay import shown
 from fairlead.zones.errors import ItemGone
-from fairlead.zones.layout import Tenant
+from fairlead.zones.layout import Tenant, shown_id
 from fairlead.zones.workflow.run_records import StepState
 from fairlead.zones.workflow.step_log import StepName
 
@@ -58,7 +59,7 @@ def _read_steps(app: App, item_id: str | bytes) -> RunView:
     """Return the run of an item whose tenant is unknown."""
     explanation = app.explain(item_id)
     if explanation.tenant is None or explanation.zone is None:
-        raise ItemGone(item=item_id if isinstance(item_id, str) else item_id.hex())
+        raise ItemGone(item=shown_id(item_id))
     return database_at(app, explanation.tenant, explanation.shard).steps(explanation.item_id, zone=explanation.zone)
 
 
@@ -85,6 +86,7 @@ def _answer(run: RunView) -> dict[str, Any]:
         "waits_for_signals": run.waits_for_signals,
         "waits_for_children": run.waits_for_children,
         "until": _time(run.until_us),
+        "running": run.running,
         "failed_attempts": run.failed_attempts,
         "last_error": run.last_error,
         "dead_letter_error": run.dead_letter_error,
@@ -131,14 +133,15 @@ def _lines(run: RunView) -> Iterator[Any]:
     elif run.cancelling:
         yield "its cancellation was requested: its steps will be undone"
     if run.dead_letter_error is not None:
-        yield f"a dead letter: {run.dead_letter_error}"
+        error, step = step_in(run.dead_letter_error)
+        yield f"a dead letter: {'' if step is None else f'the step {step} failed: '}{error}"
     if run.steps:
-        columns = ("#no", "kind", "state", "#took", "#tries", "step")
+        columns = ("#no", "kind", "state", "#took", "#failed tries", "step")
         yield stacked(columns, (_row(run, step) for step in run.steps))
-    awaited = [f"signal {name}" for name in run.waits_for_signals]
-    awaited += [f"the child of {name}" for name in run.waits_for_children]
     if run.until_us is not None:
-        yield f"waits for {', '.join(awaited) or 'its time'}; goes on {ago(run.until_us, run.now_us)} at the latest"
+        yield _waits(run, run.until_us)
+    if run.running:
+        yield "it runs now; what it is doing is shown once it is done"
     if run.last_error is not None and run.dead_letter_error is None:
         error, step = step_in(run.last_error)
         times = "once" if run.failed_attempts == 1 else f"{run.failed_attempts:,} times"
@@ -147,6 +150,17 @@ def _lines(run: RunView) -> Iterator[Any]:
         yield f"steps of {each.tenant} are missing: {each.sentence}"
     if not run.whole:
         yield "there are more steps than are shown"
+
+
+def _waits(run: RunView, until_us: int) -> str:
+    awaited = [f"signal {name}" for name in run.waits_for_signals]
+    awaited += [f"the child of {name}" for name in run.waits_for_children]
+    if not awaited:
+        return f"goes on {ago(until_us, run.now_us)}"
+    what = f"waits for {', '.join(awaited)}"
+    if not has_timeout(until_us, run.now_us):
+        return f"{what}, without a timeout"
+    return f"{what}; goes on {ago(until_us, run.now_us)} at the latest"
 
 
 def _row(run: RunView, step: StepView) -> tuple[object, ...]:
@@ -159,7 +173,7 @@ def _row(run: RunView, step: StepView) -> tuple[object, ...]:
         lines.append(payload_text(step.result))
     if step.error_type:
         lines.append(f"{step.error_type}: {step.error}")
-    if step.until_us is not None:
+    if step.until_us is not None and has_timeout(step.until_us, run.now_us):
         lines.append(f"until {iso_time(step.until_us)}")
     state = "undone" if step.undone_us is not None else step.state.name.lower()
-    return step.ordinal, step.kind_name, state, span(step.took_us), step.tries, "\n".join(lines)
+    return step.ordinal, step.kind_name, state, span(step.took_us), step.tries or "", "\n".join(lines)

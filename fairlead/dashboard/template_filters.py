@@ -9,7 +9,7 @@ from fairlead.formatting import iso_time, json_ready, payload_text, printable, s
 from fairlead.queries.workflows import WorkflowState, state_of
 from fairlead.recorded_steps import StepView
 from fairlead.views import progress_in_words
-from fairlead.workflow_explanation import NO_TIMEOUT_US
+from fairlead.workflow_explanation import has_timeout
 from fairlead.workflows.replay import shown
 from fairlead.zones.errors import PayloadDamaged
 from fairlead.zones.layout import Tenant
@@ -99,11 +99,6 @@ def step_name(step: StepView) -> str:
 def one_line(value: Any) -> str:
     """Return plain data in one line, cut."""
     return printable(payload_text(value))
-
-
-def has_timeout(until_us: int, now_us: int) -> bool:
-    """Return whether a wait until then ends by a timeout: one without has a time that is years away."""
-    return until_us - now_us <= NO_TIMEOUT_US
 
 
 def waits_as(record: ItemRecord, now_us: int) -> WorkflowState | None:

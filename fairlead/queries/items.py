@@ -6,6 +6,7 @@ from fairlead.audit_log import action_of
 from fairlead.explanation import Explanation, explain_at
 from fairlead.shards import Shards
 from fairlead.views import DeadLetterView, ItemView, dead_letter_view, item_view, progress_in_words
+from fairlead.workflow_explanation import has_timeout
 from fairlead.zones.engines import Transaction
 from fairlead.zones.layout import Tenant, ZoneLocation
 from fairlead.zones.queue.dead_letters import DeadLetter
@@ -84,7 +85,7 @@ def history(
     record = item if item is not None else None if dead is None else dead.item
     if record is not None:
         events.append(Event(record.enqueued_us, "enqueued"))
-        if record.delayed_until_us:
+        if record.delayed_until_us and (not record.waits_for or has_timeout(record.delayed_until_us, now_us)):
             events.append(Event(record.delayed_until_us, "due, after a delay, a wait, or a retry by an operator"))
         if record.leased_us:
             events.append(_latest_lease(record, is_dead=dead is not None))

@@ -55,7 +55,9 @@ def query_home(shards: Shards, tenant: Tenant, query: Callable[[Shard], T]) -> S
       NoShards: there are none.
     """
     name = shards.home_name(tenant)
-    return _query_shard(shards, name, shards.urls[name], query)
+    result = _query_shard(shards, name, shards.urls[name], query)
+    home = shards.home_name(tenant)  # The first shard that is opened tells with which shards the application began.
+    return result if home == name else _query_shard(shards, home, shards.urls[home], query)
 
 
 def _query_shard(shards: Shards, name: str, url: str, query: Callable[[Shard], T]) -> ShardResult[T]:

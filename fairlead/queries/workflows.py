@@ -11,12 +11,13 @@ from itertools import islice
 from typing import NamedTuple
 
 from fairlead.queries.queues import QUEUES_OF_TENANT_MAX, active_queues
-from fairlead.workflow_explanation import is_suspended
+from fairlead.workflow_explanation import is_suspended, lock_signals, signals_of
 from fairlead.zones.engines import KeyValue, Reader
 from fairlead.zones.keyspace import TenantKeys, unpack_bytes
 from fairlead.zones.layout import Tenant, ZoneLocation
+from fairlead.zones.ownership import check_owner
 from fairlead.zones.policy.policies import zone_names
-from fairlead.zones.queue import dead_letters, stored_item
+from fairlead.zones.queue import dead_letters
 from fairlead.zones.queue.dead_letter_search import DeadLetterFilter, search
 from fairlead.zones.queue.index_scan import WANT_ALL
 from fairlead.zones.records import ItemRecord, decode
@@ -24,7 +25,7 @@ from fairlead.zones.shard import Shard
 from fairlead.zones.top_level.pointers import location_of
 from fairlead.zones.transaction_runner import Attempt
 from fairlead.zones.workflow.run_records import RunHead, decode_head, head_key
-from fairlead.zones.workflow.suspension import AwaitedChild, AwaitedSignal, awaited_of
+from fairlead.zones.workflow.suspension import AwaitedChild, awaited_of
 
 SCANNED_MAX = 200  # Items that one transaction reads, with the heads of their runs: mostly a megabyte.
 SCANNED_PER_PAGE_MAX = 2_000  # Items read for one page, and items read of the queues that are first in line.
@@ -39,6 +40,7 @@ class WorkflowState(Enum):
     DUE = "due"  # it runs in its turn
     WAITS_FOR_SIGNAL = "waits for a signal"
     WAITS_FOR_CHILDREN = "waits for children"
+    WAITS_FOR_LOCK = "waits for a lock"
     SLEEPING = "sleeping"  # in `wf.sleep`, or until the next try of a step
     LATER = "tried again later"  # an attempt failed or was returned
     BEING_UNDONE = "being undone"  # it failed for good, or is cancelled: whatever else it does
@@ -123,10 +125,11 @@ def state_of(record: ItemRecord, head: RunHead | None, *, is_dead: bool, now_us:
         return WorkflowState.RUNNING
     if not is_suspended(record):
         return WorkflowState.LATER
-    awaited = [awaited_of(name) for name in record.waits_for]
-    if any(isinstance(each, AwaitedSignal) for each in awaited):
+    if signals_of(record):
         return WorkflowState.WAITS_FOR_SIGNAL
-    return WorkflowState.WAITS_FOR_CHILDREN if awaited else WorkflowState.SLEEPING
+    if lock_signals(record):
+        return WorkflowState.WAITS_FOR_LOCK
+    return WorkflowState.WAITS_FOR_CHILDREN if record.waits_for else WorkflowState.SLEEPING
 
 
 def find_workflows(
@@ -202,8 +205,9 @@ def _open_stretch(
 ) -> _Stretch:
     tr, tenant = attempt.tr, criteria.tenant
     assert isinstance(tenant, Tenant)
-    stored_item.check_owner(shard.layout, tr.snapshot.get(TenantKeys(*tenant).owner).value)
-    names = list(islice(zone_names(tr, TenantKeys(*tenant)), QUEUES_OF_TENANT_MAX + 1))
+    keys = TenantKeys(*tenant)
+    check_owner(shard.layout, keys, tr.snapshot.get(keys.owner).value)
+    names = list(islice(zone_names(tr, keys), QUEUES_OF_TENANT_MAX + 1))
     whole = len(names) <= QUEUES_OF_TENANT_MAX
     found: list[_Found] = []
     scanned = 0
@@ -274,7 +278,7 @@ def _with_state(tr: Reader, found: Iterable[_Found], state: WorkflowState | None
 
 def _row(each: _Found, head: RunHead | None, state: WorkflowState) -> WorkflowRow:
     awaited = [awaited_of(name) for name in each.record.waits_for]
-    signals = tuple(one.name for one in awaited if isinstance(one, AwaitedSignal))
+    signals = tuple(signals_of(each.record))
     children = sum(isinstance(one, AwaitedChild) for one in awaited)
     return WorkflowRow(
         each.location.tenant, each.location.name, each.id, each.record, head, state, signals, children, each.error,

@@ -19,6 +19,7 @@ class Fault:
 
     Attributes:
       strike_count: the number of strikes.
+      noticed_by_us: when the cluster has noticed the latest strike, if it notices it only after a while; 0: at once.
     """
 
     def __init__(self, cluster: Cluster, random: Random) -> None:
@@ -26,6 +27,7 @@ class Fault:
         self.random = random
         self.is_active = True
         self.strike_count = 0
+        self.noticed_by_us = 0
         self.set_up()
 
     def set_up(self) -> None:

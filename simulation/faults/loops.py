@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fairlead.actors.runtime.supervisor import STALL_US
 from fairlead.simulation.faults.actors import ActorFault
 from fairlead.simulation.host import SimulatedHost
 from fairlead.simulation.world import InjectedError
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
     from fairlead.simulation.actor import Actor
 
 
-NOTICED_US = 5_000_000  # The time for an actor to end after a loop of it has died. A stall is noticed after 10 s.
+NOTICED_US = 5_000_000  # The time for an actor to end after a loop of it has died.
+STALL_NOTICED_US = STALL_US + 2_000_000  # The loop has reported progress, and the supervisor looks, once a second.
 
 
 class DyingLoops(ActorFault):
@@ -53,4 +55,5 @@ class StalledLoops(ActorFault):
 
     def _stall(self, host: SimulatedHost) -> None:
         self.cluster.world.note(f"a loop of {host.name} stalls")
+        self.noticed_by_us = self.cluster.world.now_us() + STALL_NOTICED_US
         self.cluster.world.block_forever()

@@ -8,13 +8,16 @@ from fairlead.simulation.replica import RUN_KEYS, ShardReplica, unpack_key
 from fairlead.simulation.world import World
 from fairlead.zones import keyspace
 from fairlead.zones.queue.items import unpack_payload
+from fairlead.zones.workflow.locks import decode_request
 from fairlead.zones.workflow.run_end import CLEANUP_KIND
 from fairlead.zones.workflow.run_records import END, FENCE_BYTES
 
+_LOCKS_OF_RUN = 2  # The sort of the keys that lead from a run to its locks.
 _TOMBSTONE = END.to_bytes(FENCE_BYTES, "big")
 
 _STAYS = {
     keyspace.META,
+    keyspace.PLACEMENT,
     keyspace.TIME,
     keyspace.SESSION,
     keyspace.HANDLER,
@@ -75,10 +78,20 @@ class NothingIsLeftBehind(Oracle):
             return True  # Housekeeping clears tombstones when it raises FLOOR.
         if path[0] == keyspace.DB and path[3] in RUN_KEYS:
             is_tombstone = path[3] == keyspace.FENCE and value == _TOMBSTONE
-            return is_tombstone or path[4] in self._dead_lettered_runs
+            return is_tombstone or _run_of(path, value) in self._dead_lettered_runs
         if path[0] in (keyspace.RECEIPT, keyspace.RETENTION):
             return True  # Housekeeping clears this key, and what it names, at the time in the key.
         if path[0] == keyspace.DB and path[3] == keyspace.ZONE:
             dead_lettered = {item_id for zone in shard.zones.values() for item_id in zone.dead_lettered}
             return path[5] == keyspace.PAYLOAD and path[6] in dead_lettered
         return bool(path[0] == keyspace.DEAD_LETTER_INDEX)
+
+
+def _run_of(path: list[Any], value: bytes) -> bytes | None:
+    """Return the run that a key belongs to; of a lock request, its value says so."""
+    if path[3] != keyspace.LOCK:
+        return bytes(path[4])
+    if path[4] == _LOCKS_OF_RUN:
+        return bytes(path[5])
+    request = decode_request(value)
+    return None if request is None else request.run

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fairlead.simulation.oracles.oracle import Oracle
+from fairlead.simulation.oracles.zone_operations import EXPIRED
 from fairlead.simulation.replica import ParsedCommit, RunKey, ShardReplica, unpack_key
 from fairlead.simulation.workflow_ledger import EffectCall, RunStep, WorkflowLedger, label_of
 from fairlead.simulation.workflow_shapes import Failing
@@ -195,7 +196,7 @@ class CodeFits(Oracle):
         """See `Oracle`."""
         for change in parsed.items:
             dead_letter = change.dead_lettered
-            if dead_letter is None or dead_letter.reason != "error" or dead_letter.error.startswith(_EXPECTED):
+            if dead_letter is None or dead_letter.reason == EXPIRED or dead_letter.error.startswith(_EXPECTED):
                 continue
             self.report_violation(f"{change.item} becomes a dead letter: {dead_letter.error[:1_000]}")
 

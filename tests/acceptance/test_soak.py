@@ -108,7 +108,7 @@ def test_a_short_soak_loses_doubles_and_leaks_nothing(
     app: App, chosen: Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with capsys.disabled():
-        soak(app, chosen, tmp_path / "main" / "data.mdb", duration_s=15, pace=SHORT)
+        soak(app, chosen, tmp_path / "main" / "data.mdb", duration_s=10, pace=SHORT)
 
 
 @pytest.mark.long

@@ -152,5 +152,30 @@ def test_a_workflow_of_three_steps_is_answered_soon(app: App, chosen: Config, tm
     assert counts(app) == Counter({("heard 1", 0): 1, **{(f"branch {each}", 1): 3 for each in range(3)}})
 
 
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_a_workflow_that_kills_its_workers_becomes_a_dead_letter_and_others_go_on(app: App, chosen: Config) -> None:
+    """Its step before that is done once, and `why` tells where it stood."""
+    places = ("function", "step", "effect")
+    with consumer(chosen, reference=SHOP):
+        items = [app.tenant(f"poison/{where}").enqueue("poison", {"where": where}) for where in places]
+        app.tenant(buyer(0)).enqueue("branches", {"number": 1})
+        eventually(
+            lambda: depth(app) == 0,
+            within_s=180,
+            otherwise=lambda: [item.explain() for item in items],
+        )
+    assert counts(app) == Counter({(f"branch {each}", 1): 3 for each in range(3)})
+    for where, item in zip(places, items, strict=True):
+        (dead,) = app.tenant(f"poison/{where}").dead_letters()
+        assert (dead.reason, dead.error) == ("lease expired", "its worker died or stalled while it ran this item alone")
+        assert count(app, f"poison/{where}", "done") == 1
+        assert "what its recorded step add has done stays done" in item.explain().sentence
+
+
+def count(app: App, tenant: str, what: str) -> int:
+    return app.tenant(tenant).transact(lambda tr: int.from_bytes(tr.get((what, 0)) or b"", "little"))
+
+
 def _has_ended(app: App, item: Any) -> bool:
     return app.tenant(buyer(1)).count().get("branches", 0) == 0

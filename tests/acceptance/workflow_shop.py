@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import Any
 
 import fairlead
@@ -82,3 +83,14 @@ async def branches(wf: fairlead.AsyncWorkflowContext, number: int) -> None:
         await wf.sleep(0.05, name=f"sleep {each}")
 
     await asyncio.gather(*map(branch, range(3)))
+
+
+@app.workflow("poison", timeout=60)
+def poison(wf: fairlead.WorkflowContext, where: str) -> None:
+    """End the worker's process: in the function, in a step, or in an effect."""
+    wf.step(add, "done", 0)
+    if where == "step":
+        wf.step(lambda tr: os._exit(3), name="deadly")
+    elif where == "effect":
+        wf.effect(lambda key: os._exit(3), name="deadly")
+    os._exit(3)

@@ -271,12 +271,12 @@ class Stage:
         assert outcome.over_us is not None, f"not done within {within_ms} ms"
         return outcome.result
 
-    def wait_for(self, condition: Callable[[], object], *, within_ms: int = 120_000) -> None:
-        """Let everybody take turns until `condition` holds."""
+    def wait_for(self, condition: Callable[[], object], *, within_ms: int = 120_000, every_ms: int = 1) -> None:
+        """Let everybody take turns until `condition` holds, which is asked every so often."""
         until_us = self.world.now_us() + within_ms * MS
         while not condition():
             assert self.world.now_us() < until_us, f"not so within {within_ms} ms"
-            self.pass_ms(1)
+            self.pass_ms(every_ms)
 
     # --- Items ---
 
@@ -400,9 +400,9 @@ class Stage:
         """Send items to a worker, in its present life or in another, and return its report."""
         return self.do(lambda: worker.place(refs, self.host.incarnation if incarnation is None else incarnation))
 
-    def settled(self, worker: Worker, *, within_ms: int = 120_000) -> dict[str, int]:
+    def settled(self, worker: Worker, *, within_ms: int = 120_000, every_ms: int = 1) -> dict[str, int]:
         """Wait until a worker holds nothing; return what became of its items, without what did not occur."""
-        self.wait_for(lambda: self.do(worker.counts)["held"] == 0, within_ms=within_ms)
+        self.wait_for(lambda: self.do(worker.counts)["held"] == 0, within_ms=within_ms, every_ms=every_ms)
         return {name: count for name, count in self.do(worker.counts).items() if count}
 
     def handler(self, kind: str, function: Callable[..., Any], **options: Any) -> Handler:

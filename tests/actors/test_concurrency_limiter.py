@@ -149,6 +149,25 @@ def test_slots_that_were_granted_under_a_higher_limit_are_not_used_under_a_lower
     assert serve_for(stage, manager, pool, 2) == 1
 
 
+def test_slots_that_were_granted_before_a_limit_was_lifted_are_not_used_under_the_next(stage: Stage) -> None:
+    """The store forgets the grants of a limit that is lifted, and the manager has observed only the next limit."""
+    limit(stage, max_running=2)
+    fill(stage, tenants=1, items=1)
+    one, ones = crewed(stage, consumer_id=b"one")
+    assert serve_for(stage, one, ones, 0.5) == 1
+    end(stage, ones, 1)
+    stage.pass_ms(150)  # Its next round comes after what follows.
+    limit(stage, max_running=None)
+    limit(stage, max_running=2)
+    fill(stage, tenants=8, items=1)
+    other, others = crewed(stage, consumer_id=b"other")
+    assert serve_for(stage, other, others, 0.1) == 0
+    serve(stage, other)
+    assert len(others.all_sent) == 2
+    serve(stage, one)
+    assert ones.all_sent == []
+
+
 def test_a_limit_that_is_observed_in_a_batch_that_is_then_halved_holds_for_the_halves(stage: Stage) -> None:
     fill(stage)
     manager, pool = crewed(stage)
@@ -312,6 +331,22 @@ def test_a_kind_that_its_own_shard_limits_no_more_is_not_limited(stage: Stage, e
     """As long as the end of the limit is on its way to the others."""
     limit(stage, max_running=None)
     assert serve_elsewhere(stage, elsewhere, 2) == 10
+
+
+def test_slots_of_a_policy_that_a_manager_learns_from_its_grant_are_used_at_once(
+    stage: Stage, elsewhere: Shard
+) -> None:
+    """Its own shard has a later policy than the shard that is served: the grant is by the later one."""
+    limit(stage, max_running=4)
+    stage.pass_ms(1)
+    for number in range(10):
+        stage.enqueue("mail", tenant=Tenant("shop", f"user {number}"), shard=elsewhere)
+    manager, pool = crewed(stage)
+    stage.do(lambda: manager.serve("other", stage.pointers(elsewhere)))
+    stage.pass_ms(100)  # Less than a round: the first one asks at once.
+    refs = stage.pointers(elsewhere)
+    stage.do(lambda: manager.serve("other", refs))
+    assert len(pool.all_sent) > 0
 
 
 def test_a_limit_that_its_own_shard_has_forgotten_holds(stage: Stage, elsewhere: Shard) -> None:

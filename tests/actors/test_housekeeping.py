@@ -585,7 +585,7 @@ def test_tombstones_are_cleared_within_a_minute_once_the_day_is_over(stage: Stag
     keys, run = stage.shard.zone(ALICE).location.keys.tenant, bytes(16)
 
     def end_a_run(attempt: Attempt) -> None:
-        run_one(clean_up_op(attempt.tr, stage.shard.layout, ALICE, keys, run))
+        run_one(clean_up_op(attempt.tr, stage.shard.layout, ALICE, keys, run, now_us=attempt.now_us))
 
     def is_there() -> bool:
         return stage.shard.transact(lambda attempt: attempt.tr.get(keys.fence(run)).present())

@@ -16,7 +16,7 @@ from fairlead.actors.settings import ConsumerSettings
 from fairlead.zones.engines.api.errors import NOT_COMMITTED, TRANSACTION_TOO_LARGE, TRANSACTION_TOO_OLD
 from fairlead.zones.layout import Tenant
 from fairlead.zones.policy import policies
-from fairlead.zones.records import OwnerRecord, encode
+from fairlead.zones.records import Lock, OwnerRecord, TransactionId, encode
 from fairlead.zones.top_level.pointers import PointerRef
 from fairlead.zones.top_level.sessions import SessionRecord, heartbeat
 from tests.actors.stage import ALICE, BOB, LEASE_MS, MS, SECOND, Played, Stage, report
@@ -395,6 +395,23 @@ def test_a_tenant_that_has_moved_does_not_hold_up_the_others(stage: Stage) -> No
     assert stage.pointers() == [], "and nobody looks at it again and again"
 
 
+def test_a_tenant_whom_a_transaction_across_shards_has_locked_does_not_hold_up_the_others(stage: Stage) -> None:
+    for tenant in tenants(4):
+        stage.enqueue("mail", tenant=tenant)
+    key = stage.shard.zone(tenants(4)[1]).location.keys.tenant.owner
+    lock = Lock(TransactionId(stage.shard.clock.now_us(), b"r" * 10, 1), b"another shard...", exclusive=True)
+    locked = encode(OwnerRecord(0, stage.shard.layout.shard_id, locks=(lock,)))
+    stage.shard.transact(lambda attempt: attempt.tr.set(key, locked))
+    manager, pool = managed(stage, [10])
+    began_us = stage.shard.clock.now_us()
+    serve(stage, manager)
+    assert len(pool.all_sent) == 3
+    assert stage.shard.clock.now_us() - began_us < 1_000_000
+    stage.shard.transact(lambda attempt: attempt.tr.clear(key))
+    serve(stage, manager)
+    assert len(pool.all_sent) == 4
+
+
 # --- Room ---
 
 
@@ -556,6 +573,20 @@ def test_items_leased_for_workers_that_all_died_are_returned_at_once_without_an_
     record = stage.record(item_id)
     assert record is not None
     assert (record.expiry_count, record.error_count) == (0, 0)
+
+
+def test_what_a_clock_that_is_ahead_leases_and_returns_is_not_delayed_by_it(stage: Stage) -> None:
+    """Before, it vested when that clock returned it: an hour later by all others."""
+    item_id = stage.enqueue("mail")
+    before = stage.record(item_id)
+    manager, _ = all_die_while_a_visit_commits(stage)
+    stage.clock.jump(3_600 * SECOND)
+    serve(stage, manager)
+    stage.clock.jump(0)
+    after = stage.record(item_id)
+    assert before is not None
+    assert after is not None
+    assert (after.vesting_us, after.lease_id, after.return_count) == (before.vesting_us, b"", 1)
 
 
 def test_if_the_store_refuses_a_return_that_is_logged_and_the_lease_expires(

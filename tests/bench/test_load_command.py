@@ -5,6 +5,7 @@ import pytest
 from tests.bench.test_core import run
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)  # Twenty seconds on two quiet cores.
 def test_a_quick_load_prints_the_waits_of_all_items() -> None:
     result = run("bench.load", "--quick", "--json", "--items", "2", "--skew", "pareto")

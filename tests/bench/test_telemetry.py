@@ -28,5 +28,19 @@ def test_actors_that_load_the_application_without_telemetry_count_nothing() -> N
 
 def test_every_part_has_its_microseconds() -> None:
     found = parts_us(iterations=100)
-    assert set(found) == {"count", "run, no trace", "run, not recorded", "run, recorded", "enqueue, no span"}
+    assert set(found) == {
+        "count",
+        "run, no trace",
+        "run, not recorded",
+        "run, recorded",
+        "enqueue, no span",
+        "step, no trace",
+        "step, not recorded",
+        "step, recorded",
+    }
     assert all(value > 0 for value in found.values())
+
+
+def test_a_step_in_a_recorded_attempt_costs_its_span() -> None:
+    found = parts_us(iterations=500)
+    assert found["step, recorded"] > 2 * found["step, no trace"]

@@ -17,8 +17,9 @@ GROWTH_MB_MAX = 20
 @pytest.mark.parametrize(
     ("what", "figures"),
     [
-        ("latency", {"threads", "ray"}),
-        ("checkpoint", {"steps", "steps_per_s", "early_mb", "last_mb", "growth_mb"}),
+        ("latency", {"threads", "ray", "machine"}),
+        ("checkpoint", {"steps", "steps_per_s", "early_mb", "last_mb", "growth_mb", "machine"}),
+        ("replay", {"0_recorded", "1000_recorded", "replay_p50_ms", "machine"}),
         ("sleeping", {"none", "one_tenant", "as_many_tenants", "machine"}),
     ],
 )

@@ -171,6 +171,24 @@ def test_a_declared_write_conflict_alone_is_checked_and_causes_conflicts(db: Dat
     assert space.all() == {}
 
 
+def test_a_read_at_the_version_before_a_commit_conflicts_with_all_that_was_committed_behind_it(
+    db: Database, space: Space
+) -> None:
+    """A read at the version of the commit does not: FoundationDB gives all commits of a batch one version."""
+    for _ in range(10):  # A cluster may commit them in the other order.
+        one, two = db.create_transaction(), db.create_transaction()
+        for tr, key in ((one, "b"), (two, "a")):
+            tr.get(space.key("a")).wait()
+            tr.set(space.key(key), b"1")
+        if [code_of(future) for future in (one.commit(), two.commit())] == [0, 0]:
+            break
+    late = db.create_transaction()
+    late.set_read_version(one.get_committed_version() - 1)
+    late.add_read_conflict_key(space.key("a"))
+    late.set(space.key("c"), b"1")
+    assert code_of(late.commit()) == CONFLICT
+
+
 def test_a_read_conflict_declared_before_any_read_counts_from_the_commit(db: Database, space: Space) -> None:
     tr = db.create_transaction()
     tr.add_read_conflict_key(space.key("a"))

@@ -365,7 +365,12 @@ GUARDS = {
     ),
     "LMDB's lock is released": Guard(group_commit._clear_frames, "error is not None", "False", WAITS, True),
     "leadership among processes is released": Guard(
-        CrossProcessCommit._try_to_lead, "self._is_leader = True  # Set", "pass  # Set", "try_become_leader", True
+        CrossProcessCommit._try_to_lead,
+        "self._is_leader = True  # Set",
+        "pass  # Set",
+        "try_become_leader",
+        True,
+        range(100),
     ),
     "the exclusive section is released": Guard(
         EmbeddedStore._commit_all, "_release_if_held(self._section_lock)", "pass", "_release_if_held", True

@@ -67,6 +67,11 @@ def ends_alike(printed: str, shown: str) -> bool:
     return re.fullmatch(_of_threads(printed), tidy(shown)) is not None
 
 
+def contains_alike(printed: str, shown: str) -> bool:
+    """Say whether threads, in any order, have printed one line of a page among others."""
+    return re.search(pattern(printed, line_end=""), tidy(shown)) is not None
+
+
 def _of_threads(printed: str) -> str:
     """Return the pattern for output of threads, which write a line and its end separately, so that two may mix."""
     return r"\n*" + pattern(printed, line_end=r"\n*")

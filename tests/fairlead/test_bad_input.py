@@ -372,7 +372,11 @@ def test_a_fleet_of_processes_around_a_store_in_memory() -> None:
 
 @pytest.mark.parametrize("item", ["order-8", "0123456789abcdef" * 2])
 def test_completing_what_is_gone(item: str) -> None:
-    refuses(run("cancel", item, *ALICE, *STORE), NOT_THERE, "the item is gone", "Do: nothing, if you retried")
+    refuses(
+        run("cancel", item, *ALICE, *STORE), NOT_THERE,
+        f"the item is gone: completed, cancelled, a dead letter, or never enqueued here, item: {item}",
+        "Do: `fairlead why ITEM` says how it ended",
+    )  # fmt: skip
     refuses(
         run("dead-letters", "retry", item, *ALICE, *STORE),
         NOT_THERE,

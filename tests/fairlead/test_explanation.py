@@ -106,6 +106,7 @@ def test_a_kind_that_no_consumer_knows_waits_for_one_that_does(live: App) -> Non
     with consumer(live):
         said = until(Cause.KIND_UNKNOWN, lambda: alice.explain(item_id))
     assert said.details == {"consumers": 1, "known_kinds": ["index"]}
+    assert said.sentence == "the only live consumer has no handler for mail"
 
 
 # --- Waiting for its turn ---
@@ -184,6 +185,20 @@ def test_an_item_whose_pointer_sleeps_says_when_its_queue_is_read(app: App, alic
     said = alice.explain(item_id)
     assert said.cause is Cause.POINTER_ASLEEP
     assert said.details["pointer_vests_us"] > app.clock.now_us()
+
+
+def test_an_item_of_a_consumer_that_is_gone_says_who_takes_over(app: App, alice: TenantDatabase) -> None:
+    """Before, it said that a consumer had it and that its lease would end in ten minutes, though no fleet ran."""
+    item_id = alice.enqueue("mail").item_id
+    leased(app, alice, item_id)
+    said = alice.explain(item_id)
+    gone = "a consumer that drains, or is gone, has had it for 0.0 s; "
+    assert (said.cause, said.sentence) == (
+        Cause.RUNNING,
+        f"{gone}no live consumer can take over: start one with fairlead run",
+    )
+    present(app, "mail")
+    assert alice.explain(item_id).sentence == f"{gone}if it is gone, another consumer takes over in 10.0 s"
 
 
 def test_each_outcome_of_an_items_attempts_is_counted_separately(app: App, alice: TenantDatabase) -> None:

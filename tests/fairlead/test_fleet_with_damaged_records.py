@@ -15,13 +15,16 @@ import pytest
 from fairlead import App, Config, Job, fleet
 from fairlead.actors.telemetry.errors import USERS_ERROR
 from fairlead.fleet import Fleet
+from fairlead.workflows.context import WorkflowContext
 from fairlead.zones import engines
 from fairlead.zones.keyspace import META_KEY, ROOT_RANGE, TenantKeys
 from fairlead.zones.maintenance.integrity import check_integrity
 from fairlead.zones.tuples import elements_of
-from tests.zones.corrupting import damage_of
+from tests.workflows.application import add, count
+from tests.zones.corrupting import damage_of, left
 
 VICTIMS, BYSTANDERS = 30, 10
+PARCELS = 20
 LIMIT_S = 20.0
 
 
@@ -34,12 +37,19 @@ class Shop:
         for kind in ("mail", "index"):
             self.app.handler(kind)(self.run)
         self.app.handler("broken", permanent=(ValueError,))(self.fail)
+        self.app.workflow("checkout")(self.checkout)
         self.app.every(1, kind="tick")(self.run)
         self.fleet: Fleet | None = None
 
     def run(self, job: Job) -> None:
         self.ran[job.tenant.user] += 1
         time.sleep(0.002)
+
+    def checkout(self, wf: WorkflowContext) -> None:
+        wf.step(add, "ordered")
+        for _ in range(PARCELS):
+            wf.sleep(0.1)
+            wf.step(add, "packed")
 
     def fail(self, job: Job) -> None:
         raise ValueError(job.id)
@@ -49,6 +59,7 @@ class Shop:
         for number in range(count):
             database.enqueue("mail" if number % 3 else "index", bytes(20_000) if number == 1 else {"number": number})
         database.enqueue("broken")
+        database.enqueue("checkout", item_id="checkout")
         database.enqueue("mail", item_id="once", unique_for=60)
         database.enqueue("mail", delay=3600)
 
@@ -111,13 +122,18 @@ def test_other_tenants_are_served_while_records_and_keys_are_damaged(
             shop.app.tenant("shop", name).enqueue("mail")
         wanted = 9 + round
         eventually(lambda: all(shop.ran[name] >= wanted for name in names("bystander", BYSTANDERS)))  # noqa: B023
+    counts = {"ordered": 1, "packed": PARCELS}
+    bystanders = [str(shop.app.tenant("shop", name).tenant) for name in names("bystander", BYSTANDERS)]
+    eventually(lambda: all({each: count(shop.app, name, each) for each in counts} == counts for name in bystanders))
     told = [record.message for record in caplog.records if "cannot be read, and are skipped" in record.message]
     assert len(told) <= 3 * VICTIMS, "a line for each queue, and not for each visit"
     ours = [record for record in caplog.records if not hasattr(record, USERS_ERROR)]  # Not the error of a handler.
-    assert not [record for record in ours if record.levelno >= logging.ERROR]
+    # One flipped bit of a count of attempts makes a record that can be read, of an item that is to be given up.
+    given_up = [record for record in ours if "of shop/victim" in record.message and "is given up" in record.message]
+    assert not [record for record in ours if record.levelno >= logging.ERROR and record not in given_up]
     shop.fleet.stop(drain=5)
     shop.fleet = None
-    assert check_integrity(shop.app.shards["main"], quarantine=True).healthy
+    assert left(check_integrity(shop.app.shards["main"], quarantine=True)) == []
 
 
 def eventually(condition: Any) -> None:

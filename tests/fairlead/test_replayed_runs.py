@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from fairlead import App, AsyncWorkflowContext, PermanentError, Retry, WorkflowContext
-from fairlead.replayed_runs import ReplayedRun, replay_runs
+from fairlead import App, AsyncWorkflowContext, PermanentError, Retry, WorkflowContext, replayed_runs
+from fairlead.replayed_runs import ParticipantAway, ReplayedRun, replay_runs
 from fairlead.testing import drain
+from fairlead.workflows import asynchronous, own_event_loop
+from fairlead.workflows.errors import BranchNotEnded
 from fairlead.workflows.execution import Execution
 from fairlead.workflows.read_only_replay import ReplayOutcome, StoreInReplay, _RefusingDatabase
 from fairlead.workflows.replay import StepsDiffer
+from fairlead.zones.engines import StoreUnavailable
 from fairlead.zones.engines.memory.engine import MemoryStore
+from fairlead.zones.errors import PayloadDamaged, RunUnreadable
+from fairlead.zones.records import ItemRecord, decode, encode
 from fairlead.zones.tenant_transaction import TenantTransaction
+from fairlead.zones.transaction_runner import Attempt
+from fairlead.zones.workflow.run_records import decode_entry, entries_prefix, packed_step
+from fairlead.zones.workflow.run_records import encode as encode_entry
 from tests.fairlead.shell import Answer
 from tests.fairlead.shell import run as run_command
 from tests.workflows.application import ELSEWHERE, HOME, add, two_shards
@@ -49,9 +59,13 @@ class Story:
     def replay(self, function: Callable[..., Any], *, version: int = 1, **options: Any) -> list[ReplayedRun]:
         """Replay all runs by new code."""
         self.code(function, version=version, **options)
+        return self.replay_again()
+
+    def replay_again(self, *, dead_letters: bool = False) -> list[ReplayedRun]:
         with self._monkeypatch.context() as patched:
             patched.setattr(MemoryStore, "submit", refuse)
-            return [run for shard in self.app.shards.values() for run in replay_runs(self.app, "w", shard)]
+            shards = self.app.shards.values()
+            return [run for shard in shards for run in replay_runs(self.app, "w", shard, dead_letters=dead_letters)]
 
 
 @pytest.fixture
@@ -119,7 +133,7 @@ def test_code_that_differs_in_other_ways_is_found(story: Story, new: Callable[..
     story.begin(old)
     (run,) = story.replay(new)
     assert run.outcome is ReplayOutcome.DIFFERENT
-    assert run.error is not None
+    assert isinstance(run.error, StepsDiffer)
     assert str(run.error.fields["first_difference"]).startswith(first_difference)
 
 
@@ -227,6 +241,191 @@ def test_runs_in_every_queue_of_every_shard_are_found_and_items_without_steps_ar
     assert {run.tenant.user for run in story.replay(not_done)} == {f"user{user}" for user in range(20)}
 
 
+# --- Nothing is done ---
+
+
+NEW_CALLS: list[Any] = [
+    lambda wf, do: wf.effect(do, name="new"),
+    lambda wf, do: wf.effect(do, name="new", once=True),
+    lambda wf, do: wf.effect(do, name="new", undo=do),
+    lambda wf, do: wf.effect(do, name="new", retry=Retry(attempts=2)),
+    lambda wf, do: wf.step(do, name="new"),
+    lambda wf, do: wf.step(do, name="new", on=ELSEWHERE),
+    lambda wf, do: wf.read(do, name="new"),
+    lambda wf, do: wf.finish(do),
+]
+
+
+@pytest.mark.parametrize("call", NEW_CALLS)
+@pytest.mark.parametrize("version", [1, 2])
+def test_what_comes_behind_the_recorded_steps_is_not_done(story: Story, call: Any, version: int) -> None:
+    """An effect needs no store, so none refuses it. In newer code, the new call comes before the recorded steps."""
+    done: list[object] = []
+
+    def new(wf: WorkflowContext) -> None:
+        if version == 1:
+            wf.step(refuse, "a", name="reserve")
+        call(wf, done.append)
+
+    story.begin(lambda wf: (wf.step(add, "a", name="reserve"), wf.step(stuck)), retry=SLOW)
+    (run,) = story.replay(new, version=version)
+    assert (run.outcome, run.error, done) == (ReplayOutcome.SAME, None, [])
+
+
+def test_async_effects_behind_the_recorded_steps_are_not_called(story: Story) -> None:
+    done: list[str] = []
+
+    async def pay(key: str) -> None:
+        done.append(key)
+
+    async def new(wf: AsyncWorkflowContext) -> None:
+        await wf.step(refuse, "a", name="reserve")
+        await asyncio.gather(*(wf.effect(pay, name=f"pay {each}") for each in range(3)))
+
+    story.begin(lambda wf: (wf.step(add, "a", name="reserve"), wf.step(stuck)), retry=SLOW)
+    assert [(run.outcome, run.error) for run in story.replay(new)] == [(ReplayOutcome.SAME, None)]
+    assert done == []
+
+
+SLOW = Retry(backoff=3600, backoff_max=3600)
+
+
+def stuck(tr: TenantTransaction) -> None:
+    raise ConnectionError
+
+
+# --- Runs that cannot be read ---
+
+
+@pytest.mark.parametrize("damaged", ["payload", "result", "entry"])
+def test_a_run_whose_stored_data_are_damaged_is_reported_and_the_others_are_replayed(
+    story: Story, damaged: str
+) -> None:
+    story.code(old)
+    alice = story.app.tenant(HOME)
+    for number in range(3):
+        alice.enqueue("w", {"order": number}, item_id=f"w{number}")
+    drain(story.app)
+    item_id, location = alice.item("w1").item_id, alice.shard.layout.location(alice.tenant, "queue")
+
+    def damage(attempt: Attempt) -> None:
+        tr, key = attempt.tr, location.keys.item(item_id)
+        record = decode(ItemRecord, tr.get(key).value or b"")
+        assert record is not None
+        if damaged == "payload":
+            record.payload = b"\xc1"
+            tr.set(key, encode(record))
+        else:
+            log = entries_prefix(location.keys.tenant, record.run_of(item_id), 0) + packed_step("reserve", 0)
+            entry = decode_entry(tr.get(log).value or b"")
+            assert entry is not None
+            tr.set(
+                log, encode_entry(msgspec.structs.replace(entry, result=b"\xc1")) if damaged == "result" else b"\x01"
+            )
+
+    alice.shard.transact(damage)
+    found = {run.item_id: run for run in story.replay(not_done)}
+    assert [run.outcome.name for run in found.values()].count("SAME") == 2
+    assert found[item_id].outcome is ReplayOutcome.UNREADABLE
+    assert isinstance(found[item_id].error, PayloadDamaged if damaged == "payload" else RunUnreadable)
+
+
+def test_a_run_whose_participant_is_away_is_reported_and_the_others_are_replayed(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    story.begin(old)
+    story.begin(lambda wf: (wf.step(add, "a", name="reserve"), wf.wait_for("approved")))
+    shards = story.app.shards
+    here, there = story.app.tenant(HOME).shard, story.app.tenant(ELSEWHERE).shard
+
+    def away(*args: Any, **options: Any) -> Any:
+        raise StoreUnavailable("no answer", remedy="wait")
+
+    monkeypatch.setattr(there, "transact", away)
+    story.code(lambda wf: (wf.step(refuse, "a", name="reserve"), wf.wait_for("approved")))
+    runs = list(replay_runs(story.app, "w", shards[here.name]))
+    assert {run.outcome for run in runs} == {ReplayOutcome.SAME, ReplayOutcome.UNREADABLE}
+    (error,) = [run.error for run in runs if run.error is not None]
+    assert isinstance(error, ParticipantAway)
+    assert error.fields["tenant"] == ELSEWHERE
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_function_that_leaves_the_process_does_not_end_the_replay_of_the_others(story: Story, is_async: bool) -> None:
+    """Before, the command ended at the first of them, with the exit code of the function: 0 let a deployment pass."""
+
+    def leaves(wf: WorkflowContext) -> None:
+        sys.exit(0)
+
+    async def leaves_async(wf: AsyncWorkflowContext) -> None:
+        sys.exit(0)
+
+    story.begin(old)
+    story.begin(old)
+    runs = story.replay(leaves_async if is_async else leaves)
+    assert [run.outcome for run in runs] == [ReplayOutcome.DIFFERENT] * 2
+    assert "the workflow has raised SystemExit: 0" in str(runs[0].error)
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_branch_that_swallows_each_cancellation_does_not_hold_up_a_replay(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asynchronous, "BRANCH_END_S", 0.05)
+    monkeypatch.setattr(own_event_loop, "TASKS_END_S", 0.05)
+    kept = []
+
+    async def stubborn() -> None:
+        while True:
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(3600)
+
+    async def new(wf: AsyncWorkflowContext) -> None:
+        kept.append(asyncio.create_task(stubborn()))
+        await wf.step(refuse, "a", name="reserve")
+        await wf.wait_for("approved")
+
+    story.begin(lambda wf: (wf.step(add, "a", name="reserve"), wf.wait_for("approved")))
+    (run,) = story.replay(new)
+    assert (run.outcome, type(run.error)) == (ReplayOutcome.DIFFERENT, BranchNotEnded)
+
+
+# --- Dead letters ---
+
+
+def test_dead_letters_are_replayed_if_that_is_asked_for_and_live_runs_are_not(story: Story) -> None:
+    def renamed(wf: WorkflowContext) -> None:
+        wf.step(add, "a", name="check")
+
+    story.begin(old)
+    item = story.app.tenant(HOME).enqueue("w", item_id="waits")
+    drain(story.app)
+    story.code(renamed)
+    item.signal("approved")
+    assert drain(story.app, raise_errors=False).dead_lettered == {"w": 1}
+    (dead,) = story.replay_again(dead_letters=True)
+    assert (dead.item_id, dead.outcome) == (item.item_id, ReplayOutcome.DIFFERENT)
+    assert [run.item_id for run in story.replay(not_done)] != [item.item_id]
+    (dead,) = story.replay_again(dead_letters=True)
+    assert (dead.item_id, dead.outcome, dead.version) == (item.item_id, ReplayOutcome.SAME, 1)
+
+
+def test_more_dead_letters_than_a_page_are_replayed_and_those_that_are_undone_are_not(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def undone(wf: WorkflowContext) -> None:
+        wf.step(add, "a", name="reserve", undo=lambda tr, name: None)
+        raise PermanentError
+
+    monkeypatch.setattr(replayed_runs, "DEAD_LETTERS_PAGE", 2)
+    story.begin(undone)
+    for _ in range(5):
+        story.begin(lambda wf: (wf.step(add, "a", name="reserve"), wf.step(lambda tr: object(), name="bad")))
+    story.code(not_done)
+    assert len(story.replay_again(dead_letters=True)) == 5
+
+
 # --- The command ---
 
 OLD = """
@@ -320,6 +519,16 @@ def test_bad_input_is_refused_with_a_sentence(shop: Path) -> None:
         answer = refused(*typed)
         assert (answer.code, words in answer.err, answer.out) == (code, True, ""), (typed, answer)
         assert "Traceback" not in answer.err
+
+
+def test_the_command_replays_dead_letters_and_says_that_there_are_none(shop: Path) -> None:
+    change(shop)
+    answer = run_command("replay", "checkout", *APP, "--dead-letters")
+    assert (answer.code, answer.out) == (
+        0,
+        "checkout, by version 1 of its code: 0 the same, 0 different\n"
+        "nothing was compared: no dead letter of it has recorded a step\n",
+    )
 
 
 def test_a_store_that_is_missing_is_not_made(shop: Path) -> None:

@@ -46,7 +46,7 @@ COMMANDS = (
     "submit fl_secret:report --kind report --app fl_secret:app", "submit fl_secret:nothing --kind report",
     "check", "check --repair", "check --quarantine", "quarantine", "quarantine --discard 00", "backup secret.backup",
     "restore secret.backup", "restore nothing.backup", "cancel order-7 --tenant shop alice",
-    "steps order-7 --tenant shop alice", "signal order-7 go --tenant shop alice",
+    "steps order-7 --tenant shop alice", "locks", "signal order-7 go --tenant shop alice",
     "replay mail --app fl_secret:app", "replay mail", "run fl_secret:nothing",
     "run fl_secret:app --runtime threads --set consumer.lease_ms=1", "simulate fl_secret:app --seeds 1",
     "demo --nothing", "log", "top", "dashboard --host 192.0.2.1", "dashboard --port x",

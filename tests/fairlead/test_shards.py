@@ -18,6 +18,7 @@ from fairlead.testing import ManualClock
 from fairlead.zones import engines
 from fairlead.zones.keyspace import META_KEY
 from fairlead.zones.layout import Tenant
+from fairlead.zones.records import PlacementRecord
 from fairlead.zones.settings import ZoneSettings
 from fairlead.zones.shard import Shard, open_shard
 
@@ -46,6 +47,91 @@ def test_a_tenant_has_the_same_home_in_every_process() -> None:
     tenants = [Tenant("shop", f"user {number}") for number in range(50)]
     assert [one.home(tenant).name for tenant in tenants] == [other.home(tenant).name for tenant in tenants]
     assert {one.home(tenant).name for tenant in tenants} == {"eu", "us"}
+
+
+def embedded(directory: Path, *names: str) -> dict[str, str]:
+    return {name: f"embedded:{directory / name}" for name in names}
+
+
+def homes(shards: Shards) -> list[str]:
+    return [shards.home(Tenant("shop", f"user {number}")).name for number in range(50)]
+
+
+@pytest.mark.parametrize("last", [0, 1, 2])
+def test_tenants_keep_their_homes_when_a_shard_is_added(tmp_path: Path, last: int) -> None:
+    """Before, a third of them looked for their data on the new shard."""
+    began = shards_of(embedded(tmp_path, "eu", "us"))
+    before = homes(began)
+    began.close()
+    names = ["eu", "us"]
+    names.insert(last, "asia")
+    grown = shards_of(embedded(tmp_path, *names))
+    assert grown["asia"].layout.placement == PlacementRecord("asia", ("eu", "us"))
+    assert homes(grown) == before
+    grown.close()
+
+
+def test_tenants_keep_their_homes_in_a_process_that_has_opened_no_shard_yet(tmp_path: Path) -> None:
+    began = shards_of(embedded(tmp_path, "eu", "us"))
+    before = homes(began)
+    began.close()
+    for number, name in enumerate(before):
+        grown = shards_of(embedded(tmp_path, "asia", "eu", "us"))
+        assert grown.home(Tenant("shop", f"user {number}")).name == name
+        grown.close()
+
+
+def test_an_application_that_leaves_out_a_shard_is_refused_before_it_looks_for_a_tenant(tmp_path: Path) -> None:
+    """Before, it looked for tenants of that shard on the others, and found nothing."""
+    began = shards_of(embedded(tmp_path, "eu", "us"))
+    assert set(homes(began)) == {"eu", "us"}
+    began.close()
+    for names in (("eu",), ("eu", "asia")):
+        shards = shards_of(embedded(tmp_path, *names))
+        with pytest.raises(ShardRefused, match="began with the shards eu, us: name them all"):
+            shards["eu"]
+
+
+def test_two_shards_whose_stores_are_exchanged_are_refused(tmp_path: Path) -> None:
+    urls = embedded(tmp_path, "eu", "us")
+    began = shards_of(urls)
+    homes(began)
+    began.close()
+    with pytest.raises(ShardRefused, match="calls it us: name it so"):
+        shards_of({"eu": urls["us"], "us": urls["eu"]})["eu"]
+
+
+def test_the_only_shard_of_an_application_may_get_another_name(tmp_path: Path) -> None:
+    url = f"embedded:{tmp_path / 'data'}"
+    began = shards_of({"main": url})
+    began["main"].db.close()
+    assert shards_of({"eu": url}).home(Tenant("shop", "alice")).name == "eu"
+
+
+def test_a_tool_that_is_pointed_at_one_store_of_several_reads_it(tmp_path: Path) -> None:
+    urls = embedded(tmp_path, "eu", "us")
+    began = shards_of(urls)
+    homes(began)
+    began.close()
+    tool = shards_of({"main": urls["us"]})
+    tool.must_exist = True
+    assert tool["main"].layout.placement == PlacementRecord("us", ("eu", "us"))
+    tool.close()
+
+
+def test_a_tool_tells_no_store_of_which_application_it_is(tmp_path: Path) -> None:
+    """A store of an earlier version knows nothing about other shards; its application tells it."""
+    urls = embedded(tmp_path, "eu", "us")
+    db = engines.open(urls["us"], clock=ManualClock(), random=Random(1))
+    open_shard("us", db, clock=ManualClock(), random=Random(1))
+    tool = shards_of({"main": urls["us"]})
+    tool.must_exist = True
+    assert tool["main"].layout.placement is None
+    application = shards_of(urls)
+    assert application["us"].layout.placement == PlacementRecord("us", ("eu", "us"))
+    for each in (tool, application):
+        each.close()
+    db.close()
 
 
 def test_a_name_that_is_none_of_the_shards_is_refused_with_those_there_are() -> None:

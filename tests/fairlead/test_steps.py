@@ -213,7 +213,7 @@ def test_a_command_shows_the_steps(tenant: tuple[str, ...]) -> None:
     ]
     assert (shown["kind"], shown["version"], shown["waits_for_signals"]) == ("checkout", 1, ["approved"])
     text = run("steps", "order-7", *tenant, *STORE).out
-    assert re.search(r"0 +step +done +\d+ ms +0 +reserve", text)
+    assert re.search(r"0 +step +done +\d+ ms +reserve", text)
     assert "waits for signal approved" in text
 
 
@@ -258,3 +258,39 @@ def test_the_error_of_a_step_whose_attempt_is_repeated_is_shown() -> None:
     app.close()
     text = run("steps", handle.item_id.hex(), *ALICE, *STORE).out
     assert "the step divide failed once: ZeroDivisionError: integer division or modulo by zero" in text
+
+
+@pytest.mark.usefixtures("empty_directory")
+def test_the_error_of_a_dead_letter_is_shown_with_its_step_and_an_item_that_runs_says_so() -> None:
+    app, shown = App("embedded:data", clock=ManualClock()), []
+
+    @app.workflow("w", retry=Retry(attempts=1))
+    def work(wf: WorkflowContext) -> None:
+        wf.step(add, "a")
+        wf.effect(lambda key: shown.append(handle.steps().running), name="look")
+        wf.step(lambda tr: 1 // 0, name="divide")
+
+    handle = app.tenant(Tenant("shop", "alice")).enqueue("w")
+    before = handle.steps().running
+    drain(app, raise_errors=False, replays=False)
+    assert (before, shown, handle.steps().running) == (False, [True], False)
+    app.close()
+    text = run("steps", handle.item_id.hex(), *ALICE, *STORE).out
+    assert "a dead letter: the step divide failed: ZeroDivisionError: integer division or modulo by zero\n" in text
+
+
+@pytest.mark.usefixtures("empty_directory")
+def test_a_wait_says_when_it_ends_or_that_it_has_no_timeout() -> None:
+    app = App("embedded:data")
+    app.workflow("timed")(lambda wf: wf.wait_for("approved", timeout=3600))
+    app.workflow("asleep")(lambda wf: wf.sleep(3600))
+    app.workflow("patient")(lambda wf: wf.wait_for("approved"))
+    alice = app.tenant("shop", "alice")
+    handles = [alice.enqueue(kind) for kind in ("timed", "asleep", "patient")]
+    drain(app)
+    app.close()
+    timed, asleep, patient = (run("steps", each.item_id.hex(), *ALICE, *STORE).out for each in handles)
+    assert re.fullmatch(r"waits for signal approved; goes on in .* at the latest", timed.splitlines()[-1])
+    assert re.fullmatch(r"goes on in .* min", asleep.splitlines()[-1])
+    assert patient.splitlines()[-1] == "waits for signal approved, without a timeout"
+    assert ["until" in text for text in (timed, asleep, patient)] == [True, True, False]

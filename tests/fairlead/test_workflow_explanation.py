@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 import fairlead
-from fairlead import App, Cause, Job, PermanentError, Retry, TenantDatabase, WorkflowContext
+from fairlead import App, AsyncWorkflowContext, Cause, Job, PermanentError, Retry, TenantDatabase, WorkflowContext
 from fairlead.testing import ManualClock, drain
 from fairlead.zones.engines import StoreUnavailable
 from fairlead.zones.tenant_transaction import TenantTransaction
+from fairlead.zones.workflow import step_log
+from fairlead.zones.workflow.run_records import StepState
 from tests.fairlead.shell import run
 from tests.workflows.application import ELSEWHERE, HOME, add, two_shards
 
@@ -82,6 +85,24 @@ def test_a_workflow_that_waits_for_children_says_for_how_many(app: App, alice: T
 # --- It failed, and is tried again ---
 
 
+def test_a_workflow_whose_branches_wait_for_different_things_names_them_all(app: App, alice: TenantDatabase) -> None:
+    @app.workflow("w")
+    async def work(wf: AsyncWorkflowContext) -> None:
+        async with asyncio.TaskGroup() as branches:
+            branches.create_task(wf.wait_for("approved"))
+            branches.create_task(wf.call("resize", delay=3600))
+            branches.create_task(wf.step(fail, name="ship", retry=Retry(attempts=9, backoff=60)))
+
+    handle = alice.enqueue("w")
+    drain(app, raise_errors=False)
+    said = handle.explain()
+    sentence = "it waits for the signal approved and for 1 of 1 children: call resize, for 0.0 s so far; its step ship"
+    assert said.cause is Cause.WAITS_FOR_SIGNAL
+    assert said.sentence.startswith(f"{sentence} failed once: RuntimeError: no carrier; the next try comes in ")
+    assert (said.details["signals"], said.details["children"]) == (["approved"], ["call resize"])
+    assert (said.details["step"], said.details["tries"]) == ("ship", 1)
+
+
 def test_a_step_that_failed_is_named_with_its_error_and_its_next_try(app: App, alice: TenantDatabase) -> None:
     @app.workflow("w", retry=Retry(attempts=9, backoff=60))
     def work(wf: WorkflowContext) -> None:
@@ -105,7 +126,9 @@ def test_a_step_with_a_policy_of_its_own_says_how_often_it_failed(app: App, alic
     drain(app)
     said = handle.explain()
     assert (said.cause, said.details["tries"]) == (Cause.RETRYING, 1)
-    assert said.sentence.startswith("its step ship failed once; the next try comes in ")
+    assert said.sentence.startswith("its step ship failed once: RuntimeError: no carrier; the next try comes in ")
+    (step,) = handle.steps().steps
+    assert (step.state, step.error_type, step.error) == (StepState.WAITING, "RuntimeError", "no carrier")
 
 
 def test_a_shard_that_is_away_holds_a_workflow_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,6 +177,26 @@ def test_a_run_that_newer_code_began_says_which_version_it_needs(app: App, alice
         "version 3 of its code began it, and older code gave it back; deploy that version or a higher one; it is tried"
         " again in 5.0 s"
     )
+
+
+def test_a_run_that_failed_before_older_code_gave_it_back_says_which_version_it_needs(
+    app: App, alice: TenantDatabase
+) -> None:
+    def work(wf: WorkflowContext) -> None:
+        wf.step(add, "a")
+        wf.step(fail, name="ship")
+
+    app.workflow("w", version=3, retry=Retry(attempts=9, backoff=1))(work)
+    handle = alice.enqueue("w")
+    drain(app, raise_errors=False)
+    assert handle.explain().cause is Cause.RETRYING
+    del app.registry.handlers["w"]
+    app.workflow("w", version=2)(work)
+    advance(app, 60)
+    assert drain(app).returned["w"] == 1
+    said = handle.explain()
+    assert said.cause is Cause.NEEDS_NEWER_CODE
+    assert said.sentence.startswith("version 3 of its code began it")
 
 
 # --- It is undone ---
@@ -215,8 +258,8 @@ def test_a_dead_letter_of_other_code_shows_both_lists_side_by_side(app: App, ali
     assert (said.cause, said.sentence) == (
         Cause.DEAD_LETTER,
         "it failed for good: StepsDiffer: the workflow's steps differ from those that are recorded: ship is new, and"
-        " pay, wait_for go were not reached; what its 2 recorded steps have done stays done; fairlead dead-letters"
-        " retry runs it again",
+        " pay, wait_for go were not reached; what its 2 recorded steps, up to pay, have done stays done; fairlead"
+        " dead-letters retry runs it again",
     )
     assert said.details["difference"] == [
         "  recorded     this code",
@@ -243,7 +286,87 @@ def test_a_dead_letter_whose_undo_failed_says_that_a_retry_goes_on(app: App, ali
     )
 
 
+def test_a_dead_letter_of_more_steps_than_a_page_does_not_give_the_count_of_the_page(
+    app: App, alice: TenantDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(step_log, "PAGE_ROWS", 4)
+
+    @app.workflow("w")
+    def work(wf: WorkflowContext) -> None:
+        for number in range(9):
+            wf.step(add, "a", name=f"step {number}")
+        wf.step(lambda tr: object(), name="bad")
+
+    handle = alice.enqueue("w")
+    drain(app, raise_errors=False)
+    assert "what its more than 3 recorded steps have done stays done" in handle.explain().sentence
+
+
+def test_a_dead_letter_names_the_last_step_that_was_done(app: App, alice: TenantDatabase) -> None:
+    """A worker that died inside a step has recorded nothing of it: the step before it tells the place."""
+
+    @app.workflow("w")
+    def work(wf: WorkflowContext) -> None:
+        wf.step(add, "a", name="reserve")
+        wf.step(lambda tr: object(), name="bad")
+
+    handle = alice.enqueue("w")
+    drain(app, raise_errors=False)
+    assert "; what its recorded step reserve has done stays done; " in handle.explain().sentence
+
+
 # --- The command ---
+
+
+@pytest.mark.parametrize("at_home", [0, 1, 2])
+def test_a_dead_letter_that_has_done_steps_on_another_shard_does_not_say_that_it_has_done_none(at_home: int) -> None:
+    app = two_shards()
+
+    @app.workflow("w")
+    def work(wf: WorkflowContext) -> None:
+        for number in range(at_home):
+            wf.step(add, f"{number}", name=f"reserve {number}")
+        wf.step(add, "b", name="ship", on=ELSEWHERE)
+        wf.step(lambda tr: object(), name="odd")
+
+    handle = app.tenant(HOME).enqueue("w")
+    drain(app, raise_errors=False)
+    said = (
+        "; what it has done on other shards stays done; ",
+        "; what its recorded step reserve 0 has done stays done, and so does what it has done on other shards; ",
+        "; what its 2 recorded steps, up to reserve 1, have done stays done, and so does what it has done on other sha",
+    )
+    assert said[at_home] in handle.explain().sentence
+
+
+def test_steps_that_were_undone_on_other_shards_are_not_counted_and_the_sentence_says_so() -> None:
+    app = two_shards()
+
+    @app.workflow("w", retry=Retry(attempts=9, backoff=60))
+    def work(wf: WorkflowContext) -> None:
+        wf.step(add, "a", name="reserve", undo=lambda tr, name: fail(tr))
+        wf.step(add, "b", on=ELSEWHERE, undo=lambda tr, name: None)
+        raise PermanentError("nobody approved")
+
+    handle = app.tenant(HOME).enqueue("w")
+    drain(app, raise_errors=False)
+    assert handle.explain().sentence.startswith("its steps are being undone, 0 so far on its own shard: PermanentError")
+
+
+def test_a_dead_letter_that_was_undone_says_that_a_retry_begins_anew(app: App, alice: TenantDatabase) -> None:
+    @app.workflow("w")
+    def work(wf: WorkflowContext) -> None:
+        wf.step(add, "a", undo=lambda tr, name: None)
+        raise PermanentError("nobody approved")
+
+    handle = alice.enqueue("w")
+    drain(app, raise_errors=False)
+    assert handle.explain().sentence == (
+        "it failed for good: PermanentError: nobody approved; its steps were undone, and a retry begins anew; fairlead"
+        " dead-letters retry runs it again"
+    )
+    (view,) = alice.dead_letters()
+    assert view.reason == "undone"
 
 
 def test_the_command_prints_both_lists_once(empty_directory: Path) -> None:

@@ -5,8 +5,9 @@ Read in this order:
     steps             a workflow's steps on another shard: step log, fence, cleanup, tombstones, FLOOR
     signals           a workflow that suspends until a signal arrives
     sessions          claims that end with their worker's session
+    spanning          transactions across shards: locks, the decision, and whoever goes on for a dead coordinator
     test_exploration  the search itself
-    test_steps, test_signals, test_sessions
+    test_steps, test_signals, test_sessions, test_spanning
 
 A model has guards: what a transaction reads with conflict, compares, or writes together. With all guards no scene
 violates an invariant. Without a guard some scene does, so the guard is needed. `test_sessions` names three guards that

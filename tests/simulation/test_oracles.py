@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fairlead.actors.execution import deadlines
+from fairlead.actors.execution import acknowledgement, deadlines
 from fairlead.actors.scanning.manager_calls import ManagerCalls
 from fairlead.actors.settings import ConsumerSettings
 from fairlead.actors.worker import Worker
@@ -10,19 +10,27 @@ from fairlead.simulation.oracles.call_rates import NobodyCallsInABusyLoop
 from fairlead.simulation.oracles.item_lifecycle import NoLeaseExpiresWithoutCause
 from fairlead.simulation.oracles.leases import LeasesAreRespected
 from fairlead.simulation.oracles.work_conservation import NothingWaitsBesideFreeSlots
-from fairlead.simulation.run import run
+from fairlead.simulation.run import DRAINS, run
 from fairlead.simulation.store import Latencies
 from fairlead.zones.settings import ZoneSettings
 from fairlead.zones.top_level import pointers
 from tests.simulation.mutations.mutation import mutation
 
-SEEDS = range(25)
+SEEDS = range(17, 42)  # With the first, each bug is found at once.
 # A fleet that is idle most of the time, and finds work by watches only.
 IDLE: dict[str, Any] = {
     "faults": (), "items": 12, "producers": 1, "tenants": 4, "trouble_us": 40_000_000, "has_commit_sequence": False,
     "has_listener": False, "pays": False, "skew_us_max": 0, "call_us": 100, "latencies": Latencies(),
     "zones": ZoneSettings(wake_slack_ms=20),
     "consumer": ConsumerSettings(selection="random", poll_interval_ms=100, pause_recheck_ms=100, pointer_lease_ms=100),
+}  # fmt: skip
+
+RETURNS_BY_A_WRONG_CLOCK = range(30, 130)  # A few in a hundred find it; the first of these does.
+WRONG_CLOCKS: dict[str, Any] = {
+    "faults": ("wrong clocks", "kills"), "items": 120, "skew_us_max": 0, "call_us": 100,
+    "latencies": Latencies(read_version_us=20_000, read_us=5_000, commit_us=100_000),
+    "zones": ZoneSettings(max_item_lease_ms=10_000),
+    "consumer": ConsumerSettings(workers=1, managers=1, slots=4, poll_interval_ms=100),
 }  # fmt: skip
 
 
@@ -69,3 +77,14 @@ def test_an_item_that_waits_because_no_scanner_is_woken_is_found() -> None:
         found_by=[NothingWaitsBesideFreeSlots.promise],
     )
     assert bug.first_catch(SEEDS, **IDLE)
+
+
+def test_an_item_that_a_clock_ahead_returns_to_its_own_time_is_found() -> None:
+    """A machine's only worker is killed while a dequeue of its manager, whose clock is an hour ahead, takes long."""
+    assert not run(RETURNS_BY_A_WRONG_CLOCK[0], **WRONG_CLOCKS).violations
+    bug = mutation(
+        "an item that is returned vests at the time of the clock that returns it",
+        (acknowledgement.return_items, "min(0, ref.vested_us - now_us) if ref.vested_us else 0", "0"),
+        found_by=[DRAINS],
+    )
+    assert bug.first_catch(RETURNS_BY_A_WRONG_CLOCK, **WRONG_CLOCKS)

@@ -1,5 +1,7 @@
 """Whole runs of a seed's worlds: under all faults no item is lost, done twice, or left behind."""
 
+import pytest
+
 from fairlead.simulation.campaign import run_seed
 from fairlead.simulation.run import run
 
@@ -8,6 +10,7 @@ def test_a_fresh_seed_breaks_no_promise(fresh_seed: int) -> None:
     assert not run_seed(fresh_seed).broken, f"replay: fairlead simulate --seed {fresh_seed}"
 
 
+@pytest.mark.long
 def test_a_seed_of_the_corpus_breaks_no_promise(corpus_seed: int) -> None:
     assert not run_seed(corpus_seed).broken, f"replay: fairlead simulate --seed {corpus_seed}"
 

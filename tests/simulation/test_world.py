@@ -11,7 +11,7 @@ from fairlead.actors.runtime.host import ActorDied
 from fairlead.simulation.actor import Actor, Node
 from fairlead.simulation.host import NodeClock, SimulatedHost
 from fairlead.simulation.network import Delivery, Network, SimulatedRemote
-from fairlead.simulation.store import LATE_US_MAX, Fate
+from fairlead.simulation.store import LATE_US_MAX, LATE_US_MIN, Fate
 from fairlead.simulation.world import START_US, Violation, World
 from fairlead.zones.engines import StoreError, transact
 from fairlead.zones.queue.items import new_item
@@ -357,8 +357,10 @@ def test_a_commit_ends_as_its_fate_says(fate: Fate, code: int, applied: int) -> 
     assert stage.play(commit) == applied
 
 
-def test_a_late_commit_is_refused_if_what_it_read_has_changed_by_then() -> None:
+def test_a_late_commit_is_refused_if_what_it_read_has_changed_by_then(monkeypatch: pytest.MonkeyPatch) -> None:
     stage = Stage()
+    late_us = iter([LATE_US_MAX, LATE_US_MIN])  # When the commit arrives, and when its sender is answered.
+    monkeypatch.setattr(stage.store, "_late_us", lambda: next(late_us))
 
     def add_one(tr: Any) -> None:
         tr.set(b"n", b"%d" % (int(tr.get(b"n").value or b"0") + 1))

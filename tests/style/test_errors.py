@@ -29,6 +29,8 @@ ALLOWED: dict[str, str] = {
     "workflows/asynchronous.py:AsyncDriver.run": "as run_inline",
     "workflows/workflow_kind.py:_FunctionRun._replay": "whatever a workflow raises decides what becomes of its item",
     "workflows/workflow_kind.py:_FunctionRun._replay_async": "as _replay",
+    "zones/spanning/coordinator.py:SpanningTransaction.run": "whatever a body raises counts if its reads are valid",
+    "zones/spanning/coordinator.py:_giving_up": "whatever ends an attempt, its locks are released; it is raised again",
     "zones/engines/embedded/group_commit.py:GroupCommit.await_answer": "others need this thread; it is raised again",
     "zones/engines/embedded/group_commit.py:GroupCommit.lead_if_free": "as await_answer",
     "zones/engines/embedded/group_commit.py:GroupCommit._finish_duty": "as await_answer",

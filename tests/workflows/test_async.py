@@ -11,13 +11,15 @@ from typing import Any
 
 import pytest
 
-from fairlead import Retry
+from fairlead import App, Retry
 from fairlead.actors.handlers import PermanentError
-from fairlead.workflows import asynchronous
+from fairlead.workflows import asynchronous, own_event_loop
 from fairlead.workflows.async_context import AsyncWorkflowContext
+from fairlead.workflows.asynchronous import AsyncDriver
 from fairlead.workflows.context import child
-from fairlead.workflows.errors import BranchNotEnded
+from fairlead.workflows.errors import BranchNotEnded, CallNotAwaited
 from fairlead.workflows.replay import CheckpointBesideSteps, ConcurrentSteps, StepsDiffer
+from fairlead.workflows.run_log import RunLog
 from fairlead.zones.tenant_transaction import TenantTransaction
 from tests.workflows.application import ELSEWHERE, HOME, add, append, count, enqueue, kept_keys, run, two_shards, words
 from tests.workflows.test_children import with_children
@@ -314,10 +316,198 @@ def test_a_branch_that_ignores_its_cancellation_fails_the_attempt_and_does_no_mo
             await asyncio.sleep(3600)
 
         kept.append(asyncio.create_task(stubborn()))
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.2)
 
     enqueue(app, "w")
     errors = run(app, replays=replays).errors
     assert {type(error) for error in errors} == {BranchNotEnded}  # The undo runs the function, too.
     assert "stubborn" in str(errors[0])
     assert words(app) == "a"
+
+
+async def never_ends() -> None:
+    """Swallow each cancellation."""
+    while True:
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(3600)
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asynchronous, "BRANCH_END_S", 0.05)
+    monkeypatch.setattr(own_event_loop, "TASKS_END_S", 0.05)
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.usefixtures("soon")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("replays", [True, False])
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_drain_ends_although_a_branch_swallows_each_cancellation(waits: bool, replays: bool) -> None:
+    app, kept = two_shards(), []
+
+    @app.workflow("w", retry=Retry(attempts=1))
+    async def work(wf: AsyncWorkflowContext) -> None:
+        async def stubborn() -> None:
+            await wf.step(append, "a")
+            await never_ends()
+
+        kept.append(asyncio.create_task(stubborn()))
+        await asyncio.sleep(0.2)
+        if waits:
+            await wf.sleep(60)
+
+    enqueue(app, "w")
+    drained = run(app, replays=replays)
+    assert {type(error) for error in drained.errors} == {BranchNotEnded}
+    assert "stubborn" in str(drained.errors[0])
+    assert (words(app), drained.completed["w"]) == ("a", 0)
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.usefixtures("soon")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_drain_ends_although_a_task_of_an_async_handler_swallows_each_cancellation() -> None:
+    app, kept = two_shards(), []
+
+    @app.handler("mail", retry=Retry(attempts=1))
+    async def mail(job: Any) -> None:
+        kept.append(asyncio.create_task(never_ends()))
+        await asyncio.sleep(0)
+
+    enqueue(app, "mail")
+    (error,) = run(app).errors
+    assert isinstance(error, BranchNotEnded)
+    assert error.fields == {"kind": "mail", "branches": ["never_ends"]}
+
+
+def test_a_step_that_comes_while_its_run_is_suspended_is_not_done_without_a_lease(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    app, queued = two_shards(), threading.Event()
+    go: list[partial[Any]] = []
+    suspend, at_home = RunLog.suspend, AsyncDriver._at_home
+
+    def suspend_late(log: RunLog, *arguments: Any) -> Any:
+        go[0]()
+        assert queued.wait(10)
+        return suspend(log, *arguments)
+
+    async def at_home_noted(driver: AsyncDriver, call: Any) -> Any:
+        if driver._home.locked():
+            queued.set()  # The call waits for its turn, behind the suspension.
+        return await at_home(driver, call)
+
+    @app.workflow("w")
+    async def work(wf: AsyncWorkflowContext) -> None:
+        begun = asyncio.Event()
+        go.append(partial(asyncio.get_running_loop().call_soon_threadsafe, begun.set))
+
+        async def late() -> None:
+            await begun.wait()
+            await wf.step(lambda tr: tr.add(("late",), 1), name="late")
+
+        for number in range(2):
+            await wf.step(lambda tr: tr.add(("before",), 1), name=f"before {number}")
+        await asyncio.gather(wf.wait_for("signal"), late())
+
+    monkeypatch.setattr(RunLog, "suspend", suspend_late)
+    monkeypatch.setattr(AsyncDriver, "_at_home", at_home_noted)
+    enqueue(app, "w")
+    assert run(app, replays=False).suspended["w"] == 1
+    assert (count(app, HOME, "before"), count(app, HOME, "late")) == (2, 0)
+
+
+# --- Calls without await ---
+
+
+def dead_letter_of(app: App) -> str:
+    (dead,) = app.tenant(HOME).dead_letters()
+    return str(dead.error)
+
+
+@pytest.mark.parametrize("replays", [True, False])
+@pytest.mark.parametrize("finishes", [True, False])
+def test_a_call_that_is_not_awaited_is_refused_before_the_item_is_completed(finishes: bool, replays: bool) -> None:
+    app = two_shards()
+
+    @app.workflow("w", keep_result=60)
+    async def work(wf: AsyncWorkflowContext) -> None:
+        await wf.step(append, "a")
+        wf.step(append, "forgotten", name="ship")  # type: ignore[unused-coroutine]
+        wf.sleep(5)  # type: ignore[unused-coroutine]
+        await wf.step(append, "b")
+        if finishes:
+            await wf.finish(append, "end")
+
+    enqueue(app, "w")
+    assert {type(each) for each in run(app, replays=replays).errors} == {CallNotAwaited}
+    assert words(app) == "a b"
+    assert "wf.step(ship)" in dead_letter_of(app)
+    assert "wf.sleep" in dead_letter_of(app)
+
+
+def test_a_finish_that_is_not_awaited_is_named() -> None:
+    app = two_shards()
+
+    @app.workflow("w", keep_result=60)
+    async def work(wf: AsyncWorkflowContext) -> Any:
+        return wf.finish(append, "end")
+
+    enqueue(app, "w")
+    run(app)
+    assert "wf.finish(append)" in dead_letter_of(app)
+
+
+def test_a_dead_letter_of_a_call_that_is_not_awaited_can_be_cancelled() -> None:
+    app = two_shards()
+
+    @app.workflow("w")
+    async def work(wf: AsyncWorkflowContext) -> None:
+        await wf.step(append, "a", undo=append_undo)
+        wf.step(append, "b")  # type: ignore[unused-coroutine]
+
+    item = enqueue(app, "w")
+    run(app)
+    item.cancel()
+    assert run(app).cancelled["w"] == 1
+    assert words(app) == "a -a"
+
+
+def append_undo(tr: TenantTransaction, word: str) -> None:
+    append(tr, f"-{word}")
+
+
+@pytest.mark.parametrize("replays", [True, False])
+def test_calls_that_tasks_groups_and_waits_await_are_not_refused(replays: bool) -> None:
+    """Many at once, in tasks that are cancelled by an error or an interrupt, and closed by hand."""
+    app = two_shards()
+
+    async def cancelled_in_a_group(wf: AsyncWorkflowContext) -> None:
+        with suppress(ExceptionGroup):
+            async with asyncio.TaskGroup() as branches:
+                branches.create_task(wf.step(refuse))
+                branches.create_task(wf.wait_for("never"))
+
+    @app.workflow("w", keep_result=60)
+    async def work(wf: AsyncWorkflowContext) -> Any:
+        found = await asyncio.gather(*[wf.step(add, f"{each}", name=f"step {each}") for each in range(100)])
+        await cancelled_in_a_group(wf)
+        first, second = wf.step(add, "x", name="first"), wf.step(add, "x", name="second")
+        await second
+        await asyncio.wait_for(first, 60)
+        wf.step(add, "y").close()
+        await asyncio.gather(wf.sleep(60), wf.sleep(30, name="shorter"))
+        last = asyncio.create_task(wf.step(add, "z"))
+        await asyncio.sleep(0)
+        await last
+        return await wf.finish(lambda tr: sum(found))
+
+    item = enqueue(app, "w")
+    drained = run(app, within=600, replays=replays)
+    assert (drained.errors, item.result(0)) == ([], 100)
+    assert [count(app, HOME, each) for each in ("x", "y", "z")] == [2, 0, 1]
+
+
+def refuse(tr: TenantTransaction) -> None:
+    raise PermanentError("no")

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pytest
 
-from fairlead import App, DuplicateHandler
+from fairlead import App, DuplicateHandler, child
 from fairlead.actors.handlers import UnfitCode
 from fairlead.workflows import execution
 from fairlead.workflows.context import WorkflowContext
 from fairlead.workflows.errors import (
     AfterFinish,
+    OtherThread,
     PayloadMismatch,
     ReadOnly,
     StepInStep,
@@ -21,7 +24,7 @@ from fairlead.workflows.errors import (
     TooManySteps,
 )
 from fairlead.zones.errors import BadArgument, ItemGone
-from fairlead.zones.queue.results import ResultNotKept
+from fairlead.zones.queue.results import RESULT_BYTES_MAX, ResultNotKept
 from fairlead.zones.tenant_transaction import TenantTransaction
 from tests.workflows.application import ELSEWHERE, HOME, NEIGHBOUR, add, append, count, enqueue, run, two_shards, words
 
@@ -69,8 +72,39 @@ def test_a_step_in_a_step_is_refused() -> None:
     def work(wf: WorkflowContext) -> None:
         wf.step(lambda tr: wf.step(add, "inner"), name="outer")
 
-    assert isinstance(error_of(app, work), StepInStep)
+    error = error_of(app, work)
+    assert isinstance(error, StepInStep)
+    assert str(error) == (
+        "a step was begun inside another step: call wf after that step has returned, kind='w', step='add'"
+    )
     assert count(app, HOME, "inner") == 0
+
+
+def test_a_step_in_another_thread_is_refused() -> None:
+    app = two_shards()
+
+    def work(wf: WorkflowContext) -> None:
+        wf.step(append, "a")
+        with ThreadPoolExecutor(2) as threads:
+            list(threads.map(lambda word: wf.step(append, word, name=word), ["b", "c"]))
+
+    assert isinstance(error_of(app, work), OtherThread)
+    assert words(app) == "a"
+
+
+def test_a_step_in_a_thread_of_a_step_is_refused() -> None:
+    app = two_shards()
+
+    def outer(tr: TenantTransaction, wf: WorkflowContext) -> None:
+        with ThreadPoolExecutor(1) as threads:
+            threads.submit(wf.step, append, "b", name="inner").result()
+
+    def work(wf: WorkflowContext) -> None:
+        wf.step(append, "a")
+        wf.step(lambda tr: outer(tr, wf), name="outer")
+
+    assert isinstance(error_of(app, work), OtherThread)
+    assert words(app) == "a"
 
 
 def test_a_step_in_an_effect_is_refused() -> None:
@@ -168,10 +202,21 @@ def test_what_is_no_name_of_a_step_is_refused(name: Any) -> None:
         assert isinstance(error_of(two_shards(), call, dead=False), BadArgument)
 
 
-def test_a_signal_to_nobody_is_an_error_of_its_sender() -> None:
+def test_a_call_about_nobody_is_an_error_that_shows_the_name_as_it_was_given() -> None:
     app = two_shards()
-    with pytest.raises(ItemGone):
-        app.tenant(HOME).signal("nobody", "go")
+    calls: list[Any] = [
+        lambda: app.tenant(HOME).signal("nobody", "go"),
+        lambda: app.tenant(HOME).item("nobody").signal("go"),
+        lambda: app.tenant(HOME).item("nobody").steps(),
+        lambda: app.tenant(HOME).cancel("nobody"),
+        lambda: app.tenant(HOME).transact(lambda tr: tr.signal("nobody", "go")),
+        lambda: app.tenant(HOME).transact(lambda tr: tr.cancel("nobody")),
+    ]
+    for call in calls:
+        with pytest.raises(ItemGone, match="item='nobody'"):
+            call()
+    with pytest.raises(ItemGone, match=b"nobody".hex()):
+        app.tenant(HOME).signal(b"nobody" + bytes(10), "go")
 
 
 @pytest.mark.parametrize("place", [HOME, NEIGHBOUR, ELSEWHERE])
@@ -183,7 +228,7 @@ def test_a_workflow_that_signals_nobody_may_catch_it_and_goes_the_same_way_in_ea
         try:
             wf.signal("nobody", "go", on=place)
         except ItemGone as error:
-            wf.step(append, f"gone:{error.fields['tenant']}", name="note")
+            wf.step(append, f"{error.fields['item']}:{error.fields['tenant']}", name="note")
         wf.sleep(60)
         wf.step(append, "end")
 
@@ -191,7 +236,7 @@ def test_a_workflow_that_signals_nobody_may_catch_it_and_goes_the_same_way_in_ea
     run(app)
     app.tenant(place).enqueue("w", item_id="nobody", delay=3600)  # Now there is somebody: a replay must not notice.
     drained = run(app, within=61)
-    assert (drained.errors, words(app)) == ([], f"gone:{place} end")
+    assert (drained.errors, words(app)) == ([], f"nobody:{place} end")
 
 
 def test_a_workflow_that_signals_nobody_and_does_not_catch_it_is_undone() -> None:
@@ -236,6 +281,37 @@ def test_too_many_steps_are_warned_of_and_then_refused(
     assert sum("call wf.checkpoint" in record.message for record in caplog.records) == 2
 
 
+def test_a_run_is_warned_of_though_several_answers_come_with_one_commit(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(execution, "STEPS_WARNED", 10)
+    app = two_shards()
+    app.handler("kid")(lambda job: None)
+
+    @app.workflow("w")
+    def work(wf: WorkflowContext) -> None:
+        wf.step(append, "x")
+        wf.gather([child("kid") for _ in range(6)])  # Six steps, and six answers beside each other.
+        wf.step(append, "y")
+        wf.step(append, "z")
+
+    enqueue(app, "w")
+    assert run(app, replays=False, within=10).completed["w"] == 1
+    warnings = [record.message for record in caplog.records if "call wf.checkpoint" in record.message]
+    assert len(warnings) == 1
+    assert warnings[0].startswith("a workflow has recorded 13 steps")
+
+
+def test_a_result_of_any_length_is_told_the_limit_of_results() -> None:
+    for length in (70_000, 2_000_000):
+        app = two_shards()
+        app.workflow("w", keep_result=60)(lambda wf, length=length: "x" * length)
+        enqueue(app, "w")
+        (error,) = run(app).errors
+        assert isinstance(error, ResultNotKept)
+        assert error.fields["bytes_max"] == RESULT_BYTES_MAX
+
+
 def test_an_async_effect_in_a_plain_workflow_is_refused() -> None:
     async def pay(key: str) -> None:
         await asyncio.sleep(0)
@@ -250,6 +326,77 @@ def test_an_async_body_of_a_step_is_refused() -> None:
 
     error = error_of(two_shards(), lambda wf: wf.step(body), dead=False)
     assert isinstance(error, BadArgument)
+
+
+def generate(first: Any, *_: Any) -> Any:
+    yield first
+
+
+async def wait(_: Any, *__: Any) -> None:
+    await asyncio.sleep(0)
+
+
+NOT_STEPS: list[tuple[Any, str]] = [
+    (lambda wf: wf.step(None), "body"),
+    (lambda wf: wf.step(7, name="seven"), "body"),
+    (lambda wf: wf.step(generate), "body"),
+    (lambda wf: wf.step(wait), "body"),
+    (lambda wf: wf.step(partial(wait, 1), name="partial"), "body"),
+    (lambda wf: wf.read(None), "body"),
+    (lambda wf: wf.read(wait), "body"),
+    (lambda wf: wf.finish(None), "body"),
+    (lambda wf: wf.finish(generate), "body"),
+    (lambda wf: wf.effect({}, name="dict"), "function"),
+    (lambda wf: wf.effect(generate), "function"),
+    (lambda wf: wf.effect(wait), "function"),
+    (lambda wf: wf.step(append, "a", undo=True), "undo"),
+    (lambda wf: wf.step(append, "a", undo=wait), "undo"),
+    (lambda wf: wf.step(append, "a", undo=generate), "undo"),
+    (lambda wf: wf.effect(str, undo="str"), "undo"),
+    (lambda wf: wf.effect(str, undo=wait), "undo"),
+    (lambda wf: wf.step(append, "a", retry=3), "retry"),
+    (lambda wf: wf.effect(str, retry=3), "retry"),
+    (lambda wf: wf.step(append, "a", on=7), "on"),
+    (lambda wf: wf.call("job", on=["shop/alice"]), "on"),
+    (lambda wf: wf.gather(["job"]), "calls"),
+    (lambda wf: wf.gather([child("job"), 7]), "calls"),
+    (lambda wf: wf.gather("job"), "calls"),
+    (lambda wf: wf.gather(child("job")), "calls"),
+    (lambda wf: wf.gather(child("job") for _ in range(2)), "calls"),
+    (lambda wf: wf.call(child("job")), "kind"),
+]
+
+
+@pytest.mark.parametrize(("call", "argument"), NOT_STEPS)
+def test_what_no_step_can_be_made_of_is_refused_by_the_name_of_its_argument_before_it_begins(
+    call: Any, argument: str
+) -> None:
+    app = two_shards()
+    error = error_of(app, call, dead=False)
+    assert isinstance(error, BadArgument)
+    assert error.fields["argument"] == argument
+    assert (words(app), run(app).completed) == ("", {})
+
+
+def test_an_async_workflow_may_await_an_effect_and_its_undo_but_no_body_of_a_step() -> None:
+    app = two_shards()
+
+    @app.workflow("w")
+    async def work(wf: Any) -> None:
+        await wf.effect(wait, undo=wait)
+        await wf.step(append, "a")
+        await wf.step(append, "b", name="second", undo=wait)
+
+    enqueue(app, "w")
+    (error,) = run(app).errors
+    assert isinstance(error, BadArgument)
+    assert (error.fields["argument"], words(app)) == ("undo", "a")
+
+
+def test_a_step_that_was_called_too_early_is_told_how_it_is_given() -> None:
+    error = error_of(two_shards(), lambda wf: wf.step(str(7), name="seven"), dead=False)
+    assert "value=\"'7'\"" in str(error)
+    assert "wf.step(reserve, 7), not wf.step(reserve(7))" in str(error)
 
 
 @pytest.mark.parametrize("version", [0, -1, "2", True, 1.5])
@@ -269,6 +416,18 @@ def test_a_generator_is_no_workflow() -> None:
 
     with pytest.raises(BadArgument):
         two_shards().workflow("w")(work)
+
+
+@pytest.mark.parametrize("work", [lambda: None, lambda *, wf: None, lambda **payload: None])
+def test_a_function_without_a_place_for_wf_is_no_workflow(work: Any) -> None:
+    with pytest.raises(BadArgument, match="first parameter is `wf`"):
+        two_shards().workflow("w")(work)
+
+
+def test_a_function_of_the_payload_alone_is_told_that_wf_comes_first() -> None:
+    error = error_of(two_shards(), lambda order: None, {"order": 7})
+    assert isinstance(error, PayloadMismatch)
+    assert error.fields["reason"] == "order is the first parameter, which gets wf"
 
 
 def test_a_kind_has_one_workflow_or_handler() -> None:

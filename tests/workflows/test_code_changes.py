@@ -9,7 +9,9 @@ import pytest
 
 from fairlead import App
 from fairlead.testing import DrainResult, ManualClock
+from fairlead.workflows import execution
 from fairlead.workflows.context import WorkflowContext
+from fairlead.workflows.errors import TooManySteps
 from fairlead.workflows.replay import StepsDiffer
 from tests.workflows.application import HOME, append, enqueue, run, two_shards, words
 
@@ -153,3 +155,59 @@ def test_an_end_before_recorded_steps_is_reported_with_both_lists(
     assert "the workflow has ended, and b, c" in said
     assert "recorded" in said
     assert "this code" in said
+
+
+def test_a_checkpoint_before_recorded_steps_are_reached_does_not_forget_them() -> None:
+    """Before, newer code that had got checkpoints forgot steps that it was about to reach, and did them again."""
+
+    def old(wf: WorkflowContext) -> None:
+        for word in "abcde":
+            step(wf, word)
+        wf.wait_for("go")
+
+    def new(wf: WorkflowContext) -> None:
+        row = wf.state or 0
+        while row < 7:
+            step(wf, "abcdefg"[row])
+            row += 1
+            if row % 2 == 0:
+                wf.checkpoint(row)
+        wf.wait_for("go")
+
+    for version in (1, 2):
+        app = two_shards()
+        app.workflow("w")(old)
+        item = enqueue(app, "w")
+        run(app)
+        item.signal("go")
+        drained = run(deployed(app, new, version=version))
+        assert words(app) == ("a b c d e" if version == 1 else "a b c d e f g")
+        assert [type(error) for error in drained.errors] == ([StepsDiffer] if version == 1 else [])
+
+
+@pytest.mark.parametrize("checkpoint_at", [10, 20])
+def test_a_loop_that_had_too_many_steps_goes_on_once_its_code_makes_checkpoints(
+    checkpoint_at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(execution, "STEPS_MAX", 20)
+    app = two_shards()
+
+    def loop(wf: WorkflowContext) -> None:
+        for row in range(50):
+            step(wf, f"{row}")
+
+    def with_checkpoints(wf: WorkflowContext) -> None:
+        row = wf.state or 0
+        while row < 50:
+            step(wf, f"{row}")
+            row += 1
+            if row % checkpoint_at == 0:
+                wf.checkpoint(row)
+
+    app.workflow("w")(loop)
+    item = enqueue(app, "w")
+    (error,) = run(app).errors
+    assert isinstance(error, TooManySteps)
+    app.tenant(HOME).retry_dead_letter(item.item_id)
+    assert run(deployed(app, with_checkpoints)).completed["w"] == 1
+    assert words(app) == " ".join(map(str, range(50)))

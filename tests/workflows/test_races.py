@@ -17,9 +17,12 @@ from fairlead.workflows.context import WorkflowContext
 from fairlead.zones.errors import ItemGone
 from fairlead.zones.layout import item_id_of
 from fairlead.zones.pipelining import run_one
+from fairlead.zones.queue.items import pack_payload
 from fairlead.zones.records import OwnerRecord, decode, encode
 from fairlead.zones.tenant_transaction import TenantTransaction
 from fairlead.zones.workflow.participants import raise_floor
+from fairlead.zones.workflow.run_records import StepEntry, StepKind, StepState, entry_key
+from fairlead.zones.workflow.run_records import encode as encode_entry
 from tests.workflows.application import ELSEWHERE, HOME, add, append, count, enqueue, kept_keys, run, two_shards, words
 
 MINE = item_id_of("mine")
@@ -286,3 +289,21 @@ def test_a_permanent_error_of_an_overtaken_executor_undoes_nothing() -> None:
     enqueue(app, "w", item_id="mine")
     run(app, replays=False)
     assert (words(app), count(app, HOME, "done")) == ("a", 1)
+
+
+@pytest.mark.parametrize("body", [append, lambda tr, word: tr.set(("words",), word.encode())])
+def test_a_step_that_did_not_look_first_finds_what_an_earlier_try_has_committed_late(body: Callable[..., None]) -> None:
+    app = two_shards()
+
+    @app.workflow("w", keep_result=60)
+    def work(wf: WorkflowContext) -> object:
+        wf.step(append, "before")
+        log = wf._execution.log
+        late = StepEntry(1, StepKind.STEP, b"", StepState.DONE, app.clock.now_us(), pack_payload("of the late commit"))
+        key = entry_key(log.home.location.keys.tenant, log.run, log.segment, "late", 0)
+        app.tenant(HOME).transact(lambda tr: tr.raw.set(key, encode_entry(late)))
+        return wf.step(body, "again", name="late")
+
+    item = enqueue(app, "w")
+    run(app, replays=False)
+    assert (item.result(0), words(app)) == ("of the late commit", "before")

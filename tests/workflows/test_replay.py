@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.workflows.replay import ConcurrentSteps, Replay, StepsDiffer
+from fairlead.workflows.replay import ConcurrentSteps, Replay, StepsDiffer, side_by_side
 from fairlead.zones.workflow.run_records import StepEntry, StepKind, StepState
 from fairlead.zones.workflow.step_log import StepName
 
@@ -53,6 +53,17 @@ def test_a_recorded_step_with_other_arguments_differs_in_newer_code_too() -> Non
     replay = Replay(recorded("a"), may_differ=True)
     with pytest.raises(StepsDiffer, match="a has other arguments"):
         replay.begin("a", b"other")
+
+
+@pytest.mark.parametrize("before", [0, 1, 40])
+def test_a_recorded_step_with_other_arguments_is_the_one_that_is_marked(before: int) -> None:
+    names = [*(f"before {number}" for number in range(before)), "ship", "mail"]
+    replay = Replay(recorded(*names))
+    play(replay, *names[:before])
+    with pytest.raises(StepsDiffer) as caught:
+        replay.begin("ship", b"other")
+    marked = [line.split() for line in side_by_side(caught.value) if line.startswith(">")]
+    assert marked == [[">", "ship", "ship"]]
 
 
 def test_recorded_steps_that_are_never_reached_are_told() -> None:

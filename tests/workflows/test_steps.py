@@ -144,7 +144,7 @@ def test_a_participant_that_has_moved_is_no_failure_of_the_step(monkeypatch: pyt
     def ask_op(*args: Any) -> Any:
         if moves:
             moves.pop()
-            raise TenantMoved(tenant=ELSEWHERE)
+            raise TenantMoved(app="shop", user="u1")
         return (yield from ask(*args))
 
     monkeypatch.setattr(participants, "ask_op", ask_op)
@@ -461,7 +461,9 @@ def test_a_run_whose_home_was_restored_is_a_dead_letter_if_another_shard_knows_t
         there = app.tenant(ELSEWHERE)
         keys = there.shard.layout.location(there.tenant, "queue").keys.tenant
         there.shard.transact(
-            lambda attempt: run_one(clean_up_op(attempt.tr, there.shard.layout, there.tenant, keys, run_id))
+            lambda attempt: run_one(
+                clean_up_op(attempt.tr, there.shard.layout, there.tenant, keys, run_id, now_us=attempt.now_us)
+            )
         )
         ended.append(run_id)
 

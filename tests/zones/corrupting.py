@@ -15,8 +15,21 @@ from typing import Any, NamedTuple
 from fairlead.zones import engines, transaction_runner
 from fairlead.zones import submitted_handlers as handlers
 from fairlead.zones.engines import Database, transact
-from fairlead.zones.keyspace import META_KEY, ROOT, ROOT_RANGE
+from fairlead.zones.keyspace import (
+    CHILD_RESULT,
+    DB,
+    FENCE,
+    FLOOR,
+    META_KEY,
+    ROOT,
+    ROOT_RANGE,
+    SIGNAL,
+    STEP_LOG,
+    TOMBSTONE,
+)
 from fairlead.zones.layout import Tenant, ZoneLocation, local_tenant
+from fairlead.zones.maintenance.integrity import Finding, Report
+from fairlead.zones.maintenance.integrity.runs import LATER_SEGMENT, NO_HEAD
 from fairlead.zones.pipelining import run_one, run_together
 from fairlead.zones.policy import limits, policies
 from fairlead.zones.queue import claims, dead_letters, id_retention, periodic, results
@@ -30,7 +43,9 @@ from fairlead.zones.tenant_transaction import TenantTransaction
 from fairlead.zones.top_level import pointers, sessions, worker_sessions
 from fairlead.zones.top_level.clock_check import ShardClock
 from fairlead.zones.top_level.clock_check import check_clock as beat_time
+from fairlead.zones.tuples import elements_of
 from tests.clocks import ManualClock
+from tests.zones.corrupting_runs import begin_runs, run_actions
 from tests.zones.world import ALICE, BOB, LEASE_US, PART_COUNT, SECOND, World
 
 CAROL = Tenant("shop", "carol")
@@ -118,6 +133,7 @@ def use_some(world: World) -> None:
     world.run(lambda tr: rollups.sum_up(tr, world.layout, now_us=world.now_us))
     world.run(lambda tr: rollups.write(tr, b"one", rollups.interval_of(world.now_us), rollup))
     claim_some(world)
+    begin_runs(world)
     world.set(transaction_runner.receipt_key(b"s" * 12, world.now_us + DAY_US), bytes(4))
 
 
@@ -201,11 +217,29 @@ def damage(db: Database, damages: list[Damage]) -> None:
     transact(db, body)
 
 
-def damaged_world(random: Random) -> tuple[World, list[Damage]]:
-    """Return a populated shard in memory some pairs of which are damaged, and what was done to it."""
-    pairs = [pair for pair in populated() if pair[0] != META_KEY]
+def damaged_world(random: Random, *, of_runs: bool = False) -> tuple[World, list[Damage]]:
+    """Return a populated shard in memory some pairs of which are damaged, and what was done to it.
+
+    `of_runs`: only what is stored of workflows is damaged.
+    """
+    pairs = [pair for pair in populated() if pair[0] != META_KEY and (is_of_run(pair[0]) or not of_runs)]
     damages = [damage_of(pair, random) for pair in random.sample(pairs, random.choice((1, 2, 8)))]
     return world_of(damages), damages
+
+
+def left(report: Report) -> list[Finding]:
+    """Return what is left of a check that has set damage aside, except the runs that only a person may give up."""
+    return [each for each in report.findings if not each.resolved and each.what not in (NO_HEAD, LATER_SEGMENT)]
+
+
+def is_of_run(key: bytes) -> bool:
+    """Say whether a key belongs to a run of a workflow, or to the tombstones of a shard."""
+    match elements_of(key):
+        case (_, int(number), _, _, int(sort), *_) if number == DB:
+            return sort in (STEP_LOG, FENCE, SIGNAL, CHILD_RESULT)
+        case (_, int(number), *_):
+            return number in (TOMBSTONE, FLOOR)
+    return False
 
 
 def world_of(damages: list[Damage]) -> World:
@@ -236,6 +270,7 @@ def actions(world: World) -> Iterator[tuple[str, Callable[[], Any]]]:
         yield f"process {round}", world.process
         yield f"housekeeping {round}", lambda: _housekeeping(world)
         yield "pass", lambda: world.pass_us(20 * SECOND)
+    yield from run_actions(world)
     yield from _of_workers(world)
     yield from _of_readers(world)
     yield "resume", lambda: run(lambda tr: policies.change_kind_policy(tr, "fax", now_us=world.now_us, paused=False))

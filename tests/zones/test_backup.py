@@ -203,7 +203,7 @@ def test_lease_numbers_and_the_floor_continue_above_all_that_the_shard_may_have_
 
 def test_tombstones_are_restored_and_cleared_when_the_floor_is_raised(world: World, memory: Database) -> None:
     keys, run = world.zone_of(BOB).location.keys.tenant, b"r" * 16
-    world.run(lambda tr: run_one(participants.clean_up_op(tr, world.layout, BOB, keys, run)))
+    world.run(lambda tr: run_one(participants.clean_up_op(tr, world.layout, BOB, keys, run, now_us=world.now_us)))
     copy = restored(world, memory, taken(world))
     assert copy.get(keys.fence(run)) is not None
     assert not copy.run(lambda tr: participants.raise_floor(tr, tombstones_max=10))

@@ -63,6 +63,23 @@ def test_an_item_that_such_a_clock_leased_is_leased_again_even_if_it_is_the_only
     assert result.items[0].had_expired
 
 
+def test_an_item_that_such_a_clock_leased_is_leased_again_although_others_wait_for_long_before_it(
+    world: World,
+) -> None:
+    """Before, only the first that waits was looked at."""
+    world.enqueue()
+    served_by_a_clock_that_is_ahead(world, HOUR_US)
+    for minutes in range(40, 50):
+        world.enqueue(delay=minutes * 60)
+    world.enqueue()
+    (item,) = world.process()[0].items
+    world.run(lambda tr: world.zone.complete(tr, item.id, lease_id=item.record.lease_id, now_us=world.now_us))
+    world.pass_us(LEASE_US)
+    assert world.process()[0].items == []
+    (again,) = world.process()[0].items
+    assert again.had_expired
+
+
 def test_a_pointer_that_such_a_clock_leased_is_found(world: World) -> None:
     world.enqueue()
     ref = world.ref()

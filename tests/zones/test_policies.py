@@ -193,7 +193,7 @@ def test_a_new_policy_of_a_kind_is_later_than_the_former_one_at_any_clock(world:
 def test_a_limit_that_an_older_version_wrote_without_a_time_is_observed(world: World) -> None:
     world.run(lambda tr: policies.propagate_kind_policy(tr, "mail", KindPolicy(max_running=3)))
     found = world.run(policies.read_policies)
-    assert (list(found.later_than({})), found.tighter_than({})) == (["mail"], ["mail"])
+    assert (list(found.later_than({})), found.limited_later_than({})) == (["mail"], ["mail"])
 
 
 # --- How a policy comes into force ---

@@ -11,17 +11,23 @@ from hypothesis import strategies as st
 
 from fairlead.zones.records import (
     FORMAT,
+    LOCKED_FORMAT,
     DeadLetterRecord,
+    DecisionRecord,
     HandlerRecord,
     ItemRecord,
     KindPolicy,
+    Lock,
     OwnerRecord,
     PeriodicRecord,
     PointerRecord,
     Policy,
+    PreparedRecord,
+    PreparedTenant,
     Record,
     ShardRecord,
     TenantPolicy,
+    TransactionId,
     decode,
     encode,
 )
@@ -32,10 +38,13 @@ RECORDS: list[Record] = [
     PointerRecord(1_700, 1_600),
     DeadLetterRecord(ITEM, "error", "ValueError: no", "Traceback ...", 1_800),
     OwnerRecord(3, b"s" * 16),
+    PreparedRecord(b"s" * 16, (PreparedTenant("shop", "alice"),), 2),
+    DecisionRecord(True, (b"s" * 16,), 1_700),
     ShardRecord(b"s" * 16, 16, 1_500, 2),
     HandlerRecord("mail", 2, b"code", b"", 1_500),
     PeriodicRecord(60_000_000, 1_900),
 ]
+LOCKED = OwnerRecord(3, b"s" * 16, locks=(Lock(TransactionId(1_700, b"r" * 10, 1), b"h" * 16, exclusive=True),))
 EVERY_RECORD = pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)
 
 
@@ -47,6 +56,18 @@ def test_a_record_is_read_as_it_was_written(record: Record) -> None:
 @EVERY_RECORD
 def test_a_newer_format_is_not_decoded(record: Record) -> None:
     assert decode(type(record), bytes([FORMAT + 1]) + encode(record)[1:]) is None
+
+
+def test_an_ownership_record_has_a_format_of_its_own_while_it_holds_locks() -> None:
+    """A program that knows no locks takes it for a newer record, and refuses the tenant."""
+    assert encode(LOCKED)[0] == LOCKED_FORMAT == FORMAT + 1
+    assert decode(OwnerRecord, encode(LOCKED)) == LOCKED
+    assert encode(OwnerRecord(3, b"s" * 16))[0] == FORMAT
+
+
+def test_an_ownership_record_whose_format_contradicts_its_locks_is_damaged() -> None:
+    assert decode(OwnerRecord, bytes([FORMAT]) + encode(LOCKED)[1:]) is None
+    assert decode(OwnerRecord, bytes([LOCKED_FORMAT]) + encode(OwnerRecord(3, b"s" * 16))[1:]) is None
 
 
 @EVERY_RECORD

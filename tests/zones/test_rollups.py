@@ -116,6 +116,17 @@ def test_the_depth_names_all_of_a_few_kinds(world: World) -> None:
     )
 
 
+@pytest.mark.parametrize("damaged", [2**63 - 1, -(2**63)])
+def test_an_interval_is_summed_up_although_the_counts_of_a_kind_are_damaged(world: World, damaged: int) -> None:
+    enqueue_kinds(world, 1)
+    value = damaged.to_bytes(8, "little", signed=True)
+    keys = [part.depth("mail-0000") for part in world.layout.parts]
+    world.run(lambda tr: [tr.set(key, value) for key in keys])
+    world.pass_us(2 * INTERVAL_US)
+    assert sum_up(world)
+    assert [interval.waiting is not None for interval in read(world)] == [True]
+
+
 @pytest.mark.usefixtures("few_keys")
 def test_however_many_kinds_there_are_summing_up_reads_a_bounded_number_of_counts(world: World) -> None:
     """It read a count per kind and part: with 200,000 kinds it delayed heartbeats for seconds, then for ever."""

@@ -19,6 +19,7 @@ from fairlead.zones.keyspace import DEPTH, ROOT, ROOT_RANGE, TenantKeys, pack_in
 from fairlead.zones.layout import Tenant, item_id_of
 from fairlead.zones.records import Parent
 from fairlead.zones.tenant_transaction import ApplicationTransaction, TenantTransaction
+from fairlead.zones.workflow.locks import LockRequest, pack_lock
 from tests.clocks import ManualClock
 from tests.zones.world import NOBODYS, World
 
@@ -74,6 +75,9 @@ ACTIONS = st.lists(
                 "signal",
                 "cancel",
                 "cancel_child",
+                "require_unlocked",
+                "take_lock",
+                "release_lock",
             ]
         ),
         KEYS,
@@ -126,6 +130,13 @@ def do(tr: TenantTransaction, action: str, key: Any, value: bytes) -> Any:
             return tr.cancel(THEIRS)
         case "cancel_child":
             return tr.cancel_child(THEIRS, Parent(*OTHERS[0], "queue", THEIRS, THEIRS, "call", 0), zone="queue")
+        case "require_unlocked":
+            return tr.require_unlocked(key)
+        case "take_lock":
+            of_another = LockRequest(*OTHERS[0], "queue", THEIRS, value or THEIRS, "mail", False, "go", 0)
+            return tr.take_lock(pack_lock(key), of_another)
+        case "release_lock":
+            return tr.release_lock(pack_lock(key), value or THEIRS)
         case _:
             return tr.complete(THEIRS, lease_id=value, result=key, keep_result=1)
 
@@ -189,4 +200,5 @@ def test_a_handler_is_given_nothing_that_is_not_attacked_here() -> None:
     public = {name for name in dir(TenantTransaction) if not name.startswith("_")}
     keyed = {"get", "set", "clear", "clear_prefix", "add", "get_range"}
     queued = {"enqueue", "enqueue_item", "complete", "signal", "cancel", "cancel_child"}
-    assert public == keyed | queued | {"now_us", "tenant"}
+    locking = {"require_unlocked", "take_lock", "release_lock"}
+    assert public == keyed | queued | locking | {"now_us", "tenant"}

@@ -17,8 +17,8 @@ from collections import Counter
 from functools import cached_property
 from typing import Any
 
-from fairlead.zones.layout import ShardLayout, Tenant
-from fairlead.zones.queue import stored_item
+from fairlead.zones.layout import Tenant, ZoneLocation
+from fairlead.zones.ownership import check_owner
 from fairlead.zones.records import TenantPolicy
 
 ONE_ITEM = 1_000  # Deficits are counted in thousandths of an item.
@@ -27,18 +27,17 @@ ONE_ITEM = 1_000  # Deficits are counted in thousandths of an item.
 class FairShare:
     """The quanta of a batch of zones: `items_max` for each tenant if all have the same weight."""
 
-    def __init__(self, layout: ShardLayout, items_max: int) -> None:
-        self._layout = layout
+    def __init__(self, items_max: int) -> None:
         self._items_max = items_max
         self._batch: list[Quantum] = []
         self._zones: Counter[Tenant] = Counter()  # how many zones of the batch each tenant has
         self._limited: set[Tenant] = set()
 
-    def join(self, tenant: Tenant, owner: Any) -> "Quantum":
-        """Add a zone of a tenant. `owner`: the future of the tenant's ownership record."""
-        quantum = Quantum(self, tenant, owner)
+    def join(self, location: ZoneLocation, owner: Any) -> "Quantum":
+        """Add a zone. `owner`: the future of its tenant's ownership record."""
+        quantum = Quantum(self, location, owner)
         self._batch.append(quantum)
-        self._zones[tenant] += 1
+        self._zones[location.tenant] += 1
         return quantum
 
     def zones_of(self, tenant: Tenant) -> int:
@@ -55,14 +54,6 @@ class FairShare:
         first = tenant not in self._limited
         self._limited.add(tenant)
         return first
-
-    def policy(self, owner: Any) -> TenantPolicy:
-        """Return a tenant's policy.
-
-        Raises:
-          TenantMoved: another shard owns the tenant.
-        """
-        return stored_item.check_owner(self._layout, owner.value)
 
     @cached_property
     def unit(self) -> float | None:
@@ -82,10 +73,11 @@ class Quantum:
       deficit: what remains of the last quantum; the caller sets it from the pointer.
     """
 
-    __slots__ = ("_batch", "_granted", "_owner", "_policy", "allowed", "deficit", "tenant")
+    __slots__ = ("_batch", "_granted", "_location", "_owner", "_policy", "allowed", "deficit", "tenant")
 
-    def __init__(self, fair_share: FairShare, tenant: Tenant, owner: Any) -> None:
-        self.tenant = tenant
+    def __init__(self, fair_share: FairShare, location: ZoneLocation, owner: Any) -> None:
+        self.tenant = location.tenant
+        self._location = location
         self._batch = fair_share
         self._owner = owner
         self._policy: TenantPolicy | None = None
@@ -106,7 +98,8 @@ class Quantum:
           TenantMoved: another shard owns the tenant.
         """
         if self._policy is None:
-            self._policy = self._batch.policy(self._owner)
+            keys = self._location.keys.tenant
+            self._policy = check_owner(self._location.layout, keys, self._owner.value)
         return self._policy
 
     def is_first(self, tenant: Tenant) -> bool:

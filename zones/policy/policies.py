@@ -49,11 +49,11 @@ from fairlead.zones.keyspace import (
     unpack_names,
 )
 from fairlead.zones.layout import ShardLayout, Tenant, ZoneLocation, check_name
+from fairlead.zones.ownership import check_owner
 from fairlead.zones.pipelining import Operation, run_one, run_together
 from fairlead.zones.policy.limits import clear_limit_state
 from fairlead.zones.policy.tenant_limits import clear_tenant_limit_state
 from fairlead.zones.probes import probe
-from fairlead.zones.queue import stored_item
 from fairlead.zones.queue.index_scan import WANT_ALL
 from fairlead.zones.queue.queue_zone import QueueZone
 from fairlead.zones.records import KindPolicy, OwnerRecord, TenantPolicy, decode, encode, is_newer
@@ -89,10 +89,10 @@ class Policies(NamedTuple):
             if policy.updated_us > observed.get(kind, NO_KIND_POLICY).updated_us
         }
 
-    def tighter_than(self, observed: Mapping[str, KindPolicy]) -> list[str]:
-        """Return the kinds that they limit more than the older, `observed` policies."""
+    def limited_later_than(self, observed: Mapping[str, KindPolicy]) -> list[str]:
+        """Return the kinds that they limit by newer policies than the `observed` ones."""
         later = self.later_than(observed) if self.limited_kinds else {}
-        return [kind for kind, policy in later.items() if policy.is_tighter_than(observed.get(kind, NO_KIND_POLICY))]
+        return [kind for kind, policy in later.items() if policy.is_limited]
 
 
 # Older versions wrote policies without a time, which are 0: later than this one, too.
@@ -242,7 +242,7 @@ def set_tenant_policy(
     """
     keys = TenantKeys(*tenant)
     value = tr.get(keys.owner).value
-    before = stored_item.check_owner(layout, value)
+    before = check_owner(layout, keys, value)
     owner = None if value is None else decode(OwnerRecord, value)
     listed = _TENANTS + keys.packed
     if policy == TenantPolicy():
@@ -277,7 +277,8 @@ def tenant_policy(tr: Transaction, layout: ShardLayout, tenant: Tenant) -> Tenan
     Raises:
       TenantMoved: another shard owns the tenant.
     """
-    return stored_item.check_owner(layout, tr.get(TenantKeys(*tenant).owner).value)
+    keys = TenantKeys(*tenant)
+    return check_owner(layout, keys, tr.get(keys.owner).value)
 
 
 def tenants_with_policies(tr: Reader, *, tenants_max: int) -> list[tuple[Tenant, TenantPolicy]]:
@@ -333,7 +334,7 @@ def may_sleep(tr: Transaction, location: ZoneLocation) -> bool:
     Reads with conflict: ownership, and the zone's index keys of paused kinds.
     """
     owner = tr.get(location.keys.tenant.owner).value
-    if stored_item.check_owner(location.layout, owner).paused:
+    if check_owner(location.layout, location.keys.tenant, owner).paused:
         return True
     return any(tr.get(_paused_pointer_key(location, kind)).present() for kind in read_policies(tr).paused_kinds)
 

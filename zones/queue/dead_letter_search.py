@@ -13,13 +13,13 @@ from fairlead.zones.engines import Reader, Transaction
 from fairlead.zones.errors import TenantMoved
 from fairlead.zones.keyspace import pack_int
 from fairlead.zones.layout import ShardLayout, Tenant, ZoneLocation
+from fairlead.zones.ownership import check_owner
 from fairlead.zones.pipelining import run_together
 from fairlead.zones.queue import dead_letters
 from fairlead.zones.queue.dead_letters import DeadLetter
 from fairlead.zones.queue.index_scan import WANT_ALL
 from fairlead.zones.queue.items import HasKind, kind_of
 from fairlead.zones.queue.queue_zone import QueueZone
-from fairlead.zones.queue.stored_item import check_owner
 from fairlead.zones.records import DeadLetterRecord, decode
 
 SCANNED_MAX = 500  # Dead letters that one transaction reads: with their records up to 8 MB, mostly a tenth of that.
@@ -190,7 +190,7 @@ def _still_dead_letters(
     found = []
     for location, item, (owner, stored) in zip(locations, items, reads, strict=True):
         try:
-            check_owner(layout, owner.value)
+            check_owner(layout, location.keys.tenant, owner.value)
         except TenantMoved:
             continue
         record = None if stored.value is None else decode(DeadLetterRecord, stored.value)

@@ -21,6 +21,7 @@ from fairlead.zones.keyspace import (
     unpack_names,
 )
 from fairlead.zones.layout import ShardLayout, Tenant, ZoneLocation
+from fairlead.zones.ownership import check_owner
 from fairlead.zones.pipelining import run_one
 from fairlead.zones.probes import probe
 from fairlead.zones.queue import stored_item
@@ -78,7 +79,7 @@ def read(tr: Transaction, location: ZoneLocation, item_id: bytes) -> DeadLetterR
     """
     owner = tr.get(location.keys.tenant.owner)
     stored = tr.get(location.keys.dead_letter(item_id))
-    stored_item.check_owner(location.layout, owner.value)
+    check_owner(location.layout, location.keys.tenant, owner.value)
     return None if stored.value is None else decode(DeadLetterRecord, stored.value)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from fairlead.zones.engines import Transaction
 from fairlead.zones.errors import BadArgument
 from fairlead.zones.layout import ID_BYTES, ZoneLocation
+from fairlead.zones.ownership import check_owner
 from fairlead.zones.pipelining import Operation
 from fairlead.zones.probes import probe
 from fairlead.zones.queue import stored_item
@@ -51,7 +52,7 @@ def enqueue_op(
         if item.given_id is not None or not ids_are_new:
             asked[item_id] = read_id_state(tr, keys, item_id, is_given=item.given_id is not None)
     yield
-    policy = stored_item.check_owner(location.layout, owner.value)
+    policy = check_owner(location.layout, location.keys.tenant, owner.value)
     results: list[Enqueued] = []
     added: dict[str, int] = {}
     new_ids: set[bytes] = set()

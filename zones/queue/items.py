@@ -73,6 +73,15 @@ def unpack_payload(packed: bytes) -> Any:
         raise PayloadDamaged(bytes=len(packed), reason=f"{type(error).__name__}: {error}") from None
 
 
+def is_payload(packed: bytes) -> bool:
+    """Say whether `unpack_payload` can read it."""
+    try:
+        unpack_payload(packed)
+    except PayloadDamaged:
+        return False
+    return True
+
+
 class HasKind:
     """An object that stands for its kind where an item is enqueued, such as a registered handler."""
 

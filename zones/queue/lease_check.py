@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from fairlead.zones.engines import Transaction
 from fairlead.zones.errors import ItemGone, ItemUnreadable, LeaseLost, QueueError
 from fairlead.zones.layout import ZoneLocation
+from fairlead.zones.ownership import check_owner
 from fairlead.zones.pipelining import Operation
 from fairlead.zones.probes import probe
-from fairlead.zones.queue import stored_item
 from fairlead.zones.queue.items import Outcome
 from fairlead.zones.records import ItemRecord, decode
 
@@ -21,7 +21,7 @@ def check_leases_op(
     owner = tr.get(location.keys.tenant.owner)
     reads = [tr.get(location.keys.item(item_id)) for item_id, _ in held]
     yield
-    stored_item.check_owner(location.layout, owner.value)
+    check_owner(location.layout, location.keys.tenant, owner.value)
     return [check_lease(read.value, lease_id) for read, (_, lease_id) in zip(reads, held, strict=True)]
 
 

@@ -71,9 +71,12 @@ def _whole_ms(us: int) -> int:
     return round(us / 1000) * 1000
 
 
-def periods_of(periods: Sequence[Period], shard_name: str, shard_names: Sequence[str]) -> list[Period]:
-    """Return the periods whose items belong on a shard: each has one home, so that a tick is one item in all."""
-    return [each for each in periods if home(local_tenant(each.kind), shard_names) == shard_name]
+def periods_of(periods: Sequence[Period], shard_name: str, first_shards: Sequence[str]) -> list[Period]:
+    """Return the periods whose items belong on a shard: each has one home, so that a tick is one item in all.
+
+    `first_shards`: the names of the shards with which the application began.
+    """
+    return [each for each in periods if home(local_tenant(each.kind), first_shards) == shard_name]
 
 
 def last_tick_us(period: Period, now_us: int) -> int:

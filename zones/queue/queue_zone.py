@@ -139,7 +139,7 @@ class QueueZone:
         index_scan = IndexScan(self.location, items_max=capacity.items, now_us=now_us)
         owner = tr.get(self.location.keys.tenant.owner)
         index_scan.send(tr)
-        quantum = FairShare(self.layout, capacity.items).join(self.location.tenant, owner)
+        quantum = FairShare(capacity.items).join(self.location, owner)
         plan = run_one(plan_op(tr, index_scan, capacity, quantum, lease_us=lease_us))
         leased = apply_plan(
             tr, self.location, plan, quantum.policy, lease_id=lease_id, lease_us=lease_us, now_us=now_us
@@ -212,9 +212,9 @@ class QueueZone:
             removed[record.kind] = removed.get(record.kind, 0) + 1
             took_ms = max(0, now_us - record.leased_us) // 1000 if record.lease_id else 0
             actual_reason = EndReason.CANCELLED if lease_id is None else end_reason
-            child = ended_child(self.location, item_id, record, _CHILD_STATES[actual_reason], error=record.last_error)
-            if child is not None:
-                ended_children.append(child)
+            if record.parent is not None:
+                state = _CHILD_STATES[actual_reason]
+                ended_children.append(ended_child(self.location, item_id, record, state, error=record.last_error))
             gone.append(EndedItem(item_id, record.kind, actual_reason, record.attempt, took_ms))
             if record.unique_us and actual_reason is EndReason.COMPLETED:
                 retain_id(tr, self.location, item_id, now_us + record.unique_us)
@@ -311,8 +311,12 @@ class QueueZone:
         error_count: int | None = None,
         error: str = "",
         traceback: str = "",
+        waits_for: tuple[str, ...] = (),
     ) -> Operation[Outcome]:
         """Requeue one held item (QuiCK section 5); with `error_count` because it failed, else it is returned.
+
+        `delay_us` is negative if it returns to where it was. The pointer vests no earlier than now. `waits_for`: see
+        `ItemRecord`.
 
         This ends its lease expiries in a row, unless it is returned before it has started. Reads with conflict:
         ownership, record; and when the item now vests earlier than its lease would have ended, the pointer as
@@ -326,6 +330,7 @@ class QueueZone:
             worker_sessions.take_away(tr, self.location, item_id, record, notify=lease_id is None)
         record.expiry_count = record.expiry_count if error_count is None and not record.started else 0
         record.lease_id, record.started, record.ran_isolated = b"", False, False
+        record.waits_for = waits_for
         if error_count is not None:
             record.error_count = error_count
             stored_item.note_failure(tr, self.location, item_id, record, error=error, traceback=traceback)
@@ -333,7 +338,7 @@ class QueueZone:
             record.return_count += 1
         stored_item.move(tr, self.location, item_id, record, now_us + delay_us)
         if earlier:
-            yield from self.wake_op(tr, earliest_us=now_us + delay_us, now_us=now_us)
+            yield from self.wake_op(tr, earliest_us=now_us + max(0, delay_us), now_us=now_us)
         return Outcome.DONE
 
     def wake_op(self, tr: Transaction, *, earliest_us: int, now_us: int) -> Operation[None]:

@@ -11,7 +11,7 @@ import msgspec
 from fairlead.zones.engines import Transaction
 from fairlead.zones.errors import PayloadNotData, PayloadTooLarge, QueueError
 from fairlead.zones.layout import ZoneLocation
-from fairlead.zones.queue import stored_item
+from fairlead.zones.ownership import check_owner
 from fairlead.zones.queue.id_retention import TIME_BYTES, retention_key
 from fairlead.zones.queue.items import pack_payload, unpack_payload
 from fairlead.zones.records import DeadLetterRecord, TimeUs, decode, pack_value, unpacked
@@ -22,12 +22,12 @@ RESULT_BYTES_MAX = 64_000  # It is one value, and FoundationDB's end at 100,000 
 
 
 class ResultNotKept(QueueError):
-    """A handler returned something that cannot be kept, and its kind keeps results. The item becomes a dead letter.
+    """A handler, or a step of a workflow, returned something that cannot be kept. The item becomes a dead letter.
 
     Do: return plain data of up to 64,000 bytes; keep more in the tenant's own keys, and return which.
     """
 
-    message = "what the handler returned cannot be kept"
+    message = "a result cannot be kept: return plain data of up to 64,000 bytes, or a key to it"
 
 
 class KeptResult(msgspec.Struct, array_like=True):
@@ -74,7 +74,8 @@ def pack_result(value: Any) -> bytes:
     try:
         packed = pack_payload(value)
     except (PayloadNotData, PayloadTooLarge) as error:
-        raise ResultNotKept(**error.fields) from None
+        limits = {"bytes_max": RESULT_BYTES_MAX} if isinstance(error, PayloadTooLarge) else {}
+        raise ResultNotKept(**(error.fields | limits)) from None
     if len(packed) > RESULT_BYTES_MAX:
         raise ResultNotKept(bytes=len(packed), bytes_max=RESULT_BYTES_MAX)
     return packed
@@ -101,7 +102,7 @@ def ending(tr: Transaction, location: ZoneLocation, item_id: bytes) -> Returned 
     stored = snapshot.get(location.keys.item(item_id))
     dead_letter = snapshot.get(location.keys.dead_letter(item_id))
     kept = snapshot.get(location.keys.result(item_id))
-    stored_item.check_owner(location.layout, snapshot.get(location.keys.tenant.owner).value)
+    check_owner(location.layout, location.keys.tenant, snapshot.get(location.keys.tenant.owner).value)
     if stored.value is not None:
         return Pending(tr.watch(location.keys.item(item_id)))
     result = None if kept.value is None else unpacked(_decoder, kept.value[TIME_BYTES:])

@@ -6,11 +6,10 @@ which conflicts.
 """
 
 from fairlead.zones.engines import Reader, Transaction
-from fairlead.zones.errors import OwnerUnreadable, TenantMoved
 from fairlead.zones.keyspace import range_begin, range_end
-from fairlead.zones.layout import ShardLayout, ZoneLocation
+from fairlead.zones.layout import ZoneLocation
 from fairlead.zones.probes import probe
-from fairlead.zones.records import ItemRecord, OwnerRecord, TenantPolicy, decode, encode, is_newer
+from fairlead.zones.records import ItemRecord, encode
 from fairlead.zones.settings import INLINE_PAYLOAD_BYTES_MAX, PIECE_BYTES, TEXT_BYTES_MAX
 from fairlead.zones.top_level.part_writes import PartWrites, add_to_count
 
@@ -114,23 +113,3 @@ def change_count(
 def number_of(value: bytes) -> int:
     """Return the number in a count; a damaged count is read as an atomic add reads it."""
     return int.from_bytes(value[:8].ljust(8, b"\0"), "little", signed=True)
-
-
-_NO_POLICY = TenantPolicy()
-
-
-def check_owner(layout: ShardLayout, value: bytes | None) -> TenantPolicy:
-    """Return the tenant's policy. `value`: its ownership record; absent: this shard owns it, and it has no policy.
-
-    Raises:
-      TenantMoved: the record names another shard.
-      OwnerUnreadable: it cannot be read.
-    """
-    if value is None:
-        return _NO_POLICY
-    owner = decode(OwnerRecord, value)
-    if owner is None:
-        raise OwnerUnreadable(shard=layout.shard_id.hex(), newer=is_newer(value))
-    if owner.shard_id != layout.shard_id:
-        raise TenantMoved(shard=layout.shard_id.hex(), owner=owner.shard_id.hex())
-    return owner.policy

@@ -11,10 +11,10 @@ from fairlead.zones.engines import Reader, Transaction
 from fairlead.zones.keyspace import IndexEntry, item_key
 from fairlead.zones.layout import ShardLayout, ZoneLocation
 from fairlead.zones.maintenance import quarantine
+from fairlead.zones.ownership import check_owner
 from fairlead.zones.policy.limits import is_kind_full
 from fairlead.zones.policy.policies import Policies, read_policies
 from fairlead.zones.policy.tenant_limits import is_tenant_full
-from fairlead.zones.queue import stored_item
 from fairlead.zones.queue.dead_letters import zones_with_dead_letter
 from fairlead.zones.queue.index_scan import WANT_ALL
 from fairlead.zones.queue.poison_candidates import is_poison_candidate
@@ -87,7 +87,7 @@ def diagnose(tr: Transaction, location: ZoneLocation, item_id: bytes, *, now_us:
     owner = snapshot.get(location.keys.tenant.owner)
     pointing = snapshot.get(location.keys.pointer)
     traceback = snapshot.get(location.keys.traceback(item_id))
-    policy = stored_item.check_owner(location.layout, owner.value)
+    policy = check_owner(location.layout, location.keys.tenant, owner.value)
     item = None if stored.value is None else decode(ItemRecord, stored.value)
     dead_letter_record = None if dead_letter.value is None else decode(DeadLetterRecord, dead_letter.value)
     found = ((stored.value, item), (dead_letter.value, dead_letter_record))

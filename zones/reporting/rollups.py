@@ -19,7 +19,7 @@ from fairlead.zones.engines import Reader, Transaction
 from fairlead.zones.keyspace import ROLLUP, ROOT, pack_bytes, pack_int, range_begin, range_end, unpack_int
 from fairlead.zones.layout import ShardLayout
 from fairlead.zones.queue.index_scan import WANT_ALL
-from fairlead.zones.records import Count, TimeUs, pack_value, unpacked
+from fairlead.zones.records import COUNT_MAX, Count, TimeUs, pack_value, unpacked
 from fairlead.zones.top_level.depth import depth, oldest_us
 
 INTERVAL_US = 10_000_000
@@ -191,7 +191,12 @@ def _by_interval(rows: Iterable[Any]) -> dict[int, list[Rollup]]:
 
 
 def _shortened(waiting: dict[str, int]) -> dict[str, int]:
-    """Return the part of a depth that is stored: a value is bounded, the number of kinds is not."""
+    """Return the part of a depth that is stored: a value is bounded, the number of kinds is not.
+
+    Nor are the numbers: a damaged count is any 64-bit number, and two of them exceed what a record can hold.
+    """
     most = dict(nlargest(KINDS_MAX, waiting.items(), key=lambda each: (each[1], each[0])))
     rest = sum(waiting.values()) - sum(most.values())
-    return {**most, "": rest} if rest else most
+    return {
+        kind: max(-COUNT_MAX, min(count, COUNT_MAX)) for kind, count in ({**most, "": rest} if rest else most).items()
+    }

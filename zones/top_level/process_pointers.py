@@ -37,7 +37,7 @@ from fairlead.zones.probes import probe
 from fairlead.zones.queue import stored_item
 from fairlead.zones.queue.dequeue import IndexScan, apply_plan, plan_op
 from fairlead.zones.queue.dequeue_plan import Admission, Capacity, Cursor, DequeuePlan
-from fairlead.zones.queue.index_scan import conflict_before_first
+from fairlead.zones.queue.index_scan import WANT_ALL, conflict_before_first
 from fairlead.zones.queue.items import LeasedItem
 from fairlead.zones.records import ItemRecord, PointerRecord, decode, is_newer
 from fairlead.zones.settings import DAY_MS, ZoneSettings
@@ -48,6 +48,7 @@ from fairlead.zones.workflow.children import report_dead_letters
 
 # The longest sleep of a pointer whose zone's items all wait. A million tenants that wait cost twelve looks a second.
 WAITING_SLEEP_US_MAX = DAY_MS * 1000
+FAR_ENTRIES_MAX = 16  # Items of a zone that wait for long, of which each is read: it may have a lease.
 
 
 class PointerOutcome(Enum):
@@ -58,6 +59,7 @@ class PointerOutcome(Enum):
     LEASED = "leased"  # CONFLICT in the paper: it vests later now, since another consumer came first
     GONE = "gone"  # the index entry led nowhere, or to another vesting time, and was cleared if it still stood
     UNREADABLE = "unreadable"  # written by a newer version: left alone
+    LOCKED = "locked"  # a transaction across shards has locked its tenant: left alone for a moment
 
 
 class Deferred(NamedTuple):
@@ -125,15 +127,15 @@ def process_pointers(
     `known`: the policies as they were found last. While the shard is paused no pointer is processed.
     """
     asking = start_op(read_policies_op(tr, known))
-    fair_share = FairShare(layout, params.items_max)
+    fair_share = FairShare(params.items_max)
     operations = [start_op(process_op(tr, layout, ref, capacity, fair_share, params)) for ref in refs]
     in_force = run_one(asking)
     if in_force.shard_paused:
         probe("a paused shard is not processed")
         return [], in_force
     capacity.paused = in_force.paused_kinds
-    for kind in in_force.tighter_than(capacity.observed):
-        capacity.exhaust(kind)  # How many may run under the tighter limit is not known yet.
+    for kind in in_force.limited_later_than(capacity.observed):
+        capacity.exhaust(kind)  # How many may run under the later limit is not known yet.
     results = run_together(operations)
     for result in results:
         if result.location is not None and result.dead_letters:
@@ -165,7 +167,7 @@ def process_op(
         probe("an index entry of a pointer names no zone of its part")
         return (yield from _clear_dangling(tr, layout, ref))
     stored = tr.get(location.keys.pointer)
-    quantum = fair_share.join(location.tenant, tr.get(location.keys.tenant.owner))
+    quantum = fair_share.join(location, tr.get(location.keys.tenant.owner))
     index_scan = IndexScan(location, items_max=params.items_max, now_us=params.now_us)
     index_scan.send(tr)
     yield
@@ -337,15 +339,25 @@ def _requeue_op(
 def _revoke_op(tr: Transaction, location: ZoneLocation, plan: DequeuePlan, params: DequeueParams) -> Operation[bool]:
     """Let items vest now whose lease ends later than any lease may; say whether there were any.
 
-    A clock that was ahead set these leases. Only the first entry of each priority is tried. The pointer is processed
-    again at once, which tries the next. Reads with conflict: the records of the entries tried.
+    A clock that was ahead set these leases. Items that wait for long may lie before them: of each priority the first
+    entries are tried, `FAR_ENTRIES_MAX` in all. The pointer is processed again at once, which tries the next. Snapshot
+    reads of these entries. Reads with conflict: their records.
     """
-    settings = location.layout.settings
+    settings, keys = location.layout.settings, location.keys
     latest_us = params.now_us + settings.max_item_lease_ms * 1000 + settings.clocks_apart_us_max
-    far = [entry for entry in plan.first if entry.vesting_us > latest_us]
-    if not far:
+    first = [entry for entry in plan.first if entry.vesting_us > latest_us]
+    if not first:
         return False
-    reads = [tr.get(location.keys.item(entry.id)) for entry in far]
+    limit = max(1, FAR_ENTRIES_MAX // len(first))
+    looks = [
+        tr.snapshot.get_range(
+            keys.vest(*entry), keys.vest_priority(entry.priority + 1), limit=limit, streaming_mode=WANT_ALL
+        )
+        for entry in first
+    ]
+    yield
+    far = [entry for look in looks for row in look if (entry := keys.entry(row.key)) is not None]
+    reads = [tr.get(keys.item(entry.id)) for entry in far]
     yield
     revoked = False
     for entry, read in zip(far, reads, strict=True):

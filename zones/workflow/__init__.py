@@ -14,6 +14,7 @@ step has acted.
     FENCE, run                                 at a participant: the lowest lease number that may act here; END
     SIGNAL, run, name, epoch, commit stamp     payload
     CHILD_RESULT, run, name, n                 how the child job of that call ended; the first report counts
+    LOCK, ...                                  who holds the tenant's locks, and who waits: see `locks`
     below the shard
     TOMBSTONE, floor, app, user, run           empty; a fence that is END, by the FLOOR under which it was written
     FLOOR                                      a number; tombstones written under a lower one are gone
@@ -30,10 +31,10 @@ The transactions. Every one at home also reads the item's record with conflict, 
     suspend             the signals and child results waited for   record (vesting time, what it waits for), entries
     checkpoint          HEAD                                       HEAD (next segment), entries of the last one cleared
     begin to undo       HEAD                                       HEAD
-    end                 HEAD                                       see `run_end`
+    end                 HEAD, the run's locks                      see `run_end`, `locks`
     send a signal       record, leased or not; dead letter         SIGNAL; record and pointer if the item waits for it
     report a child      parent's record, the result key            CHILD_RESULT; record and pointer if it is waited for
-    clean up            owner, FENCE                               entries cleared, FENCE = END, TOMBSTONE
+    clean up            owner, FENCE, the run's locks              entries cleared, FENCE = END, TOMBSTONE; see `locks`
     raise FLOOR         FLOOR, tombstones of lower numbers         FLOOR, those tombstones and their fences cleared
 
 Read in this order:
@@ -44,6 +45,7 @@ Read in this order:
     signals             messages to a run
     children            the ends of child jobs, reported to the run that began them
     suspension          waiting without a slot
+    locks               locks that runs hold, or wait for in line
     run_end             what every end of a run does
     floor               FLOOR is raised once a day
     cancellation        items that are cancelled: deleted, or undone first

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from fairlead.zones.engines import Transaction
 from fairlead.zones.errors import ItemUnreadable
 from fairlead.zones.layout import ZoneLocation
+from fairlead.zones.ownership import check_owner
 from fairlead.zones.pipelining import Operation
 from fairlead.zones.probes import probe
 from fairlead.zones.queue import insertion, stored_item
@@ -27,7 +28,6 @@ def stored_names(names: Iterable[str]) -> tuple[str, ...]:
     for name in names:
         left_bytes -= len(name.encode()) + 1
         if left_bytes < 0:
-            probe("an item waits for more than its record can name")
             return (*stored, ANYTHING)
         stored.append(name)
     return tuple(stored)
@@ -60,7 +60,7 @@ def receiver_op(tr: Transaction, location: ZoneLocation, item_id: bytes) -> Oper
     keys = location.keys
     owner, stored = tr.get(keys.tenant.owner), tr.get(keys.item(item_id))
     yield
-    stored_item.check_owner(location.layout, owner.value)
+    check_owner(location.layout, location.keys.tenant, owner.value)
     epoch = epoch_of(owner.value)
     if stored.value is not None:
         record = decode(ItemRecord, stored.value)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from fairlead.zones.engines import Transaction
 from fairlead.zones.errors import ItemGone, ItemUnreadable
+from fairlead.zones.keyspace import range_begin, range_end
 from fairlead.zones.layout import ZoneLocation
 from fairlead.zones.pipelining import Operation, run_one
 from fairlead.zones.probes import probe
@@ -19,7 +20,6 @@ from fairlead.zones.records import Parent
 from fairlead.zones.reporting import completion_log
 from fairlead.zones.reporting.completion_log import EndedOfZone
 from fairlead.zones.workflow.arrival import Receiver, receiver_op
-from fairlead.zones.workflow.run_records import head_key
 
 
 class CancelOutcome(Enum):
@@ -52,8 +52,9 @@ def cancel_op(
     without undoing anything, and also if it is a dead letter. `parent`: only if it is the child of that call. Another
     item may have its name by now. May run twice.
 
-    Reads with conflict: ownership, the record; if there is none, the dead letter; of a run that keeps keys the head;
-    and what `complete_op`, `discard` or `wake_op` read. Writes: see there; or the record, and its index entry.
+    Reads with conflict: ownership, the record; if there is none, the dead letter; of a run that keeps keys its log up
+    to the first key, the head; and what `complete_op`, `discard` or `wake_op` read. Writes: see there; or the record,
+    and its index entry.
 
     Raises:
       ItemGone: there is no such item; it is not the child of `parent`; or it is a dead letter that has recorded no
@@ -68,9 +69,10 @@ def cancel_op(
     life = _identity_of(found)
     has_steps = False
     if found.record.keeps_run and not force:
-        head = tr.get(head_key(location.keys.tenant, found.run))
+        log = location.keys.tenant.step_log(found.run)
+        first = tr.get_range(range_begin(log), range_end(log), limit=1)
         yield
-        has_steps = head.value is not None
+        has_steps = next(iter(first), None) is not None
     if has_steps:
         yield from _request_op(tr, found, now_us=now_us)
         return Cancellation(CancelOutcome.UNDOING, life)

@@ -10,6 +10,7 @@ reports are written last, one after the other: see `report_all`.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from enum import IntEnum
 from hashlib import blake2b
 from typing import Annotated, Any, NamedTuple
@@ -27,6 +28,7 @@ from fairlead.zones.queue import insertion
 from fairlead.zones.queue.items import new_item
 from fairlead.zones.records import ItemRecord, Parent, TimeUs, pack_value, unpacked
 from fairlead.zones.workflow.arrival import note_arrival_op, receiver_op
+from fairlead.zones.workflow.run_records import unreadable
 
 DELIVERY_KIND = "fairlead.delivery"
 WAKE_SPACING_US = 50_000  # At least so long after its last start is an item woken that waits for several children.
@@ -85,13 +87,22 @@ def child_result_key(keys: TenantKeys, run: bytes, name: str, occurrence: int) -
 def child_result_op(
     tr: Transaction, location: ZoneLocation, run: bytes, name: str, occurrence: int
 ) -> Operation[ChildResult | None]:
-    """Return how the child of a call ended; None: it has not, or its report is of a newer version.
+    """Return how the child of a call ended; None: it has not.
 
     Reads with conflict: the key of the report.
+
+    Raises:
+      RunUnreadable: the report is damaged, or a newer version wrote it: waiting on would not help.
     """
-    stored = tr.get(child_result_key(location.keys.tenant, run, name, occurrence))
+    key = child_result_key(location.keys.tenant, run, name, occurrence)
+    stored = tr.get(key)
     yield
-    return None if stored.value is None else decode_child_result(stored.value)
+    if stored.value is None:
+        return None
+    child = decode_child_result(stored.value)
+    if child is None:
+        raise unreadable(key, stored.value)
+    return child
 
 
 def decode_child_result(value: bytes) -> ChildResult | None:
@@ -102,10 +113,9 @@ def decode_child_result(value: bytes) -> ChildResult | None:
 
 def ended_child(
     location: ZoneLocation, item_id: bytes, record: ItemRecord, state: ChildState, *, error: str = ""
-) -> EndedChild | None:
-    """Return the child that an item is whose end this transaction writes; None: it has no parent."""
-    if record.parent is None:
-        return None
+) -> EndedChild:
+    """Return the child that an item with a parent is, whose end this transaction writes."""
+    assert record.parent is not None
     return EndedChild(location, item_id, record.run_of(item_id), record.parent, state, error)
 
 
@@ -127,7 +137,7 @@ def report_dead_letters(
         for item_id, record in moved
         if record.parent is not None
     ]
-    report_all(tr, [child for child in children if child is not None], now_us=now_us)
+    report_all(tr, children, now_us=now_us)
 
 
 def report_op(tr: Transaction, child: EndedChild, *, now_us: int) -> Operation[None]:
@@ -139,11 +149,8 @@ def report_op(tr: Transaction, child: EndedChild, *, now_us: int) -> Operation[N
     location, parent = child.location, child.parent
     report = Report(parent, ChildResult(child.state, child.result, child.error, now_us))
     if (parent.app, parent.user) == location.tenant:
-        try:
+        with suppress(ItemUnreadable):  # Raised before anything was written; another version may be able to read it.
             yield from deliver_report_op(tr, location.layout, report, now_us=now_us)
-        except ItemUnreadable:  # Raised before anything was written; another version may be able to read it.
-            probe("the parent of a child cannot be read")
-        else:
             return
     probe("the end of a child is reported by a delivery item")
     delivery_id = blake2b(b"delivery" + child.run, digest_size=ID_BYTES).digest()

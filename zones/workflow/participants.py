@@ -11,7 +11,7 @@ No function here compares times: FLOOR is a number, and whoever raises it clears
 
 from typing import NamedTuple
 
-from fairlead.zones.engines import Transaction
+from fairlead.zones.engines import Reader, StoreUnavailable, Transaction
 from fairlead.zones.errors import LeaseLost
 from fairlead.zones.keyspace import (
     FLOOR,
@@ -27,27 +27,31 @@ from fairlead.zones.keyspace import (
     unpack_int,
     unpack_names,
 )
-from fairlead.zones.layout import ShardLayout, Tenant
+from fairlead.zones.layout import DEFAULT_ZONE, ShardLayout, Tenant
+from fairlead.zones.ownership import check_owner
 from fairlead.zones.pipelining import Operation
 from fairlead.zones.probes import probe
 from fairlead.zones.queue.index_scan import WANT_ALL
-from fairlead.zones.queue.stored_item import check_owner
+from fairlead.zones.workflow import locks
 from fairlead.zones.workflow.run_records import (
     END,
     FENCE_BYTES,
     ParticipantState,
     StepEntry,
-    decode_entry,
     encode,
     entries_prefix,
     entry_key,
     epoch_of,
+    read_entry,
+    read_fence,
 )
 from fairlead.zones.workflow.step_log import StepName
 
 _FLOOR_KEY = ROOT + pack_int(FLOOR)
 _TOMBSTONES = ROOT + pack_int(TOMBSTONE)
-_FLOOR_BYTES = 8
+_TOMBSTONE_VALUE = END.to_bytes(FENCE_BYTES, "big")
+FLOOR_BYTES = 8
+FLOOR_MAX = 2**53  # What a record of a participant can hold.
 
 
 class AskAgain(Exception):
@@ -79,12 +83,13 @@ def ask_op(tr: Transaction, layout: ShardLayout, keys: TenantKeys) -> Operation[
     """Read a tenant's epoch and its shard's FLOOR, with conflict: both are of one moment.
 
     Raises:
+      StoreUnavailable: FLOOR is damaged.
       TenantMoved: another shard owns the tenant.
     """
     owner, floor = tr.get(keys.owner), tr.get(_FLOOR_KEY)
     yield
-    check_owner(layout, owner.value)
-    return ParticipantState(epoch_of(owner.value), _number(floor.value))
+    check_owner(layout, keys, owner.value)
+    return ParticipantState(epoch_of(owner.value), floor_of(floor.value))
 
 
 def begin_step_op(tr: Transaction, layout: ShardLayout, foreign: ForeignStep) -> Operation[StepEntry | None]:
@@ -97,18 +102,21 @@ def begin_step_op(tr: Transaction, layout: ShardLayout, foreign: ForeignStep) ->
       AskAgain: the tenant has moved, or FLOOR was raised, since the home has recorded the participant.
       LeaseLost: a later attempt has raised the fence.
       RunEnded: the run has ended.
+      RunUnreadable: the fence, or the entry, is damaged, or a newer version wrote it.
       TenantMoved: another shard owns the tenant.
     """
-    owner, fence = tr.get(foreign.keys.owner), tr.get(foreign.keys.fence(foreign.run))
-    entry = tr.get(entry_key(foreign.keys, foreign.run, foreign.segment, *foreign.step))
+    fence_key = foreign.keys.fence(foreign.run)
+    key = entry_key(foreign.keys, foreign.run, foreign.segment, *foreign.step)
+    owner, fence = tr.get(foreign.keys.owner), tr.get(fence_key)
+    entry = tr.get(key)
     floor = tr.snapshot.get(_FLOOR_KEY)
     yield
-    check_owner(layout, owner.value)
-    if ParticipantState(epoch_of(owner.value), _number(floor.value)) != foreign.place:
+    check_owner(layout, foreign.keys, owner.value)
+    if ParticipantState(epoch_of(owner.value), floor_of(floor.value)) != foreign.place:
         probe("a step on another shard must ask again")
         raise AskAgain
-    _check_fence(fence.value, foreign.lease_number, foreign.run)
-    return None if entry.value is None else decode_entry(entry.value)
+    _check_fence(read_fence(fence_key, fence.value), foreign.lease_number, foreign.run)
+    return read_entry(key, entry.value)
 
 
 def end_step(tr: Transaction, foreign: ForeignStep, entry: StepEntry) -> None:
@@ -136,21 +144,22 @@ def raise_fence_op(
     Raises:
       LeaseLost: a later attempt has raised it.
       RunEnded: the run has ended.
+      RunUnreadable: the fence is damaged.
       TenantMoved: another shard owns the tenant.
     """
-    owner, fence, floor = tr.get(keys.owner), tr.get(keys.fence(run)), tr.snapshot.get(_FLOOR_KEY)
+    fence_key = keys.fence(run)
+    owner, fence, floor = tr.get(keys.owner), tr.get(fence_key), tr.snapshot.get(_FLOOR_KEY)
     yield
-    check_owner(layout, owner.value)
-    _check_fence(fence.value, lease_number, run)
-    if fence.value is None and ParticipantState(epoch_of(owner.value), _number(floor.value)) != place:
+    check_owner(layout, keys, owner.value)
+    _check_fence(read_fence(fence_key, fence.value), lease_number, run)
+    if fence.value is None and ParticipantState(epoch_of(owner.value), floor_of(floor.value)) != place:
         probe("a new attempt must ask again before it raises its fence")
         return False
-    tr.set(keys.fence(run), lease_number.to_bytes(FENCE_BYTES, "big"))
+    tr.set(fence_key, lease_number.to_bytes(FENCE_BYTES, "big"))
     return True
 
 
-def _check_fence(fence: bytes | None, lease_number: int, run: bytes) -> None:
-    number = _number(fence)
+def _check_fence(number: int, lease_number: int, run: bytes) -> None:
     if number == END:
         probe("a step on another shard finds a tombstone")
         raise RunEnded(run=run.hex())
@@ -159,41 +168,77 @@ def _check_fence(fence: bytes | None, lease_number: int, run: bytes) -> None:
         raise LeaseLost(run=run.hex())
 
 
-def clean_up_op(tr: Transaction, layout: ShardLayout, tenant: Tenant, keys: TenantKeys, run: bytes) -> Operation[None]:
+def clean_up_op(
+    tr: Transaction, layout: ShardLayout, tenant: Tenant, keys: TenantKeys, run: bytes, *, now_us: int
+) -> Operation[None]:
     """Clear what a run that has ended keeps on a participant, and leave a tombstone. May run twice.
 
-    Reads with conflict: ownership, the fence, FLOOR. Writes: entries (cleared), the fence, its entry among the
-    tombstones.
+    Reads with conflict: ownership, the fence, FLOOR, the run's locks. Writes: entries (cleared), the fence, its entry
+    among the tombstones; see `locks.release_all`.
 
     Raises:
+      StoreUnavailable: FLOOR is damaged.
       TenantMoved: another shard owns the tenant.
     """
     owner, fence, floor = tr.get(keys.owner), tr.get(keys.fence(run)), tr.get(_FLOOR_KEY)
+    requests = locks.has_requests(tr, keys, run)
     yield
-    check_owner(layout, owner.value)
+    check_owner(layout, keys, owner.value)
+    if next(iter(requests), None) is not None:
+        probe("a cleanup finds that its run has locks")
+        locks.release_all(tr, layout.location(tenant, DEFAULT_ZONE), run, now_us=now_us)
     prefix = keys.step_log(run)
     tr.clear_range(range_begin(prefix), range_end(prefix))
-    if _number(fence.value) != END:
+    if fence.value != _TOMBSTONE_VALUE:
         tr.set(keys.fence(run), END.to_bytes(FENCE_BYTES, "big"))
-        tr.set(_tombstone_key(_number(floor.value), tenant, run), b"")
+        tr.set(_tombstone_key(floor_of(floor.value), tenant, run), b"")
+
+
+def has_tombstone(tr: Reader, tenant: Tenant, run: bytes) -> bool:
+    """Say whether a run is listed among the tombstones of a tenant, so that its fence will be cleared.
+
+    Snapshot reads: one key for each FLOOR under which there are tombstones, which are two at most.
+    """
+    begin = range_begin(_TOMBSTONES)
+    while True:
+        rows = tr.snapshot.get_range(begin, range_end(_TOMBSTONES), limit=1)
+        row = next(iter(rows), None)
+        if row is None:
+            return False
+        floor = unpack_int(row.key, len(_TOMBSTONES))
+        if floor is None:  # It is damaged.
+            begin = row.key + b"\x00"
+            continue
+        if tr.snapshot.get(_tombstone_key(floor[0], tenant, run)).value is not None:
+            return True
+        begin = range_end(_TOMBSTONES + pack_int(floor[0]))
+
+
+def list_tombstone(tr: Transaction, tenant: Tenant, run: bytes) -> None:
+    """List a fence that is `END` among the tombstones. Reads FLOOR with conflict."""
+    tr.set(_tombstone_key(floor_of(tr.get(_FLOOR_KEY).value), tenant, run), b"")
 
 
 def raise_floor(tr: Transaction, *, tombstones_max: int) -> bool:
     """Raise FLOOR by one if there are tombstones, and clear those written before; return whether some are left.
 
-    A second transaction clears what is left: it was written under a lower FLOOR, too. Reads with conflict: FLOOR, the
-    tombstones that it clears. Writes: FLOOR, unless only the rest is cleared; the tombstones, and their fences.
+    A second transaction clears what is left: it was written under a lower FLOOR, too. A damaged FLOOR stays as it is.
+    Reads with conflict: FLOOR, the tombstones that it clears. Writes: FLOOR, unless only the rest is cleared; the
+    tombstones, and their fences.
     """
-    floor = _number(tr.get(_FLOOR_KEY).value)
+    stored = tr.get(_FLOOR_KEY).value
+    if not is_floor(stored):
+        return False
+    floor = floor_of(stored)
     end = _TOMBSTONES + pack_int(floor + 1)
     rows = list(tr.get_range(_TOMBSTONES, end, limit=tombstones_max + 1, streaming_mode=WANT_ALL))
     if not rows:
         return False
     clearing = rows[:tombstones_max]
     if clearing[-1].key >= _TOMBSTONES + pack_int(floor):
-        tr.set(_FLOOR_KEY, (floor + 1).to_bytes(_FLOOR_BYTES, "big"))
+        tr.set(_FLOOR_KEY, (floor + 1).to_bytes(FLOOR_BYTES, "big"))
     for row in clearing:
-        named = _parse_tombstone(row.key)
+        named = parse_tombstone(row.key)
         if named is not None:
             tenant, run = named
             tr.clear(TenantKeys(tenant.app, tenant.user).fence(run))
@@ -205,11 +250,36 @@ def _tombstone_key(floor: int, tenant: Tenant, run: bytes) -> bytes:
     return _TOMBSTONES + pack_int(floor) + pack_text(tenant.app) + pack_text(tenant.user) + pack_bytes(run)
 
 
-def _parse_tombstone(key: bytes) -> tuple[Tenant, bytes] | None:
+def parse_tombstone(key: bytes) -> tuple[Tenant, bytes] | None:
+    """Return whose tombstone a key lists, and of which run; None: the key is damaged."""
     floor = unpack_int(key, len(_TOMBSTONES))
     named = None if floor is None else unpack_names(key, floor[1], 2)
     return None if named is None else (Tenant(*named[0]), unpack_bytes(key[named[1] :]))
 
 
-def _number(value: bytes | None) -> int:
+def is_floor(value: bytes | None) -> bool:
+    """Say whether a value can be that of FLOOR."""
+    return value is None or (len(value) == FLOOR_BYTES and int.from_bytes(value, "big") <= FLOOR_MAX)
+
+
+def floor_of(value: bytes | None) -> int:
+    """Return FLOOR as it is stored; absent: 0.
+
+    Raises:
+      StoreUnavailable: it is damaged. Workflows that act on the shard wait until it is repaired, and none fails.
+    """
+    if not is_floor(value):
+        raise StoreUnavailable(
+            "the floor of its tombstones is damaged",
+            remedy="Repair it with fairlead check --repair.",
+            key=_FLOOR_KEY.hex(),
+        )
     return 0 if value is None else int.from_bytes(value, "big")
+
+
+def mend_floor(tr: Transaction, *, now_us: int) -> None:
+    """Write FLOOR anew: the time in microseconds, which is above all that a count of days has been.
+
+    Each run asks its participants on this shard again.
+    """
+    tr.set(_FLOOR_KEY, min(now_us, FLOOR_MAX).to_bytes(FLOOR_BYTES, "big"))

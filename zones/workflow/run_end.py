@@ -14,6 +14,7 @@ from fairlead.zones.pipelining import Operation
 from fairlead.zones.probes import probe
 from fairlead.zones.queue import insertion
 from fairlead.zones.queue.items import new_item
+from fairlead.zones.workflow import locks
 from fairlead.zones.workflow.run_records import decode_head, head_key, participant_key, participants_prefix
 
 CLEANUP_KIND = "fairlead.cleanup"
@@ -22,27 +23,44 @@ CLEANUP_KIND = "fairlead.cleanup"
 def end_run_op(tr: Transaction, location: ZoneLocation, run: bytes, *, now_us: int) -> Operation[None]:
     """Clear what is stored at home of a run that ends in this transaction. The caller has read the item's record.
 
-    Reads with conflict: the head; if there are participants, what an enqueue reads. Writes: the log, the signals and
-    the results of child jobs (cleared); of a run with participants, their keys stay, and a cleanup item is enqueued.
-    May run twice.
+    Reads with conflict: the head, and without one the participants; if there are any, what an enqueue reads; the locks
+    that the run has at home, see `locks.release_all`. Writes: the log, the signals and the results of child jobs
+    (cleared); of a run with participants, their keys stay, and a cleanup item is enqueued; and see there. May run
+    twice.
     """
     keys = location.keys.tenant
-    stored = tr.get(head_key(keys, run))
+    stored, requests = tr.get(head_key(keys, run)), locks.has_requests(tr, keys, run)
     yield
+    if next(iter(requests), None) is not None:
+        probe("a run ends that holds locks, or waits for one")
+        locks.release_all(tr, location, run, now_us=now_us)
     head = None if stored.value is None else decode_head(stored.value)
     for prefix in (keys.signals(run), keys.child_results(run)):
         tr.clear_range(range_begin(prefix), range_end(prefix))
-    log = keys.step_log(run)
-    if stored.value is None or (head is not None and not head.has_participants):
+    log, participants = keys.step_log(run), participants_prefix(keys, run)
+    if stored.value is None:  # Nothing was recorded, or the head was lost: then nobody else knows the participants.
+        first = next(iter(tr.get_range(range_begin(participants), range_end(participants), limit=1)), None)
+        has_participants = first is not None
+    else:
+        has_participants = head is None or head.has_participants
+    if not has_participants:
         tr.clear_range(range_begin(log), range_end(log))
         return
     probe("a run with participants ends")
-    participants = participants_prefix(keys, run)
     tr.clear_range(range_begin(log), participants)
     tr.clear_range(range_end(participants), range_end(log))
-    cleanup_id = blake2b(b"cleanup" + run, digest_size=ID_BYTES).digest()
+    yield from enqueue_cleanup_op(tr, location, run, now_us=now_us)
+
+
+def cleanup_id(run: bytes) -> bytes:
+    """Return the id of the cleanup of a run."""
+    return blake2b(b"cleanup" + run, digest_size=ID_BYTES).digest()
+
+
+def enqueue_cleanup_op(tr: Transaction, location: ZoneLocation, run: bytes, *, now_us: int) -> Operation[None]:
+    """Enqueue the cleanup of a run that has ended. Reads and writes what an enqueue does. May run twice."""
     cleanup = new_item(CLEANUP_KIND, {"run": run})
-    yield from insertion.enqueue_op(tr, location, [(cleanup_id, cleanup)], now_us=now_us, ids_are_new=False)
+    yield from insertion.enqueue_op(tr, location, [(cleanup_id(run), cleanup)], now_us=now_us, ids_are_new=False)
 
 
 def participants_of(tr: Reader, location: ZoneLocation, run: bytes) -> list[Tenant]:

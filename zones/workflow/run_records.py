@@ -6,9 +6,10 @@ from typing import Any
 
 import msgspec
 
+from fairlead.zones.errors import RunUnreadable
 from fairlead.zones.keyspace import TenantKeys, pack_int, pack_text
 from fairlead.zones.layout import Tenant
-from fairlead.zones.records import Count, OwnerRecord, TimeUs, decode, pack_value, unpacked
+from fairlead.zones.records import Count, OwnerRecord, TimeUs, decode, is_newer, pack_value, unpacked
 
 _HEAD, _PARTICIPANT, _ENTRY = (pack_int(number) for number in (1, 2, 3))
 STEPS_PACKED_MAX = 4_096  # Some 100 bytes each.
@@ -53,6 +54,7 @@ class StepEntry(msgspec.Struct, array_like=True):
       ordinal: counts the steps of a run in the order in which they began; undos run from the highest down.
       digest: of the kind and the arguments of the step, to notice that the workflow's code has changed.
       result: packed plain data, of up to 64,000 bytes.
+      error: the answer of a step that has failed; of one that is to be tried again, the error of its last try.
       at_us: when it came into this state; of a step that is done, the end of its body.
       tries: failed tries of a step with a retry policy of its own, as far as they are recorded.
       took_us: from its call to `at_us`, with all tries and waits. For people; no decision depends on it.
@@ -128,6 +130,34 @@ def decode_participant(value: bytes) -> ParticipantState | None:
     """Return a participant's place; None: it is damaged, or of a newer version."""
     place: ParticipantState | None = unpacked(_decoders[ParticipantState], value)
     return place
+
+
+def read_entry(key: bytes, value: bytes | None) -> StepEntry | None:
+    """Return the entry that a transaction has read; None: there is none.
+
+    Raises:
+      RunUnreadable: there is one, which cannot be read. A step must not be done again because of that.
+    """
+    entry = None if value is None else decode_entry(value)
+    if entry is None and value is not None:
+        raise unreadable(key, value)
+    return entry
+
+
+def read_fence(key: bytes, value: bytes | None) -> int:
+    """Return the lowest lease number that may act on a participant; 0: there is no fence.
+
+    Raises:
+      RunUnreadable: there is one, and it is damaged.
+    """
+    if value is not None and len(value) != FENCE_BYTES:
+        raise RunUnreadable(key=key.hex(), reason=RunUnreadable.DAMAGED)
+    return 0 if value is None else int.from_bytes(value, "big")
+
+
+def unreadable(key: bytes, value: bytes) -> RunUnreadable:
+    """Return the error of a value of a run that cannot be read."""
+    return RunUnreadable(key=key.hex(), reason=RunUnreadable.NEWER if is_newer(value) else RunUnreadable.DAMAGED)
 
 
 def head_key(keys: TenantKeys, run: bytes) -> bytes:

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 from fairlead.zones.engines import Transaction
 from fairlead.zones.errors import BadArgument, ItemGone, PayloadTooLarge
 from fairlead.zones.keyspace import TenantKeys, pack_int, pack_text, range_end
-from fairlead.zones.layout import ZoneLocation
+from fairlead.zones.layout import Tenant, ZoneLocation
 from fairlead.zones.pipelining import Operation
-from fairlead.zones.queue.items import pack_payload
+from fairlead.zones.queue.items import NewItem, new_item, pack_payload
 from fairlead.zones.workflow.arrival import note_arrival_op, receiver_op
 
 SIGNAL_BYTES_MAX = 64_000  # It is one value, and FoundationDB's end at 100,000 bytes.
@@ -46,6 +46,12 @@ def pack_signal(name: str, payload: Any) -> bytes:
     if len(packed) > SIGNAL_BYTES_MAX:
         raise PayloadTooLarge(signal=name, bytes=len(packed), bytes_max=SIGNAL_BYTES_MAX)
     return packed
+
+
+def delivery_of(receiver: Tenant, zone: str, item_id: bytes, name: str, payload: Any) -> NewItem:
+    """Return the item that brings a signal to an item of another tenant. It drops the signal if that item is gone."""
+    sent = {"app": receiver.app, "user": receiver.user, "zone": zone, "item": item_id, "name": name}
+    return new_item(SIGNAL_KIND, {**sent, "payload": payload})
 
 
 def signal_prefix(keys: TenantKeys, run: bytes, name: str) -> bytes:

@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fairlead.zones.engines import KeyValue, Reader, Transaction
+from fairlead.zones.errors import RunUnreadable
 from fairlead.zones.keyspace import TenantKeys, range_begin, range_end, unpack_int, unpack_names
 from fairlead.zones.layout import Tenant, ZoneLocation
+from fairlead.zones.ownership import check_owner
 from fairlead.zones.pipelining import Operation
 from fairlead.zones.queue import stored_item
 from fairlead.zones.queue.index_scan import WANT_ALL
-from fairlead.zones.queue.items import Outcome
+from fairlead.zones.queue.items import Outcome, is_payload
 from fairlead.zones.queue.lease_check import check_lease, error_of
 from fairlead.zones.records import ItemRecord
 from fairlead.zones.workflow.run_records import (
@@ -30,6 +32,7 @@ from fairlead.zones.workflow.run_records import (
     packed_step,
     participant_key,
     participants_prefix,
+    unreadable,
 )
 
 PAGE_ROWS = 2_000  # Of up to 64,000 bytes each: what FoundationDB returns within the five seconds of a transaction.
@@ -68,16 +71,26 @@ class HeldRun:
 
 @dataclass(slots=True)
 class StoredRun:
-    """What is stored at home of a run. `head` None: nothing has been recorded."""
+    """What is stored at home of a run. `head` None: nothing has been recorded.
+
+    `unreadable`: the first of what cannot be read; what is damaged goes before what is newer. Then the rest
+    is for people to look at, and nobody may go on from there.
+    """
 
     head: RunHead | None = None
     entries: dict[StepName, StepEntry] = field(default_factory=dict)
     participants: dict[Tenant, ParticipantState] = field(default_factory=dict)
+    unreadable: RunUnreadable | None = None
 
     @property
     def segment(self) -> int:
         """The segment whose entries count; see `RunHead`."""
         return 0 if self.head is None else self.head.segment
+
+    def note_unreadable(self, error: RunUnreadable) -> None:
+        """Note something that cannot be read."""
+        if self.unreadable is None or (self.unreadable.is_newer and not error.is_newer):
+            self.unreadable = error
 
 
 class Append(NamedTuple):
@@ -97,17 +110,19 @@ def read_run(tr: Reader, location: ZoneLocation, run: bytes, stored: StoredRun, 
     keys = location.keys.tenant
     prefix = keys.step_log(run)
     rows = _page(tr, begin or range_begin(prefix), range_end(prefix))
-    if rows and rows[0].key == head_key(keys, run):
-        stored.head = decode_head(rows[0].value)
+    if rows and not begin:
+        _add_head(rows[0], head_key(keys, run), stored)
     segment_prefix = entries_prefix(keys, run, stored.segment)
     participants = participants_prefix(keys, run)
     for row in rows:
         if row.key.startswith(segment_prefix):
-            _add_entry(row, len(segment_prefix), stored.entries)
+            _add_entry(row, len(segment_prefix), stored)
         elif row.key.startswith(participants):
             names = unpack_names(row.key, len(participants), 2)
             place = decode_participant(row.value)
-            if names is not None and place is not None:
+            if names is None or place is None:
+                stored.note_unreadable(unreadable(row.key, row.value))
+            else:
                 stored.participants[Tenant(*names[0])] = place
     return _after(rows)
 
@@ -120,7 +135,7 @@ def read_participant(tr: Reader, keys: TenantKeys, run: bytes, stored: StoredRun
     prefix = entries_prefix(keys, run, stored.segment)
     rows = _page(tr, begin or range_begin(prefix), range_end(prefix))
     for row in rows:
-        _add_entry(row, len(prefix), stored.entries)
+        _add_entry(row, len(prefix), stored)
     return _after(rows)
 
 
@@ -132,11 +147,23 @@ def _after(rows: Sequence[KeyValue]) -> bytes:
     return rows[-1].key + b"\0" if len(rows) == PAGE_ROWS else b""
 
 
-def _add_entry(row: KeyValue, at: int, entries: dict[StepName, StepEntry]) -> None:
+def _add_head(first: KeyValue, key: bytes, stored: StoredRun) -> None:
+    """Add the head; `first`: the first row of a run, which is its head, because the first commit writes it."""
+    if first.key != key:
+        stored.note_unreadable(RunUnreadable(key=key.hex(), reason=RunUnreadable.MISSING))
+        return
+    stored.head = decode_head(first.value)
+    if stored.head is None or (stored.head.checkpoint and not is_payload(stored.head.checkpoint)):
+        stored.note_unreadable(unreadable(key, first.value))
+
+
+def _add_entry(row: KeyValue, at: int, stored: StoredRun) -> None:
     named = parse_step(row.key, at)
     entry = decode_entry(row.value)
-    if named is not None and entry is not None:
-        entries[named] = entry
+    if named is None or entry is None:
+        stored.note_unreadable(unreadable(row.key, row.value))
+    else:
+        stored.entries[named] = entry
 
 
 def parse_step(key: bytes, at: int) -> StepName | None:
@@ -156,7 +183,7 @@ def check_held_op(tr: Transaction, held: HeldRun) -> Operation[ItemRecord]:
     """
     owner, stored = tr.get(held.owner_key), tr.get(held.item_key)
     yield
-    stored_item.check_owner(held.location.layout, owner.value)
+    check_owner(held.location.layout, held.location.keys.tenant, owner.value)
     record = check_lease(stored.value, held.lease_id)
     if isinstance(record, Outcome):
         raise error_of(record, held.item_id)
@@ -184,10 +211,15 @@ def append(
         # An earlier commit of unknown result may still arrive. It must not put an older head in place of this one.
         tr.add_read_conflict_key(held.head_key)
         tr.set(held.head_key, encode(head))
-    if not record.keeps_run or record.error_count or record.expiry_count or record.expired_count:
+    if is_rewritten(record):
         record.keeps_run = True
         record.error_count = record.expiry_count = record.expired_count = 0
         stored_item.rewrite(tr, held.location, held.item_id, record)
+
+
+def is_rewritten(record: ItemRecord) -> bool:
+    """Whether an append writes the item's record; see `append`."""
+    return not record.keeps_run or record.error_count + record.expiry_count + record.expired_count > 0
 
 
 def clear_segment(tr: Transaction, held: HeldRun, segment: int) -> None:

@@ -13,6 +13,7 @@ from fairlead.zones.workflow.children import EndedChild, report_all, report_dead
 from fairlead.zones.workflow.run_end import end_run_op
 from fairlead.zones.workflow.run_records import RunHead, decode_head, encode, head_key
 
+UNDONE = "undone"  # `DeadLetterRecord.reason` of a run that has been undone to its end.
 CANCELLED = "cancelled"  # `RunHead.undo_reason` of a run whose cancellation was requested.
 
 
@@ -74,7 +75,7 @@ def end_undone_op(
         zone.location,
         item_id,
         record,
-        reason="error",
+        reason=UNDONE,
         error=head.undo_error,
         traceback=head.undo_traceback,
         now_us=now_us,

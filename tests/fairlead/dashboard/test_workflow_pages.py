@@ -120,7 +120,9 @@ def test_the_page_of_a_workflow_that_waits_says_for_what_since_when_and_how_long
     handles = [app.tenant(HOME).enqueue(kind) for kind in ("w", "patient", "asleep")]
     drain(app)
     clock.advance(600)
-    waiting, patient, asleep = (pairs(item_page(app, handle)) for handle in handles)
+    texts = [item_page(app, handle) for handle in handles]
+    assert ["Due, after a delay, a wait" in plain(text) for text in texts] == [True, False, True]
+    waiting, patient, asleep = map(pairs, texts)
     assert (waiting["Waits for"], waiting["Goes on"]) == ("signal approved since 10 min ago", "in 50 min at the latest")
     assert patient["Goes on"] == "when that has come: the wait has no timeout"
     assert "Vests" not in patient
@@ -137,7 +139,8 @@ def test_a_step_that_is_tried_again_shows_its_tries(app: App) -> None:
     drain(app)
     text = item_page(app, handle)
     (row,) = rows(text)
-    assert (row["Step"], row["State"], row["Tries"]) == ("ship step", "is tried again", "1")
+    assert (row["Step"], row["State"], row["Failed tries"]) == ("ship step", "is tried again", "1")
+    assert row["Result or error"].startswith("RuntimeError: ")
     assert pairs(text)["Waits for"] == "the next try of its step"
 
 

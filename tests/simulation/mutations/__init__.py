@@ -8,15 +8,21 @@ pointers      bugs in pointers
 consumers     bugs in the actors
 policies      bugs in policies of operators
 workflows     bugs in workflows: each removes a guard of their protocols
+locks         bugs in the locks of workflows
+in_races      bugs in the queue that a race shows, and few seeds or none
 seeds.txt     a seed that finds each bug
 """
 
 from tests.simulation.mutations.claims import CLAIMS
 from tests.simulation.mutations.consumers import CONSUMERS
+from tests.simulation.mutations.in_races import QUEUE_IN_RACES
 from tests.simulation.mutations.items import ITEMS
 from tests.simulation.mutations.leases import LEASES
+from tests.simulation.mutations.locks import LOCKS_IN_RACES
 from tests.simulation.mutations.pointers import POINTERS
 from tests.simulation.mutations.policies import POLICIES
+from tests.simulation.mutations.workflows import IN_RACES as WORKFLOWS_IN_RACES
 from tests.simulation.mutations.workflows import WORKFLOWS
 
 MUTATIONS = (*ITEMS, *LEASES, *CLAIMS, *POINTERS, *CONSUMERS, *POLICIES, *WORKFLOWS)
+IN_RACES = (*QUEUE_IN_RACES, *WORKFLOWS_IN_RACES, *LOCKS_IN_RACES)

@@ -134,11 +134,6 @@ ITEMS = (
         found_by=ONCE,
     ),
     mutation(
-        "a commit that only writes has the read version of its arrival",
-        (transaction_runner._write_receipt, "if not has_read:", "if False:"),
-        found_by=[PaymentsHappenOnce.promise],
-    ),
-    mutation(
         "a transaction that only writes leaves no receipt",
         (TenantTransaction._writer, "self._attempt.needs_receipt = True", "pass"),
         found_by=[PaymentsHappenOnce.promise],

@@ -7,7 +7,6 @@ product removes the fragment, the mutation raises an error, and the author of th
 
 from __future__ import annotations
 
-import ast
 import inspect
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -91,6 +90,11 @@ def mutation(
     return Mutation(title, tuple(Edit(*edit) for edit in edits), tuple(found_by), world)
 
 
+def in_a_race(title: str, *edits: tuple[Callable[..., Any], str, str]) -> Mutation:
+    """Return a mutation that no oracle needs to find: a race plants it, and ends badly."""
+    return mutation(title, *edits, found_by=())
+
+
 def _with_bug(function: Callable[..., Any], edits: Sequence[Edit]) -> CodeType:
     source = inspect.getsource(function)
     where = f"{function.__module__}.{function.__qualname__}"
@@ -98,12 +102,12 @@ def _with_bug(function: Callable[..., Any], edits: Sequence[Edit]) -> CodeType:
         times = source.count(edit.fragment)
         assert times == 1, f"{where} holds this {times} times instead of once: {edit.fragment!r}"
         source = source.replace(edit.fragment, edit.bug)
-    tree = ast.parse(textwrap.dedent(source))
-    (definition,) = tree.body
-    assert isinstance(definition, ast.FunctionDef)
-    definition.decorator_list.clear()  # The function is decorated already.
+    # Not by way of `ast.parse`: CPython 3.11 fails in it if the garbage collector runs finalizers that parse, too.
+    text = textwrap.dedent(source)
+    undecorated = text[0 if text.startswith("def ") else text.index("\ndef ") :]
     made: dict[str, Any] = {}
-    exec(compile(tree, f"<{where}, with a bug>", "exec"), function.__globals__, made)
-    code = made[definition.name].__code__
+    exec(compile(undecorated, f"<{where}, with a bug>", "exec"), function.__globals__, made)
+    (definition,) = made.values()
+    code = definition.__code__
     assert isinstance(code, CodeType)
     return code

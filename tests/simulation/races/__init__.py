@@ -15,8 +15,11 @@ Read in this order:
     test_extensions         a worker extends a lease while it completes the item
     test_unknown_results    enqueues and dequeues whose commit has an unknown result
     test_unknown_ends       completions, returns and cancels whose commit has an unknown result
+    test_receipts           a commit that arrives after the attempt that took its place
     test_pruned_log         a process that is paused while the commit log is pruned
     test_clocks             a clock that is an hour ahead
+    test_ownership          a user's reads and writes while the tenant moves
+    test_limits             an operator who changes a limit while managers hold slots of it
     test_housekeeping       two consumers that do the same for a shard at the same moment
     test_worker_sessions    a worker's claims, and a consumer that ends their session
     test_sessions           consumers that divide the top-level queue
@@ -28,6 +31,7 @@ Read in this order:
     test_workflow_logs      what an executor knows of its run: after a crash, in a long log, behind a checkpoint
     test_workflow_leases    the lease of a workflow while a step is open
     test_workflow_arrivals  signals and ends of children, and a run that waits or ends
+    test_workflow_locks     locks that are taken, released, handed over and waited for at the same moment
     test_workflow_undos     undos and cancellations, and what comes between their reads and their commits
     test_workflow_moves     tenants that move while a step acts on them
     test_workflow_orders    all of this in random orders

@@ -96,6 +96,15 @@ class DirectedStore(SimulatedStore):
         """Apply or refuse a commit that was held, without an answer."""
         self._apply(request, by)
 
+    def put_into_one_batch(self, count: int) -> None:
+        """Let the latest commits conflict as if they had one version, that of the first of them.
+
+        None of them has read what another one has written. Nobody has read at their versions.
+        """
+        first, *others = list(self._log)[-count:]
+        for entry in others:
+            entry.version = first.version
+
     def _apply(self, request: CommitRequest, by: str) -> None:
         super()._apply(request, by)
         if request.error is not None:

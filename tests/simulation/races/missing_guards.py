@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from fairlead.zones.keyspace import DB, GUARD, ROOT, TOP, TenantKeys, ZoneKeys, 
 from fairlead.zones.layout import DEFAULT_ZONE
 from fairlead.zones.shard import Shard
 from fairlead.zones.transaction_runner import Attempt
+from tests.simulation.mutations import IN_RACES, MUTATIONS
 from tests.simulation.stage import ALICE
 
 Patch = pytest.MonkeyPatch
@@ -18,6 +20,12 @@ Patch = pytest.MonkeyPatch
 TENANTS = ROOT + pack_int(DB)  # Ownership, items and pointers: all keys beside a tenant's data.
 TOP_LEVEL = ROOT + pack_int(TOP)
 ALICES = ZoneKeys(TenantKeys(*ALICE), DEFAULT_ZONE)
+
+
+def planted(title: str) -> AbstractContextManager[None]:
+    """Remove a guard by the bug of that title; see `mutations`."""
+    (bug,) = (each for each in (*MUTATIONS, *IN_RACES) if each.title == title)
+    return bug.planted()
 
 
 def read_by_snapshot(patch: Patch, *prefixes: bytes) -> None:

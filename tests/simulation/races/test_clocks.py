@@ -10,20 +10,24 @@ from typing import Any
 
 import pytest
 
+from fairlead.actors.execution.acknowledgement import return_items
 from fairlead.zones.engines.api.errors import NOT_COMMITTED
 from fairlead.zones.errors import ItemGone
 from fairlead.zones.keyspace import TIME_KEY
+from fairlead.zones.layout import item_id_of
 from fairlead.zones.maintenance.integrity.checker import check_integrity
 from fairlead.zones.maintenance.integrity.items import LONG_LEASE
 from fairlead.zones.settings import ZoneSettings
 from fairlead.zones.top_level import pointers
 from fairlead.zones.top_level.clock_check import ClockStatus, ShardClock
-from tests.simulation.races.missing_guards import TENANTS, Patch, declare_nothing, read_by_snapshot
-from tests.simulation.races.scene import HousekeeperRole, Scene, paid, pay, ref_of
+from fairlead.zones.top_level.process_pointers import FAR_ENTRIES_MAX
+from tests.simulation.races.missing_guards import TENANTS, Patch, declare_nothing, planted, read_by_snapshot
+from tests.simulation.races.scene import LEASE_US, HousekeeperRole, Scene, paid, pay, ref_of
 from tests.simulation.stage import SECOND
 
 HOUR_US = 3_600 * SECOND
 HOUR_MS = 3_600_000
+HALF_AN_HOUR_S = 1_800
 SLACK_US = 30_000
 
 # --- The consumer takes no leases ---
@@ -178,3 +182,80 @@ def test_an_integrity_check_finds_an_item_that_a_dead_worker_leased_for_an_hour(
     manager.runs()
     assert [ref.item_id for ref in manager.handed] == [item_id]
     scene.check_stored()
+
+
+# --- After the clock is right again, or its machine has failed ---
+
+
+def a_mail_is_returned_by_a_wrong_clock(scene: Scene) -> bytes:
+    """A manager whose clock is an hour ahead leases a mail, but its workers have died by then, so it returns the mail.
+
+    Alice then enqueues another mail. Return the id of the mail that a manager with a good clock takes first.
+    """
+    scene.has(lambda alice: alice.enqueue("mail", item_id="returned"))
+    ahead = scene.manager("ahead", skew_us=HOUR_US)
+    ahead.runs()
+    scene.role("ahead", lambda shard: return_items(shard, ahead.handed), skew_us=HOUR_US).runs()
+    scene.has(lambda alice: alice.enqueue("mail", item_id="later"))
+    manager = scene.manager(dequeue_max=1)
+    manager.runs()
+    return manager.handed[0].item_id
+
+
+def test_a_mail_that_a_wrong_clock_returns_keeps_its_place_and_is_taken_at_once() -> None:
+    scene = Scene()
+    assert a_mail_is_returned_by_a_wrong_clock(scene) == item_id_of("returned")
+    scene.check_stored()
+
+
+def test_a_mail_that_is_returned_to_the_time_of_a_wrong_clock_waits_for_an_hour() -> None:
+    scene = Scene()
+    with planted("an item that is returned vests at the time of the clock that returns it"):
+        assert a_mail_is_returned_by_a_wrong_clock(scene) == item_id_of("later")
+    assert scene.zone.items[item_id_of("returned")].vesting_us > scene.now_us + HOUR_US // 2
+
+
+def a_lease_of_a_wrong_clock_lies_behind_an_item_with_a_long_delay(scene: Scene, *, delayed: int = 1) -> bool:
+    """A manager whose clock is an hour ahead leases a mail, and fails with its workers.
+
+    Alice has `delayed` mails that vest in half an hour, before that lease ends. She enqueues one more mail, which is
+    paid for at once. Return whether one of the next two visits to her queue takes the mail of the failed manager.
+    """
+    scene.has(lambda alice: alice.enqueue("mail", item_id="leased"))
+    ahead = scene.manager("ahead", skew_us=HOUR_US)
+    ahead.runs()
+    scene.world.after(0, ahead.host.kill)
+    for _ in range(delayed):
+        scene.has(lambda alice: alice.enqueue("mail", delay=HALF_AN_HOUR_S))
+    scene.has(lambda alice: alice.enqueue("mail"))
+    manager = scene.manager()
+    manager.runs()
+    scene.role("worker", lambda shard: pay(shard, manager.handed[0])).runs()
+    scene.pass_us(LEASE_US + SLACK_US)  # The pointer sleeps until the lease of that mail would have ended.
+    return any(visit_takes(scene, "leased") for _ in range(2))
+
+
+def visit_takes(scene: Scene, name: str) -> bool:
+    """Return whether a manager that serves Alice's pointer now takes this item only."""
+    manager = scene.manager()
+    manager.runs()
+    return [ref.item_id for ref in manager.handed] == [item_id_of(name)]
+
+
+def test_a_lease_of_a_wrong_clock_is_found_behind_an_item_with_a_long_delay() -> None:
+    scene = Scene()
+    assert a_lease_of_a_wrong_clock_lies_behind_an_item_with_a_long_delay(scene)
+    scene.check_stored()
+
+
+def test_a_lease_of_a_wrong_clock_is_found_behind_fifteen_items_with_long_delays_but_not_behind_sixteen() -> None:
+    """Sixteen items are the bound of one look. The lease is found when the first of them has run."""
+    assert a_lease_of_a_wrong_clock_lies_behind_an_item_with_a_long_delay(Scene(), delayed=FAR_ENTRIES_MAX - 1)
+    assert not a_lease_of_a_wrong_clock_lies_behind_an_item_with_a_long_delay(Scene(), delayed=FAR_ENTRIES_MAX)
+
+
+def test_without_a_look_behind_the_first_item_with_a_long_delay_a_lease_of_a_wrong_clock_stays() -> None:
+    scene = Scene()
+    with planted("of the items that wait for long only the first is looked at for a lease of a clock ahead"):
+        assert not a_lease_of_a_wrong_clock_lies_behind_an_item_with_a_long_delay(scene)
+    assert scene.zone.items[item_id_of("leased")].vesting_us > scene.now_us + HOUR_US // 2

@@ -8,9 +8,9 @@ from fairlead.workflows.context import WorkflowContext
 from fairlead.zones.engines.api.errors import COMMIT_UNKNOWN_RESULT, NOT_COMMITTED
 from fairlead.zones.errors import ItemFailed, ItemGone
 from fairlead.zones.keyspace import CHILD_RESULT, SIGNAL
-from tests.simulation.races.missing_guards import Patch, leave_no_receipts
+from tests.simulation.races.missing_guards import Patch, leave_no_receipts, planted
 from tests.simulation.races.scene import MAIL
-from tests.simulation.races.workflow_scene import HOME, MINE, NAME, WorkflowScene, do, planted
+from tests.simulation.races.workflow_scene import HOME, MINE, NAME, WorkflowScene, do
 from tests.simulation.stage import ALICE, SECOND
 
 

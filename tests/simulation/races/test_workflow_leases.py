@@ -5,8 +5,9 @@ from __future__ import annotations
 from fairlead.workflows.context import WorkflowContext
 from fairlead.zones.engines.api.errors import NOT_COMMITTED
 from fairlead.zones.tenant_transaction import TenantTransaction
+from tests.simulation.races.missing_guards import planted
 from tests.simulation.races.scene import LEASE_US
-from tests.simulation.races.workflow_scene import WorkflowScene, do, planted
+from tests.simulation.races.workflow_scene import WorkflowScene, do
 from tests.simulation.stage import ALICE, SECOND
 
 

@@ -10,8 +10,8 @@ from fairlead.zones.engines.api.errors import NOT_COMMITTED
 from fairlead.zones.keyspace import STEP_LOG
 from fairlead.zones.tenant_transaction import TenantTransaction
 from fairlead.zones.workflow import step_log
-from tests.simulation.races.missing_guards import Patch
-from tests.simulation.races.workflow_scene import BOB, FAR, WorkflowScene, do, planted, undo
+from tests.simulation.races.missing_guards import Patch, planted
+from tests.simulation.races.workflow_scene import BOB, FAR, WorkflowScene, do, undo
 from tests.simulation.stage import ALICE, SECOND
 
 
@@ -44,6 +44,37 @@ def test_a_step_elsewhere_is_known_to_an_executor_that_home_has_not_told() -> No
 def test_without_a_record_of_what_was_read_the_next_attempt_does_not_fit() -> None:
     with planted("what was read is not recorded before a step on another shard"):
         assert dies_behind_its_commit_elsewhere(WorkflowScene()) == ({"dead_lettered": 1}, [1, 0])
+
+
+def dies_in_its_first_effect(scene: WorkflowScene) -> int:
+    """The next attempt runs a later version of the code. Return with how many keys the effect was called."""
+    keys = set()
+
+    def pay(key: str) -> None:
+        keys.add(key)
+
+    def work(wf: WorkflowContext) -> None:
+        if wf.version > 1:
+            wf.checkpoint("new in version 2")
+        wf.effect(pay)
+        wf.step(do, "done")
+
+    scene.enqueued()
+    killed = scene.executor(work)
+    killed.runs_until(lambda: keys)
+    killed.host.kill()
+    scene.overtaken_by(work, version=2).runs_until_idle()
+    assert scene.counts(ALICE, "done") == [1]
+    return len(keys)
+
+
+def test_the_version_that_has_called_an_effect_stays_the_version_of_its_run() -> None:
+    assert dies_in_its_first_effect(WorkflowScene()) == 1
+
+
+def test_without_a_record_of_the_version_later_code_calls_the_effect_with_another_key() -> None:
+    with planted("an effect may be the first commit of its run"):
+        assert dies_in_its_first_effect(WorkflowScene()) == 2
 
 
 def dies_behind_its_only_commit_elsewhere(scene: WorkflowScene) -> list[int]:

@@ -5,6 +5,8 @@ No tenant moves yet. The scene copies keys and writes owner records, as a move w
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from fairlead.workflows.context import WorkflowContext
@@ -13,9 +15,10 @@ from fairlead.zones.engines.api.errors import COMMIT_UNKNOWN_RESULT, NOT_COMMITT
 from fairlead.zones.keyspace import FENCE, STEP_LOG, TenantKeys
 from fairlead.zones.layout import Tenant
 from fairlead.zones.queue.items import pack_payload
+from fairlead.zones.tenant_transaction import TenantTransaction
 from fairlead.zones.workflow.run_records import StepEntry, StepKind, StepState, encode, entry_key
-from tests.simulation.races.missing_guards import Patch, read_by_snapshot
-from tests.simulation.races.workflow_scene import BOB, CAROL, FAR, HOME, WorkflowScene, do, planted
+from tests.simulation.races.missing_guards import Patch, planted, read_by_snapshot
+from tests.simulation.races.workflow_scene import BOB, CAROL, FAR, HOME, WorkflowScene, do
 from tests.simulation.stage import ALICE, SECOND
 
 
@@ -85,32 +88,44 @@ def test_a_step_of_unknown_result_whose_tenant_moves_is_done_once(tenant: Tenant
     assert moves_before_the_next_try(WorkflowScene(), tenant, to, is_applied=is_applied) == [1, 1]
 
 
-def home_moves(scene: WorkflowScene) -> tuple[int | None, dict[str, int]]:
+def read_and_do(tr: TenantTransaction, name: str) -> None:
+    """Do a step that reads."""
+    tr.get(("stock",))
+    do(tr, name)
+
+
+def home_moves(
+    scene: WorkflowScene, body: Callable[[TenantTransaction, str], None]
+) -> tuple[int | None, dict[str, int]]:
     """Alice's owner record names the other shard when a step of hers is about to commit."""
 
     def work(wf: WorkflowContext) -> None:
+        wf.step(do, "before")  # It writes the record, which is not known at its version.
         wf.step(do, "before")
-        wf.step(do, "done")
+        wf.step(body, "done")
 
     scene.enqueued()
     worker = scene.executor(work)
-    worker.runs_until_commit(of="slot").goes_its_way()
+    for _ in range(2):
+        worker.runs_until_commit(of="slot").goes_its_way()
     commit = worker.runs_until_commit(of="slot")
     scene.moves(ALICE, FAR)
     worker.runs_until_idle()
     return commit.refusal, worker.counts
 
 
-def test_a_worker_has_lost_a_run_whose_home_has_moved() -> None:
+@pytest.mark.parametrize("body", [do, read_and_do])
+def test_a_worker_has_lost_a_run_whose_home_has_moved(body: Callable[[TenantTransaction, str], None]) -> None:
     scene = WorkflowScene()
-    assert home_moves(scene) == (NOT_COMMITTED, {"lost": 1})
-    assert scene.counts(ALICE, "before", "done") == [1, 0]
+    assert home_moves(scene, body) == (NOT_COMMITTED, {"lost": 1})
+    assert scene.counts(ALICE, "before", "done") == [2, 0]
 
 
 def test_without_the_conflict_on_ownership_a_step_is_done_where_nobody_looks_for_it(monkeypatch: Patch) -> None:
+    with planted("a step that reads nothing does not conflict on the owner of its tenant"):
+        assert home_moves(WorkflowScene(), do)[0] is None
     read_by_snapshot(monkeypatch, TenantKeys(*ALICE).owner)
-    refusal, _ = home_moves(WorkflowScene())
-    assert refusal is None
+    assert home_moves(WorkflowScene(), read_and_do)[0] is None
 
 
 # --- Cleanups ---

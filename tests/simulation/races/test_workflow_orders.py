@@ -22,8 +22,9 @@ from fairlead.zones.errors import ItemGone
 from fairlead.zones.layout import Tenant
 from fairlead.zones.tenant_transaction import TenantTransaction
 from tests.simulation.races.director import SentCommit
+from tests.simulation.races.missing_guards import planted
 from tests.simulation.races.scene import WorkerRole
-from tests.simulation.races.workflow_scene import BOB, CAROL, FAR, HOME, MINE, NAME, WorkflowScene, do, planted, undo
+from tests.simulation.races.workflow_scene import BOB, CAROL, FAR, HOME, MINE, NAME, WorkflowScene, do, undo
 from tests.simulation.stage import ALICE, SECOND
 
 TENANTS = (ALICE, BOB, CAROL)

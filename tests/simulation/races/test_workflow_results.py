@@ -13,7 +13,8 @@ from fairlead.zones.engines.api.errors import COMMIT_UNKNOWN_RESULT, NOT_COMMITT
 from fairlead.zones.layout import Tenant
 from fairlead.zones.tenant_transaction import TenantTransaction
 from tests.simulation.races.director import SentCommit
-from tests.simulation.races.workflow_scene import BOB, NAME, WorkflowScene, do, planted, undo
+from tests.simulation.races.missing_guards import planted
+from tests.simulation.races.workflow_scene import BOB, NAME, WorkflowScene, do, undo
 from tests.simulation.stage import ALICE, SECOND
 
 

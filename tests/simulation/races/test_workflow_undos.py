@@ -12,10 +12,14 @@ from fairlead.workflows.context import WorkflowContext
 from fairlead.zones.engines.api.errors import COMMIT_UNKNOWN_RESULT, NOT_COMMITTED
 from fairlead.zones.keyspace import FENCE, STEP_LOG
 from fairlead.zones.layout import Tenant
+from fairlead.zones.queue.poison_candidates import SHARED_EXPIRIES
+from fairlead.zones.settings import ZoneSettings
 from fairlead.zones.tenant_transaction import TenantTransaction
+from fairlead.zones.workflow.cancellation import CancelOutcome
 from tests.simulation.races.director import SentCommit
-from tests.simulation.races.scene import WorkerRole
-from tests.simulation.races.workflow_scene import BOB, FAR, HOME, MINE, NAME, WorkflowScene, do, planted, undo
+from tests.simulation.races.missing_guards import planted
+from tests.simulation.races.scene import LEASE_US, WorkerRole
+from tests.simulation.races.workflow_scene import BOB, FAR, HOME, KIND, MINE, NAME, WorkflowScene, do, undo
 from tests.simulation.stage import ALICE, SECOND
 
 on_each = pytest.mark.parametrize("tenant", [ALICE, BOB])
@@ -47,6 +51,27 @@ def test_a_cancellation_during_an_undo_changes_nothing(tenant: Tenant) -> None:
     worker.runs_until_idle()
     assert (commit.refusal, worker.counts) == (NOT_COMMITTED if tenant == ALICE else None, {"dead_lettered": 1})
     assert scene.counts(tenant, "done", "undo done") == [1, 1]
+
+
+def cancelled_and_overtaken_in_an_undo(scene: WorkflowScene, tenant: Tenant) -> dict[str, int]:
+    """Return what becomes of the item of a run that is cancelled while it is undone, by the next executor."""
+    until_the_undo(scene, tenant)
+    scene.has(lambda alice: alice.cancel(NAME))
+    other = scene.overtaken_by(fails_behind_a_step(tenant))
+    other.runs_until_idle()
+    assert scene.counts(tenant, "done", "undo done") == [1, 1]
+    return dict(other.counts)
+
+
+@on_each
+def test_the_next_executor_of_a_run_that_is_cancelled_during_its_undo_keeps_the_reason(tenant: Tenant) -> None:
+    assert cancelled_and_overtaken_in_an_undo(WorkflowScene(), tenant) == {"dead_lettered": 1}
+
+
+@on_each
+def test_without_a_look_at_the_reason_a_cancellation_during_an_undo_takes_its_place(tenant: Tenant) -> None:
+    with planted("a cancellation takes the place of the reason of an undo"):
+        assert cancelled_and_overtaken_in_an_undo(WorkflowScene(), tenant) == {"cancelled": 1}
 
 
 def overtaken_in_an_undo(scene: WorkflowScene, tenant: Tenant) -> tuple[int | None, list[int]]:
@@ -281,3 +306,56 @@ def test_a_step_elsewhere_whose_run_is_cancelled_between_two_tries_is_undone() -
 def test_without_another_attempt_the_late_commit_of_a_try_is_not_undone() -> None:
     with planted("a run that is cancelled between two tries of a step is undone at once"):
         assert cancelled_between_two_tries(WorkflowScene()) == [1, 0]
+
+
+# --- A run that kills its workers ---
+
+
+def kills_its_workers(scene: WorkflowScene) -> Callable[[WorkflowContext], None]:
+    """Let the run do a step at home and one elsewhere, and kill its workers until it is given up; return its code."""
+    began: list[str] = []
+
+    def crash(key: str) -> None:
+        began.append(key)
+        worker.host.clock.sleep_us(60 * SECOND)
+
+    def work(wf: WorkflowContext) -> None:
+        wf.step(do, "done", undo=undo)
+        wf.step(do, "done", name="elsewhere", on=BOB, undo=undo)
+        wf.effect(crash)
+
+    scene.enqueued()
+    deaths = 1 + ZoneSettings().expiries_before_isolation + SHARED_EXPIRIES  # The first does not count: see `started`.
+    for death in range(deaths):
+        worker = scene.executor(work)
+        worker.runs_until(lambda: len(began) > death)  # noqa: B023 - it is called at once
+        worker.host.kill()
+        scene.pass_us(2 * LEASE_US)
+    assert scene.leased(kinds=[KIND]) == []
+    return work
+
+
+def test_a_run_that_kills_its_workers_is_given_up_and_not_undone() -> None:
+    """No worker is left that could undo it: its undo may kill workers as well."""
+    scene = WorkflowScene()
+    kills_its_workers(scene)
+    (dead,) = scene.has(lambda alice: alice.dead_letters())
+    assert (dead.reason, dead.error) == (
+        "lease expired",
+        "its process died or stalled 6 times in a row while it ran",
+    )
+    scene.pass_us(3_600 * SECOND)
+    assert scene.leased(kinds=[KIND]) == []
+    for tenant in (ALICE, BOB):
+        assert scene.counts(tenant, "done", "undo done") == [1, 0]
+
+
+def test_a_run_that_was_given_up_is_undone_once_it_is_cancelled() -> None:
+    scene = WorkflowScene()
+    work = kills_its_workers(scene)
+    assert scene.has(lambda alice: alice.cancel(NAME)) is CancelOutcome.UNDOING
+    worker = scene.executor(work)
+    worker.runs_until_idle()
+    assert worker.counts == {"cancelled": 1}
+    for tenant in (ALICE, BOB):
+        assert scene.counts(tenant, "done", "undo done") == [1, 1]

@@ -37,7 +37,8 @@ from fairlead.workflows.context import WorkflowContext
 from fairlead.zones.durations import DAY_S
 from fairlead.zones.engines.api.errors import NOT_COMMITTED
 from fairlead.zones.keyspace import FENCE, STEP_LOG
-from tests.simulation.races.workflow_scene import BOB, FAR, HOME, NAME, WorkflowScene, do, planted, undo
+from tests.simulation.races.missing_guards import planted
+from tests.simulation.races.workflow_scene import BOB, FAR, HOME, NAME, WorkflowScene, do, undo
 from tests.simulation.stage import ALICE, SECOND
 
 

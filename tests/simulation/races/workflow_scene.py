@@ -7,13 +7,13 @@ raises the epoch in the owner records of both shards, as a move will.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 from fairlead.simulation.database import SimulatedDatabase
 from fairlead.simulation.host import SimulatedHost
 from fairlead.simulation.replica import RUN_KEYS, ShardReplica, unpack_key
 from fairlead.simulation.store import Latencies
+from fairlead.workflows.async_context import AsyncWorkflowContext
 from fairlead.workflows.context import WorkflowContext
 from fairlead.workflows.system_kinds import system_handlers
 from fairlead.workflows.workflow_kind import WorkflowKind, workflow_handler
@@ -29,7 +29,7 @@ from fairlead.zones.workflow.floor import raise_daily
 from fairlead.zones.workflow.participants import clean_up_op
 from fairlead.zones.workflow.run_end import CLEANUP_KIND
 from fairlead.zones.workflow.run_records import END, FENCE_BYTES
-from tests.simulation.mutations.workflows import IN_RACES, WORKFLOWS
+from fairlead.zones.workflow.signals import SIGNAL_KIND
 from tests.simulation.races.director import DirectedStore
 from tests.simulation.races.scene import LEASE_US, Scene, WorkerRole
 from tests.simulation.stage import ALICE
@@ -43,7 +43,7 @@ MINE = item_id_of(NAME)
 _TOMBSTONE = END.to_bytes(FENCE_BYTES, "big")
 
 T = TypeVar("T")
-Function = Callable[[WorkflowContext], Any]
+Function = Callable[[WorkflowContext], Any] | Callable[[AsyncWorkflowContext], Any]
 
 
 def do(tr: TenantTransaction, name: str) -> None:
@@ -54,12 +54,6 @@ def do(tr: TenantTransaction, name: str) -> None:
 def undo(tr: TenantTransaction, name: str) -> None:
     """Undo a step: count the undo."""
     tr.add((f"undo {name}",), 1)
-
-
-def planted(title: str) -> AbstractContextManager[None]:
-    """Plant a bug of workflows."""
-    (bug,) = (each for each in (*WORKFLOWS, *IN_RACES) if each.title == title)
-    return bug.planted()
 
 
 class WorkflowScene(Scene):
@@ -108,7 +102,9 @@ class WorkflowScene(Scene):
 
     def system(self) -> WorkerRole:
         """Return a worker that has leased what Fairlead has enqueued for workflows."""
-        role = self.worker(system_handlers(self._home_of), self.leased(kinds=[CLEANUP_KIND, DELIVERY_KIND]))
+        role = self.worker(
+            system_handlers(self._home_of), self.leased(kinds=[CLEANUP_KIND, DELIVERY_KIND, SIGNAL_KIND])
+        )
         self._open_all(role.host)
         return role
 
@@ -124,12 +120,12 @@ class WorkflowScene(Scene):
 
     def raises_floor(self, *, ahead_us: int) -> None:
         """Raise FLOOR on the other shard if that is due, by a clock that is ahead: its tombstones go."""
-        self._at(FAR, lambda attempt: raise_daily(attempt.tr, now_us=attempt.now_us + ahead_us, tombstones_max=10))
+        self.at(FAR, lambda attempt: raise_daily(attempt.tr, now_us=attempt.now_us + ahead_us, tombstones_max=10))
 
     def ends_at_bobs(self, run: bytes) -> None:
         """Leave the tombstone of a run at Bob's."""
         keys, layout = TenantKeys(*BOB), self._shard(FAR).layout
-        self._at(FAR, lambda attempt: run_one(clean_up_op(attempt.tr, layout, BOB, keys, run)))
+        self.at(FAR, lambda attempt: run_one(clean_up_op(attempt.tr, layout, BOB, keys, run, now_us=attempt.now_us)))
 
     def moves(self, tenant: Tenant, to: str) -> None:
         """Move a tenant: copy its keys except tombstones; raise its epoch on both shards.
@@ -137,11 +133,11 @@ class WorkflowScene(Scene):
         Nothing is cleared where it lived: no transaction conflicts with more than the owner record.
         """
         keys, source = TenantKeys(*tenant), self.homes[tenant]
-        stored = self._at(source, lambda attempt: attempt.tr.get(keys.owner).value)
+        stored = self.at(source, lambda attempt: attempt.tr.get(keys.owner).value)
         before = None if stored is None else decode(OwnerRecord, stored)
         owner = encode(OwnerRecord(1 + (before.epoch if before else 0), self._shard(to).layout.shard_id))
-        self._at(source, lambda attempt: attempt.tr.set(keys.owner, owner))  # No step is committed there any more.
-        contents = self._at(source, lambda attempt: _contents(attempt, keys.prefix))
+        self.at(source, lambda attempt: attempt.tr.set(keys.owner, owner))  # No step is committed there any more.
+        contents = self.at(source, lambda attempt: _contents(attempt, keys.prefix))
 
         def arrive(attempt: Attempt) -> None:
             attempt.tr.clear_range(range_begin(keys.prefix), range_end(keys.prefix))
@@ -149,7 +145,7 @@ class WorkflowScene(Scene):
                 if value != _TOMBSTONE:
                     attempt.tr.set(key, value)
 
-        self._at(to, arrive)
+        self.at(to, arrive)
         self.homes[tenant] = to
 
     # --- What is stored ---
@@ -161,7 +157,7 @@ class WorkflowScene(Scene):
             tr = ApplicationTransaction(self._shard(self.homes[tenant]), tenant, attempt)
             return [tr.get((name,)) for name in names]
 
-        return [int.from_bytes(value or b"", "little") for value in self._at(self.homes[tenant], body)]
+        return [int.from_bytes(value or b"", "little") for value in self.at(self.homes[tenant], body)]
 
     @property
     def run(self) -> bytes:
@@ -196,7 +192,8 @@ class WorkflowScene(Scene):
         """Return a shard as the story itself has opened it."""
         return self._opened[self.host.name, name]
 
-    def _at(self, shard: str, body: Callable[[Attempt], T]) -> T:
+    def at(self, shard: str, body: Callable[[Attempt], T]) -> T:
+        """Run a transaction on a shard, by the story itself."""
         return self.play(lambda: self._shard(shard).transact(body))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import lmdb
@@ -11,15 +12,15 @@ from fairlead.zones.engines.api.errors import TRANSACTION_TOO_OLD, StoreError
 from fairlead.zones.engines.embedded import stored_log
 from fairlead.zones.engines.embedded.stored_log import StoredLog, start_log
 from fairlead.zones.engines.optimistic.commit_log import WINDOW_US, ReadSet
-from fairlead.zones.engines.optimistic.ranges import KeySet
+from fairlead.zones.engines.optimistic.ranges import KeySet, Range
 from fairlead.zones.engines.optimistic.reserved_keys import LOG_BEGIN, log_key, log_version
 
 
-def append(env: lmdb.Environment, log: StoredLog, version: int) -> None:
-    """Commit the write of one key, named by its version."""
+def append(env: lmdb.Environment, log: StoredLog, version: int, *points: bytes, ranges: Sequence[Range] = ()) -> None:
+    """Commit the write of keys, or of one that is named by its version."""
     with env.begin(write=True) as txn:
         log.begin(txn)
-        log.append(txn, version, [key(version)], [], version)
+        log.append(txn, version, points or [key(version)], list(ranges), version)
         number = txn.id()
     log.committed(number)
 
@@ -57,6 +58,28 @@ def test_of_what_others_committed_only_the_newest_is_kept_decoded(
             assert mine._tail_points == 10
             assert not any(mine.changed(txn, reads(version), version) for version in versions)
             assert not mine.changed(txn, reads(1), 100)
+
+
+def test_writes_are_found_in_the_cached_part_and_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same answer for each key, whether its newest write is cached, was dropped, or was of a large commit."""
+    monkeypatch.setattr(stored_log, "TAIL_POINTS_MAX", 5)
+    monkeypatch.setattr(stored_log, "SMALL_POINTS_MAX", 2)
+    with lmdb.open(str(tmp_path)) as env:
+        log = StoredLog()
+        with env.begin(write=True) as txn:
+            start_log(txn, 100)
+        append(env, log, 105, b"twice", b"early")
+        append(env, log, 110, b"x", ranges=[(b"r", b"s")])
+        append(env, log, 115, b"l", b"m", b"n")
+        append(env, log, 120, b"twice")  # The first entry is dropped, but not its key that was written again.
+        assert log._tail_floor == 105
+        since_when = (100, 105, 110, 115, 120)
+        newest = {b"early": 105, b"r1": 110, b"x": 110, b"m": 115, b"twice": 120, b"never": 0}
+        with env.begin(write=True) as txn:
+            log.begin(txn)
+            for name, version in newest.items():
+                changed = [log.changed(txn, ReadSet(KeySet([name])), since) for since in since_when]
+                assert changed == [version > since for since in since_when], name
 
 
 def test_a_clock_near_the_epoch_is_no_reason_to_fail(tmp_path: Path) -> None:

@@ -56,6 +56,14 @@ def test_an_item_without_recorded_steps_is_deleted(world: World, force: bool) ->
             cancel(world, item_id, force=force)
 
 
+def test_a_workflow_whose_head_is_lost_is_not_deleted_as_if_it_had_done_nothing(world: World) -> None:
+    held = begin_and_wait(world)
+    world.clear(held.head_key)
+    assert cancel(world, held.item_id) is CancelOutcome.UNDOING
+    assert cancel(world, held.item_id, force=True) is CancelOutcome.DELETED
+    assert keys_of_run(world, held.run) == []
+
+
 def test_a_workflow_that_waits_continues_at_once_to_undo_its_steps(world: World) -> None:
     held = begin_and_wait(world)
     stored = keys_of_run(world, held.run)

@@ -11,7 +11,7 @@ from tests.zones.world import BOB, SECOND, World
 def end_a_run(world: World, run: bytes) -> None:
     """Leave a tombstone with Bob."""
     keys = world.zone_of(BOB).location.keys.tenant
-    world.run(lambda tr: run_one(participants.clean_up_op(tr, world.layout, BOB, keys, run)))
+    world.run(lambda tr: run_one(participants.clean_up_op(tr, world.layout, BOB, keys, run, now_us=world.now_us)))
 
 
 def floor_of(world: World) -> int:

@@ -69,6 +69,16 @@ def test_an_end_of_a_run_with_participants_leaves_their_names_to_a_cleanup_item(
 
 
 @pytest.mark.parametrize("end", WAYS_TO_END)
+def test_the_participants_of_a_run_whose_head_is_lost_are_cleaned_up_all_the_same(world: World, end: End) -> None:
+    """Before, their names were cleared, and what they keep stayed for good."""
+    held = begin_run(world, world.enqueue(), participates=True)
+    world.clear(held.head_key)
+    end(world, held)
+    assert keys_of_run(world, held.run) == [participant_key(held.location.keys.tenant, held.run, BOB)]
+    assert world.count() == {CLEANUP_KIND: 1}
+
+
+@pytest.mark.parametrize("end", WAYS_TO_END)
 def test_signals_to_an_item_that_never_ran_go_with_it(world: World, end: End) -> None:
     item_id = world.enqueue()
     send_signal(world, item_id, "approved")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from random import Random
+from typing import NamedTuple
 
 from fairlead.bulk_enqueue import enqueue_many
-from fairlead.zones.layout import item_id_of, local_tenant
+from fairlead.zones.layout import Tenant, item_id_of, local_tenant
 from fairlead.zones.pipelining import run_one
 from fairlead.zones.queue.items import new_item
 from fairlead.zones.queue.periodic import Period, tick_op
+from fairlead.zones.shard import Shard
 from fairlead.zones.tenant_transaction import TenantTransaction
 from fairlead.zones.transaction_runner import run
 from tests.zones.world import ALICE, SECOND, World
@@ -28,8 +30,18 @@ def enqueue_by_name(world: World) -> bytes:
 
 
 def enqueue_in_bulk(world: World) -> bytes:
-    enqueue_many([(world.shard, ALICE, new_item("mail", item_id="checkout-7"))])
+    enqueue_many([(Database(world.shard), new_item("mail", item_id="checkout-7"))])
     return run_that_ends(world)
+
+
+class Database(NamedTuple):
+    """The database of Alice, who never moves."""
+
+    shard: Shard
+    tenant: Tenant = ALICE
+
+    def find(self) -> Shard:
+        return self.shard
 
 
 def run_that_ends(world: World) -> bytes:
@@ -46,7 +58,7 @@ def test_a_name_that_is_enqueued_again_is_another_run(world: World) -> None:
 
 
 def test_the_run_of_an_item_without_a_name_is_its_id(world: World) -> None:
-    (made,) = enqueue_many([(world.shard, ALICE, new_item("mail"))])
+    (made,) = enqueue_many([(Database(world.shard), new_item("mail"))])
     record = world.record(made.item_id)
     assert record is not None
     assert record.run is None

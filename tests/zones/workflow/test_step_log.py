@@ -74,7 +74,7 @@ def do_foreign_step(world: World, step: ForeignStep) -> StepEntry | None:
 
 def clean_up(world: World) -> None:
     keys = world.zone_of(BOB).location.keys.tenant
-    world.run(lambda tr: run_one(participants.clean_up_op(tr, world.layout, BOB, keys, RUN_ID)))
+    world.run(lambda tr: run_one(participants.clean_up_op(tr, world.layout, BOB, keys, RUN_ID, now_us=world.now_us)))
 
 
 # --- At home ---
@@ -186,7 +186,11 @@ def test_tombstones_that_do_not_fit_one_transaction_are_cleared_by_the_next(worl
     keys = world.zone_of(BOB).location.keys.tenant
     for number in range(3):
         run = bytes([number]) * 16
-        world.run(lambda tr, run=run: run_one(participants.clean_up_op(tr, world.layout, BOB, keys, run)))  # type: ignore[misc]
+        world.run(
+            lambda tr, run=run: run_one(  # type: ignore[misc]
+                participants.clean_up_op(tr, world.layout, BOB, keys, run, now_us=world.now_us)
+            )
+        )
     assert world.run(lambda tr: participants.raise_floor(tr, tombstones_max=2))
     assert not world.run(lambda tr: participants.raise_floor(tr, tombstones_max=2))
     assert [world.run(lambda tr, n=n: tr.get(keys.fence(bytes([n]) * 16)).value) for n in range(3)] == [None] * 3  # type: ignore[misc]

@@ -25,6 +25,7 @@ from fairlead.zones.engines.optimistic.ranges import KeySet, Range
 from fairlead.zones.engines.optimistic.reserved_keys import LOG_BEGIN, log_key, log_version
 
 TAIL_POINTS_MAX: Final = 20_000  # About 3 MB. Older entries are decoded when a long transaction asks for them.
+SMALL_POINTS_MAX: Final = 32  # A step writes four keys; a batch of items that a worker completes writes hundreds.
 PRUNE_EVERY: Final = 64  # Entries. Pruning writes two more pages, so it is not done for each commit.
 PRUNE_MAX: Final = 256  # Entries at a time, or twice as many as were appended, so that no commit waits for long.
 VERSION_GAP: Final = 5  # So a window holds a million entries at most, even while the clock stands still.
@@ -64,6 +65,8 @@ class StoredLog:
         self._bytes_after = 0  # Bytes of all entries up to `last`.
         self._tail: deque[LogEntry] = deque()
         self._tail_points = 0
+        self._written: dict[bytes, int] = {}  # Of each point in the small entries of the tail, its newest version.
+        self._large: deque[LogEntry] = deque()  # The other entries of the tail: with many points, or with ranges.
         self._tail_floor = 0  # The tail holds every entry above this, up to `last`.
         self._behind = False  # True if other processes have committed, and the tail lacks their entries.
         self._in_transaction = False
@@ -105,7 +108,15 @@ class StoredLog:
                 raise StoreError(TRANSACTION_TOO_OLD, read_version=read_version)
             if reads.changed_by_any(self._stored(txn, read_version, self._tail_floor)):
                 return True
-        return reads.changed_by_any(entries_after(reversed(self._tail), read_version))
+        if reads.ranges:
+            return reads.changed_by_any(entries_after(reversed(self._tail), read_version))
+        # One lookup for each point, not one for each small commit since. While 64 threads run steps, the leader's CPU
+        # time for a group of 21 commits fell from 1.34 to 1.10 ms.
+        written = self._written
+        for key in reads.points:
+            if written.get(key, 0) > read_version:
+                return True
+        return bool(self._large) and reads.changed_by_any(entries_after(reversed(self._large), read_version))
 
     def find(self, txn: lmdb.Transaction[bytes], commit_id: bytes, above: int) -> int | None:
         """Return the version of the commit with this id, above the version `above`; None if there is none.
@@ -221,16 +232,36 @@ class StoredLog:
     def _keep(self, entry: LogEntry) -> None:
         self._tail.append(entry)
         self._tail_points += len(entry.points)
+        if _is_small(entry):
+            self._written.update(dict.fromkeys(entry.points, entry.version))
+        else:
+            self._large.append(entry)
         while self._tail_points > TAIL_POINTS_MAX:
-            dropped = self._tail.popleft()
-            self._tail_points -= len(dropped.points)
-            self._tail_floor = dropped.version
+            self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        dropped = self._tail.popleft()
+        self._tail_points -= len(dropped.points)
+        self._tail_floor = dropped.version
+        if not _is_small(dropped):
+            self._large.popleft()
+            return
+        for key in dropped.points:
+            if self._written.get(key) == dropped.version:
+                del self._written[key]
 
     def _forget_tail(self, floor: int) -> None:
         self._tail.clear()
         self._tail_points = 0
+        self._written.clear()
+        self._large.clear()
         self._tail_floor = floor
         self._behind = False
+
+
+def _is_small(entry: LogEntry) -> bool:
+    """Whether the points of an entry are looked up one by one. Few commits are large, and each has many points."""
+    return len(entry.points) <= SMALL_POINTS_MAX and not entry.ranges
 
 
 def _tail_of(value: bytes) -> _EntryTail:

@@ -50,6 +50,7 @@ from fairlead.zones.records import FORMAT, DeadLetterRecord, ItemRecord, ShardRe
 from fairlead.zones.settings import ZoneSettings
 from fairlead.zones.shard import RESTORING
 from fairlead.zones.top_level import pointers
+from fairlead.zones.workflow.participants import FLOOR_BYTES, floor_of, is_floor
 
 NOT_EMPTY = "the store is not empty"
 TOO_LARGE_KEY = "a key is longer than this engine takes"
@@ -57,7 +58,6 @@ TOO_LARGE_VALUE = "a value is longer than this engine takes"
 
 RESTORE_STEP = 2**32  # More than the leases of any item, or the days of any shard.
 FLOOR_KEY = ROOT + pack_int(FLOOR)
-FLOOR_BYTES = 8
 BATCH_BYTES = 1_000_000
 BATCH_PAIRS = 5_000
 CLAIM_BYTES = 16
@@ -133,8 +133,9 @@ def _claim(db: Database, claim_token: bytes) -> None:
 
 def _finish(tr: Transaction, *, header: Header) -> None:
     """Let the store be opened as a shard. May run twice: FLOOR needs only be above all that the shard has had."""
-    floor = int.from_bytes(tr.get(FLOOR_KEY).value or b"", "big")
-    tr.set(FLOOR_KEY, (floor + RESTORE_STEP).to_bytes(FLOOR_BYTES, "big"))
+    stored = tr.get(FLOOR_KEY).value
+    if is_floor(stored):  # A damaged one is left to the check.
+        tr.set(FLOOR_KEY, (floor_of(stored) + RESTORE_STEP).to_bytes(FLOOR_BYTES, "big"))
     tr.set(META_KEY, encode(ShardRecord(header.shard_id, header.part_count, header.began_us, KEY_FORMAT)))
 
 

@@ -10,8 +10,11 @@ Read in this order:
     claims        worker sessions and their claims
     pointers      pointers and their queue; whether a zone's pointer vests in time
     counts        counts and depths, which may be too large for one transaction
+    runs          workflows: heads, entries, participants, fences, tombstones
+    locks         locks of workflows
     zone_rows     rows grouped by zone, each with its checks
-    checker       all checks in order
+    checker       all checks of a shard in order
+    homes         over several shards: each run of which a participant keeps something has a home
 
 A check reads all that it compares in one transaction. So it sees one version of the store, and a store in use gives no
 false alarms. When a check finds a violation, it runs once more, with read conflicts, in a transaction of its own. That
@@ -20,5 +23,6 @@ transaction's result is reported, and it repairs. Records of a newer version are
 
 from fairlead.zones.maintenance.integrity.checker import check_integrity
 from fairlead.zones.maintenance.integrity.findings import Finding, Report
+from fairlead.zones.maintenance.integrity.homes import check_homes
 
-__all__ = ["check_integrity", "Finding", "Report"]
+__all__ = ["check_homes", "check_integrity", "Finding", "Report"]

@@ -13,22 +13,29 @@ from fairlead.zones.keyspace import (
     DB,
     DEAD_LETTER,
     DEAD_LETTER_INDEX,
+    DECISION,
     DEPTH,
+    FENCE,
     FLOOR,
     HANDLER,
     ITEM,
     LIMIT,
     META,
+    OWNER,
     PAUSED_POINTER,
     PERIODIC,
+    PLACEMENT,
     POINTER,
     POLICY,
+    PREPARED,
+    PREPARED_WRITES,
     QUARANTINE,
     RECEIPT,
     RETENTION,
     ROLLUP,
     ROOT,
     SESSION,
+    SIGNAL,
     TIME,
     TOMBSTONE,
     TOP,
@@ -53,30 +60,35 @@ from fairlead.zones.maintenance.integrity.counts import (
 )
 from fairlead.zones.maintenance.integrity.findings import Finding, Report
 from fairlead.zones.maintenance.integrity.parsed_keys import skip_data, tenant_range
-from fairlead.zones.maintenance.integrity.records import check_damaged_key, check_record, check_soft_record, check_value
-from fairlead.zones.maintenance.integrity.runs import RunsSeen
+from fairlead.zones.maintenance.integrity.records import check_damaged_key, check_record, check_soft_record
+from fairlead.zones.maintenance.integrity.runs import KeptRuns, RunsSeen, check_floor, check_tombstone
 from fairlead.zones.maintenance.integrity.walk import Check, confirm, walk
 from fairlead.zones.maintenance.integrity.zone_rows import ZoneRows
 from fairlead.zones.policy.policies import record_type
 from fairlead.zones.queue.stored_item import number_of
 from fairlead.zones.records import (
+    LOCKED_FORMAT,
     AuditEntry,
+    DecisionRecord,
     HandlerRecord,
     OwnerRecord,
     PeriodicRecord,
+    PlacementRecord,
+    PreparedRecord,
     TenantPolicy,
     decode,
     is_newer,
 )
 from fairlead.zones.reporting import worker_status
 from fairlead.zones.shard import Shard
+from fairlead.zones.spanning.transaction_keys import DECISION_PREFIX, PREPARED_PREFIX, transaction_of
 from fairlead.zones.top_level import sessions
 from fairlead.zones.top_level.pointers import PointerRef
 from fairlead.zones.tuples import elements_of
+from fairlead.zones.workflow.participants import FLOOR_BYTES
 
 ProgressCallback = Callable[[int], None]
 
-_FLOOR_BYTES = 8  # Of FLOOR, and of the time when it was raised.
 ROUNDS_MAX = 4  # Setting a record aside can leave other damage behind, such as a payload without one of its pieces.
 
 _KNOWN = [
@@ -91,6 +103,7 @@ _KNOWN = [
     HANDLER,
     PERIODIC,
     SESSION,
+    PLACEMENT,
     POLICY,
     PAUSED_POINTER,
     LIMIT,
@@ -103,6 +116,9 @@ _KNOWN = [
     TOMBSTONE,
     FLOOR,
     WORKER_SESSION,
+    PREPARED,
+    PREPARED_WRITES,
+    DECISION,
 ]
 # The ranges between the subspaces that this version has names for.
 _UNKNOWN = list(
@@ -142,6 +158,7 @@ def check_integrity(
         checker = _Checker(
             shard, repair=repair or quarantine, quarantine=quarantine, rest_us=rest_us, progress=progress
         )
+        checker.check_floor()
         checker.check_tenants()
         checker.check_pointers()
         checker.check_lists()
@@ -171,9 +188,13 @@ class _Checker:
         self._progress = progress
         self._keys = 0
 
+    def check_floor(self) -> None:
+        """Check FLOOR. Before the tenants: repairing a tombstone needs it."""
+        self._check_rows(FLOOR, lambda row: _floor_check(row, self._shard.clock.now_us()))
+
     def check_tenants(self) -> None:
         """Check all rows of tenants' zones, and each zone's counts once its last row was read."""
-        seen = RunsSeen()
+        seen, kept = RunsSeen(), KeptRuns(self.report)
         unfinished: ZoneLocation | None = None  # the zone of the last row so far
 
         def checks_of(rows: list[KeyValue]) -> list[Check]:
@@ -191,7 +212,7 @@ class _Checker:
                 continued = _is_same(zone.location, unfinished)
                 if unfinished is not None and not continued:
                     self._verify_counts(unfinished)
-                self._note(zone, continued=continued)
+                self._note(zone, kept, continued=continued)
                 unfinished = zone.location
                 if over and zone.location is not None:
                     if continued or not _counts_are_right(zone):
@@ -216,6 +237,7 @@ class _Checker:
         self._check_rows(
             RETENTION, lambda row: partial(dead_letters.check_retention_entry, layout=self._layout, key=row.key)
         )
+        self._check_rows(PLACEMENT, _placement_check, self._note_record)
         self._check_rows(HANDLER, _handler_check, self._note_record)
         self._check_rows(PERIODIC, _period_check, self._note_record)
         self._check_rows(POLICY, _policy_check, self._note_policy)
@@ -223,8 +245,9 @@ class _Checker:
         for number, readable in ((SESSION, sessions.is_readable), (WORKER_STATUS, worker_status.is_readable)):
             self._check_rows(number, lambda row: partial(check_soft_record, readable=readable, key=row.key))  # noqa: B023
         self._check_rows(WORKER_SESSION, claims.session_key_check(self._layout))
-        self._check_rows(TOMBSTONE, _tombstone_check)
-        self._check_rows(FLOOR, _floor_check)
+        self._check_rows(TOMBSTONE, lambda row: partial(check_tombstone, layout=self._layout, key=row.key))
+        self._check_rows(PREPARED, partial(_spanning_check, PREPARED_PREFIX, PreparedRecord), self._note_record)
+        self._check_rows(DECISION, partial(_spanning_check, DECISION_PREFIX, DecisionRecord), self._note_record)
         for begin, end in _UNKNOWN:
             self._check_range(begin, end, _unknown_check, self._note_unknown)
 
@@ -278,7 +301,7 @@ class _Checker:
                 if kind is not None:
                     self.corrections[location.part.depth(kind)] += missing
 
-    def _note(self, zone: ZoneRows, *, continued: bool) -> None:
+    def _note(self, zone: ZoneRows, kept: KeptRuns, *, continued: bool) -> None:
         report = self.report
         report.zones += zone.location is not None and not continued
         report.items += len(zone.of(ITEM))
@@ -290,7 +313,12 @@ class _Checker:
             if not zone_rows.is_known(row, key):
                 report.unknown += 1
             elif zone.location is None:
-                self._note_record(row)
+                sort = zone_rows.sort_of(row.key)
+                kept.note(row, sort)
+                if sort == OWNER:
+                    report.newer += is_newer(row.value, newest=LOCKED_FORMAT)
+                elif sort not in (FENCE, SIGNAL):  # Those have no format.
+                    self._note_record(row)
                 owner = decode(OwnerRecord, row.value)
                 report.foreign += owner is not None and owner.shard_id != self._layout.shard_id
 
@@ -335,11 +363,24 @@ def _handler_check(row: KeyValue) -> Check:
     return partial(check_damaged_key, key=row.key)
 
 
+def _placement_check(row: KeyValue) -> Check:
+    match elements_of(row.key):
+        case (_, _):
+            return partial(check_record, struct=PlacementRecord, key=row.key)
+    return partial(check_damaged_key, key=row.key)
+
+
 def _period_check(row: KeyValue) -> Check:
     match elements_of(row.key):
         case (_, _, str(_)):
             return partial(check_record, struct=PeriodicRecord, key=row.key)
     return partial(check_damaged_key, key=row.key)
+
+
+def _spanning_check(prefix: bytes, struct: type[PreparedRecord | DecisionRecord], row: KeyValue) -> Check:
+    if transaction_of(row.key, prefix) is None:
+        return partial(check_damaged_key, key=row.key)
+    return partial(check_record, struct=struct, key=row.key)
 
 
 def _audit_entry_check(row: KeyValue) -> Check:
@@ -349,17 +390,12 @@ def _audit_entry_check(row: KeyValue) -> Check:
     return partial(check_damaged_key, key=row.key)
 
 
-def _tombstone_check(row: KeyValue) -> Check | None:
+def _floor_check(row: KeyValue, now_us: int) -> Check:
     match elements_of(row.key):
-        case (_, _, int(_), str(_), str(_), bytes(_)):
-            return None
-    return partial(check_damaged_key, key=row.key, derived=True)
-
-
-def _floor_check(row: KeyValue) -> Check:
-    match elements_of(row.key):
-        case (_, _) | (_, _, 1):
-            return partial(check_value, readable=lambda value: len(value) == _FLOOR_BYTES, key=row.key)
+        case (_, _):
+            return partial(check_floor, key=row.key, now_us=now_us)
+        case (_, _, 1):
+            return partial(check_soft_record, readable=lambda value: len(value) == FLOOR_BYTES, key=row.key)
     return partial(check_damaged_key, key=row.key)
 
 

@@ -17,7 +17,7 @@ class Problem(NamedTuple):
     """What a check found in one transaction.
 
     `mend` repairs it in the same transaction. `aside`: ranges to set aside, because they cannot be read and cannot be
-    derived. With neither, only a person can help.
+    derived. With neither, only a person can help: `remedy` says what to do. `run`: of a workflow.
     """
 
     what: str
@@ -26,6 +26,15 @@ class Problem(NamedTuple):
     item_id: bytes | None = None
     mend: Mend | None = None
     aside: Sequence[Range] = ()
+    run: bytes | None = None
+    remedy: str = ""
+
+
+class KeptRun(NamedTuple):
+    """A run, and a tenant that is a participant of it, or was one."""
+
+    tenant: Tenant
+    run: bytes
 
 
 def pair(key: bytes) -> Range:
@@ -37,7 +46,8 @@ def pair(key: bytes) -> Range:
 class Finding:
     """An invariant that does not hold. `what` is constant text, the other fields give the place.
 
-    `damaged`: what lies there cannot be read; `set_aside`: it was moved to the quarantine.
+    `damaged`: what lies there cannot be read; `set_aside`: it was moved to the quarantine. `run`: of which workflow.
+    `remedy`: what to do, if neither a repair nor the quarantine is all of it.
     """
 
     what: str
@@ -49,6 +59,8 @@ class Finding:
     repaired: bool
     damaged: bool = False
     set_aside: bool = False
+    run: bytes | None = None
+    remedy: str = ""
 
     @property
     def resolved(self) -> bool:
@@ -62,7 +74,9 @@ class Report:
 
     `newer`: records that a newer version wrote; not changed. `unknown`: keys of subspaces that this version does not
     know; not changed. `foreign`: tenants that another shard owns. `unverified`: counts that kept changing while they
-    were added up; no error is known, check again when the store is quiet.
+    were added up: no error is known, check again when the store is quiet; and runs at participants beyond the first
+    100,000. `kept`: runs of which a tenant keeps steps or a fence, without being their home; see `homes`.
+    `without_home`: those whose home is on no shard that was checked, though there may be other shards.
     """
 
     findings: list[Finding] = field(default_factory=list)
@@ -75,6 +89,8 @@ class Report:
     unknown: int = 0
     foreign: int = 0
     unverified: int = 0
+    kept: set[KeptRun] = field(default_factory=set)
+    without_home: list[KeptRun] = field(default_factory=list)
 
     @property
     def healthy(self) -> bool:
@@ -94,6 +110,8 @@ class Report:
             repaired=repaired,
             damaged=bool(problem.aside),
             set_aside=set_aside,
+            run=problem.run,
+            remedy=problem.remedy,
         )
         if len(self.findings) < FINDINGS_MAX:
             self.findings.append(finding)

@@ -13,6 +13,7 @@ from fairlead.zones.keyspace import (
     GUARD,
     IN_FLIGHT,
     ITEM,
+    LOCK,
     OWNER,
     PAYLOAD,
     POINTER,
@@ -27,7 +28,7 @@ from fairlead.zones.keyspace import (
     unpack_int,
 )
 from fairlead.zones.layout import ID_BYTES, ShardLayout, ZoneLocation
-from fairlead.zones.maintenance.integrity import dead_letters, items, pointers, runs
+from fairlead.zones.maintenance.integrity import dead_letters, items, locks, pointers, runs
 from fairlead.zones.maintenance.integrity.parsed_keys import KeyParser, ZoneKey
 from fairlead.zones.maintenance.integrity.records import check_damaged_key, check_record
 from fairlead.zones.maintenance.integrity.runs import RunsSeen
@@ -78,8 +79,16 @@ def checks_of(
         if zone.location is not None and (continued is None or continued.keys.prefix != zone.location.keys.prefix):
             yield partial(pointers.check_zone, location=zone.location, now_us=now_us, rest_us=rest_us)
         with_payloads = set()
+        looked: set[bytes] = set()
         for row, key in zone.rows:
-            check = _tenant_check(row.key, layout, seen, now_us) if key is None else _zone_check(row.key, key, now_us)
+            sort = sort_of(row.key) if key is None else None
+            if sort in runs.SORTS:
+                yield from runs.run_checks(row.key, sort, layout=layout, seen=seen, looked=looked, now_us=now_us)
+                continue
+            if sort == LOCK:
+                yield from locks.lock_checks(row.key, layout=layout, seen=seen, looked=looked, now_us=now_us)
+                continue
+            check = _tenant_check(row.key) if key is None else _zone_check(row.key, key, now_us)
             if key is not None and isinstance(check, partial) and check.func is items.check_payload:
                 if key.rest[0] in with_payloads:
                     continue
@@ -92,24 +101,21 @@ def is_known(row: KeyValue, key: ZoneKey | None) -> bool:
     """Say whether this version knows the purpose of a tenant's row, or that the row is damaged."""
     if key is not None:
         return key.number in _NUMBERS
-    return _sort_of(row.key) in (None, OWNER, ZONE, IN_FLIGHT, BUCKET, *runs.SORTS)
+    return sort_of(row.key) in (None, OWNER, ZONE, IN_FLIGHT, BUCKET, LOCK, *runs.SORTS)
 
 
 _DERIVED = {VEST, COUNT, POINTER, GUARD}
 _NUMBERS = {ITEM, DEAD_LETTER, PAYLOAD, RETAINED_ID, RESULT, TRACEBACK, *_DERIVED}
 
 
-def _sort_of(key: bytes) -> int | None:
+def sort_of(key: bytes) -> int | None:
     """Return the number of the subspace of a tenant that a key belongs to; None: it is damaged."""
     sort = unpack_int(key, len(tenant_prefix(key)))
     return None if sort is None else sort[0]
 
 
-def _tenant_check(key: bytes, layout: ShardLayout, seen: RunsSeen, now_us: int) -> Check | None:
-    """Return the check of a tenant's row that is of no zone."""
-    sort = _sort_of(key)
-    if sort in runs.SORTS:
-        return runs.run_check(key, sort, layout=layout, seen=seen, now_us=now_us)
+def _tenant_check(key: bytes) -> Check | None:
+    """Return the check of a tenant's row that is of no zone, and of no run."""
     match elements_of(key):
         case (_, _, str(app), str(user), int(sort), *rest) if "\0" not in app + user:
             tenant = TenantKeys(app, user)

@@ -1,0 +1,119 @@
+"""Transactions across shards in an application: threads, processes' worth of them, on embedded stores."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+import fairlead
+from fairlead import App, BadArgument, Config
+from fairlead.testing import drain
+from fairlead.zones.layout import Tenant
+from fairlead.zones.placement import home
+from fairlead.zones.spanning.coordinator import SpanningTransaction
+
+NAMES = ("eu", "us")
+CLIENTS = [Tenant("bank", f"client{number}") for number in range(6)]
+BEGINS_WITH = 1_000
+THREADS, TRANSFERS = 4, 40
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> Iterator[App]:
+    made = App(config=Config(shards={name: f"embedded:{tmp_path / name}" for name in NAMES}))
+
+    @made.handler("mail", keep_result=60)
+    def mail(job: fairlead.Job) -> str:
+        return f"to {job.tenant}"
+
+    yield made
+    made.close()
+
+
+def packed(number: int) -> bytes:
+    return number.to_bytes(8, "little")
+
+
+def balance(tr: SpanningTransaction, client: Tenant) -> int:
+    return int.from_bytes(tr.on(client).get(("balance",)) or b"", "little")
+
+
+def total(app: App) -> int:
+    return app.transact(lambda tx: sum(balance(tx, client) for client in CLIENTS))
+
+
+def test_clients_live_on_both_shards() -> None:
+    assert {home(client, NAMES) for client in CLIENTS} == set(NAMES)
+
+
+def test_the_total_of_a_bank_never_changes_while_threads_transfer(app: App) -> None:
+    for client in CLIENTS:
+        app.tenant(client).transact(lambda tr: tr.set(("balance",), packed(BEGINS_WITH)))
+    seen: list[int] = []
+    done = threading.Event()
+
+    def transfers(number: int) -> None:
+        random = Random(number)
+        for _ in range(TRANSFERS):
+            source, target = random.sample(CLIENTS, 2)
+            amount = random.randrange(100)
+
+            def body(
+                tx: SpanningTransaction, source: Tenant = source, target: Tenant = target, n: int = amount
+            ) -> None:
+                before, other = balance(tx, source), balance(tx, target)
+                tx.on(source).set(("balance",), packed(before - min(n, before)))
+                tx.on(target).set(("balance",), packed(other + min(n, before)))
+                tx.on(target).add(("transfers",), 1)
+
+            app.transact(body, wait=60)
+
+    def read() -> None:
+        while not done.is_set():
+            seen.append(total(app))
+
+    threads = [threading.Thread(target=transfers, args=(number,)) for number in range(THREADS)]
+    reader = threading.Thread(target=read)
+    for thread in [reader, *threads]:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    done.set()
+    reader.join()
+    assert seen
+    assert set(seen) == {len(CLIENTS) * BEGINS_WITH} == {total(app)}
+    counted = [app.tenant(client).transact(lambda tr: tr.get(("transfers",))) or b"" for client in CLIENTS]
+    assert sum(int.from_bytes(each, "little") for each in counted) == THREADS * TRANSFERS
+
+
+def test_items_that_one_transaction_enqueues_on_two_shards_run(app: App) -> None:
+    alice, bob = (next(each for each in CLIENTS if home(each, NAMES) == name) for name in NAMES)
+
+    def body(tx: SpanningTransaction) -> list[bytes]:
+        return [tx.on(client).enqueue("mail", {"n": 1}, item_id="welcome").item_id for client in (alice, bob)]
+
+    app.transact(body)
+    drain(app)
+    results = [app.tenant(client).item("welcome").result() for client in (alice, bob)]
+    assert results == [f"to {alice}", f"to {bob}"]
+
+
+def test_a_transaction_across_shards_takes_a_plain_function(app: App) -> None:
+    async def body(tx: SpanningTransaction) -> None:
+        tx.on(CLIENTS[0]).set(("balance",), b"")
+
+    with pytest.raises(BadArgument):
+        app.transact(body)  # type: ignore[unused-coroutine]
+
+
+@pytest.mark.parametrize("named", [7, object()])
+def test_what_is_no_tenant_is_refused(app: App, named: Any) -> None:
+    with pytest.raises(BadArgument, match=r"argument='tenant'.*APP/USER"):
+        app.transact(lambda tx: tx.on(named).get(("balance",)))
+    with pytest.raises(BadArgument, match="argument='tenant'"):
+        app.tenant("bank", "alice").transact(lambda tr: tr.signal("order", "paid", to=named))

@@ -1,0 +1,92 @@
+"""What a transaction does that meets the lock of a transaction across shards: it ends the lock, or waits for its end.
+
+Its own attempt has been given up, so it holds nothing meanwhile. Afterwards its body runs again.
+"""
+
+import logging
+
+from fairlead.zones.engines import Clock
+from fairlead.zones.errors import TenantBusy, TenantLocked
+from fairlead.zones.layout import Tenant
+from fairlead.zones.probes import probe
+from fairlead.zones.records import TransactionId
+from fairlead.zones.spanning.participant import PreparedUnreadable
+from fairlead.zones.spanning.recovery import FindShard, drop_orphaned_lock, outcome, settle
+
+log = logging.getLogger("fairlead.locks")
+
+WAIT_US = 5_000_000  # By default: as long as a transaction may take.
+PATIENCE_US = 1_000_000  # An undecided transaction has this long from when it is first met: then it is aborted.
+POLL_US_MIN, POLL_US_MAX = (
+    1_000,
+    32_000,
+)  # The first wait, and the longest. Two commits take about as long as the first.
+UNKNOWN_HOME = "no shard of this process's configuration has the id of its home shard"
+SILENT_HOME = "its home shard does not answer"
+
+
+class LockWait:
+    """The locks that one transaction meets in all its attempts.
+
+    Args:
+      find_shard: finds an open shard by its id.
+      wait_us: how long to wait in all, from the first lock on.
+      mine: the id of the waiting transaction, if it is one across shards; a younger one is aborted at once.
+    """
+
+    def __init__(
+        self, find_shard: FindShard, clock: Clock, *, wait_us: int = WAIT_US, mine: TransactionId | None = None
+    ) -> None:
+        self._find_shard = find_shard
+        self._clock = clock
+        self._wait_us = wait_us
+        self._mine = mine
+        self._began_us: int | None = None
+        self._first_met_us: dict[TransactionId, int] = {}
+        self._poll_us = POLL_US_MIN
+
+    def meet(self, locked: TenantLocked) -> None:
+        """Settle the lock's transaction if it is decided, or may be aborted; else wait a little.
+
+        Afterwards the caller runs its body again, which may meet the lock again.
+
+        Raises:
+          TenantBusy: `wait_us` is over.
+        """
+        now_us = self._clock.now_us()
+        if self._began_us is None:
+            self._began_us = now_us
+        reason = self._settle(locked, now_us)
+        if reason is None:
+            return
+        left_us = self._began_us + self._wait_us - now_us
+        if left_us <= 0:
+            app, user = locked.tenant
+            raise TenantBusy(app=app, user=user, transaction=str(locked.lock.transaction), reason=reason) from locked
+        self._clock.sleep_us(min(self._poll_us, left_us))
+        self._poll_us = min(self._poll_us * 2, POLL_US_MAX)
+
+    def _settle(self, locked: TenantLocked, now_us: int) -> str | None:
+        """Settle the lock's transaction; return why it was not."""
+        transaction = locked.lock.transaction
+        first_met_us = self._first_met_us.setdefault(transaction, now_us)
+        shard, home = self._find_shard(locked.shard_id), self._find_shard(locked.lock.home_id)
+        if shard is None or home is None:
+            return UNKNOWN_HOME
+        is_younger = self._mine is not None and self._mine.age <= transaction.age  # Or an earlier attempt of this one.
+        may_abort = is_younger or now_us - first_met_us >= PATIENCE_US
+        try:
+            committed = outcome(home, shard, transaction, may_abort=may_abort)
+        except home.db.errors as error:
+            log.info("transaction %s locks %s: %s: %s", transaction, "/".join(locked.tenant), SILENT_HOME, error)
+            return SILENT_HOME
+        if committed is None:
+            return "it is undecided"
+        try:
+            if settle(shard, transaction, committed=committed):
+                probe("a transaction settles another one whose lock it meets")
+            elif drop_orphaned_lock(shard, transaction, Tenant(*locked.tenant)):
+                log.warning("dropped a lock on %s/%s that nothing stands behind", *locked.tenant)
+        except PreparedUnreadable as error:
+            return error.message
+        return None

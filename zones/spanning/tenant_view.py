@@ -1,0 +1,136 @@
+"""What the body of a transaction across shards gets for each tenant: the tenant's keys, and enqueueing."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import NoReturn, cast
+
+from fairlead.zones.engines import Transaction
+from fairlead.zones.engines.api.database import ValueFuture
+from fairlead.zones.errors import QueueError, TenantLocked, TenantMoved
+from fairlead.zones.layout import Tenant, item_id_of
+from fairlead.zones.queue.id_retention import read_id_state, status_of_id
+from fairlead.zones.queue.items import Enqueued, EnqueueStatus, NewItem
+from fairlead.zones.shard import Shard
+from fairlead.zones.spanning.write_buffer import BufferedTransaction, WriteBuffer
+from fairlead.zones.spanning.write_set import ItemWrite
+from fairlead.zones.tenant_transaction import TenantTransaction
+from fairlead.zones.transaction_runner import Attempt
+
+
+class NotAcrossShards(QueueError):
+    """A transaction across shards cannot do this to a queue; nothing was changed.
+
+    Do: enqueue an item, whose handler does it in a transaction of its own; or do it in `tenant.transact`.
+    """
+
+    message = "a transaction across shards can enqueue, and do nothing else to a queue"
+
+
+class BranchAttempt(Attempt):
+    """The part of an attempt that runs on one shard. All parts draw ids from one sequence."""
+
+    __slots__ = ("_draw_id",)
+
+    def __init__(self, tr: Transaction, now_us: int, draw_id: Callable[[], bytes]) -> None:
+        super().__init__(tr, b"", now_us)
+        self._draw_id = draw_id
+
+    def new_id(self) -> bytes:
+        """See `Attempt`."""
+        return self._draw_id()
+
+
+class Branch:
+    """The part of one attempt at a transaction across shards that is on one shard.
+
+    `note_read` is called when the shard has given a read version, and perhaps again.
+
+    Attributes:
+      tr: the engine's transaction, in which the body reads.
+      buffer: what the body has written.
+      views: the tenants that the body has named.
+    """
+
+    def __init__(
+        self, shard: Shard, now_us: int, draw_id: Callable[[], bytes], note_read: Callable[["Branch"], None]
+    ) -> None:
+        self.shard = shard
+        self._note_read = note_read
+        self.tr = shard.db.create_transaction()
+        self.buffer = WriteBuffer(shard.db.limits)
+        self.views: dict[Tenant, TenantView] = {}
+        buffered = cast(Transaction, BufferedTransaction(self.tr, self.buffer))
+        self._attempt = BranchAttempt(buffered, now_us, draw_id)
+
+    def view(self, tenant: Tenant, note_refusal: Callable[[TenantMoved | TenantLocked], None]) -> "TenantView":
+        """Return what the body gets for a tenant."""
+        if tenant not in self.views:
+            note_read = partial(self._note_read, self)
+            self.views[tenant] = TenantView(self.shard, tenant, self._attempt, self.buffer, note_read, note_refusal)
+        return self.views[tenant]
+
+    @property
+    def used(self) -> dict[Tenant, bool]:
+        """The tenants whom the body has read or written, and whether it has written."""
+        return {tenant: view.has_written for tenant, view in self.views.items() if view.is_used}
+
+
+class TenantView(TenantTransaction):
+    """One tenant in a transaction across shards. Its writes are buffered; its reads see them."""
+
+    __slots__ = ("_buffer", "_note_read", "_note_refusal", "has_written")
+
+    def __init__(
+        self,
+        shard: Shard,
+        tenant: Tenant,
+        attempt: Attempt,
+        buffer: WriteBuffer,
+        note_read: Callable[[], None],
+        note_refusal: Callable[[TenantMoved | TenantLocked], None],
+    ) -> None:
+        super().__init__(shard, tenant, attempt)
+        self._buffer = buffer
+        self._note_read = note_read
+        self._note_refusal = note_refusal
+        self.has_written = False
+
+    @property
+    def is_used(self) -> bool:
+        """Whether the body has read or written the tenant."""
+        return self._owner_is_checked
+
+    def _enqueue(self, item: NewItem, zone: str, item_id: bytes | None = None) -> Enqueued:
+        """Enqueue an item if its id is free, which is read with conflict; see `insertion.enqueue_op`."""
+        self._writer()
+        location = self._zone(zone).location
+        if item.given_id is None:
+            item_id, status = item_id or self._attempt.new_id(), EnqueueStatus.ENQUEUED
+        else:
+            item_id, item = item_id_of(item.given_id), item._replace(run=self._attempt.new_id())
+            status = status_of_id(read_id_state(self._tr, location.keys, item_id, is_given=True), self.now_us)
+            if self._buffer.holds_item((*self.tenant, zone), item_id):
+                status = EnqueueStatus.PRESENT
+        if status is EnqueueStatus.ENQUEUED:
+            self._buffer.enqueue(ItemWrite.of(self.tenant, zone, item_id, item, now_us=self.now_us))
+        return Enqueued(item_id, status)
+
+    def _queue_writer(self) -> NoReturn:
+        raise NotAcrossShards(tenant=str(self.tenant))
+
+    def _writer(self) -> Transaction:
+        try:
+            writer = super()._writer()
+        except TenantLocked as locked:
+            self._note_refusal(locked)
+            raise
+        self.has_written = True
+        return writer
+
+    def _check_owner(self, owner: ValueFuture) -> None:
+        try:
+            super()._check_owner(owner)
+        except (TenantMoved, TenantLocked) as refusal:
+            self._note_refusal(refusal)
+            raise
+        self._note_read()
