@@ -9,7 +9,7 @@ from fairlead.zones.errors import OwnerUnreadable, TenantLocked, TenantMoved
 from fairlead.zones.keyspace import TenantKeys, pack_text
 from fairlead.zones.layout import ShardLayout, ZoneLocation
 from fairlead.zones.placement import first_home
-from fairlead.zones.records import LOCKED_FORMAT, OwnerRecord, TenantPolicy, decode, is_newer
+from fairlead.zones.records import RESTRICTED_FORMAT, OwnerRecord, TenantPolicy, decode, is_newer
 
 _NO_POLICY = TenantPolicy()
 _LOCAL = pack_text("")  # How the packed names of local items begin: they have no app.
@@ -32,7 +32,7 @@ def check_owner(layout: ShardLayout, keys: TenantKeys, value: bytes | None, *, w
         raise TenantMoved(**_names(layout, keys), first_home=first_home(keys.packed, layout.first_shards))
     owner = decode(OwnerRecord, value)
     if owner is None:
-        raise OwnerUnreadable(**_names(layout, keys), newer=is_newer(value, newest=LOCKED_FORMAT))
+        raise OwnerUnreadable(**_names(layout, keys), newer=is_newer(value, newest=RESTRICTED_FORMAT))
     if owner.shard_id != layout.shard_id:
         raise TenantMoved(**_names(layout, keys), owner=owner.shard_id.hex())
     for lock in owner.locks:

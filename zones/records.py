@@ -3,8 +3,8 @@
 A record is the byte of its format and then a msgpack array. New fields are only ever appended, and a reader ignores
 fields that it does not know. The format number changes when the meaning of a field changes. A reader that meets a newer
 format leaves the record as it is (`decode` returns None) and continues with the next one: a fleet is upgraded machine
-by machine. An ownership record that holds locks has a format of its own: a program that does not know locks must not
-pass them.
+by machine. An ownership record that restricts transactions (by locks, a move) has a format of its own: a program that
+does not know of the restriction must not pass it.
 
 A record is damaged if it cannot be decoded, or holds a value that no writer writes: each field states its range. So a
 decoded record can be relied on. A flipped bit that turns a text or a number into another possible one is not detected.
@@ -13,6 +13,7 @@ Records of which a batch holds hundreds are `gc=False`: they hold plain data, ne
 need not track them.
 """
 
+from enum import IntEnum
 from typing import Annotated, Any, NamedTuple, TypeVar, get_args
 
 import msgspec
@@ -23,8 +24,8 @@ from fairlead.zones.keyspace import NAME_BYTES_MAX, PART_COUNT_MAX, PRIORITY_MAX
 FORMAT = 1
 FORMATS_AHEAD = 8  # So many newer formats are accepted as newer, and not as damage.
 _FORMAT_BYTE = bytes([FORMAT])
-LOCKED_FORMAT = 2  # of an ownership record, only while it holds locks
-_LOCKED_FORMAT_BYTE = bytes([LOCKED_FORMAT])
+RESTRICTED_FORMAT = 2  # of an ownership record, only while it restricts transactions
+_RESTRICTED_BYTE = bytes([RESTRICTED_FORMAT])
 
 Trace = dict[str, str]
 GivenId = str | bytes
@@ -243,8 +244,35 @@ class Lock(msgspec.Struct, array_like=True, frozen=True):
     exclusive: bool
 
 
+class MovePhase(IntEnum):
+    """How far the move of a tenant has come, on the shard whose ownership record says so; see `fairlead.zones.moving`.
+
+    MOVING, at the source: transactions go on, and mark what they change. FROZEN, at the source: they wait. INCOMING, at
+    the destination: they go to the source.
+    """
+
+    MOVING = 1
+    FROZEN = 2
+    INCOMING = 3
+
+
+class Move(msgspec.Struct, array_like=True, frozen=True):
+    """The move of a tenant that is under way.
+
+    `shard_id`: the other shard: at the source the destination, at the destination the source. `move_id`: 16 bytes that
+    name the move. `mover`: counts who carries it out; a mover that takes over counts on. `chunk`: counts the
+    transactions of this mover at the destination.
+    """
+
+    phase: MovePhase
+    shard_id: bytes
+    move_id: bytes
+    mover: Count
+    chunk: Count = 0
+
+
 class OwnerRecord(msgspec.Struct, array_like=True):
-    """Which shard owns a logical database, the tenant's policy, and its locks; absent if it says nothing.
+    """Which shard owns a logical database, the tenant's policy, its locks, and its move; absent if it says nothing.
 
     That is, while the tenant has never moved, and has neither a policy nor a lock. Every operation on the tenant reads
     it, so a move, a new policy, or a lock conflicts with all of them.
@@ -254,6 +282,17 @@ class OwnerRecord(msgspec.Struct, array_like=True):
     shard_id: bytes
     policy: TenantPolicy = TenantPolicy()
     locks: tuple[Lock, ...] = ()  # one exclusive lock, or any number of shared ones
+    move: Move | None = None
+
+    @property
+    def is_restricted(self) -> bool:
+        """Whether it restricts transactions beyond what the policy says."""
+        return bool(self.locks) or self.move is not None
+
+    @property
+    def says_nothing(self) -> bool:
+        """Whether the tenant is as it would be without a record, on its first home."""
+        return not self.epoch and not self.is_restricted and self.policy == TenantPolicy()
 
 
 class PreparedTenant(msgspec.Struct, array_like=True, frozen=True):
@@ -370,8 +409,8 @@ _decoders: dict[type[Any], msgspec.msgpack.Decoder[Any]] = {
 
 def encode(record: Record) -> bytes:
     """Return the value under which `record` is stored."""
-    if type(record) is OwnerRecord and record.locks:
-        return _LOCKED_FORMAT_BYTE + _encoder.encode(record)
+    if type(record) is OwnerRecord and record.is_restricted:
+        return _RESTRICTED_BYTE + _encoder.encode(record)
     return pack_value(record)
 
 
@@ -380,14 +419,14 @@ def decode(struct: type[_R], value: bytes) -> _R | None:
 
     None means: leave it as it is, count it, go on with the next.
     """
-    holds_locks = struct is OwnerRecord and value[:1] == _LOCKED_FORMAT_BYTE
-    if value[:1] != _FORMAT_BYTE and not holds_locks:
+    is_restricted = struct is OwnerRecord and value[:1] == _RESTRICTED_BYTE
+    if value[:1] != _FORMAT_BYTE and not is_restricted:
         return None
     try:
         record: _R = _decoders[struct].decode(memoryview(value)[1:])
     except UNDECODABLE:
         return None
-    if isinstance(record, OwnerRecord) and bool(record.locks) != holds_locks:
+    if isinstance(record, OwnerRecord) and record.is_restricted != is_restricted:
         return None
     return record
 

@@ -26,7 +26,7 @@ from fairlead.zones.queue import results
 from fairlead.zones.queue.items import Enqueued, HasKind, ItemOptions, NewItem, new_item
 from fairlead.zones.queue.queue_zone import QueueZone
 from fairlead.zones.queue.results import pack_result
-from fairlead.zones.records import LOCKED_FORMAT, Parent
+from fairlead.zones.records import RESTRICTED_FORMAT, Parent
 from fairlead.zones.shard import Shard
 from fairlead.zones.transaction_runner import Attempt
 from fairlead.zones.workflow import locks, signals
@@ -359,7 +359,7 @@ class TenantTransaction:
         value, layout = owner.value, self._shard.layout
         if value is not None or layout.first_shards:  # Nearly all tenants have no record.
             check_owner(layout, self._keys, value, writes=False)
-            if value is not None and value[0] == LOCKED_FORMAT:
+            if value is not None and value[0] == RESTRICTED_FORMAT:
                 self._shared_owner = value
         self._note_checked()
 

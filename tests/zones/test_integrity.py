@@ -34,7 +34,7 @@ from fairlead.zones.queue.id_retention import retention_key
 from fairlead.zones.queue.items import LeasedItem, new_item
 from fairlead.zones.queue.queue_zone import QueueZone
 from fairlead.zones.queue.stored_item import change_count, insert
-from fairlead.zones.records import FORMAT, LOCKED_FORMAT, OwnerRecord, TenantPolicy, encode
+from fairlead.zones.records import FORMAT, RESTRICTED_FORMAT, OwnerRecord, TenantPolicy, encode
 from fairlead.zones.settings import ZoneSettings
 from fairlead.zones.tenant_transaction import TenantTransaction
 from fairlead.zones.top_level import worker_sessions
@@ -591,7 +591,7 @@ def test_newer_records_are_counted_and_not_changed(world: World) -> None:
     ]
     for key in keys:
         world.set(key, NEWER)
-    world.set(location.keys.tenant.owner, bytes([LOCKED_FORMAT + 1]) + NEWER[1:])
+    world.set(location.keys.tenant.owner, bytes([RESTRICTED_FORMAT + 1]) + NEWER[1:])
     before = world.everything()
     report = check(world, repair=True)
     assert (report.findings, report.newer) == ([], 5)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fairlead.zones.records import (
     FORMAT,
-    LOCKED_FORMAT,
+    RESTRICTED_FORMAT,
     DeadLetterRecord,
     DecisionRecord,
     HandlerRecord,
@@ -60,14 +60,14 @@ def test_a_newer_format_is_not_decoded(record: Record) -> None:
 
 def test_an_ownership_record_has_a_format_of_its_own_while_it_holds_locks() -> None:
     """A program that knows no locks takes it for a newer record, and refuses the tenant."""
-    assert encode(LOCKED)[0] == LOCKED_FORMAT == FORMAT + 1
+    assert encode(LOCKED)[0] == RESTRICTED_FORMAT == FORMAT + 1
     assert decode(OwnerRecord, encode(LOCKED)) == LOCKED
     assert encode(OwnerRecord(3, b"s" * 16))[0] == FORMAT
 
 
 def test_an_ownership_record_whose_format_contradicts_its_locks_is_damaged() -> None:
     assert decode(OwnerRecord, bytes([FORMAT]) + encode(LOCKED)[1:]) is None
-    assert decode(OwnerRecord, bytes([LOCKED_FORMAT]) + encode(OwnerRecord(3, b"s" * 16))[1:]) is None
+    assert decode(OwnerRecord, bytes([RESTRICTED_FORMAT]) + encode(OwnerRecord(3, b"s" * 16))[1:]) is None
 
 
 @EVERY_RECORD

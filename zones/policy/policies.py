@@ -243,7 +243,8 @@ def set_tenant_policy(
     keys = TenantKeys(*tenant)
     value = tr.get(keys.owner).value
     before = check_owner(layout, keys, value)
-    owner = None if value is None else decode(OwnerRecord, value)
+    owner = (None if value is None else decode(OwnerRecord, value)) or OwnerRecord(0, layout.shard_id)
+    owner.policy = policy
     listed = _TENANTS + keys.packed
     if policy == TenantPolicy():
         tr.clear(listed)
@@ -251,11 +252,10 @@ def set_tenant_policy(
         tr.set(listed, encode(policy))
     if not policy.is_limited:
         clear_tenant_limit_state(tr, tenant)
-    if policy != TenantPolicy() or (owner is not None and owner.epoch):
-        epoch = 0 if owner is None else owner.epoch
-        tr.set(keys.owner, encode(OwnerRecord(epoch, layout.shard_id, policy)))
-    else:
+    if owner.says_nothing:
         tr.clear(keys.owner)
+    else:
+        tr.set(keys.owner, encode(owner))
     if before.paused and not policy.paused:
         wake_tenant(tr, layout, tenant, now_us=now_us)
 

@@ -9,12 +9,11 @@ from fairlead.zones.layout import ShardLayout, Tenant
 from fairlead.zones.ownership import check_owner
 from fairlead.zones.probes import probe
 from fairlead.zones.records import (
-    LOCKED_FORMAT,
+    RESTRICTED_FORMAT,
     Lock,
     OwnerRecord,
     PreparedRecord,
     PreparedTenant,
-    TenantPolicy,
     TransactionId,
     decode,
     encode,
@@ -161,16 +160,16 @@ def _unlock(tr: Transaction, layout: ShardLayout, keys: TenantKeys, value: bytes
     owner = decode(OwnerRecord, value)
     if owner is None:
         raise PreparedUnreadable(
-            transaction=str(transaction), shard=layout.shard_id.hex(), newer=is_newer(value, newest=LOCKED_FORMAT)
+            transaction=str(transaction), shard=layout.shard_id.hex(), newer=is_newer(value, newest=RESTRICTED_FORMAT)
         )
     kept = tuple(lock for lock in owner.locks if lock.transaction != transaction)
     if len(kept) == len(owner.locks):
         return False
     owner.locks = kept
-    if owner.locks or owner.epoch or owner.policy != TenantPolicy():
-        tr.set(keys.owner, encode(owner))
-    else:
+    if owner.says_nothing:
         tr.clear(keys.owner)
+    else:
+        tr.set(keys.owner, encode(owner))
     return True
 
 

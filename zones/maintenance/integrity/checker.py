@@ -67,7 +67,7 @@ from fairlead.zones.maintenance.integrity.zone_rows import ZoneRows
 from fairlead.zones.policy.policies import record_type
 from fairlead.zones.queue.stored_item import number_of
 from fairlead.zones.records import (
-    LOCKED_FORMAT,
+    RESTRICTED_FORMAT,
     AuditEntry,
     DecisionRecord,
     HandlerRecord,
@@ -316,7 +316,7 @@ class _Checker:
                 sort = zone_rows.sort_of(row.key)
                 kept.note(row, sort)
                 if sort == OWNER:
-                    report.newer += is_newer(row.value, newest=LOCKED_FORMAT)
+                    report.newer += is_newer(row.value, newest=RESTRICTED_FORMAT)
                 elif sort not in (FENCE, SIGNAL):  # Those have no format.
                     self._note_record(row)
                 owner = decode(OwnerRecord, row.value)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from fairlead.zones.engines import Transaction
 from fairlead.zones.maintenance.integrity.findings import Problem, pair
 from fairlead.zones.pipelining import Operation
-from fairlead.zones.records import FORMAT, LOCKED_FORMAT, OwnerRecord, Record, decode, is_newer
+from fairlead.zones.records import FORMAT, RESTRICTED_FORMAT, OwnerRecord, Record, decode, is_newer
 
 DAMAGED_RECORD = "a record is damaged"
 DAMAGED_KEY = "a key is damaged"
@@ -15,7 +15,7 @@ def check_record(tr: Transaction, struct: type[Record], key: bytes) -> Operation
     """Check that a record can be read, unless a newer version wrote it."""
     stored = tr.get(key)
     yield
-    newest = LOCKED_FORMAT if struct is OwnerRecord else FORMAT
+    newest = RESTRICTED_FORMAT if struct is OwnerRecord else FORMAT
     if stored.value is None or decode(struct, stored.value) is not None or is_newer(stored.value, newest=newest):
         return []
     return [Problem(DAMAGED_RECORD, key, aside=[pair(key)])]
