@@ -45,7 +45,7 @@ def charge(job: fairlead.Job) -> None:
     """Fail at first; then enqueue one item of every other kind, in ways that differ."""
     log.warning(job.payload["notes"])
     if job.attempt == 1:
-        raise ConnectionError(f"the bank does not answer, card {job.payload['card']}")
+        raise ConnectionError(f"the bank does not answer to {job.payload['card']}")
     database = app.tenant(*job.tenant)
     database.enqueue("async", job.payload)
     job.transact(lambda tr: tr.enqueue("remote", job.payload))
@@ -89,7 +89,7 @@ def place_order(store: str, notes: str) -> None:
     """Do what a web server does for one request."""
     shop = fairlead.App(store)
     with trace.get_tracer("shop").start_as_current_span("POST /orders"):
-        shop.tenant("shop", "alice").enqueue("charge", {"card": "4111 1111 1111 1111", "notes": notes, "store": store})
+        shop.tenant("shop", "alice").enqueue("charge", {"card": "a stolen card", "notes": notes, "store": store})
     shop.close()
 
 

@@ -99,14 +99,14 @@ def test_recorded_steps_that_replay_and_waits_have_no_span(app: App, recorder: R
 
 
 def test_each_try_has_a_span_with_its_outcome_and_the_class_of_its_error(app: App, recorder: Recorder) -> None:
-    fails: list[Exception] = [ConnectionError("card 4111")]
+    fails: list[Exception] = [ConnectionError("a stolen card")]
 
     def pay(key: str) -> None:
         if fails:
             raise fails.pop()
 
     def refuse(tr: TenantTransaction) -> None:
-        raise PermanentError("card 4111")
+        raise PermanentError("a stolen card")
 
     @app.workflow("w")
     def work(wf: WorkflowContext) -> None:
@@ -128,7 +128,7 @@ def test_each_try_has_a_span_with_its_outcome_and_the_class_of_its_error(app: Ap
     ]
     for span in steps(recorder):
         assert (span.status.status_code is StatusCode.ERROR) == ("error.type" in (span.attributes or {}))
-    assert "4111" not in "".join(span.to_json() for span in steps(recorder))
+    assert "stolen" not in "".join(span.to_json() for span in steps(recorder))
 
 
 def test_a_step_that_ends_its_attempt_has_its_error_in_both_spans(app: App, recorder: Recorder) -> None:

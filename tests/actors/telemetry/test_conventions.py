@@ -85,7 +85,7 @@ def enqueue_in_all_ways(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def fail(tr: TenantTransaction) -> None:
         tr.enqueue("mail")
-        raise KeyError("card 4111")
+        raise KeyError("a stolen card")
 
     alice.enqueue("mail")
     alice.enqueue_many([new_item("mail")] * 3)

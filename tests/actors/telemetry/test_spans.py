@@ -80,12 +80,12 @@ def test_an_invalid_trace_context_is_none() -> None:
 
 def test_a_span_has_the_class_of_an_error_and_never_its_text() -> None:
     recorder = Recorder()
-    attempt(recorder, 1, ENQUEUED, ValueError("card 4111 1111 1111 1111"))
+    attempt(recorder, 1, ENQUEUED, ValueError("a stolen card"))
     (span,) = recorder.spans()
     assert span.status.status_code is StatusCode.ERROR
     assert span.attributes is not None
     assert span.attributes["error.type"] == "ValueError"
-    assert "4111 1111" not in span.to_json()
+    assert "stolen" not in span.to_json()
 
 
 def test_a_retry_is_recorded_if_and_only_if_the_first_attempt_was() -> None:
