@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 if TYPE_CHECKING:
-    from fairlead.zones.records import Lock
+    from fairlead.zones.records import Lock, Move
 
 
 class QueueError(Exception):
@@ -224,14 +224,29 @@ class TenantLocked(QueueError):
         return cast("Lock", self.fields["lock"])
 
 
-class TenantBusy(QueueError):
-    """The tenant stayed locked by transactions across shards for as long as the caller waits; nothing was changed.
+class TenantFrozen(TenantLocked):
+    """The tenant is in the last milliseconds of a move to another shard; nothing was changed.
 
-    Do: try again later. If `reason` says that the home shard of `transaction` does not answer, see to that shard: it
-    alone can decide the transaction. If many transactions lock this tenant, let them do less, or raise `wait`.
+    Do: as for `TenantLocked`, whose callers wait for the end of the move the same way.
     """
 
-    message = "the tenant is locked by transactions across shards"
+    message = "the tenant is in the last milliseconds of a move"
+
+    @property
+    def move(self) -> "Move":
+        """The move, as the source's ownership record states it."""
+        return cast("Move", self.fields["move"])
+
+
+class TenantBusy(QueueError):
+    """The tenant stayed locked for as long as the caller waits, by other transactions or a move; nothing was changed.
+
+    Do: try again later. If `reason` says that the home shard of `transaction` does not answer, see to that shard: it
+    alone can decide the transaction. So does the destination of a move. If many transactions lock this tenant, let them
+    do less, or raise `wait`.
+    """
+
+    message = "the tenant is locked by transactions across shards, or by a move"
 
 
 class PolicyUnreadable(QueueError):

@@ -248,27 +248,69 @@ class MovePhase(IntEnum):
     """How far the move of a tenant has come, on the shard whose ownership record says so; see `fairlead.zones.moving`.
 
     MOVING, at the source: transactions go on, and mark what they change. FROZEN, at the source: they wait. INCOMING, at
-    the destination: they go to the source.
+    the destination: they go to the source. ARRIVING, at the destination, which owns the tenant: they go on, and no
+    other move may begin.
     """
 
     MOVING = 1
     FROZEN = 2
     INCOMING = 3
+    ARRIVING = 4
 
 
 class Move(msgspec.Struct, array_like=True, frozen=True):
     """The move of a tenant that is under way.
 
     `shard_id`: the other shard: at the source the destination, at the destination the source. `move_id`: 16 bytes that
-    name the move. `mover`: counts who carries it out; a mover that takes over counts on. `chunk`: counts the
-    transactions of this mover at the destination.
+    name the move. At the destination `mover` counts who carries it out, and a mover that takes over counts on; `chunk`
+    counts this mover's transactions there. At the source `pause_us` is how long each writer waits after its commit.
     """
 
     phase: MovePhase
     shard_id: bytes
     move_id: bytes
-    mover: Count
+    mover: Count = 0
     chunk: Count = 0
+    pause_us: TimeUs = 0
+
+
+class MoveState(IntEnum):
+    """How a move stands: under way, or how it ended."""
+
+    UNDER_WAY = 1
+    MOVED = 2
+    CANCELLED = 3
+    FAILED = 4
+
+
+class MoveRecord(msgspec.Struct, array_like=True):
+    """A move of a tenant away from a shard, as the shard keeps it until the next one, or a day after its end.
+
+    `epoch`: of the tenant when it began; the destination owns it under the next one. `destination`: the shard's name.
+    `mover`: counts who carries it out. `stage`: what it does, for people. `copied_rows`, `copied_bytes`: so far;
+    `total_rows`, `total_bytes`: when it began. `cursor`: all keys before it have been copied. `rounds`: how often what
+    had changed meanwhile was copied. `frozen_us`: how long transactions waited at its end. `error`: why it failed.
+    """
+
+    move_id: bytes
+    epoch: Count
+    destination: str
+    destination_id: bytes
+    began_us: TimeUs
+    bytes_per_s: Count
+    state: MoveState = MoveState.UNDER_WAY
+    mover: Count = 0
+    stage: str = ""
+    copied_rows: Count = 0
+    copied_bytes: Count = 0
+    total_rows: Count = 0
+    total_bytes: Count = 0
+    cursor: bytes = b""
+    rounds: Count = 0
+    frozen_us: TimeUs = 0
+    ended_us: TimeUs = 0
+    cancel_requested: bool = False
+    error: str = ""
 
 
 class OwnerRecord(msgspec.Struct, array_like=True):
@@ -389,6 +431,7 @@ Record = (
     | PointerRecord
     | DeadLetterRecord
     | OwnerRecord
+    | MoveRecord
     | PreparedRecord
     | DecisionRecord
     | KindPolicy

@@ -13,13 +13,13 @@ from fairlead.zones.engines import RETRIES_MAX, Clock, Database, Transaction
 from fairlead.zones.errors import BadArgument, ShardRefused, TenantLocked
 from fairlead.zones.keyspace import KEY_FORMAT, META_KEY, PART_COUNT_MAX
 from fairlead.zones.layout import DEFAULT_ZONE, ID_BYTES, ShardLayout, Tenant, local_tenant
+from fairlead.zones.open_shard import FindShard
 from fairlead.zones.placement import home, read_or_write_placement
 from fairlead.zones.queue.queue_zone import QueueZone
 from fairlead.zones.records import PlacementRecord, ShardRecord, decode, encode, is_newer
 from fairlead.zones.settings import ZoneSettings
 from fairlead.zones.spanning.lock_wait import LockWait
-from fairlead.zones.spanning.recovery import FindShard
-from fairlead.zones.transaction_runner import Attempt
+from fairlead.zones.transaction_runner import Attempt, Marking
 
 T = TypeVar("T")
 
@@ -61,6 +61,7 @@ class Shard:
         self.check_kind: Callable[[str], None] = _accept_any_kind
         self.run_blocking: RunBlocking = _run_here
         self.find_shard: FindShard = self._find_itself
+        self._marking = Marking(clock)
 
     def transact(
         self,
@@ -87,6 +88,7 @@ class Shard:
             applied=applied,
             retries_max=retries_max,
             begin_wait=self._begin_wait if waits_for_locks else None,
+            marking=self._marking,
         )
 
     def _begin_wait(self) -> Callable[[TenantLocked], None]:

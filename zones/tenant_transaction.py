@@ -78,9 +78,9 @@ class TenantTransaction:
         "_keys",
         "_owner_is_checked",
         "_raw_is_out",
+        "_restricted_owner",
         "_run",
         "_shard",
-        "_shared_owner",
         "_signal_count",
         "_tr",
         "tenant",
@@ -106,7 +106,7 @@ class TenantTransaction:
         self._run = run
         self._keys = shard.layout.location(tenant, DEFAULT_ZONE).keys.tenant
         self._owner_is_checked = owner_is_checked
-        self._shared_owner: bytes | None = None  # the ownership record, if it holds shared locks
+        self._restricted_owner: bytes | None = None  # the ownership record, if it restricts writes
 
     @property
     def now_us(self) -> int:
@@ -349,8 +349,8 @@ class TenantTransaction:
         """Return the engine's transaction for a write: the attempt needs a receipt from now on."""
         if not self._owner_is_checked:
             self._check_owner(self._tr.get(self._keys.owner))
-        if self._shared_owner is not None:
-            check_owner(self._shard.layout, self._keys, self._shared_owner)  # Raises TenantLocked.
+        if self._restricted_owner is not None:
+            check_owner(self._tr, self._shard.layout, self._keys, self._restricted_owner)  # A lock, or a move.
         self._attempt.needs_receipt = True
         return self._tr
 
@@ -358,9 +358,9 @@ class TenantTransaction:
         """Wait for the ownership record, and see that this shard owns the tenant, and that it may be read."""
         value, layout = owner.value, self._shard.layout
         if value is not None or layout.first_shards:  # Nearly all tenants have no record.
-            check_owner(layout, self._keys, value, writes=False)
+            check_owner(self._tr, layout, self._keys, value, writes=False)
             if value is not None and value[0] == RESTRICTED_FORMAT:
-                self._shared_owner = value
+                self._restricted_owner = value
         self._note_checked()
 
     def _note_checked(self) -> None:

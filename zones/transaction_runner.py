@@ -12,16 +12,18 @@ reads the receipt with conflict and writes it, so that at most one of them is ap
 
 from collections.abc import Callable
 from random import Random
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from fairlead.zones.engines import RETRIES_MAX, Clock, Database, Transaction, transact
 from fairlead.zones.engines.api.errors import ResultUnknown
 from fairlead.zones.errors import TenantLocked
 from fairlead.zones.keyspace import RECEIPT, ROOT, pack_bytes, pack_int
+from fairlead.zones.moving.marks import NONCE_BYTES, MarkingTransaction, TenantMoving
 from fairlead.zones.probes import probe
 
 T = TypeVar("T")
 BeginWait = Callable[[], Callable[[TenantLocked], None]]
+MARKING_US = 1_000_000  # So long after one has met a moving tenant, transactions of a shard mark from their start.
 
 SEED_BYTES = 12
 SEED_TIME_BYTES = 5  # Time in steps of 2^14 microseconds; enough until the year 2540.
@@ -32,6 +34,26 @@ RECEIPT_LIFE_US = 600_000_000  # Ten minutes: far longer than any client retries
 RECEIPT_BUCKETS = 16  # Lists of receipts, chosen by a random byte of the seed.
 
 _RECEIPT = ROOT + pack_int(RECEIPT)
+
+
+class Marking:
+    """Whether transactions of a shard mark from their start what they write to moving tenants.
+
+    One that does not begins anew when it meets such a tenant, so for a while afterwards all of the shard do.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._met_us: int | None = None
+
+    @property
+    def is_on(self) -> bool:
+        """Whether a transaction has met a moving tenant lately."""
+        return self._met_us is not None and 0 <= self._clock.now_us() - self._met_us < MARKING_US
+
+    def note_moving(self) -> None:
+        """Note that a transaction has met a moving tenant."""
+        self._met_us = self._clock.now_us()
 
 
 class Attempt:
@@ -93,12 +115,14 @@ def run(
     applied: Callable[[Transaction], bool] | None = None,
     retries_max: int = RETRIES_MAX,
     begin_wait: BeginWait | None = None,
+    marking: Marking | None = None,
 ) -> T:
     """Run `body` in a transaction until it is committed, and return its result.
 
     `body` may run several times. An attempt that sets `needs_receipt` is applied once. After an unknown result
     `applied(tr)` returns whether the commit happened, for bodies that can find this out from their writes. It is not
     called for an attempt with a receipt. `begin_wait` returns what is called with each lock that ended an attempt.
+    `marking`: of the shard whose tenants the body writes to.
 
     Raises:
       TenantLocked: a transaction across shards has locked the tenant; only without `begin_wait`.
@@ -111,6 +135,7 @@ def run(
     results: list[T] = []  # of the attempts with a receipt; a receipt holds an index of this list
     last_has_receipt = last_needs_receipt = False
     applied_attempt: int | None = None
+    marks, pause_us = marking is not None and marking.is_on, 0
 
     def was_applied(tr: Transaction) -> bool:
         """Return whether an attempt with a receipt was applied, even late; set `applied_attempt` to its number."""
@@ -120,12 +145,14 @@ def run(
         return applied_attempt is not None
 
     def attempt_once(tr: Transaction) -> T:
-        nonlocal last_has_receipt, last_needs_receipt
+        nonlocal last_has_receipt, last_needs_receipt, pause_us
         if results and was_applied(tr):
             probe("a transaction of unknown result is found applied by its own retry")
             return results[-1]
-        attempt = Attempt(tr, seed, clock.now_us())
+        marker = MarkingTransaction(tr, random.randbytes(NONCE_BYTES)) if marks else None
+        attempt = Attempt(tr if marker is None else cast(Transaction, marker), seed, clock.now_us())
         result = body(attempt)
+        pause_us = 0 if marker is None else marker.pause_us
         last_needs_receipt = attempt.needs_receipt and not attempt.finds_itself_applied
         last_has_receipt = bool(results) or (last_needs_receipt and db.results_can_be_unknown)
         if last_has_receipt:
@@ -142,27 +169,25 @@ def run(
             raise ResultUnknown(db.url)
         return not last_has_receipt and applied is not None and applied(tr)
 
-    result = _transact_past_locks(db, attempt_once, check_applied, retries_max, begin_wait)
-    return result if applied_attempt is None else results[applied_attempt]
-
-
-def _transact_past_locks(
-    db: Database,
-    attempt_once: Callable[[Transaction], T],
-    check_applied: Callable[[Transaction], bool],
-    retries_max: int,
-    begin_wait: BeginWait | None,
-) -> T:
-    """Run attempts until one is committed; wait for each lock that one meets, outside of any transaction."""
     wait: Callable[[TenantLocked], None] | None = None
     while True:
         try:
-            return transact(db, attempt_once, applied=check_applied, retries_max=retries_max)
-        except TenantLocked as locked:
+            result = transact(db, attempt_once, applied=check_applied, retries_max=retries_max)
+            break
+        except TenantLocked as locked:  # Its end is waited for outside of any transaction.
             if begin_wait is None:
                 raise
             wait = wait or begin_wait()
             wait(locked)
+        except TenantMoving:
+            probe("a transaction meets a tenant that moves, and begins again to mark what it changes")
+            marks = True
+            if marking is not None:
+                marking.note_moving()
+    if pause_us:
+        probe("a writer waits so that the mover of its tenant catches up")
+        clock.sleep_us(pause_us)
+    return result if applied_attempt is None else results[applied_attempt]
 
 
 def _write_receipt(tr: Transaction, receipt: bytes, number: int, *, has_read: bool) -> None:

@@ -387,7 +387,7 @@ def test_a_dequeue_past_a_thousand_items_that_cannot_run_reads_a_window_at_a_tim
     def body(tr: Any) -> None:
         index_scan = IndexScan(world.zone.location, items_max=1, now_us=world.now_us)
         index_scan.send(tr)
-        quantum = FairShare(1).join(world.zone.location, tr.get(world.zone.location.keys.tenant.owner))
+        quantum = FairShare(tr, 1).join(world.zone.location, tr.get(world.zone.location.keys.tenant.owner))
         run_one(plan_op(tr, index_scan, capacity, quantum, lease_us=LEASE_US))
 
     assert calls(world, body)["snapshot_get_range"] <= 5

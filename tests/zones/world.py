@@ -134,7 +134,7 @@ class World:
         def body(tr: Any) -> Dequeued:
             index_scan = IndexScan(location, items_max=items_max, now_us=self.now_us)
             index_scan.send(tr)
-            quantum = FairShare(items_max).join(location, tr.get(location.keys.tenant.owner))
+            quantum = FairShare(tr, items_max).join(location, tr.get(location.keys.tenant.owner))
             capacity = Capacity(items_max, kinds)
             operation = plan_op(tr, index_scan, capacity, quantum, Cursor(cursor, best_skipped), lease_us=lease_us)
             plan = run_one(operation)

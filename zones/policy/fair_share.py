@@ -17,6 +17,7 @@ from collections import Counter
 from functools import cached_property
 from typing import Any
 
+from fairlead.zones.engines import Transaction
 from fairlead.zones.layout import Tenant, ZoneLocation
 from fairlead.zones.ownership import check_owner
 from fairlead.zones.records import TenantPolicy
@@ -25,9 +26,10 @@ ONE_ITEM = 1_000  # Deficits are counted in thousandths of an item.
 
 
 class FairShare:
-    """The quanta of a batch of zones: `items_max` for each tenant if all have the same weight."""
+    """The quanta of a batch of zones, in one transaction: `items_max` for each tenant if all have the same weight."""
 
-    def __init__(self, items_max: int) -> None:
+    def __init__(self, tr: Transaction, items_max: int) -> None:
+        self.tr = tr
         self._items_max = items_max
         self._batch: list[Quantum] = []
         self._zones: Counter[Tenant] = Counter()  # how many zones of the batch each tenant has
@@ -99,7 +101,7 @@ class Quantum:
         """
         if self._policy is None:
             keys = self._location.keys.tenant
-            self._policy = check_owner(self._location.layout, keys, self._owner.value)
+            self._policy = check_owner(self._batch.tr, self._location.layout, keys, self._owner.value)
         return self._policy
 
     def is_first(self, tenant: Tenant) -> bool:

@@ -242,14 +242,10 @@ def set_tenant_policy(
     """
     keys = TenantKeys(*tenant)
     value = tr.get(keys.owner).value
-    before = check_owner(layout, keys, value)
+    before = check_owner(tr, layout, keys, value)
     owner = (None if value is None else decode(OwnerRecord, value)) or OwnerRecord(0, layout.shard_id)
     owner.policy = policy
-    listed = _TENANTS + keys.packed
-    if policy == TenantPolicy():
-        tr.clear(listed)
-    else:
-        tr.set(listed, encode(policy))
+    list_tenant_policy(tr, keys, policy)
     if not policy.is_limited:
         clear_tenant_limit_state(tr, tenant)
     if owner.says_nothing:
@@ -258,6 +254,15 @@ def set_tenant_policy(
         tr.set(keys.owner, encode(owner))
     if before.paused and not policy.paused:
         wake_tenant(tr, layout, tenant, now_us=now_us)
+
+
+def list_tenant_policy(tr: Transaction, keys: TenantKeys, policy: TenantPolicy) -> None:
+    """Write a tenant's policy into the shard's list of policies, or clear it there if it is the default policy."""
+    listed = _TENANTS + keys.packed
+    if policy == TenantPolicy():
+        tr.clear(listed)
+    else:
+        tr.set(listed, encode(policy))
 
 
 def wake_tenant(tr: Transaction, layout: ShardLayout, tenant: Tenant, *, after: str = "", now_us: int) -> str | None:
@@ -278,7 +283,7 @@ def tenant_policy(tr: Transaction, layout: ShardLayout, tenant: Tenant) -> Tenan
       TenantMoved: another shard owns the tenant.
     """
     keys = TenantKeys(*tenant)
-    return check_owner(layout, keys, tr.get(keys.owner).value)
+    return check_owner(tr, layout, keys, tr.get(keys.owner).value)
 
 
 def tenants_with_policies(tr: Reader, *, tenants_max: int) -> list[tuple[Tenant, TenantPolicy]]:
@@ -328,13 +333,19 @@ def index_paused_pointer(tr: Transaction, location: ZoneLocation, kinds: Collect
         tr.set(_paused_pointer_key(location, kind), b"")
 
 
+def forget_paused_pointer(tr: Transaction, location: ZoneLocation) -> None:
+    """Clear a zone's pointer from the index of paused kinds; the caller deletes the pointer. Reads the policies."""
+    for kind in read_policies(tr).paused_kinds:
+        tr.clear(_paused_pointer_key(location, kind))
+
+
 def may_sleep(tr: Transaction, location: ZoneLocation) -> bool:
     """Say whether a zone's pointer may sleep although it holds work: its tenant is paused, or the index has it.
 
     Reads with conflict: ownership, and the zone's index keys of paused kinds.
     """
     owner = tr.get(location.keys.tenant.owner).value
-    if check_owner(location.layout, location.keys.tenant, owner).paused:
+    if check_owner(tr, location.layout, location.keys.tenant, owner).paused:
         return True
     return any(tr.get(_paused_pointer_key(location, kind)).present() for kind in read_policies(tr).paused_kinds)
 

@@ -190,7 +190,7 @@ def _still_dead_letters(
     found = []
     for location, item, (owner, stored) in zip(locations, items, reads, strict=True):
         try:
-            check_owner(layout, location.keys.tenant, owner.value)
+            check_owner(tr, layout, location.keys.tenant, owner.value)
         except TenantMoved:
             continue
         record = None if stored.value is None else decode(DeadLetterRecord, stored.value)

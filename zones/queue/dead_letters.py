@@ -79,7 +79,7 @@ def read(tr: Transaction, location: ZoneLocation, item_id: bytes) -> DeadLetterR
     """
     owner = tr.get(location.keys.tenant.owner)
     stored = tr.get(location.keys.dead_letter(item_id))
-    check_owner(location.layout, location.keys.tenant, owner.value)
+    check_owner(tr, location.layout, location.keys.tenant, owner.value)
     return None if stored.value is None else decode(DeadLetterRecord, stored.value)
 
 

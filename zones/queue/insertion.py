@@ -52,7 +52,7 @@ def enqueue_op(
         if item.given_id is not None or not ids_are_new:
             asked[item_id] = read_id_state(tr, keys, item_id, is_given=item.given_id is not None)
     yield
-    policy = check_owner(location.layout, location.keys.tenant, owner.value)
+    policy = check_owner(tr, location.layout, location.keys.tenant, owner.value)
     results: list[Enqueued] = []
     added: dict[str, int] = {}
     new_ids: set[bytes] = set()

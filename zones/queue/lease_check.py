@@ -21,7 +21,7 @@ def check_leases_op(
     owner = tr.get(location.keys.tenant.owner)
     reads = [tr.get(location.keys.item(item_id)) for item_id, _ in held]
     yield
-    check_owner(location.layout, location.keys.tenant, owner.value)
+    check_owner(tr, location.layout, location.keys.tenant, owner.value)
     return [check_lease(read.value, lease_id) for read, (_, lease_id) in zip(reads, held, strict=True)]
 
 

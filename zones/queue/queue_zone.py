@@ -139,7 +139,7 @@ class QueueZone:
         index_scan = IndexScan(self.location, items_max=capacity.items, now_us=now_us)
         owner = tr.get(self.location.keys.tenant.owner)
         index_scan.send(tr)
-        quantum = FairShare(capacity.items).join(self.location, owner)
+        quantum = FairShare(tr, capacity.items).join(self.location, owner)
         plan = run_one(plan_op(tr, index_scan, capacity, quantum, lease_us=lease_us))
         leased = apply_plan(
             tr, self.location, plan, quantum.policy, lease_id=lease_id, lease_us=lease_us, now_us=now_us

@@ -102,7 +102,8 @@ def ending(tr: Transaction, location: ZoneLocation, item_id: bytes) -> Returned 
     stored = snapshot.get(location.keys.item(item_id))
     dead_letter = snapshot.get(location.keys.dead_letter(item_id))
     kept = snapshot.get(location.keys.result(item_id))
-    check_owner(location.layout, location.keys.tenant, snapshot.get(location.keys.tenant.owner).value)
+    owner = snapshot.get(location.keys.tenant.owner)
+    check_owner(tr, location.layout, location.keys.tenant, owner.value, writes=False)
     if stored.value is not None:
         return Pending(tr.watch(location.keys.item(item_id)))
     result = None if kept.value is None else unpacked(_decoder, kept.value[TIME_BYTES:])

@@ -87,7 +87,7 @@ def diagnose(tr: Transaction, location: ZoneLocation, item_id: bytes, *, now_us:
     owner = snapshot.get(location.keys.tenant.owner)
     pointing = snapshot.get(location.keys.pointer)
     traceback = snapshot.get(location.keys.traceback(item_id))
-    policy = check_owner(location.layout, location.keys.tenant, owner.value)
+    policy = check_owner(tr, location.layout, location.keys.tenant, owner.value, writes=False)
     item = None if stored.value is None else decode(ItemRecord, stored.value)
     dead_letter_record = None if dead_letter.value is None else decode(DeadLetterRecord, dead_letter.value)
     found = ((stored.value, item), (dead_letter.value, dead_letter_record))

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 
 from fairlead.zones.engines import Reader, Transaction, transact
 from fairlead.zones.keyspace import range_begin, range_end
+from fairlead.zones.open_shard import FindShard, OpenShard
 from fairlead.zones.probes import probe
 from fairlead.zones.records import DecisionRecord, PreparedRecord, TransactionId, decode
 from fairlead.zones.spanning import decision, participant
 from fairlead.zones.spanning.participant import PreparedUnreadable
-from fairlead.zones.spanning.recovery import FindShard, OpenShard, outcome, settle
+from fairlead.zones.spanning.recovery import outcome, settle
 from fairlead.zones.spanning.transaction_keys import DECISION_PREFIX, PREPARED_PREFIX, transaction_of
 
 log = logging.getLogger("fairlead.locks")

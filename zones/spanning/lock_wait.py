@@ -1,4 +1,4 @@
-"""What a transaction does that meets the lock of a transaction across shards: it ends the lock, or waits for its end.
+"""What a transaction does that meets a lock of a transaction across shards, or a frozen tenant: it ends it, or waits.
 
 Its own attempt has been given up, so it holds nothing meanwhile. Afterwards its body runs again.
 """
@@ -6,12 +6,14 @@ Its own attempt has been given up, so it holds nothing meanwhile. Afterwards its
 import logging
 
 from fairlead.zones.engines import Clock
-from fairlead.zones.errors import TenantBusy, TenantLocked
+from fairlead.zones.errors import TenantBusy, TenantFrozen, TenantLocked
 from fairlead.zones.layout import Tenant
+from fairlead.zones.moving.rescue import end_frozen_move
+from fairlead.zones.open_shard import FindShard
 from fairlead.zones.probes import probe
 from fairlead.zones.records import TransactionId
 from fairlead.zones.spanning.participant import PreparedUnreadable
-from fairlead.zones.spanning.recovery import FindShard, drop_orphaned_lock, outcome, settle
+from fairlead.zones.spanning.recovery import drop_orphaned_lock, outcome, settle
 
 log = logging.getLogger("fairlead.locks")
 
@@ -23,6 +25,8 @@ POLL_US_MIN, POLL_US_MAX = (
 )  # The first wait, and the longest. Two commits take about as long as the first.
 UNKNOWN_HOME = "no shard of this process's configuration has the id of its home shard"
 SILENT_HOME = "its home shard does not answer"
+UNKNOWN_DESTINATION = "no shard of this process's configuration has the id of the shard to which the tenant moves"
+SILENT_DESTINATION = "the shard to which the tenant moves does not answer"
 
 
 class LockWait:
@@ -42,7 +46,7 @@ class LockWait:
         self._wait_us = wait_us
         self._mine = mine
         self._began_us: int | None = None
-        self._first_met_us: dict[TransactionId, int] = {}
+        self._first_met_us: dict[TransactionId | bytes, int] = {}
         self._poll_us = POLL_US_MIN
 
     def meet(self, locked: TenantLocked) -> None:
@@ -56,15 +60,33 @@ class LockWait:
         now_us = self._clock.now_us()
         if self._began_us is None:
             self._began_us = now_us
-        reason = self._settle(locked, now_us)
+        if isinstance(locked, TenantFrozen):
+            by, reason = {"move": locked.move.move_id.hex()}, self._end_freeze(locked, now_us)
+        else:
+            by, reason = {"transaction": str(locked.lock.transaction)}, self._settle(locked, now_us)
         if reason is None:
             return
         left_us = self._began_us + self._wait_us - now_us
         if left_us <= 0:
             app, user = locked.tenant
-            raise TenantBusy(app=app, user=user, transaction=str(locked.lock.transaction), reason=reason) from locked
+            raise TenantBusy(app=app, user=user, **by, reason=reason) from locked
         self._clock.sleep_us(min(self._poll_us, left_us))
         self._poll_us = min(self._poll_us * 2, POLL_US_MAX)
+
+    def _end_freeze(self, frozen: TenantFrozen, now_us: int) -> str | None:
+        """End a move whose mover has stopped, if the tenant has been frozen for long; return why it was not."""
+        first_met_us = self._first_met_us.setdefault(frozen.move.move_id, now_us)
+        if now_us - first_met_us < PATIENCE_US:
+            return "the last step of a move goes on"
+        at, to = self._find_shard(frozen.shard_id), self._find_shard(frozen.move.shard_id)
+        if at is None or to is None:
+            return UNKNOWN_DESTINATION
+        try:
+            end_frozen_move(at, to, Tenant(*frozen.tenant), frozen.move)
+        except to.db.errors as error:
+            log.info("move of %s: %s: %s", "/".join(frozen.tenant), SILENT_DESTINATION, error)
+            return SILENT_DESTINATION
+        return None
 
     def _settle(self, locked: TenantLocked, now_us: int) -> str | None:
         """Settle the lock's transaction; return why it was not."""

@@ -6,7 +6,7 @@ from fairlead.zones.engines import Reader, Transaction
 from fairlead.zones.errors import QueueError
 from fairlead.zones.keyspace import TenantKeys, range_begin, range_end
 from fairlead.zones.layout import ShardLayout, Tenant
-from fairlead.zones.ownership import check_owner
+from fairlead.zones.ownership import check_owner, mark_if_moving
 from fairlead.zones.probes import probe
 from fairlead.zones.records import (
     RESTRICTED_FORMAT,
@@ -58,7 +58,7 @@ def prepare(
     owners = {}
     for tenant, exclusive in tenants.items():
         value = reads[tenant].value
-        check_owner(layout, keys[tenant], value, writes=exclusive)
+        check_owner(tr, layout, keys[tenant], value, writes=exclusive)
         owner = None if value is None else decode(OwnerRecord, value)
         owners[tenant] = owner or OwnerRecord(0, layout.shard_id)
     for tenant, exclusive in tenants.items():
@@ -162,6 +162,7 @@ def _unlock(tr: Transaction, layout: ShardLayout, keys: TenantKeys, value: bytes
         raise PreparedUnreadable(
             transaction=str(transaction), shard=layout.shard_id.hex(), newer=is_newer(value, newest=RESTRICTED_FORMAT)
         )
+    mark_if_moving(tr, keys, owner)
     kept = tuple(lock for lock in owner.locks if lock.transaction != transaction)
     if len(kept) == len(owner.locks):
         return False

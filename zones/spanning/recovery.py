@@ -4,35 +4,14 @@ The process asks the home shard. What is committed is applied, what is aborted i
 aborted: this must be written at home, because the coordinator may be alive and about to commit.
 """
 
-from collections.abc import Callable
-from typing import Protocol
+from typing import cast
 
-from fairlead.zones.engines import Clock, Database, transact
-from fairlead.zones.layout import ShardLayout, Tenant
+from fairlead.zones.engines import Transaction, transact
+from fairlead.zones.layout import Tenant
+from fairlead.zones.moving.marks import NONCE_BYTES, MarkingTransaction
+from fairlead.zones.open_shard import OpenShard
 from fairlead.zones.records import TransactionId
 from fairlead.zones.spanning import decision, participant
-
-
-class OpenShard(Protocol):
-    """A shard, as far as recovery uses it."""
-
-    @property
-    def db(self) -> Database:
-        """Its store."""
-        ...
-
-    @property
-    def layout(self) -> ShardLayout:
-        """Its id and its layout."""
-        ...
-
-    @property
-    def clock(self) -> Clock:
-        """The time."""
-        ...
-
-
-FindShard = Callable[[bytes], OpenShard | None]  # the open shard that has an id; None: none that is configured and open
 
 
 def outcome(home: OpenShard, shard: OpenShard, transaction: TransactionId, *, may_abort: bool) -> bool | None:
@@ -56,9 +35,16 @@ def settle(shard: OpenShard, transaction: TransactionId, *, committed: bool) -> 
       PreparedUnreadable: see `participant.apply`.
     """
     carry_out = participant.apply if committed else participant.release
-    return transact(shard.db, lambda tr: carry_out(tr, shard.layout, transaction))
+    return transact(shard.db, lambda tr: carry_out(_marking(tr, shard), shard.layout, transaction))
+
+
+def _marking(tr: Transaction, shard: OpenShard) -> Transaction:
+    """Return a transaction that marks what it writes to tenants that move."""
+    return cast(Transaction, MarkingTransaction(tr, shard.random.randbytes(NONCE_BYTES)))
 
 
 def drop_orphaned_lock(shard: OpenShard, transaction: TransactionId, tenant: Tenant) -> bool:
     """Clear a lock whose transaction has nothing prepared on a shard; see `participant.drop_orphaned_lock`."""
-    return transact(shard.db, lambda tr: participant.drop_orphaned_lock(tr, shard.layout, transaction, tenant))
+    return transact(
+        shard.db, lambda tr: participant.drop_orphaned_lock(_marking(tr, shard), shard.layout, transaction, tenant)
+    )

@@ -8,6 +8,7 @@ from fairlead.zones.engines import Transaction
 from fairlead.zones.engines.api.database import ValueFuture
 from fairlead.zones.errors import QueueError, TenantLocked, TenantMoved
 from fairlead.zones.layout import Tenant, item_id_of
+from fairlead.zones.moving.marks import NONCE_BYTES, MarkingTransaction
 from fairlead.zones.queue.id_retention import read_id_state, status_of_id
 from fairlead.zones.queue.items import Enqueued, EnqueueStatus, NewItem
 from fairlead.zones.shard import Shard
@@ -56,7 +57,10 @@ class Branch:
     ) -> None:
         self.shard = shard
         self._note_read = note_read
-        self.tr = shard.db.create_transaction()
+        # What is carried out at home is written by it, and marked if a tenant moves.
+        self.tr = cast(
+            Transaction, MarkingTransaction(shard.db.create_transaction(), shard.random.randbytes(NONCE_BYTES))
+        )
         self.buffer = WriteBuffer(shard.db.limits)
         self.views: dict[Tenant, TenantView] = {}
         buffered = cast(Transaction, BufferedTransaction(self.tr, self.buffer))

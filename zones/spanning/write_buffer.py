@@ -8,7 +8,7 @@ ranges were cleared.
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fairlead.zones.engines import KeyValue, Limits, Reads, StoreError, Transaction
 from fairlead.zones.engines.api.database import ValueFuture
@@ -212,6 +212,9 @@ class BufferedTransaction(BufferedReads):
     def snapshot(self) -> BufferedReads:
         """See `Reader`."""
         return BufferedReads(self._tr.snapshot, self._buffer)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tr, name)
 
 
 def _changed(change: Change, stored: bytes | None) -> bytes | None:

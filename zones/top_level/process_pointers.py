@@ -127,7 +127,7 @@ def process_pointers(
     `known`: the policies as they were found last. While the shard is paused no pointer is processed.
     """
     asking = start_op(read_policies_op(tr, known))
-    fair_share = FairShare(params.items_max)
+    fair_share = FairShare(tr, params.items_max)
     operations = [start_op(process_op(tr, layout, ref, capacity, fair_share, params)) for ref in refs]
     in_force = run_one(asking)
     if in_force.shard_paused:

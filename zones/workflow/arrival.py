@@ -60,7 +60,7 @@ def receiver_op(tr: Transaction, location: ZoneLocation, item_id: bytes) -> Oper
     keys = location.keys
     owner, stored = tr.get(keys.tenant.owner), tr.get(keys.item(item_id))
     yield
-    check_owner(location.layout, location.keys.tenant, owner.value)
+    check_owner(tr, location.layout, location.keys.tenant, owner.value)
     epoch = epoch_of(owner.value)
     if stored.value is not None:
         record = decode(ItemRecord, stored.value)

@@ -201,7 +201,7 @@ def take_op(tr: Transaction, location: ZoneLocation, lock: bytes, request: LockR
     owner, number = tr.get(keys.owner), tr.get(of_run_key(keys, request.run, lock))
     last_rows = tr.get_range(range_begin(prefix), range_end(prefix), limit=1, reverse=True)
     yield
-    check_owner(location.layout, keys, owner.value)
+    check_owner(tr, location.layout, keys, owner.value)
     if number.value is not None:
         place = number_of(number.value)
         if place is None:
@@ -243,7 +243,7 @@ def release_op(tr: Transaction, location: ZoneLocation, lock: bytes, run: bytes,
     keys = location.keys.tenant
     owner, number = tr.get(keys.owner), tr.get(of_run_key(keys, run, lock))
     yield
-    check_owner(location.layout, keys, owner.value)
+    check_owner(tr, location.layout, keys, owner.value)
     if number.value is not None:
         yield from _remove_op(tr, location, lock, run, number.value, signals_directly=True, now_us=now_us)
 
@@ -354,7 +354,7 @@ def holder_op(
     keys, prefix = location.keys.tenant, line_prefix(location.keys.tenant, lock)
     owner, rows = tr.get(keys.owner), tr.get_range(range_begin(prefix), range_end(prefix), limit=2)
     yield
-    check_owner(location.layout, keys, owner.value)
+    check_owner(tr, location.layout, keys, owner.value)
     for row in rows:
         request = decode_request(row.value)
         if request is None:

@@ -88,7 +88,7 @@ def ask_op(tr: Transaction, layout: ShardLayout, keys: TenantKeys) -> Operation[
     """
     owner, floor = tr.get(keys.owner), tr.get(_FLOOR_KEY)
     yield
-    check_owner(layout, keys, owner.value)
+    check_owner(tr, layout, keys, owner.value)
     return ParticipantState(epoch_of(owner.value), floor_of(floor.value))
 
 
@@ -111,7 +111,7 @@ def begin_step_op(tr: Transaction, layout: ShardLayout, foreign: ForeignStep) ->
     entry = tr.get(key)
     floor = tr.snapshot.get(_FLOOR_KEY)
     yield
-    check_owner(layout, foreign.keys, owner.value)
+    check_owner(tr, layout, foreign.keys, owner.value)
     if ParticipantState(epoch_of(owner.value), floor_of(floor.value)) != foreign.place:
         probe("a step on another shard must ask again")
         raise AskAgain
@@ -150,7 +150,7 @@ def raise_fence_op(
     fence_key = keys.fence(run)
     owner, fence, floor = tr.get(keys.owner), tr.get(fence_key), tr.snapshot.get(_FLOOR_KEY)
     yield
-    check_owner(layout, keys, owner.value)
+    check_owner(tr, layout, keys, owner.value)
     _check_fence(read_fence(fence_key, fence.value), lease_number, run)
     if fence.value is None and ParticipantState(epoch_of(owner.value), floor_of(floor.value)) != place:
         probe("a new attempt must ask again before it raises its fence")
@@ -183,7 +183,7 @@ def clean_up_op(
     owner, fence, floor = tr.get(keys.owner), tr.get(keys.fence(run)), tr.get(_FLOOR_KEY)
     requests = locks.has_requests(tr, keys, run)
     yield
-    check_owner(layout, keys, owner.value)
+    check_owner(tr, layout, keys, owner.value)
     if next(iter(requests), None) is not None:
         probe("a cleanup finds that its run has locks")
         locks.release_all(tr, layout.location(tenant, DEFAULT_ZONE), run, now_us=now_us)
@@ -217,6 +217,31 @@ def has_tombstone(tr: Reader, tenant: Tenant, run: bytes) -> bool:
 def list_tombstone(tr: Transaction, tenant: Tenant, run: bytes) -> None:
     """List a fence that is `END` among the tombstones. Reads FLOOR with conflict."""
     tr.set(_tombstone_key(floor_of(tr.get(_FLOOR_KEY).value), tenant, run), b"")
+
+
+def clear_tombstones(tr: Transaction, tenant: Tenant) -> None:
+    """Clear what lists a tenant's tombstones; the tombstones themselves are cleared with the tenant's other rows.
+
+    Snapshot reads: one key for each FLOOR under which there are tombstones, which are two at most.
+    """
+    begin = range_begin(_TOMBSTONES)
+    while True:
+        row = next(iter(tr.snapshot.get_range(begin, range_end(_TOMBSTONES), limit=1)), None)
+        if row is None:
+            return
+        floor = unpack_int(row.key, len(_TOMBSTONES))
+        if floor is None:  # It is damaged.
+            begin = row.key + b"\x00"
+            continue
+        listed = _TOMBSTONES + pack_int(floor[0])
+        named = listed + pack_text(tenant.app) + pack_text(tenant.user)
+        tr.clear_range(range_begin(named), range_end(named))
+        begin = range_end(listed)
+
+
+def is_tombstone(fence: bytes) -> bool:
+    """Say whether the value of a fence says that its run has ended."""
+    return fence == _TOMBSTONE_VALUE
 
 
 def raise_floor(tr: Transaction, *, tombstones_max: int) -> bool:

@@ -183,7 +183,7 @@ def check_held_op(tr: Transaction, held: HeldRun) -> Operation[ItemRecord]:
     """
     owner, stored = tr.get(held.owner_key), tr.get(held.item_key)
     yield
-    check_owner(held.location.layout, held.location.keys.tenant, owner.value)
+    check_owner(tr, held.location.layout, held.location.keys.tenant, owner.value)
     record = check_lease(stored.value, held.lease_id)
     if isinstance(record, Outcome):
         raise error_of(record, held.item_id)

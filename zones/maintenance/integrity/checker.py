@@ -61,6 +61,7 @@ from fairlead.zones.maintenance.integrity.counts import (
 from fairlead.zones.maintenance.integrity.findings import Finding, Report
 from fairlead.zones.maintenance.integrity.parsed_keys import skip_data, tenant_range
 from fairlead.zones.maintenance.integrity.records import check_damaged_key, check_record, check_soft_record
+from fairlead.zones.maintenance.integrity.residents import Residents
 from fairlead.zones.maintenance.integrity.runs import KeptRuns, RunsSeen, check_floor, check_tombstone
 from fairlead.zones.maintenance.integrity.walk import Check, confirm, walk
 from fairlead.zones.maintenance.integrity.zone_rows import ZoneRows
@@ -180,6 +181,7 @@ class _Checker:
     ) -> None:
         self.report = Report()
         self.corrections: Counter[bytes] = Counter()  # what unrepaired wrong counts mean for the depths
+        self._residents = Residents(shard.layout)
         self._shard = shard
         self._layout = shard.layout
         self._repair = repair
@@ -194,18 +196,25 @@ class _Checker:
 
     def check_tenants(self) -> None:
         """Check all rows of tenants' zones, and each zone's counts once its last row was read."""
-        seen, kept = RunsSeen(), KeptRuns(self.report)
+        seen, kept, residents = RunsSeen(), KeptRuns(self.report), self._residents
         unfinished: ZoneLocation | None = None  # the zone of the last row so far
 
         def checks_of(rows: list[KeyValue]) -> list[Check]:
             now_us = self._shard.clock.now_us()
             return list(
                 zone_rows.checks_of(
-                    self._layout, rows, continued=unfinished, seen=seen, now_us=now_us, rest_us=self._rest_us
+                    self._layout,
+                    residents.rows(rows),
+                    continued=unfinished,
+                    seen=seen,
+                    now_us=now_us,
+                    rest_us=self._rest_us,
                 )
             )
 
-        for rows, failing_checks, last in walk(self._shard.db, *tenant_range(), checks_of, skip=skip_data):
+        for walked, failing_checks, last in walk(self._shard.db, *tenant_range(), checks_of, skip=skip_data):
+            rows = residents.rows(walked)
+            residents.go_on_after(walked)
             zones = zone_rows.by_zone(self._layout, rows)
             for number, zone in enumerate(zones):
                 over = last or number < len(zones) - 1
@@ -253,7 +262,8 @@ class _Checker:
 
     def check_depths(self) -> None:
         """Check the depths of the shard's parts."""
-        verify_counts(self._shard, recount_of_shard(self._layout, self.corrections), self.report, repair=self._repair)
+        recount = recount_of_shard(self._layout, self.corrections, elsewhere=self._residents.elsewhere)
+        verify_counts(self._shard, recount, self.report, repair=self._repair)
 
     def _check_rows(
         self,

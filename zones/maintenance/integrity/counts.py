@@ -8,7 +8,7 @@ The result is used only if both passes saw the same rows and counts; otherwise i
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from hashlib import blake2b
 from typing import NamedTuple
@@ -63,10 +63,11 @@ def recount_of_zone(location: ZoneLocation) -> Recount:
     return Recount(WRONG_COUNT, location, location.keys.item_range(), nothing, add, stored, vanishes=True, base={})
 
 
-def recount_of_shard(layout: ShardLayout, corrections: Counts) -> Recount:
+def recount_of_shard(layout: ShardLayout, corrections: Counts, *, elsewhere: Collection[bytes] = ()) -> Recount:
     """Return the recount of a shard: the counts of all zones by part and kind.
 
     `corrections`: by what the depths must differ from the counts, because some counts are known to be wrong.
+    `elsewhere`: the prefixes of tenants who have rows here, and live on another shard.
     """
     parser = KeyParser(layout)
 
@@ -80,7 +81,7 @@ def recount_of_shard(layout: ShardLayout, corrections: Counts) -> Recount:
         for row in rows:
             found = parser.zone_key(row.key)
             kind = None if found is None else unpack_name(row.key, len(found.location.keys.count_prefix()))
-            if found is not None and kind is not None:
+            if found is not None and kind is not None and found.location.keys.tenant.prefix not in elsewhere:
                 sums[found.location.part.depth(kind)] += number_of(row.value)
         return True
 

@@ -76,7 +76,7 @@ def check_kept(tr: Transaction, layout: ShardLayout, kept: KeptRun, *, now_us: i
     if request is None and (fence.value == TOMBSTONE_VALUE or (fence.value is None and first is None)):
         return []
     try:
-        check_owner(layout, keys, owner.value)
+        check_owner(tr, layout, keys, owner.value)
     except TenantMoved:
         return []
     if (first is not None and first.key == head_key(keys, run)) or is_held(tr, location, run):

@@ -1,0 +1,67 @@
+"""Live moves of a tenant to another shard (Olive section 4.2; QuiCK section 6, "User-move").
+
+The tenant's users write, its queue runs and its workflows sleep meanwhile. A move copies all of the tenant, then what
+was changed since, and so on until little is. Then the tenant is frozen for some milliseconds, and owned by the
+destination. The decision is one transaction at the destination.
+
+Read in this order:
+    marks        what a transaction writes beside its changes while the tenant moves
+    rows         which rows of a tenant are copied, and which count items
+    source       the transactions at the source, and the record of the move
+    destination  the transactions at the destination, and the stub at the first home
+    copying      reads ranges, and sees that they have arrived as they were
+    clearing     what a tenant has left on a shard that does not own it
+    mover        carries out a move, from wherever an earlier mover has stopped
+    rescue       what somebody does who finds a tenant frozen for long
+    errors       what a user can meet
+
+The transactions, on the source (S), the destination (D), and the first home (H). `phase` is that of `OwnerRecord.move`:
+
+| transaction | reads with conflict | reads by snapshot | writes |
+|---|---|---|---|
+| `begin`, S | owner record, MOVE | ended moves | phase MOVING; MOVE; the mover's local item |
+| any on the tenant, S, MOVING | owner record | what it reads so | what it writes, and a mark for each |
+| `take_over`, S | MOVE | - | MOVE: the mover's number |
+| `prepare`, D | owner record | - | phase INCOMING, the mover's number |
+| `clear_piece`, D | owner record | rows | clears what is left of the tenant |
+| reads of the mover, S | - | rows; or marks and the rows that they name | - |
+| `write_chunk`, D | owner record | - | rows; the number of the chunk, in the owner record |
+| clearing of marks, S | MOVE | - | marks that are still as they were read |
+| `freeze`, S | MOVE, owner record: not locked | - | phase FROZEN |
+| `own`, D | owner record: INCOMING by this mover | - | owner record: D, epoch + 1, ARRIVING; rows; depths; pointers |
+| `say_moved`, S | owner record: FROZEN | - | owner record: D, epoch + 1 |
+| `arrive`, D, in pieces | owner record: ARRIVING; rows | - | other pointers, the lists of the shard; at last no phase |
+| `update_stub`, H | owner record | - | owner record: D, epoch + 1 |
+| `clear_piece`, S | owner record: D, epoch + 1 | rows | clears the tenant's rows, and what names them |
+| `forget_stub`, S | owner record: D, epoch + 1 | - | clears it, unless S is the first home |
+| `close`, D | owner record | - | no phase: the stub as before, or nothing |
+| `thaw`, S | owner record, MOVE | - | no phase; MOVE: how it ended; clears the marks |
+
+    (ROOT, MOVE, app, user)              at S: `MoveRecord`: how far it has come, for the next mover and for people
+    (ROOT, DB, app, user, OWNER)         `OwnerRecord`, whose `move` states the phase
+    (ROOT, DB, app, user, MARK, hash)    at S: a range that was changed, see `marks`
+
+One item of alice, from shard A to shard B:
+
+    1. `app.move` begins the move on A. The mover is a local item of A, so it has a lease, and another one goes on if it
+       dies. It prepares B, where alice's record says INCOMING: whoever asks there is sent to A.
+    2. The mover copies the item with all other rows. A worker leases the item at A meanwhile: that transaction writes
+       marks for the record, for two entries of the index.
+    3. The mover copies what is marked. It clears each mark that nobody has written anew since it was read.
+    4. Few marks are left. A says FROZEN: all transactions on alice wait, outside of any transaction.
+    5. B owns alice, with the last marked rows, her depth and her pointers. This decides. A says that she has moved.
+    6. Waiting transactions are repeated at B. The worker completes the item there, under the lease that it has.
+    7. What is left of her at A is cleared.
+
+What fences whom:
+
+- The number of the mover, in MOVE at A and in the owner record at B: a mover that was replaced changes nothing.
+- The number of the chunk, in the owner record at B: a chunk of unknown result cannot be committed after a later one.
+- The epoch, in both owner records: clearings, stubs and decisions of an earlier move do not touch a later one.
+- Close before thaw: the destination says that nobody comes in, and only then does the source go on.
+
+What is not copied: pointers (each shard makes its own), tombstones' entries (B lists those that it finds), what ended
+lately (A tells it), periodic and other local items (they are no tenant's).
+
+`tests/protocol_models/move.py` explores every order of these transactions.
+"""
