@@ -43,17 +43,17 @@ class Marking:
     """
 
     def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+        self.clock = clock
         self._met_us: int | None = None
 
     @property
     def is_on(self) -> bool:
         """Whether a transaction has met a moving tenant lately."""
-        return self._met_us is not None and 0 <= self._clock.now_us() - self._met_us < MARKING_US
+        return self._met_us is not None and 0 <= self.clock.now_us() - self._met_us < MARKING_US
 
     def note_moving(self) -> None:
         """Note that a transaction has met a moving tenant."""
-        self._met_us = self._clock.now_us()
+        self._met_us = self.clock.now_us()
 
 
 class Attempt:
@@ -119,10 +119,8 @@ def run(
 ) -> T:
     """Run `body` in a transaction until it is committed, and return its result.
 
-    `body` may run several times. An attempt that sets `needs_receipt` is applied once. After an unknown result
-    `applied(tr)` returns whether the commit happened, for bodies that can find this out from their writes. It is not
-    called for an attempt with a receipt. `begin_wait` returns what is called with each lock that ended an attempt.
-    `marking`: of the shard whose tenants the body writes to.
+    `body` may run several times. An attempt that sets `needs_receipt` is applied once. After an unknown result without
+    one, `applied(tr)` returns whether the commit happened. `begin_wait` returns what each lock is waited for by.
 
     Raises:
       TenantLocked: a transaction across shards has locked the tenant; only without `begin_wait`.
@@ -133,9 +131,8 @@ def run(
     began_us = clock.now_us()
     seed, expires_us = new_seed(began_us, random), began_us + RECEIPT_LIFE_US
     results: list[T] = []  # of the attempts with a receipt; a receipt holds an index of this list
-    last_has_receipt = last_needs_receipt = False
+    last_has_receipt, last_needs_receipt, marks = False, False, _Marks(marking or Marking(clock), random)
     applied_attempt: int | None = None
-    marks, pause_us = marking is not None and marking.is_on, 0
 
     def was_applied(tr: Transaction) -> bool:
         """Return whether an attempt with a receipt was applied, even late; set `applied_attempt` to its number."""
@@ -145,14 +142,12 @@ def run(
         return applied_attempt is not None
 
     def attempt_once(tr: Transaction) -> T:
-        nonlocal last_has_receipt, last_needs_receipt, pause_us
+        nonlocal last_has_receipt, last_needs_receipt
         if results and was_applied(tr):
             probe("a transaction of unknown result is found applied by its own retry")
             return results[-1]
-        marker = MarkingTransaction(tr, random.randbytes(NONCE_BYTES)) if marks else None
-        attempt = Attempt(tr if marker is None else cast(Transaction, marker), seed, clock.now_us())
+        attempt = Attempt(marks.begin(tr), seed, clock.now_us())
         result = body(attempt)
-        pause_us = 0 if marker is None else marker.pause_us
         last_needs_receipt = attempt.needs_receipt and not attempt.finds_itself_applied
         last_has_receipt = bool(results) or (last_needs_receipt and db.results_can_be_unknown)
         if last_has_receipt:
@@ -169,25 +164,61 @@ def run(
             raise ResultUnknown(db.url)
         return not last_has_receipt and applied is not None and applied(tr)
 
+    last = _transact_past_locks(db, attempt_once, check_applied, retries_max, begin_wait, marks)
+    return last if applied_attempt is None else results[applied_attempt]
+
+
+def _transact_past_locks(
+    db: Database,
+    attempt_once: Callable[[Transaction], T],
+    check_applied: Callable[[Transaction], bool],
+    retries_max: int,
+    begin_wait: BeginWait | None,
+    marks: "_Marks",
+) -> T:
+    """Run attempts until one is committed; wait for what one meets outside of any transaction."""
     wait: Callable[[TenantLocked], None] | None = None
     while True:
         try:
             result = transact(db, attempt_once, applied=check_applied, retries_max=retries_max)
-            break
-        except TenantLocked as locked:  # Its end is waited for outside of any transaction.
+            marks.let_mover_catch_up()
+            return result
+        except TenantLocked as locked:
             if begin_wait is None:
                 raise
             wait = wait or begin_wait()
             wait(locked)
         except TenantMoving:
             probe("a transaction meets a tenant that moves, and begins again to mark what it changes")
-            marks = True
-            if marking is not None:
-                marking.note_moving()
-    if pause_us:
-        probe("a writer waits so that the mover of its tenant catches up")
-        clock.sleep_us(pause_us)
-    return result if applied_attempt is None else results[applied_attempt]
+            marks.turn_on()
+
+
+class _Marks:
+    """The marks that the attempts of one call write."""
+
+    def __init__(self, marking: Marking, random: Random) -> None:
+        self._marking = marking
+        self._random = random
+        self._is_on = marking.is_on
+        self._last: MarkingTransaction | None = None
+
+    def begin(self, tr: Transaction) -> Transaction:
+        """Return what an attempt reads and writes through."""
+        if not self._is_on:
+            return tr
+        self._last = MarkingTransaction(tr, self._random.randbytes(NONCE_BYTES))
+        return cast(Transaction, self._last)
+
+    def turn_on(self) -> None:
+        """Mark from the next attempt on, and in the next calls on this shard."""
+        self._is_on = True
+        self._marking.note_moving()
+
+    def let_mover_catch_up(self) -> None:
+        """Wait after the commit, if the mover of a tenant wants its writers to."""
+        if self._last is not None and self._last.pause_us:
+            probe("a writer waits so that the mover of its tenant catches up")
+            self._marking.clock.sleep_us(self._last.pause_us)
 
 
 def _write_receipt(tr: Transaction, receipt: bytes, number: int, *, has_read: bool) -> None:

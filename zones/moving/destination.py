@@ -58,7 +58,7 @@ def prepare(tr: Transaction, layout: ShardLayout, tenant: Tenant, mine: Mine, *,
     Reads with conflict, and writes: the ownership record. May run twice.
 
     Raises:
-      MoverReplaced: a later mover has taken over.
+      MoverReplaced: a later mover, or a later move, has taken over.
       Unmovable: this shard owns the tenant, or has owned it, under a later epoch.
     """
     keys = TenantKeys(*tenant)
@@ -72,7 +72,9 @@ def prepare(tr: Transaction, layout: ShardLayout, tenant: Tenant, mine: Mine, *,
         if owner.move.mover > mine.mover:
             raise MoverReplaced
         chunk = owner.move.chunk
-    elif owner is not None and owner.epoch > epoch + (owner.move is not None):
+    elif owner is not None and owner.epoch > epoch:
+        if owner.move is not None:  # A later move brings it here.
+            raise MoverReplaced
         raise Unmovable(LEFT_BEHIND)
     move = Move(MovePhase.INCOMING, source_id, mine.move_id, mine.mover, chunk)
     write_owner(tr, keys, OwnerRecord(epoch + 1, source_id, move=move))

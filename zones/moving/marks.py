@@ -89,7 +89,7 @@ class MarkingTransaction:
         if keys.prefix not in self._moving:
             self._moving[keys.prefix] = keys.marks
             for begin, end in self._written:
-                self._mark(keys.prefix, begin, end)
+                self._write_mark(keys.prefix, begin, end)
 
     def set(self, key: bytes, value: bytes) -> None:
         """See `Transaction`."""
@@ -121,9 +121,9 @@ class MarkingTransaction:
         if (begin, end) not in self._written:
             self._written[begin, end] = None
             for prefix in self._moving:
-                self._mark(prefix, begin, end)
+                self._write_mark(prefix, begin, end)
 
-    def _mark(self, prefix: bytes, begin: bytes, end: bytes) -> None:
+    def _write_mark(self, prefix: bytes, begin: bytes, end: bytes) -> None:
         begin, end = max(begin, range_begin(prefix)), min(end, range_end(prefix))
         if begin < end:
             digest = blake2b(len(begin).to_bytes(_LENGTH_BYTES, "big") + begin + end, digest_size=_HASH_BYTES).digest()
@@ -131,10 +131,10 @@ class MarkingTransaction:
             self._tr.set(self._moving[prefix] + pack_bytes(digest), value)
 
 
-def read_marks(tr: Reader, keys: TenantKeys, *, marks_max: int) -> list[Mark]:
+def read_marks(tr: Reader, keys: TenantKeys, *, limit: int) -> list[Mark]:
     """Return up to so many marks of a tenant. Snapshot reads."""
     begin, end = range_begin(keys.marks), range_end(keys.marks)
-    rows = tr.snapshot.get_range(begin, end, limit=marks_max, streaming_mode=WANT_ALL)
+    rows = tr.snapshot.get_range(begin, end, limit=limit, streaming_mode=WANT_ALL)
     return [_mark_of(row) for row in rows]
 
 

@@ -55,7 +55,7 @@ DAMAGED_ON_THE_WAY = "what was copied is not what is there: see to the destinati
 TOO_LARGE = frozenset({KEY_TOO_LARGE, VALUE_TOO_LARGE, TRANSACTION_TOO_LARGE})
 
 
-class Stopped(Exception):
+class MoverStopped(Exception):
     """The mover is to stop, because its process ends; another one goes on."""
 
 
@@ -94,7 +94,7 @@ class Mover:
         """Carry out the move to its end, and return how it ended; None: another mover does, or it is not listed.
 
         Raises:
-          Stopped: `should_stop` says so.
+          MoverStopped: `should_stop` says so.
           What the stores raise: try again later.
         """
         move_id = self._mine.move_id
@@ -121,6 +121,8 @@ class Mover:
         record = self._read(lambda tr: source.read_move(tr, self._tenant))
         if record is None or record.move_id != self._mine.move_id or record.state is MoveState.UNDER_WAY:
             return None
+        self._epoch = record.epoch
+        self._close()  # This mover, or an earlier one, may have opened it anew after it was closed.
         self._clear_closed()
         return record.state
 
@@ -206,7 +208,7 @@ class Mover:
         return len(marks)
 
     def _read_marks(self, tr: Reader) -> tuple[list[Mark], list[Copied]]:
-        marks = read_marks(tr, self._keys, marks_max=MARKS_MAX)
+        marks = read_marks(tr, self._keys, limit=MARKS_MAX)
         return marks, list(read_marked(tr, self._keys, marks))
 
     def _clear_marks(self, tr: Transaction, marks: list[Mark]) -> None:
@@ -303,14 +305,8 @@ class Mover:
 
     def _take_back(self, reason: str) -> MoveState | None:
         """Close the destination, and only then let the source go on as if the tenant had not moved."""
-        at_id, move_id = self._at.layout.shard_id, self._mine.move_id
-        closed = transact(
-            self._to.db,
-            lambda tr: destination.close(
-                tr, self._to.layout, self._tenant, move_id, epoch=self._epoch, source_id=at_id
-            ),
-        )
-        if not closed:
+        move_id = self._mine.move_id
+        if not self._close():
             probe("a move that is to be taken back has been decided")
             try:
                 return self._finish()
@@ -325,6 +321,16 @@ class Mover:
         )
         self._clear_closed()
         return state
+
+    def _close(self) -> bool:
+        """Let the tenant not come in any more; False: the destination owns it."""
+        at_id, move_id = self._at.layout.shard_id, self._mine.move_id
+        return transact(
+            self._to.db,
+            lambda tr: destination.close(
+                tr, self._to.layout, self._tenant, move_id, epoch=self._epoch, source_id=at_id
+            ),
+        )
 
     def _clear_closed(self) -> None:
         """Clear what was copied to a destination that has been closed."""
@@ -382,7 +388,7 @@ class Mover:
 
     def _stop_if_asked(self) -> None:
         if self._should_stop():
-            raise Stopped
+            raise MoverStopped
 
     def _read(self, body: Callable[[Reader], T]) -> T:
         return transact(self._at.db, body)

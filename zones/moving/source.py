@@ -77,8 +77,8 @@ def write_owner(tr: Transaction, keys: TenantKeys, owner: OwnerRecord) -> None:
 def begin(tr: Transaction, layout: ShardLayout, tenant: Tenant, record: MoveRecord, *, now_us: int) -> None:
     """Let a tenant move: write the move's record, say so in the ownership record, and enqueue the mover's item.
 
-    `record.epoch` is set. Reads with conflict: the ownership record, the record of the last move. Writes: these, the
-    item. May run twice: the move's id tells its own record.
+    The tenant's epoch is raised, and `record.epoch` is set to it. Reads with conflict: the ownership record, the record
+    of the last move. Writes: these, the item. May run twice: the move's id tells its own record.
 
     Raises:
       TenantMoved, OwnerUnreadable: another shard owns the tenant, or the record cannot be read.
@@ -102,7 +102,7 @@ def begin(tr: Transaction, layout: ShardLayout, tenant: Tenant, record: MoveReco
             return
         raise MoveUnderWay(tenant=str(tenant), to="" if last is None else last.destination)
     _forget_ended(tr, now_us=now_us)
-    record.epoch = owner.epoch
+    record.epoch = owner.epoch = owner.epoch + 1  # So a late mover of an earlier move is told from this one.
     owner.move = Move(MovePhase.MOVING, record.destination_id, record.move_id)
     write_owner(tr, keys, owner)
     tr.set(move_key(keys), encode(record))
