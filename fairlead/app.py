@@ -19,16 +19,29 @@ from fairlead.dead_letters import BulkResult, discard_all, retry_all
 from fairlead.explanation import Explanation, explain
 from fairlead.handle import EnqueuedHandle
 from fairlead.handler_types import HandlerDecorator, HandlerFunction, Hook
+from fairlead.moves import (
+    MB_PER_S,
+    MovePlan,
+    MoveView,
+    Rebalance,
+    TenantMove,
+    begin_move,
+    list_moves,
+    plan_move,
+    plan_rebalance,
+)
 from fairlead.operator import Operator, operator_here
 from fairlead.registered_handler import RegisteredHandler, function_of
 from fairlead.shards import NoShards, Shards
 from fairlead.tenant_database import TenantDatabase, checked_id, tenant_of
+from fairlead.workflows.moves import move_handler
 from fairlead.workflows.system_kinds import system_handlers
 from fairlead.workflows.workflow_kind import WorkflowKind, workflow_handler
 from fairlead.zones.durations import DAY_S, Duration, duration_us
 from fairlead.zones.engines import Clock
 from fairlead.zones.errors import BadArgument, QueueError, TenantMoved
 from fairlead.zones.layout import DEFAULT_ZONE, Tenant, local_tenant
+from fairlead.zones.moving.source import MOVE_KIND
 from fairlead.zones.process_lock import ProcessLock
 from fairlead.zones.queue.dead_letter_search import DeadLetterFilter
 from fairlead.zones.queue.items import Enqueued, HasKind, ItemOptions, NewItem, kind_of, new_item
@@ -358,6 +371,80 @@ class App:
             random=self.random,
             apply_later=shards.calls.start,
         )
+
+    def move(self, tenant: str | Tenant | TenantDatabase, *, to: str, mb_per_s: float = MB_PER_S) -> TenantMove:
+        """Begin to move a tenant to another shard, with its data, its queue and its workflows; return at once.
+
+            move = app.move("shop/alice", to="us2")
+            move.result()
+
+        A running fleet carries it out. Meanwhile the tenant's users write and its items run. At the end all
+        transactions on the tenant wait for some milliseconds. Then they are repeated on the other shard, and no
+        transaction fails for that. One that has used `.raw` gets `TenantMoved`.
+
+        Args:
+          to: the name of the shard.
+          mb_per_s: how fast to copy, 0.01 to 10,000 megabytes per second.
+
+        Raises:
+          BadArgument: `tenant` names none, or `mb_per_s` is out of range.
+          UnknownShard: there is no such shard.
+          MoveRefused: there is no such tenant, or it lives there already.
+          MoveUnderWay: it moves already.
+        """
+        named = tenant_of(tenant)
+        return begin_move(self.shards, named, to, clock=self.clock, random=self.random, mb_per_s=mb_per_s)
+
+    def plan_move(self, tenant: str | Tenant | TenantDatabase, *, to: str) -> MovePlan:
+        """Read what a move would copy, and check it against the limits of the destination's engine; change nothing.
+
+        Raises:
+          What `move` raises; MoveRefused also if the destination does not store a key or a value of the tenant.
+        """
+        return plan_move(self.shards, tenant_of(tenant), to)
+
+    def moves(self) -> list[MoveView]:
+        """Return the moves of tenants that are under way, and those that ended within a day; the youngest first."""
+        return list_moves(self.shards)
+
+    def rebalance(
+        self, *, to: list[str], dry_run: bool = False, tenants_max: int = 100, mb_per_s: float = MB_PER_S
+    ) -> Rebalance:
+        """Begin to move tenants to shards that were added, until each shard has about as many as any other.
+
+        A tenant moves if rendezvous hashing over all shards chooses one of `to`. So nobody moves twice, and a second
+        call goes on where the first one has stopped.
+
+        Args:
+          to: the names of the shards that get tenants.
+          dry_run: choose, and begin nothing.
+          tenants_max: begin so many moves at most; call again until the answer is `whole`.
+          mb_per_s: of each move; see `move`.
+
+        Raises:
+          BadArgument: an argument is out of range.
+          UnknownShard: there is no such shard.
+        """
+        if not to or isinstance(to, str):
+            raise BadArgument(argument="to", value=to, allowed='a list of names of shards, such as ["us2"]')
+        for name in to:
+            self.shards[name]
+        planned, whole = plan_rebalance(self.shards, to, tenants_max=tenants_max)
+        if not dry_run:
+            for tenant, name in planned:
+                self.move(tenant, to=name, mb_per_s=mb_per_s)
+        return Rebalance(planned, whole)
+
+    def serve_moves(self) -> None:
+        """Add the handler of moves, which a fleet runs beside the application's own handlers; once is enough."""
+        if MOVE_KIND not in self.registry.handlers:
+            self.registry.add(move_handler(self._shard_with_id, self._shard_named))
+
+    def _shard_with_id(self, shard_id: bytes) -> Shard | None:
+        return self.shards.with_id(shard_id)
+
+    def _shard_named(self, name: str) -> Shard:
+        return self.shards[name]
 
     def tenant(self, app: str | Tenant | TenantDatabase, user: str | None = None) -> TenantDatabase:
         """Return a tenant's database. Nothing is read or written: a tenant exists once it has a key or an item.

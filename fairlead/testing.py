@@ -172,6 +172,7 @@ class _Drain:
         self._replays = replays
         self._jitter = Random(0)  # So that retries come at the same moments in every run.
         self._spans = spans_of_process()
+        app.serve_moves()
         self._registry = Registry(dict(app.registry.handlers))
         key = app.config.signing_key.encode()
         SubmittedHandlers(self._registry, key, app.config.submissions).load(app.shards)

@@ -435,7 +435,7 @@ class RunLog:
         except (LeaseLost, ItemGone, TenantMoved):
             raise WorkflowInterrupt(Cause.LOST) from None
         if other is not None and owner is not None:
-            check_owner(self.shard.layout, other, owner.value)
+            check_owner(tr, self.shard.layout, other, owner.value)
         # While a cancellation is requested, each commit looks for it.
         self._latest = None if record.cancelling or step_log.is_rewritten(record) else attempt
         known, found = None if step is None else self.entries.get(step), None

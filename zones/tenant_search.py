@@ -38,6 +38,23 @@ def find_tenants(tr: Reader, text: str, *, tenants_max: int) -> tuple[list[Tenan
     return found[:tenants_max], whole
 
 
+def all_tenants(tr: Reader, *, after: Tenant | None, tenants_max: int) -> list[Tenant]:
+    """Return up to so many tenants that have keys here, in the order of their names, from behind `after` on.
+
+    Snapshot reads, one for each name. Also those of whom only a note is left that says where they live.
+    """
+    found: list[Tenant] = []
+    apps = _apps(tr) if after is None else _names(tr, _DB, after.app)
+    for app in apps:
+        behind = after is not None and app == after.app
+        users = _names(tr, _DB + pack_text(app), after.user + "\x01" if behind and after is not None else "")
+        for user in users:
+            found.append(Tenant(app, user))
+            if len(found) == tenants_max:
+                return found
+    return found
+
+
 def _apps(tr: Reader) -> Iterator[str]:
     return _names(tr, _DB, "\x01")  # The app of local items has an empty name.
 

@@ -172,7 +172,7 @@ def _settle_failed(
     owner = tr.get(zone.location.keys.tenant.owner)
     value = tr.get(zone.location.keys.item(held.ref.item_id)).value
     try:
-        check_owner(shard.layout, zone.location.keys.tenant, owner.value)
+        check_owner(tr, shard.layout, zone.location.keys.tenant, owner.value)
     except TenantMoved:
         return "lost"
     record = None if value is None else decode(ItemRecord, value)

@@ -36,6 +36,7 @@ from fairlead.actors.scanning.partitioning import Session, divide, merged
 from fairlead.zones.engines import Reader
 from fairlead.zones.errors import TenantBusy, TenantMoved
 from fairlead.zones.keyspace import PartKeys
+from fairlead.zones.open_shard import OpenShard
 from fairlead.zones.pipelining import run_one
 from fairlead.zones.policy.policies import wake_paused_pointers
 from fairlead.zones.probes import probe
@@ -44,7 +45,6 @@ from fairlead.zones.queue.periodic import Period, last_tick_us, periods_of, tick
 from fairlead.zones.reporting import completion_log, rollups, worker_status
 from fairlead.zones.shard import Shard, first_shards
 from fairlead.zones.spanning.leftovers import Leftovers
-from fairlead.zones.spanning.recovery import OpenShard
 from fairlead.zones.top_level import sessions
 from fairlead.zones.top_level.clock_check import ClockStatus, ShardClock, check_clock
 from fairlead.zones.top_level.pointers import OversleepScan, wake_oversleeping

@@ -60,7 +60,7 @@ def list_locks(shard: Shard, tenant: Tenant | None) -> LockList:
         if tenant is None:
             return _of_tenants(attempt.tr)
         keys = TenantKeys(*tenant)
-        check_owner(shard.layout, keys, attempt.tr.snapshot.get(keys.owner).value)
+        check_owner(attempt.tr, shard.layout, keys, attempt.tr.snapshot.get(keys.owner).value, writes=False)
         return _of_tenant(attempt.tr, tenant)
 
     return shard.transact(body)

@@ -206,7 +206,7 @@ def _open_stretch(
     tr, tenant = attempt.tr, criteria.tenant
     assert isinstance(tenant, Tenant)
     keys = TenantKeys(*tenant)
-    check_owner(shard.layout, keys, tr.snapshot.get(keys.owner).value)
+    check_owner(tr, shard.layout, keys, tr.snapshot.get(keys.owner).value, writes=False)
     names = list(islice(zone_names(tr, keys), QUEUES_OF_TENANT_MAX + 1))
     whole = len(names) <= QUEUES_OF_TENANT_MAX
     found: list[_Found] = []

@@ -30,7 +30,7 @@ from fairlead.zones.moving.copying import (
 )
 from fairlead.zones.moving.destination import Copied
 from fairlead.zones.moving.errors import MoverReplaced, Unmovable
-from fairlead.zones.moving.marks import Mark, clear_marks, read_marks
+from fairlead.zones.moving.marks import Mark, clear_all_marks, clear_marks, read_marks
 from fairlead.zones.moving.rescue import say_moved
 from fairlead.zones.moving.rows import Census, take_census
 from fairlead.zones.moving.source import Mine
@@ -149,6 +149,7 @@ class Mover:
             self._note(stage="clearing the destination")
             self._clear(self._to, lambda owner: destination.is_incoming(owner, self._mine))
             self._measure()
+            self._in_source(self._forget_marks)
         self._copy_all(record)
         self._count_items()
         self._copy_changes()
@@ -164,6 +165,11 @@ class Mover:
             rows, size, begin = rows + len(copied.rows), size + sum(map(row_bytes, copied.rows)), copied.end
             self._look_up(total_rows=rows, total_bytes=size)
         self._note(stage="copying", total_rows=rows, total_bytes=size)
+
+    def _forget_marks(self, tr: Transaction) -> None:
+        """Clear what was marked until now: all of it is still to be copied."""
+        source.note(tr, self._tenant, self._mine)
+        clear_all_marks(tr, self._keys)
 
     def _copy_all(self, record: MoveRecord) -> None:
         began_us, copied_before = self._at.clock.now_us(), self._bytes

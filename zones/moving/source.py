@@ -131,6 +131,16 @@ def list_moves(tr: Reader, *, moves_max: int) -> Iterator[tuple[Tenant, MoveReco
             yield Tenant(*names[0]), record
 
 
+def may_begin(tr: Reader, layout: ShardLayout, tenant: Tenant) -> bool:
+    """Say whether a tenant lives here and does not move. One snapshot read."""
+    keys = TenantKeys(*tenant)
+    value = tr.snapshot.get(keys.owner).value
+    if value is None:
+        return is_first_home(layout, keys)
+    owner = decode(OwnerRecord, value)
+    return owner is not None and owner.shard_id == layout.shard_id and owner.move is None
+
+
 def take_over(tr: Transaction, tenant: Tenant, move_id: bytes) -> MoveRecord | None:
     """Become the mover of a move: earlier ones change nothing at the source any more. None: it is no longer listed.
 

@@ -23,6 +23,7 @@ POLL_US_MIN, POLL_US_MAX = (
     1_000,
     32_000,
 )  # The first wait, and the longest. Two commits take about as long as the first.
+FREEZE_POLL_US_MAX = 4_000  # A freeze is over after a few commits, and its longest wait is what a move costs.
 UNKNOWN_HOME = "no shard of this process's configuration has the id of its home shard"
 SILENT_HOME = "its home shard does not answer"
 UNKNOWN_DESTINATION = "no shard of this process's configuration has the id of the shard to which the tenant moves"
@@ -71,7 +72,8 @@ class LockWait:
             app, user = locked.tenant
             raise TenantBusy(app=app, user=user, **by, reason=reason) from locked
         self._clock.sleep_us(min(self._poll_us, left_us))
-        self._poll_us = min(self._poll_us * 2, POLL_US_MAX)
+        longest_us = FREEZE_POLL_US_MAX if isinstance(locked, TenantFrozen) else POLL_US_MAX
+        self._poll_us = min(self._poll_us * 2, longest_us)
 
     def _end_freeze(self, frozen: TenantFrozen, now_us: int) -> str | None:
         """End a move whose mover has stopped, if the tenant has been frozen for long; return why it was not."""

@@ -1,0 +1,71 @@
+"""The kind of item that moves a tenant to another shard: a local item of the shard that the tenant leaves.
+
+Its lease makes it sure that somebody carries out the move. What two of them may do at once is fenced by the move itself
+(`fairlead.zones.moving`).
+"""
+
+from collections.abc import Callable
+
+from fairlead.actors.execution.in_flight import HeldItem
+from fairlead.actors.execution.retry import Retry
+from fairlead.actors.execution.runner import AttemptAccess
+from fairlead.actors.handlers import Handler, handler_of
+from fairlead.zones.durations import DAY_S
+from fairlead.zones.engines import StoreUnavailable
+from fairlead.zones.keyspace import TenantKeys
+from fairlead.zones.layout import Tenant
+from fairlead.zones.moving import source
+from fairlead.zones.moving.mover import Mover
+from fairlead.zones.open_shard import OpenShard
+from fairlead.zones.placement import first_home
+from fairlead.zones.shard import Shard
+
+RETRY = Retry(attempts=None, backoff_max=5)  # A shard that was away is asked again soon: writers mark what they change.
+TIMEOUT_S = 7 * DAY_S
+MOVES_AT_ONCE = 2  # In one consumer: a mover fills a slot of a worker, and half of a processor.
+
+
+class _Moves:
+    """Runs the items of moves."""
+
+    def __init__(self, with_id: Callable[[bytes], Shard | None], named: Callable[[str], Shard]) -> None:
+        self._with_id = with_id
+        self._named = named
+        self.__module__, self.__qualname__ = __name__, "move a tenant"
+
+    def run_attempt(self, held: HeldItem, shard: Shard, access: AttemptAccess) -> None:
+        """See `RunsAttempts`.
+
+        Raises:
+          StoreUnavailable: the destination does not answer, or is not configured.
+          MoverStopped: the attempt was cancelled; another one goes on.
+        """
+        payload = held.job.payload
+        tenant, move_id = Tenant(payload["app"], payload["user"]), payload["move"]
+        record = shard.transact(lambda attempt: source.read_move(attempt.tr, tenant))
+        if record is None or record.move_id != move_id:
+            return
+        destination = self._with_id(record.destination_id)
+        if destination is None:
+            raise StoreUnavailable(
+                "the destination of a move does not answer, or is not configured",
+                remedy="See to the shard, or cancel the move: fairlead move APP USER --cancel.",
+                tenant=str(tenant),
+                shard=record.destination,
+            )
+        mover = Mover(
+            shard, destination, self._first_home(shard, tenant), tenant, move_id, should_stop=lambda: held.job.cancelled
+        )
+        if mover.run() is None:
+            raise StoreUnavailable("another mover carries out the move", remedy="Wait for it.", tenant=str(tenant))
+
+    def _first_home(self, shard: Shard, tenant: Tenant) -> OpenShard:
+        began = shard.layout.first_shards
+        return self._named(first_home(TenantKeys(*tenant).packed, tuple(began))) if began else shard
+
+
+def move_handler(with_id: Callable[[bytes], Shard | None], named: Callable[[str], Shard]) -> Handler:
+    """Return the handler of moves. `with_id`, `named`: find an open shard of the application."""
+    return handler_of(
+        source.MOVE_KIND, _Moves(with_id, named), retry=RETRY, timeout=TIMEOUT_S, max_running=MOVES_AT_ONCE
+    )
