@@ -32,7 +32,8 @@ def read_chunk(tr: Reader, keys: TenantKeys, begin: bytes) -> Copied | None:
 def _read_rows(tr: Reader, begin: bytes, end: bytes) -> tuple[list[KeyValue], bytes]:
     """Return rows of a range, and where it goes on; `end`: that was all of it."""
     rows, size = [], 0
-    for row in tr.snapshot.get_range(begin, end, limit=CHUNK_ROWS):
+    for found in tr.snapshot.get_range(begin, end, limit=CHUNK_ROWS):
+        row = KeyValue(found.key, found.value)  # Pairs of two engines do not compare.
         rows.append(row)
         size += row_bytes(row)
         if size >= CHUNK_BYTES:
@@ -93,7 +94,7 @@ def first_difference(tr: Reader, keys: TenantKeys, copied: Sequence[Copied]) -> 
     for each in copied:
         if each.end != each.begin + b"\x00":
             stored = tr.snapshot.get_range(each.begin, each.end, streaming_mode=WANT_ALL)
-            there = [row for row in stored if is_copied(keys, row.key)]
+            there = [KeyValue(row.key, row.value) for row in stored if is_copied(keys, row.key)]
             if there != list(each.rows):
                 different = set(there) ^ set(each.rows)
                 return min(row.key for row in different)

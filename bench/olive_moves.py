@@ -1,0 +1,402 @@
+"""The cost of live moves (Olive, figure 12 and section 7.3; QuiCK section 6, "User-move").
+
+    python -m bench.olive figure12 [--json] [--quick]
+    python -m bench.olive storage [--json] [--quick]
+    python -m bench.olive moves [--json] [--quick]
+
+Two embedded shards. The mover works in a process of its own, the clients in the measuring one.
+
+Figure 12: latencies of reads, updates and creates of YCSB's core workloads a to d, on 1,000 objects of ten attributes
+with 100 bytes each, in one thread. Means, with the 95 % confidence interval; each workload in turns at rest, moving and
+by transactions.
+
+    at rest           the tenant does not move
+    moving            `app.move` moves it meanwhile, slowly enough to last
+    by transactions   a copier moves one object after the other by `app.transact`; each operation of a client is an
+                      `app.transact`, too, that looks where the object is: what one could build without `app.move`
+
+Storage: the bytes of all keys and values of both shards, before, during (the most that was seen) and after the move of
+1,000 such objects.
+
+Moves: tenants of 1 MB, of 1 GB, and of 1,000,000 items, under load.
+
+    longest wait      of a transaction of the moving tenant's clients
+    failed            transactions of these clients that raised an error
+    others' p99       of clients of another tenant of the same shard, while it moves, of that before
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from math import sqrt
+from pathlib import Path
+from random import Random
+from statistics import mean, stdev
+from typing import Any
+
+from bench.harness import SPAWN
+from bench.report import percentile, say
+from fairlead import App, Config, TenantTransaction, fleet, new_item
+from fairlead.actors.settings import ConsumerSettings
+from fairlead.moves import MoveView
+from fairlead.tenant_database import TenantDatabase
+from fairlead.zones.engines import transact
+from fairlead.zones.keyspace import ROOT_RANGE
+from fairlead.zones.layout import Tenant
+from fairlead.zones.placement import home
+
+SHARDS = ("a", "b")
+OBJECTS = 1_000
+ATTRIBUTES = [bytes([number]) * 100 for number in range(10)]
+VALUE = b"".join(ATTRIBUTES)
+NORMAL_95 = 1.96
+FULL_REQUESTS, QUICK_REQUESTS = 1_000, 60
+ROUNDS = 5
+MIXES = {"a": (0.5, 0.5, 0.0), "b": (0.95, 0.05, 0.0), "c": (1.0, 0.0, 0.0), "d": (0.95, 0.0, 0.05)}
+FILL_BATCH = 500
+SLOW_MB_PER_S = 0.1
+COPIER_PAUSE_S = 0.01  # One that never pauses starves the clients: each of its commits conflicts with theirs.
+FULL_MB, QUICK_MB = 1_000, 5
+FULL_ITEMS, QUICK_ITEMS = 1_000_000, 2_000
+CLIENTS = 2
+CLIENT_PAUSE_S = 0.002
+BASE_S = 3.0
+LONGEST_WAIT_MS_MAX = 50.0
+OTHERS_RATIO_MAX = 1.1
+
+app = App()
+
+
+def config_of(store: Path) -> Config:
+    """Return the configuration of both shards."""
+    urls = {name: f"embedded:{store.with_name(f'{store.name}.{name}')}" for name in SHARDS}
+    return Config(shards=urls, consumer=ConsumerSettings(workers=1, slots=4))
+
+
+def tenant_on(shard: str, number: int) -> Tenant:
+    """Return one of the tenants whose first home is a shard."""
+    found = (each for user in range(1_000_000) if home(each := Tenant("olive", f"user {user}"), SHARDS) == shard)
+    for _ in range(number):
+        next(found)
+    return next(found)
+
+
+def _carry_out(store: Path, ready: Any, stop: Any) -> None:
+    """Run a fleet until it is told to stop: the other process begins moves."""
+    app.configure(config_of(store))
+    running = fleet.start(app, "bench.olive_moves:app", runtime="threads")
+    ready.set()
+    stop.wait()
+    running.stop(drain=1)
+    app.close()
+
+
+@contextmanager
+def mover_beside(store: Path) -> Iterator[None]:
+    """Carry out moves in a process of its own meanwhile."""
+    ready, stop = SPAWN.Event(), SPAWN.Event()
+    process = SPAWN.Process(target=_carry_out, args=(store, ready, stop))
+    process.start()
+    try:
+        ready.wait()
+        yield
+    finally:
+        stop.set()
+        process.join()
+
+
+def fill(tenant: TenantDatabase, objects: int, value: bytes = VALUE) -> None:
+    """Create objects."""
+
+    def body(tr: TenantTransaction, begin: int) -> None:
+        for number in range(begin, min(begin + FILL_BATCH, objects)):
+            tr.set((number,), value)
+
+    for begin in range(0, objects, FILL_BATCH):
+        tenant.transact(partial(body, begin=begin))
+
+
+# --- Figure 12 ---
+
+
+class Client:
+    """Reads, updates and creates objects of a tenant that may move."""
+
+    def __init__(self, tenant: TenantDatabase) -> None:
+        self.tenant = tenant
+
+    def read(self, number: int) -> None:
+        self.tenant.transact(lambda tr: tr.get((number,)))
+
+    def update(self, number: int) -> None:
+        self.tenant.transact(lambda tr: tr.set((number,), VALUE))
+
+    def create(self, number: int) -> None:
+        self.tenant.transact(lambda tr: tr.get((number,)) or tr.set((number,), VALUE))
+
+
+class SpanningClient:
+    """The same on two tenants, one on each shard, between which a copier moves one object after the other."""
+
+    def __init__(self, old: TenantDatabase, new: TenantDatabase) -> None:
+        self.old, self.new = old, new
+
+    def read(self, number: int) -> None:
+        app.transact(lambda tx: tx.on(self.new).get((number,)) or tx.on(self.old).get((number,)))
+
+    def update(self, number: int) -> None:
+        def body(tx: Any) -> None:
+            moved = tx.on(self.new).get((number,)) is not None
+            tx.on(self.new if moved else self.old).set((number,), VALUE)
+
+        app.transact(body)
+
+    def create(self, number: int) -> None:
+        def body(tx: Any) -> None:
+            if tx.on(self.new).get((number,)) is None and tx.on(self.old).get((number,)) is None:
+                tx.on(self.new).set((number,), VALUE)
+
+        app.transact(body)
+
+    def copy_all(self, stop: threading.Event) -> None:
+        """Move one object after the other, and begin again when all have moved."""
+        while not stop.is_set():
+            for number in range(OBJECTS):
+                if stop.is_set():
+                    return
+                app.transact(partial(self._copy, number=number))
+                time.sleep(COPIER_PAUSE_S)
+            self.old, self.new = self.new, self.old
+
+    def _copy(self, tx: Any, number: int) -> None:
+        value = tx.on(self.old).get((number,))
+        if value is not None:
+            tx.on(self.new).set((number,), value)
+            tx.on(self.old).clear((number,))
+
+
+def _requests(client: Any, mix: tuple[float, float, float], count: int, random: Random, new: Iterator[int]) -> Any:
+    """Send requests, and return how many milliseconds each took, by operation."""
+    took: dict[str, list[float]] = {"read": [], "update": [], "create": []}
+    for _ in range(count):
+        what = random.choices(("read", "update", "create"), mix)[0]
+        number = next(new) if what == "create" else random.randrange(OBJECTS)
+        began_s = time.perf_counter()
+        getattr(client, what)(number)
+        took[what].append((time.perf_counter() - began_s) * 1000)
+    return took
+
+
+def figure12(store: Path, requests: int) -> list[dict[str, Any]]:
+    """Return the rows of figure 12."""
+    app.configure(config_of(store))
+    rest, moving, old = (app.tenant(tenant_on("a", number)) for number in range(3))
+    new = app.tenant(tenant_on("b", 0))
+    for tenant in (rest, moving, old):
+        fill(tenant, OBJECTS)
+    spanning = SpanningClient(old, new)
+    random, created = Random(1), iter(range(OBJECTS, 10**9))
+    rows = []
+    with mover_beside(store):
+        for workload, mix in MIXES.items():
+            say(f"workload {workload}, {requests} requests each")
+            took: dict[str, dict[str, list[float]]] = {}
+            for _ in range(ROUNDS):
+                ask = partial(_requests, mix=mix, count=requests // ROUNDS, random=random, new=created)
+                _add(took, "at rest", ask(Client(rest)))
+                move = app.move(moving, to="b" if moving.find().name == "a" else "a", mb_per_s=SLOW_MB_PER_S)
+                while not move.progress().copied_bytes:
+                    time.sleep(0.001)
+                _add(took, "moving", ask(Client(moving)))
+                still = move.progress().state == "under way"
+                move.cancel()
+                _wait_for_end(move)
+                if not still:
+                    say("  the move ended before the requests did")
+                _add(took, "by transactions", _beside_copier(spanning, ask))
+            rows += _rows12(workload, took)
+    app.close()
+    return rows
+
+
+def _wait_for_end(move: Any) -> None:
+    while move.progress().state == "under way":
+        time.sleep(0.01)
+
+
+def _beside_copier(client: SpanningClient, ask: Callable[[Any], Any]) -> Any:
+    stop = threading.Event()
+    copier = threading.Thread(target=client.copy_all, args=(stop,))
+    copier.start()
+    try:
+        return ask(client)
+    finally:
+        stop.set()
+        copier.join()
+
+
+def _add(took: dict[str, dict[str, list[float]]], how: str, some: dict[str, list[float]]) -> None:
+    for what, found in some.items():
+        took.setdefault(what, {}).setdefault(how, []).extend(found)
+
+
+def _rows12(workload: str, took: dict[str, dict[str, list[float]]]) -> Iterator[dict[str, Any]]:
+    for what, by_how in took.items():
+        at_rest = by_how["at rest"]
+        for how, found in by_how.items():
+            if len(found) > 1:
+                yield {
+                    "workload": workload,
+                    "operation": what,
+                    "how": how,
+                    "mean_ms": round(mean(found), 3),
+                    "within_ms": round(NORMAL_95 * stdev(found) / sqrt(len(found)), 3),
+                    "of_rest": round(mean(found) / mean(at_rest), 2),
+                }
+
+
+def table12(rows: list[dict[str, Any]]) -> list[list[str]]:
+    """Return the table of figure 12."""
+    names = ("workload", "operation", "how", "mean_ms", "within_ms", "of_rest")
+    return [
+        ["workload", "operation", "how", "ms", "±", "of rest"],
+        *([str(row[each]) for each in names] for row in rows),
+    ]
+
+
+# --- Storage ---
+
+
+def storage(store: Path, objects: int) -> list[dict[str, Any]]:
+    """Return the bytes of both shards before, during and after a move."""
+    app.configure(config_of(store))
+    tenant = app.tenant(tenant_on("a", 0))
+    with mover_beside(store):
+        empty = _stored_bytes()
+        fill(tenant, objects)
+        before = _stored_bytes()
+        move, most = app.move(tenant, to="b", mb_per_s=objects / 1_000), 0
+        while move.progress().state == "under way":
+            most = max(most, _stored_bytes())
+        after = _stored_bytes()
+    app.close()
+    data = objects * len(VALUE)
+    return [
+        {"when": when, "bytes": size - empty, "of_data": round((size - empty) / data, 2)}
+        for when, size in (("before", before), ("during, at most", most), ("after", after))
+    ]
+
+
+def _stored_bytes() -> int:
+    size = 0
+    for name in SHARDS:
+        rows = transact(app.shards[name].db, lambda tr: list(tr.snapshot.get_range(*ROOT_RANGE)))
+        size += sum(len(row.key) + len(row.value) for row in rows)
+    return size
+
+
+def table_of_storage(rows: list[dict[str, Any]]) -> list[list[str]]:
+    """Return the table of the storage."""
+    return [
+        ["when", "bytes", "of the data"],
+        *([row["when"], f"{row['bytes']:,}", str(row["of_data"])] for row in rows),
+    ]
+
+
+# --- Moves ---
+
+
+@dataclass
+class Load:
+    """Clients of a tenant, each in a thread: how long each transaction took, and which failed."""
+
+    tenant: TenantDatabase
+    took_ms: list[float] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    stop: threading.Event = field(default_factory=threading.Event)
+
+    def run(self, client: int) -> None:
+        """Write and read until it is stopped."""
+        while not self.stop.is_set():
+            began_s = time.perf_counter()
+            try:
+                self.tenant.transact(lambda tr: (tr.add(("count", client), 1), tr.get(("count", client))))
+            except Exception as error:  # noqa: BLE001 - whatever fails is counted
+                self.failed.append(repr(error))
+            self.took_ms.append((time.perf_counter() - began_s) * 1000)
+            time.sleep(CLIENT_PAUSE_S)
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Run the clients meanwhile."""
+        self.stop.clear()
+        threads = [threading.Thread(target=self.run, args=(client,)) for client in range(CLIENTS)]
+        for thread in threads:
+            thread.start()
+        try:
+            yield
+        finally:
+            self.stop.set()
+            for thread in threads:
+                thread.join()
+
+
+def moves(store: Path, megabytes: int, items: int) -> list[dict[str, Any]]:
+    """Return a row for each size of a tenant that moves there and back under load."""
+    app.configure(config_of(store))
+    other = app.tenant(tenant_on("a", 9))
+    rows = []
+    with mover_beside(store):
+        for number, what in enumerate(("1 MB", f"{megabytes:,} MB", f"{items:,} items")):
+            tenant = app.tenant(tenant_on("a", number))
+            say(f"{what}: filling")
+            if what.endswith("items"):
+                for begin in range(0, items, FILL_BATCH):
+                    tenant.enqueue_many([new_item("later", begin, delay=86_400)] * min(FILL_BATCH, items - begin))
+            else:
+                fill(tenant, OBJECTS if number == 0 else OBJECTS * megabytes)
+            for to in ("b", "a"):
+                say(f"{what}: to {to}")
+                rows.append(_moved_under_load(tenant, other, to, what))
+    app.close()
+    return rows
+
+
+def _moved_under_load(tenant: TenantDatabase, other: TenantDatabase, to: str, what: str) -> dict[str, Any]:
+    mine, others = Load(tenant), Load(other)
+    with mine.running(), others.running():
+        time.sleep(BASE_S)
+        before, mine.took_ms, others.took_ms = others.took_ms, [], []
+        view: MoveView = app.move(tenant, to=to, mb_per_s=1_000).result()
+    p99, p99_before = percentile(others.took_ms, 99), percentile(before, 99)
+    assert view.ended is not None
+    return {
+        "what": what,
+        "to": to,
+        "seconds": round(view.ended - view.began, 2),
+        "frozen_ms": round(view.frozen * 1000, 1),
+        "longest_wait_ms": round(max(mine.took_ms), 1),
+        "failed": len(mine.failed),
+        "others_p99_ms": round(p99, 2),
+        "others_p99_before_ms": round(p99_before, 2),
+        "others_ratio": round(p99 / p99_before, 2),
+    }
+
+
+def table_of_moves(rows: list[dict[str, Any]]) -> list[list[str]]:
+    """Return the table of the moves."""
+    head = ["tenant", "to", "s", "frozen ms", "longest wait ms", "bar", "failed", "others' p99 ms", "of before", "bar"]
+    return [
+        head,
+        *(
+            [
+                row["what"], row["to"], str(row["seconds"]), str(row["frozen_ms"]), str(row["longest_wait_ms"]),
+                str(LONGEST_WAIT_MS_MAX), str(row["failed"]), str(row["others_p99_ms"]), str(row["others_ratio"]),
+                str(OTHERS_RATIO_MAX),
+            ]
+            for row in rows
+        ),
+    ]  # fmt: skip
