@@ -178,7 +178,13 @@ class App:
             if not any(handler.form is Form.WORKFLOW for handler in self.registry):
                 for handler in system_handlers(self._home_of, self._on_moved):
                     self.registry.add(handler)
-            runner = WorkflowKind(function, version=version, home_of=self._home_of, on_moved=self._on_moved)
+            runner = WorkflowKind(
+                function,
+                version=version,
+                home_of=self._home_of,
+                on_moved=self._on_moved,
+                apply_later=self._apply_later,
+            )
             self.registry.add(workflow_handler(kind, runner, **options))
             handler_options: HandlerOptions = {**options}  # type: ignore[typeddict-item]
             return RegisteredHandler(function, kind, handler_options, self.tenant)
@@ -188,8 +194,11 @@ class App:
     def _home_of(self, tenant: Tenant) -> Shard:
         return self.shards.home(tenant)
 
-    def _on_moved(self, moved: TenantMoved) -> None:
-        self.shards.note_moved(moved)
+    def _on_moved(self, moved: TenantMoved) -> bool:
+        return self.shards.note_moved(moved)
+
+    def _apply_later(self, apply: Callable[[], None]) -> None:
+        self.shards.calls.start(apply)
 
     def handler(self, kind: str, **options: Unpack[HandlerOptions]) -> HandlerDecorator:
         """Make the decorated function the handler of `kind`: a plain, async, or Ray remote function of a `Job`.

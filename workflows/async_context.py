@@ -53,6 +53,21 @@ class AsyncWorkflowContext(RunInformation):
         return answer
 
     @awaited
+    async def transact(
+        self,
+        body: Callable[..., T],
+        *args: Any,
+        name: str | None = None,
+        undo: Callable[..., Any] | None = None,
+        retry: Retry | None = None,
+    ) -> T:
+        """See `WorkflowContext.transact`."""
+        answer: T = await self._driver.run(
+            steps.transact(self._execution, body, args, name=name, undo=undo, retry=retry)
+        )
+        return answer
+
+    @awaited
     async def effect(
         self,
         function: Callable[..., T],

@@ -116,6 +116,35 @@ class WorkflowContext(RunInformation):
         )
         return answer
 
+    def transact(
+        self,
+        body: Callable[..., T],
+        *args: Any,
+        name: str | None = None,
+        undo: Callable[..., Any] | None = None,
+        retry: Retry | None = None,
+    ) -> T:
+        """Run `body(tx, *args)` in one transaction on tenants of any shards, exactly once, and return what it returns.
+
+            def pay(tx, amount):
+                tx.on("bank/alice").add(("balance",), -amount)
+                tx.on("bank/bob").add(("balance",), amount)
+            wf.transact(pay, 10)
+
+        The workflow's own shard decides: the decision, and the entry of the step, are one commit there. A step that
+        uses this shard only costs one commit, as `step` does.
+
+        Args:
+          body: takes a `SpanningTransaction`, as `App.transact` does, and `args`.
+          undo: takes such a transaction and `args`, and `result` if it has such a parameter; see `step`.
+          name, retry: see `step`.
+
+        Raises:
+          PermanentError, StepFailed, the kind's `permanent` classes: see the class.
+        """
+        answer: T = self._driver.run(steps.transact(self._execution, body, args, name=name, undo=undo, retry=retry))
+        return answer
+
     def effect(
         self,
         function: Callable[..., T],

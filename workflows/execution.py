@@ -53,6 +53,7 @@ from fairlead.zones.probes import probe
 from fairlead.zones.queue.items import unpack_payload
 from fairlead.zones.queue.results import ResultNotKept, pack_result
 from fairlead.zones.shard import Shard
+from fairlead.zones.spanning.coordinator import apply_at_once
 from fairlead.zones.workflow.run_records import StepEntry, StepKind, StepState, StoredError
 from fairlead.zones.workflow.step_log import StepName
 
@@ -66,15 +67,17 @@ CHECKPOINTS_REPLAYED_MAX = 10_000  # In one attempt of a test that replays after
 
 Body = Callable[..., Any]
 HomeOf = Callable[[Tenant], Shard]
-OnMoved = Callable[[TenantMoved], object]
+OnMoved = Callable[[TenantMoved], bool]
+ApplyLater = Callable[[Callable[[], None]], None]
 KeepLease = Callable[[HeldItem], bool]
 
 
 _in_body: ContextVar[bool] = ContextVar("fairlead_step", default=False)
 
 
-def ignore_move(moved: TenantMoved) -> None:
+def ignore_move(moved: TenantMoved) -> bool:
     """Do nothing: whoever tells where tenants live knows it by itself."""
+    return False
 
 
 class Child(NamedTuple):
@@ -88,7 +91,10 @@ class Child(NamedTuple):
 
 
 class Undoable(NamedTuple):
-    """What undoes a step: called with the step's arguments, and its result if it has a parameter `result`."""
+    """What undoes a step: called with the step's arguments, and its result if it has a parameter `result`.
+
+    `is_across_shards`: it takes a transaction across shards, as the step did.
+    """
 
     step: StepName
     ordinal: int
@@ -97,6 +103,7 @@ class Undoable(NamedTuple):
     args: Sequence[Any]
     result: bytes
     tenant: Tenant
+    is_across_shards: bool = False
 
 
 class Execution:
@@ -106,6 +113,8 @@ class Execution:
       run_log: loaded.
       version: of the code.
       home_of: returns the shard where a tenant lives.
+      on_moved: called when a shard says that a tenant has moved, so that `home_of` learns where; False: it cannot.
+      apply_later: runs a call that carries out on other shards what a transaction across shards has committed.
       keep_lease: keeps the lease of the item for minutes; False: it is lost, or the store refuses.
       step_counts: counts the tries at steps.
       spans: records a span for each try; None: nothing records spans.
@@ -130,6 +139,8 @@ class Execution:
         *,
         version: int,
         home_of: HomeOf,
+        on_moved: OnMoved = ignore_move,
+        apply_later: ApplyLater = apply_at_once,
         keep_lease: KeepLease,
         step_counts: StepCounts,
         spans: Spans | None = None,
@@ -140,6 +151,8 @@ class Execution:
         self.held = run_log.held
         self._version = version
         self._home_of = home_of
+        self.on_moved = on_moved
+        self.apply_later = apply_later
         self._keep_lease = keep_lease
         self._step_counts = step_counts
         self._spans = spans
@@ -404,8 +417,6 @@ class Execution:
         self.log.add_pending(call.step, entry)
         return entry
         yield  # A generator, as the other ways to record an error are.
-
-    # --- Doing it ---
 
     # --- Small things ---
 

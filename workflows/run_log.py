@@ -8,14 +8,17 @@ A step that reads nothing costs no read. Its transaction commits at the version 
 the item's record is known, and conflicts if the record has changed since. See `RunLog.do_step`.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from hashlib import blake2b
+from itertools import count
 from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from fairlead.actors.execution.in_flight import HeldItem
 from fairlead.workflows.interrupts import BodyFailed, Cause, WorkflowInterrupt
+from fairlead.workflows.step_identity import id_of
 from fairlead.zones.engines import Reader, Transaction
 from fairlead.zones.engines.api.errors import NOT_COMMITTED
 from fairlead.zones.errors import ItemGone, LeaseLost, TenantMoved
@@ -25,8 +28,10 @@ from fairlead.zones.ownership import check_owner
 from fairlead.zones.pipelining import run_one
 from fairlead.zones.probes import probe
 from fairlead.zones.queue.items import Outcome
-from fairlead.zones.records import ItemRecord, decode
+from fairlead.zones.records import ORIGIN_BYTES, ItemRecord, TransactionId, decode
 from fairlead.zones.shard import Shard
+from fairlead.zones.spanning.coordinator import HomeRecord
+from fairlead.zones.spanning.transaction_keys import RANDOM_BYTES
 from fairlead.zones.transaction_runner import Attempt
 from fairlead.zones.workflow import step_log
 from fairlead.zones.workflow.run_records import (
@@ -78,6 +83,7 @@ class RunLog:
         self._latest: Attempt | None = None  # The latest attempt at a commit that has checked the lease.
         self._known: _KnownVersion | None = None
         self._tried: set[StepName] = set()  # Steps of this segment: the commit of an earlier try may have arrived.
+        self._transaction_numbers = count(1)  # Of transactions across shards; none comes twice under this lease.
         self._ever_taken: set[bytes] = set()  # A branch that looked before may still find what another one has taken.
         self.head: RunHead | None = None
         self.entries: dict[StepName, StepEntry] = {}
@@ -214,6 +220,35 @@ class RunLog:
         self._note(noted)
         self.entries[step] = entry
         return entry
+
+    def do_across_shards(self, step: StepName, run: Callable[[HomeRecord[StepEntry]], StepEntry]) -> StepEntry:
+        """Do a step in a transaction across shards, whose home is this one; return its entry, or the one that is there.
+
+        `run`: runs the transaction with the record that says at home that it has happened.
+
+        Raises:
+          What `run` raises.
+        """
+        self._tried.add(step)
+        record = _EntryAtHome(self, step)
+        self.held.open_steps += 1
+        try:
+            entry = run(record)
+        finally:
+            self.held.open_steps -= 1
+            self._known = self._latest = None
+        self._note(record.written)
+        self.entries[step] = entry
+        return entry
+
+    def new_transaction_ids(self, step: StepName, began_us: int) -> Iterator[TransactionId]:
+        """Return ids of attempts at a transaction across shards that does a step. No other attempt has them.
+
+        The lease id tells the executors of the step apart, and the numbers tell the attempts of one executor apart.
+        """
+        origin = id_of(self.run, self.segment, step)[:ORIGIN_BYTES]
+        random = origin + blake2b(self.home.lease_id, digest_size=RANDOM_BYTES - ORIGIN_BYTES).digest()
+        return (TransactionId(began_us, random, number) for number in self._transaction_numbers)
 
     def record_step(self, step: StepName, entry: StepEntry) -> StepEntry:
         """Record a step that has no effects in the database, or an error. See `do_step`."""
@@ -546,6 +581,33 @@ class RunLog:
     def _stored_record(self, tr: Transaction) -> ItemRecord | None:
         value = tr.get(self.home.location.keys.item(self.home.item_id)).value
         return None if value is None else decode(ItemRecord, value)
+
+
+class _EntryAtHome:
+    """The entry of a step that is a transaction across shards; see `HomeRecord`.
+
+    Attributes:
+      written: by the last attempt that has come to its decision.
+    """
+
+    def __init__(self, log: RunLog, step: StepName) -> None:
+        self._log = log
+        self._step = step
+        self.written: _Written | None = None
+
+    @property
+    def shard(self) -> Shard:
+        """See `HomeRecord`."""
+        return self._log.shard
+
+    def begin(self, attempt: Attempt) -> StepEntry | None:
+        """Check the lease, and read the entry; see `RunLog._begin`."""
+        self._record, found = self._log._begin(attempt, self._step, None)
+        return found
+
+    def write(self, attempt: Attempt, result: StepEntry) -> None:
+        """Append the entry to the log."""
+        self.written = self._log._append(attempt, self._record, [(self._step, result)])
 
 
 class _KnownVersion(NamedTuple):

@@ -22,6 +22,9 @@ from fairlead.zones.layout import Tenant
 from fairlead.zones.pipelining import run_one, run_together
 from fairlead.zones.probes import probe
 from fairlead.zones.shard import Shard
+from fairlead.zones.spanning.coordinator import HomeRecord, SpanningTransaction, run_across_shards
+from fairlead.zones.spanning.lock_wait import WAIT_US
+from fairlead.zones.open_shard import OpenShard
 from fairlead.zones.tenant_transaction import TenantTransaction, refuse_coroutine
 from fairlead.zones.transaction_runner import Attempt
 from fairlead.zones.workflow import participants
@@ -97,6 +100,49 @@ def do_step(
     other = None if tenant == execution.held.ref.tenant else execution.keys_of(shard, tenant)
     entry = yield Home(partial(_in_call, enqueueing, partial(execution.log.do_step, call.step, other, work)))
     return entry
+
+
+def do_across_shards(execution: Execution, call: StepCall, body: Body, args: Sequence[Any]) -> Steps[StepEntry]:
+    """Do a step in a transaction across shards: its effects on all shards, and its entry at home, happen once.
+
+    Raises `BodyFailed` for an error of the body.
+    """
+    run = partial(_run_across_shards, execution, call, body, args)
+    entry: StepEntry = yield Home(partial(execution.log.do_across_shards, call.step, run))
+    return entry
+
+
+def _run_across_shards(
+    execution: Execution, call: StepCall, body: Body, args: Sequence[Any], record: HomeRecord[StepEntry]
+) -> StepEntry:
+    def work(tx: SpanningTransaction) -> StepEntry:
+        packed = _packed_result(execution, call, partial(body, tx, *args), lambda: tx.store_errors, began_us=tx.now_us)
+        return call.done(packed, call.ended_us)
+
+    log = execution.log
+    return run_across_shards(
+        _ShardsOfRun(execution),
+        work,
+        wait_us=WAIT_US,
+        clock=log.shard.clock,
+        random=log.shard.random,
+        apply_later=execution.apply_later,
+        record=record,
+        ids=log.new_transaction_ids(call.step, call.began_us),
+    )
+
+
+class _ShardsOfRun:
+    """The shards as a run finds them; see `ShardFinder`."""
+
+    def __init__(self, execution: Execution) -> None:
+        self.home = execution.home_of
+        self.note_moved = execution.on_moved
+        self._find_shard = execution.log.shard.find_shard
+
+    def with_id(self, shard_id: bytes) -> OpenShard | None:
+        """See `ShardFinder`."""
+        return self._find_shard(shard_id)
 
 
 def introduce(execution: Execution, call: StepCall, shard: Shard, tenant: Tenant) -> Steps[StepEntry | None]:
@@ -210,19 +256,32 @@ def run_body(
     tr = TenantTransaction(
         shard, tenant, attempt, enqueuer, owner_is_checked=True, run=execution.log.run
     )  # The owner: with the lease, or the fence.
+    function = partial(body, tr, *args)
+    return tr, _packed_result(execution, call, function, lambda: shard.db.errors, began_us=attempt.now_us)
+
+
+def _packed_result(
+    execution: Execution,
+    call: StepCall,
+    function: Callable[[], Any],
+    store_errors: Callable[[], tuple[type[Exception], ...]],
+    *,
+    began_us: int,
+) -> bytes:
+    """Run the body of a step; return its packed result."""
     try:
-        returned = inside(partial(body, tr, *args), first="the transaction")
+        returned = inside(function, first="the transaction")
         refuse_coroutine(returned)
         packed = execution.packed(call.step.name, returned)
-    except shard.db.errors:
-        raise
     except Exception as error:
+        if isinstance(error, store_errors()):
+            raise
         raise BodyFailed(error) from error
-    call.ended_us = shard.clock.now_us()
-    took_us = call.ended_us - attempt.now_us
+    call.ended_us = execution.clock_us()
+    took_us = call.ended_us - began_us
     if took_us > TRANSACTION_US:
         raise BodyFailed(StepTooLong(kind=execution.held.ref.kind, step=shown(call.step), took_ms=took_us // 1000))
-    return tr, packed
+    return packed
 
 
 def _in_call(enqueueing: Enqueueing, call: Callable[[], Any]) -> Any:

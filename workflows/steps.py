@@ -11,7 +11,7 @@ from fairlead.workflows.execution import Body, Child, Execution, named
 from fairlead.workflows.interrupts import BodyFailed, Cause, Failed, WorkflowInterrupt
 from fairlead.workflows.requests import Home, Stand, Steps, Store
 from fairlead.workflows.step_call import StepCall
-from fairlead.workflows.step_commits import do_step, record_failure, run_body
+from fairlead.workflows.step_commits import do_across_shards, do_step, record_failure, run_body
 from fairlead.workflows.step_identity import call_name, given_name, id_of, name_of
 from fairlead.workflows.undoables import note_undo
 from fairlead.zones.errors import BadArgument
@@ -24,6 +24,8 @@ from fairlead.zones.tenant_transaction import TenantTransaction
 from fairlead.zones.transaction_runner import Attempt
 from fairlead.zones.workflow.run_records import StepEntry, StepKind, StepState
 from fairlead.zones.workflow.step_log import StepName
+
+ACROSS_SHARDS = "across shards"  # Tells the digest of such a step from that of a step on one tenant.
 
 
 def step(
@@ -51,6 +53,26 @@ def step(
             fail = partial(record_failure, execution, call, shard, tenant)
             call.entry = yield from execution.try_step(call, do, fail, retry, tenant=tenant)
         note_undo(execution, call, undo, args, tenant)
+        return execution.answer(call)
+
+
+def transact(
+    execution: Execution, body: Body, args: Sequence[Any], *, name: str | None, undo: Body | None, retry: Retry | None
+) -> Steps[Any]:
+    """Do a step in a transaction on tenants of any shards.
+
+    Raises:
+      BadArgument: see `check_step`.
+    """
+    check_step(body, undo=undo, retry=retry)
+    tenant = execution.held.ref.tenant
+    with execution.open_call(StepKind.STEP, name_of(body, name), (ACROSS_SHARDS, *args)) as call:
+        if not call.has_answer:
+            yield from execution.before_new(call)
+            do = partial(do_across_shards, execution, call, body, args)
+            fail = partial(record_failure, execution, call, execution.log.shard, tenant)
+            call.entry = yield from execution.try_step(call, do, fail, retry, tenant=tenant)
+        note_undo(execution, call, undo, args, tenant, is_across_shards=True)
         return execution.answer(call)
 
 

@@ -12,7 +12,7 @@ from fairlead.workflows.recorded_errors import note_step
 from fairlead.workflows.replay import shown
 from fairlead.workflows.requests import Steps
 from fairlead.workflows.step_call import StepCall
-from fairlead.workflows.step_commits import do_step
+from fairlead.workflows.step_commits import do_across_shards, do_step
 from fairlead.workflows.step_identity import CANCEL, UNDO, idempotency_key
 from fairlead.workflows.steps import parent_of
 from fairlead.zones.errors import ItemGone
@@ -49,6 +49,8 @@ def undo_all(
             if each.kind is StepKind.EFFECT:
                 key = idempotency_key(execution.log.run, execution.log.segment, step)
                 undoing = do_effect(execution, call, partial(each.undo, key, *each.args, **given))
+            elif each.is_across_shards:
+                undoing = do_across_shards(execution, call, partial(each.undo, **given), each.args)
             else:
                 shard = execution.home_of(each.tenant)
                 undoing = do_step(execution, call, shard, each.tenant, partial(each.undo, **given), each.args)

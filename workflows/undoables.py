@@ -13,13 +13,21 @@ from fairlead.zones.queue.items import pack_payload
 from fairlead.zones.workflow.run_records import StepEntry, StepKind, StepState, StoredError
 
 
-def note_undo(execution: Execution, call: StepCall, undo: Body | None, args: Sequence[Any], tenant: Tenant) -> None:
-    """Note what undoes a step that has happened, or an effect that may have."""
+def note_undo(
+    execution: Execution,
+    call: StepCall,
+    undo: Body | None,
+    args: Sequence[Any],
+    tenant: Tenant,
+    *,
+    is_across_shards: bool = False,
+) -> None:
+    """Note what undoes a step that has happened, or an effect that may have. `is_across_shards`: see `Undoable`."""
     entry = call.entry
     if undo is None or entry is None:
         return
     if entry.state is StepState.DONE:
-        add_undo(execution, call, undo, args, entry.result, tenant)
+        add_undo(execution, call, undo, args, entry.result, tenant, is_across_shards=is_across_shards)
     elif call.kind is StepKind.EFFECT and entry.error is not None and _may_have_happened(execution, entry, entry.error):
         add_undo(execution, call, undo, args, pack_payload(None), tenant)
 
@@ -38,7 +46,16 @@ def _may_have_happened(execution: Execution, entry: StepEntry, error: StoredErro
 
 
 def add_undo(
-    execution: Execution, call: StepCall, undo: Body, args: Sequence[Any], result: bytes, tenant: Tenant
+    execution: Execution,
+    call: StepCall,
+    undo: Body,
+    args: Sequence[Any],
+    result: bytes,
+    tenant: Tenant,
+    *,
+    is_across_shards: bool = False,
 ) -> None:
     """Note what undoes a step. `result`: packed."""
-    execution.undoables.append(Undoable(call.step, call.ordinal, call.kind, undo, args, result, tenant))
+    execution.undoables.append(
+        Undoable(call.step, call.ordinal, call.kind, undo, args, result, tenant, is_across_shards)
+    )

@@ -30,7 +30,7 @@ from fairlead.workflows.awaited_calls import AwaitedCalls
 from fairlead.workflows.context import RunInformation, WorkflowContext
 from fairlead.workflows.driver import InlineDriver
 from fairlead.workflows.errors import PayloadMismatch
-from fairlead.workflows.execution import Execution, HomeOf, OnMoved, ignore_move
+from fairlead.workflows.execution import ApplyLater, Execution, HomeOf, OnMoved, ignore_move
 from fairlead.workflows.interrupts import WorkflowInterrupt
 from fairlead.workflows.own_event_loop import run_alone
 from fairlead.workflows.requests import Steps
@@ -40,6 +40,7 @@ from fairlead.zones.errors import BadArgument, ItemFailed, ItemGone, RunUnreadab
 from fairlead.zones.probes import probe
 from fairlead.zones.queue.results import pack_result
 from fairlead.zones.shard import Shard
+from fairlead.zones.spanning.coordinator import apply_at_once
 
 T = TypeVar("T")
 
@@ -61,7 +62,9 @@ class WorkflowKind:
       function: takes a `WorkflowContext` and the values of the payload.
       version: of its code, 1 or more.
       home_of: returns the shard where a tenant lives.
-      on_moved: called when a shard says that a tenant has moved, so that `home_of` learns where it lives.
+      on_moved: called when a shard says that a tenant has moved, so that `home_of` learns where it lives; False: it
+        cannot.
+      apply_later: runs a call that carries out on other shards what a transaction across shards has committed.
 
     Attributes:
       replays: replay a run after each new answer: the way in which tests find out that a function is not deterministic.
@@ -74,6 +77,7 @@ class WorkflowKind:
         version: int,
         home_of: HomeOf,
         on_moved: OnMoved = ignore_move,
+        apply_later: ApplyLater = apply_at_once,
     ) -> None:
         _check_function(function)
         if type(version) is not int or version < 1:
@@ -82,6 +86,7 @@ class WorkflowKind:
         self.version = version
         self._home_of = home_of
         self._on_moved = on_moved
+        self._apply_later = apply_later
         self.__module__ = getattr(function, "__module__", "?")
         self.__qualname__ = getattr(function, "__qualname__", repr(function))
 
@@ -117,6 +122,8 @@ class WorkflowKind:
             run_log,
             version=self.version,
             home_of=self._home_of,
+            on_moved=self._on_moved,
+            apply_later=self._apply_later,
             keep_lease=access.keep_lease,
             step_counts=access.step_counts,
             spans=access.spans,

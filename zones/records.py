@@ -213,11 +213,15 @@ class TenantPolicy(Policy, array_like=True, frozen=True):
     weight: Annotated[float, Meta(gt=0, le=1e6)] = 1.0
 
 
+ORIGIN_BYTES = 5  # Of the random bytes of a transaction: they say which step of which run it is.
+
+
 class TransactionId(NamedTuple):
     """One attempt at a transaction across shards. Ids sort by age: that of an older transaction is smaller.
 
     `started_us`: when its first attempt began, microseconds since the epoch by the clock of its process. `random`: 10
-    bytes, the same in all attempts. `attempt`: counts from 1.
+    bytes, the same in all attempts; the first five are the same whichever process does the step of a workflow.
+    `attempt`: counts from 1.
     """
 
     started_us: TimeUs
@@ -228,6 +232,10 @@ class TransactionId(NamedTuple):
     def age(self) -> tuple[int, bytes]:
         """What all attempts of a transaction have in common; smaller: an older transaction."""
         return self.started_us, self.random
+
+    def replaces(self, other: "TransactionId") -> bool:
+        """Whether the other one is an earlier attempt at the same transaction, or at the same step of a workflow."""
+        return self.random[:ORIGIN_BYTES] == other.random[:ORIGIN_BYTES]
 
     def __str__(self) -> str:
         return f"{self.started_us:x}-{self.random.hex()}-{self.attempt}"

@@ -23,7 +23,7 @@ The transactions; "home" is the home shard. All but the first three have nothing
 |---|---|---|---|
 | the body, on each shard | owner records; what the body reads | what it reads so | - |
 | `prepare`, in the body's, on a participant | owner records | - | PREPARED, its pieces, locks |
-| `decide`, in the body's, at home | DECISION: must be absent | - | DECISION, the body's writes |
+| `decide`, in the body's, at home | DECISION: must be absent | - | DECISION, the body's writes, a record |
 | `apply`, on a participant | PREPARED, pieces, owner records | - | the body's writes; clears PREPARED, locks |
 | `release`, on a participant | PREPARED, owner records | - | clears PREPARED, locks |
 | `ask`, at home | - | DECISION | - |
@@ -35,6 +35,10 @@ The transactions; "home" is the home shard. All but the first three have nothing
     (ROOT, PREPARED_WRITES, transaction, n)  piece n of its `WriteSet`
     (ROOT, DECISION, transaction)            `DecisionRecord`: committed or aborted, and where it has prepared
     (ROOT, DB, app, user, OWNER)             `OwnerRecord`, whose `locks` name transactions
+
+The record is what the caller wants to be written with the decision (`coordinator.HomeRecord`): the entry of a step of a
+workflow, whose lease is read with conflict, too. A transaction with a record has its home where the record is. It needs
+no decision if there is no participant: the record is its receipt.
 
 A transaction's id is when it began, random bytes, and the number of the attempt (`records.TransactionId`).
 
@@ -57,7 +61,8 @@ is aborted; should the process live on, its commit in 4 conflicts with that. The
 after 4, whoever meets the lock finds the decision, and does 5.
 
 - A lock is not waited for in the order of requests. Of two transactions across shards the older one aborts the younger
-  one at once, if that is undecided. All others wait for a second before they do so. A retry keeps its age, so each
+  one at once, if that is undecided. So does one that is tried again, with its own earlier attempts, and a step of a
+  workflow with those of a dead worker. All others wait for a second before they do so. A retry keeps its age, so each
   transaction is the oldest at some time.
 - Unknown results: that of a `prepare` is told by PREPARED; that of `decide` by DECISION, or by the abort that is
   written there; that of `apply` by PREPARED, which is gone.

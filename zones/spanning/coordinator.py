@@ -7,8 +7,9 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from itertools import count
 from random import Random
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from fairlead.zones.engines import RETRIES_MAX, Clock, Transaction, transact
 from fairlead.zones.engines.api.errors import (
@@ -28,12 +29,12 @@ from fairlead.zones.spanning import decision, participant
 from fairlead.zones.spanning.decision import Aborted
 from fairlead.zones.spanning.lock_wait import LockWait
 from fairlead.zones.spanning.participant import PreparedUnreadable
-from fairlead.zones.spanning.recovery import settle
+from fairlead.zones.open_shard import OpenShard, settle
 from fairlead.zones.spanning.tenant_view import Branch, TenantView
 from fairlead.zones.spanning.transaction_keys import RANDOM_BYTES
 from fairlead.zones.spanning.write_set import carry_out
 from fairlead.zones.tenant_transaction import HasTenant, check_plain, refuse_coroutine, tenant_of
-from fairlead.zones.transaction_runner import new_seed
+from fairlead.zones.transaction_runner import Attempt, new_seed
 
 T = TypeVar("T")
 
@@ -67,8 +68,31 @@ class ShardFinder(Protocol):
         """Note where a tenant lives now; False: there is no other shard to ask."""
         ...
 
-    def with_id(self, shard_id: bytes) -> Shard | None:
+    def with_id(self, shard_id: bytes) -> OpenShard | None:
         """Return the shard that has an id, opened."""
+        ...
+
+
+class HomeRecord(Protocol[T]):
+    """What a transaction records on its home shard beside its decision: that a step of a workflow is done, and how.
+
+    It is the receipt of the transaction: if it is there, the transaction has happened, and is not done again.
+    """
+
+    @property
+    def shard(self) -> Shard:
+        """The home shard, whichever tenant the body names first."""
+        ...
+
+    def begin(self, attempt: Attempt) -> T | None:
+        """Read the record with conflict, in the home transaction, before the body; return the result if it is there.
+
+        What this raises ends the attempt. Nothing is prepared yet.
+        """
+        ...
+
+    def write(self, attempt: Attempt, result: T) -> None:
+        """Write the record, in the home transaction, with the decision."""
         ...
 
 
@@ -89,8 +113,16 @@ class SpanningTransaction:
       now_us: the time of this attempt, microseconds since the epoch; the same throughout.
     """
 
-    def __init__(self, shards: ShardFinder, transaction: TransactionId, seed: bytes, now_us: int) -> None:
+    def __init__(
+        self,
+        shards: ShardFinder,
+        transaction: TransactionId,
+        seed: bytes,
+        now_us: int,
+        record: HomeRecord[Any] | None = None,
+    ) -> None:
         self.now_us = now_us
+        self._record = record
         self._shards = shards
         self._transaction = transaction
         self._seed = seed
@@ -111,14 +143,19 @@ class SpanningTransaction:
         """
         named = tenant_of(tenant)
         shard = self._shards.home(named)
-        branch = self._branches.get(shard.name)
-        if branch is None:
-            if len(self._branches) == SHARDS_MAX:
-                raise BadArgument(argument="tenant", value=str(named), allowed=f"tenants of {SHARDS_MAX} shards")
-            branch = self._branches[shard.name] = Branch(shard, self.now_us, self._new_id, self._note_read)
+        if len(self._branches) == SHARDS_MAX and shard.name not in self._branches:
+            raise BadArgument(argument="tenant", value=str(named), allowed=f"tenants of {SHARDS_MAX} shards")
+        branch = self._branch_on(shard)
         if len(branch.views) >= TENANTS_MAX and named not in branch.views:
             raise BadArgument(argument="tenant", value=str(named), allowed=f"{TENANTS_MAX} tenants of one shard")
         return branch.view(named, self._note_refusal)
+
+    def _branch_on(self, shard: Shard) -> Branch:
+        """Return the part of the attempt that is on a shard."""
+        branch = self._branches.get(shard.name)
+        if branch is None:
+            branch = self._branches[shard.name] = Branch(shard, self.now_us, self._new_id, self._note_read)
+        return branch
 
     def _note_refusal(self, refusal: TenantMoved | TenantLocked) -> None:
         """Keep what refused the body: the attempt must not commit, even if the body catches the error."""
@@ -142,10 +179,18 @@ class SpanningTransaction:
     def run(self, body: Callable[["SpanningTransaction"], T]) -> T:
         """Run the body and commit, and return its result; what is prepared elsewhere is still to be applied.
 
+        If the record of an earlier attempt is there, nothing is run, and its result is returned.
+
         Raises:
           TenantMoved, TenantLocked, Aborted, what a store raises: nothing was changed; a new attempt may succeed.
           What the body raises: its reads are valid, and nothing was changed.
         """
+        if self._record is not None:
+            self._home_attempt = Attempt(self._branch_on(self._record.shard).tr, self._seed, self.now_us)
+            recorded: T | None = self._record.begin(self._home_attempt)
+            if recorded is not None:
+                probe("a transaction across shards finds itself recorded")
+                return recorded
         token = _in_body.set(True)
         try:
             result = body(self)
@@ -159,7 +204,7 @@ class SpanningTransaction:
         finally:
             _in_body.reset(token)
         self._check_refusal()
-        self._commit()
+        self._commit(result)
         return result
 
     def _check_refusal(self) -> None:
@@ -170,16 +215,20 @@ class SpanningTransaction:
     def _used(self) -> list[Branch]:
         return [branch for branch in self._branches.values() if branch.used]
 
-    def _commit(self) -> None:
+    def _commit(self, result: object) -> None:
         used = self._used
-        if not any(branch.buffer for branch in used):
-            self._validate()
-            return
-        home, *others = used
+        if self._record is None:
+            if not any(branch.buffer for branch in used):
+                self._validate()
+                return
+            home, *others = used
+        else:
+            home = self._branch_on(self._record.shard)
+            others = [branch for branch in used if branch is not home]
         home.tr.get_read_version().wait()  # Before anything is prepared: see `decide`.
         for branch in sorted(others, key=lambda each: each.shard.layout.shard_id):
             self._prepare(branch, home.shard.layout.shard_id)
-        self._decide(home, others)
+        self._decide(home, others, result)
 
     def _validate(self) -> None:
         """See that all was as the body has read it at one instant: when the shard that was read last gave its version.
@@ -205,20 +254,24 @@ class SpanningTransaction:
             probe("a prepare of unknown result is found prepared")
         self._prepared.append(branch)
 
-    def _decide(self, home: Branch, others: list[Branch]) -> None:
+    def _decide(self, home: Branch, others: list[Branch], result: object) -> None:
         """Write at home, and the decision with it, unless a plain commit will do. The point of no return."""
         db, shard_ids = home.shard.db, [branch.shard.layout.shard_id for branch in others]
-        is_recorded = bool(others) or db.results_can_be_unknown
+        is_decided = bool(others) or (self._record is None and db.results_can_be_unknown)
         carry_out(home.tr, home.shard.layout, home.buffer.write_set)
-        if is_recorded:
+        if self._record is not None:
+            self._record.write(self._home_attempt, result)
+        if is_decided:
             decision.decide(home.tr, self._transaction, shard_ids, now_us=self.now_us)
         try:
             home.tr.commit().wait()
         except db.errors as error:
             if error_code(error) not in MAYBE_COMMITTED:
                 raise
-            if not is_recorded:
+            if not is_decided and self._record is None:
                 raise ResultUnknown(db.url) from error
+            if not is_decided:
+                raise Aborted from error  # The next attempt finds the record; or this one conflicts with the next one.
             if not self._is_committed(home, shard_ids):
                 raise Aborted from error
             probe("a decision of unknown result is found")
@@ -280,6 +333,8 @@ def run_across_shards(
     clock: Clock,
     random: Random,
     apply_later: Callable[[Callable[[], None]], None] = apply_at_once,
+    record: HomeRecord[T] | None = None,
+    ids: Iterator[TransactionId] | None = None,
 ) -> T:
     """Run `body(tx)` until it is committed on all its shards, and return its result.
 
@@ -289,6 +344,8 @@ def run_across_shards(
     Args:
       wait_us: how long to wait in all for locks of other transactions.
       apply_later: runs a call that carries out what is committed on the other shards. Readers there wait, or do it.
+      record: what is recorded with the decision, and says of a repeated call that it is done; None: nothing is.
+      ids: an id for each attempt, all of one age, and none used before; default: of a transaction that begins now.
 
     Raises:
       BadArgument: `body` is an async function.
@@ -303,20 +360,15 @@ def run_across_shards(
     """
     refuse_nested()
     check_plain(body)
-    began_us = clock.now_us()
-    seed = new_seed(began_us, random)
-    mine = TransactionId(began_us, random.randbytes(RANDOM_BYTES), 1)
+    seed, ids = new_seed(clock.now_us(), random), ids or _new_ids(clock, random)
+    mine = next(ids)
     waiting = LockWait(shards.with_id, clock, wait_us=wait_us, mine=mine)
     backoffs = _backoffs(clock, random)
     moves = too_long = 0
     while True:
-        attempt = SpanningTransaction(shards, mine, seed, clock.now_us())
+        attempt = SpanningTransaction(shards, mine, seed, clock.now_us(), record)
         try:
-            with _giving_up(attempt):
-                result = attempt.run(body)
-            if attempt.is_prepared:
-                apply_later(attempt.apply)
-            return result
+            return _run_once(attempt, body, apply_later)
         except TenantMoved as moved:
             moves += 1
             if moves > MOVES_MAX or not shards.note_moved(moved):
@@ -331,7 +383,25 @@ def run_across_shards(
             too_long += isinstance(error, TransactionTooLong)
             if error_code(error) not in RETRYABLE or too_long == TOO_LONG_MAX or not next(backoffs):
                 raise
-        mine = mine._replace(attempt=mine.attempt + 1)
+        mine = next(ids)
+
+
+def _run_once(
+    attempt: SpanningTransaction,
+    body: Callable[[SpanningTransaction], T],
+    apply_later: Callable[[Callable[[], None]], None],
+) -> T:
+    with _giving_up(attempt):
+        result = attempt.run(body)
+    if attempt.is_prepared:
+        apply_later(attempt.apply)
+    return result
+
+
+def _new_ids(clock: Clock, random: Random) -> Iterator[TransactionId]:
+    """Return the ids of the attempts at a transaction that begins now."""
+    began_us, drawn = clock.now_us(), random.randbytes(RANDOM_BYTES)
+    return (TransactionId(began_us, drawn, number) for number in count(1))
 
 
 @contextmanager

@@ -36,7 +36,8 @@ class LockWait:
     Args:
       find_shard: finds an open shard by its id.
       wait_us: how long to wait in all, from the first lock on.
-      mine: the id of the waiting transaction, if it is one across shards; a younger one is aborted at once.
+      mine: the id of the waiting transaction, if it is one across shards; a younger one, and an earlier attempt at
+        the same transaction, is aborted at once.
     """
 
     def __init__(
@@ -90,6 +91,10 @@ class LockWait:
             return SILENT_DESTINATION
         return None
 
+    def _goes_first(self, transaction: TransactionId) -> bool:
+        """Whether the waiting transaction is older, or is done in place of the other one, and so aborts it at once."""
+        return self._mine is not None and (self._mine.age < transaction.age or self._mine.replaces(transaction))
+
     def _settle(self, locked: TenantLocked, now_us: int) -> str | None:
         """Settle the lock's transaction; return why it was not."""
         transaction = locked.lock.transaction
@@ -97,8 +102,7 @@ class LockWait:
         shard, home = self._find_shard(locked.shard_id), self._find_shard(locked.lock.home_id)
         if shard is None or home is None:
             return UNKNOWN_HOME
-        is_younger = self._mine is not None and self._mine.age <= transaction.age  # Or an earlier attempt of this one.
-        may_abort = is_younger or now_us - first_met_us >= PATIENCE_US
+        may_abort = self._goes_first(transaction) or now_us - first_met_us >= PATIENCE_US
         try:
             committed = outcome(home, shard, transaction, may_abort=may_abort)
         except home.db.errors as error:

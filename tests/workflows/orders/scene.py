@@ -28,6 +28,7 @@ from fairlead.zones.pipelining import run_one
 from fairlead.zones.queue.queue_zone import LATER_THAN_ANY_US
 from fairlead.zones.records import ItemRecord, decode
 from fairlead.zones.shard import Shard, open_shard
+from fairlead.zones.spanning.coordinator import SpanningTransaction
 from fairlead.zones.tenant_transaction import TenantTransaction
 from fairlead.zones.transaction_runner import Attempt
 from fairlead.zones.workflow.cancellation import cancel_op
@@ -56,12 +57,14 @@ class WorkflowScene:
       cancels: an operator cancels the item at some time.
       floor_raises: how often FLOOR is raised at the participant's shard.
       has_home_step: the workflow does a step at home, between the two at the participant.
+      spans: the workflow does one transaction on both shards instead, and no other step.
     """
 
     fails: bool = False
     cancels: bool = False
     floor_raises: int = 0
     has_home_step: bool = False
+    spans: bool = False
 
     def begin(self) -> _Run:
         """Return a new run, in which the first executor holds the item."""
@@ -103,6 +106,8 @@ class _Run:
         else:
             return "an item never ends"
         steps = ["first", "second", *(["at home"] if self._scene.has_home_step else [])]
+        if self._scene.spans:
+            steps = ["across, home", "across, depot"]
         done, undone = self._counts(steps), self._counts([f"undo {name}" for name in steps])
         ended = self._counts(["ended"])
         if max(*done, *undone, *ended) > 1:
@@ -116,13 +121,19 @@ class _Run:
     # --- The workflow ---
 
     def _checkout(self, wf: WorkflowContext) -> Any:
+        if self._scene.spans:
+            wf.transact(_add_on_both, "across", undo=_undo_on_both, name="across")
+        else:
+            self._do_steps(wf)
+        if self._scene.fails:
+            raise PermanentError("as planned")
+        return wf.finish(_add, "ended")
+
+    def _do_steps(self, wf: WorkflowContext) -> None:
         wf.step(_add, "first", on=DEPOT, undo=_undo, name="first")
         if self._scene.has_home_step:
             wf.step(_add, "at home", undo=_undo, name="at home")
         wf.step(_add, "second", on=DEPOT, undo=_undo, name="second")
-        if self._scene.fails:
-            raise PermanentError("as planned")
-        return wf.finish(_add, "ended")
 
     def _handlers(self, shards: Shards) -> dict[str, Handler]:
         runner = WorkflowKind(self._checkout, version=1, home_of=lambda tenant: shards[tenant])
@@ -133,11 +144,15 @@ class _Run:
 
     def _opened(self, name: str) -> Shards:
         """Open both shards for a process, which draws ids of its own."""
-        return {
+        shards = {
             tenant: open_shard(user, database, clock=StandingClock(), random=Random(f"{name} {user}"), part_count=1)
             for tenant, database in self._databases.items()
             for user in [tenant.user]
         }
+        by_id = {shard.layout.shard_id: shard for shard in shards.values()}
+        for shard in shards.values():
+            shard.find_shard = by_id.get
+        return shards
 
     def _process(
         self, name: str, body: Callable[[Shards], object], is_enabled: Callable[[], bool] = lambda: True
@@ -237,6 +252,15 @@ def _add(tr: TenantTransaction, name: str) -> None:
 
 def _undo(tr: TenantTransaction, name: str) -> None:
     tr.add((f"undo {name}",), 1)
+
+
+def _add_on_both(tx: SpanningTransaction, name: str) -> None:
+    for tenant in (HOME, DEPOT):
+        tx.on(tenant).add((f"{name}, {tenant.user}",), 1)
+
+
+def _undo_on_both(tx: SpanningTransaction, name: str) -> None:
+    _add_on_both(tx, f"undo {name}")
 
 
 def _count(shard: Shard, tenant: Tenant, name: str) -> int:

@@ -44,7 +44,7 @@ class Process(greenlet.greenlet):  # type: ignore[misc]
     Attributes:
       is_enabled: returns whether it may begin, before it has.
       seen: stands for all that it has read.
-      since: the store and the position of its open transaction's reads.
+      since: the positions of its open transactions' reads, by store.
     """
 
     def __init__(self, name: str, body: Callable[[], object], is_enabled: Callable[[], bool] = lambda: True) -> None:
@@ -53,7 +53,7 @@ class Process(greenlet.greenlet):  # type: ignore[misc]
         self.is_enabled = is_enabled
         self.seen = 0
         self.commit_count = 0
-        self.since: tuple[OrderedStore, int] | None = None
+        self.since: dict[OrderedStore, int] = {}
         self._is_ending = False
 
     def goes_on(self) -> None:
@@ -84,7 +84,7 @@ class Process(greenlet.greenlet):  # type: ignore[misc]
     @property
     def state(self) -> Hashable:
         """What its future depends on, besides what the stores hold."""
-        since = () if self.since is None else (self.since[0].name, *self.since[0].log[self.since[1] :])
+        since = tuple((store.name, *store.log[position:]) for store, position in self.since.items())
         return (self.name, self.is_open, bool(self.dead), self.seen, since)
 
 
@@ -138,7 +138,7 @@ class OrderedStore(MemoryStore):
         """See `MemoryStore`."""
         process = _current()
         if process is not None:
-            process.since = (self, len(self.log))
+            process.since[self] = len(self.log)
         version, root = self._newest
         return _NotedSnapshot(version, root, NOW_US)
 
@@ -147,7 +147,7 @@ class OrderedStore(MemoryStore):
         answered = super().submit(request)
         process = _current()
         if process is not None:
-            process.since = None
+            process.since.pop(self, None)
             process.commit_count += 1
             process.note(request.error is None)
             if request.error is None:

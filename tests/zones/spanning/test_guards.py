@@ -159,9 +159,9 @@ def decide_blindly(monkeypatch: pytest.MonkeyPatch) -> None:
 def begin_the_home_transaction_late(monkeypatch: pytest.MonkeyPatch) -> None:
     decide = SpanningTransaction._decide
 
-    def planted(self: SpanningTransaction, home: Branch, others: list[Branch]) -> None:
+    def planted(self: SpanningTransaction, home: Branch, others: list[Branch], result: object) -> None:
         home.tr = home.shard.db.create_transaction()
-        decide(self, home, others)
+        decide(self, home, others, result)
 
     monkeypatch.setattr(SpanningTransaction, "_decide", planted)
 
