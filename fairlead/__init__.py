@@ -123,12 +123,13 @@ from fairlead.zones.errors import (
     TenantMoved,
 )
 from fairlead.zones.layout import Tenant
+from fairlead.zones.open_body import NestedTransaction
 from fairlead.zones.queue.dead_letter_search import DeadLetterFilter
 from fairlead.zones.queue.items import Enqueued, EnqueueOptions, EnqueueStatus, ItemOptions, NewItem, new_item
 from fairlead.zones.queue.results import ResultNotKept
 from fairlead.zones.records import Progress
 from fairlead.zones.settings import ZoneSettings
-from fairlead.zones.spanning.coordinator import NestedTransaction, SpanningTransaction
+from fairlead.zones.spanning.coordinator import SpanningTransaction
 from fairlead.zones.spanning.tenant_view import NotAcrossShards
 from fairlead.zones.submitted_handlers import HandlerTooLarge
 from fairlead.zones.tenant_transaction import ApplicationTransaction, TenantTransaction

@@ -365,7 +365,7 @@ class App:
         Raises:
           BadArgument: `body` is an async function; `wait` is no duration.
           TenantBusy: `wait` is over. Nothing was changed.
-          NestedTransaction: this is called by the body of such a transaction.
+          NestedTransaction: this is called by the body of a transaction, or by a step of a workflow.
           StoreError (on FoundationDB: FDBError): an error that a retry does not cure, such as 2101: it writes more to
             one shard than half of what a transaction there may write.
           ResultUnknown: the shard of the first tenant failed in the middle of the commit.

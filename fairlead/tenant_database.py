@@ -16,6 +16,7 @@ from fairlead.views import DeadLetterView, ItemView, dead_letter_view, item_view
 from fairlead.zones.errors import QueueError, TenantMoved
 from fairlead.zones.layout import DEFAULT_ZONE, Tenant, check_name, gone_by_name, named_tenant, shown_id
 from fairlead.zones.layout import checked_id as checked_id
+from fairlead.zones.open_body import ACROSS_SHARDS, ON_A_TENANT, NestedTransaction, open_body
 from fairlead.zones.ownership import check_home
 from fairlead.zones.pipelining import run_one
 from fairlead.zones.queue import dead_letters
@@ -24,7 +25,6 @@ from fairlead.zones.queue.queue_zone import LATER_THAN_ANY_US, QueueZone
 from fairlead.zones.records import DeadLetterRecord
 from fairlead.zones.reporting import audit_log
 from fairlead.zones.shard import Shard
-from fairlead.zones.spanning.coordinator import refuse_nested
 from fairlead.zones.tenant_transaction import ApplicationTransaction, TenantTransaction, check_plain, refuse_coroutine
 from fairlead.zones.transaction_runner import Attempt
 from fairlead.zones.workflow.cancellation import Cancellation, CancelOutcome, cancel_op, was_applied
@@ -79,7 +79,6 @@ class TenantDatabase:
           TenantMoved: the tenant lives on another shard, and `body` has used `.raw`; or that shard is not configured.
           What `body` raises: nothing was changed.
         """
-        refuse_nested()
         with Enqueueing(self.tenant) as enqueueing:
             return self.at_home(lambda shard: self._transact_on(shard, body, enqueueing))
 
@@ -89,7 +88,13 @@ class TenantDatabase:
         def run(attempt: Attempt) -> T:
             tr = ApplicationTransaction(shard, self.tenant, attempt, enqueueing.begin_attempt(shard))
             tried.append(tr)
-            result = body(tr)
+            token = open_body.set(ON_A_TENANT)
+            try:
+                if token.old_value is ACROSS_SHARDS:  # Asked here, because it costs nothing here.
+                    raise NestedTransaction(begun=ON_A_TENANT, inside=ACROSS_SHARDS)
+                result = body(tr)
+            finally:
+                open_body.reset(token)
             refuse_coroutine(result)
             enqueueing.end_attempt()
             return result

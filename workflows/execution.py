@@ -49,6 +49,7 @@ from fairlead.workflows.step_try import StepTry
 from fairlead.zones.errors import PayloadDamaged, RunUnreadable, TenantMoved
 from fairlead.zones.keyspace import TenantKeys
 from fairlead.zones.layout import DEFAULT_ZONE, Tenant
+from fairlead.zones.open_body import STEP, open_body
 from fairlead.zones.probes import probe
 from fairlead.zones.queue.items import unpack_payload
 from fairlead.zones.queue.results import ResultNotKept, pack_result
@@ -491,7 +492,7 @@ def inside(function: Callable[[], Any], *, first: str) -> Any:
 
     `first`: names the argument that the workflow does not give. A call that does not fit the parameters is told of it.
     """
-    token = _in_body.set(True)
+    token, outer = _in_body.set(True), open_body.set(open_body.get() or STEP)
     try:
         return function()
     except TypeError as error:
@@ -499,6 +500,7 @@ def inside(function: Callable[[], Any], *, first: str) -> Any:
             error.add_note(f"{first} is its first argument")
         raise
     finally:
+        open_body.reset(outer)
         _in_body.reset(token)
 
 

@@ -14,6 +14,7 @@ Read in this order:
     transaction_runner  one attempt at a transaction: ids that survive retries, receipts
     ownership           whether a shard owns a tenant, and whether the tenant is locked
     tenant_transaction  what a user's function gets: the tenant's keys and queue
+    open_body           whether the caller is the body of a transaction, which may not begin another one
     spanning/           transactions across shards: locks, their decision, and recovery by whoever meets a lock
     shard               one database, opened for its queues
     tenant_search       tenants by the beginning of their names

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 from fairlead.actors.messages import ItemRef
 from fairlead.actors.telemetry.enqueueing import Enqueueing
 from fairlead.zones.errors import BadArgument, QueueError
+from fairlead.zones.open_body import ON_A_TENANT, open_body, refuse_across_shards
 from fairlead.zones.queue.items import unpack_payload
 from fairlead.zones.queue.progress import NOTE_CHARS_MAX
 from fairlead.zones.records import ItemRecord, Progress
@@ -124,7 +125,9 @@ class Job:
         Raises:
           BadArgument: `body` is an async function, which would change nothing.
           NoStoreHere: the job runs in a Ray task.
+          NestedTransaction: this is called by the body of a transaction across shards.
         """
+        refuse_across_shards(ON_A_TENANT)
         if self._shard is None:
             raise NoStoreHere(kind=self.kind)
         shard = self._shard
@@ -132,7 +135,11 @@ class Job:
 
         def run(attempt: Attempt) -> tuple[T, bool]:
             self.completing = False
-            result = body(TenantTransaction(shard, self.tenant, attempt, enqueueing.begin_attempt(shard)))
+            token = open_body.set(ON_A_TENANT)
+            try:
+                result = body(TenantTransaction(shard, self.tenant, attempt, enqueueing.begin_attempt(shard)))
+            finally:
+                open_body.reset(token)
             refuse_coroutine(result)
             enqueueing.end_attempt()
             return result, self.completing

@@ -21,6 +21,7 @@ from fairlead.actors.telemetry.step_counts import StepCounts
 from fairlead.actors.telemetry.traces import is_sampled
 from fairlead.zones.engines import Clock
 from fairlead.zones.errors import LeaseLost, QueueError
+from fairlead.zones.open_body import ON_A_TENANT, open_body
 from fairlead.zones.probes import probe
 from fairlead.zones.queue.results import pack_result
 from fairlead.zones.shard import Shard
@@ -200,7 +201,11 @@ def _run_transactional(handler: Handler, job: Job, held: HeldItem, shard: Shard)
                 probe("a transactional handler has lost its item before its next try")
                 raise LeaseLost(item=job.id.hex())
             tr = TenantTransaction(shard, job.tenant, attempt, enqueueing.begin_attempt(shard))
-            returned = handler.function(job, tr)
+            token = open_body.set(ON_A_TENANT)
+            try:
+                returned = handler.function(job, tr)
+            finally:
+                open_body.reset(token)
             _check_ran(handler, returned)
             kept_s = job.keeps_result_us / 1e6
             tr.complete(job.id, lease_id=job.lease_id, zone=job.zone, result=returned, keep_result=kept_s)

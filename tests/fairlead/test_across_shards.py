@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import fairlead
-from fairlead import App, BadArgument, Config
+from fairlead import App, BadArgument, Config, NestedTransaction
 from fairlead.testing import drain
 from fairlead.zones.layout import Tenant
 from fairlead.zones.placement import home
@@ -117,3 +117,80 @@ def test_what_is_no_tenant_is_refused(app: App, named: Any) -> None:
         app.transact(lambda tx: tx.on(named).get(("balance",)))
     with pytest.raises(BadArgument, match="argument='tenant'"):
         app.tenant("bank", "alice").transact(lambda tr: tr.signal("order", "paid", to=named))
+
+
+# --- Transactions within transactions ---
+
+
+def across(app: App) -> None:
+    app.transact(lambda tx: tx.on(CLIENTS[0]).add(("nested",), 1))
+
+
+def on_a_tenant(app: App) -> None:
+    app.tenant(CLIENTS[0]).transact(lambda tr: tr.add(("nested",), 1))
+
+
+def nested(app: App) -> int:
+    """Return how often the inner transaction was done."""
+    return int.from_bytes(app.tenant(CLIENTS[0]).transact(lambda tr: tr.get(("nested",))) or b"", "little")
+
+
+def test_a_transaction_across_shards_in_the_body_of_one_on_a_tenant_is_refused(app: App) -> None:
+    with pytest.raises(NestedTransaction, match="inside='a transaction on a tenant'"):
+        app.tenant(CLIENTS[1]).transact(lambda tr: across(app))
+    assert nested(app) == 0
+
+
+@pytest.mark.parametrize("begin", [across, on_a_tenant])
+def test_a_transaction_in_the_body_of_one_across_shards_is_refused(app: App, begin: Callable[[App], None]) -> None:
+    with pytest.raises(NestedTransaction, match="inside='a transaction across shards'"):
+        app.transact(lambda tx: begin(app))
+    assert nested(app) == 0
+
+
+def test_a_transaction_after_a_refused_one_is_not_refused(app: App) -> None:
+    with pytest.raises(NestedTransaction):
+        app.tenant(CLIENTS[1]).transact(lambda tr: across(app))
+    across(app)
+    assert nested(app) == 1
+
+
+def test_a_transaction_on_a_tenant_in_the_body_of_another_one_commits_by_itself(app: App) -> None:
+    app.tenant(CLIENTS[1]).transact(lambda tr: on_a_tenant(app))
+    assert nested(app) == 1
+
+
+@pytest.mark.parametrize("form", ["job.transact", "transactional", "step", "wf.transact"])
+def test_a_transaction_across_shards_in_the_body_of_a_handler_s_transaction_is_refused(app: App, form: str) -> None:
+    if form == "job.transact":
+        app.handler("k")(lambda job: job.transact(lambda tr: across(app)))
+    elif form == "transactional":
+        app.handler("k", transactional=True)(lambda job, tr: across(app))
+    elif form == "step":
+        app.workflow("k")(lambda wf: wf.step(lambda tr: across(app), name="s"))
+    else:
+        app.workflow("k")(lambda wf: wf.transact(lambda tx: across(app), name="s"))
+    app.tenant(CLIENTS[0]).enqueue("k")
+    (error,) = drain(app, raise_errors=False).errors
+    assert isinstance(error, NestedTransaction)
+    assert nested(app) == 0
+
+
+@pytest.mark.parametrize("begin", ["tenant.transact", "job.transact"])
+def test_a_transaction_in_the_body_of_a_handler_s_one_across_shards_is_refused(app: App, begin: str) -> None:
+    @app.handler("k")
+    def handle(job: fairlead.Job) -> None:
+        inner = {"tenant.transact": on_a_tenant, "job.transact": lambda _: job.transact(lambda tr: None)}[begin]
+        app.transact(lambda tx: inner(app))
+
+    app.tenant(CLIENTS[0]).enqueue("k")
+    (error,) = drain(app, raise_errors=False).errors
+    assert isinstance(error, NestedTransaction)
+
+
+def test_a_transaction_on_a_tenant_in_a_workflow_s_one_across_shards_is_refused(app: App) -> None:
+    app.workflow("k")(lambda wf: wf.transact(lambda tx: on_a_tenant(app), name="s"))
+    app.tenant(CLIENTS[0]).enqueue("k")
+    (error,) = drain(app, raise_errors=False).errors
+    assert isinstance(error, NestedTransaction)
+    assert nested(app) == 0

@@ -102,7 +102,7 @@ def test_an_async_workflow_does_it_in_branches(app: App) -> None:
     async def work(wf: AsyncWorkflowContext) -> None:
         first = wf.transact(add_on_all, "one", name="first")
         second = wf.transact(add_on_all, "two", name="second")
-        assert await asyncio.gather(first, second) == [1, 1]
+        assert list(await asyncio.gather(first, second)) == [1, 1]
 
     enqueue(app, "w")
     assert run(app).errors == []

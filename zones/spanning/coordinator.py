@@ -6,7 +6,6 @@ All that it has decided is stored. If its process dies, `recovery` goes on, from
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from itertools import count
 from random import Random
 from typing import Any, Protocol, TypeVar
@@ -20,8 +19,9 @@ from fairlead.zones.engines.api.errors import (
     error_code,
 )
 from fairlead.zones.engines.api.retry import TOO_LONG_MAX
-from fairlead.zones.errors import BadArgument, QueueError, TenantBusy, TenantLocked, TenantMoved
+from fairlead.zones.errors import BadArgument, TenantBusy, TenantLocked, TenantMoved
 from fairlead.zones.layout import Tenant
+from fairlead.zones.open_body import ACROSS_SHARDS, open_body, refuse_any
 from fairlead.zones.probes import probe
 from fairlead.zones.records import TransactionId
 from fairlead.zones.shard import Shard
@@ -44,17 +44,6 @@ SHARDS_MAX = 16  # Of one transaction. Each costs a commit before the answer, on
 TENANTS_MAX = 200  # On one shard: their names are one value of at most 40 kB.
 MOVES_MAX = 8  # So often a transaction follows tenants that move meanwhile.
 BACKOFF_US_MIN, BACKOFF_US_MAX = 1_000, 100_000  # After a conflict: a random time up to this, which doubles.
-
-_in_body: ContextVar[bool] = ContextVar("in the body of a transaction across shards", default=False)
-
-
-class NestedTransaction(QueueError):
-    """A transaction was begun in the body of a transaction across shards; nothing was changed.
-
-    Do: use `tx.on(tenant)` for all tenants of the transaction, and begin another one after it.
-    """
-
-    message = "a transaction was begun in the body of a transaction across shards"
 
 
 class ShardFinder(Protocol):
@@ -94,16 +83,6 @@ class HomeRecord(Protocol[T]):
     def write(self, attempt: Attempt, result: T) -> None:
         """Write the record, in the home transaction, with the decision."""
         ...
-
-
-def refuse_nested() -> None:
-    """See that the caller is not the body of a transaction across shards.
-
-    Raises:
-      NestedTransaction: it is.
-    """
-    if _in_body.get():
-        raise NestedTransaction
 
 
 class SpanningTransaction:
@@ -191,7 +170,7 @@ class SpanningTransaction:
             if recorded is not None:
                 probe("a transaction across shards finds itself recorded")
                 return recorded
-        token = _in_body.set(True)
+        token = open_body.set(ACROSS_SHARDS)
         try:
             result = body(self)
             refuse_coroutine(result)
@@ -202,7 +181,7 @@ class SpanningTransaction:
             self._validate()
             raise
         finally:
-            _in_body.reset(token)
+            open_body.reset(token)
         self._check_refusal()
         self._commit(result)
         return result
@@ -349,7 +328,7 @@ def run_across_shards(
 
     Raises:
       BadArgument: `body` is an async function.
-      NestedTransaction: the caller is such a body.
+      NestedTransaction: the caller is the body of a transaction.
       TenantBusy: `wait_us` is over.
       TenantMoved: a tenant moves on and on, or lives on a shard that is not configured.
       TransactionTooLong: from the first read to the decision it takes longer than five seconds, twice.
@@ -358,7 +337,7 @@ def run_across_shards(
         larger than half of what its transactions may be.
       What `body` raises: nothing was changed, and all that it had read was so at one instant.
     """
-    refuse_nested()
+    refuse_any(ACROSS_SHARDS)
     check_plain(body)
     seed, ids = new_seed(clock.now_us(), random), ids or _new_ids(clock, random)
     mine = next(ids)

@@ -18,8 +18,9 @@ from fairlead.zones.engines.api.errors import (
 from fairlead.zones.errors import TenantBusy
 from fairlead.zones.layout import Tenant
 from fairlead.zones.maintenance.integrity import check_integrity
+from fairlead.zones.open_body import NestedTransaction
 from fairlead.zones.queue.items import EnqueueStatus
-from fairlead.zones.spanning.coordinator import NestedTransaction, SpanningTransaction
+from fairlead.zones.spanning.coordinator import SpanningTransaction
 from fairlead.zones.spanning.decision import DECISION_LIFE_US
 from fairlead.zones.spanning.tenant_view import NotAcrossShards
 from fairlead.zones.spanning.transaction_keys import prepared_key
