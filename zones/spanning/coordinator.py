@@ -29,7 +29,8 @@ from fairlead.zones.spanning import decision, participant
 from fairlead.zones.spanning.decision import Aborted
 from fairlead.zones.spanning.lock_wait import LockWait
 from fairlead.zones.spanning.participant import PreparedUnreadable
-from fairlead.zones.open_shard import OpenShard, settle
+from fairlead.zones.spanning.recovery import settle
+from fairlead.zones.open_shard import OpenShard
 from fairlead.zones.spanning.tenant_view import Branch, TenantView
 from fairlead.zones.spanning.transaction_keys import RANDOM_BYTES
 from fairlead.zones.spanning.write_set import carry_out

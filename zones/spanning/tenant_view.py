@@ -1,19 +1,25 @@
-"""What the body of a transaction across shards gets for each tenant: the tenant's keys, and enqueueing."""
+"""What the body of a transaction across shards gets for each tenant: the tenant's keys, and enqueueing.
+
+A handler may also complete its item: `job.complete_in(tx.on(job.tenant))`.
+"""
 
 from collections.abc import Callable
 from functools import partial
-from typing import NoReturn, cast
+from typing import Any, NoReturn, cast
 
+from fairlead.zones.durations import Duration, duration_us
 from fairlead.zones.engines import Transaction
 from fairlead.zones.engines.api.database import ValueFuture
 from fairlead.zones.errors import QueueError, TenantLocked, TenantMoved
-from fairlead.zones.layout import Tenant, item_id_of
+from fairlead.zones.layout import DEFAULT_ZONE, Tenant, item_id_of
 from fairlead.zones.moving.marks import NONCE_BYTES, MarkingTransaction
 from fairlead.zones.queue.id_retention import read_id_state, status_of_id
-from fairlead.zones.queue.items import Enqueued, EnqueueStatus, NewItem
+from fairlead.zones.queue.items import Enqueued, EnqueueStatus, NewItem, Outcome
+from fairlead.zones.queue.lease_check import check_lease, error_of
+from fairlead.zones.queue.results import pack_result
 from fairlead.zones.shard import Shard
 from fairlead.zones.spanning.write_buffer import BufferedTransaction, WriteBuffer
-from fairlead.zones.spanning.write_set import ItemWrite
+from fairlead.zones.spanning.write_set import ItemEnd, ItemWrite
 from fairlead.zones.tenant_transaction import TenantTransaction
 from fairlead.zones.transaction_runner import Attempt
 
@@ -24,7 +30,9 @@ class NotAcrossShards(QueueError):
     Do: enqueue an item, whose handler does it in a transaction of its own; or do it in `tenant.transact`.
     """
 
-    message = "a transaction across shards can enqueue, and do nothing else to a queue"
+    message = (
+        "a transaction across shards can enqueue items and complete the handler's own, and do nothing else to a queue"
+    )
 
 
 class BranchAttempt(Attempt):
@@ -118,6 +126,27 @@ class TenantView(TenantTransaction):
         if status is EnqueueStatus.ENQUEUED:
             self._buffer.enqueue(ItemWrite.of(self.tenant, zone, item_id, item, now_us=self.now_us))
         return Enqueued(item_id, status)
+
+    def complete(
+        self,
+        item_id: bytes,
+        *,
+        lease_id: bytes,
+        zone: str = DEFAULT_ZONE,
+        result: Any = None,
+        keep_result: Duration = 0,
+    ) -> None:
+        """Complete an item in this transaction; see `TenantTransaction.complete`. Reads its record with conflict."""
+        kept_us = duration_us("keep_result", keep_result)
+        self._writer()
+        location = self._zone(zone).location
+        record = check_lease(self._tr.get(location.keys.item(item_id)).value, lease_id)
+        if isinstance(record, Outcome):
+            raise error_of(record, item_id)
+        if self._buffer.ends_item((*self.tenant, zone), item_id):
+            raise error_of(Outcome.GONE, item_id)
+        packed = pack_result(result) if kept_us or record.parent is not None else b""
+        self._buffer.complete(ItemEnd(*self.tenant, zone, item_id, lease_id, self.now_us, packed, kept_us))
 
     def _queue_writer(self) -> NoReturn:
         raise NotAcrossShards(tenant=str(self.tenant))

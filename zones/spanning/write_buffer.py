@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from fairlead.zones.engines import KeyValue, Limits, Reads, StoreError, Transaction
 from fairlead.zones.engines.api.database import ValueFuture
 from fairlead.zones.engines.api.errors import KEY_TOO_LARGE, TRANSACTION_TOO_LARGE, VALUE_TOO_LARGE
-from fairlead.zones.spanning.write_set import DataWrite, ItemWrite, WriteKind, WriteSet
+from fairlead.zones.spanning.write_set import DataWrite, ItemEnd, ItemWrite, WriteKind, WriteSet
 
 COUNTER_BYTES = 8
 # Of the size of a transaction: a write is stored in PREPARED, and once more when it is carried out.
@@ -38,18 +38,19 @@ class WriteBuffer:
         self._limits = limits
         self._writes: list[DataWrite] = []
         self._items: list[ItemWrite] = []
+        self._ends: list[ItemEnd] = []
         self._changes: dict[bytes, Change] = {}
         self._changed: list[bytes] = []  # the keys of `_changes`, in order
         self._cleared: list[tuple[bytes, bytes]] = []
         self._bytes = 0
 
     def __bool__(self) -> bool:
-        return bool(self._writes or self._items)
+        return bool(self._writes or self._items or self._ends)
 
     @property
     def write_set(self) -> WriteSet:
         """All writes, in order."""
-        return WriteSet(tuple(self._writes), tuple(self._items))
+        return WriteSet(tuple(self._writes), tuple(self._items), tuple(self._ends))
 
     def set(self, key: bytes, value: bytes) -> None:
         """Set a key."""
@@ -81,6 +82,15 @@ class WriteBuffer:
         """Enqueue an item whose id is free."""
         self._grow(len(item.payload) + WRITE_BYTES * 10)
         self._items.append(item)
+
+    def complete(self, end: ItemEnd) -> None:
+        """Complete an item that is held under a lease."""
+        self._grow(len(end.result) + WRITE_BYTES * 10)
+        self._ends.append(end)
+
+    def ends_item(self, zone: tuple[str, str, str], item_id: bytes) -> bool:
+        """Say whether an item of this id is completed in a zone, which is named by app, user and zone."""
+        return any((each.app, each.user, each.zone, each.item_id) == (*zone, item_id) for each in self._ends)
 
     def holds_item(self, zone: tuple[str, str, str], item_id: bytes) -> bool:
         """Say whether an item of this id is enqueued in a zone, which is named by app, user and zone."""
