@@ -19,12 +19,12 @@ from fairlead.workflows.step_call import StepCall
 from fairlead.zones.errors import LeaseLost
 from fairlead.zones.keyspace import TenantKeys
 from fairlead.zones.layout import Tenant
+from fairlead.zones.open_shard import OpenShard
 from fairlead.zones.pipelining import run_one, run_together
 from fairlead.zones.probes import probe
 from fairlead.zones.shard import Shard
 from fairlead.zones.spanning.coordinator import HomeRecord, SpanningTransaction, run_across_shards
 from fairlead.zones.spanning.lock_wait import WAIT_US
-from fairlead.zones.open_shard import OpenShard
 from fairlead.zones.tenant_transaction import TenantTransaction, refuse_coroutine
 from fairlead.zones.transaction_runner import Attempt
 from fairlead.zones.workflow import participants

@@ -22,6 +22,7 @@ from fairlead.zones.engines.api.retry import TOO_LONG_MAX
 from fairlead.zones.errors import BadArgument, TenantBusy, TenantLocked, TenantMoved
 from fairlead.zones.layout import Tenant
 from fairlead.zones.open_body import ACROSS_SHARDS, open_body, refuse_any
+from fairlead.zones.open_shard import OpenShard
 from fairlead.zones.probes import probe
 from fairlead.zones.records import TransactionId
 from fairlead.zones.shard import Shard
@@ -30,7 +31,6 @@ from fairlead.zones.spanning.decision import Aborted
 from fairlead.zones.spanning.lock_wait import LockWait
 from fairlead.zones.spanning.participant import PreparedUnreadable
 from fairlead.zones.spanning.recovery import settle
-from fairlead.zones.open_shard import OpenShard
 from fairlead.zones.spanning.tenant_view import Branch, TenantView
 from fairlead.zones.spanning.transaction_keys import RANDOM_BYTES
 from fairlead.zones.spanning.write_set import carry_out
