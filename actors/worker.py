@@ -31,6 +31,7 @@ from fairlead.actors.telemetry.counters import Reading
 from fairlead.actors.telemetry.metrics import SLOTS, SLOTS_IN_USE
 from fairlead.actors.telemetry.step_counts import StepCounts
 from fairlead.zones.engines.api.progress import unsupervised
+from fairlead.zones.errors import TenantMoved
 from fairlead.zones.probes import probe
 from fairlead.zones.shard import Shard
 
@@ -100,7 +101,7 @@ class Worker:
             following = self._slots.finish(held)
             if held.phase is Phase.GIVEN_UP:
                 return
-            completer = self._loops[held.ref.shard].completer
+            completer = self._loops_of(held.shard_name).completer
             if held.failure is not None:  # Line 3: if failed to process the item,
                 completer.requeue(held, held.failure)  # lines 4 and 5: requeue it with an exponential back-off,
             else:  # line 6: else
@@ -114,9 +115,9 @@ class Worker:
             due = self._slots.take_due_work(self._lease_us)
             for name, of_shard in due.for_store().items():
                 # Line 11: extend the lease (here: claim the item). Line 2, "execution_bound": requeue after a timeout.
-                self._loops[name].lease_keeper.take(of_shard)
+                self._loops_of(name).lease_keeper.take(of_shard)
             for name, lost in by_shard(due.lost).items():  # Section 6: "if this fails, processing is interrupted".
-                self._loops[name].completer.note_lost(lost)
+                self._loops_of(name).completer.note_lost(lost)
             if due.stuck:
                 self._replace_slots(due.stuck)
 
@@ -125,7 +126,7 @@ class Worker:
         conclude = partial(self._conclude, held)
         try:
             with unsupervised(), held.committing:
-                run_handler(held, self._shards[held.ref.shard], self._access, conclude)
+                run_handler(held, self._shards[held.shard_name], self._access, conclude)
         except BaseException as error:  # noqa: BLE001 - a slot survives whatever a handler raises, exit() too
             held.error = error
             if not held.concluded:
@@ -151,26 +152,26 @@ class Worker:
         now_us, refused = self._clock.now_us(), False
         lease_us = lease_at_start(held, now_us=now_us, lease_us=self._lease_us)
         if lease_us is not None:
-            lease_keeper = self._loops[held.ref.shard].lease_keeper
+            lease_keeper = self._loops_of(held.shard_name).lease_keeper
             marked = self._isolation is Isolation.PROCESS
             refused = not lease_keeper.mark_started(held, lease_us, ran_isolated=marked)
             now_us = self._clock.now_us()
         if (refused or now_us >= held.lease_until_us) and not held.job.cancelled:
             probe("an item is lost just before it starts")
-            self._loops[held.ref.shard].completer.note_lost(self._slots.lose([held]))
+            self._loops_of(held.shard_name).completer.note_lost(self._slots.lose([held]))
         held.begin(now_us)
         return not held.job.cancelled
 
     def _keep_lease(self, held: HeldItem) -> bool:
         """Claim an item that runs, which is one write for minutes; False: it is lost, or the store refuses."""
-        loops = self._loops[held.ref.shard]
+        loops = self._loops_of(held.shard_name)
         claimed = loops.access.succeeds(lambda: loops.claim_keeper.claim([held]))
         return claimed and not held.job.cancelled
 
     def _replace_slots(self, stuck: Sequence[HeldItem]) -> None:
         """Start a slot for each item whose handler ignores its cancellation; restart if every slot was replaced."""
         for held in stuck:
-            self._loops[held.ref.shard].completer.note_given_up([held])
+            self._loops_of(held.shard_name).completer.note_given_up([held])
             log.error(
                 "handler %s ignores job.cancelled; its slot is replaced, kind=%s item=%s",
                 describe(held.handler.function), held.ref.kind, held.ref.item_id.hex(),
@@ -199,7 +200,7 @@ class Worker:
         if report is None:
             probe("items arrive at a worker that drains")
             for name, some in arrived.items():  # They were on their way when the worker began to drain.
-                self._loops[name].lease_keeper.return_items(some)
+                self._loops_of(name).lease_keeper.return_items(some)
             return self._slots.report()
         for name, some in arrived.items():
             if some:
@@ -249,15 +250,15 @@ class Worker:
         """
         ended, others = self._slots.abandon()
         for name, some in by_shard(others).items():
-            self._loops[name].lease_keeper.return_items(some)
+            self._loops_of(name).lease_keeper.return_items(some)
         for name, some in by_shard(ended).items():
-            self._loops[name].completer.settle_once(some)
+            self._loops_of(name).completer.settle_once(some)
         for each in self._all_loops():
             each.claim_keeper.end_once()
 
     def _return(self, items: Sequence[HeldItem]) -> None:
         for name, some in by_shard(items).items():
-            self._loops[name].lease_keeper.take(DueWork(return_now=some))
+            self._loops_of(name).lease_keeper.take(DueWork(return_now=some))
 
     def _stop_loops(self) -> None:
         """Let all loops end, and wait for what they write last: the caller closes the store next."""
@@ -279,12 +280,26 @@ class Worker:
             if loops is not None:
                 return loops
             loops = self._loops[name] = ShardLoops(
-                self._host, self._shards[name], self._settings, self._slots, self._failure_log, self._identity
+                self._host,
+                self._shards[name],
+                self._settings,
+                self._slots,
+                self._failure_log,
+                self._identity,
+                follow=self._follow,
             )
             stopping = self._stopping
         if not stopping:
             loops.start()
         return loops
+
+    def _follow(self, held: HeldItem, moved: TenantMoved) -> ShardLoops | None:
+        """Return the loops of the shard where the tenant of an item lives now; None: it is not known."""
+        home = self._shards[held.shard_name].follow(moved)
+        if home is None:
+            return None
+        held.shard_name = home.name
+        return self._loops_of(home.name)
 
     def _all_loops(self) -> list[ShardLoops]:
         with self._lock:

@@ -198,6 +198,10 @@ class Shards(Mapping[str, Shard]):
         self._moved[tenant] = name
         return True
 
+    def follow(self, moved: TenantMoved) -> Shard | None:
+        """Return the shard where a tenant lives now, as the shard says that refused it; None: there is none to ask."""
+        return self.home(Tenant(*moved.tenant)) if self.note_moved(moved) else None
+
     def with_id(self, shard_id: bytes) -> Shard | None:
         """Return the shard that has an id, opened; None: there is none, or it cannot be opened now."""
         name = self._name_of(shard_id.hex())
@@ -250,7 +254,7 @@ class Shards(Mapping[str, Shard]):
                     raise
             if set(placement.first_shards) <= set(self.urls):
                 self._first_shards = placement.first_shards
-        shard.run_blocking, shard.find_shard = self.calls.run, self.with_id
+        shard.run_blocking, shard.find_shard, shard.follow = self.calls.run, self.with_id, self.follow
         if self.check_kind is not None:
             shard.check_kind = self.check_kind
         engine, _, place = url.partition(":")

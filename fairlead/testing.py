@@ -10,7 +10,7 @@ order is the same in every run: round by round, one item of each active zone.
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ from fairlead.actors.execution.acknowledgement import settle
 from fairlead.actors.execution.failed_attempt import Failure, failure_of
 from fairlead.actors.execution.in_flight import HeldItem
 from fairlead.actors.execution.job import Job
-from fairlead.actors.execution.retry_decision import decide_retry
+from fairlead.actors.execution.retry_decision import RetryDecision, decide_retry
 from fairlead.actors.execution.runner import AttemptAccess, run_handler
 from fairlead.actors.execution.submitted_handlers import SubmittedHandlers
 from fairlead.actors.handlers import Registry, plain_function
@@ -32,7 +32,7 @@ from fairlead.actors.telemetry.step_counts import StepCounts
 from fairlead.app import App
 from fairlead.workflows.own_event_loop import run_alone
 from fairlead.zones.durations import DELAY_S_MAX, Duration, duration_us
-from fairlead.zones.errors import BadArgument, QueueError
+from fairlead.zones.errors import BadArgument, QueueError, TenantLocked, TenantMoved
 from fairlead.zones.layout import ID_BYTES, ZoneLocation
 from fairlead.zones.pipelining import run_one, run_together
 from fairlead.zones.policy.policies import read_policies
@@ -41,8 +41,16 @@ from fairlead.zones.queue.dequeue_plan import UNLIMITED, Capacity
 from fairlead.zones.queue.items import LeasedItem
 from fairlead.zones.queue.periodic import Period, last_tick_us, periods_of, tick_op
 from fairlead.zones.shard import Shard, first_shards
+from fairlead.zones.spanning.leftovers import carry_out_decided
+from fairlead.zones.spanning.lock_wait import LockWait
 from fairlead.zones.top_level.pointers import PointerRef, earliest_vesting_us, scan
-from fairlead.zones.top_level.process_pointers import DequeueParams, PointerOutcome, PointerResult, process_pointers
+from fairlead.zones.top_level.process_pointers import (
+    DequeueParams,
+    PointerOutcome,
+    PointerResult,
+    drop_moved,
+    process_pointers,
+)
 from fairlead.zones.transaction_runner import Attempt
 from fairlead.zones.workflow.children import DELIVERY_KIND, WAKE_SPACING_US
 
@@ -181,6 +189,7 @@ class _Drain:
         """Enqueue due ticks and process every vested pointer once; say whether anything changed."""
         changed = False
         for name, shard in self._app.shards.items():
+            carry_out_decided(shard, shard.find_shard)  # A transaction across shards may have been answered just now.
             for period in periods_of(self._app.periods, name, first_shards(self._app.shards)):
                 changed = _tick(shard, period) or changed
             for ref in _vested(shard):
@@ -220,7 +229,11 @@ class _Drain:
             capacity = Capacity(1, dict.fromkeys(self._registry.handlers, UNLIMITED), observed=policies.kinds)
             return process_pointers(attempt.tr, shard.layout, [ref], capacity, params, policies)[0]
 
-        return shard.transact(body)
+        try:
+            return shard.transact(body)
+        except TenantMoved:
+            shard.transact(lambda attempt: drop_moved(attempt.tr, shard.layout, ref))
+            return []
 
     def _run(self, shard: Shard, location: ZoneLocation, item: LeasedItem) -> None:
         if self.drained.runs >= self._items_max:
@@ -238,7 +251,7 @@ class _Drain:
             failed = (
                 [] if failure is None else [decide_retry(held, failure, now_us=clock.now_us(), random=self._jitter)]
             )
-            for _, outcome in settle(shard, [] if failed else [held], failed):
+            for outcome in _settle_where_it_lives(shard, held, failed):
                 self.drained.of(outcome)[kind] += 1
         if record.parent is not None or kind == DELIVERY_KIND:
             self.woken_until_us = clock.now_us() + WAKE_SPACING_US
@@ -265,6 +278,23 @@ class _SameThread:
 
     def close(self) -> None:
         """See `Runners`. Nothing outlives a handler here."""
+
+
+def _settle_where_it_lives(shard: Shard, held: HeldItem, failed: Sequence[RetryDecision]) -> list[str]:
+    """Commit the end of an item on the shard where its tenant lives; return what became of the item."""
+    wait = LockWait(shard.find_shard, shard.clock)
+    while True:
+        settled, refused = settle(shard, [] if failed else [held], failed)
+        if not refused:
+            return [outcome for _, outcome in settled]
+        refusal = refused[0].refusal
+        if isinstance(refusal, TenantLocked):
+            wait.meet(refusal)
+            continue
+        home = shard.follow(refusal) if isinstance(refusal, TenantMoved) else None
+        if home is None:
+            return ["lost"]
+        shard = home
 
 
 def _event_loop_runs() -> bool:

@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 
 from fairlead.zones import transaction_runner
 from fairlead.zones.engines import RETRIES_MAX, Clock, Database, Transaction
-from fairlead.zones.errors import BadArgument, ShardRefused, TenantLocked
+from fairlead.zones.errors import BadArgument, ShardRefused, TenantLocked, TenantMoved
 from fairlead.zones.keyspace import KEY_FORMAT, META_KEY, PART_COUNT_MAX
 from fairlead.zones.layout import DEFAULT_ZONE, ID_BYTES, ShardLayout, Tenant, local_tenant
 from fairlead.zones.open_shard import FindShard
@@ -47,6 +47,8 @@ class Shard:
       run_blocking: runs a blocking call for a coroutine that awaits it; by default, on the thread of the coroutine.
       find_shard: finds an open shard by its id, to settle transactions across shards whose locks are met here; by
         default, only this one.
+      follow: returns the open shard where a tenant lives now that has moved, as the error says; None: none that is
+        configured and open. By default, none is known.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class Shard:
         self.check_kind: Callable[[str], None] = _accept_any_kind
         self.run_blocking: RunBlocking = _run_here
         self.find_shard: FindShard = self._find_itself
+        self.follow: Callable[[TenantMoved], Shard | None] = _follow_nowhere
         self._marking = Marking(clock)
 
     def transact(
@@ -139,6 +142,11 @@ def kind_home(kind: str, shards: Mapping[str, Shard]) -> str:
 
 async def _run_here(call: Callable[[], T], /) -> T:
     return call()
+
+
+def _follow_nowhere(moved: TenantMoved) -> Shard | None:
+    """Know no other shard."""
+    return None
 
 
 def _accept_any_kind(kind: str) -> None:

@@ -2,8 +2,8 @@
 
 A batch that conflicts is halved, and each half is tried again: one contended pointer must not hold up the others. A
 single pointer that conflicts is leased first, in a transaction of its own. The pointer of a tenant that has moved to
-another shard is leased, too, so that no consumer looks at it before the lease ends. The pointer of a tenant whom a
-transaction across shards has locked is left alone for some milliseconds.
+another shard is deleted; if its ownership record cannot be read, the pointer is leased, so that no consumer looks at it
+before the lease ends. The pointer of a tenant that is locked is left alone for some milliseconds.
 """
 
 from collections import Counter
@@ -32,6 +32,7 @@ from fairlead.zones.top_level.process_pointers import (
     DequeueParams,
     PointerOutcome,
     PointerResult,
+    drop_moved,
     lease,
     process_pointers,
 )
@@ -123,7 +124,7 @@ class PointerBatches:
         elif locked:
             yield [self._leave_locked(refs[0])]
         elif moved:
-            self._lease_moved(shard, refs[0], counts)
+            self._drop_moved(shard, refs[0], counts)
         else:
             counts["missed_at_commit"] += 1
             yield from self._process_contended(shard, refs[0], capacity, items_max, counts)
@@ -137,7 +138,7 @@ class PointerBatches:
         except TenantLocked:
             yield [self._leave_locked(ref)]
         except TenantMoved:
-            self._lease_moved(shard, ref, counts)
+            self._drop_moved(shard, ref, counts)
         else:
             yield results
 
@@ -160,9 +161,17 @@ class PointerBatches:
         until_us = self._host.clock.now_us() + LOCKED_RECHECK_US
         return PointerResult(ref, PointerOutcome.LOCKED, deferred=Deferred(ref.id, ref.vesting_us, until_us))
 
-    def _lease_moved(self, shard: Shard, ref: PointerRef, counts: Counter[str]) -> None:
+    def _drop_moved(self, shard: Shard, ref: PointerRef, counts: Counter[str]) -> None:
+        """Delete the pointer of a tenant that has moved; lease it if that cannot be said."""
         counts["moved"] += 1
-        self._lease(shard, ref)
+        try:
+            is_dropped = shard.transact(
+                lambda attempt: drop_moved(attempt.tr, shard.layout, ref), waits_for_locks=False
+            )
+        except TenantLocked:  # It has moved back meanwhile.
+            return
+        if not is_dropped:
+            self._lease(shard, ref)
 
     def _lease(self, shard: Shard, ref: PointerRef) -> bytes | None:
         """Take a lease on a pointer, and return its id; None if another consumer has it."""

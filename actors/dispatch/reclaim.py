@@ -14,11 +14,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from fairlead.actors.dispatch.pool_member import Member, OrphanedItems
-from fairlead.actors.execution import acknowledgement
 from fairlead.actors.execution.in_flight import by_shard
-from fairlead.actors.execution.zone_by_zone import zone_by_zone
+from fairlead.actors.execution.returned_items import return_where_they_live
+from fairlead.actors.execution.zone_by_zone import Refusal, zone_by_zone
 from fairlead.actors.messages import ItemRef
 from fairlead.actors.runtime.host import Lock
+from fairlead.zones.errors import TenantBusy
 from fairlead.zones.pipelining import run_one
 from fairlead.zones.probes import probe
 from fairlead.zones.queue.claims import release_all
@@ -105,19 +106,25 @@ def return_items(shard: Shard, refs: Sequence[ItemRef]) -> None:
     """Let leased items that no worker received vest now. If the store refuses, their leases expire."""
     try:
         for begin in range(0, len(refs), RECLAIM_MAX):
-            acknowledgement.return_items(shard, refs[begin : begin + RECLAIM_MAX])
+            return_where_they_live(shard, refs[begin : begin + RECLAIM_MAX])
+    except TenantBusy as error:
+        _log_not_returned(shard, error)
     except shard.db.errors as error:
-        log.warning(
-            "shard %s refuses; the items leased there for dead workers vest when their leases expire: %s",
-            shard.name,
-            error,
-        )
+        _log_not_returned(shard, error)
+
+
+def _log_not_returned(shard: Shard, error: Exception) -> None:
+    log.warning(
+        "shard %s refuses; the items leased there for dead workers vest when their leases expire: %s",
+        shard.name,
+        error,
+    )
 
 
 def _reclaim(shard: Shard, refs: Sequence[ItemRef]) -> int:
     """Shorten the leases of items in one transaction, and return how many still had their lease."""
 
-    def body(attempt: Attempt) -> list[Outcome]:
+    def body(attempt: Attempt) -> list[Outcome | Refusal]:
         attempt.needs_receipt = True  # Each death counts once; a repetition would count it again.
         tr, now_us = attempt.tr, attempt.now_us
         return zone_by_zone(

@@ -50,7 +50,8 @@ Read in this order:
     arrivals           the check of items that arrive
     lease_keeper       extensions, starts and returns
     claim_keeper       claims instead of extensions, and the heartbeats that keep them
-    completer          ends
+    completer          ends; returned_items: returns; both leave out locked tenants
+    moved_items        what is handed over to the loops of the shard to which a tenant has moved
     shard_loops        both, and the worker status, for one shard; shard_access: how they use it
     acknowledgement    the transactions that end or return items; zone_by_zone: one operation on items of many zones
     runner             running one handler, whatever its form; event_loop: where coroutines run

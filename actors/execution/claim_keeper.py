@@ -17,11 +17,13 @@ from typing import NamedTuple
 from fairlead.actors.execution import acknowledgement
 from fairlead.actors.execution.completer import Completer
 from fairlead.actors.execution.in_flight import HeldItem
+from fairlead.actors.execution.moved_items import FollowTenant
 from fairlead.actors.execution.shard_access import ShardAccess
 from fairlead.actors.execution.slots import Slots
-from fairlead.actors.execution.zone_by_zone import zone_by_zone
+from fairlead.actors.execution.zone_by_zone import Refusal, zone_by_zone
 from fairlead.actors.runtime.host import Host
 from fairlead.zones.engines import Reader
+from fairlead.zones.errors import TenantLocked, TenantMoved
 from fairlead.zones.layout import ID_BYTES, ZoneLocation
 from fairlead.zones.pipelining import run_one
 from fairlead.zones.probes import probe
@@ -42,7 +44,8 @@ class ClaimsMade(NamedTuple):
 
     `has_begun`: the session has begun. `at_us`: when they were claimed; `until_us`, `renewal_us`: when the claims end,
     and from when on they are renewed, microseconds since the epoch. `completed`: their handlers may have completed
-    them, and they are gone: they need no claim.
+    them, and they are gone: they need no claim. `moved`: their tenants live on other shards, as the errors say. Items
+    whose tenants are locked are in no list: they are due again.
     """
 
     has_begun: bool
@@ -52,16 +55,30 @@ class ClaimsMade(NamedTuple):
     claimed: list[HeldItem]
     completed: list[HeldItem]
     lost: list[HeldItem]
+    moved: list[tuple[HeldItem, TenantMoved]]
 
 
 class ClaimKeeper:
-    """The claims of one worker on one shard. `lease_us`: the length of the worker's leases."""
+    """The claims of one worker on one shard.
 
-    def __init__(self, host: Host, access: ShardAccess, slots: Slots, completer: Completer, *, lease_us: int) -> None:
+    `follow`: see `Completer`. `lease_us`: the length of the worker's leases.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        access: ShardAccess,
+        slots: Slots,
+        completer: Completer,
+        *,
+        follow: FollowTenant,
+        lease_us: int,
+    ) -> None:
         self._host = host
         self._access = access
         self._slots = slots
         self._completer = completer
+        self._follow = follow
         self._lease_us = lease_us
         self._lock = host.lock()
         self._begun = host.condition(self._lock)
@@ -151,6 +168,22 @@ class ClaimKeeper:
         elif begins:  # The worker has stopped meanwhile.
             self._access.succeeds(partial(self._end, session_id))
         self._lose(made.lost)
+        self._hand_over(made.moved)
+
+    def _hand_over(self, moved: Sequence[tuple[HeldItem, TenantMoved]]) -> None:
+        """Have items claimed where their tenants live now. Their leases stay valid."""
+        self._forget(held for held, _ in moved)
+        for held, error in moved:
+            home = self._follow(held, error)
+            if home is None:
+                self._lose([held])
+            else:
+                probe("a worker claims an item where its tenant has moved to")
+                home.claim_moved(held)
+
+    def claim_moved(self, held: HeldItem) -> None:
+        """Claim an item whose tenant has moved to this shard; if the shard refuses, it is due again later."""
+        self._access.succeeds(partial(self._claim, [held]))
 
     def _commit_claims(self, session_id: bytes, items: Sequence[HeldItem], *, begins: bool) -> ClaimsMade | None:
         """Claim items; return what became of them. None: the session has ended.
@@ -162,7 +195,7 @@ class ClaimKeeper:
         term_us = shard.layout.settings.max_item_lease_ms * 1000
         may_begin = begins
 
-        def body(attempt: Attempt) -> tuple[int, bool, list[Outcome]] | None:
+        def body(attempt: Attempt) -> tuple[int, bool, list[Outcome | Refusal]] | None:
             tr, now_us = attempt.tr, attempt.now_us
             state = run_one(worker_sessions.session_state_op(tr, session_id, begins=may_begin))
             if state is SessionState.OVER:
@@ -190,13 +223,15 @@ class ClaimKeeper:
             return None
         now_us, has_begun, outcomes = answer
         renewal_us = now_us + renewed_after_us(term_us, self._lease_us)
-        made = ClaimsMade(has_begun, now_us, now_us + term_us, renewal_us, [], [], [])
+        made = ClaimsMade(has_begun, now_us, now_us + term_us, renewal_us, [], [], [], [])
         for held, outcome in zip(items, outcomes, strict=True):
             if outcome is Outcome.DONE:
                 made.claimed.append(held)
             elif outcome is Outcome.GONE and acknowledgement.may_be_completed(held):
                 made.completed.append(held)
-            else:
+            elif isinstance(outcome, TenantMoved):
+                made.moved.append((held, outcome))
+            elif not isinstance(outcome, TenantLocked):
                 made.lost.append(held)
         return made
 
@@ -253,9 +288,14 @@ class ClaimKeeper:
             kept = [held for held in claimed if self._claimed[held]]
         self._slots.keep_claims(kept, self._kept_until_us(at_us))
         taken_away = [held for held in claimed if notices.get(self._place(held)) == held.ref.lease_id]
-        self._lose([held for held in taken_away if not (held.job.may_be_completed or held.is_ending)])
         self._forget(taken_away)
+        self._claim_again([held for held in taken_away if not (held.job.may_be_completed or held.is_ending)])
         self._release_dropped(session_id, claimed)
+
+    def _claim_again(self, items: Sequence[HeldItem]) -> None:
+        """Claim items that were taken away: only those of tenants that move, or have moved, are still this worker's."""
+        if items:
+            self._access.succeeds(partial(self._claim, items))
 
     def _go_on_without(self, session_id: bytes) -> None:
         """Claim under a new session what nobody has leased yet, because a consumer has ended the session."""

@@ -35,11 +35,11 @@ class DueWork:
         """Return what needs a transaction, by shard."""
         shards: dict[str, DueWork] = {}
         for held in self.extend:
-            shards.setdefault(held.ref.shard, DueWork()).extend.append(held)
+            shards.setdefault(held.shard_name, DueWork()).extend.append(held)
         for held in self.time_out:
-            shards.setdefault(held.ref.shard, DueWork()).time_out.append(held)
+            shards.setdefault(held.shard_name, DueWork()).time_out.append(held)
         for held in self.return_now:
-            shards.setdefault(held.ref.shard, DueWork()).return_now.append(held)
+            shards.setdefault(held.shard_name, DueWork()).return_now.append(held)
         return shards
 
 

@@ -38,6 +38,7 @@ class HeldItem:
     """One item that a worker holds.
 
     Attributes:
+      shard_name: the shard where its tenant lives, as far as the worker knows.
       since_us: when its phase began.
       lease_until_us: until when its handler may go on, if nothing is heard from the store.
       claim_until_us, renewal_us: when its claim ends, and from when on it is renewed; 0: its lease is none.
@@ -74,12 +75,14 @@ class HeldItem:
         "renewal_us",
         "result",
         "running_for",
+        "shard_name",
         "since_us",
         "timed_out",
     )  # fmt: skip
 
     def __init__(self, ref: ItemRef, record: ItemRecord, handler: Handler, job: Job, now_us: int) -> None:
         self.ref = ref
+        self.shard_name = ref.shard
         self.record = record
         self.handler = handler
         self.job = job
@@ -259,9 +262,9 @@ P = TypeVar("P", ItemRef, HeldItem)
 
 
 def by_shard(items: Iterable[P]) -> dict[str, list[P]]:
-    """Group references or held items by the name of their shard."""
+    """Group references by the name of their shard, or held items by where their tenants live now."""
     groups: dict[str, list[P]] = {}
     for item in items:
-        ref = item.ref if isinstance(item, HeldItem) else item
-        groups.setdefault(ref.shard, []).append(item)
+        name = item.shard_name if isinstance(item, HeldItem) else item.shard
+        groups.setdefault(name, []).append(item)
     return groups

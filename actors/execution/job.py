@@ -6,8 +6,9 @@ from typing import Any, TypeVar
 
 from fairlead.actors.messages import ItemRef
 from fairlead.actors.telemetry.enqueueing import Enqueueing
-from fairlead.zones.errors import BadArgument, QueueError
+from fairlead.zones.errors import BadArgument, QueueError, TenantMoved
 from fairlead.zones.open_body import ON_A_TENANT, open_body, refuse_across_shards
+from fairlead.zones.probes import probe
 from fairlead.zones.queue.items import unpack_payload
 from fairlead.zones.queue.progress import NOTE_CHARS_MAX
 from fairlead.zones.records import ItemRecord, Progress
@@ -16,6 +17,7 @@ from fairlead.zones.tenant_transaction import TenantTransaction, check_plain, re
 from fairlead.zones.transaction_runner import Attempt
 
 STUCK_US = 5_000_000  # A handler that runs on for so long after it was cancelled ignores the cancellation.
+MOVES_MAX = 8  # So often a transaction follows a tenant that moves meanwhile.
 AMOUNT_MAX = 2**53  # Of progress. Up to this limit a float holds every whole number exactly.
 
 T = TypeVar("T")
@@ -130,10 +132,9 @@ class Job:
         refuse_across_shards(ON_A_TENANT)
         if self._shard is None:
             raise NoStoreHere(kind=self.kind)
-        shard = self._shard
         enqueueing = Enqueueing(self.tenant)
 
-        def run(attempt: Attempt) -> tuple[T, bool]:
+        def run(attempt: Attempt, shard: Shard) -> tuple[T, bool]:
             self.completing = False
             token = open_body.set(ON_A_TENANT)
             try:
@@ -145,9 +146,27 @@ class Job:
             return result, self.completing
 
         with enqueueing:
-            result, completes = shard.transact(run)
+            result, completes = self.at_home(lambda shard: shard.transact(partial(run, shard=shard)))
         self.completed = self.completed or completes
         return result
+
+    def at_home(self, call: Callable[[Shard], T]) -> T:
+        """Called in the worker's process: return what `call` returns for the shard of the tenant, which may move.
+
+        Raises:
+          TenantMoved: the tenant moves on and on, or lives on a shard that is not configured.
+        """
+        assert self._shard is not None
+        for _ in range(MOVES_MAX):
+            try:
+                return call(self._shard)
+            except TenantMoved as moved:
+                home = self._shard.follow(moved) if moved.tenant == tuple(self.tenant) else None
+                if home is None:
+                    raise
+                probe("a handler follows its tenant to another shard")
+                self._shard, self.shard_name = home, home.name
+        return call(self._shard)
 
     async def atransact(self, body: Callable[[TenantTransaction], T]) -> T:
         """Run `body` as `transact` does, for an `async def` handler: the event loop goes on meanwhile.

@@ -13,10 +13,12 @@ from fairlead.actors.execution.claim_keeper import CLAIM_MAX, ClaimKeeper
 from fairlead.actors.execution.completer import Completer
 from fairlead.actors.execution.deadlines import DueWork
 from fairlead.actors.execution.in_flight import HeldItem
+from fairlead.actors.execution.moved_items import FollowTenant
+from fairlead.actors.execution.returned_items import return_where_they_live
 from fairlead.actors.execution.shard_access import ShardAccess
 from fairlead.actors.execution.slots import Slots
-from fairlead.actors.execution.zone_by_zone import lost_if_moved
 from fairlead.actors.runtime.host import Host
+from fairlead.zones.errors import TenantMoved
 from fairlead.zones.pipelining import run_one
 from fairlead.zones.probes import probe
 from fairlead.zones.queue.items import Outcome
@@ -26,16 +28,24 @@ RETURN_MAX = 512  # Items in one transaction that returns them.
 
 
 class LeaseKeeper:
-    """The leases of one worker on one shard."""
+    """The leases of one worker on one shard. `follow`: see `Completer`."""
 
     def __init__(
-        self, host: Host, access: ShardAccess, slots: Slots, completer: Completer, claim_keeper: ClaimKeeper
+        self,
+        host: Host,
+        access: ShardAccess,
+        slots: Slots,
+        completer: Completer,
+        claim_keeper: ClaimKeeper,
+        *,
+        follow: FollowTenant,
     ) -> None:
         self._host = host
         self._access = access
         self._slots = slots
         self._completer = completer
         self._claim_keeper = claim_keeper
+        self._follow = follow
         self._lock = host.lock()
         self._handed_over = host.condition(self._lock)
         self._extend: Sequence[HeldItem] = ()
@@ -68,13 +78,17 @@ class LeaseKeeper:
 
         `ran_isolated`: also mark that it runs isolated.
         """
-        return self._access.succeeds(lambda: self._start_lease(held, lease_us, ran_isolated=ran_isolated))
+        try:
+            return self._access.succeeds(lambda: self._start_lease(held, lease_us, ran_isolated=ran_isolated))
+        except TenantMoved as moved:
+            home = self._follow(held, moved)
+            return home is not None and home.mark_started(held, lease_us, ran_isolated=ran_isolated)
 
     def return_items(self, items: Sequence[HeldItem]) -> None:
         """Let items vest now, see `acknowledgement.return_items`. If the store refuses, their leases expire."""
         for some in _pieces(items, RETURN_MAX):
             refs = [held.ref for held in some]
-            self._access.succeeds(partial(acknowledgement.return_items, self._access.shard, refs))
+            self._access.succeeds(partial(return_where_they_live, self._access.shard, refs))
 
     def _run(self) -> None:
         while True:
@@ -100,6 +114,7 @@ class LeaseKeeper:
 
         Raises:
           What the store raises; then the lease was not extended.
+          TenantMoved: its tenant lives on another shard.
         """
         shard, ref = self._access.shard, held.ref
         zone = shard.zone(ref.tenant, ref.zone)
@@ -114,7 +129,7 @@ class LeaseKeeper:
                 started=True,
                 ran_isolated=ran_isolated,
             )
-            (outcome,) = run_one(lost_if_moved(operation, [Outcome.LEASE_LOST]))
+            (outcome,) = run_one(operation)
             return now_us + lease_us, outcome
 
         until_us, outcome = shard.transact(shard.in_exclusive_section(body))

@@ -7,6 +7,7 @@ functions as Ray tasks. All four occupy the slot that calls, so `slots` bounds e
 import inspect
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from fairlead.actors.execution.failed_attempt import Failure, failure_of, is_permanent
@@ -166,7 +167,7 @@ def _run_once(held: HeldItem, shard: Shard, access: AttemptAccess) -> None:
         handler.function.run_attempt(held, shard, access)
         return
     if handler.form is Form.TRANSACTIONAL:
-        _run_transactional(handler, job, held, shard)
+        _run_transactional(handler, job, held)
         return
     if handler.form is Form.PLAIN:
         returned = handler.function(job)
@@ -187,14 +188,14 @@ def _check_ran(handler: Handler, result: Any) -> None:
     raise HandlerNotRun(kind=handler.kind, handler=describe(handler.function), returned=type(result).__name__)
 
 
-def _run_transactional(handler: Handler, job: Job, held: HeldItem, shard: Shard) -> None:
+def _run_transactional(handler: Handler, job: Job, held: HeldItem) -> None:
     """Run a handler and complete its item in one transaction: both happen, or neither.
 
     The completion is fenced by the lease: if another worker has leased the item meanwhile, it raises `LeaseLost`.
     """
     enqueueing = Enqueueing(job.tenant)
 
-    def body(attempt: Attempt) -> None:
+    def body(attempt: Attempt, shard: Shard) -> None:
         # FoundationDB's window begins with the attempt's first read. A body that reads late would get 1007 each time.
         try:
             if not held.may_run(attempt.now_us):
@@ -217,5 +218,5 @@ def _run_transactional(handler: Handler, job: Job, held: HeldItem, shard: Shard)
         enqueueing.end_attempt()
 
     with enqueueing:
-        shard.transact(body)
+        job.at_home(lambda shard: shard.transact(partial(body, shard=shard)))
     job.completed = True

@@ -10,6 +10,7 @@ from fairlead.actors.execution.completer import Completer
 from fairlead.actors.execution.failure_log import FailureLog
 from fairlead.actors.execution.in_flight import HeldItem
 from fairlead.actors.execution.lease_keeper import LeaseKeeper
+from fairlead.actors.execution.moved_items import FollowTenant
 from fairlead.actors.execution.shard_access import ShardAccess
 from fairlead.actors.execution.shard_counts import ShardCounts
 from fairlead.actors.execution.slots import Slots
@@ -21,7 +22,7 @@ from fairlead.zones.shard import Shard
 
 
 class ShardLoops:
-    """One worker's loops for one shard."""
+    """One worker's loops for one shard; see `NewHome`. `follow`: see `Completer`."""
 
     def __init__(
         self,
@@ -31,6 +32,8 @@ class ShardLoops:
         slots: Slots,
         failure_log: FailureLog,
         identity: Identity,
+        *,
+        follow: FollowTenant,
     ) -> None:
         self.access = ShardAccess(host, shard)
         self.counts = ShardCounts(host)
@@ -42,6 +45,7 @@ class ShardLoops:
             identity,
             slot_count=settings.slots,
             on_lost=self._note_lost,
+            follow=follow,
         )
         self.completer = Completer(
             host,
@@ -50,10 +54,17 @@ class ShardLoops:
             self.counts,
             failure_log,
             self.status_reporter,
+            follow=follow,
             linger_s=settings.linger_ms / 1000,
         )
-        self.claim_keeper = ClaimKeeper(host, self.access, slots, self.completer, lease_us=settings.lease_ms * 1000)
-        self.lease_keeper = LeaseKeeper(host, self.access, slots, self.completer, self.claim_keeper)
+        self.claim_keeper = ClaimKeeper(
+            host, self.access, slots, self.completer, follow=follow, lease_us=settings.lease_ms * 1000
+        )
+        self.take_over, self.commit_once = self.completer.take_over, self.completer.commit_once
+        self.claim_moved = self.claim_keeper.claim_moved
+        self.lease_keeper = LeaseKeeper(host, self.access, slots, self.completer, self.claim_keeper, follow=follow)
+
+        self.mark_started = self.lease_keeper.mark_started
 
     def start(self) -> None:
         """Start the loops."""

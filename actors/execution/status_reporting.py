@@ -18,6 +18,8 @@ from fairlead.actors.execution.zone_by_zone import zone_by_zone
 from fairlead.actors.handlers import Form
 from fairlead.actors.runtime.actor_identity import Identity
 from fairlead.actors.runtime.host import Host
+from fairlead.zones.errors import OwnerUnreadable, TenantBusy, TenantMoved
+from fairlead.zones.ownership import check_home
 from fairlead.zones.probes import probe
 from fairlead.zones.queue.progress import progress_op
 from fairlead.zones.records import ItemRecord, Progress, decode
@@ -62,6 +64,7 @@ class StatusReporter:
         *,
         slot_count: int,
         on_lost: Callable[[Sequence[HeldItem]], object],
+        follow: Callable[[HeldItem, TenantMoved], object],
     ) -> None:
         self._host = host
         self._shard = shard
@@ -70,6 +73,7 @@ class StatusReporter:
         self._identity = identity
         self._slot_count = slot_count
         self._on_lost = on_lost
+        self._follow = follow
         self._lock = host.lock()
         self._changed = host.condition(self._lock)
         self._ended = host.condition(self._lock)
@@ -128,14 +132,15 @@ class StatusReporter:
     def _write_all(self) -> None:
         held_items = self._slots.items()
         update = self._status_update(held_items)
-        if any(held.ref.shard == self._shard.name for held in held_items):
+        if any(held.shard_name == self._shard.name for held in held_items):
             self.note_change()
         lost: list[HeldItem] = []
         if self._succeeds(lambda: lost.extend(self._write(update))):
             self._counts.note_stored(update.rows)
         else:
             self.note_change()
-        lost = self._slots.lose([held for held in lost if not (held.job.may_be_completed or held.is_ending)])
+        lost = [held for held in lost if not (held.job.may_be_completed or held.is_ending)]
+        lost = self._slots.lose([held for held in lost if self._lives_here(held)])
         if lost:
             probe("a worker status finds a running item leased by another worker, or gone")
             self._on_lost(lost)
@@ -143,11 +148,23 @@ class StatusReporter:
             reported = update.progress[begin : begin + PROGRESS_WRITES_MAX]
             self._succeeds(partial(self._write_progress, reported))
 
+    def _lives_here(self, held: HeldItem) -> bool:
+        """Say whether the tenant of an item lives here. Otherwise the worker goes on where the tenant lives."""
+        location = self._shard.layout.location(held.ref.tenant, held.ref.zone)
+        try:
+            return self._succeeds(lambda: self._shard.transact(lambda attempt: check_home(attempt.tr, location)))
+        except OwnerUnreadable:
+            return True
+        except TenantMoved as moved:
+            return self._follow(held, moved) is None
+        except TenantBusy:
+            return False
+
     def _status_update(self, held_items: Sequence[HeldItem]) -> StatusUpdate:
         """Return what is to be written now."""
         now_us = self._host.clock.now_us()
         running = [held for held in held_items if held.phase is Phase.RUNNING and not held.job.cancelled]
-        mine = sorted((held for held in running if held.ref.shard == self._shard.name), key=lambda each: each.since_us)
+        mine = sorted((held for held in running if held.shard_name == self._shard.name), key=lambda each: each.since_us)
         reported = [(held, held.job.reported) for held in mine if held.handler.form is not Form.TRANSACTIONAL]
         identity = self._identity
         status = WorkerStatus(

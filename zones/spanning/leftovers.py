@@ -97,6 +97,18 @@ class Leftovers:
         return True
 
 
+def carry_out_decided(shard: OpenShard, find_shard: FindShard) -> None:
+    """Settle what is prepared on a shard and decided, at once. For a caller that must see what was committed.
+
+    One snapshot read of a list, and for each transaction one on its home shard, and one here if it is decided.
+    """
+    for transaction, prepared in transact(shard.db, lambda tr: list_prepared(tr, transactions_max=LISTED_MAX)):
+        home = None if prepared is None else find_shard(prepared.home_id)
+        committed = None if home is None else outcome(home, shard, transaction, may_abort=False)
+        if committed is not None:
+            settle(shard, transaction, committed=committed)
+
+
 def list_prepared(tr: Reader, *, transactions_max: int) -> list[tuple[TransactionId, PreparedRecord | None]]:
     """Return what is prepared on a shard, oldest transactions first; None: the record is unreadable. Snapshot reads."""
     begin, end = range_begin(PREPARED_PREFIX), range_end(PREPARED_PREFIX)

@@ -62,10 +62,7 @@ class LockWait:
         now_us = self._clock.now_us()
         if self._began_us is None:
             self._began_us = now_us
-        if isinstance(locked, TenantFrozen):
-            by, reason = {"move": locked.move.move_id.hex()}, self._end_freeze(locked, now_us)
-        else:
-            by, reason = {"transaction": str(locked.lock.transaction)}, self._settle(locked, now_us)
+        by, reason = self._end(locked, now_us)
         if reason is None:
             return
         left_us = self._began_us + self._wait_us - now_us
@@ -75,6 +72,16 @@ class LockWait:
         self._clock.sleep_us(min(self._poll_us, left_us))
         longest_us = FREEZE_POLL_US_MAX if isinstance(locked, TenantFrozen) else POLL_US_MAX
         self._poll_us = min(self._poll_us * 2, longest_us)
+
+    def look(self, locked: TenantLocked) -> None:
+        """End what locks a tenant, if it is decided, or may be ended now. For callers that come again by themselves."""
+        self._end(locked, self._clock.now_us())
+
+    def _end(self, locked: TenantLocked, now_us: int) -> tuple[dict[str, str], str | None]:
+        """End what locks a tenant; return what that is, and why it goes on. None: it has ended."""
+        if isinstance(locked, TenantFrozen):
+            return {"move": locked.move.move_id.hex()}, self._end_freeze(locked, now_us)
+        return {"transaction": str(locked.lock.transaction)}, self._settle(locked, now_us)
 
     def _end_freeze(self, frozen: TenantFrozen, now_us: int) -> str | None:
         """End a move whose mover has stopped, if the tenant has been frozen for long; return why it was not."""

@@ -28,7 +28,9 @@ from enum import Enum
 from typing import NamedTuple
 
 from fairlead.zones.engines import Reader, Transaction
+from fairlead.zones.errors import OwnerUnreadable, TenantMoved
 from fairlead.zones.layout import ShardLayout, ZoneLocation
+from fairlead.zones.ownership import check_owner
 from fairlead.zones.pipelining import Operation, run_one, run_together, start_op
 from fairlead.zones.policy import policies
 from fairlead.zones.policy.fair_share import ONE_ITEM, FairShare
@@ -227,6 +229,31 @@ def lease(
     pointer.lease_id, pointer.lease_us, pointer.deferred = lease_id, lease_us, False
     pointers.move(tr, location, pointer, now_us + lease_us, now_us=now_us)
     return True
+
+
+def drop_moved(tr: Transaction, layout: ShardLayout, ref: PointerRef) -> bool:
+    """Delete the pointer of a tenant that has moved to another shard; False: it has not, or the pointer is gone.
+
+    The tenant's pointers are at its new home by then. Reads with conflict: ownership, the pointer. Writes: the pointer,
+    its index entry; declares a write conflict on its guard. May run twice.
+    """
+    location = pointers.location_of(ref, layout)
+    if location is None:
+        return False
+    keys = location.keys.tenant
+    owner, stored = tr.get(keys.owner), tr.get(location.keys.pointer)
+    try:
+        check_owner(tr, layout, keys, owner.value)
+    except OwnerUnreadable:
+        return False
+    except TenantMoved:
+        pointer = None if stored.value is None else decode(PointerRecord, stored.value)
+        if pointer is None:
+            return False
+        probe("a visit deletes the pointer of a tenant that has moved")
+        pointers.delete(tr, location, pointer)
+        return True
+    return False
 
 
 def delay_after(plan: DequeuePlan, *, last_active_us: int, params: DequeueParams, settings: ZoneSettings) -> int | None:

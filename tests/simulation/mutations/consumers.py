@@ -115,11 +115,11 @@ CONSUMERS = (
     mutation(
         "items that finish during a commit are forgotten",
         (
-            Completer._run,
+            Completer._next_work,
             "batch, self._finished = self._finished[:COMPLETE_MAX], self._finished[COMPLETE_MAX:]",
             "batch = list(self._finished)",
         ),
-        (Completer._run, "self._slots.drop(ended)", "self._slots.drop(ended); self._finished = []"),
+        (Completer._next_work, "self._slots.drop(ended)", "self._slots.drop(ended); self._finished = []"),
         found_by=[NO_EXPIRY],
     ),
     mutation(

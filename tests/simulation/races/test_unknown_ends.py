@@ -90,7 +90,7 @@ def test_an_item_that_is_gone_after_an_unknown_completion_is_completed() -> None
 def test_without_counting_a_missing_item_as_its_own_completion_a_worker_counts_it_as_lost(monkeypatch: Patch) -> None:
     settle_once = acknowledgement._settle_once
 
-    def doubting(*args: Any, gone_is_completed: bool) -> acknowledgement.Settled:
+    def doubting(*args: Any, gone_is_completed: bool) -> acknowledgement.Settlement:
         return settle_once(*args, gone_is_completed=False)
 
     monkeypatch.setattr(acknowledgement, "_settle_once", doubting)

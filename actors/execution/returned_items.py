@@ -1,0 +1,50 @@
+"""Returning items whose tenants may be locked, or have moved: their neighbours in the batch do not wait for them."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+from fairlead.actors.execution import acknowledgement
+from fairlead.actors.messages import ItemRef
+from fairlead.zones.errors import TenantLocked, TenantMoved
+from fairlead.zones.layout import DEFAULT_ZONE
+from fairlead.zones.ownership import check_owner
+from fairlead.zones.probes import probe
+from fairlead.zones.shard import Shard
+
+TRIES_MAX = 8  # Tenants may move, or be locked, again and again: then the leases expire.
+
+
+def return_where_they_live(shard: Shard, refs: Sequence[ItemRef]) -> None:
+    """Let items vest now, see `acknowledgement.return_items`, on the shards where their tenants live.
+
+    Each transaction returns all items whose tenants allow it. Then the ends of locks are waited for.
+
+    Raises:
+      TenantBusy: a tenant stays locked; the others' items are returned.
+      What a store raises.
+    """
+    pending: list[tuple[Shard, Sequence[ItemRef]]] = [(shard, refs)]
+    for _ in range(TRIES_MAX):
+        refused = [
+            (at, ref, refusal) for at, some in pending for ref, refusal in acknowledgement.return_items(at, some)
+        ]
+        if not refused:
+            return
+        probe("items are returned once their tenant is unlocked, or where it has moved to")
+        homes: dict[str, tuple[Shard, list[ItemRef]]] = {}
+        for at, ref, refusal in refused:
+            if isinstance(refusal, TenantLocked):
+                _wait_for_lock(at, ref)
+                home: Shard | None = at
+            else:
+                home = at.follow(refusal)
+            if home is not None:
+                homes.setdefault(home.name, (home, []))[1].append(ref)
+        pending = list(homes.values())
+
+
+def _wait_for_lock(shard: Shard, ref: ItemRef) -> None:
+    """Return once the tenant of an item may be written to, or has moved."""
+    keys = shard.layout.location(ref.tenant, DEFAULT_ZONE).keys.tenant
+    with suppress(TenantMoved):
+        shard.transact(lambda attempt: check_owner(attempt.tr, shard.layout, keys, attempt.tr.get(keys.owner).value))
