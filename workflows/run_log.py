@@ -23,11 +23,12 @@ from fairlead.zones.engines import Reader, Transaction
 from fairlead.zones.engines.api.errors import NOT_COMMITTED
 from fairlead.zones.errors import ItemGone, LeaseLost, TenantMoved
 from fairlead.zones.keyspace import TenantKeys
-from fairlead.zones.layout import Tenant
+from fairlead.zones.layout import ShardLayout, Tenant
 from fairlead.zones.ownership import check_owner
 from fairlead.zones.pipelining import run_one
 from fairlead.zones.probes import probe
 from fairlead.zones.queue.items import Outcome
+from fairlead.zones.queue.queue_zone import QueueZone
 from fairlead.zones.records import ORIGIN_BYTES, ItemRecord, TransactionId, decode
 from fairlead.zones.shard import Shard
 from fairlead.zones.spanning.coordinator import HomeRecord
@@ -53,6 +54,7 @@ T = TypeVar("T")
 
 PENDING_BYTES_MAX = 1_000_000  # What is pending is recorded in one transaction; FoundationDB's ends at 10 MB.
 ENTRY_BYTES = 250  # Of a pending entry, besides its result.
+MOVES_MAX = 8  # So often a commit follows the run's tenant, which moves meanwhile.
 VERSION_AGE_US_MAX = 2_000_000  # A transaction with a read version of more than five seconds ago is refused.
 
 StepBody = Callable[[Attempt], StepEntry]  # The body of a step in its transaction. It may run twice.
@@ -62,7 +64,7 @@ class RunLog:
     """The step log of one run, for the attempt that holds its item. Not thread-safe: one commit at a time.
 
     Attributes:
-      shard: the home.
+      shard: the home. It changes if the run's tenant moves: see `follow`.
       head: of the run; None: nothing is recorded.
       entries: of all steps that are done, recorded or pending, also those at participants.
       participants: as the home has recorded them.
@@ -73,9 +75,7 @@ class RunLog:
         self.shard = shard
         self.record = held.record
         self.run = held.record.run_of(held.ref.item_id)
-        self.home = HeldRun(
-            shard.layout.location(held.ref.tenant, held.ref.zone), held.ref.item_id, held.ref.lease_id, self.run
-        )
+        self.home = self._run_at(shard)
         self._version = version
         self._pending: dict[StepName, StepEntry] = {}
         self._pending_bytes = 0
@@ -131,34 +131,50 @@ class RunLog:
 
         Raises:
           RunUnreadable: some of it cannot be read. Without it, steps would be done again.
+          LeaseLost: the tenant has moved, and nobody knows where to.
         """
         if not self.record.keeps_run:
             return
-        stored = StoredRun()
-        _read_pages(
-            self.shard, lambda tr, begin: step_log.read_run(tr, self.home.location, self.run, stored, begin=begin)
-        )
+        stored = self._load_once()
+        while stored is None:
+            stored = self._load_once()
         _raise_unreadable(stored)
         self.head, self.entries, self.participants = stored.head, stored.entries, stored.participants
+
+    def _load_once(self) -> StoredRun | None:
+        """Return what is recorded; None: the tenant has moved meanwhile, so that part of it may be cleared here."""
+        stored, location = StoredRun(), self.home.location
+        try:
+            _read_pages(
+                self.shard,
+                location.keys.tenant,
+                lambda tr, begin: step_log.read_run(tr, location, self.run, stored, begin=begin),
+            )
+        except TenantMoved as moved:
+            if not self.follow(moved):
+                raise LeaseLost(item=self.home.item_id.hex()) from moved
+            return None
+        return stored
 
     def load_participant(self, shard: Shard, keys: TenantKeys) -> None:
         """Add the entries that a participant keeps.
 
         Raises:
           RunUnreadable: some of them cannot be read.
+          TenantMoved: the participant lives on another shard.
         """
         stored = StoredRun(self.head, self.entries)
-        _read_pages(shard, lambda tr, begin: step_log.read_participant(tr, keys, self.run, stored, begin=begin))
+        _read_pages(shard, keys, lambda tr, begin: step_log.read_participant(tr, keys, self.run, stored, begin=begin))
         _raise_unreadable(stored)
 
     def find(self, awaited: Iterable[Awaited]) -> dict[Awaited, Arrived]:
         """Read what has arrived of what the run waits for. Only the holder of the lease takes it."""
         wanted = list(awaited)
-        return self.shard.transact(lambda attempt: run_one(find_op(attempt.tr, self.home.location, self.run, wanted)))
+        return self._transact(lambda attempt: run_one(find_op(attempt.tr, self.home.location, self.run, wanted)))
 
     def is_held(self) -> bool:
         """Say whether the lease of this attempt stands."""
-        record = self.shard.transact(lambda attempt: self._stored_record(attempt.tr))
+        record = self._transact(lambda attempt: self._stored_record(attempt.tr))
         return record is not None and record.lease_id == self.home.lease_id
 
     # --- Pending answers ---
@@ -373,11 +389,10 @@ class RunLog:
         `waits_for`: what its record names as awaited, for people; empty: nothing.
         """
         names = (waits_for,) if waits_for else ()
-        zone = self.shard.zone(self.held.ref.tenant, self.held.ref.zone)
 
         def body(attempt: Attempt) -> Outcome:
             return run_one(
-                zone.requeue_op(
+                self._zone().requeue_op(
                     attempt.tr,
                     self.home.item_id,
                     self.home.lease_id,
@@ -393,15 +408,13 @@ class RunLog:
         """End a run that is undone; return what became of its item: `cancelled`, `dropped` or `dead_lettered`."""
         head = self.head
         assert head is not None
-        tenant, zone_name = self.held.ref.tenant, self.held.ref.zone
-        zone = self.shard.zone(tenant, zone_name)
 
         def body(attempt: Attempt) -> str:
             record, _ = self._begin(attempt, None, None, may_be_cancelled=True)
             return run_one(
                 end_undone_op(
                     attempt.tr,
-                    zone,
+                    self._zone(),
                     self.home.item_id,
                     record,
                     head,
@@ -423,7 +436,7 @@ class RunLog:
         """Run a transaction. Meanwhile nobody else writes the record: that would conflict again and again."""
         self.held.open_steps += 1
         try:
-            result = self.shard.transact(body, applied=applied)
+            result = self._transact(body, applied=applied)
         finally:
             self.held.open_steps -= 1
             self._known, latest, self._latest = None, self._latest, None
@@ -434,6 +447,57 @@ class RunLog:
                 # of the batch may have written the record. A step also meets what this commit itself wrote there.
                 self._known = _KnownVersion(version - 1, latest.now_us)
         return result
+
+    def _transact(self, body: Callable[[Attempt], T], *, applied: Callable[[Transaction], bool] | None = None) -> T:
+        """Run a transaction at home, wherever that is by now.
+
+        After a commit of unknown result the shard where it was tried is asked first; if the tenant has moved since, its
+        new home is.
+        """
+        last: list[T] = []  # The result of the last attempt.
+        was_asked = False
+
+        def run(attempt: Attempt) -> T:
+            last[:] = [body(attempt)]
+            return last[0]
+
+        def is_applied(tr: Transaction) -> bool:
+            nonlocal was_asked
+            was_asked = True
+            return applied is not None and applied(tr)
+
+        for _ in range(MOVES_MAX):
+            try:
+                if was_asked and last and self.shard.transact(lambda attempt: is_applied(attempt.tr)):
+                    return last[0]
+                return self.shard.transact(run, applied=is_applied)
+            except TenantMoved as moved:
+                if moved.tenant != tuple(self.held.ref.tenant):
+                    raise
+                if not self.follow(moved):
+                    break
+        raise WorkflowInterrupt(Cause.LOST)
+
+    def follow(self, moved: TenantMoved) -> bool:
+        """Go on where the tenant of the run lives now; False: it is another tenant, or its home is not known.
+
+        The lease stays valid, and so does what is known of the run: all of it has moved along.
+        """
+        home = self.shard.follow(moved) if moved.tenant == tuple(self.held.ref.tenant) else None
+        if home is None:
+            return False
+        probe("a run follows its tenant to another shard")
+        self.shard, self.held.shard_name = home, home.name
+        self.home = self._run_at(home)
+        self._known = self._latest = None
+        return True
+
+    def _run_at(self, shard: Shard) -> HeldRun:
+        ref = self.held.ref
+        return HeldRun(shard.layout.location(ref.tenant, ref.zone), ref.item_id, ref.lease_id, self.run)
+
+    def _zone(self) -> QueueZone:
+        return self.shard.zone(self.held.ref.tenant, self.held.ref.zone)
 
     def _end(self, body: Callable[[Attempt], T], *, applied: Callable[[Transaction], bool] | None = None) -> T:
         """Run a transaction that ends the attempt. If it fails, the attempt goes on, and its lease is kept."""
@@ -455,7 +519,7 @@ class RunLog:
 
         Raises:
           RunUnreadable: there is an entry, which cannot be read.
-          TenantMoved: another shard owns the tenant `other`.
+          TenantMoved: another shard owns the tenant `other`, or that of the run.
         """
         attempt.finds_itself_applied = True
         tr, keys = attempt.tr, []
@@ -467,7 +531,7 @@ class RunLog:
         entries = [(key, tr.get(key)) for key in keys]
         try:
             record = run_one(step_log.check_held_op(tr, self.home))
-        except (LeaseLost, ItemGone, TenantMoved):
+        except (LeaseLost, ItemGone):
             raise WorkflowInterrupt(Cause.LOST) from None
         if other is not None and owner is not None:
             check_owner(tr, self.shard.layout, other, owner.value)
@@ -579,7 +643,14 @@ class RunLog:
         return None if value is None else decode_head(value)
 
     def _stored_record(self, tr: Transaction) -> ItemRecord | None:
-        value = tr.get(self.home.location.keys.item(self.home.item_id)).value
+        """Read the item's record with conflict; None: there is none.
+
+        Raises:
+          TenantMoved: the tenant lives on another shard.
+        """
+        owner, stored = tr.get(self.home.owner_key), tr.get(self.home.item_key)
+        check_owner(tr, self.shard.layout, self.home.location.keys.tenant, owner.value, writes=False)
+        value = stored.value
         return None if value is None else decode(ItemRecord, value)
 
 
@@ -630,14 +701,23 @@ def _raise_unreadable(stored: StoredRun) -> None:
         raise stored.unreadable
 
 
-def _read_pages(shard: Shard, read: Callable[[Reader, bytes], bytes]) -> None:
-    """Read page after page, each in a transaction of its own."""
+def _read_pages(shard: Shard, keys: TenantKeys, read: Callable[[Reader, bytes], bytes]) -> None:
+    """Read page after page of a tenant's, each in a transaction of its own.
+
+    Raises:
+      TenantMoved: the tenant lives on another shard. Then what was read may be a part only.
+    """
     begin = b""
     while True:
-        begin = shard.transact(partial(_read_page, read=read, begin=begin))
+        begin = shard.transact(partial(_read_page, layout=shard.layout, keys=keys, read=read, begin=begin))
         if not begin:
             return
 
 
-def _read_page(attempt: Attempt, *, read: Callable[[Reader, bytes], bytes], begin: bytes) -> bytes:
-    return read(attempt.tr, begin)
+def _read_page(
+    attempt: Attempt, *, layout: ShardLayout, keys: TenantKeys, read: Callable[[Reader, bytes], bytes], begin: bytes
+) -> bytes:
+    owner = attempt.tr.snapshot.get(keys.owner)
+    next_begin = read(attempt.tr, begin)
+    check_owner(attempt.tr, layout, keys, owner.value, writes=False)
+    return next_begin

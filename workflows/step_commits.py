@@ -15,8 +15,9 @@ from fairlead.workflows.execution import Body, Execution, inside
 from fairlead.workflows.interrupts import BodyFailed, Cause, Failed, WorkflowInterrupt
 from fairlead.workflows.replay import shown
 from fairlead.workflows.requests import Home, Steps, Store
+from fairlead.workflows.run_log import MOVES_MAX
 from fairlead.workflows.step_call import StepCall
-from fairlead.zones.errors import LeaseLost
+from fairlead.zones.errors import LeaseLost, TenantMoved
 from fairlead.zones.keyspace import TenantKeys
 from fairlead.zones.layout import Tenant
 from fairlead.zones.open_shard import OpenShard
@@ -33,7 +34,22 @@ from fairlead.zones.workflow.run_records import ParticipantState, StepEntry, Ste
 
 
 def enter(execution: Execution) -> None:
-    """Keep older attempts from acting at participants, and read what participants have recorded."""
+    """Keep older attempts from acting at participants, and read what participants have recorded.
+
+    Raises:
+      TenantMoved: a participant moves on and on, or lives on a shard that is not configured.
+    """
+    for _ in range(MOVES_MAX):
+        try:
+            return _enter_once(execution)
+        except TenantMoved as moved:
+            if not execution.on_moved(moved):
+                raise
+            probe("an attempt finds a participant that has moved")
+    return _enter_once(execution)
+
+
+def _enter_once(execution: Execution) -> None:
     places = execution.log.participants
     of_shard: dict[str, list[Tenant]] = {}
     for tenant in places:
@@ -87,14 +103,15 @@ def do_step(
     execution: Execution, call: StepCall, shard: Shard, tenant: Tenant, body: Body, args: Sequence[Any]
 ) -> Steps[StepEntry]:
     """Do a step once: its effects and its entry in one commit. Raises `BodyFailed` for an error of the body."""
-    enqueueing = Enqueueing(tenant)
+    enqueueing, is_home = Enqueueing(tenant), execution.is_home(shard)
 
     def work(attempt: Attempt) -> StepEntry:
-        _, packed = run_body(execution, call, shard, tenant, attempt, body, args, enqueueing)
+        at = execution.log.shard if is_home else shard  # The home may be another one by now.
+        _, packed = run_body(execution, call, at, tenant, attempt, body, args, enqueueing)
         enqueueing.end_attempt()
         return call.done(packed, call.ended_us)
 
-    if not execution.is_home(shard):
+    if not is_home:
         entry: StepEntry = yield from _do_elsewhere(execution, call, shard, tenant, work, enqueueing)
         return entry
     other = None if tenant == execution.held.ref.tenant else execution.keys_of(shard, tenant)
@@ -137,8 +154,12 @@ class _ShardsOfRun:
 
     def __init__(self, execution: Execution) -> None:
         self.home = execution.home_of
-        self.note_moved = execution.on_moved
+        self._execution = execution
         self._find_shard = execution.log.shard.find_shard
+
+    def note_moved(self, moved: TenantMoved) -> bool:
+        """See `ShardFinder`. The run's own tenant may move, too."""
+        return self._execution.log.follow(moved) or self._execution.on_moved(moved)
 
     def with_id(self, shard_id: bytes) -> OpenShard | None:
         """See `ShardFinder`."""

@@ -225,7 +225,7 @@ IN_RACES = (
     ),
     in_a_race(
         "a new attempt does not raise the fences at participants",
-        (step_commits.enter, "if not suspended:", "if False:"),
+        (step_commits._enter_once, "if not suspended:", "if False:"),
     ),
     in_a_race(
         "a step that reads nothing does not conflict on the owner of its tenant",
@@ -298,7 +298,7 @@ IN_RACES = (
     ),
     in_a_race(
         "an attempt behind a suspension between two tries raises no fence",
-        (step_commits.enter, " and not _has_tried(execution)", ""),
+        (step_commits._enter_once, " and not _has_tried(execution)", ""),
     ),
     in_a_race(
         "a fence is raised after a read by snapshot",
