@@ -15,9 +15,12 @@ NEIGHBOUR = "shop/u0"  # on the same shard
 ELSEWHERE = "shop/u1"  # on the other shard
 
 
+urls = {"a": "memory:", "b": "memory:"}  # of `two_shards`; the fixture `engine` changes them
+
+
 def two_shards() -> App:
     """Return an application whose tenants live on two empty stores, with a clock that stands still."""
-    return App({"a": "memory:", "b": "memory:"}, clock=ManualClock())
+    return App(urls, clock=ManualClock())
 
 
 def add(tr: TenantTransaction, name: str) -> int:

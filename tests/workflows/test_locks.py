@@ -27,6 +27,8 @@ from fairlead.zones.workflow.locks import pack_lock
 from tests.workflows.application import ELSEWHERE, HOME, NEIGHBOUR, append, enqueue, run, two_shards, words
 
 KEY = ("account", 7)
+pytestmark = pytest.mark.usefixtures("engine")
+
 PLACES = [HOME, NEIGHBOUR, ELSEWHERE]
 
 

@@ -22,6 +22,8 @@ from tests.simulation.mutations.mutation import Edit, Mutation
 from tests.workflows.application import ELSEWHERE, HOME, NEIGHBOUR, count, enqueue, kept_keys, number, run, two_shards
 from tests.zones.faults import Fault, FaultyDatabase
 
+pytestmark = pytest.mark.usefixtures("engine")
+
 PLACES = [HOME, NEIGHBOUR, ELSEWHERE]
 
 
@@ -78,7 +80,7 @@ def drain_to_its_end(app: App) -> None:
 
 
 @pytest.fixture
-def app() -> App:
+def app(engine: str) -> App:
     return two_shards()
 
 

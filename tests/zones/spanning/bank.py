@@ -21,6 +21,7 @@ from fairlead.zones.spanning.lock_wait import WAIT_US
 from fairlead.zones.tenant_transaction import TenantTransaction
 from fairlead.zones.transaction_runner import Attempt
 from tests.clocks import ManualClock
+from tests.rooted import on_cluster
 from tests.zones.faults import Fault, FaultyDatabase
 
 T = TypeVar("T")
@@ -69,9 +70,9 @@ ALICE, BOB, CAROL = tenant_on("east"), tenant_on("west"), tenant_on("north")
 class Bank:
     """Three shards, each with a store whose commits end as a story wants them to. Time passes when somebody sleeps."""
 
-    def __init__(self) -> None:
+    def __init__(self, engine: str = "memory") -> None:
         self.clock, self.random = ManualClock(), Random(5)
-        self.stores = {name: PausingStore(MemoryDatabase("memory:", self.clock, Random(7))) for name in NAMES}
+        self.stores = {name: PausingStore(self._open(engine)) for name in NAMES}
         self.shards: dict[str, Shard] = {}
         for name, store in self.stores.items():
             opened = open_shard(name, store, clock=self.clock, random=self.random, part_count=2, first_shards=NAMES)
@@ -80,6 +81,16 @@ class Bank:
         self.away: set[str] = set()  # Shards that nobody finds by their ids.
         for tenant in (ALICE, BOB, CAROL):
             self.on(tenant, lambda tr: tr.set(("balance",), packed(BEGINS_WITH)))
+
+    def _open(self, engine: str) -> Database:
+        if engine == "memory":
+            return MemoryDatabase("memory:", self.clock, Random(7))
+        return on_cluster(clock=self.clock, random=Random(7))
+
+    def close(self) -> None:
+        """Leave nothing on a cluster."""
+        for store in self.stores.values():
+            store.close()
 
     # --- As `ShardFinder` ---
 

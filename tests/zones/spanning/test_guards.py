@@ -217,13 +217,13 @@ def test_each_guard_has_its_story() -> None:
 
 
 @pytest.mark.parametrize("guard", STORIES, ids=lambda guard: guard.name)
-def test_with_the_guard_the_story_ends_well(guard: Guard) -> None:
+def test_with_the_guard_the_story_ends_well(bank: Bank, guard: Guard) -> None:
     story, _ = STORIES[guard]
-    assert story(Bank())
+    assert story(bank)
 
 
 @pytest.mark.parametrize("guard", STORIES, ids=lambda guard: guard.name)
-def test_without_the_guard_the_story_ends_badly(guard: Guard, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_guard_the_story_ends_badly(bank: Bank, guard: Guard, monkeypatch: pytest.MonkeyPatch) -> None:
     story, plant = STORIES[guard]
     plant(monkeypatch)
-    assert not story(Bank())
+    assert not story(bank)
