@@ -119,7 +119,7 @@ CONSUMERS = (
             "batch, self._finished = self._finished[:COMPLETE_MAX], self._finished[COMPLETE_MAX:]",
             "batch = list(self._finished)",
         ),
-        (Completer._next_work, "self._slots.drop(ended)", "self._slots.drop(ended); self._finished = []"),
+        (Completer._run, "self._slots.drop(ended)", "self._slots.drop(ended); self._finished = []"),
         found_by=[NO_EXPIRY],
     ),
     mutation(
