@@ -115,8 +115,9 @@ class SpanningTransaction:
     def on(self, tenant: Tenant | HasTenant | str) -> TenantView:
         """Return a tenant's keys and queue, as a `Tenant`, "APP/USER", or a tenant's database. Reads nothing.
 
-        The result has `get`, `get_range`, `set`, `clear`, `clear_prefix`, `add` and `enqueue`. The first tenant's shard
-        decides about the transaction: name first whom you write most.
+        The result has `get`, `get_range`, `set`, `clear`, `clear_prefix`, `add` and `enqueue`, and a handler completes
+        its item with `job.complete_in`. The first tenant's shard decides about the transaction, and in `wf.transact`
+        the workflow's: name first whom you write most.
 
         Raises:
           BadArgument: there are more tenants of one shard, or more shards, than a transaction may have.
