@@ -43,7 +43,8 @@ from fairlead import App, Config, TenantTransaction, fleet, new_item
 from fairlead.actors.settings import ConsumerSettings
 from fairlead.moves import MoveView
 from fairlead.tenant_database import TenantDatabase
-from fairlead.zones.engines import transact
+from fairlead.zones.engines import StoreError, transact
+from fairlead.zones.errors import QueueError
 from fairlead.zones.keyspace import ROOT_RANGE
 from fairlead.zones.layout import Tenant
 from fairlead.zones.placement import home
@@ -135,7 +136,11 @@ class Client:
         self.tenant.transact(lambda tr: tr.set((number,), VALUE))
 
     def create(self, number: int) -> None:
-        self.tenant.transact(lambda tr: tr.get((number,)) or tr.set((number,), VALUE))
+        def body(tr: TenantTransaction) -> None:
+            if tr.get((number,)) is None:
+                tr.set((number,), VALUE)
+
+        self.tenant.transact(body)
 
 
 class SpanningClient:
@@ -199,7 +204,7 @@ def figure12(store: Path, requests: int) -> list[dict[str, Any]]:
         fill(tenant, OBJECTS)
     spanning = SpanningClient(old, new)
     random, created = Random(1), iter(range(OBJECTS, 10**9))
-    rows = []
+    rows: list[dict[str, Any]] = []
     with mover_beside(store):
         for workload, mix in MIXES.items():
             say(f"workload {workload}, {requests} requests each")
@@ -320,11 +325,16 @@ class Load:
 
     def run(self, client: int) -> None:
         """Write and read until it is stopped."""
+
+        def body(tr: TenantTransaction) -> None:
+            tr.add(("count", client), 1)
+            tr.get(("count", client))
+
         while not self.stop.is_set():
             began_s = time.perf_counter()
             try:
-                self.tenant.transact(lambda tr: (tr.add(("count", client), 1), tr.get(("count", client))))
-            except Exception as error:  # noqa: BLE001 - whatever fails is counted
+                self.tenant.transact(body)
+            except (QueueError, StoreError) as error:
                 self.failed.append(repr(error))
             self.took_ms.append((time.perf_counter() - began_s) * 1000)
             time.sleep(CLIENT_PAUSE_S)

@@ -438,8 +438,12 @@ class Execution:
         return self.log.shard if tenant == self.held.ref.tenant else self._home_of(tenant)
 
     def can_be_found(self) -> bool:
-        """Say whether an item of another tenant can report its end to this run."""
-        return self.is_home(self._home_of(self.held.ref.tenant))
+        """Say whether an item of another tenant can report its end to this run.
+
+        A tenant is found wherever it has moved; a local item only on its kind's own shard.
+        """
+        tenant = self.held.ref.tenant
+        return bool(tenant.app) or self.is_home(self._home_of(tenant))
 
     def is_home(self, shard: Shard) -> bool:
         """Say whether a step on this shard is fenced by the lease."""

@@ -24,6 +24,7 @@ from fairlead.zones.engines.api.errors import NOT_COMMITTED
 from fairlead.zones.errors import ItemGone, LeaseLost, TenantMoved
 from fairlead.zones.keyspace import TenantKeys
 from fairlead.zones.layout import ShardLayout, Tenant
+from fairlead.zones.moving.marks import is_marking
 from fairlead.zones.ownership import check_owner
 from fairlead.zones.pipelining import run_one
 from fairlead.zones.probes import probe
@@ -440,7 +441,7 @@ class RunLog:
         finally:
             self.held.open_steps -= 1
             self._known, latest, self._latest = None, self._latest, None
-        if latest is not None:
+        if latest is not None and not is_marking(latest.tr):  # The next commit must mark, and so read the owner.
             version = latest.tr.get_committed_version()
             if version > 0:  # Otherwise it only read, or another transaction has found that it was committed.
                 # Not the commit's own version: FoundationDB gives all commits of a batch one version, and the next one

@@ -14,6 +14,7 @@ from fairlead.actors.execution.runner import AttemptAccess
 from fairlead.actors.handlers import AttemptFunction, Handler, handler_of
 from fairlead.workflows.context import WorkflowContext
 from fairlead.workflows.execution import HomeOf, OnMoved, ignore_move
+from fairlead.workflows.run_log import MOVES_MAX
 from fairlead.workflows.workflow_kind import WorkflowKind
 from fairlead.zones.errors import ItemGone, TenantMoved
 from fairlead.zones.layout import DEFAULT_ZONE, Tenant
@@ -42,12 +43,17 @@ class _PlainAttempts:
         self.__module__, self.__qualname__ = function.__module__, function.__qualname__
 
     def run_attempt(self, held: HeldItem, shard: Shard, access: AttemptAccess) -> None:
-        """See `RunsAttempts`."""
-        try:
-            self._function(held, shard)
-        except TenantMoved as moved:
-            self._on_moved(moved)
-            raise
+        """See `RunsAttempts`. What it does is safe to do twice, so it begins again where the tenant has moved."""
+        moves = 0
+        while True:
+            try:
+                self._function(held, shard)
+            except TenantMoved as moved:
+                moves += 1
+                if not self._on_moved(moved) or moves == MOVES_MAX:
+                    raise
+            else:
+                return
 
 
 def system_handlers(home_of: HomeOf, on_moved: OnMoved = ignore_move) -> list[Handler]:

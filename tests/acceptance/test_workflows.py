@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -13,18 +13,13 @@ from typing import Any
 import pytest
 
 from fairlead import App, Config
-from fairlead.zones.tenant_transaction import TenantTransaction
 from tests.acceptance.fleets import ROLES, ZONES, config, consumer, eventually, kill_one
-from tests.acceptance.loads import assert_nothing_left, depth, lines_of
-from tests.acceptance.workflow_shop import DEPOTS, depot
+from tests.acceptance.loads import assert_nothing_left, depth
+from tests.acceptance.orders import BUYERS, SHOP, Orders, assert_exactly_once, buyer, counts
 from tests.foundationdb_server import FoundationServer, needs_server
 from tests.workflows.application import kept_keys
 
 pytestmark = pytest.mark.usefixtures("cluster")
-
-SHOP = "tests.acceptance.workflow_shop:app"
-BUYERS = 10
-KINDS = ("journey", "undone", "branches")
 
 
 @pytest.fixture(params=["embedded", pytest.param("foundationdb", marks=needs_server)])
@@ -35,88 +30,6 @@ def chosen(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Config]:
     with FoundationServer(tmp_path / "one") as one, FoundationServer(tmp_path / "two") as two:
         settings = config(tmp_path).consumer
         yield Config(shards={"a": one.url, "b": two.url}, consumer=settings, zones=ZONES)
-
-
-def buyer(number: int) -> str:
-    return f"shop/user {number % BUYERS}"
-
-
-class Orders:
-    """Begins workflows of each kind in turn, and sends each journey its signal: at once, or some orders later."""
-
-    def __init__(self, app: App, path: Path) -> None:
-        self.app = app
-        self.path = path
-        self.count = 0
-        self._waiting: list[int] = []
-
-    def place(self, count: int) -> None:
-        for number in range(self.count, self.count + count):
-            kind = KINDS[number % len(KINDS)]
-            payload: dict[str, Any] = {"number": number}
-            if kind != "branches":
-                payload["path"] = str(self.path)
-            if kind == "journey":
-                self.app.tenant(depot(number + 3)).enqueue("listener", {"number": number}, item_id=f"listener-{number}")
-                self._waiting.append(number)
-            self.app.tenant(buyer(number)).enqueue(kind, payload, item_id=f"{kind}-{number}")
-            if len(self._waiting) > number % 7:
-                self._approve(self._waiting.pop(0))
-        self.count += count
-
-    def approve_all(self) -> None:
-        while self._waiting:
-            self._approve(self._waiting.pop())
-
-    def _approve(self, number: int) -> None:
-        self.app.tenant(buyer(number)).signal(f"journey-{number}", "go")
-
-
-def counts(app: App) -> Counter[tuple[str, int]]:
-    """Return how often each step of each order has happened, wherever."""
-    found: Counter[tuple[str, int]] = Counter()
-
-    def body(tr: TenantTransaction) -> list[tuple[tuple[Any, ...], bytes]]:
-        return list(tr.get_range((), snapshot=True))
-
-    for tenant in [*map(buyer, range(BUYERS)), *map(depot, range(DEPOTS))]:
-        for (what, number), value in app.tenant(tenant).transact(body):
-            found[what, number] += int.from_bytes(value, "little")
-    return found
-
-
-def expected(count: int) -> Counter[tuple[str, int]]:
-    """Return the same as a sequential execution leaves it."""
-    steps: Counter[tuple[str, int]] = Counter()
-    for number in range(count):
-        kind = KINDS[number % len(KINDS)]
-        if kind == "journey":
-            steps.update({(what, number): 1 for what in ("home", "there", "again", "last", f"heard {2 * number}")})
-        elif kind == "undone":
-            steps.update({("done", number): 2, ("undone", number): 2})
-        else:
-            steps.update({(f"branch {each}", number): 3 for each in range(3)})
-    return steps
-
-
-def assert_exactly_once(orders: Orders) -> None:
-    """Wait until every workflow has ended; check the counts of all steps, and the keys of all effects."""
-    app = orders.app
-    eventually(lambda: depth(app) == 0, within_s=180, otherwise=lambda: f"{depth(app)} items are left")
-    assert [each.error for number in range(BUYERS) for each in app.tenant(buyer(number)).dead_letters()] == []
-    assert counts(app) == expected(orders.count)
-    keys, repaid = defaultdict(set), Counter[int]()
-    for line in lines_of(orders.path):
-        number, key, *result = line.split()
-        if key == "back":
-            repaid[int(number)] += 1
-            assert result != ["?"]
-        else:
-            keys[int(number)].add(key)
-    paid = {number for number in range(orders.count) if KINDS[number % len(KINDS)] != "branches"}
-    assert set(keys) == paid
-    assert {len(each) for each in keys.values()} == {1}, "an effect was called with two keys"
-    assert set(repaid) == {number for number in paid if KINDS[number % len(KINDS)] == "undone"}
 
 
 @pytest.mark.timeout(1_500)

@@ -253,3 +253,18 @@ def test_a_run_is_undone_where_its_tenant_has_moved_to(app: App) -> None:
     run(app)
     assert count(app) == 0
     assert [letter.kind for letter in app.tenant(ALICE).dead_letters()] == ["w"]
+
+
+def test_a_workflow_that_has_moved_calls_another_tenant_though_its_worker_remembers_its_first_home(app: App) -> None:
+    @app.handler("child")
+    def child(job: Job) -> None:
+        job.transact(add)
+
+    @app.workflow("w")
+    def work(wf: WorkflowContext) -> None:
+        wf.call("child", on=BOB)
+
+    app.tenant(ALICE).enqueue("w")
+    move(app)
+    assert run(app).errors == []
+    assert count(app, BOB) == 1

@@ -39,6 +39,11 @@ _WRITES_OF_ONE_KEY = frozenset(
 )
 
 
+def is_marking(tr: Reader) -> bool:
+    """Say whether a transaction has met a tenant that moves, and marks what it writes there."""
+    return bool(getattr(tr, "marks_any", False))
+
+
 class TenantMoving(Exception):
     """The transaction writes to a tenant that moves, and marks nothing. `Shard.transact` begins it again with marks."""
 
@@ -82,6 +87,11 @@ class MarkingTransaction:
     def _write_one(self, write: Callable[[bytes, bytes], None], key: bytes, param: bytes) -> None:
         write(key, param)
         self._note(key, key + b"\x00")
+
+    @property
+    def marks_any(self) -> bool:
+        """Whether it has met a tenant that moves."""
+        return bool(self._moving)
 
     def mark_below(self, keys: TenantKeys, pause_us: int) -> None:
         """Mark all writes below a tenant, also those before this call."""
