@@ -32,6 +32,7 @@ from fairlead.zones.queue.items import Outcome
 from fairlead.zones.queue.queue_zone import QueueZone
 from fairlead.zones.records import ORIGIN_BYTES, ItemRecord, TransactionId, decode
 from fairlead.zones.shard import Shard
+from fairlead.zones.snapshots.snapshot_list import usable_snapshots
 from fairlead.zones.spanning.coordinator import HomeRecord
 from fairlead.zones.spanning.transaction_keys import RANDOM_BYTES
 from fairlead.zones.transaction_runner import Attempt
@@ -534,8 +535,11 @@ class RunLog:
             record = run_one(step_log.check_held_op(tr, self.home))
         except (LeaseLost, ItemGone):
             raise WorkflowInterrupt(Cause.LOST) from None
+        attempt.owners = {self.home.owner_key: self.home.owner}
         if other is not None and owner is not None:
+            attempt.owners = {other.owner: owner.value}
             check_owner(tr, self.shard.layout, other, owner.value)
+            usable_snapshots(other, owner.value)
         # While a cancellation is requested, each commit looks for it.
         self._latest = None if record.cancelling or step_log.is_rewritten(record) else attempt
         known, found = None if step is None else self.entries.get(step), None
@@ -549,9 +553,13 @@ class RunLog:
         return record, found
 
     def _knows_record(self, attempt: Attempt) -> bool:
-        """Whether the item's record is known at a version that is not too old, and need not be written."""
+        """Whether the item's record is known at a version that is not too old, and need not be written.
+
+        Not of a tenant that had snapshots then: a write reads what it copies for them.
+        """
         return (
             self._known is not None
+            and not self.home.has_snapshots
             and attempt.now_us < self._known.at_us + VERSION_AGE_US_MAX
             and self.head is not None
             and self.record.keeps_run
@@ -569,7 +577,8 @@ class RunLog:
         def check() -> None:
             nonlocal checked
             record, found = self._begin(attempt, step, None)
-            if found is not None:  # The transaction is repeated, and finds it before the work.
+            # The transaction is repeated, and finds the entry before the work, or copies for the snapshots.
+            if found is not None or self.home.has_snapshots:
                 raise self.shard.db.errors[0](NOT_COMMITTED)
             checked = record
 

@@ -237,8 +237,10 @@ def _do_there(
 ) -> StepEntry:
     def body(attempt: Attempt) -> StepEntry:
         attempt.finds_itself_applied = True
+        owners: dict[bytes, bytes | None] = {}
+        attempt.owners = owners
         try:
-            found = run_one(participants.begin_step_op(attempt.tr, shard.layout, foreign))
+            found = run_one(participants.begin_step_op(attempt.tr, shard.layout, foreign, owners))
         except LeaseLost as lost:
             raise _interrupt_of(execution, lost, shard) from None
         if found is not None and found != known:

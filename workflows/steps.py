@@ -16,10 +16,12 @@ from fairlead.workflows.step_identity import call_name, given_name, id_of, name_
 from fairlead.workflows.undoables import note_undo
 from fairlead.zones.errors import BadArgument
 from fairlead.zones.layout import Tenant
+from fairlead.zones.ownership import check_owner
 from fairlead.zones.probes import probe
 from fairlead.zones.queue.items import EnqueueStatus, NewItem, unpack_payload
 from fairlead.zones.records import Parent
 from fairlead.zones.shard import Shard
+from fairlead.zones.snapshots.snapshot_list import usable_snapshots
 from fairlead.zones.tenant_transaction import TenantTransaction
 from fairlead.zones.transaction_runner import Attempt
 from fairlead.zones.workflow.run_records import StepEntry, StepKind, StepState
@@ -235,7 +237,12 @@ def built_in_step(
 def _do_read(
     execution: Execution, call: StepCall, shard: Shard, tenant: Tenant, body: Body, args: Sequence[Any]
 ) -> Steps[StepEntry]:
+    keys = execution.keys_of(shard, tenant)
+
     def read(attempt: Attempt) -> StepEntry:
+        owner = attempt.tr.get(keys.owner).value
+        check_owner(attempt.tr, shard.layout, keys, owner, writes=False)
+        usable_snapshots(keys, owner)
         _, packed = run_body(execution, call, shard, tenant, attempt, body, args)
         if attempt.needs_receipt:
             raise WorkflowInterrupt(Failed(ReadOnly(kind=execution.held.ref.kind, step=call.step.name)))

@@ -16,6 +16,7 @@ Read in this order:
     tenant_transaction  what a user's function gets: the tenant's keys and queue
     open_body           whether the caller is the body of a transaction, which may not begin another one
     spanning/           transactions across shards: locks, their decision, and recovery by whoever meets a lock
+    snapshots/          snapshots of a tenant's own keys: copy on write, reads, drops, restores
     shard               one database, opened for its queues
     tenant_search       tenants by the beginning of their names
     placement           which shard is a tenant's home

@@ -249,6 +249,64 @@ class TenantBusy(QueueError):
     message = "the tenant is locked by transactions across shards, or by a move"
 
 
+class Restoring(QueueError):
+    """The tenant is being restored to a snapshot, and its keys are partly old and partly new; nothing was changed.
+
+    Do: try again later. Housekeeping of any consumer finishes a restore whose process has died; without consumers, the
+    same `restore` again finishes it. `fairlead snapshots list --tenant APP/USER` says so.
+    """
+
+    message = "the tenant is being restored to a snapshot"
+
+
+class SnapshotGone(QueueError):
+    """The tenant has no snapshot of this number: it was dropped, or has expired, or was never taken.
+
+    Do: `fairlead snapshots list --tenant APP/USER`, or `tenant.snapshots()`, lists the snapshots that there are.
+    """
+
+    message = "the tenant has no such snapshot"
+
+
+class TooManySnapshots(QueueError):
+    """The tenant has as many snapshots as it may have; nothing was changed.
+
+    Do: drop one, or let snapshots expire: give `keep` when you take them.
+    """
+
+    message = "the tenant has as many snapshots as it may have"
+
+
+class RangeTooLarge(QueueError):
+    """The tenant has snapshots, and the range to clear holds more than one transaction can copy; nothing was changed.
+
+    Do: clear it in several transactions, by longer prefixes or key by key; or drop the snapshots first.
+    """
+
+    message = "the range to clear is too large to be copied for the tenant's snapshots"
+
+
+class RawRefused(QueueError):
+    """`.raw` was used on a tenant that has snapshots, or a snapshot was taken in a transaction that has used `.raw`.
+
+    Writes through `.raw` are not observed, so the snapshots would change with them. Nothing was changed.
+
+    Do: use the methods of the transaction; or drop the tenant's snapshots first.
+    """
+
+    message = "the engine's transaction cannot be used on a tenant that has snapshots"
+
+
+class RestoreRefused(QueueError):
+    """The tenant cannot be restored now; nothing was changed. `reason` says why.
+
+    Do: wait until its workflows have ended, or cancel them; retry, cancel or discard those that are dead letters. What
+    they have recorded would not fit the restored keys.
+    """
+
+    message = "the tenant was not restored"
+
+
 class PolicyUnreadable(QueueError):
     """A newer version of Fairlead wrote the policy of the kind; nothing was changed.
 

@@ -19,6 +19,8 @@ QuiCK's pointer index, which leads from a zone to its pointer, is the record's o
     (ROOT, DB, app, user, SIGNAL, run, name, epoch, stamp) -> a signal that the run has not taken
     (ROOT, DB, app, user, CHILD_RESULT, run, name, n)-> how a child job of the run ended
     (ROOT, DB, app, user, LOCK, ...)                 -> who holds the tenant's locks, see `workflow.locks`
+    (ROOT, DB, app, user, SNAP)                      -> the last number that a snapshot, or a restore, has got
+    (ROOT, DB, app, user, SNAP, n, ...)              -> what a key of DATA held at snapshot n, see `snapshots`
     (ROOT, DB, app, user, MARK, hash)                -> what was changed while the tenant moves, see `moving.marks`
     (ROOT, DB, app, user, ZONE, zone, ITEM, id)      -> item record
     (ROOT, DB, app, user, ZONE, zone, VEST, p, t, id)-> kind; the vesting index, in (priority, vesting time) order
@@ -56,6 +58,7 @@ QuiCK's pointer index, which leads from a zone to its pointer, is the record's o
     (ROOT, PREPARED, started, random, attempt)       -> what a transaction across shards has locked here, see `spanning`
     (ROOT, PREPARED_WRITES, started, random, attempt, n) -> piece n of what it writes here once it is committed
     (ROOT, DECISION, started, random, attempt)       -> whether it is committed; on its home shard only
+    (ROOT, SNAPSHOT_WORK, t, app, user)              -> empty; housekeeping looks at the tenant's snapshots from t on
     (ROOT, MOVE, app, user)                          -> the tenant's last move away from this shard, see `moving`
 
 Keys that many commits append at once, in order of time, begin with a part or a bucket. A cluster keeps neighbouring
@@ -77,9 +80,8 @@ PLACEMENT, POLICY, PAUSED_POINTER, LIMIT, COMPLETION_LOG = range(13, 18)
 # Reserved for later steps: intents 18, global indexes 19.
 WORKER_STATUS, QUARANTINE, AUDIT_LOG, ROLLUP, CHANGE_COUNTER, TOMBSTONE, FLOOR, WORKER_SESSION = range(20, 28)
 PREPARED, PREPARED_WRITES, DECISION, MOVE = range(28, 32)
-DATA, OWNER, ZONE, IN_FLIGHT, BUCKET, STEP_LOG, FENCE, SIGNAL, CHILD_RESULT, LOCK = range(1, 11)
-# 11: snapshots of the tenant.
-MARK = 12
+SNAPSHOT_WORK = 34
+DATA, OWNER, ZONE, IN_FLIGHT, BUCKET, STEP_LOG, FENCE, SIGNAL, CHILD_RESULT, LOCK, SNAP, MARK = range(1, 13)
 ITEM, VEST = 1, 2
 # 3 was an index by age: the head of the vesting index already answers who has waited longest.
 COUNT, DEAD_LETTER, PAYLOAD, RETAINED_ID, POINTER, GUARD, RESULT, TRACEBACK = range(4, 12)
@@ -340,6 +342,11 @@ class TenantKeys:
     def locks(self) -> bytes:
         """The prefix of the tenant's locks."""
         return _DB + self.packed + _SMALL[LOCK]
+
+    @property
+    def snapshots(self) -> bytes:
+        """The prefix of the copies of all snapshots; as a key, that of the last number."""
+        return _DB + self.packed + _SMALL[SNAP]
 
 
 class ZoneKeys(QueueKeys):

@@ -3,8 +3,8 @@
 A record is the byte of its format and then a msgpack array. New fields are only ever appended, and a reader ignores
 fields that it does not know. The format number changes when the meaning of a field changes. A reader that meets a newer
 format leaves the record as it is (`decode` returns None) and continues with the next one: a fleet is upgraded machine
-by machine. An ownership record that restricts transactions (by locks, a move) has a format of its own: a program that
-does not know of the restriction must not pass it.
+by machine. An ownership record that restricts transactions (by locks, a move, snapshots) has a format of its own: a
+program that does not know of the restriction must not pass it.
 
 A record is damaged if it cannot be decoded, or holds a value that no writer writes: each field states its range. So a
 decoded record can be relied on. A flipped bit that turns a text or a number into another possible one is not detected.
@@ -321,11 +321,39 @@ class MoveRecord(msgspec.Struct, array_like=True):
     error: str = ""
 
 
-class OwnerRecord(msgspec.Struct, array_like=True):
-    """Which shard owns a logical database, the tenant's policy, its locks, and its move; absent if it says nothing.
+class SnapshotRecord(msgspec.Struct, array_like=True, frozen=True):
+    """A snapshot of a tenant's own keys. `number`: larger than that of every earlier one of the tenant.
 
-    That is, while the tenant has never moved, and has neither a policy nor a lock. Every operation on the tenant reads
-    it, so a move, a new policy, or a lock conflicts with all of them.
+    `expires_us`: from when on housekeeping drops it; 0: never. `dropped_us`: when it was dropped; then its copies are
+    being merged into the older snapshot. 0: it is kept.
+    """
+
+    number: Count
+    taken_us: TimeUs
+    expires_us: TimeUs = 0
+    dropped_us: TimeUs = 0
+
+
+class RestoreRecord(msgspec.Struct, array_like=True, frozen=True):
+    """The restore of a tenant that is under way. `id`: from the sequence of snapshots' numbers. `number`: to which."""
+
+    id: Count
+    number: Count
+    begun_us: TimeUs
+
+
+class TenantSnapshots(msgspec.Struct, array_like=True, frozen=True):
+    """The snapshots of a tenant, oldest first, and its restore; at least one snapshot."""
+
+    listed: Annotated[tuple[SnapshotRecord, ...], Meta(min_length=1)]
+    restore: RestoreRecord | None = None
+
+
+class OwnerRecord(msgspec.Struct, array_like=True):
+    """Which shard owns a logical database, the tenant's policy, its locks, move, snapshots; absent if it says nothing.
+
+    That is, while the tenant has never moved, and has neither a policy, nor a lock, nor a snapshot. Every operation on
+    the tenant reads it, so a move, a new policy, a lock, or a snapshot conflicts with all of them.
     """
 
     epoch: Count
@@ -333,11 +361,12 @@ class OwnerRecord(msgspec.Struct, array_like=True):
     policy: TenantPolicy = TenantPolicy()
     locks: tuple[Lock, ...] = ()  # one exclusive lock, or any number of shared ones
     move: Move | None = None
+    snapshots: TenantSnapshots | None = None
 
     @property
     def is_restricted(self) -> bool:
         """Whether it restricts transactions beyond what the policy says."""
-        return bool(self.locks) or self.move is not None
+        return bool(self.locks) or self.move is not None or self.snapshots is not None
 
     @property
     def says_nothing(self) -> bool:
@@ -417,7 +446,8 @@ class AuditEntry(msgspec.Struct, array_like=True, frozen=True):
       id: 16 random bytes; the same on every shard that the action touched.
       by: the operator, as far as known, such as "root@db1".
       through: the tool, such as "command line".
-      what: "pause", "resume", "limit", "set weight", "retry", "discard", "cancel", "force cancel", "signal".
+      what: "pause", "resume", "limit", "set weight", "retry", "discard", "cancel", "force cancel", "signal",
+        "take snapshot", "drop snapshot", "restore".
       to: the target, as names and values such as {"kind": "receipt"}; plain data.
       done_us: when it began, microseconds since the epoch by the operator's clock.
       count: how many items it has changed so far; a policy is one.

@@ -17,7 +17,7 @@ from fairlead.zones import tuples
 from fairlead.zones.durations import Duration, duration_us
 from fairlead.zones.engines import Reads, Transaction
 from fairlead.zones.engines.api.database import ValueFuture
-from fairlead.zones.errors import BadArgument, Busy
+from fairlead.zones.errors import BadArgument, Busy, RawRefused
 from fairlead.zones.keyspace import range_begin, range_end
 from fairlead.zones.layout import DEFAULT_ZONE, Tenant, check_name, checked_id, gone_by_name, item_id_of, named_tenant
 from fairlead.zones.ownership import check_owner
@@ -26,8 +26,11 @@ from fairlead.zones.queue import results
 from fairlead.zones.queue.items import Enqueued, HasKind, ItemOptions, NewItem, new_item
 from fairlead.zones.queue.queue_zone import QueueZone
 from fairlead.zones.queue.results import pack_result
-from fairlead.zones.records import RESTRICTED_FORMAT, Parent
+from fairlead.zones.records import RESTRICTED_FORMAT, Parent, TenantSnapshots
 from fairlead.zones.shard import Shard
+from fairlead.zones.snapshots import taking
+from fairlead.zones.snapshots.copying import CopyingWriter
+from fairlead.zones.snapshots.snapshot_list import usable_snapshots
 from fairlead.zones.transaction_runner import Attempt
 from fairlead.zones.workflow import locks, signals
 from fairlead.zones.workflow.cancellation import CancelOutcome, cancel_op
@@ -35,6 +38,26 @@ from fairlead.zones.workflow.children import EndedChild, report_all
 from fairlead.zones.workflow.locks import LockKey, LockRequest
 
 Key = tuple[Any, ...]
+
+
+class DataWriter(Protocol):
+    """What writes a tenant's own keys: the engine's transaction, or what copies them first for snapshots."""
+
+    def set(self, key: bytes, value: bytes) -> None:
+        """See `Transaction`."""
+        ...
+
+    def clear(self, key: bytes) -> None:
+        """See `Transaction`."""
+        ...
+
+    def clear_range(self, begin: bytes, end: bytes) -> None:
+        """See `Transaction`."""
+        ...
+
+    def add(self, key: bytes, param: bytes) -> None:
+        """See `Transaction`."""
+        ...
 
 
 class EnqueueObserver(Protocol):
@@ -65,7 +88,9 @@ class TenantTransaction:
 
     Its first operation reads the tenant's ownership record with conflict, beside what it reads itself. No value is
     returned, and nothing is written, before the record has been read: a method raises `TenantMoved` if another shard
-    owns the tenant, and `TenantLocked` if a transaction across shards has locked it. A shared lock refuses writes only.
+    owns the tenant, `TenantLocked` if a transaction across shards has locked it, and `Restoring` if it is being
+    restored to a snapshot. A shared lock refuses writes only. If the tenant has snapshots, a write keeps for them what
+    the key holds.
 
     Args:
       owner_is_checked: the caller has read the record with conflict, or will, before it commits.
@@ -74,15 +99,18 @@ class TenantTransaction:
 
     __slots__ = (
         "_attempt",
+        "_copying",
         "_enqueuer",
         "_keys",
         "_owner_is_checked",
+        "_owner_is_known",
         "_raw_is_out",
         "_restricted_owner",
         "_run",
         "_shard",
         "_signal_count",
         "_tr",
+        "_writes_plainly",
         "tenant",
     )
 
@@ -106,7 +134,10 @@ class TenantTransaction:
         self._run = run
         self._keys = shard.layout.location(tenant, DEFAULT_ZONE).keys.tenant
         self._owner_is_checked = owner_is_checked
-        self._restricted_owner: bytes | None = None  # the ownership record, if it restricts writes
+        self._owner_is_known = False  # this transaction has seen the record itself
+        self._restricted_owner: bytes | None = None  # the ownership record, if it may restrict writes
+        self._copying: CopyingWriter | None = None  # what writes, if the tenant has snapshots
+        self._writes_plainly = False  # The record is known, and lets the engine's transaction write.
 
     @property
     def now_us(self) -> int:
@@ -156,6 +187,29 @@ class TenantTransaction:
         for row in rows:
             yield tuples.unpack(row.key, len(self._keys.data)), row.value
 
+    def snapshot(self, *, keep: Duration | None = None) -> int:
+        """Take a snapshot of the tenant's own keys, with what this transaction has written so far; return its number.
+
+        It exists if and only if the transaction commits. `TenantDatabase.at` reads at it.
+
+        Args:
+          keep: after how long it is dropped: seconds or a `timedelta`; None: it is kept until it is dropped.
+
+        Raises:
+          BadArgument: `keep` is no duration.
+          TooManySnapshots: the tenant has 16 already.
+          RawRefused: this transaction has used `.raw`.
+        """
+        kept_us = None if keep is None else duration_us("keep", keep)
+        if self._raw_is_out:
+            raise RawRefused(tenant=str(self.tenant))
+        tr = self._queue_writer()
+        number, snapshots = taking.take(tr, self._shard.layout, self._keys, now_us=self.now_us, kept_us=kept_us)
+        self._note_answer()
+        self._owner_is_checked = self._owner_is_known = True
+        self._copy_for(snapshots)
+        return number
+
     def enqueue(
         self,
         kind: str | HasKind,
@@ -192,7 +246,7 @@ class TenantTransaction:
             item = self._enqueuer.with_trace(item)
         with self._shard.db.burst(tr) as writer:
             enqueued = self._zone(zone).enqueue(writer, item, item_id=item_id, now_us=self.now_us)
-        self._note_checked()
+        self._note_answer()
         if self._enqueuer is not None:
             self._enqueuer.on_enqueued(item, enqueued)
         return enqueued
@@ -237,7 +291,7 @@ class TenantTransaction:
             self._signal_count += 1
             with gone_by_name(item_id):
                 run_one(operation)
-            self._note_checked()
+            self._note_answer()
             return
         self._enqueue(signals.delivery_of(receiver, receiver_zone, wanted, name, payload), DEFAULT_ZONE)
 
@@ -251,7 +305,7 @@ class TenantTransaction:
         wanted, queue = checked_id(item_id), self._zone(zone)
         with gone_by_name(item_id):
             cancellation = run_one(cancel_op(self._queue_writer(), queue, wanted, force=False, now_us=self.now_us))
-        self._note_checked()
+        self._note_answer()
         return cancellation.outcome
 
     def cancel_child(self, item_id: bytes, parent: Parent, *, zone: str) -> None:
@@ -264,7 +318,7 @@ class TenantTransaction:
             self._queue_writer(), self._zone(zone), item_id, force=False, now_us=self.now_us, parent=parent
         )
         run_one(operation)
-        self._note_checked()
+        self._note_answer()
 
     def require_unlocked(self, key: LockKey) -> None:
         """Refuse to go on while a workflow holds the lock `key` of this tenant, also a shared one.
@@ -281,7 +335,7 @@ class TenantTransaction:
         self._attempt.begin_read()
         location = self._zone(DEFAULT_ZONE).location
         held = run_one(locks.holder_op(self._tr, location, lock, besides=self._run))
-        self._note_checked()
+        self._note_answer()
         if held is not None:
             held_s = max(0, self.now_us - (held.held_us or self.now_us)) / 1e6
             by = f"{held.tenant} {held.item_id.hex()}"
@@ -294,14 +348,14 @@ class TenantTransaction:
           AskedTwice: the run has requested it in another step.
         """
         is_held = run_one(locks.take_op(self._queue_writer(), self._zone(DEFAULT_ZONE).location, lock, request))
-        self._note_checked()
+        self._note_answer()
         return is_held
 
     def release_lock(self, lock: bytes, run: bytes) -> None:
         """Give up a run's request of a packed lock of this tenant, in a step of the run."""
         location = self._zone(DEFAULT_ZONE).location
         run_one(locks.release_op(self._queue_writer(), location, lock, run, now_us=self.now_us))
-        self._note_checked()
+        self._note_answer()
 
     def complete(
         self,
@@ -327,7 +381,7 @@ class TenantTransaction:
         children: list[EndedChild] = []
         with self._shard.db.burst(tr) as writer:
             queue.complete(writer, item_id, now_us=self.now_us, lease_id=lease_id, children=children)
-        self._note_checked()
+        self._note_answer()
         packed = pack_result(result) if kept_us or children else b""
         report_all(tr, [child._replace(result=packed) for child in children], now_us=self.now_us)
         if kept_us:
@@ -345,13 +399,28 @@ class TenantTransaction:
         self._attempt.needs_receipt = True
         return self._tr
 
-    def _writer(self) -> Transaction:
-        """Return the engine's transaction for a write: the attempt needs a receipt from now on."""
+    def _writer(self) -> DataWriter:
+        """Return what writes the tenant's own keys: the attempt needs a receipt from now on."""
+        writer = self._tr if self._writes_plainly else self._careful_writer()
+        self._attempt.needs_receipt = True
+        return writer
+
+    def _careful_writer(self) -> DataWriter:
+        """Return what writes the tenant's own keys, by the ownership record, which is read if it is not known yet."""
         if not self._owner_is_checked:
             self._check_owner(self._tr.get(self._keys.owner))
         if self._restricted_owner is not None:
             check_owner(self._tr, self._shard.layout, self._keys, self._restricted_owner)  # A lock, or a move.
-        self._attempt.needs_receipt = True
+            self._restricted_owner = None
+        if not self._owner_is_known:
+            if self._attempt.before_read is not None:
+                return self._tr  # A step that has read nothing: its run knows the record, and that there are none.
+            owners, key = self._attempt.owners, self._keys.owner
+            self._note_owner(owners[key] if key in owners else self._tr.get(key).value)
+            self._owner_is_known = True
+        if self._copying is not None:
+            return self._copying
+        self._writes_plainly = True
         return self._tr
 
     def _check_owner(self, owner: ValueFuture) -> None:
@@ -361,14 +430,24 @@ class TenantTransaction:
             check_owner(self._tr, layout, self._keys, value, writes=False)
             if value is not None and value[0] == RESTRICTED_FORMAT:
                 self._restricted_owner = value
-        self._note_checked()
-
-    def _note_checked(self) -> None:
-        """Note that the ownership record has been read, and so that the store has answered a read.
-
-        Not after use of `raw`: the value may be this attempt's own.
-        """
+                self._note_owner(value)
+        self._owner_is_known = True
         self._owner_is_checked = True
+        self._note_answer()
+
+    def _note_owner(self, value: bytes | None) -> None:
+        """Note the ownership record, as this transaction sees it, and that the tenant is not being restored."""
+        snapshots = usable_snapshots(self._keys, value)
+        if snapshots is not None:
+            self._copy_for(snapshots)
+
+    def _copy_for(self, snapshots: TenantSnapshots) -> None:
+        """Copy for snapshots what is written from now on."""
+        self._copying = CopyingWriter(self._tr, self._keys, snapshots, self._shard.db.limits)
+        self._writes_plainly = False
+
+    def _note_answer(self) -> None:
+        """Note that the store has answered a read. Not after use of `raw`: the value may be this attempt's own."""
         self._attempt.has_read = not self._raw_is_out
 
     def _zone(self, name: str) -> QueueZone:
@@ -441,10 +520,16 @@ class ApplicationTransaction(TenantTransaction):
         Writes through it are not observed, so a transaction that uses it counts as one that writes. After a commit of
         unknown result (FoundationDB) it is applied once; and even if it only reads, it pays for a commit. After such a
         commit a versionstamp that it asked for is unknown: read it back from the keys that were written with it.
+
+        Raises:
+          RawRefused: the tenant has snapshots, which such writes would change.
         """
         self._raw_is_out = True
         self._attempt.begin_read()
-        return self._writer()
+        self._writer()
+        if self._copying is not None:
+            raise RawRefused(tenant=str(self.tenant))
+        return self._tr
 
     @property
     def has_given_raw(self) -> bool:

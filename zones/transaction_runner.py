@@ -10,7 +10,7 @@ applied attempt, and the result of this attempt is returned. From the first atte
 reads the receipt with conflict and writes it, so that at most one of them is applied.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from random import Random
 from typing import TypeVar, cast
 
@@ -34,6 +34,7 @@ RECEIPT_LIFE_US = 600_000_000  # Ten minutes: far longer than any client retries
 RECEIPT_BUCKETS = 16  # Lists of receipts, chosen by a random byte of the seed.
 
 _RECEIPT = ROOT + pack_int(RECEIPT)
+_NO_OWNERS: Mapping[bytes, bytes | None] = {}
 
 
 class Marking:
@@ -63,6 +64,8 @@ class Attempt:
     `finds_itself_applied`: the body sets it to True if it reads, with conflict, a key that it writes, and does nothing
     if that is there. Then it needs no receipt, whatever it writes.
     `has_read`: the body sets it to True once it has waited for a read. Then its transaction has a read version.
+    `owners`: ownership records that were read with conflict in this attempt, by their keys, before a tenant's function
+    runs. So it need not read them again.
     `before_read`: called once, before a tenant's function reads for the first time, or uses a queue.
     """
 
@@ -74,6 +77,7 @@ class Attempt:
         "has_read",
         "needs_receipt",
         "now_us",
+        "owners",
         "tr",
     )
 
@@ -82,6 +86,7 @@ class Attempt:
         self.now_us = now_us
         self.needs_receipt = self.has_read = self.finds_itself_applied = False
         self.before_read: Callable[[], None] | None = None
+        self.owners: Mapping[bytes, bytes | None] = _NO_OWNERS
         self._seed = seed
         self._ordinal = 0
 

@@ -62,7 +62,8 @@ ACTIONS = st.lists(
         st.sampled_from(
             [
                 "get",
-                "snapshot",
+                "get by snapshot",
+                "take a snapshot",
                 "set",
                 "clear",
                 "add",
@@ -105,8 +106,10 @@ def do(tr: TenantTransaction, action: str, key: Any, value: bytes) -> Any:
     match action:
         case "get":
             return tr.get(key)
-        case "snapshot":
+        case "get by snapshot":
             return tr.get(key, snapshot=True)
+        case "take a snapshot":
+            return tr.snapshot(keep=len(value))
         case "set":
             return tr.set(key, value)
         case "clear":
@@ -201,4 +204,4 @@ def test_a_handler_is_given_nothing_that_is_not_attacked_here() -> None:
     keyed = {"get", "set", "clear", "clear_prefix", "add", "get_range"}
     queued = {"enqueue", "enqueue_item", "complete", "signal", "cancel", "cancel_child"}
     locking = {"require_unlocked", "take_lock", "release_lock"}
-    assert public == keyed | queued | locking | {"now_us", "tenant"}
+    assert public == keyed | queued | locking | {"now_us", "snapshot", "tenant"}

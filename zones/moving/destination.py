@@ -36,6 +36,7 @@ from fairlead.zones.queue.index_scan import WANT_ALL
 from fairlead.zones.queue.insertion import wake_op
 from fairlead.zones.queue.stored_item import number_of
 from fairlead.zones.records import DeadLetterRecord, Move, MovePhase, OwnerRecord, decode
+from fairlead.zones.snapshots.snapshot_list import list_work
 from fairlead.zones.top_level.part_writes import add_to_count
 from fairlead.zones.workflow.participants import is_tombstone, list_tombstone
 
@@ -138,8 +139,8 @@ def own(
     """Let this shard own the tenant: the decision of the move. The source is frozen, and has been copied but `copied`.
 
     Reads with conflict: the ownership record, the pointers of up to `POINTERS_MAX` zones. Writes: the ownership record,
-    the last rows, the depths of the shard, the pointers, the list of policies. May run twice: the second run finds
-    another record.
+    the last rows, the depths of the shard, the pointers, the lists of policies and of snapshots. May run twice: the
+    second run finds another record.
 
     Args:
       frozen: the ownership record at the source.
@@ -161,6 +162,7 @@ def own(
     owned = msgspec.structs.replace(frozen, epoch=frozen.epoch + 1, shard_id=layout.shard_id, locks=(), move=arriving)
     write_owner(tr, keys, owned)
     list_tenant_policy(tr, keys, owned.policy)
+    list_work(tr, keys, None, owned.snapshots)
 
 
 def owns(layout: ShardLayout, owner: OwnerRecord | None, *, epoch: int) -> bool:

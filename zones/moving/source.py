@@ -32,6 +32,7 @@ from fairlead.zones.records import (
     encode,
     is_newer,
 )
+from fairlead.zones.snapshots.snapshot_list import list_work
 from fairlead.zones.top_level.part_writes import add_to_count
 
 MOVE_KIND = "fairlead.move"
@@ -247,9 +248,9 @@ def say_moved(
 ) -> bool:
     """Say that the destination owns the tenant, which the caller has read there; False: it was said before.
 
-    Reads with conflict: the ownership record. Writes: the ownership record, the depths of the shard, its list of
-    policies. May run twice, and by anybody who finds the tenant frozen. `depths`: how many items of the tenant each
-    count of the shard holds, which does not change while the tenant is frozen.
+    Reads with conflict: the ownership record. Writes: the ownership record, the depths of the shard, its lists
+    of policies and of snapshots. May run twice, and by anybody who finds the tenant frozen. `depths`: how many items of
+    the tenant each count of the shard holds, which does not change while the tenant is frozen.
     """
     keys = TenantKeys(*tenant)
     owner = read_owner(layout, keys, tr.get(keys.owner).value)
@@ -259,6 +260,7 @@ def say_moved(
     for key, count in depths.items():
         add_to_count(tr, key, -count)
     list_tenant_policy(tr, keys, TenantPolicy())
+    list_work(tr, keys, owner.snapshots, None)
     return True
 
 

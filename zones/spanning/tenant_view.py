@@ -20,18 +20,18 @@ from fairlead.zones.queue.results import pack_result
 from fairlead.zones.shard import Shard
 from fairlead.zones.spanning.write_buffer import BufferedTransaction, WriteBuffer
 from fairlead.zones.spanning.write_set import ItemEnd, ItemWrite
-from fairlead.zones.tenant_transaction import TenantTransaction
+from fairlead.zones.tenant_transaction import DataWriter, TenantTransaction
 from fairlead.zones.transaction_runner import Attempt
 
 
 class NotAcrossShards(QueueError):
-    """A transaction across shards cannot do this to a queue; nothing was changed.
+    """A transaction across shards cannot do this to a queue, or take a snapshot; nothing was changed.
 
     Do: enqueue an item, whose handler does it in a transaction of its own; or do it in `tenant.transact`.
     """
 
     message = (
-        "a transaction across shards can enqueue items and complete the handler's own, and do nothing else to a queue"
+        "a transaction across shards can read, write, enqueue, and complete the handler's own item, and do nothing else"
     )
 
 
@@ -88,7 +88,11 @@ class Branch:
 
 
 class TenantView(TenantTransaction):
-    """One tenant in a transaction across shards. Its writes are buffered; its reads see them."""
+    """One tenant in a transaction across shards. Its writes are buffered; its reads see them.
+
+    Copies for the tenant's snapshots are buffered, too, and count against the size of the transaction. They stay right
+    until they are carried out: no one else writes to the tenant, or changes its snapshots, while it is locked.
+    """
 
     __slots__ = ("_buffer", "_note_read", "_note_refusal", "has_written")
 
@@ -151,7 +155,7 @@ class TenantView(TenantTransaction):
     def _queue_writer(self) -> NoReturn:
         raise NotAcrossShards(tenant=str(self.tenant))
 
-    def _writer(self) -> Transaction:
+    def _writer(self) -> DataWriter:
         try:
             writer = super()._writer()
         except TenantLocked as locked:

@@ -32,6 +32,7 @@ from fairlead.zones.ownership import check_owner
 from fairlead.zones.pipelining import Operation
 from fairlead.zones.probes import probe
 from fairlead.zones.queue.index_scan import WANT_ALL
+from fairlead.zones.snapshots.snapshot_list import usable_snapshots
 from fairlead.zones.workflow import locks
 from fairlead.zones.workflow.run_records import (
     END,
@@ -92,8 +93,12 @@ def ask_op(tr: Transaction, layout: ShardLayout, keys: TenantKeys) -> Operation[
     return ParticipantState(epoch_of(owner.value), floor_of(floor.value))
 
 
-def begin_step_op(tr: Transaction, layout: ShardLayout, foreign: ForeignStep) -> Operation[StepEntry | None]:
+def begin_step_op(
+    tr: Transaction, layout: ShardLayout, foreign: ForeignStep, owners: dict[bytes, bytes | None] | None = None
+) -> Operation[StepEntry | None]:
     """Read what a step on a participant must know before its body runs; return its entry if it has been done.
+
+    `owners` gets the ownership record; see `Attempt`.
 
     Reads with conflict: ownership, the fence, the entry. By snapshot: FLOOR, which many steps read and which is raised
     together with the clearing of tombstones, whose fences are read with conflict.
@@ -104,6 +109,7 @@ def begin_step_op(tr: Transaction, layout: ShardLayout, foreign: ForeignStep) ->
       RunEnded: the run has ended.
       RunUnreadable: the fence, or the entry, is damaged, or a newer version wrote it.
       TenantMoved: another shard owns the tenant.
+      Restoring: the tenant is being restored to a snapshot.
     """
     fence_key = foreign.keys.fence(foreign.run)
     key = entry_key(foreign.keys, foreign.run, foreign.segment, *foreign.step)
@@ -112,6 +118,9 @@ def begin_step_op(tr: Transaction, layout: ShardLayout, foreign: ForeignStep) ->
     floor = tr.snapshot.get(_FLOOR_KEY)
     yield
     check_owner(tr, layout, foreign.keys, owner.value)
+    usable_snapshots(foreign.keys, owner.value)
+    if owners is not None:
+        owners[foreign.keys.owner] = owner.value
     if ParticipantState(epoch_of(owner.value), floor_of(floor.value)) != foreign.place:
         probe("a step on another shard must ask again")
         raise AskAgain

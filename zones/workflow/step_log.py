@@ -19,6 +19,7 @@ from fairlead.zones.queue.index_scan import WANT_ALL
 from fairlead.zones.queue.items import Outcome, is_payload
 from fairlead.zones.queue.lease_check import check_lease, error_of
 from fairlead.zones.records import ItemRecord
+from fairlead.zones.snapshots.snapshot_list import usable_snapshots
 from fairlead.zones.workflow.run_records import (
     ParticipantState,
     RunHead,
@@ -46,15 +47,23 @@ class StepName(NamedTuple):
 
 
 class HeldRun:
-    """A run whose item the caller holds under a lease. Its keys are packed once: each of its steps needs them."""
+    """A run whose item the caller holds under a lease. Its keys are packed once: each of its steps needs them.
 
-    __slots__ = ("_entries", "head_key", "item_id", "item_key", "lease_id", "location", "owner_key", "run")
+    `owner`: the tenant's ownership record, as `check_held_op` has read it last; `has_snapshots`: whether it lists any.
+    """
+
+    __slots__ = (
+        "_entries", "has_snapshots", "head_key", "item_id", "item_key", "lease_id", "location", "owner", "owner_key",
+        "run",
+    )  # fmt: skip
 
     def __init__(self, location: ZoneLocation, item_id: bytes, lease_id: bytes, run: bytes) -> None:
         self.location = location
         self.item_id = item_id
         self.lease_id = lease_id
         self.run = run
+        self.owner: bytes | None = None
+        self.has_snapshots = False
         self.owner_key = location.keys.tenant.owner
         self.item_key = location.keys.item(item_id)
         self.head_key = head_key(location.keys.tenant, run)
@@ -180,10 +189,13 @@ def check_held_op(tr: Transaction, held: HeldRun) -> Operation[ItemRecord]:
       LeaseLost: another worker holds the item, or it lives another life.
       ItemGone: there is no such item.
       TenantMoved: another shard owns the tenant.
+      Restoring: the tenant is being restored to a snapshot.
     """
     owner, stored = tr.get(held.owner_key), tr.get(held.item_key)
     yield
     check_owner(tr, held.location.layout, held.location.keys.tenant, owner.value)
+    held.owner = owner.value
+    held.has_snapshots = usable_snapshots(held.location.keys.tenant, owner.value) is not None
     record = check_lease(stored.value, held.lease_id)
     if isinstance(record, Outcome):
         raise error_of(record, held.item_id)

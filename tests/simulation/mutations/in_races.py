@@ -14,7 +14,7 @@ QUEUE_IN_RACES = (
     ),
     in_a_race(
         "a user's write does not read the owner of its tenant",
-        (TenantTransaction._writer, "if not self._owner_is_checked:", "if False:"),
+        (TenantTransaction._careful_writer, "if not self._owner_is_checked:", "if False:"),
     ),
     in_a_race(
         "a user's transaction does not read the owner of its tenant with conflict",
