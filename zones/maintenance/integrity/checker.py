@@ -36,6 +36,8 @@ from fairlead.zones.keyspace import (
     ROOT,
     SESSION,
     SIGNAL,
+    SNAP,
+    SNAPSHOT_WORK,
     TIME,
     TOMBSTONE,
     TOP,
@@ -50,7 +52,7 @@ from fairlead.zones.keyspace import (
     unpack_name,
 )
 from fairlead.zones.layout import ZoneLocation
-from fairlead.zones.maintenance.integrity import claims, dead_letters, pointers, zone_rows
+from fairlead.zones.maintenance.integrity import claims, dead_letters, pointers, snapshots, zone_rows
 from fairlead.zones.maintenance.integrity.counts import (
     add_items,
     differences,
@@ -120,6 +122,7 @@ _KNOWN = [
     PREPARED,
     PREPARED_WRITES,
     DECISION,
+    SNAPSHOT_WORK,
 ]
 # The ranges between the subspaces that this version has names for.
 _UNKNOWN = list(
@@ -257,6 +260,7 @@ class _Checker:
         self._check_rows(TOMBSTONE, lambda row: partial(check_tombstone, layout=self._layout, key=row.key))
         self._check_rows(PREPARED, partial(_spanning_check, PREPARED_PREFIX, PreparedRecord), self._note_record)
         self._check_rows(DECISION, partial(_spanning_check, DECISION_PREFIX, DecisionRecord), self._note_record)
+        self._check_rows(SNAPSHOT_WORK, snapshots.work_check)
         for begin, end in _UNKNOWN:
             self._check_range(begin, end, _unknown_check, self._note_unknown)
 
@@ -325,6 +329,8 @@ class _Checker:
             elif zone.location is None:
                 sort = zone_rows.sort_of(row.key)
                 kept.note(row, sort)
+                if sort == SNAP:
+                    continue  # A value of a user.
                 if sort == OWNER:
                     report.newer += is_newer(row.value, newest=RESTRICTED_FORMAT)
                 elif sort not in (FENCE, SIGNAL):  # Those have no format.

@@ -7,6 +7,7 @@ from fairlead.zones.layout import ShardLayout, Tenant, ZoneLocation
 from fairlead.zones.tuples import elements_of
 
 _DB = ROOT + pack_int(DB)
+DB_PREFIX_BYTES = len(_DB)  # Behind them a key names its tenant.
 
 
 class ZoneKey(NamedTuple):

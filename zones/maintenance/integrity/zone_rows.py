@@ -19,6 +19,7 @@ from fairlead.zones.keyspace import (
     POINTER,
     RESULT,
     RETAINED_ID,
+    SNAP,
     TRACEBACK,
     VEST,
     ZONE,
@@ -26,10 +27,11 @@ from fairlead.zones.keyspace import (
     TenantKeys,
     tenant_prefix,
     unpack_int,
+    unpack_names,
 )
 from fairlead.zones.layout import ID_BYTES, ShardLayout, ZoneLocation
-from fairlead.zones.maintenance.integrity import dead_letters, items, locks, pointers, runs
-from fairlead.zones.maintenance.integrity.parsed_keys import KeyParser, ZoneKey
+from fairlead.zones.maintenance.integrity import dead_letters, items, locks, pointers, runs, snapshots
+from fairlead.zones.maintenance.integrity.parsed_keys import DB_PREFIX_BYTES, KeyParser, ZoneKey
 from fairlead.zones.maintenance.integrity.records import check_damaged_key, check_record
 from fairlead.zones.maintenance.integrity.runs import RunsSeen
 from fairlead.zones.maintenance.integrity.walk import Check
@@ -88,6 +90,10 @@ def checks_of(
             if sort == LOCK:
                 yield from locks.lock_checks(row.key, layout=layout, seen=seen, looked=looked, now_us=now_us)
                 continue
+            if sort in (OWNER, SNAP):
+                yield from _snapshot_checks(row.key, sort, layout, looked)
+                if sort == SNAP:
+                    continue
             check = _tenant_check(row.key) if key is None else _zone_check(row.key, key, now_us)
             if key is not None and isinstance(check, partial) and check.func is items.check_payload:
                 if key.rest[0] in with_payloads:
@@ -97,11 +103,24 @@ def checks_of(
                 yield check
 
 
+def _snapshot_checks(key: bytes, sort: int, layout: ShardLayout, looked: set[bytes]) -> Iterator[Check]:
+    """Yield the checks of the snapshots of a tenant, by its ownership record or a copy. `sort`: which of them."""
+    names = unpack_names(key, DB_PREFIX_BYTES, 2)
+    keys = None if names is None else TenantKeys(*names[0])
+    if sort == OWNER:
+        if keys is not None and key == keys.owner:
+            yield partial(snapshots.check_listed, layout=layout, keys=keys)
+    elif keys is not None and key.startswith(keys.snapshots):
+        yield from snapshots.copy_checks(key, keys, looked=looked)
+    else:
+        yield partial(check_damaged_key, key=key)
+
+
 def is_known(row: KeyValue, key: ZoneKey | None) -> bool:
     """Say whether this version knows the purpose of a tenant's row, or that the row is damaged."""
     if key is not None:
         return key.number in _NUMBERS
-    return sort_of(row.key) in (None, OWNER, ZONE, IN_FLIGHT, BUCKET, LOCK, *runs.SORTS)
+    return sort_of(row.key) in (None, OWNER, ZONE, IN_FLIGHT, BUCKET, LOCK, SNAP, *runs.SORTS)
 
 
 _DERIVED = {VEST, COUNT, POINTER, GUARD}
