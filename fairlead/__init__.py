@@ -16,6 +16,7 @@ Read in this order:
     registered_handler  a decorated function, which enqueues its own items
     handler_types    types of handlers and hooks, for type checkers
     tenant_database  one tenant's keys and queue
+    snapshots        earlier states of its keys
     store_threads    threads that wait for a store, so that coroutines do not block their event loop
     handle           an item that was enqueued: its result, its end
     bulk_enqueue     many items, few transactions
@@ -74,6 +75,7 @@ from fairlead.operator import Operator
 from fairlead.recorded_steps import AwayParticipant, RunView, StepView
 from fairlead.registered_handler import RegisteredHandler
 from fairlead.shards import NoShards, StoreMissing, UnknownShard
+from fairlead.snapshots import KeyChange, OldKeys, Snapshot
 from fairlead.tenant_database import NotADeadLetter, TenantDatabase
 from fairlead.views import DeadLetterView, ItemView, State
 from fairlead.workflows.async_context import AsyncWorkflowContext
@@ -117,10 +119,16 @@ from fairlead.zones.errors import (
     PayloadTooLarge,
     PolicyUnreadable,
     QueueError,
+    RangeTooLarge,
+    RawRefused,
+    RestoreRefused,
+    Restoring,
     RunUnreadable,
     ShardRefused,
+    SnapshotGone,
     TenantBusy,
     TenantMoved,
+    TooManySnapshots,
 )
 from fairlead.zones.layout import Tenant
 from fairlead.zones.open_body import NestedTransaction
@@ -143,6 +151,9 @@ __all__ = [
     "TenantTransaction",
     "ApplicationTransaction",
     "SpanningTransaction",
+    "Snapshot",
+    "OldKeys",
+    "KeyChange",
     "Tenant",
     "load_app",
     # Handlers
@@ -223,11 +234,17 @@ __all__ = [
     "ResultNotKept",
     "ResultPending",
     "PolicyUnreadable",
+    "RangeTooLarge",
+    "RawRefused",
+    "RestoreRefused",
+    "Restoring",
     "ShardRefused",
+    "SnapshotGone",
     "StoreMissing",
     "SubmissionsOff",
     "TenantBusy",
     "TenantMoved",
+    "TooManySnapshots",
     "TransactionalTooLong",
     "UnknownKind",
     "UnknownShard",

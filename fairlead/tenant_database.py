@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, TypeVar, Unpack
 
+from fairlead import snapshots
 from fairlead.actors.telemetry.enqueueing import Enqueueing
 from fairlead.bulk_enqueue import enqueue_many
 from fairlead.explanation import Explanation, explain_at
@@ -11,12 +12,14 @@ from fairlead.handle import EnqueuedHandle, Handle
 from fairlead.operator import Operator
 from fairlead.recorded_steps import RunView, read_steps
 from fairlead.shards import Shards
+from fairlead.snapshots import OldKeys, Snapshot
 from fairlead.store_threads import AwaitableCalls
 from fairlead.views import DeadLetterView, ItemView, dead_letter_view, item_view
+from fairlead.zones.durations import Duration, duration_us
 from fairlead.zones.errors import QueueError, TenantMoved
 from fairlead.zones.layout import DEFAULT_ZONE, Tenant, check_name, gone_by_name, named_tenant, shown_id
 from fairlead.zones.layout import checked_id as checked_id
-from fairlead.zones.open_body import ACROSS_SHARDS, ON_A_TENANT, NestedTransaction, open_body
+from fairlead.zones.open_body import ACROSS_SHARDS, ON_A_TENANT, NestedTransaction, open_body, refuse_across_shards
 from fairlead.zones.ownership import check_home
 from fairlead.zones.pipelining import run_one
 from fairlead.zones.queue import dead_letters
@@ -197,6 +200,76 @@ class TenantDatabase:
     def enqueue_many(self, items: Iterable[NewItem], *, zone: str = DEFAULT_ZONE) -> list[Enqueued]:
         """Enqueue items that `new_item` made; see `App.enqueue_many`."""
         return enqueue_many(((self, item) for item in items), zone=zone)
+
+    # --- Snapshots of the tenant's own keys ---
+
+    def snapshot(self, *, keep: Duration | None = None, by: Operator | None = None) -> Snapshot:
+        """Take a snapshot of the tenant's own keys, in one commit, however many there are.
+
+        From then on the first write of each key costs two more reads and one more write. Queues, logs and locks are no
+        part of it. `tr.snapshot()` takes one inside a transaction.
+
+        Args:
+          keep: after how long housekeeping drops it: seconds or a `timedelta`; None: it is kept until it is dropped.
+          by: see `cancel`.
+
+        Raises:
+          BadArgument: `keep` is no duration.
+          TooManySnapshots: the tenant has 16 already.
+          Restoring: the tenant is being restored.
+        """
+        refuse_across_shards(ON_A_TENANT)
+        kept_us = None if keep is None else duration_us("keep", keep)
+        return snapshots.take(self, kept_us, note=snapshots.noting(by, self.tenant))
+
+    def snapshots(self) -> list[Snapshot]:
+        """Return the tenant's snapshots, oldest first. Reads one key."""
+        return [snapshots.of_record(self, record) for record in snapshots.listing(self).kept]
+
+    def at(self, snapshot: Snapshot | int) -> OldKeys:
+        """Return the tenant's own keys as they were at a snapshot, or its number.
+
+            alice = app.tenant("shop/alice")
+            with alice.at(alice.snapshot()) as old:
+                old.get(("order", 7))
+                old.get_range(("order",))
+
+        Raises:
+          BadArgument: `snapshot` is neither.
+          SnapshotGone: by the calls: the tenant has no such snapshot.
+        """
+        return OldKeys(self, snapshots.number_of(snapshot))
+
+    def restore(self, snapshot: Snapshot | int, *, by: Operator | None = None) -> None:
+        """Give the tenant's own keys the values that they had at a snapshot. Returns once all have them.
+
+        Commits for each 100 keys that have changed since. Meanwhile transactions on the tenant's keys raise
+        `Restoring`. Queues and logs stay, and go on. All snapshots stay, so a restore can be undone: take one before.
+        If the process dies, housekeeping of any consumer goes on, and so does the same call.
+
+        Args:
+          by: see `cancel`.
+
+        Raises:
+          BadArgument: `snapshot` is no snapshot.
+          SnapshotGone: the tenant has no such snapshot.
+          RestoreRefused: workflows that have recorded steps are under way.
+          Restoring: the tenant is being restored to another snapshot.
+        """
+        refuse_across_shards(ON_A_TENANT)
+        snapshots.restore(self, snapshots.number_of(snapshot), note=snapshots.noting(by, self.tenant))
+
+    async def asnapshot(self, *, keep: Duration | None = None) -> Snapshot:
+        """Take a snapshot as `snapshot` does, and let the event loop go on meanwhile; see `atransact`."""
+        return await self.calls.run(partial(self.snapshot, keep=keep))
+
+    async def asnapshots(self) -> list[Snapshot]:
+        """Return the snapshots as `snapshots` does, and let the event loop go on meanwhile."""
+        return await self.calls.run(self.snapshots)
+
+    async def arestore(self, snapshot: Snapshot | int) -> None:
+        """Restore as `restore` does, and let the event loop go on meanwhile; see `atransact`."""
+        await self.calls.run(partial(self.restore, snapshot))
 
     def peek(self, items_max: int = 20, *, vested_only: bool = False, zone: str = DEFAULT_ZONE) -> list[ItemView]:
         """Return the first items of the queue in (priority, vesting time) order, payloads included.

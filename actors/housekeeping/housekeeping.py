@@ -4,8 +4,8 @@ It compares its clock with the shard's time (a consumer whose clock is off takes
 reads the other consumers' sessions and derives its own parts of the queue. It ends worker sessions that are silent. It
 clears expired keys, enqueues periodic items that are due, and wakes pointers whose pause has ended. It packs the
 completion log, and sums up rollups. Once a minute it looks whether the day is over after which tombstones of workflows
-are cleared. It settles transactions across shards that were left prepared, and forgets old decisions. Another loop
-loads submitted handlers. This takes eight small transactions per
+are cleared. It settles transactions across shards that were left prepared, and forgets old decisions. It drops
+snapshots of tenants that have expired. Another loop loads submitted handlers. This takes nine small transactions per
 shard and second, and one per period; only one of them writes unless there is more to do. On FoundationDB, where reads
 are expensive, chores that find nothing to do rest (`chore_schedule`).
 """
@@ -22,6 +22,7 @@ from fairlead.actors.housekeeping.chore_schedule import (
     LISTING,
     LOADING,
     SILENT_SESSIONS,
+    SNAPSHOTS,
     WAKING,
     ChoreSchedule,
     is_tick_due,
@@ -44,6 +45,7 @@ from fairlead.zones.queue.id_retention import expire
 from fairlead.zones.queue.periodic import Period, last_tick_us, periods_of, tick_op
 from fairlead.zones.reporting import completion_log, rollups, worker_status
 from fairlead.zones.shard import Shard, first_shards
+from fairlead.zones.snapshots.upkeep import SnapshotUpkeep
 from fairlead.zones.spanning.leftovers import Leftovers
 from fairlead.zones.top_level import sessions
 from fairlead.zones.top_level.clock_check import ClockStatus, ShardClock, check_clock
@@ -120,6 +122,7 @@ class Housekeeping:
             name: SilentSessions(shard, self._breaker, retries_max=RETRIES_MAX) for name, shard in shards.items()
         }
         self._leftovers = {name: Leftovers(shard, partial(_find, shard)) for name, shard in shards.items()}
+        self._snapshots = {name: SnapshotUpkeep(shard) for name, shard in shards.items()}
         self._lock = host.lock()
         self._stopped = host.condition(self._lock)
         self._stopping = False
@@ -357,6 +360,8 @@ class Housekeeping:
             self._run_chore(name, SILENT_SESSIONS, partial(self._look_at_worker_sessions, name, checked_us))
         if schedule.is_due(LEFTOVERS, self._heartbeats) and not self._breaker.is_open(name):
             self._run_chore(name, LEFTOVERS, partial(self._settle_leftovers, name, checked_us))
+        if schedule.is_due(SNAPSHOTS, self._heartbeats) and not self._breaker.is_open(name):
+            self._run_chore(name, SNAPSHOTS, partial(self._tend_snapshots, name, checked_us))
         for chore, body in chores.items():
             if self._breaker.is_open(name):
                 break
@@ -382,6 +387,10 @@ class Housekeeping:
         if self._heartbeats % FORGETTING_HEARTBEATS == 0:
             leftovers.forget_old(now_us=checked_us)
         self._schedules[name].note(LEFTOVERS, self._heartbeats, did=leftovers.has_any)
+
+    def _tend_snapshots(self, name: str, checked_us: int) -> None:
+        did = self._snapshots[name].look(now_us=checked_us)
+        self._schedules[name].note(SNAPSHOTS, self._heartbeats, did=did > 0)
 
     def _raise_floor(self, shard: Shard, checked_us: int) -> None:
         """Raise FLOOR if the day is over; tombstones that are left then wait for the next look."""

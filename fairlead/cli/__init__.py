@@ -12,6 +12,7 @@ Read in this order:
     dead_letters   dead-letters list, retry, discard
     control        pause, resume, limit, set-weight
     locks          locks
+    snapshots      snapshots list, take, diff, restore, drop
     log            log
     why            why
     overview       status, config
@@ -40,6 +41,7 @@ from fairlead.cli import (
     quarantine,
     replay,
     simulate,
+    snapshots,
     steps,
     top,
     why,
@@ -94,6 +96,7 @@ SECTIONS: dict[str, tuple[tuple[click.Command, str], ...]] = {
         (locks.locks, "list the locks that workflows hold"),
         (log.log, "show the actions of operators"),
     ),
+    "Data of tenants": ((snapshots.snapshots, "take, list, compare, restore or drop snapshots of a tenant"),),
     "Failed items": ((dead_letters.dead_letters, "list, retry or discard items that failed for good"),),
     "Control a running fleet": (
         (control.pause, "pause a tenant, a kind, a shard"),

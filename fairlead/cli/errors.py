@@ -22,7 +22,7 @@ from fairlead.handle import NoResult, ResultPending
 from fairlead.shards import StoreMissing
 from fairlead.tenant_database import NotADeadLetter
 from fairlead.zones.engines import StoreError
-from fairlead.zones.errors import ItemFailed, ItemGone, QueueError, ShardRefused
+from fairlead.zones.errors import ItemFailed, ItemGone, QueueError, ShardRefused, SnapshotGone
 
 FOUND_FAULTS = 1
 REFUSED = 2
@@ -38,6 +38,7 @@ _CODES: tuple[tuple[type[Exception], int], ...] = (
     (ItemGone, NOT_THERE),
     (NotADeadLetter, NOT_THERE),
     (NoResult, NOT_THERE),
+    (SnapshotGone, NOT_THERE),
     (ShardRefused, STORE_UNUSABLE),
     (StoreMissing, STORE_UNUSABLE),
     (QueueError, REFUSED),

@@ -270,6 +270,8 @@ ARGUMENTS = {
     "pause": ["--kind", "mail"], "resume": ["--kind", "mail"], "limit": ["--kind", "mail", "--max-running", "1"],
     "set-weight": ["2", "--tenant", "shop/alice"], "submit": ["shop:function", "--kind", "mail"], "backup": ["file"],
     "restore": ["file"], "replay": ["checkout"],
+    **{f"snapshots {name}": ["--tenant", "shop/alice"] for name in ("list", "take")},
+    **{f"snapshots {name}": ["1", "--tenant", "shop/alice"] for name in ("diff", "restore", "drop")},
 }  # fmt: skip
 
 
