@@ -8,6 +8,7 @@ Commands, each with `--json` and `--quick`, run as `python -m bench.core`:
     idle_reads     the reads of idle consumers on a FoundationDB cluster
     idle_fleet     the cost of an idle fleet, and its first start of an item
     olive          workflows' steps beside bare transactions, as Olive's figures 9 and 10
+    olive_snapshots  operations on a tenant with a snapshot, beside plain ones, as Olive's figure 11
     workflows      the latency of short workflows, the memory of a long one, a million that sleep
     long_jobs      the writes for keeping the leases of long jobs, in virtual time
     memory         the memory of each actor, and its growth

@@ -2,6 +2,7 @@
 
     python -m bench.olive figure9 [--json] [--quick] [--store fdb:CLUSTER_FILE]
     python -m bench.olive figure10 [--json] [--quick] [--store fdb:CLUSTER_FILE]
+    python -m bench.olive figure11 [--json] [--quick] [--store fdb:CLUSTER_FILE]
 
 Olive's intent is a workflow, and its operation a step. As in the paper, an operation reads or updates an object with a
 key of 64 bytes and a value of 1,000. Bare, it is a `transact` of its tenant. Each workflow has a tenant of its own.
@@ -27,6 +28,8 @@ Figure 10: 64 intents at once, of k updates each, beside k `transact` calls in e
 
 The bars are for "of a workflow". No figure contains the enqueue and the dequeue of figure 10's workflows.
 
+Figure 11, operations on a tenant that has a snapshot: see `bench.olive_snapshots`.
+
 The workflows run in threads of the measuring process, which makes the bare calls, too. The two take turns, batch by
 batch, and the ratios are those of neighbours. Durable, on the embedded engine or on FoundationDB.
 """
@@ -46,6 +49,7 @@ from typing import Any, NamedTuple
 import fairlead
 from bench import harness
 from bench.harness import config_of, tenant_name
+from bench.olive_snapshots import FULL_OBJECTS, QUICK_OBJECTS, figure11, table11
 from bench.report import Options, parser, say, show_rows
 from bench.stores import Stores, cluster_file_of, prepared_stores
 from fairlead import Config, TenantTransaction, fleet
@@ -302,7 +306,7 @@ def _table10(rows: list[dict[str, Any]]) -> list[list[str]]:
 def main() -> None:
     """Measure and print."""
     commands = parser(__doc__)
-    commands.add_argument("figure", choices=["figure9", "figure10"])
+    commands.add_argument("figure", choices=["figure9", "figure10", "figure11"])
     commands.add_argument("--store", type=cluster_file_of, metavar="URL",
         help="fdb:CLUSTER_FILE, of a cluster without a store; it is emptied (default: new embedded ones)")  # fmt: skip
     parsed = commands.parse_args()
@@ -310,7 +314,8 @@ def main() -> None:
     with prepared_stores(parsed.store) as stores:
         rows, table = _measure(stores, parsed.figure, quick=opts.quick)
     on = "the embedded engine" if parsed.store is None else "FoundationDB"
-    show_rows(rows, table, opts, f"Operations in workflows beside bare ones, on {on}, durable")
+    what = "Operations with a snapshot" if parsed.figure == "figure11" else "Operations in workflows"
+    show_rows(rows, table, opts, f"{what} beside bare ones, on {on}, durable")
 
 
 def _measure(stores: Stores, figure: str, *, quick: bool) -> tuple[list[dict[str, Any]], list[list[str]]]:
@@ -318,6 +323,9 @@ def _measure(stores: Stores, figure: str, *, quick: bool) -> tuple[list[dict[str
     if figure == "figure9":
         rows = harness.run_in_process(figure9, store, QUICK_INTENTS if quick else FULL_INTENTS)
         return rows, _table9(rows)
+    if figure == "figure11":
+        rows = harness.run_in_process(figure11, store, QUICK_OBJECTS if quick else FULL_OBJECTS)
+        return rows, table11(rows)
     rows = harness.run_in_process(figure10, store, QUICK_BATCHES if quick else FULL_BATCHES)
     return rows, _table10(rows)
 

@@ -24,3 +24,18 @@ def test_the_quick_figure_10_prints_steps_beside_bare_operations_with_their_bars
     assert [(row["operations"], row["bar"]) for row in rows] == [(1, 1.6), (4, 1.2), (16, 1.1)]
     ratios = ("of_a_workflow", "of_all", "returning", "of_cpu", "bare_cpu_percent", "step_cpu_percent")
     assert all(row[name] > 0 for row in rows for name in ratios)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(120)
+def test_the_quick_figure_11_prints_operations_with_a_snapshot_beside_plain_ones() -> None:
+    rows = run("bench.olive", "figure11", "--quick", "--json")["rows"]
+    assert [(row["operation"], row["bar"]) for row in rows] == [
+        ("first update", 1.3),
+        ("later update", 1.1),
+        ("read", None),
+        ("create", None),
+        ("read at it", None),
+        ("take", None),
+    ]
+    assert all(row["of_plain"] > 0 for row in rows)
