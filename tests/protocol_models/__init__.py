@@ -6,11 +6,12 @@ Read in this order:
     signals           a workflow that suspends until a signal arrives
     sessions          claims that end with their worker's session
     spanning          transactions across shards: locks, the decision, and whoever goes on for a dead coordinator
+    move              a tenant that moves to another shard while it is used, and comes back
     test_exploration  the search itself
-    test_steps, test_signals, test_sessions, test_spanning
+    test_steps, test_signals, test_sessions, test_spanning, test_move
 
 A model has guards: what a transaction reads with conflict, compares, or writes together. With all guards no scene
-violates an invariant. Without a guard some scene does, so the guard is needed. `test_sessions` names three guards that
-are redundant: no scene needs one of them alone. A change of a protocol begins here.
+violates an invariant. Without a guard some scene does, so the guard is needed. `test_sessions` and `test_move`
+name guards that are redundant: no scene needs one of them alone. A change of a protocol begins here.
 The models share no code with the product: they check the design, not its implementation.
 """
