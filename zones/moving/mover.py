@@ -232,9 +232,7 @@ class Mover:
             self._look_up()
         frozen_us = clock.now_us()
         try:
-            *chunks, last = self._last_chunks()
-            for chunk in chunks:
-                self._write(chunk)
+            last = self._copy_last()
         except self._to.db.errors:
             probe("a move cannot copy the last changes, and lets transactions go on meanwhile")
             self._in_source(lambda tr: source.unfreeze(tr, self._at.layout, self._tenant, self._mine))
@@ -246,13 +244,19 @@ class Mover:
         if self._say_moved():
             self._note(frozen_us=max(0, clock.now_us() - frozen_us), stage="arriving")
 
-    def _last_chunks(self) -> list[list[Copied]]:
-        chunks: list[list[Copied]] = []
+    def _copy_last(self) -> list[Copied]:
+        """Copy what is marked of the frozen tenant, but for a last chunk, which the decision writes; return that.
+
+        Marks are cleared after what they name has been copied, because another mover may have to go on.
+        """
         while True:
             marks, copied = self._read(self._read_marks)
-            chunks += in_chunks(iter(copied))
+            *chunks, last = list(in_chunks(iter(copied))) or [[]]
+            for chunk in chunks:
+                self._write(chunk)
             if len(marks) < MARKS_MAX:
-                return chunks or [[]]
+                return last
+            self._write(last)
             self._in_source(partial(self._clear_marks, marks=marks))
 
     def _own(self, frozen: OwnerRecord, last: list[Copied], census: Census) -> None:

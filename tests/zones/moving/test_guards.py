@@ -1,0 +1,126 @@
+"""Each guard of `tests/protocol_models/move.py` in the product: a story that needs it, and fails without it.
+
+A planted bug takes the guard away. The story then ends with a lost write, two owners, or a tenant that nobody finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import pytest
+
+from fairlead.zones.moving import mover
+from fairlead.zones.moving.destination import Copied
+from fairlead.zones.moving.mover import Mover
+from tests.protocol_models.move import Guard
+from tests.zones.moving.town import Killed, Town
+
+KEY = ("key",)
+
+
+def put(town: Town, value: bytes, key: tuple[Any, ...] = KEY) -> None:
+    """Let a user write."""
+    town.on(lambda tr: tr.set(key, value))
+
+
+def has(town: Town, **data: bytes) -> bool:
+    """Say whether the tenant lives on one shard, has these data and no others, and every check finds all well."""
+    homes = [name for name in town.shards if lives_at(town, name)]
+    if len(homes) != 1:
+        return False
+    try:
+        return town.data() == {(key,): value for key, value in data.items()} and town.findings() == {}
+    except AssertionError:  # Nobody finds it.
+        return False
+
+
+def lives_at(town: Town, name: str) -> bool:
+    owner = town.owner(name)
+    return name == "east" if owner is None else owner.shard_id == town.shards[name].layout.shard_id
+
+
+def die() -> None:
+    raise Killed
+
+
+def elsewhere(mover: Mover, **before: Callable[[], object]) -> Mover:
+    """Let something happen once before a method of a mover."""
+    for name, happen in before.items():
+        method, pending = getattr(mover, name), [happen]
+
+        def planted(*args: Any, method: Any = method, pending: Any = pending, **named: Any) -> Any:
+            if pending:
+                pending.pop()()
+            return method(*args, **named)
+
+        setattr(mover, name, planted)
+    return mover
+
+
+def run_until(town: Town, move_id: bytes, to: str, method: str, **how: Any) -> None:
+    """Let a mover begin, or go on, and die before a method."""
+    with suppress(Killed):
+        elsewhere(town.mover(move_id, to, **how), **{method: die}).run()
+
+
+# --- Stories: whether all is well in the end ---
+
+
+def many_changes_in_the_last_moment_and_a_mover_that_dies(town: Town) -> bool:
+    """More is marked while the tenant is frozen than one transaction reads, and the mover dies before it has copied."""
+    move_id = town.begin("north")
+    first = town.mover(move_id, "north")
+
+    def write_and_die_later() -> None:
+        for number in range(3):
+            put(town, b"new", (f"key{number}",))
+        elsewhere(first, _write=die)
+
+    with suppress(Killed):
+        elsewhere(first, _hand_over=write_and_die_later).run()
+    town.mover(move_id, "north").run()
+    return has(town, key0=b"new", key1=b"new", key2=b"new")
+
+
+# --- Planted bugs ---
+
+
+def clear_marks_before_copying(monkeypatch: pytest.MonkeyPatch) -> None:
+    def planted(self: Mover) -> list[Copied]:
+        copied: list[Copied] = []
+        while True:
+            marks, some = self._read(self._read_marks)
+            copied += some
+            if not marks:
+                self._write(copied)
+                return []
+            self._in_source(partial(self._clear_marks, marks=marks))
+
+    monkeypatch.setattr(Mover, "_copy_last", planted)
+
+
+STORIES: dict[Guard, tuple[Callable[[Town], bool], Callable[[pytest.MonkeyPatch], None]]] = {
+    Guard.COPIED_FIRST: (many_changes_in_the_last_moment_and_a_mover_that_dies, clear_marks_before_copying),
+}
+
+
+@pytest.fixture(autouse=True)
+def few_marks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a mover copy two marks at once, so that three of them need two rounds."""
+    monkeypatch.setattr(mover, "MARKS_MAX", 2)
+
+
+@pytest.mark.parametrize("guard", STORIES, ids=lambda guard: guard.name)
+def test_with_the_guard_the_story_ends_well(guard: Guard) -> None:
+    story, _ = STORIES[guard]
+    assert story(Town())
+
+
+@pytest.mark.parametrize("guard", STORIES, ids=lambda guard: guard.name)
+def test_without_the_guard_the_story_ends_badly(guard: Guard, monkeypatch: pytest.MonkeyPatch) -> None:
+    story, plant = STORIES[guard]
+    plant(monkeypatch)
+    assert not story(Town())
