@@ -34,8 +34,9 @@ The transactions, on the source (S), the destination (D), and the first home (H)
 | `update_stub`, H | owner record | - | owner record: D, epoch + 1 |
 | `clear_piece`, S | owner record: D, epoch + 1 | rows | clears the tenant's rows, and what names them |
 | `forget_stub`, S | owner record: D, epoch + 1 | - | clears it, unless S is the first home |
-| `close`, D | owner record | - | no phase: the stub as before, or nothing |
+| `close`, D | owner record | - | the mover's number: that of nobody |
 | `thaw`, S | owner record, MOVE | - | no phase; MOVE: how it ended; clears the marks |
+| `forget_closed`, D | owner record: closed | - | no phase: the stub as before, or nothing |
 
     (ROOT, MOVE, app, user)              at S: `MoveRecord`: how far it has come, for the next mover and for people
     (ROOT, DB, app, user, OWNER)         `OwnerRecord`, whose `move` states the phase
@@ -58,7 +59,8 @@ What fences whom:
 - The number of the mover, in MOVE at A and in the owner record at B: a mover that was replaced changes nothing.
 - The number of the chunk, in the owner record at B: a chunk of unknown result cannot be committed after a later one.
 - The epoch, in both owner records: clearings, stubs and decisions of an earlier move do not touch a later one.
-- Close before thaw: the destination says that nobody comes in, and only then does the source go on.
+- Close before thaw: the destination says that nobody comes in, and only then does the source go on. The destination
+  says so until then, because a mover that takes over between the two would prepare it anew, and decide.
 
 What is not copied: pointers (each shard makes its own), tombstones' entries (B lists those that it finds), what ended
 lately (A tells it), periodic and other local items (they are no tenant's).

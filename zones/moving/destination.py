@@ -35,13 +35,15 @@ from fairlead.zones.queue.id_retention import TIME_BYTES, retention_key
 from fairlead.zones.queue.index_scan import WANT_ALL
 from fairlead.zones.queue.insertion import wake_op
 from fairlead.zones.queue.stored_item import number_of
-from fairlead.zones.records import DeadLetterRecord, Move, MovePhase, OwnerRecord, decode
+from fairlead.zones.records import COUNT_MAX, DeadLetterRecord, Move, MovePhase, OwnerRecord, decode
 from fairlead.zones.snapshots.snapshot_list import list_work
 from fairlead.zones.top_level.part_writes import add_to_count
 from fairlead.zones.workflow.participants import is_tombstone, list_tombstone
 
 POINTERS_MAX = 500  # Made by the transaction with which the destination owns the tenant.
 LISTED_MAX = 500  # Rows that one piece of an arrival looks at.
+NOBODY = COUNT_MAX  # The number of no mover: the destination is closed, and the source may not have been thawed yet.
+TAKEN_BACK = "it was being taken back when its mover stopped"
 LEFT_BEHIND = "another shard owns the tenant by now: the source was restored from an old backup"
 
 
@@ -60,7 +62,7 @@ def prepare(tr: Transaction, layout: ShardLayout, tenant: Tenant, mine: Mine, *,
 
     Raises:
       MoverReplaced: a later mover, or a later move, has taken over.
-      Unmovable: this shard owns the tenant, or has owned it, under a later epoch.
+      Unmovable: the move is being taken back; or this shard owns the tenant, or has owned it, under a later epoch.
     """
     keys = TenantKeys(*tenant)
     owner = read_owner(layout, keys, tr.get(keys.owner).value)
@@ -70,6 +72,9 @@ def prepare(tr: Transaction, layout: ShardLayout, tenant: Tenant, mine: Mine, *,
         raise Unmovable(LEFT_BEHIND)
     chunk = 0
     if owner is not None and owner.move is not None and owner.move.move_id == mine.move_id:
+        if owner.move.mover == NOBODY:
+            probe("a mover finds its destination closed")
+            raise Unmovable(TAKEN_BACK)
         if owner.move.mover > mine.mover:
             raise MoverReplaced
         chunk = owner.move.chunk
@@ -249,29 +254,44 @@ def _list_fence(tr: Transaction, tenant: Tenant, keys: TenantKeys, row: KeyValue
     return row.key + b"\x00"
 
 
-def close(
-    tr: Transaction, layout: ShardLayout, tenant: Tenant, move_id: bytes, *, epoch: int, source_id: bytes
-) -> bool:
+def close(tr: Transaction, layout: ShardLayout, tenant: Tenant, move_id: bytes, *, epoch: int) -> bool:
     """Let a tenant not come in any more; False: this shard owns it already, and the move goes on.
 
     Reads with conflict, and writes: the ownership record. May run twice, and by anybody. From now on no mover of this
-    move can commit anything here.
+    move can commit anything here, nor prepare it anew, until the source has been thawed and `forget_closed` was called.
     """
     keys = TenantKeys(*tenant)
     owner = read_owner(layout, keys, tr.get(keys.owner).value)
     if owns(layout, owner, epoch=epoch):
         return False
     if owner is not None and owner.move is not None and owner.move.move_id == move_id:
-        if is_first_home(layout, keys):
-            write_owner(tr, keys, OwnerRecord(epoch, source_id))
-        else:
-            tr.clear(keys.owner)
+        owner.move = msgspec.structs.replace(owner.move, mover=NOBODY)
+        write_owner(tr, keys, owner)
     return True
+
+
+def forget_closed(
+    tr: Transaction, layout: ShardLayout, tenant: Tenant, move_id: bytes, *, epoch: int, source_id: bytes
+) -> None:
+    """Let a closed destination say what it said before the move. The source has been thawed.
+
+    Reads with conflict, and writes: the ownership record. May run twice, and by anybody.
+    """
+    keys = TenantKeys(*tenant)
+    owner = read_owner(layout, keys, tr.get(keys.owner).value)
+    if owner is None or owner.move is None or (owner.move.move_id, owner.move.mover) != (move_id, NOBODY):
+        return
+    if is_first_home(layout, keys):
+        write_owner(tr, keys, OwnerRecord(epoch, source_id))
+    else:
+        tr.clear(keys.owner)
 
 
 def is_closed(layout: ShardLayout, owner: OwnerRecord | None) -> bool:
     """Say whether a tenant neither lives here nor comes in, so that what is left of it here may be cleared."""
-    return owner is None or (owner.shard_id != layout.shard_id and owner.move is None)
+    if owner is None:
+        return True
+    return owner.shard_id != layout.shard_id and (owner.move is None or owner.move.mover == NOBODY)
 
 
 def update_stub(tr: Transaction, layout: ShardLayout, tenant: Tenant, *, epoch: int, destination_id: bytes) -> None:

@@ -111,7 +111,7 @@ class Mover:
                 self._copy(record)
             return self._finish()
         except Unmovable as error:
-            return self._take_back(error.reason)
+            return self._take_back(CANCELLED if record.cancel_requested else error.reason)
         except MoverReplaced:
             probe("a mover finds itself replaced, and stops")
             return self._ended_by_others()
@@ -334,20 +334,21 @@ class Mover:
 
     def _close(self) -> bool:
         """Let the tenant not come in any more; False: the destination owns it."""
-        at_id, move_id = self._at.layout.shard_id, self._mine.move_id
-        return transact(
-            self._to.db,
-            lambda tr: destination.close(
-                tr, self._to.layout, self._tenant, move_id, epoch=self._epoch, source_id=at_id
-            ),
-        )
+        layout, move_id = self._to.layout, self._mine.move_id
+        return transact(self._to.db, lambda tr: destination.close(tr, layout, self._tenant, move_id, epoch=self._epoch))
 
     def _clear_closed(self) -> None:
-        """Clear what was copied to a destination that has been closed."""
+        """Clear what was copied to a destination that has been closed; the source has been thawed."""
+        layout, at_id, move_id = self._to.layout, self._at.layout.shard_id, self._mine.move_id
         try:
-            self._clear(self._to, lambda owner: destination.is_closed(self._to.layout, owner))
+            self._clear(self._to, lambda owner: destination.is_closed(layout, owner))
         except MoverReplaced:
             probe("a tenant comes in anew before what was copied first is cleared")
+            return
+        transact(
+            self._to.db,
+            lambda tr: destination.forget_closed(tr, layout, self._tenant, move_id, epoch=self._epoch, source_id=at_id),
+        )
 
     # --- What all of them use ---
 

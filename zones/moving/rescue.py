@@ -24,10 +24,8 @@ def end_frozen_move(at: OpenShard, to: OpenShard, tenant: Tenant, move: Move) ->
     owner = _frozen(at, tenant, move.move_id)
     if owner is None:
         return
-    epoch, at_id = owner.epoch, at.layout.shard_id
-    closed = transact(
-        to.db, lambda tr: destination.close(tr, to.layout, tenant, move.move_id, epoch=epoch, source_id=at_id)
-    )
+    epoch = owner.epoch
+    closed = transact(to.db, lambda tr: destination.close(tr, to.layout, tenant, move.move_id, epoch=epoch))
     if not closed:
         probe("a frozen tenant whose mover has stopped is found moved")
         say_moved(at, tenant, move.move_id)

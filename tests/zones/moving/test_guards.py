@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
-from fairlead.zones.moving import mover
+from fairlead.zones.engines import Transaction
+from fairlead.zones.layout import ShardLayout, Tenant
+from fairlead.zones.moving import destination, mover
 from fairlead.zones.moving.destination import Copied
 from fairlead.zones.moving.mover import Mover
 from tests.protocol_models.move import Guard
@@ -85,6 +87,24 @@ def many_changes_in_the_last_moment_and_a_mover_that_dies(town: Town) -> bool:
     return has(town, key0=b"new", key1=b"new", key2=b"new")
 
 
+def a_mover_that_begins_between_close_and_thaw(town: Town) -> bool:
+    """A rescuer closes the destination. A new mover takes over, and dies when it has decided. The rescuer thaws."""
+    put(town, b"1")
+    move_id = town.begin("north")
+    run_until(town, move_id, "north", "_own")
+    town.clock.advance_us(2_000_000)
+
+    def once_closed(name: str, _: int, after: bool) -> None:
+        if name == "north" and after:
+            run_until(town, move_id, "north", "_say_moved")
+
+    town.hook = once_closed
+    put(town, b"2")
+    town.hook = None
+    town.mover(move_id, "north").run()
+    return has(town, key=b"2")
+
+
 # --- Planted bugs ---
 
 
@@ -102,8 +122,20 @@ def clear_marks_before_copying(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Mover, "_copy_last", planted)
 
 
+def forget_that_it_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    close = destination.close
+
+    def planted(tr: Transaction, layout: ShardLayout, tenant: Tenant, move_id: bytes, *, epoch: int) -> bool:
+        closed = close(tr, layout, tenant, move_id, epoch=epoch)
+        destination.forget_closed(tr, layout, tenant, move_id, epoch=epoch, source_id=b"")
+        return closed
+
+    monkeypatch.setattr(destination, "close", planted)
+
+
 STORIES: dict[Guard, tuple[Callable[[Town], bool], Callable[[pytest.MonkeyPatch], None]]] = {
     Guard.COPIED_FIRST: (many_changes_in_the_last_moment_and_a_mover_that_dies, clear_marks_before_copying),
+    Guard.STAYS_CLOSED: (a_mover_that_begins_between_close_and_thaw, forget_that_it_is_closed),
 }
 
 
