@@ -174,7 +174,7 @@ def owns(layout: ShardLayout, owner: OwnerRecord | None, *, epoch: int) -> bool:
     """Say whether this shard owns a tenant, or has owned it, since the move that began in `epoch`."""
     if owner is None or owner.epoch <= epoch:
         return False
-    return owner.move is None or owner.move.phase is not MovePhase.INCOMING or owner.epoch > epoch + 1
+    return owner.move is None or owner.move.phase is not MovePhase.INCOMING
 
 
 def arrive(tr: Transaction, layout: ShardLayout, tenant: Tenant, mine: Mine, begin: bytes, *, now_us: int) -> bytes:

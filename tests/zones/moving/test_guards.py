@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
-from fairlead.zones.engines import Transaction
+from fairlead.zones.engines import Transaction, transact
 from fairlead.zones.layout import ShardLayout, Tenant
-from fairlead.zones.moving import destination, mover
+from fairlead.zones.moving import destination, mover, source
 from fairlead.zones.moving.destination import Copied
 from fairlead.zones.moving.mover import Mover
+from fairlead.zones.records import MovePhase, OwnerRecord
 from tests.protocol_models.move import Guard
 from tests.zones.moving.town import Killed, Town
 
@@ -68,6 +69,11 @@ def run_until(town: Town, move_id: bytes, to: str, method: str, **how: Any) -> N
         elsewhere(town.mover(move_id, to, **how), **{method: die}).run()
 
 
+def cancel(town: Town, at: str) -> None:
+    """Ask for a move to be taken back."""
+    transact(town.shards[at].db, lambda tr: source.request_cancel(tr, town.alice))
+
+
 # --- Stories: whether all is well in the end ---
 
 
@@ -105,6 +111,26 @@ def a_mover_that_begins_between_close_and_thaw(town: Town) -> bool:
     return has(town, key=b"2")
 
 
+def a_mover_that_takes_back_while_the_next_move_has_begun(town: Town) -> bool:
+    """The tenant lives on neither its first home nor the destination; the second move is taken back, too."""
+    town.move("north")
+    first_move = town.begin("west")
+    late = town.mover(first_move, "west")
+
+    def end_and_begin_anew() -> None:
+        town.mover(first_move, "west").run()
+        run_until(town, town.begin("west"), "west", "_copy")
+
+    cancel(town, "north")
+    elsewhere(late, _close=end_and_begin_anew).run()
+    cancel(town, "north")
+    record = town.record("north")
+    assert record is not None
+    town.mover(record.move_id, "west").run()
+    town._at.clear()
+    return has(town)
+
+
 # --- Planted bugs ---
 
 
@@ -133,9 +159,19 @@ def forget_that_it_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(destination, "close", planted)
 
 
+def take_a_later_move_for_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def planted(_: ShardLayout, owner: OwnerRecord | None, *, epoch: int) -> bool:
+        if owner is None or owner.epoch <= epoch:
+            return False
+        return owner.move is None or owner.move.phase is not MovePhase.INCOMING or owner.epoch > epoch + 1
+
+    monkeypatch.setattr(destination, "owns", planted)
+
+
 STORIES: dict[Guard, tuple[Callable[[Town], bool], Callable[[pytest.MonkeyPatch], None]]] = {
     Guard.COPIED_FIRST: (many_changes_in_the_last_moment_and_a_mover_that_dies, clear_marks_before_copying),
     Guard.STAYS_CLOSED: (a_mover_that_begins_between_close_and_thaw, forget_that_it_is_closed),
+    Guard.OWNS: (a_mover_that_takes_back_while_the_next_move_has_begun, take_a_later_move_for_this_one),
 }
 
 
