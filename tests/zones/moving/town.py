@@ -36,6 +36,20 @@ class Killed(BaseException):
     """The process dies here."""
 
 
+def before(moving: Mover, **happenings: Callable[[], object]) -> Mover:
+    """Let something happen once before a method of a mover."""
+    for name, happen in happenings.items():
+        method, pending = getattr(moving, name), [happen]
+
+        def planted(*args: Any, method: Any = method, pending: Any = pending, **named: Any) -> Any:
+            if pending:
+                pending.pop()()
+            return method(*args, **named)
+
+        setattr(moving, name, planted)
+    return moving
+
+
 class HookedStore(FaultyDatabase):
     """A store around whose commits something happens; not around commits of what happens."""
 
@@ -101,6 +115,14 @@ class Town:
                 self._at[tenant] = moved.first_home or self._name_of(moved.owner or "")
         raise AssertionError("the tenant is nowhere")
 
+    def alice_lives_at(self, name: str) -> None:
+        """Let users ask a shard first; without this, the one where they have found the tenant last."""
+        self._at[self.alice] = name
+
+    def forget_where_alice_lives(self) -> None:
+        """Let users ask the first home."""
+        self._at.clear()
+
     def _name_of(self, shard_id: str) -> str:
         return next(name for name, each in self.shards.items() if each.layout.shard_id.hex() == shard_id)
 
@@ -151,6 +173,10 @@ class Town:
         shards = self.shards
         first = shards[home(self.alice, FIRST)]
         return Mover(shards[at or self.began_at], shards[to], first, self.alice, move_id)
+
+    def mover_that(self, to: str, **happenings: Callable[[], object]) -> Mover:
+        """Begin a move, and return its mover, before whose methods something happens once; see `before`."""
+        return before(self.mover(self.begin(to), to), **happenings)
 
     def move(self, to: str) -> MoveState | None:
         """Move the tenant."""
