@@ -3,6 +3,7 @@
     python -m bench.olive figure9 [--json] [--quick] [--store fdb:CLUSTER_FILE]
     python -m bench.olive figure10 [--json] [--quick] [--store fdb:CLUSTER_FILE]
     python -m bench.olive figure11 [--json] [--quick] [--store fdb:CLUSTER_FILE]
+    python -m bench.olive spanning [--json] [--quick]
 
 Olive's intent is a workflow, and its operation a step. As in the paper, an operation reads or updates an object with a
 key of 64 bytes and a value of 1,000. Bare, it is a `transact` of its tenant. Each workflow has a tenant of its own.
@@ -29,6 +30,7 @@ Figure 10: 64 intents at once, of k updates each, beside k `transact` calls in e
 The bars are for "of a workflow". No figure contains the enqueue and the dequeue of figure 10's workflows.
 
 Figure 11, operations on a tenant that has a snapshot: see `bench.olive_snapshots`.
+Spanning: transactions over two embedded shards (section 4.4) beside bare ones; see `bench.across_shards`.
 
 The workflows run in threads of the measuring process, which makes the bare calls, too. The two take turns, batch by
 batch, and the ratios are those of neighbours. Durable, on the embedded engine or on FoundationDB.
@@ -47,7 +49,7 @@ from statistics import mean, median, stdev
 from typing import Any, NamedTuple
 
 import fairlead
-from bench import harness
+from bench import across_shards, harness
 from bench.harness import config_of, tenant_name
 from bench.olive_snapshots import FULL_OBJECTS, QUICK_OBJECTS, figure11, table11
 from bench.report import Options, parser, say, show_rows
@@ -306,19 +308,27 @@ def _table10(rows: list[dict[str, Any]]) -> list[list[str]]:
 def main() -> None:
     """Measure and print."""
     commands = parser(__doc__)
-    commands.add_argument("figure", choices=["figure9", "figure10", "figure11"])
+    commands.add_argument("figure", choices=["figure9", "figure10", "figure11", "spanning"])
     commands.add_argument("--store", type=cluster_file_of, metavar="URL",
         help="fdb:CLUSTER_FILE, of a cluster without a store; it is emptied (default: new embedded ones)")  # fmt: skip
     parsed = commands.parse_args()
     opts = Options(as_json=parsed.json, quick=parsed.quick)
     with prepared_stores(parsed.store) as stores:
         rows, table = _measure(stores, parsed.figure, quick=opts.quick)
+    if parsed.figure == "spanning":
+        show_rows(rows, table, opts, "Transactions over two embedded shards beside bare ones, durable")
+        return
     on = "the embedded engine" if parsed.store is None else "FoundationDB"
     what = "Operations with a snapshot" if parsed.figure == "figure11" else "Operations in workflows"
     show_rows(rows, table, opts, f"{what} beside bare ones, on {on}, durable")
 
 
 def _measure(stores: Stores, figure: str, *, quick: bool) -> tuple[list[dict[str, Any]], list[list[str]]]:
+    if figure == "spanning":
+        shards = [stores.new(name) for name in across_shards.NAMES]
+        rounds = across_shards.QUICK_ROUNDS if quick else across_shards.FULL_ROUNDS
+        rows = harness.run_in_process(across_shards.measure, shards, rounds)
+        return rows, [list(rows[0]), *([str(each) for each in row.values()] for row in rows)]
     store = stores.new(figure)
     if figure == "figure9":
         rows = harness.run_in_process(figure9, store, QUICK_INTENTS if quick else FULL_INTENTS)

@@ -18,6 +18,7 @@ from fairlead.zones.placement import home, read_or_write_placement
 from fairlead.zones.queue.queue_zone import QueueZone
 from fairlead.zones.records import PlacementRecord, ShardRecord, decode, encode, is_newer
 from fairlead.zones.settings import ZoneSettings
+from fairlead.zones.spanning.committed import CommittedTransactions
 from fairlead.zones.spanning.lock_wait import LockWait
 from fairlead.zones.transaction_runner import Attempt, Marking
 
@@ -47,6 +48,7 @@ class Shard:
       run_blocking: runs a blocking call for a coroutine that awaits it; by default, on the thread of the coroutine.
       find_shard: finds an open shard by its id, to settle transactions across shards whose locks are met here; by
         default, only this one.
+      committed: what this process has committed across shards, and is to be carried out here.
       follow: returns the open shard where a tenant lives now that has moved, as the error says; None: none that is
         configured and open. By default, none is known.
     """
@@ -64,6 +66,7 @@ class Shard:
         self.run_blocking: RunBlocking = _run_here
         self.find_shard: FindShard = self._find_itself
         self.follow: Callable[[TenantMoved], Shard | None] = _follow_nowhere
+        self.committed = CommittedTransactions()
         self._marking = Marking(clock)
 
     def transact(

@@ -39,3 +39,10 @@ def test_the_quick_figure_11_prints_operations_with_a_snapshot_beside_plain_ones
         ("take", None),
     ]
     assert all(row["of_plain"] > 0 for row in rows)
+
+
+def test_a_transaction_over_two_shards_is_three_commits() -> None:
+    rows = {row["what"]: row for row in run("bench.olive", "spanning", "--quick", "--json")["rows"]}
+    assert rows["commits of one"]["across"] == 3
+    assert rows["ms to the answer, alone"]["ratio"] > 1
+    assert rows["a second, 16 at once"]["ratio"] > 0

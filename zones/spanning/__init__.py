@@ -12,6 +12,7 @@ Read in this order:
     participant       the transactions on a participant: prepare, apply, release, validate
     decision          the transactions on the home shard: decide, ask, abort, forget
     recovery          settles what another process has prepared, and left
+    committed         what this process has committed, and carries out: many transactions in one commit
     lock_wait         what a transaction does that meets a lock
     leftovers         settles what nobody touches, and forgets old decisions
     tenant_view       what a body gets for each tenant

@@ -274,18 +274,23 @@ class SpanningTransaction:
         """Whether it has prepared on a shard, and that is not settled."""
         return bool(self._prepared)
 
-    def apply(self) -> None:
-        """Carry out on the other shards what was committed. What fails is left to whoever meets it."""
-        self._settle(committed=True)
+    def begin_apply(self) -> Callable[[], None]:
+        """Return what carries out on the other shards what was committed. What fails is left to whoever meets it."""
+        shards = [branch.shard for branch in self._prepared]
+        for shard in shards:
+            shard.committed.add(self._transaction)
+
+        def apply() -> None:
+            for shard in shards:
+                shard.committed.carry_out(shard)
+
+        return apply
 
     def give_up(self) -> None:
         """Release what was prepared, after an attempt that has not been and will not be committed."""
-        self._settle(committed=False)
-
-    def _settle(self, *, committed: bool) -> None:
         for branch in self._prepared:
             try:
-                settle(branch.shard, self._transaction, committed=committed)
+                settle(branch.shard, self._transaction, committed=False)
             except PreparedUnreadable as error:
                 self._log_left(branch, error)
             except branch.shard.db.errors as error:
@@ -375,7 +380,7 @@ def _run_once(
     with _giving_up(attempt):
         result = attempt.run(body)
     if attempt.is_prepared:
-        apply_later(attempt.apply)
+        apply_later(attempt.begin_apply())
     return result
 
 

@@ -4,6 +4,7 @@ The process asks the home shard. What is committed is applied, what is aborted i
 aborted: this must be written at home, because the coordinator may be alive and about to commit.
 """
 
+from collections.abc import Sequence
 from typing import cast
 
 from fairlead.zones.engines import Transaction, transact
@@ -36,6 +37,17 @@ def settle(shard: OpenShard, transaction: TransactionId, *, committed: bool) -> 
     """
     carry_out = participant.apply if committed else participant.release
     return transact(shard.db, lambda tr: carry_out(_marking(tr, shard), shard.layout, transaction))
+
+
+def apply_all(shard: OpenShard, transactions: Sequence[TransactionId]) -> None:
+    """Apply what committed transactions have prepared on a shard, in one transaction; see `participant.apply`."""
+
+    def body(tr: Transaction) -> None:
+        marking = _marking(tr, shard)
+        for each in transactions:
+            participant.apply(marking, shard.layout, each)
+
+    transact(shard.db, body)
 
 
 def _marking(tr: Transaction, shard: OpenShard) -> Transaction:
