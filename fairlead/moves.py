@@ -11,10 +11,11 @@ from fairlead.zones.durations import Duration, duration_us
 from fairlead.zones.engines import Clock
 from fairlead.zones.errors import BadArgument, QueueError
 from fairlead.zones.keyspace import TenantKeys
-from fairlead.zones.layout import Tenant
+from fairlead.zones.layout import DEFAULT_ZONE, Tenant
 from fairlead.zones.moving import source
 from fairlead.zones.moving.copying import check_limits, read_chunk, row_bytes
 from fairlead.zones.moving.errors import MoveFailed, MoveRefused, Unmovable
+from fairlead.zones.ownership import check_home
 from fairlead.zones.placement import first_home
 from fairlead.zones.policy.policies import read_policies
 from fairlead.zones.records import MoveRecord, MoveState
@@ -160,6 +161,7 @@ def begin_move(
 
     def begin_at(shard: Shard) -> TenantMove:
         def body(attempt: Attempt) -> None:
+            check_home(attempt.tr, shard.layout.location(tenant, DEFAULT_ZONE))  # Where it has lived, nothing is left.
             if not _exists(attempt, tenant):
                 raise MoveRefused(tenant=str(tenant), reason=NO_TENANT)
             record = MoveRecord(move_id, 0, to, destination.layout.shard_id, attempt.now_us, bytes_per_s)
