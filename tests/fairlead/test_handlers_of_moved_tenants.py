@@ -11,12 +11,17 @@ from typing import Any
 
 import pytest
 
-from fairlead import App, Config, Job, PermanentError, Retry, TenantTransaction
+from fairlead import App, Config, Job, PermanentError, Retry, TenantTransaction, fleet
 from fairlead.testing import DrainResult, drain
 from fairlead.workflows.context import WorkflowContext
 from fairlead.workflows.run_log import RunLog
+from fairlead.zones import tuples
+from fairlead.zones.engines import transact
+from fairlead.zones.keyspace import TenantKeys
 from fairlead.zones.layout import Tenant
+from fairlead.zones.moving.marks import read_marks
 from fairlead.zones.placement import home
+from fairlead.zones.records import Move, MovePhase, OwnerRecord, encode
 from fairlead.zones.spanning.coordinator import SpanningTransaction
 from tests.fairlead.test_tenants_elsewhere import ALICE, move
 
@@ -268,3 +273,68 @@ def test_a_workflow_that_has_moved_calls_another_tenant_though_its_worker_rememb
     move(app)
     assert run(app).errors == []
     assert count(app, BOB) == 1
+
+
+# --- Live moves ---
+
+
+def test_steps_that_read_nothing_mark_what_they_write_while_their_tenant_moves(app: App) -> None:
+    """Such a step does not read the ownership record. Without marks the mover would leave behind what it wrote."""
+    source, keys = app.tenant(ALICE).shard, TenantKeys(*ALICE)
+    (other,) = set(app.shards.values()) - {source}
+    move_of = Move(MovePhase.MOVING, other.layout.shard_id, b"m" * 16)
+    moving = encode(OwnerRecord(1, source.layout.shard_id, move=move_of))
+    transact(source.db, lambda tr: tr.set(keys.owner, moving))
+    names = [f"step {number}" for number in range(6)]
+
+    @app.workflow("w")
+    def work(wf: WorkflowContext) -> None:
+        for name in names:
+            wf.step(add, name, name=name)
+
+    app.tenant(ALICE).enqueue("w")
+    assert drain(app, replays=False).completed["w"] == 1
+    marks = transact(source.db, lambda tr: read_marks(tr, keys, limit=1_000))
+    written = {keys.data + tuples.pack((name,)) for name in names}
+    assert written <= {mark.begin for mark in marks}
+
+
+def test_a_move_begins_where_its_tenant_lives_now(app: App) -> None:
+    """Where the tenant has lived, nothing is left of it: the move was refused, because there was no such tenant."""
+    app.tenant(ALICE).transact(add)
+    source = app.tenant(ALICE).shard.name
+    move(app)
+    assert app.move(ALICE, to=source).progress().state == "under way"
+
+
+@pytest.mark.timeout(180)
+def test_a_fleet_loses_and_repeats_nothing_while_a_tenant_moves_there_and_back(app: App) -> None:
+    @app.workflow("w", keep_result=3_600)
+    def work(wf: WorkflowContext) -> str:
+        for number in range(10):
+            wf.step(add, "steps", name=f"step {number}")
+        wf.transact(lambda tx: [tx.on(each).add(("paid",), 1) for each in (ALICE, BOB)] and None, name="pay")
+        return "done"
+
+    @app.handler("k", keep_result=3_600)
+    def handle(job: Job) -> None:
+        job.transact(lambda tr: (add(tr, "jobs"), job.complete_in(tr, result="done")))
+
+    @app.handler("plain", keep_result=3_600)
+    def plain(job: Job) -> str:
+        job.transact(lambda tr: None)
+        return "done"
+
+    running = fleet.start(app, "tests:app", runtime="threads")
+    try:
+        items = [app.tenant(ALICE).enqueue(kind) for _ in range(20) for kind in ("w", "k", "plain")]
+        here = app.tenant(ALICE).find().name
+        there = next(name for name in NAMES if name != here)
+        for destination in (there, here):
+            app.move(ALICE, to=destination).result(timeout=60)
+        assert {item.result(timeout=60) for item in items} == {"done"}
+        lost = running.counts().get("lost", 0)
+    finally:
+        running.stop(drain=5)
+    counted = [count(app, ALICE, name) for name in ("steps", "paid", "jobs")]
+    assert (counted, count(app, BOB, "paid"), lost) == ([200, 20, 20], 20, 0)
