@@ -48,7 +48,7 @@ def measure(stores: Sequence[Path], rounds: int) -> list[dict[str, Any]]:
         for pair in pairs:
             _bare_on_both(app, pair)
             _across(app, pair)
-        return [_commits(app, pairs[0]), _alone(app, pairs[0], rounds), _at_once(app, pairs, rounds)]
+        return [_commits(app, pairs[0]), _one_at_a_time(app, pairs[0], rounds), _at_once(app, pairs, rounds)]
     finally:
         app.close()
 
@@ -79,7 +79,7 @@ def _commits(app: App, pair: Pair) -> dict[str, Any]:
     return {"what": "commits of one", "bare": 1, "across": sequences() - before, "ratio": "", "bar": COMMITS_BAR}
 
 
-def _alone(app: App, pair: Pair, rounds: int) -> dict[str, Any]:
+def _one_at_a_time(app: App, pair: Pair, rounds: int) -> dict[str, Any]:
     """Compare the times to the answer, in turns."""
     bare_ms, across_ms, ratios = [], [], []
     for number in range(rounds):
