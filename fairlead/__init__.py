@@ -18,6 +18,9 @@ Read in this order:
     tenant_database  one tenant's keys and queue
     snapshots        earlier states of its keys
     store_threads    threads that wait for a store, so that coroutines do not block their event loop
+    watch_wait       waiting for a watch on the caller's thread
+    tenant_locks     locks of tenants, held outside of workflows
+    lock_keeper      the sessions by which a process keeps such locks
     handle           an item that was enqueued: its result, its end
     bulk_enqueue     many items, few transactions
     views            items as plain data, for commands and pages
@@ -77,6 +80,7 @@ from fairlead.registered_handler import RegisteredHandler
 from fairlead.shards import NoShards, StoreMissing, UnknownShard
 from fairlead.snapshots import KeyChange, OldKeys, Snapshot
 from fairlead.tenant_database import NotADeadLetter, TenantDatabase
+from fairlead.tenant_locks import HeldLock, LockInTransaction, TenantLock
 from fairlead.views import DeadLetterView, ItemView, State
 from fairlead.workflows.async_context import AsyncWorkflowContext
 from fairlead.workflows.child_jobs import UNFINISHED, Call
@@ -113,6 +117,7 @@ from fairlead.zones.errors import (
     ItemGone,
     ItemUnreadable,
     LeaseLost,
+    LockLost,
     NotVested,
     PayloadDamaged,
     PayloadNotData,
@@ -154,6 +159,8 @@ __all__ = [
     "Snapshot",
     "OldKeys",
     "KeyChange",
+    "TenantLock",
+    "HeldLock",
     "Tenant",
     "load_app",
     # Handlers
@@ -218,6 +225,8 @@ __all__ = [
     "ItemUnreadable",
     "JobTimeout",
     "LeaseLost",
+    "LockInTransaction",
+    "LockLost",
     "NoResult",
     "NoShards",
     "NoStoreHere",

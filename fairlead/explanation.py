@@ -12,6 +12,7 @@ from typing import Any
 
 from fairlead.causes import Cause as Cause
 from fairlead.causes import Explained, span_text
+from fairlead.formatting import iso_time
 from fairlead.queries.locks import awaited_lock
 from fairlead.queries.per_shard import query_home
 from fairlead.shards import Shards
@@ -32,6 +33,7 @@ from fairlead.zones.reporting.diagnosis import COUNTED_MAX, Diagnosis, Whereabou
 from fairlead.zones.shard import Shard
 from fairlead.zones.top_level.sessions import ListedSession
 from fairlead.zones.transaction_runner import Attempt
+from fairlead.zones.workflow.holds import HOLD_KIND, process_of
 from fairlead.zones.workflow.step_log import StoredRun, read_run
 from fairlead.zones.workflow.undone_end import UNDONE
 
@@ -120,6 +122,8 @@ def _lock_in_words(shards: Shards, home: Tenant, item_id: bytes, item: ItemRecor
     holder = found.holder
     if holder is None:
         return lock
+    if holder.process:
+        return f"{lock}, held by {holder.process} since {iso_time(holder.held_us or holder.asked_us)}"
     held = f"{lock}, held by {holder.kind} {holder.item_id.hex()} of {holder.tenant}"
     explain_holder = partial(explain_at, tenant=holder.tenant, zone=holder.zone, item_id=holder.item_id)
     of_holder = query_home(shards, holder.tenant, explain_holder).found
@@ -238,6 +242,9 @@ def _running(diagnosis: Diagnosis, item: ItemRecord) -> Explained:
         "lease_until_us": item.vesting_us,
         "consumer": None if item.session is None else item.session.hex(),
     }
+    has_consumer = any(each.live for each in diagnosis.consumers)
+    if item.kind == HOLD_KIND and item.session is None:
+        return Cause.RUNNING, _holding(item, has_consumer=has_consumer, now_us=diagnosis.now_us), details
     where = "a consumer that drains, or is gone,"
     if consumer is not None:
         where = f"the consumer on {consumer.record.host}, process {consumer.record.pid}"
@@ -246,12 +253,19 @@ def _running(diagnosis: Diagnosis, item: ItemRecord) -> Explained:
     since, left = span_text(diagnosis.now_us - item.leased_us), span_text(item.vesting_us - diagnosis.now_us)
     if consumer is not None and consumer.live:
         ends = f"its lease ends in {left} if it is not extended"
-    elif any(each.live for each in diagnosis.consumers):
+    elif has_consumer:
         # A claim ends before its lease, once another consumer has seen that its session is silent.
         ends = f"if it is gone, another consumer takes over {'within seconds' if item.claim else f'in {left}'}"
     else:
         ends = "no live consumer can take over: start one with fairlead run"
     return Cause.RUNNING, f"{where} has had it for {since}; {ends}", details
+
+
+def _holding(item: ItemRecord, *, has_consumer: bool, now_us: int) -> str:
+    """Return what the hold of a process says, in words."""
+    released = "within seconds" if has_consumer else "once there is a consumer: start one with fairlead run"
+    since = span_text(now_us - item.leased_us)
+    return f"{process_of(item.payload)} has held its locks for {since}; if it dies, they are released {released}"
 
 
 def _paused(diagnosis: Diagnosis, item: ItemRecord, shard_name: str, tenant: Tenant) -> Explained | None:

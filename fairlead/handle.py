@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol
 from fairlead.explanation import Explanation
 from fairlead.recorded_steps import RunView
 from fairlead.store_threads import AwaitableCalls
+from fairlead.watch_wait import UNWATCHED_POLL_US, Wait, await_change
 from fairlead.zones.durations import Duration, duration_us
-from fairlead.zones.engines import Clock
 from fairlead.zones.engines.api.lost_watch import watch_error
 from fairlead.zones.errors import ItemFailed, QueueError
 from fairlead.zones.layout import Tenant, shown_id
@@ -30,11 +30,6 @@ else:
     from typing import TypeVar
 
     R = TypeVar("R")
-
-POLL_US_MIN, POLL_US_MAX = 1_000, 20_000  # The first poll interval, and the longest.
-UNWATCHED_POLL_US = 500_000  # Between two reads if the store grants no watch: a client may have 10,000.
-
-CLOCK_JUMP_US = 1_000_000  # If a sleep seems to take this much longer than asked, the clock was set ahead.
 
 
 class ResultPending(QueueError, TimeoutError):
@@ -128,12 +123,12 @@ class Handle(Generic[R]):
         """
         timeout_us = _checked_us(timeout)
         shard = self._database.shard
-        wait = _Wait(timeout_us, shard.clock)
+        wait = Wait(timeout_us, shard.clock)
         while True:
             found = self._read_ending()
             if not isinstance(found, Pending):
                 return self._answer(found)
-            changed = _await_change(found.watch.is_ready, wait)
+            changed = await_change(found.watch.is_ready, wait)
             if changed and watch_error(found.watch, shard.db.errors) is not None:
                 changed = wait.sleep(UNWATCHED_POLL_US)
             if not changed:
@@ -242,41 +237,5 @@ class EnqueuedHandle(Handle[R]):
         self.status = status
 
 
-class _Wait:
-    """The rest of a timeout, counted from poll to poll: the clock may be set back or ahead meanwhile."""
-
-    def __init__(self, timeout_us: int | None, clock: Clock) -> None:
-        self._clock = clock
-        self._left_us = timeout_us
-        self._polled_us = clock.now_us()
-
-    def sleep(self, duration_us: int) -> bool:
-        """Sleep, at most for the rest of the timeout; False if the timeout had ended already."""
-        if self._left_us is None:
-            self._clock.sleep_us(duration_us)
-            return True
-        begun_us = self._clock.now_us()
-        self._left_us -= max(0, begun_us - self._polled_us)  # Since the last poll: a read of the store.
-        self._polled_us = begun_us
-        if self._left_us <= 0:
-            return False
-        asked_us = min(duration_us, self._left_us)
-        self._clock.sleep_us(asked_us)
-        self._polled_us = self._clock.now_us()
-        slept_us = self._polled_us - begun_us
-        self._left_us -= slept_us if asked_us <= slept_us <= asked_us + CLOCK_JUMP_US else asked_us
-        return True
-
-
 def _checked_us(timeout: Duration | None) -> int | None:
     return None if timeout is None else duration_us("timeout", timeout, also=", or None")
-
-
-def _await_change(is_ready: Callable[[], bool], wait: _Wait) -> bool:
-    """Wait until a watch is ready; False if the timeout ended first."""
-    poll_us = POLL_US_MIN
-    while not is_ready():
-        if not wait.sleep(poll_us):
-            return False
-        poll_us = min(poll_us * 2, POLL_US_MAX)
-    return True

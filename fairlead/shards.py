@@ -6,6 +6,7 @@ from pathlib import Path
 from random import Random
 from typing import TypeVar
 
+from fairlead.lock_keeper import LockKeeper
 from fairlead.store_threads import AwaitableCalls, StoreThreads
 from fairlead.zones import engines
 from fairlead.zones.engines import Clock, Database, StoreError, transact
@@ -65,6 +66,8 @@ class Shards(Mapping[str, Shard]):
     Attributes:
       must_exist: refuse a store that does not exist instead of making it; False at first.
       calls: how coroutines wait for the stores.
+      clock: the time.
+      locks: keeps the locks that this process holds outside of workflows.
       check_kind: called with the kind of each item that is enqueued; may refuse it. None: all kinds are accepted.
       on_store_created: called with a sentence that names the new store's path. Default: a warning in the log, which a
         program without logging prints on standard error.
@@ -80,7 +83,7 @@ class Shards(Mapping[str, Shard]):
         part_count: int,
     ) -> None:
         self.urls = dict(urls)
-        self._clock = clock
+        self.clock = clock
         self._random = random
         self._settings = settings
         self._part_count = part_count
@@ -88,6 +91,7 @@ class Shards(Mapping[str, Shard]):
         self.check_kind: Callable[[str], None] | None = None
         self.on_store_created: Callable[[str], None] = log.warning
         self.calls: AwaitableCalls = StoreThreads()
+        self.locks = LockKeeper(self.at_home, random)
         self._open: dict[str, Shard] = {}
         self._first_shards: tuple[str, ...] = ()  # with which the application began, as every shard stores it
         self._moved: dict[Tenant, str] = {}  # where tenants live who were not at their first home when last looked for
@@ -125,7 +129,7 @@ class Shards(Mapping[str, Shard]):
         """
         if name not in self.urls:
             raise UnknownShard(shard=name, known=sorted(self.urls))
-        return engines.open(self.urls[name], clock=self._clock, random=self._random)
+        return engines.open(self.urls[name], clock=self.clock, random=self._random)
 
     def home(self, tenant: Tenant) -> Shard:
         """Return the shard where `tenant` lives.
@@ -223,6 +227,7 @@ class Shards(Mapping[str, Shard]):
 
     def close(self) -> None:
         """Close all stores. A store that is used again is opened again."""
+        self.locks.close()
         with self._lock:
             for shard in self._open.values():
                 shard.db.close()
@@ -232,14 +237,14 @@ class Shards(Mapping[str, Shard]):
     def _opened(self, name: str, url: str) -> Shard:
         if self.must_exist and is_missing(url):
             raise StoreMissing(shard=name, url=url)
-        db = engines.open(url, clock=self._clock, random=self._random)
+        db = engines.open(url, clock=self.clock, random=self._random)
         if self.must_exist and not _holds_a_shard(db):
             db.close()
             raise StoreMissing(shard=name, url=url)
         shard = open_shard(
             name,
             db,
-            clock=self._clock,
+            clock=self.clock,
             random=self._random,
             settings=self._settings,
             part_count=self._part_count,
@@ -277,7 +282,7 @@ class Shards(Mapping[str, Shard]):
             return () if opened.layout.placement is None else opened.layout.placement.first_shards
         if is_missing(url) or url.startswith("memory:"):
             return ()
-        db = engines.open(url, clock=self._clock, random=self._random)
+        db = engines.open(url, clock=self.clock, random=self._random)
         try:
             stored = transact(db, lambda tr: read_or_write_placement(tr, name, ()))
         finally:

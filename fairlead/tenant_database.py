@@ -14,9 +14,10 @@ from fairlead.recorded_steps import RunView, read_steps
 from fairlead.shards import Shards
 from fairlead.snapshots import OldKeys, Snapshot
 from fairlead.store_threads import AwaitableCalls
+from fairlead.tenant_locks import HeldLock, TenantLock, lock_of
 from fairlead.views import DeadLetterView, ItemView, dead_letter_view, item_view
 from fairlead.zones.durations import Duration, duration_us
-from fairlead.zones.errors import QueueError, TenantMoved
+from fairlead.zones.errors import BadArgument, QueueError, TenantMoved
 from fairlead.zones.layout import DEFAULT_ZONE, Tenant, check_name, gone_by_name, named_tenant, shown_id
 from fairlead.zones.layout import checked_id as checked_id
 from fairlead.zones.open_body import ACROSS_SHARDS, ON_A_TENANT, NestedTransaction, open_body, refuse_across_shards
@@ -30,7 +31,9 @@ from fairlead.zones.reporting import audit_log
 from fairlead.zones.shard import Shard
 from fairlead.zones.tenant_transaction import ApplicationTransaction, TenantTransaction, check_plain, refuse_coroutine
 from fairlead.zones.transaction_runner import Attempt
+from fairlead.zones.workflow import holds
 from fairlead.zones.workflow.cancellation import Cancellation, CancelOutcome, cancel_op, was_applied
+from fairlead.zones.workflow.holds import Hold
 
 T = TypeVar("T")
 
@@ -68,28 +71,41 @@ class TenantDatabase:
         shards = self._shards()
         return shards.home(self.tenant) if self._shard_name is None else shards[self._shard_name]
 
-    def transact(self, body: Callable[[ApplicationTransaction], T]) -> T:
+    def transact(self, body: Callable[[ApplicationTransaction], T], *, under: HeldLock | None = None) -> T:
         """Run `body(tr)` in one transaction on the tenant's keys and queue, and return its result once it is durable.
 
         `body` may run several times (after a conflict), so it must only read and write through `tr`; leave mails and
         prints to handlers. Its writes through `tr` are applied once.
 
+        Args:
+          under: a lock of this tenant that this process holds: what its block gave. The transaction commits only while
+            the process holds it.
+
         Raises:
-          BadArgument: `body` is an async function, which would change nothing.
+          BadArgument: `body` is an async function, which would change nothing; `under` is released, or a lock of
+            another tenant.
+          LockLost: `under` is lost; nothing was changed.
           NestedTransaction: this is called by the body of a transaction across shards.
           TenantBusy: transactions across shards have locked the tenant for five seconds.
           StoreError (on FoundationDB: FDBError): an error that a retry does not cure.
           TenantMoved: the tenant lives on another shard, and `body` has used `.raw`; or that shard is not configured.
           What `body` raises: nothing was changed.
         """
+        hold = None if under is None else _hold_of(under, self.tenant)
         with Enqueueing(self.tenant) as enqueueing:
-            return self.at_home(lambda shard: self._transact_on(shard, body, enqueueing))
+            return self.at_home(lambda shard: self._transact_on(shard, body, enqueueing, hold))
 
-    def _transact_on(self, shard: Shard, body: Callable[[ApplicationTransaction], T], enqueueing: Enqueueing) -> T:
+    def _transact_on(
+        self, shard: Shard, body: Callable[[ApplicationTransaction], T], enqueueing: Enqueueing, hold: Hold | None
+    ) -> T:
         tried: list[ApplicationTransaction] = []
+        run_of_hold = None if hold is None else hold.item_id
 
         def run(attempt: Attempt) -> T:
-            tr = ApplicationTransaction(shard, self.tenant, attempt, enqueueing.begin_attempt(shard))
+            if hold is not None:
+                holds.check_held(attempt.tr, hold.location(shard.layout), hold)
+            enqueuer = enqueueing.begin_attempt(shard)
+            tr = ApplicationTransaction(shard, self.tenant, attempt, enqueuer, run=run_of_hold)
             tried.append(tr)
             token = open_body.set(ON_A_TENANT)
             try:
@@ -156,7 +172,7 @@ class TenantDatabase:
         given = item.given_id if isinstance(item.given_id, str) else None
         return EnqueuedHandle(self, made.item_id, zone, made.status, name=given)
 
-    async def atransact(self, body: Callable[[ApplicationTransaction], T]) -> T:
+    async def atransact(self, body: Callable[[ApplicationTransaction], T], *, under: HeldLock | None = None) -> T:
         """Run `body` as `transact` does, and let the event loop go on meanwhile.
 
         `body` is a plain function, and runs in another thread. A coroutine that is cancelled while it waits does not
@@ -167,7 +183,38 @@ class TenantDatabase:
           What `transact` raises.
         """
         check_plain(body)
-        return await self.calls.run(partial(self.transact, body))
+        return await self.calls.run(partial(self.transact, body, under=under))
+
+    def lock(self, *keys: Any, wait: Duration = 5.0, shared: bool = False) -> TenantLock:
+        """Return a block that holds locks, which no workflow and no other block holds meanwhile.
+
+            with alice.lock(("account", 7), wait=2.0) as held:
+                alice.transact(change, under=held)
+            async with alice.lock(("account", 7)) as held:
+                await alice.atransact(change, under=held)
+
+        For code outside of workflows; in a workflow, use `wf.lock`. Locks are given to workflows and processes in the
+        order in which they asked. Several locks are taken one after the other, in the order of their tenants and keys.
+        The end of the block releases them, also after an error. If this process dies, a worker releases them: within
+        seven seconds. A process that stands still for so long loses them, too: only a transaction that is `under` the
+        lock knows that it has not.
+
+        Args:
+          keys: tuples, as keys of a tenant are; or pairs of a tenant, on any shard, and such a tuple.
+          wait: how long to wait in all for locks that are not free, seconds or a `timedelta`; 0 does not wait.
+          shared: others may hold the locks at the same time, if theirs are shared, too.
+
+        Raises:
+          BadArgument: a key is none, is too long, or is given twice; `wait` is no duration.
+          TooManyLocks: more than 100 keys.
+          Busy: by the block: `wait` is over. It has taken nothing.
+          LockOrder: by the block: it asks for a lock that sorts before one that this thread or task holds.
+          LockInTransaction: by the block: it is in the body of a transaction.
+          LockLost: by the end of the block: the lock was lost meanwhile.
+        """
+        if not self.tenant.app or self._shard_name is not None:
+            raise BadArgument(argument="tenant", value=str(self.tenant), allowed="a tenant; local items have no locks")
+        return lock_of(self._shards(), self.tenant, keys, wait=wait, shared=shared)
 
     async def aenqueue(
         self,
@@ -478,6 +525,14 @@ class TenantDatabase:
             )
 
         self.at_home(change_on)
+
+
+def _hold_of(under: HeldLock, tenant: Tenant) -> Hold:
+    if not isinstance(under, HeldLock):
+        raise BadArgument(
+            argument="under", value=under, allowed="what the block of a lock gave: with alice.lock(..) as held"
+        )
+    return under.hold_of(tenant)
 
 
 def _is_same_dead_letter(one: DeadLetterRecord | None, other: DeadLetterRecord | None) -> bool:

@@ -133,16 +133,17 @@ class CheckpointLoop(UnfitCode):
 
 
 class LockOrder(UnfitCode):
-    """A workflow asked for a lock that sorts before one that it holds, or for one that it holds already.
+    """A lock was asked for that sorts before one that the caller holds, or that the caller holds already.
 
-    Locks are taken in one order, by tenant and key: otherwise two workflows could wait for each other for ever. The
-    item becomes a dead letter, and keeps the locks that it holds.
+    Locks are taken in one order, by tenant and key: otherwise two callers could wait for each other for ever. The item
+    of a workflow becomes a dead letter, and keeps the locks that it holds. Outside of workflows, what the same thread
+    or the same task of an event loop holds counts.
 
-    Do: take all locks that are needed together by one `wf.lock(...)`, which sorts them; or release the one that is held
-    before. Then retry the dead letter with the changed code, or cancel it.
+    Do: take all locks that are needed together by one call, which sorts them; or release the one that is held before.
+    Then retry the dead letter of a workflow with the changed code, or cancel it.
     """
 
-    message = "a lock is asked for out of order: take all of them by one wf.lock, which sorts them"
+    message = "a lock is asked for out of order: take all of them by one call, which sorts them"
 
 
 class CheckpointUnderLock(UnfitCode):

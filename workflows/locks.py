@@ -7,12 +7,12 @@ A block that ends as usual releases its locks. An error that leaves it does not:
 what ends the attempt, such as a suspension or a lost lease: the next attempt goes on inside the block.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from hashlib import blake2b
 from itertools import pairwise
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from fairlead.workflows.argument_checks import TenantLike, shortened, tenant_named
 from fairlead.workflows.asynchronous import AsyncDriver
@@ -21,8 +21,9 @@ from fairlead.workflows.driver import Driver
 from fairlead.workflows.errors import LockOrder, TooManyLocks
 from fairlead.workflows.execution import Execution
 from fairlead.workflows.held_locks import LockName
+from fairlead.workflows.helping import help_holders
 from fairlead.workflows.interrupts import Failed, WorkflowInterrupt
-from fairlead.workflows.requests import Steps
+from fairlead.workflows.requests import Steps, Store
 from fairlead.workflows.step_call import StepCall
 from fairlead.workflows.step_commits import do_step, introduce, record_failure
 from fairlead.workflows.step_identity import id_of
@@ -35,6 +36,8 @@ from fairlead.zones.tenant_transaction import TenantTransaction
 from fairlead.zones.workflow.locks import LOCK_SIGNAL, AskedTwice, LockRequest, pack_lock, shown_lock
 from fairlead.zones.workflow.run_records import StepEntry, StepKind
 from fairlead.zones.workflow.suspension import AwaitedSignal
+
+T = TypeVar("T")
 
 LOCKS_MAX = 100  # Of one run at once: its end releases them in one transaction.
 _TAKE, _WAIT, _RELEASE = "lock", "wait for lock", "release lock"  # Begin the names of the steps.
@@ -49,16 +52,25 @@ def named_locks(execution: Execution, keys: Sequence[Any], on: TenantLike | None
       BadArgument: there is none, one is no key, or is given twice; or the run could not be found by other tenants.
     """
     home = execution.held.ref.tenant
-    default = tenant_named(on) or home
+    locks = sorted_locks(keys, tenant_named(on) or home, example='wf.lock(("account", 7))')
+    if any(lock.tenant != home for lock in locks) and not execution.can_be_found():
+        allowed = "locks of its own tenant, in a local workflow on another shard than its kind's own"
+        raise BadArgument(argument="keys", value=shortened(keys), allowed=allowed)
+    return locks
+
+
+def sorted_locks(keys: Sequence[Any], default: Tenant, *, example: str) -> list[LockName]:
+    """Return the locks that keys name, in the order in which they are taken. `default`: the tenant of a bare key.
+
+    Raises:
+      BadArgument: there is none, one is no key, or is given twice.
+    """
     if not keys:
-        raise BadArgument(argument="keys", value=(), allowed='at least one key, such as wf.lock(("account", 7))')
+        raise BadArgument(argument="keys", value=(), allowed=f"at least one key, such as {example}")
     locks = sorted(_named(each, default) for each in keys)
     for lock, following in pairwise(locks):
         if lock == following:
             raise BadArgument(argument="keys", value=str(lock), allowed="each lock once")
-    if any(lock.tenant != home for lock in locks) and not execution.can_be_found():
-        allowed = "locks of its own tenant, in a local workflow on another shard than its kind's own"
-        raise BadArgument(argument="keys", value=shortened(keys), allowed=allowed)
     return locks
 
 
@@ -153,6 +165,15 @@ def _take(execution: Execution, lock: LockName, *, shared: bool) -> Steps[None]:
         yield from wait(execution, step_name(_WAIT, lock), [AwaitedSignal(signal)], WITHOUT_TIMEOUT_US)
 
 
+def _help_holders(execution: Execution, lock: LockName) -> None:
+    """Help those who hold a lock, once the run waits for it. It is no step: a replay does it not again."""
+
+    def at_home(tenant: Tenant, call: Callable[[Shard], T]) -> T:
+        return call(execution.home_of(tenant))
+
+    help_holders(at_home, lock.tenant, lock.packed, run=execution.log.run)
+
+
 def _request(
     execution: Execution, call: StepCall, shard: Shard, lock: LockName, signal: str, shared: bool
 ) -> Steps[StepEntry]:
@@ -161,15 +182,21 @@ def _request(
     if found is not None:
         return found
     ref, run = execution.held.ref, execution.log.run
+    is_held = True
 
     def take(tr: TenantTransaction) -> bool:
+        nonlocal is_held
         request = LockRequest(*ref.tenant, ref.zone, ref.item_id, run, ref.kind, shared, signal, tr.now_us)
         try:
-            return tr.take_lock(lock.packed, request)
+            is_held = tr.take_lock(lock.packed, request)
         except AskedTwice:  # In another branch, or after an error that has left its block.
             raise _out_of_order(execution, lock, lock) from None
+        return is_held
 
-    return (yield from do_step(execution, call, shard, lock.tenant, take, ()))
+    entry: StepEntry = yield from do_step(execution, call, shard, lock.tenant, take, ())
+    if not is_held:
+        yield Store(partial(_help_holders, execution, lock))
+    return entry
 
 
 def _release_all(execution: Execution, locks: Sequence[LockName]) -> Steps[None]:

@@ -3,12 +3,14 @@
 fairlead.cleanup    a run with participants has ended: clear what it keeps there, and leave tombstones
 fairlead.delivery   a child of a workflow has ended, whose parent is of another tenant: bring the report
 fairlead.signal     a signal to another tenant: a workflow of one step, which brings it exactly once
+fairlead.hold       a process held locks outside of workflows, and is dead: its end releases them
 """
 
 import logging
 from collections.abc import Callable
 
 from fairlead.actors.execution.in_flight import HeldItem
+from fairlead.actors.execution.job import Job
 from fairlead.actors.execution.retry import Retry
 from fairlead.actors.execution.runner import AttemptAccess
 from fairlead.actors.handlers import AttemptFunction, Handler, handler_of
@@ -24,13 +26,14 @@ from fairlead.zones.shard import Shard
 from fairlead.zones.tenant_transaction import TenantTransaction
 from fairlead.zones.transaction_runner import Attempt
 from fairlead.zones.workflow.children import DELIVERY_KIND, deliver_report_op, report_of
+from fairlead.zones.workflow.holds import HOLD_KIND
 from fairlead.zones.workflow.participants import clean_up_op
 from fairlead.zones.workflow.run_end import CLEANUP_KIND, forget_participant, participants_of
 from fairlead.zones.workflow.signals import SIGNAL_KIND
 
 log = logging.getLogger("fairlead.workflows")
 
-SYSTEM_KINDS = frozenset({CLEANUP_KIND, DELIVERY_KIND, SIGNAL_KIND})
+SYSTEM_KINDS = frozenset({CLEANUP_KIND, DELIVERY_KIND, SIGNAL_KIND, HOLD_KIND})
 UNTIL_DONE = Retry(attempts=None, backoff_max=60)  # What must be brought or cleared must not be given up.
 
 
@@ -72,6 +75,15 @@ def system_handlers(home_of: HomeOf, on_moved: OnMoved = ignore_move) -> list[Ha
         SIGNAL_KIND: signal,
     }
     return [handler_of(kind, runner, retry=UNTIL_DONE) for kind, runner in runners.items()]
+
+
+def hold_handler() -> Handler:
+    """Return the handler of holds. It is there without workflows, too: a web server may hold locks."""
+    return handler_of(HOLD_KIND, _end_hold, retry=UNTIL_DONE)
+
+
+def _end_hold(job: Job) -> None:
+    """Do nothing: the end of the item releases what its process held, see `fairlead.zones.workflow.holds`."""
 
 
 def _clean_up(held: HeldItem, shard: Shard, home_of: HomeOf) -> None:

@@ -85,17 +85,17 @@ class RunUnreadable(QueueError):
 
 
 class Busy(QueueError):
-    """A workflow holds a lock that the transaction requires to be free; nothing was changed.
+    """Another one holds a lock that the caller requires to be free, or could not get in time; nothing was changed.
 
-    Do: try again later; in a workflow, take the lock by `wf.lock` instead, which waits for it. `fairlead locks` lists
-    who holds what; `fairlead why ITEM` says why its holder does not go on.
+    Do: try again later, or wait longer; in a workflow, take the lock by `wf.lock`, which waits for it. `fairlead locks`
+    lists who holds what; `fairlead why ITEM` says why a workflow that holds a lock does not go on.
     """
 
-    message = "the lock is held by a workflow"
+    message = "the lock is held"
 
     @property
     def by(self) -> str:
-        """The item that holds the lock, as `APP/USER ID`."""
+        """Who holds the lock: an item, as `APP/USER ID`, or a process, as `process HOST:PID of PROGRAM`."""
         return cast(str, self.fields["by"])
 
     @property
@@ -107,6 +107,16 @@ class Busy(QueueError):
     def held_for(self) -> float:
         """For how long it has held it, seconds by the clock of the process that asked."""
         return cast(float, self.fields["held_for"])
+
+
+class LockLost(QueueError):
+    """A lock that a process held is lost: a consumer heard nothing of the process for seconds, and released the lock.
+
+    The transaction was not committed. Do: take the lock anew, and read again what it protects. If this is frequent, the
+    process stands still for seconds, or its store does: look at its CPU and memory.
+    """
+
+    message = "the lock is lost: the process that held it was taken for dead, or the lock was released by an operator"
 
 
 class NotVested(QueueError):

@@ -17,7 +17,7 @@ from fairlead.zones import tuples
 from fairlead.zones.durations import Duration, duration_us
 from fairlead.zones.engines import Reads, Transaction
 from fairlead.zones.engines.api.database import ValueFuture
-from fairlead.zones.errors import BadArgument, Busy, RawRefused
+from fairlead.zones.errors import BadArgument, RawRefused
 from fairlead.zones.keyspace import range_begin, range_end
 from fairlead.zones.layout import DEFAULT_ZONE, Tenant, check_name, checked_id, gone_by_name, item_id_of, named_tenant
 from fairlead.zones.ownership import check_owner
@@ -321,14 +321,14 @@ class TenantTransaction:
         self._note_answer()
 
     def require_unlocked(self, key: LockKey) -> None:
-        """Refuse to go on while a workflow holds the lock `key` of this tenant, also a shared one.
+        """Refuse to go on while another one holds the lock `key` of this tenant, also a shared one.
 
         Nobody can take the lock before this transaction has committed. A step may require a lock that its own run
-        holds.
+        holds, and a transaction one that it is `under`.
 
         Raises:
           BadArgument: `key` is no key of a lock.
-          Busy: a workflow holds the lock; let the error pass, and try again later.
+          Busy: a workflow or a process holds the lock; let the error pass, and try again later.
           RunUnreadable: what is stored of the lock is damaged, or a newer version wrote it.
         """
         lock = locks.pack_lock(key)
@@ -337,9 +337,7 @@ class TenantTransaction:
         held = run_one(locks.holder_op(self._tr, location, lock, besides=self._run))
         self._note_answer()
         if held is not None:
-            held_s = max(0, self.now_us - (held.held_us or self.now_us)) / 1e6
-            by = f"{held.tenant} {held.item_id.hex()}"
-            raise Busy(lock=locks.shown_lock(lock), by=by, kind=held.kind, held_for=held_s)
+            raise locks.busy(lock, held, now_us=self.now_us)
 
     def take_lock(self, lock: bytes, request: LockRequest) -> bool:
         """Request a packed lock of this tenant for a workflow's run, in a step of it; return whether the run holds it.

@@ -50,6 +50,7 @@ def _answer(shard: str, lock: LockState) -> dict[str, Any]:
                 "zone": request.zone,
                 "item": request.item_id.hex(),
                 "kind": request.kind,
+                "process": request.process or None,
                 "shared": request.shared,
                 "since": iso_time(request.held_us or 0),
             }
@@ -66,7 +67,7 @@ def _lines(lists: dict[str, LockList], now_us: int) -> Iterator[Any]:
             "shared" if request.shared else "alone",
             ago(request.held_us or 0, now_us),
             lock.waiting,
-            f"{request.kind} {request.item_id.hex()} of {request.tenant}",
+            request.process or f"{request.kind} {request.item_id.hex()} of {request.tenant}",
         ]
         for found in lists.values()
         for lock in found.locks

@@ -368,7 +368,7 @@ def test_a_transaction_that_requires_a_lock_to_be_free_is_told_who_holds_it() ->
     with pytest.raises(Busy) as busy:
         app.tenant(ELSEWHERE).transact(lambda tr: tr.require_unlocked(KEY))
     assert (busy.value.by, busy.value.kind, busy.value.held_for) == (f"{HOME} {held.item_id.hex()}", "w", 3)
-    assert str(busy.value).startswith("the lock is held by a workflow, lock='(\"account\", 7)'")
+    assert str(busy.value).startswith("the lock is held, lock='(\"account\", 7)'")
 
 
 def test_a_step_may_require_a_lock_that_its_own_run_holds_but_not_one_that_others_share() -> None:
@@ -411,7 +411,7 @@ def test_locks_that_are_asked_for_out_of_order_are_refused() -> None:
     error = error_of(lambda wf: nested(wf, ("account", 9), ("account", 7)))
     assert isinstance(error, LockOrder)
     assert str(error) == (
-        "a lock is asked for out of order: take all of them by one wf.lock, which sorts them, kind='bad',"
+        "a lock is asked for out of order: take all of them by one call, which sorts them, kind='bad',"
         " lock='(\"account\", 7) of shop/alice', held='(\"account\", 9) of shop/alice'"
     )
     assert isinstance(error_of(lambda wf: nested(wf, (ELSEWHERE, ("a",)), (HOME, ("z",)))), LockOrder)

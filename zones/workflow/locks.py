@@ -28,7 +28,8 @@ The transactions. Each also reads the tenant's owner with conflict; a step reads
 
 No request waits at a lock that nobody holds. Whatever removes a request hands the lock over in the same transaction,
 and a request that is added conflicts with the removal of the one before it. A run that waits is signalled once, in the
-transaction that gives it the lock; `arrival` says why it does not miss that. The end of a run removes its requests at
+transaction that gives it the lock; `arrival` says why it does not miss that. A process that waits outside of a workflow
+watches its request. The end of a run removes its requests at
 home, and the cleanup, later, elsewhere. If such a request gets the lock meanwhile, the cleanup hands it on.
 
 The end of a run signals by delivery items only: its transaction may also write the records of the items that it would
@@ -45,7 +46,7 @@ import msgspec
 
 from fairlead.zones import tuples
 from fairlead.zones.engines import Reader, Transaction
-from fairlead.zones.errors import BadArgument, ItemGone, ItemUnreadable
+from fairlead.zones.errors import BadArgument, Busy, ItemGone, ItemUnreadable
 from fairlead.zones.keyspace import TenantKeys, pack_bytes, pack_int, range_begin, range_end, unpack_bytes, unpack_int
 from fairlead.zones.layout import ID_BYTES, Tenant, ZoneLocation
 from fairlead.zones.ownership import check_owner
@@ -76,6 +77,8 @@ class LockRequest(msgspec.Struct, array_like=True, frozen=True):
       signal: the name of the signal that its run waits for, if it waits. No other request has it.
       asked_us: when it asked.
       held_us: since when it holds the lock; None: it waits.
+      process: in words, the process that asks for the lock outside of a workflow, by an item of `holds`; empty: the
+        item is a workflow. Nobody signals a process: it watches its request.
     """
 
     app: str
@@ -88,11 +91,17 @@ class LockRequest(msgspec.Struct, array_like=True, frozen=True):
     signal: str
     asked_us: TimeUs
     held_us: TimeUs | None = None
+    process: str = ""
 
     @property
     def tenant(self) -> Tenant:
         """The tenant of the run's item."""
         return Tenant(self.app, self.user)
+
+    @property
+    def holder(self) -> str:
+        """Who has asked, in words: the process, or the item."""
+        return self.process or f"{self.tenant} {self.item_id.hex()}"
 
 
 class AskedTwice(Exception):
@@ -325,6 +334,8 @@ def _signal_op(
     tr: Transaction, location: ZoneLocation, request: LockRequest, *, directly: bool, now_us: int
 ) -> Operation[None]:
     """Signal a run that it holds a lock. Its request is on the way out if its item is gone: the signal is dropped."""
+    if request.process:
+        return
     if directly and request.tenant == location.tenant:
         receiver = location.layout.location(request.tenant, request.zone)
         packed = signals.pack_signal(request.signal, None)
@@ -362,6 +373,12 @@ def holder_op(
         if request.run != besides and request.held_us is not None:
             return request
     return None
+
+
+def busy(lock: bytes, holder: LockRequest, *, now_us: int) -> Busy:
+    """Return the error for a lock that another one holds. `holder`: its request."""
+    held_s = max(0, now_us - (holder.held_us or now_us)) / 1e6
+    return Busy(lock=shown_lock(lock), by=holder.holder, kind=holder.kind, held_for=held_s)
 
 
 def requests_of_run(tr: Reader, keys: TenantKeys, run: bytes) -> list[StoredRequest]:
