@@ -35,7 +35,7 @@ from fairlead.registered_handler import RegisteredHandler, function_of
 from fairlead.shards import NoShards, Shards
 from fairlead.tenant_database import TenantDatabase, checked_id, tenant_of
 from fairlead.workflows.moves import move_handler
-from fairlead.workflows.system_kinds import hold_handler, system_handlers
+from fairlead.workflows.system_kinds import system_handlers
 from fairlead.workflows.workflow_kind import WorkflowKind, workflow_handler
 from fairlead.zones.durations import DAY_S, Duration, duration_us
 from fairlead.zones.engines import Clock
@@ -48,7 +48,6 @@ from fairlead.zones.queue.items import Enqueued, HasKind, ItemOptions, NewItem, 
 from fairlead.zones.queue.periodic import Period, checked_interval
 from fairlead.zones.shard import Shard
 from fairlead.zones.spanning.coordinator import SpanningTransaction, run_across_shards
-from fairlead.zones.workflow.holds import HOLD_KIND
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -179,7 +178,6 @@ class App:
             if not any(handler.form is Form.WORKFLOW for handler in self.registry):
                 for handler in system_handlers(self._home_of, self._on_moved):
                     self.registry.add(handler)
-            self._handle_holds()
             runner = WorkflowKind(
                 function,
                 version=version,
@@ -192,11 +190,6 @@ class App:
             return RegisteredHandler(function, kind, handler_options, self.tenant)
 
         return register
-
-    def _handle_holds(self) -> None:
-        """Let workers release the locks of processes that are dead."""
-        if HOLD_KIND not in self.registry.handlers:
-            self.registry.add(hold_handler())
 
     def _home_of(self, tenant: Tenant) -> Shard:
         return self.shards.home(tenant)
@@ -230,7 +223,6 @@ class App:
 
         def register(function: Any, /) -> RegisteredHandler[..., Any]:
             plain = function_of(function)
-            self._handle_holds()
             self.registry.add(handler_of(kind, plain, **options))
             return RegisteredHandler(plain, kind, options, self.tenant)
 

@@ -286,7 +286,7 @@ def _unserved(diagnosis: Diagnosis, item: ItemRecord) -> Explained | None:
     live: Sequence[ListedSession] = [each for each in diagnosis.consumers if each.live]
     if not live:
         return Cause.NO_CONSUMER, "its shard has no live consumer; start one with fairlead run", {}
-    if not any(item.kind in each.record.kinds for each in live):
+    if item.kind != HOLD_KIND and not any(item.kind in each.record.kinds for each in live):
         known = sorted({kind for each in live for kind in each.record.kinds})
         consumers = (
             f"none of the {len(live)} live consumers has a" if len(live) > 1 else "the only live consumer has no"

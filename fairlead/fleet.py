@@ -26,6 +26,7 @@ from fairlead.config import Config
 from fairlead.loading import load_app
 from fairlead.telemetry import otel_environment
 from fairlead.telemetry.exports import ProcessExports
+from fairlead.workflows.system_kinds import with_hold_handler
 from fairlead.zones.durations import Duration
 from fairlead.zones.errors import QueueError
 
@@ -214,7 +215,7 @@ def open_for_actors(app: App, exports: Exports | None = None) -> Resources:
         shards={name: app.shards[name] for name in app.shards},
         settings=config.consumer,
         periods=app.periods,
-        submitted=SubmittedHandlers(app.registry, config.signing_key.encode(), config.submissions),
+        submitted=SubmittedHandlers(with_hold_handler(app.registry), config.signing_key.encode(), config.submissions),
         clock=app.clock,
         random=app.random,
         exports=exports or Exports(),

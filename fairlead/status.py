@@ -20,6 +20,7 @@ from fairlead.zones.top_level.depth import Backlog
 from fairlead.zones.top_level.pointers import UNREADABLE, scan
 from fairlead.zones.top_level.sessions import ListedSession, SessionRecord
 from fairlead.zones.transaction_runner import Attempt
+from fairlead.zones.workflow.holds import HOLD_KIND
 
 COUNTED_MAX = 10_000  # Pointers and dead letters are counted up to this number; a shard may have millions.
 TENANTS_LISTED_MAX = 100  # Tenants with policies.
@@ -99,7 +100,8 @@ def read_status(shard: Shard, url: str) -> ShardStatus:
         waiting = depth.depth(tr, layout)
         marks = _marks(tr, layout)
         consumers = sessions.listing(tr, now_us=now_us)
-        known = {kind for each in consumers if each.live for kind in each.record.kinds}
+        live = [each for each in consumers if each.live]
+        known = {kind for each in live for kind in each.record.kinds} | ({HOLD_KIND} if live else set())
         with_policy = policies.tenants_with_policies(tr, tenants_max=TENANTS_LISTED_MAX)
         in_force = policies.read_policies(tr)
         return ShardStatus(

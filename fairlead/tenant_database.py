@@ -188,16 +188,16 @@ class TenantDatabase:
     def lock(self, *keys: Any, wait: Duration = 5.0, shared: bool = False) -> TenantLock:
         """Return a block that holds locks, which no workflow and no other block holds meanwhile.
 
+            alice = app.tenant("shop/alice")
             with alice.lock(("account", 7), wait=2.0) as held:
-                alice.transact(change, under=held)
-            async with alice.lock(("account", 7)) as held:
-                await alice.atransact(change, under=held)
+                alice.transact(lambda tr: tr.add(("balance", 7), 10), under=held)
 
-        For code outside of workflows; in a workflow, use `wf.lock`. Locks are given to workflows and processes in the
-        order in which they asked. Several locks are taken one after the other, in the order of their tenants and keys.
-        The end of the block releases them, also after an error. If this process dies, a worker releases them: within
-        seven seconds. A process that stands still for so long loses them, too: only a transaction that is `under` the
-        lock knows that it has not.
+        In a coroutine, write `async with`, and `await alice.atransact(body, under=held)`. In a workflow, use `wf.lock`.
+
+        Locks are given to workflows and processes in the order in which they asked. Several locks are taken one after
+        the other, in the order of their tenants and keys. The end of the block releases them, also after an error. If
+        this process dies, a worker releases them within seven seconds. A process that stands still for so long loses
+        them, too: only a transaction that is `under` the lock knows that it has not.
 
         Args:
           keys: tuples, as keys of a tenant are; or pairs of a tenant, on any shard, and such a tuple.

@@ -31,6 +31,7 @@ from fairlead.actors.telemetry.spans import Spans, spans_of_process
 from fairlead.actors.telemetry.step_counts import StepCounts
 from fairlead.app import App
 from fairlead.workflows.own_event_loop import run_alone
+from fairlead.workflows.system_kinds import with_hold_handler
 from fairlead.zones.durations import DELAY_S_MAX, Duration, duration_us
 from fairlead.zones.errors import BadArgument, QueueError, TenantLocked, TenantMoved
 from fairlead.zones.layout import ID_BYTES, ZoneLocation
@@ -181,7 +182,7 @@ class _Drain:
         self._jitter = Random(0)  # So that retries come at the same moments in every run.
         self._spans = spans_of_process()
         app.serve_moves()
-        self._registry = Registry(dict(app.registry.handlers))
+        self._registry = with_hold_handler(Registry(app.registry.handlers))
         key = app.config.signing_key.encode()
         SubmittedHandlers(self._registry, key, app.config.submissions).load(app.shards)
 

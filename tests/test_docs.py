@@ -48,7 +48,7 @@ def wrong(command: str) -> str | None:
     if args[0].startswith("-"):
         return None
     named: click.Command = main
-    while isinstance(named, click.Group):
+    while isinstance(named, click.Group) and not (named.invoke_without_command and args[:1] != ["abort"]):
         if not args or args[0] not in named.commands:
             return "no such command"
         named = named.commands[args.pop(0)]

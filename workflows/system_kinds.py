@@ -13,7 +13,7 @@ from fairlead.actors.execution.in_flight import HeldItem
 from fairlead.actors.execution.job import Job
 from fairlead.actors.execution.retry import Retry
 from fairlead.actors.execution.runner import AttemptAccess
-from fairlead.actors.handlers import AttemptFunction, Handler, handler_of
+from fairlead.actors.handlers import AttemptFunction, Handler, Registry, handler_of
 from fairlead.workflows.context import WorkflowContext
 from fairlead.workflows.execution import HomeOf, OnMoved, ignore_move
 from fairlead.workflows.run_log import MOVES_MAX
@@ -77,9 +77,13 @@ def system_handlers(home_of: HomeOf, on_moved: OnMoved = ignore_move) -> list[Ha
     return [handler_of(kind, runner, retry=UNTIL_DONE) for kind, runner in runners.items()]
 
 
-def hold_handler() -> Handler:
-    """Return the handler of holds. It is there without workflows, too: a web server may hold locks."""
-    return handler_of(HOLD_KIND, _end_hold, retry=UNTIL_DONE)
+def with_hold_handler(registry: Registry) -> Registry:
+    """Return what a worker runs: the handlers of an application, and that of holds.
+
+    It is there without workflows, too: a web server may hold locks. The hooks stay those of the application.
+    """
+    hold = handler_of(HOLD_KIND, _end_hold, retry=UNTIL_DONE)
+    return Registry({**registry.handlers, HOLD_KIND: hold}, registry.on_failure)
 
 
 def _end_hold(job: Job) -> None:

@@ -447,7 +447,7 @@ class AuditEntry(msgspec.Struct, array_like=True, frozen=True):
       by: the operator, as far as known, such as "root@db1".
       through: the tool, such as "command line".
       what: "pause", "resume", "limit", "set weight", "retry", "discard", "cancel", "force cancel", "signal",
-        "take snapshot", "drop snapshot", "restore".
+        "abort transaction", "take snapshot", "drop snapshot", "restore".
       to: the target, as names and values such as {"kind": "receipt"}; plain data.
       done_us: when it began, microseconds since the epoch by the operator's clock.
       count: how many items it has changed so far; a policy is one.

@@ -53,6 +53,7 @@ from fairlead.zones.top_level.pointers import OversleepScan, wake_oversleeping
 from fairlead.zones.top_level.sessions import LIVE_US, ListedSession, SessionRecord, Sessions
 from fairlead.zones.transaction_runner import RECEIPT_BUCKETS, Attempt, clear_receipts
 from fairlead.zones.workflow import floor
+from fairlead.zones.workflow.holds import HOLD_KIND
 
 log = logging.getLogger("fairlead.housekeeping")
 
@@ -267,7 +268,8 @@ class Housekeeping:
         )
 
     def _kinds(self) -> list[str]:
-        return sorted(handler.kind for handler in self._submitted.registry)
+        """Return what users have named: holds run everywhere."""
+        return sorted(handler.kind for handler in self._submitted.registry if handler.kind != HOLD_KIND)
 
     def _heartbeat(self, name: str, shard: Shard, *, full: bool) -> None:
         clock, mine, schedule = self._clocks[name], self._identity.consumer_id, self._schedules[name]

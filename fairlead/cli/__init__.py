@@ -93,7 +93,7 @@ SECTIONS: dict[str, tuple[tuple[click.Command, str], ...]] = {
         (overview.status, "show depths, ages and consumers of each shard"),
         (dashboard.dashboard, "serve web pages: waiting, running and failed items"),
         (top.top, "show the same live in the terminal"),
-        (locks.locks, "list the locks that workflows hold"),
+        (locks.locks, "list who holds locks; abort what a lost shard has left locked"),
         (log.log, "show the actions of operators"),
     ),
     "Data of tenants": ((snapshots.snapshots, "take, list, compare, restore or drop snapshots of a tenant"),),

@@ -19,6 +19,7 @@ from fairlead.error_text import TRACEBACK, fields_of
 from fairlead.fleet import FleetLost
 from fairlead.formatting import json_ready, printable
 from fairlead.handle import NoResult, ResultPending
+from fairlead.lost_transactions import NothingPrepared
 from fairlead.shards import StoreMissing
 from fairlead.tenant_database import NotADeadLetter
 from fairlead.zones.engines import StoreError
@@ -37,6 +38,7 @@ _CODES: tuple[tuple[type[Exception], int], ...] = (
     (ResultPending, FOUND_FAULTS),
     (ItemGone, NOT_THERE),
     (NotADeadLetter, NOT_THERE),
+    (NothingPrepared, NOT_THERE),
     (NoResult, NOT_THERE),
     (SnapshotGone, NOT_THERE),
     (ShardRefused, STORE_UNUSABLE),

@@ -95,4 +95,4 @@ def test_the_command_lists_locks_with_their_holders(tmp_path: Path) -> None:
         assert said["whole"]
     lines = run("locks", "--store", url).out
     assert f"w {items[7, HOME]} of shop/alice" in lines
-    assert "no workflow holds a lock" in run("locks", "--store", url, "--tenant", "shop/bob").out
+    assert "nobody holds a lock" in run("locks", "--store", url, "--tenant", "shop/bob").out

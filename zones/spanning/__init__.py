@@ -15,6 +15,7 @@ Read in this order:
     committed         what this process has committed, and carries out: many transactions in one commit
     lock_wait         what a transaction does that meets a lock
     leftovers         settles what nobody touches, and forgets old decisions
+    lost_home         what an operator drops whose home shard is lost
     tenant_view       what a body gets for each tenant
     coordinator       runs a body to its end: prepares, decides, answers, applies
 

@@ -1,6 +1,6 @@
 """The transactions on a participant of a transaction across shards: prepare, apply, release; and validate."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from fairlead.zones.engines import Reader, Transaction
 from fairlead.zones.errors import QueueError
@@ -26,7 +26,8 @@ from fairlead.zones.spanning.write_set import WriteSet, carry_out, pack_writes, 
 class PreparedUnreadable(QueueError):
     """What a transaction across shards has prepared cannot be read; nothing was changed, and its locks stay.
 
-    Do: if `newer` is true, upgrade this program. Otherwise the record is damaged: restore the shard from a backup.
+    Do: if `newer` is true, upgrade this program. Otherwise the record is damaged: restore the shard from a backup, or
+    give up what the transaction would write here, by `fairlead locks abort TRANSACTION`.
     """
 
     message = "what a transaction across shards has prepared cannot be read"
@@ -111,6 +112,27 @@ def release(tr: Transaction, layout: ShardLayout, transaction: TransactionId) ->
         return False
     _clear_pieces(tr, transaction, prepared)
     return True
+
+
+def discard(tr: Transaction, layout: ShardLayout, transaction: TransactionId, tenants: Sequence[Tenant]) -> bool:
+    """Drop what a transaction has prepared here, readable or not, and its locks; False: nothing of it is here.
+
+    For an operator who gives it up. `tenants`: whom it has locked. Reads with conflict: PREPARED, owner records.
+    Writes: clears PREPARED, its pieces, and the locks. May run twice.
+
+    Raises:
+      PreparedUnreadable: an owner record cannot be read.
+    """
+    key, prefix = prepared_key(transaction), writes_prefix(transaction)
+    keys = [TenantKeys(*tenant) for tenant in tenants]
+    stored, owners = tr.get(key), [tr.get(each.owner) for each in keys]
+    is_here = stored.present()
+    tr.clear(key)
+    tr.clear_range(range_begin(prefix), range_end(prefix))
+    for each, owner in zip(keys, owners, strict=True):
+        if owner.value is not None:
+            is_here = _unlock(tr, layout, each, owner.value, transaction) or is_here
+    return is_here
 
 
 def drop_orphaned_lock(tr: Transaction, layout: ShardLayout, transaction: TransactionId, tenant: Tenant) -> bool:

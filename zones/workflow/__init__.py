@@ -46,6 +46,7 @@ Read in this order:
     children            the ends of child jobs, reported to the run that began them
     suspension          waiting without a slot
     locks               locks that runs hold, or wait for in line
+    holds               items by which processes hold locks outside of workflows
     run_end             what every end of a run does
     floor               FLOOR is raised once a day
     cancellation        items that are cancelled: deleted, or undone first

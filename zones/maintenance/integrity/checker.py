@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
-from fairlead.zones.engines import KeyValue
+from fairlead.zones.engines import KeyValue, Transaction
 from fairlead.zones.keyspace import (
     AUDIT_LOG,
     CHANGE_COUNTER,
@@ -60,13 +60,14 @@ from fairlead.zones.maintenance.integrity.counts import (
     recount_of_zone,
     verify_counts,
 )
-from fairlead.zones.maintenance.integrity.findings import Finding, Report
+from fairlead.zones.maintenance.integrity.findings import Finding, Problem, Report
 from fairlead.zones.maintenance.integrity.parsed_keys import skip_data, tenant_range
 from fairlead.zones.maintenance.integrity.records import check_damaged_key, check_record, check_soft_record
 from fairlead.zones.maintenance.integrity.residents import Residents
 from fairlead.zones.maintenance.integrity.runs import KeptRuns, RunsSeen, check_floor, check_tombstone
 from fairlead.zones.maintenance.integrity.walk import Check, confirm, walk
 from fairlead.zones.maintenance.integrity.zone_rows import ZoneRows
+from fairlead.zones.pipelining import Operation
 from fairlead.zones.policy.policies import record_type
 from fairlead.zones.queue.stored_item import number_of
 from fairlead.zones.records import (
@@ -396,7 +397,16 @@ def _period_check(row: KeyValue) -> Check:
 def _spanning_check(prefix: bytes, struct: type[PreparedRecord | DecisionRecord], row: KeyValue) -> Check:
     if transaction_of(row.key, prefix) is None:
         return partial(check_damaged_key, key=row.key)
+    if struct is PreparedRecord:
+        return partial(_check_prepared, key=row.key)
     return partial(check_record, struct=struct, key=row.key)
+
+
+def _check_prepared(tr: Transaction, *, key: bytes) -> Operation[list[Problem]]:
+    """Check that what a transaction has prepared can be read."""
+    found = yield from check_record(tr, PreparedRecord, key)
+    remedy = f"set aside, its tenants stay locked until `fairlead locks abort {transaction_of(key, PREPARED_PREFIX)}`"
+    return [problem._replace(remedy=remedy) for problem in found]
 
 
 def _audit_entry_check(row: KeyValue) -> Check:
