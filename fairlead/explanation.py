@@ -33,7 +33,8 @@ from fairlead.zones.reporting.diagnosis import COUNTED_MAX, Diagnosis, Whereabou
 from fairlead.zones.shard import Shard
 from fairlead.zones.top_level.sessions import ListedSession
 from fairlead.zones.transaction_runner import Attempt
-from fairlead.zones.workflow.holds import HOLD_KIND, process_of
+from fairlead.zones.workflow.holds import process_of
+from fairlead.zones.workflow.locks import HOLD_KIND
 from fairlead.zones.workflow.step_log import StoredRun, read_run
 from fairlead.zones.workflow.undone_end import UNDONE
 

@@ -2,11 +2,11 @@
 
 Each lock is held by an item, a hold (`fairlead.zones.workflow.holds`), which a session of this process claims. A shard
 has one such session while the process holds locks there, and for some seconds longer: locks often follow one another. A
-thread sends its heartbeat once a second. If the process dies, the heartbeats end, consumers end the session, and a
-worker runs the holds, which releases their locks.
+thread sends its heartbeat once a second. If the process dies, the heartbeats end, and a consumer ends the session and
+the holds, which releases their locks.
 
-If a consumer has ended the session of a process that stood still, the process claims under a new session what no worker
-has leased yet. The rest is lost.
+If a consumer has ended the session of a process that stood still, the process claims under a new session what has not
+been ended yet. The rest is lost.
 """
 
 import logging
@@ -176,7 +176,7 @@ class LockKeeper:
         self.forget(kept)
 
     def close(self) -> None:
-        """End all sessions: locks that are still held are lost, and are released by a worker."""
+        """Release all locks that are still held, and end all sessions. What a store refuses, consumers do."""
         with self._lock:
             sessions, self._sessions = self._sessions, {}
         if self._pid != os.getpid():
@@ -185,9 +185,17 @@ class LockKeeper:
             session.stopped.set()
             if session.thread is not None:
                 session.thread.join(JOIN_S)
-            for kept in session.holds.values():
+            for kept in list(session.holds.values()):
                 kept.is_lost = True
+                self._give_up(kept, session.shard)
             self._end(session)
+
+    def _give_up(self, kept: KeptHold, shard: Shard) -> None:
+        errors: tuple[type[Exception], ...] = (QueueError, *shard.db.errors)
+        try:
+            self.release(kept)
+        except errors as error:
+            log.warning("a lock is not released at the end of this application: %s", error)
 
     # --- Heartbeats ---
 

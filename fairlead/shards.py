@@ -67,7 +67,6 @@ class Shards(Mapping[str, Shard]):
       must_exist: refuse a store that does not exist instead of making it; False at first.
       calls: how coroutines wait for the stores.
       clock: the time.
-      locks: keeps the locks that this process holds outside of workflows.
       check_kind: called with the kind of each item that is enqueued; may refuse it. None: all kinds are accepted.
       on_store_created: called with a sentence that names the new store's path. Default: a warning in the log, which a
         program without logging prints on standard error.
@@ -91,11 +90,16 @@ class Shards(Mapping[str, Shard]):
         self.check_kind: Callable[[str], None] | None = None
         self.on_store_created: Callable[[str], None] = log.warning
         self.calls: AwaitableCalls = StoreThreads()
-        self.locks = LockKeeper(self.at_home, random)
+        self._lock_keeper = LockKeeper(self.at_home, random)
         self._open: dict[str, Shard] = {}
         self._first_shards: tuple[str, ...] = ()  # with which the application began, as every shard stores it
         self._moved: dict[Tenant, str] = {}  # where tenants live who were not at their first home when last looked for
         self._lock = ProcessLock()
+
+    @property
+    def locks(self) -> LockKeeper:
+        """What keeps the locks that this process holds outside of workflows."""
+        return self._lock_keeper
 
     def __getitem__(self, name: str) -> Shard:
         """Return a shard, opened.
@@ -227,7 +231,7 @@ class Shards(Mapping[str, Shard]):
 
     def close(self) -> None:
         """Close all stores. A store that is used again is opened again."""
-        self.locks.close()
+        self._lock_keeper.close()
         with self._lock:
             for shard in self._open.values():
                 shard.db.close()

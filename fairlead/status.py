@@ -20,7 +20,7 @@ from fairlead.zones.top_level.depth import Backlog
 from fairlead.zones.top_level.pointers import UNREADABLE, scan
 from fairlead.zones.top_level.sessions import ListedSession, SessionRecord
 from fairlead.zones.transaction_runner import Attempt
-from fairlead.zones.workflow.holds import HOLD_KIND
+from fairlead.zones.workflow.locks import HOLD_KIND
 
 COUNTED_MAX = 10_000  # Pointers and dead letters are counted up to this number; a shard may have millions.
 TENANTS_LISTED_MAX = 100  # Tenants with policies.

@@ -196,7 +196,7 @@ class TenantDatabase:
 
         Locks are given to workflows and processes in the order in which they asked. Several locks are taken one after
         the other, in the order of their tenants and keys. The end of the block releases them, also after an error. If
-        this process dies, a worker releases them within seven seconds. A process that stands still for so long loses
+        this process dies, a consumer releases them within seven seconds. A process that stands still for so long loses
         them, too: only a transaction that is `under` the lock knows that it has not.
 
         Args:

@@ -35,7 +35,8 @@ from fairlead.zones.pipelining import run_one
 from fairlead.zones.shard import Shard
 from fairlead.zones.transaction_runner import Attempt
 from fairlead.zones.workflow import holds, locks
-from fairlead.zones.workflow.holds import HOLD_KIND, Hold
+from fairlead.zones.workflow.holds import Hold
+from fairlead.zones.workflow.locks import HOLD_KIND
 
 log = logging.getLogger("fairlead.locks")
 
@@ -198,8 +199,8 @@ class TenantLock:
 
 
 def _held_now() -> tuple[HeldLock, ...]:
-    """Return what this thread or task holds. Another thread may have released some of it."""
-    return tuple(held for held in _held_here.get() if not held.is_released)
+    """Return what this thread or task holds. Another thread may have released some of it, or it is lost."""
+    return tuple(held for held in _held_here.get() if not (held.is_released or held.is_lost))
 
 
 def _release_at_end(held: HeldLock, store_errors: set[type[Exception]], *, failed: bool) -> None:

@@ -26,7 +26,7 @@ from fairlead.zones.shard import Shard
 from fairlead.zones.tenant_transaction import TenantTransaction
 from fairlead.zones.transaction_runner import Attempt
 from fairlead.zones.workflow.children import DELIVERY_KIND, deliver_report_op, report_of
-from fairlead.zones.workflow.holds import HOLD_KIND
+from fairlead.zones.workflow.locks import HOLD_KIND
 from fairlead.zones.workflow.participants import clean_up_op
 from fairlead.zones.workflow.run_end import CLEANUP_KIND, forget_participant, participants_of
 from fairlead.zones.workflow.signals import SIGNAL_KIND

@@ -53,7 +53,7 @@ from fairlead.zones.top_level.pointers import OversleepScan, wake_oversleeping
 from fairlead.zones.top_level.sessions import LIVE_US, ListedSession, SessionRecord, Sessions
 from fairlead.zones.transaction_runner import RECEIPT_BUCKETS, Attempt, clear_receipts
 from fairlead.zones.workflow import floor
-from fairlead.zones.workflow.holds import HOLD_KIND
+from fairlead.zones.workflow.locks import HOLD_KIND
 
 log = logging.getLogger("fairlead.housekeeping")
 

@@ -11,6 +11,7 @@ from fairlead.actors.handlers import Registry
 from fairlead.app import App
 from fairlead.app_simulation.machine import Machine, stdlib_patched, use_machine
 from fairlead.loading import load_app
+from fairlead.lock_keeper import LockKeeper
 from fairlead.shards import Shards
 from fairlead.store_threads import POLL_S_MAX, Watchable
 from fairlead.zones.engines import Database, StoreError
@@ -39,6 +40,17 @@ class NoWorldYet(QueueError):
     """
 
     message = "there are no stores before a simulated world begins"
+
+
+class LocksNotSimulated(QueueError):
+    """The application takes a lock outside of a workflow, `tenant.lock`, in a simulated world.
+
+    A thread keeps such a lock, and a simulated world has none.
+
+    Do: leave the lock out in the simulation; or take it in a workflow, by `wf.lock`, which is simulated.
+    """
+
+    message = "locks outside of workflows are not simulated"
 
 
 class NotDeterministic(QueueError):
@@ -159,6 +171,15 @@ class _MachineShards(Shards):
     def store(self, name: str) -> Database:
         """See `Shards`."""
         return self[name].db
+
+    @property
+    def locks(self) -> LockKeeper:
+        """Refuse: a session of locks is kept by a thread, and the simulator has none.
+
+        Raises:
+          LocksNotSimulated: always.
+        """
+        raise LocksNotSimulated
 
     def errors(self) -> set[type[Exception]]:
         """See `Shards`."""

@@ -111,6 +111,17 @@ def until_told(job: fairlead.Job) -> None:
     note(f"{path}.ended", job.payload["number"], "cancelled" if job.cancelled else "told")
 
 
+@app.handler("locking", timeout=600)
+def locking(job: fairlead.Job) -> None:
+    """Hold a lock of the tenant for ever; a later attempt has nothing to do."""
+    if job.attempt > 1:
+        return
+    with app.tenant(job.tenant).lock(("account", 7), wait=0):
+        note(job.payload["path"], "held", os.getpid())
+        while not job.cancelled:
+            time.sleep(0.01)
+
+
 @app.handler("told", timeout=600, keep_result=600)
 async def told(job: fairlead.Job) -> dict[str, int]:
     """Tell how far it is, as a coroutine, until a file appears; return what was asked for."""

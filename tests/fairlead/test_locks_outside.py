@@ -20,6 +20,7 @@ from fairlead import (
     App,
     BadArgument,
     Busy,
+    Cause,
     HeldLock,
     Job,
     LockInTransaction,
@@ -33,16 +34,18 @@ from fairlead import (
     TooManyLocks,
     WorkflowContext,
 )
+from fairlead.formatting import iso_time
+from fairlead.tenant_locks import _Acquisition
 from fairlead.testing import drain
 from fairlead.workflows.locks import LOCKS_MAX
 from fairlead.zones.layout import DEFAULT_ZONE
 from fairlead.zones.pipelining import run_one
 from fairlead.zones.queue.claims import release_all
 from fairlead.zones.top_level.worker_sessions import end_session_op, look_op
-from fairlead.zones.workflow.holds import HOLD_KIND
-from fairlead.zones.workflow.locks import StoredRequest, all_requests
+from fairlead.zones.transaction_runner import Attempt
+from fairlead.zones.workflow.locks import HOLD_KIND, StoredRequest, all_requests
 from tests.fairlead.live_consumers import PATIENCE_S, consumer, eventually
-from tests.fairlead.shell import ROOT
+from tests.fairlead.shell import ROOT, run
 from tests.workflows.application import ELSEWHERE, HOME, append, two_shards, words
 
 KEY = ("account", 7)
@@ -92,12 +95,29 @@ def elsewhere(block: TenantLock) -> Iterator[HeldLock]:
         context.run(block.__exit__, None, None, None)
 
 
+def end_sessions(database: TenantDatabase) -> list[bytes]:
+    """End the worker sessions of a tenant's shard, and return them."""
+    shard = database.shard
+    session_ids = list(shard.transact(lambda attempt: run_one(look_op(attempt.tr))).beats)
+    for session_id in session_ids:
+        shard.transact(lambda attempt: run_one(end_session_op(attempt.tr, session_id)))  # noqa: B023 - called here
+    return session_ids
+
+
+def lose_claim(database: TenantDatabase) -> None:
+    """Let the hold of a tenant vest, though the session of its process lives: its claim was lost."""
+    queue, (hold,) = database.shard.zone(database.tenant), database.peek()
+
+    def body(attempt: Attempt) -> None:
+        run_one(queue.extend_op(attempt.tr, [(hold.id, None)], lease_us=1, now_us=attempt.now_us - 1, died=True))
+
+    database.shard.transact(body)
+
+
 def take_for_dead(database: TenantDatabase) -> None:
     """Do what consumers do when a process sends no heartbeats: end its sessions, and release what they claim."""
     shard = database.shard
-    seen = shard.transact(lambda attempt: run_one(look_op(attempt.tr)))
-    for session_id in [*seen.beats, *seen.over]:
-        shard.transact(lambda attempt: run_one(end_session_op(attempt.tr, session_id)))  # noqa: B023 - called here
+    for session_id in end_sessions(database):
         release_all(shard.layout, shard.transact, session_id, now_us=shard.clock.now_us())
 
 
@@ -180,6 +200,17 @@ def test_a_lock_that_is_not_free_in_time_is_busy_and_its_place_is_given_up(shop:
     assert_nothing_left(alice)
 
 
+def test_locks_of_one_block_are_asked_for_one_after_the_other(shop: App) -> None:
+    """Otherwise a block that waits for the first lock would keep others from the second one."""
+    alice = shop.tenant(HOME)
+    taking = _Acquisition(shop.shards, alice.lock(KEY, HIGHER)._wanted, shared=False)
+    with alice.lock(KEY):
+        assert taking.go_on(may_wait=True) is not None
+        with elsewhere(alice.lock(HIGHER, wait=0)):
+            pass
+        taking.give_up()
+
+
 def test_processes_and_workflows_get_a_lock_in_the_order_in_which_they_asked(
     live: App, threads: ThreadPoolExecutor
 ) -> None:
@@ -259,7 +290,6 @@ def test_a_task_that_is_cancelled_while_it_waits_gives_up_its_place(live: App) -
 
 
 def test_a_process_that_was_taken_for_dead_can_commit_nothing_under_its_lock(shop: App) -> None:
-    shop.handler("any")(lambda job: None)
     alice = shop.tenant(HOME)
     with pytest.raises(LockLost), alice.lock(KEY) as held:
         take_for_dead(alice)
@@ -272,12 +302,10 @@ def test_a_process_that_was_taken_for_dead_can_commit_nothing_under_its_lock(sho
 
 def test_a_transaction_under_a_lock_conflicts_with_its_loss(shop: App) -> None:
     """The lock is lost between the first read of the transaction and its commit."""
-    shop.handler("any")(lambda job: None)
     alice = shop.tenant(HOME)
 
     def late(tr: TenantTransaction) -> None:
         take_for_dead(alice)
-        drain(shop)
         append(tr, "late")
 
     with suppress(LockLost), alice.lock(KEY) as held, pytest.raises(LockLost):
@@ -296,11 +324,12 @@ def test_a_lock_whose_holder_is_dead_goes_to_the_next_in_line(shop: App) -> None
         assert words(shop) == "+a -a"
 
 
-def test_a_process_that_stood_still_goes_on_with_a_lock_that_no_worker_has_released(live: App) -> None:
+def test_a_process_that_stood_still_goes_on_with_a_lock_that_nobody_has_released(live: App) -> None:
     alice = live.tenant(HOME)
     with alice.lock(KEY) as held:
-        take_for_dead(alice)
-        eventually(lambda: alice.peek()[0].vesting_us > live.clock.now_us() + 60_000_000)
+        (ended,) = end_sessions(alice)
+        eventually(lambda: alice.shard.transact(lambda attempt: run_one(look_op(attempt.tr))).beats != {})
+        release_all(alice.shard.layout, alice.shard.transact, ended, now_us=live.clock.now_us())
         alice.transact(lambda tr: append(tr, "here"), under=held)
         assert not held.is_lost
     assert words(live) == "here"
@@ -315,14 +344,20 @@ def test_a_process_that_lost_a_lock_learns_of_it(live: App) -> None:
         assert not is_busy(alice)
 
 
-def test_closing_an_application_gives_up_what_it_holds(live: App) -> None:
+def test_closing_an_application_releases_what_it_holds(live: App) -> None:
     alice = live.tenant(HOME)
-    with suppress(LockLost), alice.lock(KEY) as held:
+    with pytest.raises(LockLost), alice.lock(KEY) as held:
         live.close()
         assert held.is_lost
-        assert alice.peek()[0].vesting_us > live.clock.now_us()
-        take_for_dead(alice)
-        assert alice.peek()[0].vesting_us <= live.clock.now_us()
+        assert_nothing_left(alice)
+
+
+def test_a_hold_whose_claim_was_lost_is_run_by_a_worker(shop: App) -> None:
+    alice = shop.tenant(HOME)
+    with suppress(LockLost), alice.lock(KEY):
+        lose_claim(alice)
+        assert drain(shop).completed == {HOLD_KIND: 1}
+        assert_nothing_left(alice)
 
 
 # --- Killed ---
@@ -358,7 +393,6 @@ def wait_for_word(process: subprocess.Popen[str]) -> None:
 
 def test_a_lock_is_free_within_seven_seconds_after_its_holder_was_killed(live: App, record_property: Any) -> None:
     """A real process, and a real consumer: it finds that the heartbeats have ended."""
-    live.handler("any")(lambda job: None)
     alice = live.tenant(HOME)
     with consumer(live), holder(live) as process:
         wait_for_word(process)
@@ -375,13 +409,50 @@ def test_a_lock_is_free_within_seven_seconds_after_its_holder_was_killed(live: A
 
 
 def test_a_process_that_is_killed_while_it_waits_loses_its_place(live: App) -> None:
-    live.handler("any")(lambda job: None)
     alice = live.tenant(HOME)
     with consumer(live), alice.lock(KEY), holder(live) as process:
         eventually(lambda: len(requests(alice)) == 2)
         os.kill(process.pid, signal.SIGKILL)
         eventually(lambda: len(requests(alice)) == 1)
     assert_nothing_left(alice)
+
+
+# --- Shown ---
+
+
+def test_a_workflow_that_waits_for_a_lock_of_a_process_says_which_process(shop: App) -> None:
+    locking(shop)
+    alice = shop.tenant(HOME)
+    with alice.lock(KEY):
+        since = iso_time(shop.clock.now_us())
+        waiting = alice.enqueue("w", {"name": "a"})
+        drain(shop, within=60)
+        sentence = waiting.explain().sentence
+    assert sentence.startswith(f'it waits for the lock ("account", 7) of {HOME}, held by process ')
+    assert f":{os.getpid()} of " in sentence
+    assert f" since {since}" in sentence
+
+
+def test_the_hold_of_a_process_says_whose_it_is(shop: App) -> None:
+    alice = shop.tenant(HOME)
+    with alice.lock(KEY):
+        (hold,) = alice.peek()
+        shop.clock.sleep_us(3_000_000)
+        said = alice.explain(hold.id)
+    assert said.cause is Cause.RUNNING
+    assert "has held its locks for 3.0 s; if it dies, they are released once there is a consumer" in said.sentence
+
+
+def test_the_command_lists_locks_of_processes(live: App) -> None:
+    url = live.config.shards["main"]
+    with live.tenant(HOME).lock(KEY, shared=True):
+        (lock,) = run("locks", "--store", url, "--json").json["locks"]
+        lines = run("locks", "--store", url).out
+    (holder_of_it,) = lock["holders"]
+    assert (lock["tenant"], lock["lock"], lock["waiting"]) == (["shop", "alice"], '("account", 7)', 0)
+    assert holder_of_it["process"].startswith("process ")
+    assert f":{os.getpid()} of " in holder_of_it["process"]
+    assert holder_of_it["process"] in lines
 
 
 # --- Helping ---
@@ -445,10 +516,10 @@ def test_a_workflow_that_sleeps_or_waits_under_a_lock_is_left_alone(shop: App) -
     assert set(before) == {each.item_id for each in items}
 
 
-def test_the_hold_of_a_dead_process_is_ended_by_who_meets_its_lock_if_no_worker_takes_it(shop: App) -> None:
+def test_a_hold_whose_claim_was_lost_is_ended_by_who_meets_its_lock_if_no_worker_takes_it(shop: App) -> None:
     alice = shop.tenant(HOME)
     with suppress(LockLost), alice.lock(KEY):
-        take_for_dead(alice)
+        lose_claim(alice)
         before_us = shop.clock.now_us()
         with elsewhere(alice.lock(KEY, wait=10)):
             assert 1_000_000 <= shop.clock.now_us() - before_us <= 1_500_000
@@ -545,6 +616,11 @@ def in_workflow_step(app: App, take: Callable[[], HeldLock]) -> None:
     drain(app)
 
 
+def refused_in_body(app: App, call: Callable[..., None]) -> None:
+    with pytest.raises(LockInTransaction, match="in the body of a transaction"):
+        call(app, app.tenant(HOME).lock(KEY).__enter__)
+
+
 @pytest.mark.parametrize(
     "call",
     [
@@ -555,8 +631,7 @@ def in_workflow_step(app: App, take: Callable[[], HeldLock]) -> None:
     ],
 )
 def test_a_lock_in_the_body_of_a_transaction_is_refused(shop: App, call: Callable[..., None]) -> None:
-    with pytest.raises(LockInTransaction, match="in the body of a transaction"):
-        call(shop, shop.tenant(HOME).lock(KEY).__enter__)
+    refused_in_body(shop, call)
 
 
 def test_a_lock_in_a_transaction_across_shards_is_refused(shop: App) -> None:

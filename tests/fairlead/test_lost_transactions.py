@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -174,3 +175,41 @@ def test_what_names_no_transaction_is_refused(stores: dict[str, str], text: str)
     refused = abort(stores, transaction=text)
     assert refused.code == 2
     assert refused.error["fields"]["argument"] == "transaction"
+
+
+def say_that_home_cannot_be_asked(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("fairlead.lost_transactions._is_aborted_at_home", lambda *args: False)
+
+
+def say_that_home_has_aborted(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("fairlead.lost_transactions._is_aborted_at_home", lambda *args: True)
+
+
+def write_no_audit_entry(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("fairlead.lost_transactions.audit_log.write", lambda *args: None)
+
+
+@pytest.mark.parametrize(
+    "plant, story",
+    [
+        (say_that_home_cannot_be_asked, test_a_transaction_whose_home_shard_answers_is_not_aborted_by_hand),
+        (
+            say_that_home_has_aborted,
+            test_tenants_that_a_lost_shard_has_left_locked_are_freed_once_the_operator_says_that_it_is_lost,
+        ),
+        (
+            write_no_audit_entry,
+            test_tenants_that_a_lost_shard_has_left_locked_are_freed_once_the_operator_says_that_it_is_lost,
+        ),
+    ],
+)
+def test_a_story_finds_a_planted_bug(
+    stores: dict[str, str],
+    tmp_path: Path,
+    plant: Callable[[pytest.MonkeyPatch], None],
+    story: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plant(monkeypatch)
+    with pytest.raises((AssertionError, ValueError)):
+        story(stores, tmp_path)

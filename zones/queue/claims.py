@@ -18,8 +18,11 @@ from fairlead.zones.queue.items import Outcome
 from fairlead.zones.queue.lease_check import LeaseRef, check_leases_op
 from fairlead.zones.queue.queue_zone import QueueZone
 from fairlead.zones.records import ItemRecord
+from fairlead.zones.reporting import completion_log
+from fairlead.zones.reporting.completion_log import EndedOfZone
 from fairlead.zones.top_level import worker_sessions
 from fairlead.zones.transaction_runner import Attempt
+from fairlead.zones.workflow.locks import HOLD_KIND
 
 
 def claim_op(
@@ -113,9 +116,11 @@ def release(
     `claimed`: where each item lies, its id, and the lease under which it was claimed; None: any lease of an ended
     session. One that was leased anew and claimed by the same session stays as it is. An item that is gone, is another's
     claim, or belongs to another shard by now stays as it is, too, and its key is cleared. An unreadable one keeps its
-    key: a newer version can release it, and its lease ends by time. Reads with conflict:
-    ownership, the records; and the pointers as `pointers.read_for_insert` says. Writes: records, index entries, CLAIM
-    keys, pointers that must wake.
+    key: a newer version can release it, and its lease ends by time. A hold (`fairlead.zones.workflow.holds`) has
+    nothing to run, and ends at once, which releases its locks.
+
+    Reads with conflict: ownership, the records; and the pointers as `pointers.read_for_insert` says. Writes: records,
+    index entries, CLAIM keys, pointers that must wake; of a hold what `complete_op` writes.
     """
     zones: dict[ZoneLocation, list[LeaseRef]] = {}
     for location, item_id, lease_id in claimed:
@@ -138,6 +143,7 @@ def _release_op(
     except OwnerUnreadable:
         records = [Outcome.UNREADABLE] * len(held)
     released = 0
+    ends: list[LeaseRef] = []
     for (item_id, _), record in zip(held, records, strict=True):
         if record is Outcome.UNREADABLE or record is Outcome.LEASE_LOST:
             probe("a claim that cannot be read, or is a newer one, is not released")
@@ -145,11 +151,19 @@ def _release_op(
         tr.clear(worker_sessions.claim_key(session_id, location, item_id))
         if isinstance(record, Outcome) or record.claim != session_id:
             continue
+        released += 1
+        if record.kind == HOLD_KIND:
+            ends.append((item_id, record.lease_id))
+            continue
         probe("a claim is released")
         record.claim = b""
         stored_item.move(tr, location, item_id, record, min(record.vesting_us, now_us))
-        released += 1
-    if released:
-        zone = QueueZone(location.layout, location.tenant, location.name)
+    zone = QueueZone(location.layout, location.tenant, location.name)
+    if released > len(ends):
         yield from zone.wake_op(tr, earliest_us=now_us, now_us=now_us)
+    if ends:
+        probe("the hold of a dead process is ended")
+        ended: list[EndedOfZone] = []
+        yield from zone.complete_op(tr, ends, now_us=now_us, ended=ended)
+        completion_log.append(tr, location.layout, ended, now_us=now_us)
     return released

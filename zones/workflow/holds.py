@@ -3,8 +3,9 @@
 A process that asks for locks of a tenant enqueues a *hold*, an item in the tenant's queue, in the transaction that adds
 its first request. The hold is leased from the beginning, and its lease is a claim of the process's own session
 (`top_level.worker_sessions`). The requests are those of the hold's run. So whatever ends the hold releases its locks
-and gives up its places in lines. The process ends it when it releases the locks. Once the process is dead, consumers
-end its session, the hold vests, and a worker runs it: its handler has nothing to do, and its end does the rest.
+and gives up its places in lines. The process ends it when it releases the locks. Once the process is dead, a consumer
+ends its session, and the hold with it (`claims.release`). A hold whose claim was lost vests when its lease ends, and a
+worker runs it: its handler has nothing to do, and its end does the rest.
 
 The transactions. Each also reads the tenant's owner with conflict.
 
@@ -35,9 +36,8 @@ from fairlead.zones.records import ItemRecord
 from fairlead.zones.top_level import worker_sessions
 from fairlead.zones.workflow import locks
 from fairlead.zones.workflow.arrival import receiver_op
-from fairlead.zones.workflow.locks import LockRequest
+from fairlead.zones.workflow.locks import HOLD_KIND, LockRequest
 
-HOLD_KIND = "fairlead.hold"
 HOLD_PRIORITY = 0  # The hold of a dead process comes before all other work of its tenant.
 FINISH_AFTER_US = 1_000_000  # A worker has so long for a hold that has vested; then whoever meets its lock ends it.
 HOLDERS_MAX = 16  # Of one lock, that are helped at once.

@@ -60,6 +60,7 @@ from fairlead.zones.workflow.run_records import unreadable
 _LINE, _OF_RUN = pack_int(1), pack_int(2)
 NUMBER_BYTES = 8
 LOCK_SIGNAL = "fairlead.lock "  # Begins the names of the signals by which locks are handed over.
+HOLD_KIND = "fairlead.hold"  # Of the items by which processes hold locks outside of workflows; see `holds`.
 LOCK_BYTES_MAX = 240  # Of a packed lock key, escaped: LMDB's keys end at 511 bytes.
 LINE_PAGE = 16  # Requests that are read at once when a lock is handed over: mostly one of them gets it.
 GRANTS_MAX = 100  # Readers that get a lock in one transaction; each that releases it lets more in.
