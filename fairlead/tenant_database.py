@@ -210,7 +210,7 @@ class TenantDatabase:
           Busy: by the block: `wait` is over. It has taken nothing.
           LockOrder: by the block: it asks for a lock that sorts before one that this thread or task holds.
           LockInTransaction: by the block: it is in the body of a transaction.
-          LockLost: by the end of the block: the lock was lost meanwhile.
+          LockLost: by the block, or by its end: this process was taken for dead while it waited, or held the lock.
         """
         if not self.tenant.app or self._shard_name is not None:
             raise BadArgument(argument="tenant", value=str(self.tenant), allowed="a tenant; local items have no locks")

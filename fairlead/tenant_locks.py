@@ -57,8 +57,8 @@ class LockInTransaction(QueueError):
 class HeldLock:
     """Locks that this process holds. Made by a block of `TenantDatabase.lock`."""
 
-    def __init__(self, lock_keeper: LockKeeper, kept: Sequence[KeptHold], names: Sequence[LockName]) -> None:
-        self._lock_keeper = lock_keeper
+    def __init__(self, shards: Shards, kept: Sequence[KeptHold], names: Sequence[LockName]) -> None:
+        self._shards = shards
         self._kept = list(kept)
         self._names = list(names)
         self._is_released = False
@@ -90,7 +90,11 @@ class HeldLock:
         self._is_released = True
         with ExitStack() as releases:  # Also the others, if one fails; the last one first.
             for kept in self._kept:
-                releases.callback(self._lock_keeper.release, kept)
+                releases.callback(self._shards.locks.release, kept)
+
+    async def arelease(self) -> None:
+        """Release all of them as `release` does, and let the event loop go on meanwhile."""
+        await self._shards.calls.run(self.release)
 
     def hold_of(self, tenant: Tenant) -> Hold:
         """Return the hold that a transaction on a tenant compares.
@@ -166,8 +170,12 @@ class TenantLock:
     async def __aexit__(
         self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        held, errors = self._forget(), self._shards.errors()
-        await self._shards.calls.run(partial(_release_at_end, held, errors, failed=error_type is not None))
+        calls, held = self._shards.calls, self._forget()
+        release = partial(_release_at_end, held, self._shards.errors(), failed=error_type is not None)
+        with ExitStack() as on_error:
+            on_error.callback(calls.start, partial(_release_at_end, held, self._shards.errors(), failed=True))
+            await calls.run(release)  # A task that is cancelled here may have dropped the call.
+            on_error.pop_all()
 
     async def _await_change(self, awaited: "AwaitedLock", until_s: float) -> None:
         left_s = max(0, until_s - asyncio.get_running_loop().time())
@@ -187,7 +195,7 @@ class TenantLock:
         return _Acquisition(self._shards, self._wanted, shared=self._shared)
 
     def _note(self, taking: "_Acquisition") -> HeldLock:
-        self._held = HeldLock(self._shards.locks, taking.kept, self._wanted)
+        self._held = HeldLock(self._shards, taking.kept, self._wanted)
         _held_here.set((*_held_now(), self._held))
         return self._held
 
@@ -237,7 +245,6 @@ class _Acquisition:
         self._process = process_in_words()
         self._lock = threading.Lock()
         self._is_given_up = False
-        self._helped: set[tuple[Tenant, bytes]] = set()
         self.kept = [
             self._lock_keeper.new_hold(tenant, [each.packed for each in of_tenant])
             for tenant, of_tenant in groupby(wanted, lambda each: each.tenant)

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -35,6 +36,7 @@ from fairlead import (
     WorkflowContext,
 )
 from fairlead.formatting import iso_time
+from fairlead.store_threads import THREADS_MAX
 from fairlead.tenant_locks import _Acquisition
 from fairlead.testing import drain
 from fairlead.workflows.locks import LOCKS_MAX
@@ -261,6 +263,9 @@ def test_a_coroutine_holds_a_lock_and_waits_for_one_without_blocking_its_event_l
             waiting = asyncio.get_running_loop().create_task(other(), context=Context())
             await asyncio.to_thread(eventually, lambda: len(requests(alice)) == 2)
             await alice.atransact(lambda tr: append(tr, "first"), under=held)
+            async with alice.lock(HIGHER) as higher:
+                await higher.arelease()
+                assert not await asyncio.to_thread(is_busy, alice, HIGHER)
             with pytest.raises(Busy):
                 await asyncio.get_running_loop().create_task(alice.lock(KEY, wait=0.05).__aenter__(), context=Context())
             seen.append(words(live))
@@ -283,6 +288,55 @@ def test_a_task_that_is_cancelled_while_it_waits_gives_up_its_place(live: App) -
             await asyncio.to_thread(eventually, lambda: len(requests(alice)) == 1)
 
     asyncio.run(asyncio.wait_for(story(), PATIENCE_S))
+    assert_nothing_left(alice)
+
+
+def test_a_task_that_is_cancelled_as_it_leaves_its_block_releases_its_lock(live: App) -> None:
+    """All threads that wait for the store are busy, so the release has not begun."""
+    alice, begun, go_on = live.tenant(HOME), threading.Semaphore(0), threading.Event()
+
+    def block() -> None:
+        begun.release()
+        go_on.wait(PATIENCE_S)
+
+    async def leave() -> None:
+        async with alice.lock(KEY):
+            busy.extend(asyncio.ensure_future(live.shards.calls.run(block)) for _ in range(THREADS_MAX))
+            await asyncio.sleep(0)
+            while not all(begun.acquire(timeout=PATIENCE_S) for _ in range(THREADS_MAX)):
+                pass
+            left.set()
+
+    async def story() -> None:
+        leaving = asyncio.get_running_loop().create_task(leave(), context=Context())
+        await left.wait()
+        await asyncio.sleep(0)
+        leaving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await leaving
+        go_on.set()
+        await asyncio.gather(*busy)
+        await asyncio.to_thread(eventually, lambda: not is_busy(alice))
+
+    busy: list[asyncio.Future[None]] = []
+    left = asyncio.Event()
+    asyncio.run(asyncio.wait_for(story(), PATIENCE_S))
+    assert_nothing_left(alice)
+
+
+# --- Stored ---
+
+
+def test_a_store_in_which_processes_hold_locks_and_wait_for_them_is_whole(
+    live: App, threads: ThreadPoolExecutor
+) -> None:
+    alice, url = live.tenant(HOME), live.config.shards["main"]
+    with alice.lock(KEY, HIGHER):
+        waiting = threads.submit(alice.lock(KEY, wait=PATIENCE_S).__enter__)
+        eventually(lambda: len(requests(alice)) == 3)
+        assert run("check", "--store", url).code == 0
+    waiting.result(PATIENCE_S).release()
+    assert run("check", "--store", url).code == 0
     assert_nothing_left(alice)
 
 

@@ -154,6 +154,10 @@ def finish_no_hold(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(holds, "finish", nothing)
 
 
+def start_no_call(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("fairlead.store_threads.StoreThreads.start", nothing)
+
+
 def release_nothing_at_the_end(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("fairlead.tenant_locks._release_at_end", nothing)
 
@@ -178,6 +182,8 @@ MUTATIONS: list[tuple[Plant, Story]] = [
         finish_no_hold,
         in_memory(stories.test_a_hold_whose_claim_was_lost_is_ended_by_who_meets_its_lock_if_no_worker_takes_it),
     ),
+    (start_no_call, on_disk(stories.test_a_task_that_is_cancelled_while_it_waits_gives_up_its_place)),
+    (start_no_call, on_disk(stories.test_a_task_that_is_cancelled_as_it_leaves_its_block_releases_its_lock)),
     (release_nothing_at_the_end, of_tenant(stories.test_an_error_that_leaves_a_block_releases_its_locks)),
 ]
 

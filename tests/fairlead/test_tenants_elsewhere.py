@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from contextvars import Context
 from pathlib import Path
 from typing import Any
 
@@ -211,3 +212,15 @@ def test_a_shard_that_is_not_configured_is_named(app: App) -> None:
     transact(alice.shard.db, lambda tr: tr.set(TenantKeys(*ALICE).owner, lost))
     with pytest.raises(TenantMoved, match=b"another shard's.".hex()):
         alice.count()
+
+
+def test_a_lock_of_a_process_goes_along_with_its_tenant(app: App) -> None:
+    alice = app.tenant(ALICE)
+    with alice.lock(("account", 7)) as held:
+        destination = move(app)
+        alice.transact(lambda tr: tr.set(("order", 7), b"here"), under=held)
+        with pytest.raises(fairlead.Busy):
+            Context().run(alice.lock(("account", 7), wait=0.01).__enter__)
+    assert alice.shard.name == destination
+    assert alice.count() == {}
+    alice.transact(lambda tr: tr.require_unlocked(("account", 7)))
