@@ -22,6 +22,7 @@ Read in this order:
     test_limits             an operator who changes a limit while managers hold slots of it
     test_housekeeping       two consumers that do the same for a shard at the same moment
     test_worker_sessions    a worker's claims, and a consumer that ends their session
+    test_holds              locks of processes outside of workflows, and the ends of their sessions
     test_sessions           consumers that divide the top-level queue
     test_scanners           the in-order lease, and pointers that fill the window of a scan
     test_windows            items that fill the window of a dequeue
