@@ -269,7 +269,7 @@ ARGUMENTS = {
     "dead-letters retry": ["a", "--local", "mail"], "dead-letters discard": ["a", "--local", "mail"],
     "pause": ["--kind", "mail"], "resume": ["--kind", "mail"], "limit": ["--kind", "mail", "--max-running", "1"],
     "set-weight": ["2", "--tenant", "shop/alice"], "submit": ["shop:function", "--kind", "mail"], "backup": ["file"],
-    "restore": ["file"], "replay": ["checkout"],
+    "restore": ["file"], "replay": ["checkout"], "locks abort": ["1-00-1"],
     **{f"snapshots {name}": ["--tenant", "shop/alice"] for name in ("list", "take")},
     **{f"snapshots {name}": ["1", "--tenant", "shop/alice"] for name in ("diff", "restore", "drop")},
 }  # fmt: skip

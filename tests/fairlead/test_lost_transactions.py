@@ -84,7 +84,7 @@ def locked(stores: dict[str, str]) -> list[Tenant]:
     shard, found = app.shards["main"], []
 
     def read(attempt: Attempt, client: Tenant) -> None:
-        check_owner(shard.layout, keys := TenantKeys(*client), attempt.tr.get(keys.owner).value)
+        check_owner(attempt.tr, shard.layout, keys := TenantKeys(*client), attempt.tr.get(keys.owner).value)
 
     for client in [*LOCKED, FREE]:
         try:
