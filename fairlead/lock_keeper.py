@@ -211,20 +211,23 @@ class LockKeeper:
                 log.warning("shard %s refuses; the locks of this process may be lost: %s", session.shard.name, error)
 
     def _send_heartbeat(self, session: _Session) -> None:
+        """Send a heartbeat, and see whether the holds still are claims of the session: a tenant may have moved."""
         shard = session.shard
-        taken_away: dict[bytes, bytes] = {}
+        with self._lock:
+            kept_now = [kept for kept in session.holds.values() if kept.is_stored or kept.must_release]
+        claimed: set[bytes] = set()
 
         def body(attempt: Attempt) -> bool:
-            beat = attempt.new_id()
-            found = run_one(worker_sessions.heartbeat_op(attempt.tr, shard.layout, session.id, beat=beat))
-            if found is not None:  # Those of an attempt of unknown result are cleared by now.
-                taken_away.update({item_id: lease_id for (_, item_id), lease_id in found.items()})
-            return found is not None
+            tr, beat = attempt.tr, attempt.new_id()
+            if run_one(worker_sessions.heartbeat_op(tr, shard.layout, session.id, beat=beat)) is None:
+                return False
+            found = [(kept.hold, holds.claim_of(tr, kept.hold.location(shard.layout), kept.hold)) for kept in kept_now]
+            claimed.update(hold.item_id for hold, session_id in found if session_id == session.id)
+            return True
 
         is_alive = shard.transact(body)
         with self._lock:
-            kept_now = list(session.holds.values())
-            session.idle_heartbeats = 0 if kept_now else session.idle_heartbeats + 1
+            session.idle_heartbeats = 0 if session.holds else session.idle_heartbeats + 1
             ends = not is_alive or session.idle_heartbeats >= IDLE_HEARTBEATS
             if ends:  # At once: a claim that comes now begins the next session.
                 self._drop(session)
@@ -234,7 +237,7 @@ class LockKeeper:
         for kept in kept_now:
             if kept.must_release:
                 self._release_again(kept)
-            elif not is_alive or taken_away.get(kept.hold.item_id) == kept.hold.lease_id or now_us >= kept.renewal_us:
+            elif not is_alive or kept.hold.item_id not in claimed or now_us >= kept.renewal_us:
                 self._claim_again(kept)
 
     def _release_again(self, kept: KeptHold) -> None:

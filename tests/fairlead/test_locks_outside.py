@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import Context
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -322,6 +323,28 @@ def test_a_task_that_is_cancelled_as_it_leaves_its_block_releases_its_lock(live:
     left = asyncio.Event()
     asyncio.run(asyncio.wait_for(story(), PATIENCE_S))
     assert_nothing_left(alice)
+
+
+# --- A tenant that moves ---
+
+
+def test_a_lock_goes_along_with_its_tenant_and_its_process_claims_it_there(tmp_path: Path) -> None:
+    app = App({name: f"embedded:{tmp_path / name}" for name in ("a", "b")})
+    alice = app.tenant(HOME)
+    source = alice.shard
+    (destination,) = (shard for shard in app.shards.values() if shard is not source)
+    with alice.lock(KEY) as held:
+        app.move(HOME, to=destination.name)
+        eventually(lambda: bool(drain(app)) and alice.find() is destination)
+        alice.transact(lambda tr: append(tr, "here"), under=held)
+        with pytest.raises(Busy):
+            elsewhere(alice.lock(KEY, wait=0)).__enter__()
+        eventually(lambda: bool(destination.transact(lambda attempt: run_one(look_op(attempt.tr))).beats))
+        eventually(lambda: take_for_dead(alice) is None and alice.count() == {})
+        with pytest.raises(LockLost):
+            held.release()
+    assert requests(alice) == []
+    app.close()
 
 
 # --- Stored ---

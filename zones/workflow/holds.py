@@ -32,7 +32,7 @@ from fairlead.zones.queue import claims, insertion, stored_item
 from fairlead.zones.queue.items import Outcome, new_item, new_record, unpack_payload
 from fairlead.zones.queue.lease_check import check_leases_op, error_of
 from fairlead.zones.queue.queue_zone import QueueZone
-from fairlead.zones.records import ItemRecord
+from fairlead.zones.records import ItemRecord, decode
 from fairlead.zones.top_level import worker_sessions
 from fairlead.zones.workflow import locks
 from fairlead.zones.workflow.arrival import receiver_op
@@ -116,6 +116,13 @@ def find_op(tr: Transaction, location: ZoneLocation, hold: Hold) -> Operation[It
     if isinstance(found, Outcome):
         raise error_of(found, hold.item_id)
     return found
+
+
+def claim_of(tr: Reader, location: ZoneLocation, hold: Hold) -> bytes:
+    """Return the session whose claim a hold is, if its process still has it here; else b"". One snapshot read."""
+    value = tr.snapshot.get(location.keys.item(hold.item_id)).value
+    record = None if value is None else decode(ItemRecord, value)
+    return record.claim if record is not None and record.lease_id == hold.lease_id else b""
 
 
 def check_held(tr: Transaction, location: ZoneLocation, hold: Hold) -> None:
