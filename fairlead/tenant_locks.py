@@ -27,6 +27,7 @@ from fairlead.workflows.held_locks import LockName
 from fairlead.workflows.helping import help_holders
 from fairlead.workflows.locks import LOCKS_MAX, sorted_locks
 from fairlead.zones.durations import Duration, duration_us
+from fairlead.zones.engines import StoreError
 from fairlead.zones.engines.api.lost_watch import watch_error
 from fairlead.zones.errors import BadArgument, Busy, LockLost, QueueError
 from fairlead.zones.layout import Tenant
@@ -213,13 +214,14 @@ def _held_now() -> tuple[HeldLock, ...]:
 
 def _release_at_end(held: HeldLock, store_errors: set[type[Exception]], *, failed: bool) -> None:
     """Release at the end of a block. An error of the block is not replaced, and one of the store is no error of it."""
+    errors: tuple[type[Exception], ...] = (StoreError, *store_errors)
     try:
         held.release()
     except LockLost:
         if not failed:
             raise
         log.warning("%r was lost before its block failed", held)
-    except tuple(store_errors) as error:
+    except errors as error:
         log.warning("a store refuses to release %r; it is tried again: %s", held, error)
 
 
@@ -279,11 +281,12 @@ class _Acquisition:
                     self._give_up(kept)
 
     def _give_up(self, kept: KeptHold) -> None:
+        errors: tuple[type[Exception], ...] = (StoreError, *self._shards.errors())
         try:
             self._lock_keeper.release(kept)
         except LockLost:
             return
-        except tuple(self._shards.errors()) as error:
+        except errors as error:
             log.info("a store refuses; a place in a line of locks is given up later: %s", error)
 
     def _take(self, kept: KeptHold, *, may_wait: bool) -> bytes | None:
