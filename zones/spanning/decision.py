@@ -32,7 +32,6 @@ def decide(tr: Transaction, transaction: TransactionId, shard_ids: Sequence[byte
     """
     key = decision_key(transaction)
     if tr.get(key).present():
-        probe("a coordinator finds its transaction aborted")
         raise Aborted
     tr.set(key, encode(DecisionRecord(True, tuple(shard_ids), now_us)))
 
