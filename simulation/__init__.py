@@ -29,6 +29,7 @@ Read in this order:
     trial         a cluster that runs with faults, the report of the run, and whether two runs of a seed are the same
     run           the trial of consumers and a workload, from one seed
     linearizability/   the trial of a few clients on one queue zone
+    bank/         the trial of transactions across shards: clerks of a bank
     machine       the clock, random numbers and stores that the code of an application finds
     application   a user's application as the workload
     shrink        a smaller run that breaks the same promise

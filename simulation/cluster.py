@@ -131,7 +131,7 @@ class Cluster:
         self, host: SimulatedHost, databases: Mapping[str, SimulatedDatabase] | None = None
     ) -> dict[str, Shard]:
         """Open all shards for a process on `host`, perhaps through the caller's own databases. Waits."""
-        return {
+        opened = {
             name: open_shard(
                 name,
                 database,
@@ -143,6 +143,10 @@ class Cluster:
             )
             for name, database in (databases or self._databases).items()
         }
+        by_id = {shard.layout.shard_id: shard for shard in opened.values()}
+        for shard in opened.values():
+            shard.find_shard = by_id.get
+        return opened
 
     def _add_actor(self, node: Node, name: str, factory: Any, **how: Any) -> Actor:
         actor = Actor(self.world, node, name, factory, yield_frac=self.plan.yield_frac, **how)

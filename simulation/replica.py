@@ -6,6 +6,7 @@ product packs wrongly, too.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -15,7 +16,19 @@ from fairlead.simulation.store import Commit
 from fairlead.zones import keyspace
 from fairlead.zones.keyspace import ROOT
 from fairlead.zones.layout import Tenant
-from fairlead.zones.records import DeadLetterRecord, ItemRecord, KindPolicy, OwnerRecord, PointerRecord, Policy, decode
+from fairlead.zones.records import (
+    DeadLetterRecord,
+    DecisionRecord,
+    ItemRecord,
+    KindPolicy,
+    Lock,
+    OwnerRecord,
+    PointerRecord,
+    Policy,
+    PreparedRecord,
+    TransactionId,
+    decode,
+)
 
 RUN_KEYS = frozenset({keyspace.STEP_LOG, keyspace.FENCE, keyspace.SIGNAL, keyspace.CHILD_RESULT, keyspace.LOCK})
 _SIGNAL_NAMES = 7  # The elements of a signal's key before its stamp, which is no element.
@@ -96,7 +109,9 @@ class ParsedCommit:
     removed_dead_letters: set[ItemName] = field(default_factory=set)  # retried, or discarded
     session_keys: list[tuple[int, SessionKey]] = field(default_factory=list)  # of worker sessions, by sort
     data: dict[bytes, bytes | None] = field(default_factory=dict)  # of tenants, by whole key
-    run_keys: list[RunKey] = field(default_factory=list)  # step logs, fences, signals, and results of children
+    run_keys: list[RunKey] = field(default_factory=list)  # step logs, fences, signals, results of children, locks
+    decisions: list[DecisionChange] = field(default_factory=list)  # about transactions across shards
+    locks_may_differ: bool = False  # whether it has changed an ownership record, or what is prepared
 
     @property
     def by(self) -> str:
@@ -110,6 +125,14 @@ class RunKey(NamedTuple):
     tenant: Tenant
     path: list[Any]
     after: bytes | None
+
+
+class DecisionChange(NamedTuple):
+    """What a commit did to the decision about a transaction across shards."""
+
+    transaction: TransactionId
+    before: DecisionRecord | None
+    after: DecisionRecord | None
 
 
 class Limit(NamedTuple):
@@ -133,6 +156,9 @@ class ShardReplica:
         self.limits: dict[Limited, Limit] = {}
         self.kind_policies: dict[str, KindPolicy] = {}
         self.paused_pointers: dict[ZoneName, set[str]] = {}  # zones whose pointers wake when a kind's pause ends
+        self.prepared: dict[TransactionId, PreparedRecord] = {}
+        self.pieces: Counter[TransactionId] = Counter()  # of what is prepared
+        self.locks: dict[Tenant, tuple[Lock, ...]] = {}
         self.strays: set[bytes] = set()  # index entries that a fault has written, and that name no record
         self._expected_strays: set[bytes] = set()
 
@@ -176,6 +202,7 @@ class ShardReplica:
                 elif path[:1] == [keyspace.DB] and path[3] in RUN_KEYS:
                     parsed.run_keys.append(RunKey(Tenant(path[1], path[2]), path[3:], after))
                 self._read_policy(path, after, commit.version)
+                self._read_spanning(parsed, path, before, after)
                 _put(self.others, key, after)
         for zone, item_id, before, after in changed:
             record = None if after is None else decode(ItemRecord, after)
@@ -198,6 +225,26 @@ class ShardReplica:
         for zone in self.zones.values():
             for item_id, record in zone.items.items():
                 yield ItemName(self.name, *zone.name, item_id), record
+
+    def _read_spanning(self, parsed: ParsedCommit, path: list[Any], before: bytes | None, after: bytes | None) -> None:
+        match path:
+            case [keyspace.PREPARED, int(started_us), bytes(random), int(number)]:
+                record = None if after is None else decode(PreparedRecord, after)
+                _put(self.prepared, TransactionId(started_us, random, number), record)
+                parsed.locks_may_differ = True
+            case [keyspace.PREPARED_WRITES, int(started_us), bytes(random), int(number), _]:
+                transaction = TransactionId(started_us, random, number)
+                self.pieces[transaction] += (after is not None) - (before is not None)
+                if not self.pieces[transaction]:
+                    del self.pieces[transaction]
+                parsed.locks_may_differ = True
+            case [keyspace.DECISION, int(started_us), bytes(random), int(number)]:
+                records = [None if value is None else decode(DecisionRecord, value) for value in (before, after)]
+                parsed.decisions.append(DecisionChange(TransactionId(started_us, random, number), *records))
+            case [keyspace.DB, str(app), str(user), keyspace.OWNER]:
+                owner = None if after is None else decode(OwnerRecord, after)
+                _put(self.locks, Tenant(app, user), None if owner is None else owner.locks or None)
+                parsed.locks_may_differ = True
 
     def _read_policy(self, path: list[Any], after: bytes | None, version: int) -> None:
         match path:

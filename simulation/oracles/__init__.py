@@ -18,6 +18,8 @@
     leftovers     at the end there are no keys that would never be cleared
     shop          the promises of the standard workload
     answers       acknowledged actions have happened
+    spanning      what transactions across shards store fits together, and is gone at the end
+    bank          money moves, and never changes its total
     workflow_steps  a workflow does what a sequential execution would do
     workflow_arrivals  a workflow takes each signal once, and does not wait beside what has arrived
 
