@@ -1,8 +1,9 @@
 """Write a seed that finds each mutation into `mutations/seeds.txt`: python -m tests.simulation.find_seeds.
 
-Each mutation is planted and its known seed is run first. If that seed does not find the mutation any more, the seeds 0
-to 199 follow until one does. This can take minutes for a mutation. The table is written after each mutation. The exit
-code is 1 if a mutation survives all seeds: then an oracle or a fault is missing.
+With words, only the mutations whose titles contain one of them are planted. Each mutation is planted and its known seed
+is run first. If that seed does not find the mutation any more, the seeds 0 to 199 follow until one does. This can take
+minutes for a mutation. The table is written after each mutation. The exit code is 1 if a mutation survives all seeds:
+then an oracle or a fault is missing.
 """
 
 from __future__ import annotations
@@ -39,13 +40,14 @@ def seeds_to_try(known: int | None) -> list[int]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Find a seed for each mutation, write the table after each, and return the exit code."""
-    _parse(arguments)
+    words = _parse(arguments)
     seeds = known_seeds()
     survived = 0
     with ProcessPoolExecutor(os.cpu_count(), _SPAWN) as pool:
         searches = {
             pool.submit(_catch, number, seeds.get(mutation.title)): mutation.title
             for number, mutation in enumerate(MUTATIONS)
+            if not words or any(word in mutation.title for word in words)
         }
         for search in as_completed(searches):
             title, catch = searches[search], search.result()
@@ -60,13 +62,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if survived else 0
 
 
-def _parse(arguments: Sequence[str] | None) -> None:
-    """Print the help text on request; there are no other arguments."""
-    argparse.ArgumentParser(
+def _parse(arguments: Sequence[str] | None) -> list[str]:
+    """Return the words that choose mutations. On request, print the help text and end."""
+    parser = argparse.ArgumentParser(
         prog="python -m tests.simulation.find_seeds",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-    ).parse_args(arguments)
+    )
+    parser.add_argument("words", nargs="*", help="parts of titles of mutations; default: all mutations")
+    words: list[str] = parser.parse_args(arguments).words
+    return words
 
 
 def _write(seeds: dict[str, int]) -> None:

@@ -26,6 +26,8 @@ Read in this order:
     test_sessions           consumers that divide the top-level queue
     test_scanners           the in-order lease, and pointers that fill the window of a scan
     test_windows            items that fill the window of a dequeue
+    bank_scene              two tenants with money, on two shards
+    test_spanning           transactions across shards
     workflow_scene          a run of Alice's that acts on tenants of two shards
     test_workflows          executors that are overtaken inside a step; where each race of workflows is forced
     test_workflow_results   commits of workflows whose result is unknown

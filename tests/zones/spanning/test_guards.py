@@ -1,25 +1,20 @@
 """Each guard of `tests/protocol_models/spanning.py` in the product: a story that needs it, and fails without it.
 
-A planted bug takes the guard away. The story then ends with money lost or made, or with a wrong answer.
+A planted bug (`tests/simulation/mutations/spanning.py`) takes the guard away. The story then ends with money lost or
+made, or with a wrong answer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
-from fairlead.zones import ownership
-from fairlead.zones.engines import Transaction
 from fairlead.zones.layout import Tenant
-from fairlead.zones.records import DecisionRecord, TransactionId, decode, encode
-from fairlead.zones.spanning import coordinator, decision, leftovers, lock_wait, participant, recovery
 from fairlead.zones.spanning.coordinator import SpanningTransaction
 from fairlead.zones.spanning.decision import DECISION_LIFE_US
-from fairlead.zones.spanning.tenant_view import Branch
-from fairlead.zones.spanning.transaction_keys import decision_key
 from tests.protocol_models.spanning import Guard
+from tests.simulation.mutations.spanning import GUARDS
 from tests.zones.faults import Fault
 from tests.zones.spanning.bank import ALICE, BEGINS_WITH, BOB, CAROL, Bank, balance, elsewhere, packed
 
@@ -126,104 +121,31 @@ def a_transfer_between_two_reads(bank: Bank) -> bool:
     return bank.across(body) == TOTAL
 
 
-# --- Planted bugs ---
-
-
-def prepare_in_a_transaction_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    prepare = SpanningTransaction._prepare
-
-    def planted(self: SpanningTransaction, branch: Branch, home_id: bytes) -> None:
-        branch.tr = branch.shard.db.create_transaction()
-        prepare(self, branch, home_id)
-
-    monkeypatch.setattr(SpanningTransaction, "_prepare", planted)
-
-
-def lock_only_what_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    prepare = participant.prepare
-
-    def planted(tr: Any, layout: Any, transaction: Any, tenants: Any, writes: Any, **home: Any) -> None:
-        written = {tenant: exclusive for tenant, exclusive in tenants.items() if exclusive}
-        prepare(tr, layout, transaction, written, writes, **home)
-
-    monkeypatch.setattr(participant, "prepare", planted)
-
-
-def decide_blindly(monkeypatch: pytest.MonkeyPatch) -> None:
-    def planted(tr: Transaction, transaction: TransactionId, shard_ids: Any, *, now_us: int) -> None:
-        tr.set(decision_key(transaction), encode(DecisionRecord(True, tuple(shard_ids), now_us)))
-
-    monkeypatch.setattr(decision, "decide", planted)
-
-
-def begin_the_home_transaction_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    decide = SpanningTransaction._decide
-
-    def planted(self: SpanningTransaction, home: Branch, others: list[Branch], result: object) -> None:
-        home.tr = home.shard.db.create_transaction()
-        decide(self, home, others, result)
-
-    monkeypatch.setattr(SpanningTransaction, "_decide", planted)
-
-
-def infer_the_abort(monkeypatch: pytest.MonkeyPatch) -> None:
-    outcome = recovery.outcome
-
-    def planted(home: Any, shard: Any, transaction: Any, *, may_abort: bool) -> bool | None:
-        found = outcome(home, shard, transaction, may_abort=False)
-        return False if found is None and may_abort else found
-
-    monkeypatch.setattr(lock_wait, "outcome", planted)
-
-
-def pass_locks(monkeypatch: pytest.MonkeyPatch) -> None:
-    def planted(struct: Any, value: bytes) -> Any:
-        record = decode(struct, value)
-        assert record is not None
-        record.locks = ()
-        return record
-
-    monkeypatch.setattr(ownership, "decode", planted)
-
-
-def forget_before_all_is_carried_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leftovers.Leftovers, "_is_carried_out", lambda *_: True)
-
-
-def forget_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decision, "DECISION_LIFE_US", 0)
-
-
-def validate_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coordinator.SpanningTransaction, "_validate", lambda _: None)
-
-
-STORIES: dict[Guard, tuple[Callable[[Bank], bool], Callable[[pytest.MonkeyPatch], None]]] = {
-    Guard.READS_VALIDATED: (a_deposit_between_read_and_prepare, prepare_in_a_transaction_of_its_own),
-    Guard.SHARED_LOCK: (write_skew, lock_only_what_is_written),
-    Guard.DECISION_READ: (an_abort_before_the_decision, decide_blindly),
-    Guard.HOME_FIRST: (an_abort_that_is_forgotten_before_the_decision, begin_the_home_transaction_late),
-    Guard.ABORT_WRITTEN: (an_abort_before_the_decision, infer_the_abort),
-    Guard.LOCK_SEEN: (a_withdrawal_between_decision_and_apply, pass_locks),
-    Guard.CARRIED_OUT: (a_decision_that_is_old_and_not_carried_out, forget_before_all_is_carried_out),
-    Guard.RECEIPT: (a_commit_of_unknown_result_whose_decision_is_swept, forget_at_once),
-    Guard.ALL_VALIDATED: (a_transfer_between_two_reads, validate_nothing),
+STORIES: dict[Guard, Callable[[Bank], bool]] = {
+    Guard.READS_VALIDATED: a_deposit_between_read_and_prepare,
+    Guard.SHARED_LOCK: write_skew,
+    Guard.DECISION_READ: an_abort_before_the_decision,
+    Guard.HOME_FIRST: an_abort_that_is_forgotten_before_the_decision,
+    Guard.ABORT_WRITTEN: an_abort_before_the_decision,
+    Guard.LOCK_SEEN: a_withdrawal_between_decision_and_apply,
+    Guard.CARRIED_OUT: a_decision_that_is_old_and_not_carried_out,
+    Guard.RECEIPT: a_commit_of_unknown_result_whose_decision_is_swept,
+    Guard.ALL_VALIDATED: a_transfer_between_two_reads,
 }
 BY_CONSTRUCTION = {Guard.READ_BEFORE}  # The body has ended before anything is validated.
 
 
-def test_each_guard_has_its_story() -> None:
+def test_each_guard_has_its_story_and_its_bug() -> None:
     assert set(STORIES) | BY_CONSTRUCTION == set(Guard)
+    assert set(GUARDS) == set(STORIES)
 
 
 @pytest.mark.parametrize("guard", STORIES, ids=lambda guard: guard.name)
 def test_with_the_guard_the_story_ends_well(bank: Bank, guard: Guard) -> None:
-    story, _ = STORIES[guard]
-    assert story(bank)
+    assert STORIES[guard](bank)
 
 
 @pytest.mark.parametrize("guard", STORIES, ids=lambda guard: guard.name)
-def test_without_the_guard_the_story_ends_badly(bank: Bank, guard: Guard, monkeypatch: pytest.MonkeyPatch) -> None:
-    story, plant = STORIES[guard]
-    plant(monkeypatch)
-    assert not story(bank)
+def test_without_the_guard_the_story_ends_badly(bank: Bank, guard: Guard) -> None:
+    with GUARDS[guard].planted():
+        assert not STORIES[guard](bank)
