@@ -29,8 +29,10 @@ from fairlead.zones.records import (
     TransactionId,
     decode,
 )
+from fairlead.zones.workflow.locks import LockRequest, decode_request
 
 RUN_KEYS = frozenset({keyspace.STEP_LOG, keyspace.FENCE, keyspace.SIGNAL, keyspace.CHILD_RESULT, keyspace.LOCK})
+LOCK_LINE = 1  # The sort of the keys of requests of locks.
 _SIGNAL_NAMES = 7  # The elements of a signal's key before its stamp, which is no element.
 
 Entry = tuple[int, int, bytes]  # priority, vesting time, id
@@ -159,6 +161,8 @@ class ShardReplica:
         self.prepared: dict[TransactionId, PreparedRecord] = {}
         self.pieces: Counter[TransactionId] = Counter()  # of what is prepared
         self.locks: dict[Tenant, tuple[Lock, ...]] = {}
+        # Locks of workflows: their requests, by their places in the line.
+        self.lock_lines: dict[tuple[Tenant, bytes], dict[int, LockRequest]] = {}
         self.strays: set[bytes] = set()  # index entries that a fault has written, and that name no record
         self._expected_strays: set[bytes] = set()
 
@@ -201,6 +205,7 @@ class ShardReplica:
                     parsed.data[key] = after
                 elif path[:1] == [keyspace.DB] and path[3] in RUN_KEYS:
                     parsed.run_keys.append(RunKey(Tenant(path[1], path[2]), path[3:], after))
+                    self._read_lock(Tenant(path[1], path[2]), path[3:], after)
                 self._read_policy(path, after, commit.version)
                 self._read_spanning(parsed, path, before, after)
                 _put(self.others, key, after)
@@ -245,6 +250,12 @@ class ShardReplica:
                 owner = None if after is None else decode(OwnerRecord, after)
                 _put(self.locks, Tenant(app, user), None if owner is None else owner.locks or None)
                 parsed.locks_may_differ = True
+
+    def _read_lock(self, tenant: Tenant, path: list[Any], after: bytes | None) -> None:
+        match path:
+            case [keyspace.LOCK, sort, bytes(lock), int(number)] if sort == LOCK_LINE:
+                line = self.lock_lines.setdefault((tenant, lock), {})
+                _put(line, number, None if after is None else decode_request(after))
 
     def _read_policy(self, path: list[Any], after: bytes | None, version: int) -> None:
         match path:

@@ -6,6 +6,7 @@ from random import Random
 
 from fairlead.simulation.cluster import Cluster
 from fairlead.simulation.host import SimulatedHost
+from fairlead.simulation.replica import ZoneName
 from fairlead.simulation.workflow_code import KIND
 from fairlead.simulation.workflow_ledger import WorkflowLedger
 from fairlead.simulation.workflow_shapes import SIGNALS
@@ -17,11 +18,13 @@ from fairlead.zones.layout import Tenant, item_id_of
 from fairlead.zones.pipelining import run_one
 from fairlead.zones.placement import home
 from fairlead.zones.queue import dead_letters
-from fairlead.zones.queue.items import new_item
+from fairlead.zones.queue.items import new_item, unpack_payload
+from fairlead.zones.records import ItemRecord
 from fairlead.zones.shard import Shard
 from fairlead.zones.tenant_transaction import ApplicationTransaction
 from fairlead.zones.transaction_runner import Attempt
 from fairlead.zones.workflow.cancellation import Cancellation, CancelOutcome, cancel_op, was_applied
+from fairlead.zones.workflow.run_end import CLEANUP_KIND
 
 DEAD_LETTERS_MAX = 8
 TOMBSTONES_MAX = 1_000
@@ -133,22 +136,17 @@ class Buyer:
         if not listed:
             return
         tenant, name, item_id = self._random.choice(listed)[:3]
-
-        def body(attempt: Attempt) -> None:
-            tr, queue = attempt.tr, shard.zone(tenant, name)
-            found = dead_letters.read(tr, queue.location, item_id)
-            if found is not None:
-                dead_letters.retry_dead_letter(tr, queue.location, item_id, found, now_us=attempt.now_us)
-                run_one(queue.wake_op(tr, earliest_us=attempt.now_us, now_us=attempt.now_us))
-
-        shard.transact(body)
+        retry(shard, tenant, name, item_id)
 
     def _shard_of(self, shards: dict[str, Shard], tenant: Tenant) -> Shard:
         return shards[home(tenant, list(shards))]
 
 
 class WakingClient:
-    """A client process that sends the signals which nobody else sends: to each workflow that has long to wait."""
+    """A client process that does what nobody else does: it signals each workflow that has long to wait.
+
+    It also retries dead letters whose runs have locks, or wait for one: others may wait for these locks.
+    """
 
     def __init__(self, ledger: WorkflowLedger, cluster: Cluster) -> None:
         self._ledger = ledger
@@ -170,6 +168,27 @@ class WakingClient:
                         self._ledger.sent.append(token)
                 except StoreError as error:
                     host.world.note(f"gives up after error {error.code}")
+            for shard, zone, item_id in self._dead_with_locks(shards):
+                try:
+                    retry(shard, zone.tenant, zone.zone, item_id)
+                except StoreError as error:
+                    host.world.note(f"gives up after error {error.code}")
+
+    def _dead_with_locks(self, shards: dict[str, Shard]) -> list[tuple[Shard, ZoneName, bytes]]:
+        replicas = self._cluster.suite.shards
+        runs = {
+            request.run
+            for replica in replicas.values()
+            for line in replica.lock_lines.values()
+            for request in line.values()
+        }
+        return [
+            (shards[name], zone.name, item_id)
+            for name, replica in replicas.items()
+            for zone in replica.zones.values()
+            for item_id, dead_letter in zone.dead_lettered.items()
+            if run_of(item_id, dead_letter.item) in runs
+        ]
 
     def _waiting(self, shards: dict[str, Shard], now_us: int) -> list[tuple[Tenant, Shard, bytes, str]]:
         found = []
@@ -179,6 +198,26 @@ class WakingClient:
                 if names and record.vesting_us > now_us + LONG_WAIT_US:
                     found.append((item.tenant, shard, item.item_id, names[0]))
         return found
+
+
+def retry(shard: Shard, tenant: Tenant, name: str, item_id: bytes) -> None:
+    """Put a dead letter back into its queue, if it is there."""
+
+    def body(attempt: Attempt) -> None:
+        tr, queue = attempt.tr, shard.zone(tenant, name)
+        found = dead_letters.read(tr, queue.location, item_id)
+        if found is not None:
+            dead_letters.retry_dead_letter(tr, queue.location, item_id, found, now_us=attempt.now_us)
+            run_one(queue.wake_op(tr, earliest_us=attempt.now_us, now_us=attempt.now_us))
+
+    shard.transact(body)
+
+
+def run_of(item_id: bytes, item: ItemRecord) -> bytes:
+    """Return the run of an item, or that which a cleanup cleans up after."""
+    if item.kind == CLEANUP_KIND:
+        return bytes(unpack_payload(item.payload)["run"])
+    return item.run_of(item_id)
 
 
 def send(shard: Shard, tenant: Tenant, item_id: bytes, name: str, token: str) -> bool:

@@ -3,6 +3,7 @@
 Each step writes a token into the tenant's keys, and returns the token:
 
     ("did", run, label)      a step; 1 as the last element: it has an undo
+    ("under", run, label)    the locks under which a step is done, if there are any
     ("undone", run, label)   the undo of a step
     ("trace", run)           all answers of a run, written in its last transaction
 
@@ -13,8 +14,9 @@ workflow got are those of the steps that happened.
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from fairlead.actors.execution.retry import Retry
@@ -37,6 +39,8 @@ FAILED, UNKNOWN, LATE, GONE, OPEN, NOTHING = "failed", "unknown", "late", "gone"
 _ANSWERS: dict[type[Exception], str] = {EffectUnknown: UNKNOWN, CallTimeout: LATE, ItemGone: GONE}
 
 Trace = list[list[Any]]  # of label and answer
+HeldLock = list[Any]  # the names of its tenant, and the elements of its key
+LOCK_NAME = "lock"
 OwnRetries = {
     Failing.OWN_RETRY: Retry(attempts=3, backoff=0.02),
     Failing.LONG_RETRY: Retry(attempts=3, backoff=5.5, backoff_max=6),
@@ -84,15 +88,28 @@ class WorkflowCode:
 
     # --- The bodies of steps, and effects ---
 
-    def do(self, tr: TenantTransaction, run: str, label: int, has_undo: bool, failing: str) -> str:
+    def do(
+        self, tr: TenantTransaction, run: str, label: int, has_undo: bool, failing: str, under: Sequence[HeldLock]
+    ) -> str:
         """Do a step."""
         self._ponder(run)
         token = self._token()
+        if under:
+            tr.set(("under", run, label), json.dumps(under).encode())
         tr.set(("did", run, label, int(has_undo)), token.encode())
         self._fail(Failing[failing])
         return token
 
-    def undo(self, tr: TenantTransaction, run: str, label: int, has_undo: bool, failing: str, result: str) -> None:
+    def undo(
+        self,
+        tr: TenantTransaction,
+        run: str,
+        label: int,
+        has_undo: bool,
+        failing: str,
+        under: Sequence[HeldLock],
+        result: str,
+    ) -> None:
         """Undo a step."""
         self._ponder(run)
         tr.set(("undone", run, label), result.encode())
@@ -173,19 +190,40 @@ class _Run:
         self._segment: int = state["segment"]
         self._waits: Counter[str] = Counter()
         self._trace: Trace = list(state["trace"])
+        self._under: list[HeldLock] = []
 
     def run(self) -> str:
         if self._wf.state is not None:
             self._wf.checkpoint(self._wf.state)  # As a loop does whose body begins with its checkpoint.
         shape = self._code.shape_of(self._order)
-        for call in shape.calls:
-            if call.number >= self._next and self._wf.version >= call.since:
-                self._make(call)
+        self._make_all(deque(shape.calls))
         if shape.fails:
             raise PermanentError("as planned")
         if shape.finishes:
             return self._wf.finish(self._code.finish, self._run, self._trace)
         return self._wf.step(self._code.finish, self._run, self._trace)
+
+    def _make_all(self, calls: deque[PlannedCall]) -> None:
+        while calls:
+            call = calls.popleft()
+            if call.number < self._next or self._wf.version < call.since:
+                continue
+            if call.what is What.LOCK:
+                self._hold(call, deque(calls.popleft() for _ in range(min(call.holds, len(calls)))))
+            else:
+                self._make(call)
+
+    def _hold(self, call: PlannedCall, held: deque[PlannedCall]) -> None:
+        """Make calls under locks. Blocks are not nested, and have no checkpoints."""
+        if self._under:
+            self._make_all(held)
+            return
+        key = (LOCK_NAME, self._order.count("."), call.lock)
+        tenants = {self._on(each) or self._wf.tenant for each in (call, replace(call, place=call.also or call.place))}
+        with self._wf.lock(*((tenant, key) for tenant in sorted(tenants)), shared=call.shared):
+            self._under = [[*tenant, *key] for tenant in sorted(tenants)]
+            self._make_all(held)
+            self._under = []
 
     def _make(self, call: PlannedCall) -> None:
         label = label_of(call.number)
@@ -205,7 +243,7 @@ class _Run:
     def _step(self, call: PlannedCall, label: int) -> None:
         retry = OwnRetries.get(call.failing)
         undo = self._code.undo if call.has_undo else None
-        args = (self._run, label, call.has_undo, call.failing.name)
+        args = (self._run, label, call.has_undo, call.failing.name, self._under)
         self._note(
             label, self._wf.step(self._code.do, *args, name=call.name, on=self._on(call), undo=undo, retry=retry)
         )
@@ -225,7 +263,7 @@ class _Run:
         self._note(label, changes)
         if changes % 2:
             extra = label_of(call.number, 1)
-            args = (self._run, extra, False, Failing.NEVER.name)
+            args = (self._run, extra, False, Failing.NEVER.name, self._under)
             self._note(extra, self._wf.step(self._code.do, *args, name="odd", on=self._on(call)))
 
     def _wait(self, call: PlannedCall, label: int) -> None:
@@ -267,6 +305,8 @@ class _Run:
         self._note(label, token)
 
     def _checkpoint(self, call: PlannedCall, label: int) -> None:
+        if self._under:
+            return
         self._segment += 1
         self._waits.clear()
         self._wf.checkpoint({"next": call.number + 1, "segment": self._segment, "trace": self._trace})

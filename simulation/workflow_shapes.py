@@ -12,6 +12,7 @@ from random import Random
 CALLS_MAX = 7
 CHILDREN_DEPTH_MAX = 2
 SIGNALS = ("approved", "paid")
+LOCKS = 2  # Locks of each tenant, for workflows of each depth: a parent may wait for a child that waits for a lock.
 
 
 class What(Enum):
@@ -27,6 +28,7 @@ class What(Enum):
     ENQUEUE = "enqueue"
     SIGNAL = "signal"
     CHECKPOINT = "checkpoint"
+    LOCK = "lock"
 
 
 class Where(Enum):
@@ -62,6 +64,9 @@ class PlannedCall:
       signal: the name of a signal.
       at_least: how many children must succeed; None: all.
       since: the version of the code from which on the call is made.
+      lock: the number of the lock that it takes; `shared`: together with others.
+      also: another tenant whose lock of this number it takes.
+      holds: how many of the following calls are made under the lock.
     """
 
     number: int
@@ -78,6 +83,10 @@ class PlannedCall:
     children: int = 1
     at_least: int | None = None
     since: int = 1
+    lock: int = 0
+    shared: bool = False
+    also: Where | None = None
+    holds: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +106,8 @@ FIRST = Shape(
         PlannedCall(3, What.WAIT, "approved", timeout_s=1),
         PlannedCall(4, What.SLEEP, "sleep", duration_s=0.2),
         PlannedCall(5, What.CALL, "child", Where.ELSEWHERE),
-        PlannedCall(6, What.STEP, "note", Where.BESIDE, has_undo=True),
+        PlannedCall(6, What.LOCK, "lock", Where.ELSEWHERE, also=Where.HOME),
+        PlannedCall(7, What.STEP, "note", Where.BESIDE, has_undo=True),
     ),
     fails=False,
     finishes=True,
@@ -105,7 +115,7 @@ FIRST = Shape(
 
 _WEIGHTS = {
     What.STEP: 10, What.EFFECT: 4, What.READ: 4, What.WAIT: 3, What.SLEEP: 1, What.CALL: 2, What.GATHER: 1,
-    What.ENQUEUE: 1, What.SIGNAL: 2, What.CHECKPOINT: 1,
+    What.ENQUEUE: 1, What.SIGNAL: 2, What.CHECKPOINT: 1, What.LOCK: 4,
 }  # fmt: skip
 _PLACES = (Where.HOME, Where.BESIDE, Where.ELSEWHERE, Where.ELSEWHERE)
 _FAILING = (Failing.NEVER,) * 4 + (Failing.BEFORE_RETRY, Failing.OWN_RETRY, Failing.FOR_GOOD, Failing.FOR_GOOD)
@@ -137,6 +147,10 @@ def _draw_call(random: Random, number: int, what: What) -> PlannedCall:
         children=random.randint(1, 3),
         at_least=random.choice([None, 1]),
         since=random.choice([1, 1, 1, 2]),
+        lock=random.choice([0, 0, *range(LOCKS)]),
+        shared=random.random() < 0.4,
+        also=random.choice([None, None, None, *_PLACES]),
+        holds=random.randint(1, 3),
     )
 
 

@@ -17,6 +17,7 @@ from fairlead.simulation.cluster import Cluster
 from fairlead.simulation.host import SimulatedHost
 from fairlead.simulation.oracles.oracle import Oracle
 from fairlead.simulation.oracles.workflow_arrivals import NobodyWaitsBesideArrivals, SignalsAreTakenOnce
+from fairlead.simulation.oracles.workflow_locks import LocksExclude, StepsAreDoneUnderTheirLocks
 from fairlead.simulation.oracles.workflow_steps import CodeFits, EffectsKeepTheirKeys, StepsHappenOnce
 from fairlead.simulation.plan import Plan
 from fairlead.simulation.reduction import NO_REDUCTION, Reduction
@@ -90,6 +91,8 @@ class WorkflowShop:
             CodeFits(world),
             NobodyWaitsBesideArrivals(world, plan.ahead_us_max),
             SignalsAreTakenOnce(world, ledger),
+            LocksExclude(world),
+            StepsAreDoneUnderTheirLocks(world),
         ]
 
     def periods(self) -> Sequence[Period]:

@@ -21,6 +21,7 @@
     spanning      what transactions across shards store fits together, and is gone at the end
     bank          money moves, and never changes its total
     workflow_steps  a workflow does what a sequential execution would do
+    workflow_locks  locks of workflows exclude, and are handed over; steps are done under them
     workflow_arrivals  a workflow takes each signal once, and does not wait beside what has arrived
 
 Source: FoundationDB section 3 ("test oracles"). Oracles observe commits, calls between actors and their replies, and

@@ -12,6 +12,7 @@ from fairlead.simulation.world import World
 from fairlead.zones import keyspace
 from fairlead.zones.queue.items import unpack_payload
 from fairlead.zones.workflow.children import WAKE_SPACING_US, child_wait_name
+from fairlead.zones.workflow.locks import LOCK_SIGNAL
 from fairlead.zones.workflow.run_records import StepKind, StepState, decode_entry
 from fairlead.zones.workflow.signals import wait_name
 
@@ -99,12 +100,12 @@ class SignalsAreTakenOnce(Oracle):
             before, after = change.before, change.after
             if after is not None and after.lease_id and (before is None or before.lease_id != after.lease_id):
                 self._leased_us[after.run_of(change.item.item_id)] = self.world.now_us()
-        signals = [changed for changed in parsed.run_keys if changed.path[0] == keyspace.SIGNAL]
         for changed in parsed.run_keys:
             if changed.path[0] == keyspace.STEP_LOG and changed.path[2] == _ENTRY and changed.after is not None:
                 self._check_entry(changed, changed.after)
-        for changed in signals:
-            self._note(parsed.by, changed)
+        for changed in parsed.run_keys:
+            if changed.path[0] == keyspace.SIGNAL and not changed.path[2].startswith(LOCK_SIGNAL):
+                self._note(parsed.by, changed)  # The signals that hand locks over carry nothing.
 
     def at_end(self, shards: Sequence[ShardReplica]) -> None:
         """See `Oracle`."""

@@ -19,12 +19,12 @@ from tests.simulation.mutations.consumers import CONSUMERS
 from tests.simulation.mutations.in_races import QUEUE_IN_RACES
 from tests.simulation.mutations.items import ITEMS
 from tests.simulation.mutations.leases import LEASES
-from tests.simulation.mutations.locks import LOCKS_IN_RACES
+from tests.simulation.mutations.locks import LOCKS, LOCKS_IN_RACES
 from tests.simulation.mutations.pointers import POINTERS
 from tests.simulation.mutations.policies import POLICIES
 from tests.simulation.mutations.spanning import SPANNING, SPANNING_IN_RACES
 from tests.simulation.mutations.workflows import IN_RACES as WORKFLOWS_IN_RACES
 from tests.simulation.mutations.workflows import WORKFLOWS
 
-MUTATIONS = (*ITEMS, *LEASES, *CLAIMS, *POINTERS, *CONSUMERS, *POLICIES, *WORKFLOWS, *SPANNING)
+MUTATIONS = (*ITEMS, *LEASES, *CLAIMS, *POINTERS, *CONSUMERS, *POLICIES, *WORKFLOWS, *LOCKS, *SPANNING)
 IN_RACES = (*QUEUE_IN_RACES, *WORKFLOWS_IN_RACES, *LOCKS_IN_RACES, *SPANNING_IN_RACES)

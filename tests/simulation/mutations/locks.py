@@ -1,28 +1,55 @@
 """Bugs in the locks of workflows: each removes a guard of their transactions (`fairlead.zones.workflow.locks`).
 
-The races of locks plant them (`races/test_workflow_locks`).
+The races of locks plant them (`races/test_workflow_locks`), and seeds of the worlds with workflows find most.
 """
 
+from collections.abc import Callable
+from functools import partial
+
+from fairlead.simulation.oracles.leftovers import NothingIsLeftBehind
+from fairlead.simulation.oracles.workflow_locks import LocksExclude, StepsAreDoneUnderTheirLocks
+from fairlead.simulation.run import DRAINS
+from fairlead.simulation.workflow_shop import run_workflows
 from fairlead.workflows import step_commits
 from fairlead.workflows.run_log import RunLog
 from fairlead.zones.workflow import arrival, locks, participants, run_end
-from tests.simulation.mutations.mutation import in_a_race
+from tests.simulation.mutations.mutation import Mutation, in_a_race, mutation
 
 _LINE_BY_SNAPSHOT = (locks._hand_over_op, "tr.get_range(begin, end,", "tr.snapshot.get_range(begin, end,")
 _NO_ENTRY_AT_HOME = (RunLog._begin, "entry = read_entry(key, stored.value)", "entry = None")
 _NO_ENTRY_ELSEWHERE = (participants.begin_step_op, "return read_entry(key, entry.value)", "return None")
 
-LOCKS_IN_RACES = (
-    in_a_race(
+_in_worlds: Callable[..., Mutation] = partial(
+    mutation,
+    found_by=(LocksExclude.promise, StepsAreDoneUnderTheirLocks.promise, DRAINS, NothingIsLeftBehind.promise),
+    world=run_workflows,
+)
+
+LOCKS = (
+    _in_worlds(
         "a request reads the end of its line by snapshot",
         (locks.take_op, "last_rows = tr.get_range(", "last_rows = tr.snapshot.get_range("),
     ),
-    in_a_race("a lock is handed over after a read by snapshot", _LINE_BY_SNAPSHOT),
-    in_a_race(
+    _in_worlds("a lock is handed over after a read by snapshot", _LINE_BY_SNAPSHOT),
+    _in_worlds(
         "a lock is handed over by snapshot, to whatever item",
         _LINE_BY_SNAPSHOT,
         (arrival.receiver_op, "tr.get(keys.item(item_id))", "tr.snapshot.get(keys.item(item_id))"),
     ),
+    _in_worlds(
+        "the end of a run leaves its locks",
+        (run_end.end_run_op, "if next(iter(requests), None) is not None:", "if False:"),
+    ),
+    _in_worlds(
+        "a cleanup leaves the locks of its run",
+        (participants.clean_up_op, "if next(iter(requests), None) is not None:", "if False:"),
+    ),
+    _in_worlds(
+        "a tenant of the home's shard whose lock is taken is no participant",
+        (step_commits.introduce, "if tenant == execution.held.ref.tenant or", "if True or"),
+    ),
+)
+LOCKS_IN_RACES = (
     in_a_race(
         "a request looks neither for its entry nor for itself",
         (locks.take_op, "if number.value is not None:", "if False:"),
@@ -44,17 +71,5 @@ LOCKS_IN_RACES = (
             "pass",
         ),
         _NO_ENTRY_ELSEWHERE,
-    ),
-    in_a_race(
-        "the end of a run leaves its locks",
-        (run_end.end_run_op, "if next(iter(requests), None) is not None:", "if False:"),
-    ),
-    in_a_race(
-        "a cleanup leaves the locks of its run",
-        (participants.clean_up_op, "if next(iter(requests), None) is not None:", "if False:"),
-    ),
-    in_a_race(
-        "a tenant of the home's shard whose lock is taken is no participant",
-        (step_commits.introduce, "if tenant == execution.held.ref.tenant or", "if True or"),
     ),
 )
