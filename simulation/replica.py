@@ -159,6 +159,7 @@ class ShardReplica:
         self.kind_policies: dict[str, KindPolicy] = {}
         self.paused_pointers: dict[ZoneName, set[str]] = {}  # zones whose pointers wake when a kind's pause ends
         self.prepared: dict[TransactionId, PreparedRecord] = {}
+        self.decisions: dict[TransactionId, DecisionRecord] = {}
         self.pieces: Counter[TransactionId] = Counter()  # of what is prepared
         self.locks: dict[Tenant, tuple[Lock, ...]] = {}
         # Locks of workflows: their requests, by their places in the line.
@@ -245,7 +246,9 @@ class ShardReplica:
                 parsed.locks_may_differ = True
             case [keyspace.DECISION, int(started_us), bytes(random), int(number)]:
                 records = [None if value is None else decode(DecisionRecord, value) for value in (before, after)]
-                parsed.decisions.append(DecisionChange(TransactionId(started_us, random, number), *records))
+                transaction = TransactionId(started_us, random, number)
+                parsed.decisions.append(DecisionChange(transaction, *records))
+                _put(self.decisions, transaction, records[1])
             case [keyspace.DB, str(app), str(user), keyspace.OWNER]:
                 owner = None if after is None else decode(OwnerRecord, after)
                 _put(self.locks, Tenant(app, user), None if owner is None else owner.locks or None)

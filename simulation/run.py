@@ -31,6 +31,7 @@ from fairlead.simulation.oracles.limits import DequeuesTakeTheirShare, KindsKeep
 from fairlead.simulation.oracles.oracle import Oracle, OracleSuite
 from fairlead.simulation.oracles.pauses import WhatIsPausedStays
 from fairlead.simulation.oracles.pointers import PointerBounds, PointersLeadToWork
+from fairlead.simulation.oracles.spanning import DecisionsAreFinal, LocksHaveTransactions
 from fairlead.simulation.oracles.work_conservation import NothingWaitsBesideFreeSlots, watched_late_us
 from fairlead.simulation.oracles.zone_operations import ChangesAreOperations
 from fairlead.simulation.plan import Plan, draw_plan
@@ -172,7 +173,8 @@ class Simulation(Trial):
             self.world.run_until(self.world.now_us() + STEP_US)
 
     def _is_drained(self) -> bool:
-        return not any(zone.items for shard in self.suite.shards.values() for zone in shard.zones.values())
+        shards = self.suite.shards.values()
+        return not any(shard.prepared or any(zone.items for zone in shard.zones.values()) for shard in shards)
 
     def _has_pointers(self) -> bool:
         return any(zone.pointer for shard in self.suite.shards.values() for zone in shard.zones.values())
@@ -253,6 +255,8 @@ class Simulation(Trial):
             NothingIsLeftBehind(world),
             WhatIsPausedStays(world),
             TenantsKeepToTheirLimits(world, self.cluster.clock_of),
+            LocksHaveTransactions(world),
+            DecisionsAreFinal(world, list(self.suite.shards.values())),
         ]
         if plan.is_calm and plan.clocks_fit_leases:
             oracles.append(KindsKeepToFleetLimits(world))

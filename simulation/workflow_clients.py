@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from random import Random
 
+from fairlead.simulation.bank.clerk import OpenShards
 from fairlead.simulation.cluster import Cluster
 from fairlead.simulation.host import SimulatedHost
+from fairlead.simulation.oracles.spanning import EXCHANGED
 from fairlead.simulation.replica import ZoneName
-from fairlead.simulation.workflow_code import KIND
+from fairlead.simulation.workflow_code import CHORE, KIND
 from fairlead.simulation.workflow_ledger import WorkflowLedger
 from fairlead.simulation.workflow_shapes import SIGNALS
 from fairlead.simulation.workflow_tenants import item_name_of, neighbours_of, tenant_of
 from fairlead.simulation.world import START_US
 from fairlead.zones.engines.api.errors import StoreError
-from fairlead.zones.errors import ItemGone
+from fairlead.zones.errors import ItemGone, TenantBusy
 from fairlead.zones.layout import Tenant, item_id_of
 from fairlead.zones.pipelining import run_one
 from fairlead.zones.placement import home
@@ -21,6 +23,8 @@ from fairlead.zones.queue import dead_letters
 from fairlead.zones.queue.items import new_item, unpack_payload
 from fairlead.zones.records import ItemRecord
 from fairlead.zones.shard import Shard
+from fairlead.zones.spanning.coordinator import SpanningTransaction, run_across_shards
+from fairlead.zones.spanning.lock_wait import WAIT_US
 from fairlead.zones.tenant_transaction import ApplicationTransaction
 from fairlead.zones.transaction_runner import Attempt
 from fairlead.zones.workflow.cancellation import Cancellation, CancelOutcome, cancel_op, was_applied
@@ -46,9 +50,11 @@ class Buyer:
         self._pause_us = cluster.plan.trouble_us / max(1, share) / 3
         self._random: Random = cluster.world.random(f"buyer {number}")
         self._tokens = 0
+        self._host: SimulatedHost | None = None
 
     def run(self, host: SimulatedHost) -> None:
         """Make the remaining orders."""
+        self._host = host
         shards = self._cluster.open_shards(host)
         while self._left > 0:
             host.clock.sleep_us(int(self._random.expovariate(1 / self._pause_us)))
@@ -56,6 +62,8 @@ class Buyer:
                 self._act(shards)
             except StoreError as error:
                 host.world.note(f"gives up after error {error.code}")
+            except TenantBusy as error:
+                host.world.note(f"gives up: {error}")
         self.done = True
 
     def _act(self, shards: dict[str, Shard]) -> None:
@@ -63,8 +71,10 @@ class Buyer:
         if draw < 0.35:
             self._left -= 1
             self._order(shards)
-        elif draw < 0.65:
+        elif draw < 0.55:
             self._change(shards)
+        elif draw < 0.65:
+            self._exchange(shards)
         elif draw < 0.85:
             self._signal(shards)
         elif draw < 0.95:
@@ -89,6 +99,29 @@ class Buyer:
         tenant = Tenant("shop", f"t{self._random.randrange(self._cluster.plan.tenants)}")
         shard = self._shard_of(shards, tenant)
         shard.transact(lambda attempt: ApplicationTransaction(shard, tenant, attempt).add(("changes",), 1))
+
+    def _exchange(self, shards: dict[str, Shard]) -> None:
+        """Change two tenants on two shards by one transaction, which also enqueues a chore for each.
+
+        The transaction writes the same key below both tenants. One of them may have workflows of its own.
+        """
+        here = tenant_of(self._some_order(), self._cluster.plan)
+        tenants = [here, neighbours_of(here, list(shards)).elsewhere]
+        self._random.shuffle(tenants)
+        self._tokens += 1
+        token = f"p{self._number}/{self._tokens}"
+
+        def body(tx: SpanningTransaction) -> None:
+            for tenant in tenants:
+                view = tx.on(tenant)
+                view.get(("changes",))
+                view.set((EXCHANGED, token), b"")
+                view.enqueue(CHORE, {"order": token})
+
+        host = self._host
+        assert host is not None
+        run_across_shards(OpenShards(shards), body, wait_us=WAIT_US, clock=host.clock, random=host.random)
+        self._ledger.exchanged.append(token)
 
     def _signal(self, shards: dict[str, Shard]) -> None:
         """Send a signal to an order, in a transaction of its tenant, or of one on another shard."""

@@ -44,6 +44,7 @@ class WorkflowLedger:
       waits_began_us: when a run first came to a wait, in true time.
       planned_effects: what each effect was planned to do.
       sent: tokens of signals whose transactions were acknowledged.
+      exchanged: tokens of transactions across shards that were acknowledged.
     """
 
     effects: dict[RunStep, list[EffectCall]] = field(default_factory=lambda: defaultdict(list))
@@ -51,6 +52,7 @@ class WorkflowLedger:
     waits_began_us: dict[WorkflowWait, int] = field(default_factory=dict)
     planned_effects: dict[RunStep, PlannedCall] = field(default_factory=dict)
     sent: list[str] = field(default_factory=list)
+    exchanged: list[str] = field(default_factory=list)
 
 
 def label_of(number: int, part: int = 0) -> int:

@@ -16,6 +16,7 @@ from fairlead.simulation.actor import Actor
 from fairlead.simulation.cluster import Cluster
 from fairlead.simulation.host import SimulatedHost
 from fairlead.simulation.oracles.oracle import Oracle
+from fairlead.simulation.oracles.spanning import ExchangesAreWhole
 from fairlead.simulation.oracles.workflow_arrivals import NobodyWaitsBesideArrivals, SignalsAreTakenOnce
 from fairlead.simulation.oracles.workflow_locks import LocksExclude, StepsAreDoneUnderTheirLocks
 from fairlead.simulation.oracles.workflow_steps import CodeFits, EffectsKeepTheirKeys, StepsHappenOnce
@@ -93,6 +94,7 @@ class WorkflowShop:
             SignalsAreTakenOnce(world, ledger),
             LocksExclude(world),
             StepsAreDoneUnderTheirLocks(world),
+            ExchangesAreWhole(world, ledger.exchanged),
         ]
 
     def periods(self) -> Sequence[Period]:

@@ -37,6 +37,7 @@ from fairlead.zones.spanning.leftovers import Leftovers
 
 SERIALIZABLE = "transactions across shards are strictly serializable"
 SETTLED = "what is prepared is settled in the end"
+FORGOTTEN = "no decision outlives its time"
 DECIDED = "every history is decided"
 STEPS_MAX = 500_000
 SHARDS_MIN, SHARDS_MAX = 2, 4
@@ -165,7 +166,10 @@ class Bank(Trial):
                     pass
 
         forgetting = self.cluster.operator.do("forget decisions", forget_all)
-        self._run_until("decisions are forgotten", END_US, lambda: not forgetting.is_alive())
+        self._run_until(FORGOTTEN, END_US, lambda: not forgetting.is_alive())
+        left = {name: shard.decisions for name, shard in self.suite.shards.items() if shard.decisions}
+        if left:
+            raise Violation(FORGOTTEN, f"{left} are left")
 
     def _check(self) -> None:
         history, bank = self.recorder.history(), self.model

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from fairlead.simulation.oracles.oracle import Oracle
-from fairlead.simulation.replica import ParsedCommit, ShardReplica
+from fairlead.simulation.replica import ParsedCommit, ShardReplica, unpack_key
 from fairlead.simulation.world import World
 from fairlead.zones.layout import Tenant
 from fairlead.zones.records import DecisionRecord, TransactionId
 from fairlead.zones.spanning.decision import DECISION_LIFE_US
 
+EXCHANGED = "exchanged"  # Begins the keys that an exchange writes, one below each of its tenants.
+SIDES = 2
 CLOSER = "operator"  # Forgets decisions at the end of a world, as if their time were over.
 
 
@@ -78,3 +81,33 @@ class DecisionsAreFinal(Oracle):
         age_us = self.world.now_us() - record.decided_us
         if age_us < DECISION_LIFE_US // 2 and by != CLOSER:
             self.report_violation(f"{what} after {age_us / 1e6:.1f} s")
+
+
+class ExchangesAreWhole(Oracle):
+    """What a transaction across shards writes below two tenants is there below both, or below none.
+
+    What was acknowledged is there.
+    """
+
+    promise = "a transaction across shards is whole"
+
+    def __init__(self, world: World, acknowledged: Sequence[str]) -> None:
+        super().__init__(world)
+        self._acknowledged = acknowledged
+        self._written: Counter[str] = Counter()
+
+    def on_commit(self, parsed: ParsedCommit) -> None:
+        """See `Oracle`."""
+        for key in parsed.data:
+            path = unpack_key(key)[4:]
+            if path[0] == EXCHANGED:
+                self._written[path[1]] += 1
+
+    def at_end(self, shards: Sequence[ShardReplica]) -> None:
+        """See `Oracle`."""
+        for token, count in self._written.items():
+            if count != SIDES:
+                self.report_violation(f"{token} is written {count} times instead of {SIDES}")
+        for token in self._acknowledged:
+            if token not in self._written:
+                self.report_violation(f"{token} was acknowledged, and is not there")
