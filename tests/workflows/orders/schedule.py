@@ -43,8 +43,9 @@ class Process(greenlet.greenlet):  # type: ignore[misc]
 
     Attributes:
       is_enabled: returns whether it may begin, before it has.
+      is_awake: returns whether it may go on, once it has begun.
       seen: stands for all that it has read.
-      since: the positions of its open transactions' reads, by store.
+      since: the stores of its open transactions, and the positions of their reads.
     """
 
     def __init__(self, name: str, body: Callable[[], object], is_enabled: Callable[[], bool] = lambda: True) -> None:
@@ -53,6 +54,7 @@ class Process(greenlet.greenlet):  # type: ignore[misc]
         self.is_enabled = is_enabled
         self.seen = 0
         self.commit_count = 0
+        self.is_awake: Callable[[], bool] = lambda: True
         self.since: dict[OrderedStore, int] = {}
         self._is_ending = False
 
@@ -84,11 +86,16 @@ class Process(greenlet.greenlet):  # type: ignore[misc]
     @property
     def state(self) -> Hashable:
         """What its future depends on, besides what the stores hold."""
-        since = tuple((store.name, *store.log[position:]) for store, position in self.since.items())
-        return (self.name, self.is_open, bool(self.dead), self.seen, since)
+        since = [(store.name, *store.log[position:]) for store, position in self.since.items()]
+        return (self.name, self.is_open, bool(self.dead), self.seen, tuple(sorted(since)))
+
+    @property
+    def can_go_on(self) -> bool:
+        """Whether it may have the next turn."""
+        return not self.dead and (self.is_awake() if self.is_open else self.is_enabled())
 
 
-def _current() -> Process | None:
+def current_process() -> Process | None:
     current = greenlet.getcurrent()
     return current if isinstance(current, Process) else None
 
@@ -100,7 +107,7 @@ class OrderedTransaction(Transaction):
 
     def commit(self) -> Future:
         """See `Transaction`."""
-        process = _current()
+        process = current_process()
         if process is not None:
             process.stop()
         return super().commit()
@@ -111,13 +118,13 @@ class _NotedSnapshot(MemorySnapshot):
 
     def get(self, key: bytes) -> bytes | None:
         value = super().get(key)
-        process = _current()
+        process = current_process()
         if process is not None:
             process.note((key, value))
         return value
 
     def scan(self, begin: bytes, end: bytes, reverse: bool) -> Iterator[tuple[bytes, bytes]]:
-        process = _current()
+        process = current_process()
         for pair in super().scan(begin, end, reverse):
             if process is not None:
                 process.note(pair)
@@ -136,7 +143,7 @@ class OrderedStore(MemoryStore):
 
     def snapshot(self, clock: object) -> MemorySnapshot:
         """See `MemoryStore`."""
-        process = _current()
+        process = current_process()
         if process is not None:
             process.since[self] = len(self.log)
         version, root = self._newest
@@ -145,7 +152,7 @@ class OrderedStore(MemoryStore):
     def submit(self, request: CommitRequest) -> AnsweredCommit:
         """See `MemoryStore`."""
         answered = super().submit(request)
-        process = _current()
+        process = current_process()
         if process is not None:
             process.since.pop(self, None)
             process.commit_count += 1
@@ -245,7 +252,8 @@ def _run_once(scene: Scene, search: _Search, visited: set[int]) -> tuple[tuple[s
     order: list[str] = []
     try:
         while True:
-            enabled = [each for each in scene.processes if not each.dead and (each.is_open or each.is_enabled())]
+            enabled = [each for each in scene.processes if each.can_go_on]
+            enabled = enabled or [each for each in scene.processes if each.is_open and not each.dead]  # Time passes.
             if not enabled:
                 return tuple(order), scene.violation()
             if depth == len(search.choices):
