@@ -37,7 +37,10 @@ class Usage(NamedTuple):
 
 
 class _Renewal(NamedTuple):
-    """A request: how many slots are held and wanted, how many tokens are returned, and whether more items start."""
+    """A request: how many slots are held and wanted, how many tokens are returned, and whether more items start.
+
+    `held`: by what runs, and by what a call under way may have taken.
+    """
 
     held: int
     wanted: int
@@ -256,6 +259,8 @@ class ConcurrencyLimiter:
         held, wanted = quota.granted if usage.held is None else usage.held, 0
         if quota.policy.max_running is not None:
             wanted = max(held + max(2 * unmet, usage.reserved), 0 if quota.is_idle else quota.slots)
+        # A call under way may have taken items by slots that the store counts: these stay counted until it ends.
+        held += min(usage.reserved, max(0, quota.granted - held))
         renew_us = quota.until_us - self._lease_us // 2
         fresh = not quota.granted or (self._is_valid(kind, quota) and self._host.clock.now_us() < renew_us)
         if fresh and wanted == quota.granted and not unmet and not unused:

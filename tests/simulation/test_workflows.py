@@ -17,6 +17,7 @@ REGRESSIONS = {
     17: "an effect during which its run was cancelled was not undone",
     1015: "a failure counted those before a step whose commit had an unknown result, and was applied",
     3: "a step of unknown result was done, and its attempt's failure counted those before the step again",
+    30115: "a manager returned the slot of a kind by which a call under way took a workflow",
     66: "the delivery of a child that was retried as a dead letter comes again, as it may",
 }
 SHORT = Shape(FIRST.calls[:1], fails=False, finishes=True)

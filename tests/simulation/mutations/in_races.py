@@ -1,6 +1,6 @@
 """Bugs in the queue that the standard campaign seldom or never finds: the races plant them."""
 
-from fairlead.actors.dispatch.concurrency_limiter import _Quota
+from fairlead.actors.dispatch.concurrency_limiter import ConcurrencyLimiter, _Quota
 from fairlead.actors.execution import acknowledgement
 from fairlead.zones import transaction_runner
 from fairlead.zones.tenant_transaction import TenantTransaction
@@ -27,6 +27,10 @@ QUEUE_IN_RACES = (
     in_a_race(
         "a manager forgets a grant as it learns of its policy",
         (_Quota.apply_policies, "if policy.updated_us > self.policy.updated_us:", "if True:"),
+    ),
+    in_a_race(
+        "a manager does not count what a call under way may have taken",
+        (ConcurrencyLimiter._renewal_of, "held += min(usage.reserved, max(0, quota.granted - held))", "pass"),
     ),
     in_a_race(
         "an item that is returned vests at the time of the clock that returns it",

@@ -24,6 +24,7 @@ from tests.simulation.races.scene import Scene, registry_of
 from tests.simulation.stage import SECOND
 
 THROTTLE_US = 110_000  # `throttle_delay_ms`, and a moment.
+CALL_US = 10_000  # Of a call to the worker and back.
 ROUND_US = int(ROUND_S * SECOND) + 10_000  # From one request to the next, and a moment.
 
 
@@ -67,6 +68,14 @@ class Mailer:
             self._scene.has(lambda alice, ref=ref: alice.cancel(ref.item_id))  # type: ignore[misc]
         self.running.clear()
         self._ended += 1
+
+    def asks_its_worker(self) -> None:
+        """Let the manager ask what its worker runs."""
+        self._scene.play(self._ask, host=self._host)
+        self._scene.pass_us(CALL_US)
+
+    def _ask(self) -> None:
+        self._manager._pool.usage("mail")
 
 
 def limit(scene: Scene, **changes: Any) -> None:
@@ -151,3 +160,50 @@ def test_without_a_comparison_of_policies_the_token_is_lost_and_the_mail_waits_f
         scene.pass_us(60 * SECOND)
         mailer.serves()
         assert mailer.running == []
+
+
+# --- A round while a visit is under way ---
+
+
+def a_round_while_a_visit_is_under_way(scene: Scene) -> int:
+    """One mail may run at once. The limit comes while three run: the store counts all of them until both managers ask.
+
+    The mails end. The first manager takes the next one by its slot. Before it gets the answer, it asks to keep the
+    slot. The store still counts what the second manager has run. Return how many mails run at once.
+    """
+    first, second = Mailer(scene, "first"), Mailer(scene, "second")
+    for mailer, count in ((first, 2), (second, 1)):
+        for _ in range(count):
+            scene.has(lambda alice: alice.enqueue("mail"))
+        mailer.serves()
+        assert len(mailer.running) == count
+    limit(scene, max_running=1)
+    scene.has(lambda alice: alice.enqueue("mail"))
+    for mailer in (first, second):
+        mailer.serves()  # It observes the limit, and meets the mail.
+        scene.pass_us(ROUND_US)  # What it runs counts.
+    visit = first.visit()
+    for mailer in (first, second):
+        mailer.ends_all()
+    first.asks_its_worker()
+    taking = visit.runs_until_commit(of=visit.host.name)
+    taking.arrives()
+    scene.pass_us(2 * ROUND_US)
+    scene.has(lambda alice: alice.enqueue("mail"))
+    for _ in range(3):
+        second.serves()
+    taking.answer_arrives()
+    visit.runs()
+    assert len(first.running) == 1
+    return len(first.running) + len(second.running)
+
+
+def test_a_manager_keeps_the_slot_by_which_a_visit_under_way_takes_a_mail() -> None:
+    scene = Scene()
+    assert a_round_while_a_visit_is_under_way(scene) == 1
+    scene.check_stored()
+
+
+def test_without_the_count_of_what_a_visit_may_have_taken_its_slot_is_given_away() -> None:
+    with planted("a manager does not count what a call under way may have taken"):
+        assert a_round_while_a_visit_is_under_way(Scene()) == 2
