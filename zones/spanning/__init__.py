@@ -75,5 +75,6 @@ after 4, whoever meets the lock finds the decision, and does 5.
   last shard gave its read version. An error of the body counts if its reads are valid in this way.
 - Serializable, also together with transactions on one tenant; strict, because the answer follows the decision.
 
-`tests/protocol_models/spanning.py` explores every order of these transactions.
+`tests/protocol_models/spanning.py` explores every order of these transactions as a model, and
+`tests/zones/spanning/orders` those of this code, in smaller scenes.
 """
