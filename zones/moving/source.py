@@ -95,13 +95,13 @@ def begin(tr: Transaction, layout: ShardLayout, tenant: Tenant, record: MoveReco
         owner = OwnerRecord(0, layout.shard_id)
     if owner.shard_id != layout.shard_id:
         raise lives_elsewhere(layout, keys, owner)
-    if record.destination_id == layout.shard_id:
-        raise MoveRefused(tenant=str(tenant), reason=f"it lives on {record.destination} already")
     last = None if stored.value is None else decode(MoveRecord, stored.value)
     if owner.move is not None:
         if last is not None and last.move_id == record.move_id:
             return
         raise MoveUnderWay(tenant=str(tenant), to="" if last is None else last.destination)
+    if record.destination_id == layout.shard_id:
+        raise MoveRefused(tenant=str(tenant), reason=f"it lives on {record.destination} already")
     _forget_ended(tr, now_us=now_us)
     record.epoch = owner.epoch = owner.epoch + 1  # So a late mover of an earlier move is told from this one.
     owner.move = Move(MovePhase.MOVING, record.destination_id, record.move_id)
