@@ -31,6 +31,7 @@ Read in this order:
     operator         the person and the program that the audit log names
     control          pausing, resuming, limiting and weighting while the fleet runs
     dead_letters     dead letters retried or discarded in bulk
+    moves            tenants that move between shards
     audit_log        what operators have done, on all shards
     shards           an application's stores, opened when used
     config           the settings in force
@@ -74,6 +75,7 @@ from fairlead.dead_letters import BulkResult
 from fairlead.explanation import Attempts, Cause, Explanation
 from fairlead.handle import EnqueuedHandle, Handle, NoResult, ResultPending
 from fairlead.loading import NotImportable, ReferenceNotFound, load_app
+from fairlead.moves import MovePending, MovePlan, MoveView, NoMove, Rebalance, TenantMove
 from fairlead.operator import Operator
 from fairlead.recorded_steps import AwayParticipant, RunView, StepView
 from fairlead.registered_handler import RegisteredHandler
@@ -136,6 +138,7 @@ from fairlead.zones.errors import (
     TooManySnapshots,
 )
 from fairlead.zones.layout import Tenant
+from fairlead.zones.moving.errors import MoveFailed, MoveRefused, MoveUnderWay
 from fairlead.zones.open_body import NestedTransaction
 from fairlead.zones.queue.dead_letter_search import DeadLetterFilter
 from fairlead.zones.queue.items import Enqueued, EnqueueOptions, EnqueueStatus, ItemOptions, NewItem, new_item
@@ -206,6 +209,11 @@ __all__ = [
     "Operator",
     "DeadLetterFilter",
     "BulkResult",
+    # Moves of tenants between shards
+    "TenantMove",
+    "MoveView",
+    "MovePlan",
+    "Rebalance",
     # Configuration
     "Config",
     "ConsumerSettings",
@@ -227,6 +235,11 @@ __all__ = [
     "LeaseLost",
     "LockInTransaction",
     "LockLost",
+    "MoveFailed",
+    "MovePending",
+    "MoveRefused",
+    "MoveUnderWay",
+    "NoMove",
     "NoResult",
     "NoShards",
     "NoStoreHere",

@@ -1,7 +1,7 @@
 """An application: its handlers, its shards and its tenants."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from random import Random, SystemRandom
@@ -21,11 +21,13 @@ from fairlead.handle import EnqueuedHandle
 from fairlead.handler_types import HandlerDecorator, HandlerFunction, Hook
 from fairlead.moves import (
     MB_PER_S,
+    TENANTS_MAX,
     MovePlan,
     MoveView,
     Rebalance,
     TenantMove,
     begin_move,
+    cancel_move,
     list_moves,
     plan_move,
     plan_rebalance,
@@ -41,6 +43,7 @@ from fairlead.zones.durations import DAY_S, Duration, duration_us
 from fairlead.zones.engines import Clock
 from fairlead.zones.errors import BadArgument, QueueError, TenantMoved
 from fairlead.zones.layout import DEFAULT_ZONE, Tenant, local_tenant
+from fairlead.zones.moving.errors import MoveRefused, MoveUnderWay
 from fairlead.zones.moving.source import MOVE_KIND
 from fairlead.zones.process_lock import ProcessLock
 from fairlead.zones.queue.dead_letter_search import DeadLetterFilter
@@ -382,14 +385,13 @@ class App:
         )
 
     def move(self, tenant: str | Tenant | TenantDatabase, *, to: str, mb_per_s: float = MB_PER_S) -> TenantMove:
-        """Begin to move a tenant to another shard, with its data, its queue and its workflows; return at once.
+        """Begin to move a tenant to another shard, with its data, its queue and its workflows, and return at once.
 
             move = app.move("shop/alice", to="us2")
-            move.result()
 
-        A running fleet carries it out. Meanwhile the tenant's users write and its items run. At the end all
-        transactions on the tenant wait for some milliseconds. Then they are repeated on the other shard, and no
-        transaction fails for that. One that has used `.raw` gets `TenantMoved`.
+        A running fleet carries it out, and `move.result()` waits for its end. Meanwhile the tenant's users write and
+        its items run. At the end all transactions on the tenant wait for some milliseconds. Then they are repeated on
+        the other shard, and no transaction fails for that. One that has used `.raw` gets `TenantMoved`.
 
         Args:
           to: the name of the shard.
@@ -401,8 +403,17 @@ class App:
           MoveRefused: there is no such tenant, or it lives there already.
           MoveUnderWay: it moves already.
         """
-        named = tenant_of(tenant)
-        return begin_move(self.shards, named, to, clock=self.clock, random=self.random, mb_per_s=mb_per_s)
+        named, by = tenant_of(tenant), self.operator
+        return begin_move(self.shards, named, to, mb_per_s=mb_per_s, by=by, clock=self.clock, random=self.random)
+
+    def cancel_move(self, tenant: str | Tenant | TenantDatabase) -> bool:
+        """Ask for the end of a tenant's move, whoever has begun it; see `TenantMove.cancel`.
+
+        Raises:
+          BadArgument: `tenant` names none.
+          StoreUnavailable: a shard cannot be read, and no other one knows of a move.
+        """
+        return cancel_move(self.shards, tenant_of(tenant), by=self.operator)
 
     def plan_move(self, tenant: str | Tenant | TenantDatabase, *, to: str) -> MovePlan:
         """Read what a move would copy, and check it against the limits of the destination's engine; change nothing.
@@ -427,7 +438,7 @@ class App:
         Args:
           to: the names of the shards that get tenants.
           dry_run: choose, and begin nothing.
-          tenants_max: begin so many moves at most; call again until the answer is `whole`.
+          tenants_max: begin so many moves at most, 1 to 100,000; call again until the answer is `whole`.
           mb_per_s: of each move; see `move`.
 
         Raises:
@@ -436,13 +447,19 @@ class App:
         """
         if not to or isinstance(to, str):
             raise BadArgument(argument="to", value=to, allowed='a list of names of shards, such as ["us2"]')
+        if isinstance(tenants_max, bool) or not isinstance(tenants_max, int) or not 1 <= tenants_max <= TENANTS_MAX:
+            raise BadArgument(argument="tenants_max", value=tenants_max, allowed=f"1 to {TENANTS_MAX:,}")
         for name in to:
             self.shards[name]
         planned, whole = plan_rebalance(self.shards, to, tenants_max=tenants_max)
-        if not dry_run:
-            for tenant, name in planned:
+        return Rebalance(planned if dry_run else list(self._begin_moves(planned, mb_per_s)), whole)
+
+    def _begin_moves(self, planned: list[tuple[Tenant, str]], mb_per_s: float) -> Iterator[tuple[Tenant, str]]:
+        """Begin moves, and yield those that have begun: another operator may have moved a tenant meanwhile."""
+        for tenant, name in planned:
+            with suppress(MoveRefused, MoveUnderWay):
                 self.move(tenant, to=name, mb_per_s=mb_per_s)
-        return Rebalance(planned, whole)
+                yield tenant, name
 
     def serve_moves(self) -> None:
         """Add the handler of moves, which a fleet runs beside the application's own handlers; once is enough."""

@@ -67,6 +67,14 @@ def ago(time_us: int, now_us: int) -> str:
     return f"{text} ago" if time_us <= now_us else f"in {text}"
 
 
+def size(byte_count: int) -> str:
+    """Return a number of bytes in the unit that suits it."""
+    for unit_bytes, unit in ((1_000_000_000, "GB"), (1_000_000, "MB"), (1_000, "kB")):
+        if byte_count >= unit_bytes:
+            return f"{byte_count / unit_bytes:,.1f} {unit}"
+    return f"{byte_count} bytes"
+
+
 def span(duration_us: float) -> str:
     """Return a duration in the unit that suits it."""
     seconds = abs(duration_us) / 1e6

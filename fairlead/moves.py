@@ -1,24 +1,31 @@
 """Moves of tenants between shards, as an application begins, watches and ends them."""
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from random import Random
 from typing import NamedTuple
 
+from fairlead.causes import Cause
+from fairlead.explanation import explain_at
+from fairlead.formatting import size
+from fairlead.operator import Operator
+from fairlead.queries.per_shard import query_each_shard
 from fairlead.shards import Shards
 from fairlead.zones.durations import Duration, duration_us
 from fairlead.zones.engines import Clock
 from fairlead.zones.errors import BadArgument, QueueError
-from fairlead.zones.keyspace import TenantKeys
-from fairlead.zones.layout import DEFAULT_ZONE, Tenant
+from fairlead.zones.keyspace import TenantKeys, range_begin, range_end
+from fairlead.zones.layout import DEFAULT_ZONE, Tenant, local_tenant
 from fairlead.zones.moving import source
 from fairlead.zones.moving.copying import check_limits, read_chunk, row_bytes
-from fairlead.zones.moving.errors import MoveFailed, MoveRefused, Unmovable
+from fairlead.zones.moving.errors import MoveFailed, MoveRefused, MoveUnderWay, Unmovable
 from fairlead.zones.ownership import check_home
 from fairlead.zones.placement import first_home
 from fairlead.zones.policy.policies import read_policies
 from fairlead.zones.records import MoveRecord, MoveState
+from fairlead.zones.reporting import audit_log
 from fairlead.zones.shard import Shard
 from fairlead.zones.tenant_search import all_tenants
 from fairlead.zones.transaction_runner import Attempt
@@ -26,9 +33,12 @@ from fairlead.zones.transaction_runner import Attempt
 MB_PER_S = 16.0  # By default: a move leaves most of a disk to the tenants who stay.
 MB = 1_000_000
 MOVES_LISTED_MAX = 10_000
+EXPLAINED_MAX = 20  # Of moves under way: why nobody carries them out; a read of some twenty keys for each.
+TENANTS_MAX = 100_000  # Whose moves one rebalance begins.
 TENANTS_AT_ONCE = 500  # Read in one transaction by a rebalance.
 POLL_US = 50_000
 SMALLER = "the destination allows smaller {what}: {there:,} bytes in place of {here:,}"
+_BEGINS_SOON = (Cause.RUNNING, Cause.COMPLETED, Cause.NEXT, Cause.POINTER_LEASED)
 PAUSED = "the destination is paused: the tenant's items will wait until it is resumed"
 NO_TENANT = "there is no such tenant: it has neither data nor a queue"
 
@@ -43,31 +53,48 @@ class MovePending(QueueError, TimeoutError):
     message = "the move has not ended yet"
 
 
+class NoMove(QueueError):
+    """No move of the tenant is under way that could be cancelled: it has ended, or the tenant has just moved.
+
+    Do: see how it ended, `fairlead moves`. To bring the tenant back, move it back.
+    """
+
+    message = "no move of this tenant is under way"
+
+
 @dataclass(frozen=True, slots=True)
 class MoveView:
     """How a move stands. Times in seconds, or seconds since the epoch.
 
     Attributes:
+      id: of the move, and of the local item that carries it out on the source.
       source, destination: the names of the shards.
       state: "under way", "moved", "cancelled" or "failed".
-      stage: what it does now, in words.
+      stage: what it does now, in words; empty before it has begun and after it has ended.
+      held_up: why no worker carries it out now, in words; empty: a worker does, or nobody has looked.
       copied_bytes, total_bytes: those of a second copy included; total: when it began, 0 while that is being measured.
       rounds: how often what had changed meanwhile was copied.
       frozen: how long transactions on the tenant waited at the end.
+      mb_per_s: how fast it copies at most, megabytes per second.
+      cancel_requested: whether it is to be taken back.
       error: why it failed, or was cancelled.
     """
 
     tenant: Tenant
+    id: bytes
     source: str
     destination: str
     state: str
     stage: str
+    held_up: str
     copied_rows: int
     copied_bytes: int
     total_rows: int
     total_bytes: int
     rounds: int
     frozen: float
+    mb_per_s: float
+    cancel_requested: bool
     began: float
     ended: float | None
     error: str
@@ -79,9 +106,20 @@ class MoveView:
             return 1.0
         return min(1.0, self.copied_bytes / self.total_bytes) if self.total_bytes else 0.0
 
+    @property
+    def now(self) -> str:
+        """How the move stands, in one line: what it does, how much has been copied, what holds it up."""
+        if self.state != UNDER_WAY:
+            return f"{self.state}: {self.error}" if self.error else self.state
+        parts = ["being cancelled" if self.cancel_requested else "", self.stage or "has not begun"]
+        if self.total_bytes:
+            parts.append(f"{self.fraction:.0%}, {size(self.copied_bytes)} of {size(self.total_bytes)}")
+        return "; ".join(filter(None, (*parts, self.held_up)))
 
+
+UNDER_WAY = "under way"
 _STATES = {
-    MoveState.UNDER_WAY: "under way",
+    MoveState.UNDER_WAY: UNDER_WAY,
     MoveState.MOVED: "moved",
     MoveState.CANCELLED: "cancelled",
     MoveState.FAILED: "failed",
@@ -98,6 +136,10 @@ class MovePlan(NamedTuple):
     bytes: int
     warnings: tuple[str, ...]
 
+    def seconds(self, mb_per_s: float) -> float:
+        """How long copying takes at least at a rate, in megabytes per second."""
+        return self.bytes / (mb_per_s * MB)
+
 
 class Rebalance(NamedTuple):
     """Who moves to which shard; `whole`: these are all who are to move."""
@@ -109,12 +151,15 @@ class Rebalance(NamedTuple):
 class TenantMove:
     """A move that was begun. Makes no call to a store until a method is called."""
 
-    def __init__(self, shards: Shards, tenant: Tenant, at: str, move_id: bytes, clock: Clock) -> None:
+    def __init__(
+        self, shards: Shards, tenant: Tenant, at: str, move_id: bytes, *, clock: Clock, operator: Operator
+    ) -> None:
         self.tenant = tenant
         self.id = move_id
         self._shards = shards
         self._at = at
         self._clock = clock
+        self._operator = operator
 
     def progress(self) -> MoveView:
         """Return how the move stands.
@@ -123,14 +168,22 @@ class TenantMove:
           MoveFailed: it is not listed any more: it ended more than a day ago, or another move of the tenant began.
         """
         shard = self._shards[self._at]
+        record = self._record(shard)
+        return _view(shard, self.tenant, record, held_up=_held_up(shard, record))
+
+    def _record(self, shard: Shard) -> MoveRecord:
         record = shard.transact(lambda attempt: source.read_move(attempt.tr, self.tenant))
         if record is None or record.move_id != self.id:
             raise MoveFailed(tenant=str(self.tenant), reason="the move is not listed any more")
-        return _view(self._at, self.tenant, record)
+        return record
 
     def cancel(self) -> bool:
-        """Ask the mover to take the move back; False: it has ended. The tenant stays where it is, and loses nothing."""
-        return cancel_move(self._shards, self.tenant)
+        """Ask the mover to take the move back: the tenant stays where it is, and loses nothing.
+
+        False: the tenant has moved, or the move has ended. A move that is being decided at this moment may still end
+        with the tenant moved; `result` says how it ended.
+        """
+        return cancel_move(self._shards, self.tenant, by=self._operator)
 
     def result(self, timeout: Duration | None = None) -> MoveView:
         """Wait until the tenant has moved.
@@ -143,19 +196,42 @@ class TenantMove:
           MoveFailed: it was cancelled, or has failed.
         """
         until_us = None if timeout is None else self._clock.now_us() + duration_us("timeout", timeout)
-        while (view := self.progress()).state == "under way":
+        while self._is_under_way():
             if until_us is not None and self._clock.now_us() >= until_us:
-                raise MovePending(tenant=str(self.tenant), stage=view.stage)
+                break
             self._clock.sleep_us(POLL_US)
+        return self._ended()
+
+    async def aresult(self, timeout: Duration | None = None) -> MoveView:  # noqa: ASYNC109 - as `result`
+        """Wait as `result` does, and let the event loop go on meanwhile. The event loop's clock measures the time.
+
+        Raises:
+          MovePending, MoveFailed: see `result`.
+        """
+        calls, loop = self._shards.calls, asyncio.get_running_loop()
+        end_s = None if timeout is None else loop.time() + duration_us("timeout", timeout) / 1e6
+        while await calls.run(self._is_under_way):
+            if end_s is not None and loop.time() >= end_s:
+                break
+            await asyncio.sleep(POLL_US / 1e6)
+        return await calls.run(self._ended)
+
+    def _is_under_way(self) -> bool:
+        return self._record(self._shards[self._at]).state is MoveState.UNDER_WAY
+
+    def _ended(self) -> MoveView:
+        view = self.progress()
+        if view.state == UNDER_WAY:
+            raise MovePending(tenant=str(self.tenant), to=view.destination, now=view.now)
         if view.state != "moved":
-            raise MoveFailed(tenant=str(self.tenant), reason=view.error)
+            raise MoveFailed(tenant=str(self.tenant), to=view.destination, reason=view.error)
         return view
 
 
 def begin_move(
-    shards: Shards, tenant: Tenant, to: str, *, clock: Clock, random: Random, mb_per_s: float = MB_PER_S
+    shards: Shards, tenant: Tenant, to: str, *, mb_per_s: float, by: Operator, clock: Clock, random: Random
 ) -> TenantMove:
-    """Begin to move a tenant; see `App.move`."""
+    """Begin to move a tenant; see `App.move`. `by`: the operator, for the audit log."""
     destination, bytes_per_s = _destination(shards, tenant, to), _bytes_per_s(mb_per_s)
     move_id = random.randbytes(16)
 
@@ -166,11 +242,35 @@ def begin_move(
                 raise MoveRefused(tenant=str(tenant), reason=NO_TENANT)
             record = MoveRecord(move_id, 0, to, destination.layout.shard_id, attempt.now_us, bytes_per_s)
             source.begin(attempt.tr, shard.layout, tenant, record, now_us=attempt.now_us)
+            _write_audit_entry(attempt, by, "move", tenant, destination=to)
 
         shard.transact(body)
-        return TenantMove(shards, tenant, shard.name, move_id, clock)
+        return TenantMove(shards, tenant, shard.name, move_id, clock=clock, operator=by)
 
-    return shards.at_home(tenant, begin_at)
+    try:
+        return shards.at_home(tenant, begin_at)
+    except MoveUnderWay as error:
+        under_way = move_under_way(shards, tenant)
+        if under_way is None:
+            raise
+        raise MoveUnderWay(tenant=str(tenant), to=under_way.destination, now=under_way.now) from error
+
+
+def _write_audit_entry(attempt: Attempt, by: Operator, what: str, tenant: Tenant, **more: str) -> None:
+    to = {"tenant": list(tenant), **more}
+    audit_log.write(attempt.tr, by.audit_entry(attempt.new_id(), what, to, done_us=attempt.now_us))
+
+
+def move_under_way(shards: Shards, tenant: Tenant) -> MoveView | None:
+    """Return the move of a tenant that is under way, from whichever shard; None: there is none. Reads every shard."""
+
+    def read(shard: Shard) -> MoveView | None:
+        record = shard.transact(lambda attempt: source.read_move(attempt.tr, tenant))
+        if record is None or record.state is not MoveState.UNDER_WAY:
+            return None
+        return _view(shard, tenant, record, held_up=_held_up(shard, record))
+
+    return next((each.found for each in query_each_shard(shards, read) if each.found is not None), None)
 
 
 def plan_move(shards: Shards, tenant: Tenant, to: str) -> MovePlan:
@@ -184,7 +284,7 @@ def plan_move(shards: Shards, tenant: Tenant, to: str) -> MovePlan:
         raise MoveRefused(tenant=str(tenant), reason=f"it lives on {to} already")
     if not at.transact(partial(_exists, tenant=tenant)):
         raise MoveRefused(tenant=str(tenant), reason=NO_TENANT)
-    rows = size = 0
+    rows = total = 0
     keys, begin = TenantKeys(*tenant), b""
     while (
         copied := at.transact(lambda attempt, begin=begin: read_chunk(attempt.tr, keys, begin))  # type: ignore[misc]
@@ -193,8 +293,8 @@ def plan_move(shards: Shards, tenant: Tenant, to: str) -> MovePlan:
             check_limits(copied.rows, destination.db.limits)
         except Unmovable as error:
             raise MoveRefused(tenant=str(tenant), reason=error.reason) from None
-        rows, size, begin = rows + len(copied.rows), size + sum(map(row_bytes, copied.rows)), copied.end
-    return MovePlan(tenant, at.name, to, rows, size, tuple(_warnings(at, destination)))
+        rows, total, begin = rows + len(copied.rows), total + sum(map(row_bytes, copied.rows)), copied.end
+    return MovePlan(tenant, at.name, to, rows, total, tuple(_warnings(at, destination)))
 
 
 def _warnings(at: Shard, destination: Shard) -> Iterator[str]:
@@ -229,45 +329,94 @@ def _bytes_per_s(mb_per_s: float) -> int:
 
 
 def _exists(attempt: Attempt, tenant: Tenant) -> bool:
-    """Say whether a tenant has any row of its own. Snapshot reads."""
-    keys, begin = TenantKeys(*tenant), b""
-    while (copied := read_chunk(attempt.tr, keys, begin)) is not None:
-        if copied.rows:
+    """Say whether a tenant has any key: data, a queue, a policy, or a note of where it lives. Snapshot read."""
+    prefix = TenantKeys(*tenant).prefix
+    rows = attempt.tr.snapshot.get_range(range_begin(prefix), range_end(prefix), limit=1)
+    return next(iter(rows), None) is not None
+
+
+def cancel_move(shards: Shards, tenant: Tenant, *, by: Operator) -> bool:
+    """Ask the mover of a tenant to take the move back; False: none is under way that could be. See `TenantMove.cancel`.
+
+    Args:
+      by: the operator, for the audit log.
+
+    Raises:
+      StoreUnavailable, ShardRefused, StoreMissing: no shard that can be read knows of a move.
+    """
+    home = shards.home_name(tenant)
+    error: Exception | None = None
+    for name in (home, *(name for name in shards if name != home)):
+        (asked,) = query_each_shard(shards, partial(_request_cancel, tenant=tenant, by=by), only=name)
+        if asked.found:
             return True
-        begin = copied.end
+        error = error or asked.error
+    if error is not None:
+        raise error
     return False
 
 
-def cancel_move(shards: Shards, tenant: Tenant) -> bool:
-    """Ask the mover of a tenant to take the move back; False: none is under way."""
-    asked = False
-    for shard in shards.values():
-        asked = shard.transact(lambda attempt: source.request_cancel(attempt.tr, tenant)) or asked
-    return asked
+def _request_cancel(shard: Shard, tenant: Tenant, by: Operator) -> bool:
+    def body(attempt: Attempt) -> bool:
+        tr, keys = attempt.tr, TenantKeys(*tenant)
+        record = source.read_move(tr, tenant)
+        owner = source.read_owner(shard.layout, keys, tr.snapshot.get(keys.owner).value)
+        if record is None or source.has_moved_away(shard.layout, owner, epoch=record.epoch):
+            return False
+        if not source.request_cancel(tr, tenant):
+            return False
+        _write_audit_entry(attempt, by, "cancel move", tenant, destination=record.destination)
+        return True
+
+    return shard.transact(body)
 
 
 def list_moves(shards: Shards) -> list[MoveView]:
     """Return the moves of all shards: under way, and ended within a day; the youngest first."""
-    found = []
-    for name, shard in shards.items():
-        moves = shard.transact(lambda attempt: list(source.list_moves(attempt.tr, moves_max=MOVES_LISTED_MAX)))
-        found += [_view(name, tenant, record) for tenant, record in moves]
-    return sorted(found, key=lambda view: view.began, reverse=True)
+    return youngest_first(view for shard in shards.values() for view in read_moves(shard))
 
 
-def _view(at: str, tenant: Tenant, record: MoveRecord) -> MoveView:
+def youngest_first(moves: Iterable[MoveView]) -> list[MoveView]:
+    """Return moves in the order in which people read them."""
+    return sorted(moves, key=lambda view: view.began, reverse=True)
+
+
+def read_moves(shard: Shard) -> list[MoveView]:
+    """Return the moves away from a shard: under way, and ended within a day; by tenant.
+
+    Of the first `EXPLAINED_MAX` that are under way, also why no worker carries them out.
+    """
+    moves = shard.transact(lambda attempt: list(source.list_moves(attempt.tr, moves_max=MOVES_LISTED_MAX)))
+    under_way = [record for _, record in moves if record.state is MoveState.UNDER_WAY]
+    held_up = {record.move_id: _held_up(shard, record) for record in under_way[:EXPLAINED_MAX]}
+    return [_view(shard, tenant, record, held_up=held_up.get(record.move_id, "")) for tenant, record in moves]
+
+
+def _held_up(shard: Shard, record: MoveRecord) -> str:
+    """Return why no worker carries out a move now; empty: a worker does, or the move has ended."""
+    if record.state is not MoveState.UNDER_WAY:
+        return ""
+    explained = explain_at(shard, local_tenant(source.MOVE_KIND), DEFAULT_ZONE, record.move_id)
+    return "" if explained.cause in _BEGINS_SOON else explained.sentence
+
+
+def _view(shard: Shard, tenant: Tenant, record: MoveRecord, *, held_up: str) -> MoveView:
     return MoveView(
         tenant=tenant,
-        source=at,
+        id=record.move_id,
+        source=shard.name,
         destination=record.destination,
         state=_STATES[record.state],
         stage=record.stage,
+        held_up=held_up,
         copied_rows=record.copied_rows,
         copied_bytes=record.copied_bytes,
         total_rows=record.total_rows,
         total_bytes=record.total_bytes,
         rounds=record.rounds,
         frozen=record.frozen_us / 1e6,
+        mb_per_s=record.bytes_per_s / MB,
+        cancel_requested=record.cancel_requested,
         began=record.began_us / 1e6,
         ended=record.ended_us / 1e6 if record.ended_us else None,
         error=record.error,

@@ -15,6 +15,7 @@ from fairlead.zones.engines import StoreUnavailable
 from fairlead.zones.keyspace import TenantKeys
 from fairlead.zones.layout import Tenant
 from fairlead.zones.moving import source
+from fairlead.zones.moving.errors import MoveHeldUp
 from fairlead.zones.moving.mover import Mover
 from fairlead.zones.open_shard import OpenShard
 from fairlead.zones.placement import first_home
@@ -22,6 +23,7 @@ from fairlead.zones.shard import Shard
 
 RETRY = Retry(attempts=None, backoff_max=5)  # A shard that was away is asked again soon: writers mark what they change.
 TIMEOUT_S = 7 * DAY_S
+NO_DESTINATION = "shard {name}, its destination, does not answer, or this fleet's configuration does not have it"
 MOVES_AT_ONCE = 2  # In one consumer: a mover fills a slot of a worker, and half of a processor.
 
 
@@ -37,7 +39,8 @@ class _Moves:
         """See `RunsAttempts`.
 
         Raises:
-          StoreUnavailable: the destination does not answer, or is not configured.
+          MoveHeldUp: a shard does not answer, or the destination is not configured.
+          StoreUnavailable: another mover carries out the move.
           MoverStopped: the attempt was cancelled; another one goes on.
         """
         payload = held.job.payload
@@ -47,16 +50,15 @@ class _Moves:
             return
         destination = self._with_id(record.destination_id)
         if destination is None:
-            raise StoreUnavailable(
-                "the destination of a move does not answer, or is not configured",
-                remedy="See to the shard, or cancel the move: fairlead move APP USER --cancel.",
-                tenant=str(tenant),
-                shard=record.destination,
-            )
+            raise MoveHeldUp(tenant=str(tenant), reason=NO_DESTINATION.format(name=record.destination))
         mover = Mover(
             shard, destination, self._first_home(shard, tenant), tenant, move_id, should_stop=lambda: held.job.cancelled
         )
-        if mover.run() is None:
+        try:
+            state = mover.run()
+        except StoreUnavailable as error:  # As a failure of this item, so that people see why it does not go on.
+            raise MoveHeldUp(tenant=str(tenant), reason=str(error)) from error
+        if state is None:
             raise StoreUnavailable("another mover carries out the move", remedy="Wait for it.", tenant=str(tenant))
 
     def _first_home(self, shard: Shard, tenant: Tenant) -> OpenShard:

@@ -51,8 +51,9 @@ def test_every_public_name_is_in_the_reference() -> None:
 
 @pytest.mark.parametrize("name, example", examples(), ids=lambda value: value.partition("\n")[0])
 def test_an_example_in_a_docstring_runs(name: str, example: str, empty_folder: Path) -> None:
-    app = fairlead.App("memory:")
+    app = fairlead.App({"main": "memory:", "us2": "memory:"})
     app.handler("receipt")(lambda job: None)
+    app.tenant("shop", "alice").enqueue("receipt")
 
     def place_order(app: fairlead.App, user: str, order: int) -> None:
         app.tenant("shop", user).enqueue("receipt", order)

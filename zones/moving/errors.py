@@ -15,7 +15,7 @@ class MoveRefused(QueueError):
 class MoveUnderWay(QueueError):
     """The tenant moves already, or has not fully arrived from its last move; nothing was changed.
 
-    Do: wait for the move (`fairlead moves`), or cancel it: `fairlead move APP USER --cancel`.
+    Do: wait for the move (`fairlead moves`), or cancel it: `fairlead move APP/USER --cancel`.
     """
 
     message = "the tenant moves already"
@@ -28,6 +28,16 @@ class MoveFailed(QueueError):
     """
 
     message = "the tenant was not moved"
+
+
+class MoveHeldUp(QueueError):
+    """A shard cannot be used now that the move needs. The move goes on by itself once it can.
+
+    Do: see to the shard that `reason` names. Or cancel the move, `fairlead move APP/USER --cancel`: it ends as soon as
+    the destination answers.
+    """
+
+    message = "the move is held up"
 
 
 class MoverReplaced(Exception):

@@ -1,0 +1,395 @@
+"""Moves of tenants as an application begins, watches and ends them. `tests/zones/moving` has their stories."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlead import (
+    App,
+    BadArgument,
+    MoveFailed,
+    MovePending,
+    MoveRefused,
+    MoveUnderWay,
+    MoveView,
+    StoreUnavailable,
+    TenantMoved,
+    UnknownShard,
+)
+from fairlead.audit_log import read_log
+from fairlead.testing import ManualClock, drain
+from fairlead.zones.engines.api.errors import StoreFull
+from fairlead.zones.keyspace import TenantKeys
+from fairlead.zones.layout import Tenant
+from fairlead.zones.moving import destination
+from fairlead.zones.records import OwnerRecord, decode
+from tests.zones.faults import FaultyDatabase
+
+ALICE = "shop/alice"
+USERS = [f"shop/user {number}" for number in range(20)]
+ORDERS = {("order", number): b"paid" for number in range(3)}
+
+
+def alices_app() -> App:
+    """Return an application on two shards. Alice has orders and an item; she lives on `main`."""
+    app = App({"main": "memory:", "us2": "memory:"}, clock=ManualClock())
+    app.handler("mail")(lambda job: None)
+    app.tenant(ALICE).transact(lambda tr: [tr.set(key, value) for key, value in ORDERS.items()])
+    app.tenant(ALICE).enqueue("mail", delay=3_600)
+    assert app.tenant(ALICE).shard.name == "main"
+    return app
+
+
+@pytest.fixture
+def app() -> Iterator[App]:
+    made = alices_app()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def grown(tmp_path: Path) -> Iterator[App]:
+    """An application that began with one shard, got twenty tenants, and then a second shard."""
+    urls = {name: f"embedded:{tmp_path / name}" for name in ("main", "us2")}
+    first = App({"main": urls["main"]})
+    for user in USERS:
+        first.tenant(user).transact(lambda tr: tr.set(("order",), b"paid"))
+    first.close()
+    made = App(urls, clock=ManualClock())
+    yield made
+    made.close()
+
+
+def home(app: App, tenant: str = ALICE) -> str:
+    return app.tenant(tenant).find().name
+
+
+def orders(app: App) -> dict[Any, bytes]:
+    return app.tenant(ALICE).transact(lambda tr: dict(tr.get_range()))
+
+
+def view_of(app: App) -> MoveView:
+    (view,) = app.moves()
+    return view
+
+
+class BetweenCommits(FaultyDatabase):
+    """A store before whose commits something happens; not before those of what happens."""
+
+    def __init__(self, app: App, name: str, happens: Callable[[], object]) -> None:
+        super().__init__(app.shards[name].db)
+        app.shards[name].db = self
+        self.happens: Callable[[], object] | None = happens
+
+    def commit(self, tr: Any) -> None:
+        happens, self.happens = self.happens, None
+        if happens is not None:
+            happens()
+        super().commit(tr)
+        self.happens = happens
+
+
+def test_a_tenant_moves_with_its_data_and_its_queue(app: App) -> None:
+    move = app.move(ALICE, to="us2")
+    drain(app)
+    view = move.result(timeout=0)
+    assert (view.tenant, view.source, view.destination) == (Tenant("shop", "alice"), "main", "us2")
+    assert (view.state, view.fraction, view.now, view.cancel_requested) == ("moved", 1.0, "moved", False)
+    assert view.copied_rows > len(ORDERS)
+    assert view.copied_bytes > 0
+    assert (home(app), orders(app), app.tenant(ALICE).count()) == ("us2", ORDERS, {"mail": 1})
+    assert app.moves() == [view]
+
+
+def test_a_coroutine_waits_for_a_move(app: App) -> None:
+    move = app.move(ALICE, to="us2")
+    with pytest.raises(MovePending):
+        asyncio.run(move.aresult(timeout=0))
+    drain(app)
+    assert asyncio.run(move.aresult()).state == "moved"
+
+
+def test_a_move_without_a_fleet_says_that_nobody_carries_it_out(app: App) -> None:
+    move = app.move(ALICE, to="us2")
+    with pytest.raises(MovePending) as pending:
+        move.result(timeout=1)
+    said = "has not begun; its shard has no live consumer; start one with fairlead run"
+    assert (pending.value.fields["to"], pending.value.fields["now"]) == ("us2", said)
+    assert (view_of(app).now, view_of(app).state, view_of(app).ended) == (said, "under way", None)
+
+
+def test_the_audit_log_names_who_began_and_who_cancelled_a_move(app: App) -> None:
+    app.operator = app.operator._replace(name="mia", through="command line")
+    app.move(ALICE, to="us2").cancel()
+    found = {
+        each.action: (each.target, each.audit_entry.by, each.shards) for each in read_log(app.shards, entries_max=9)
+    }
+    target = "tenant shop/alice, destination us2"
+    assert found == {"move": (target, "mia", ("main",)), "cancel move": (target, "mia", ("main",))}
+
+
+# --- Refusals ---
+
+
+def test_a_tenant_that_does_not_exist_is_refused(app: App) -> None:
+    for ask in (app.move, app.plan_move):
+        with pytest.raises(MoveRefused, match="there is no such tenant"):
+            ask("shop/nobody", to="us2")
+    assert app.moves() == []
+
+
+def test_a_shard_that_does_not_exist_is_refused_and_the_others_are_named(app: App) -> None:
+    for ask in (app.move, app.plan_move):
+        with pytest.raises(UnknownShard) as refused:
+            ask(ALICE, to="us3")
+        assert refused.value.fields == {"shard": "us3", "known": ["main", "us2"]}
+
+
+def test_a_tenant_is_not_moved_to_where_it_lives(app: App) -> None:
+    for ask in (app.move, app.plan_move):
+        with pytest.raises(MoveRefused, match="it lives on main already"):
+            ask(ALICE, to="main")
+
+
+def test_local_items_are_not_moved(app: App) -> None:
+    app.enqueue_local("mail")
+    for ask in (app.move, app.plan_move):
+        with pytest.raises(MoveRefused, match="local items stay on their shard"):
+            ask(app.local("mail"), to="us2")
+        with pytest.raises(BadArgument, match="local and has none"):
+            ask(app.local("mail").tenant, to="us2")
+
+
+@pytest.mark.parametrize("rate", [0, -1, 1e6, float("nan"), True, "fast"])
+def test_a_rate_out_of_range_is_refused(app: App, rate: Any) -> None:
+    with pytest.raises(BadArgument, match=r"megabytes per second, 0.01 to 10,000"):
+        app.move(ALICE, to="us2", mb_per_s=rate)
+
+
+def test_a_second_move_is_refused_and_told_how_far_the_first_one_is(app: App) -> None:
+    seen: list[str] = []
+
+    def ask_again() -> None:
+        view = view_of(app)
+        if view.state == "under way" and view.stage != "clearing the source":  # From then on Alice may move back.
+            with pytest.raises(MoveUnderWay) as refused:
+                app.move(ALICE, to="main")
+            seen.append(str(refused.value))
+
+    BetweenCommits(app, "us2", ask_again)
+    app.move(ALICE, to="us2")
+    drain(app)
+    assert view_of(app).state == "moved"
+    assert any("to='us2', now='copying; 0%, 0 bytes of " in text for text in seen), seen
+    assert any("to='us2', now='arriving; 100%" in text for text in seen), "it has not fully arrived"
+
+
+# --- What a destination cannot take ---
+
+
+def test_a_key_that_is_too_long_for_the_destination_is_refused_before_anything_is_copied(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app.tenant(ALICE).transact(lambda tr: tr.set(("k" * 300,), b"v"))
+    smaller = app.shards["us2"].db.limits.__class__(
+        key_bytes_max=200, value_bytes_max=10**5, transaction_bytes_max=10**7
+    )
+    monkeypatch.setattr(app.shards["us2"].db, "limits", smaller)
+    with pytest.raises(MoveRefused, match="the destination stores keys of up to 200 bytes, and the tenant has one of"):
+        app.plan_move(ALICE, to="us2")
+    move = app.move(ALICE, to="us2")
+    drain(app)
+    with pytest.raises(MoveFailed, match="the destination stores keys of up to 200 bytes"):
+        move.result(timeout=0)
+    assert (view_of(app).copied_bytes, home(app), len(orders(app))) == (0, "main", len(ORDERS) + 1)
+
+
+def test_a_plan_tells_of_smaller_limits_and_of_a_paused_destination(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    smaller = app.shards["us2"].db.limits.__class__(
+        key_bytes_max=200, value_bytes_max=10**4, transaction_bytes_max=10**6
+    )
+    monkeypatch.setattr(app.shards["us2"].db, "limits", smaller)
+    app.control.pause_shard("us2")
+    plan = app.plan_move(ALICE, to="us2")
+    assert [warning.partition(":")[0] for warning in plan.warnings] == [
+        "the destination allows smaller keys",
+        "the destination allows smaller values",
+        "the destination allows smaller transactions",
+        "the destination is paused",
+    ]
+    assert plan.rows > len(ORDERS)
+    assert plan.seconds(2.0) == plan.bytes / 2_000_000
+    assert app.moves() == []
+
+
+def test_a_destination_that_is_full_ends_the_move_and_nothing_is_lost(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = []
+
+    def full(*_: object) -> None:
+        refused.append(1)
+        raise StoreFull("us2")
+
+    monkeypatch.setattr(destination, "write_chunk", full)
+    move = app.move(ALICE, to="us2")
+    drain(app)
+    with pytest.raises(MoveFailed, match=r"the destination is full: .*Free some space"):
+        move.result(timeout=0)
+    assert refused == [1]
+    assert (home(app), orders(app), app.tenant(ALICE).count()) == ("main", ORDERS, {"mail": 1})
+    monkeypatch.undo()
+    move = app.move(ALICE, to="us2")
+    drain(app)
+    assert move.result(timeout=0).state == "moved"
+
+
+def test_a_destination_that_takes_no_writes_holds_up_the_move_which_says_so_and_goes_on_later(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise StoreUnavailable("the file system is read-only", remedy="Mount it writable.")
+
+    with monkeypatch.context() as context:
+        context.setattr(destination, "prepare", refuse)
+        app.move(ALICE, to="us2")
+        drain(app, raise_errors=False)
+        assert "the file system is read-only" in view_of(app).now
+        assert view_of(app).state == "under way"
+        app.tenant(ALICE).transact(lambda tr: tr.set(("order", 9), b"open"))
+    drain(app, within=60)
+    assert (view_of(app).state, len(orders(app))) == ("moved", len(ORDERS) + 1)
+
+
+# --- Cancelling ---
+
+
+def test_a_move_is_cancelled_before_it_has_begun(app: App) -> None:
+    move = app.move(ALICE, to="us2")
+    assert move.cancel()
+    assert view_of(app).now.startswith("being cancelled; has not begun")
+    drain(app)
+    with pytest.raises(MoveFailed, match="it was cancelled"):
+        move.result(timeout=0)
+    assert (view_of(app).state, view_of(app).now) == ("cancelled", "cancelled: it was cancelled")
+    assert not move.cancel()
+    assert not app.cancel_move(ALICE)
+
+
+@pytest.mark.parametrize("shard", ["main", "us2"])
+def test_a_move_is_cancelled_at_each_of_its_commits(shard: str) -> None:
+    """Whoever is told that the move is taken back finds it taken back, but in the moment of its decision."""
+    seen = set()
+    for number in range(60):
+        app, asked, left = alices_app(), list[bool](), iter(range(number, -1, -1))
+
+        def cancel(app: App = app, asked: list[bool] = asked, left: Iterator[int] = left) -> None:
+            if next(left, None) == 0:
+                asked.append(app.cancel_move(ALICE))
+
+        move = app.move(ALICE, to="us2")
+        BetweenCommits(app, shard, cancel)
+        drain(app)
+        view = move.progress()
+        assert home(app) == ("us2" if view.state == "moved" else "main")
+        assert (orders(app), app.tenant(ALICE).count()) == (ORDERS, {"mail": 1})
+        seen.add((view.state, *asked))
+        app.close()
+        if not asked:
+            break
+    else:
+        pytest.fail("a move has more commits than the test asks at")
+    assert (
+        {("cancelled", True), ("moved", False), ("moved",)}
+        <= seen
+        <= {
+            ("cancelled", True),
+            ("moved", False),
+            ("moved", True),
+            ("moved",),
+        }
+    )
+
+
+# --- Transactions that have used .raw ---
+
+
+def key_of_alice() -> bytes:
+    return TenantKeys(*Tenant("shop", "alice")).data + b"\x15\x07"
+
+
+def test_what_a_raw_transaction_writes_while_its_tenant_moves_is_copied(app: App) -> None:
+    written: list[int] = []
+
+    def write() -> None:
+        if view_of(app).stage == "copying what has changed" and not written:
+            written.append(1)
+            app.tenant(ALICE).transact(lambda tr: tr.raw.set(key_of_alice(), b"raw"))
+
+    app.move(ALICE, to="us2")
+    BetweenCommits(app, "main", write)
+    drain(app)
+    assert written
+    assert home(app) == "us2"
+    assert app.tenant(ALICE).transact(lambda tr: tr.raw.get(key_of_alice()).value) == b"raw"
+
+
+def test_a_raw_transaction_whose_tenant_has_moved_meanwhile_is_told_so(app: App) -> None:
+    bodies = []
+
+    def body(tr: Any) -> None:
+        bodies.append(1)
+        tr.raw.get(key_of_alice()).wait()
+        if len(bodies) == 1:
+            app.move(ALICE, to="us2")
+            drain(app)
+        tr.set(("order", 9), b"open")
+
+    with pytest.raises(TenantMoved, match=r"used \.raw"):
+        app.tenant(ALICE).transact(body)
+    assert orders(app) == ORDERS
+
+
+# --- Rebalancing ---
+
+
+def test_a_rebalance_moves_its_share_of_the_tenants_and_then_nobody(grown: App) -> None:
+    planned = grown.rebalance(to=["us2"], dry_run=True)
+    assert grown.moves() == []
+    assert 5 <= len(planned.moves) <= 15
+    assert grown.rebalance(to=["us2"]) == planned
+    assert grown.rebalance(to=["us2"]).moves == [], "they move already"
+    drain(grown)
+    moved = {str(tenant) for tenant, _ in planned.moves}
+    assert {user for user in USERS if home(grown, user) == "us2"} == moved
+    assert grown.rebalance(to=["us2"]).moves == []
+
+
+def test_a_rebalance_begins_no_more_moves_than_it_may_and_the_next_one_goes_on(grown: App) -> None:
+    whole = grown.rebalance(to=["us2"], dry_run=True)
+    first = grown.rebalance(to=["us2"], tenants_max=3)
+    assert (first.moves, first.whole) == (whole.moves[:3], False)
+    second = grown.rebalance(to=["us2"])
+    assert (second.moves, second.whole) == (whole.moves[3:], True)
+
+
+def test_a_tenant_that_has_a_policy_and_nothing_else_moves_with_it(app: App) -> None:
+    app.control.pause_tenant("shop", "policy")
+    assert home(app, "shop/policy") == "main"
+    app.move("shop/policy", to="us2")
+    drain(app)
+    found = app.shards["us2"].transact(lambda attempt: attempt.tr.get(TenantKeys("shop", "policy").owner).value)
+    owner = decode(OwnerRecord, found or b"")
+    assert owner is not None
+    assert owner.policy.paused
+
+
+@pytest.mark.parametrize("how", [{"to": []}, {"to": "us2"}, {"to": ["us2"], "tenants_max": 0}])
+def test_a_rebalance_refuses_arguments_out_of_range(app: App, how: dict[str, Any]) -> None:
+    with pytest.raises(BadArgument):
+        app.rebalance(**how)
