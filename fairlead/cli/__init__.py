@@ -13,6 +13,7 @@ Read in this order:
     control        pause, resume, limit, set-weight
     locks          locks
     snapshots      snapshots list, take, diff, restore, drop
+    moves          move, moves, rebalance
     log            log
     why            why
     overview       status, config
@@ -37,6 +38,7 @@ from fairlead.cli import (
     locks,
     log,
     maintenance,
+    moves,
     overview,
     quarantine,
     replay,
@@ -53,10 +55,10 @@ Exit codes:
   0  done
   1  done, and something is wrong: `check` found faults, `demo` a difference, `simulate` a broken promise, `replay` code
      that differs;
-     `run` has lost its fleet; the item of `result` has not ended, or failed
+     `run` has lost its fleet; the item of `result` has not ended, or failed; the tenant of `move --wait` has not moved
   2  refused: a wrong argument or configuration; nothing was changed
   3  the store cannot be used: missing, unreachable, read-only, full, or of a newer format
-  4  the item or record that the command names does not exist
+  4  the item or record that the command names does not exist, or the move that `move --cancel` names
   130  interrupted by Ctrl-C before it was done; a first Ctrl-C of `run` drains, and ends with 0
 
 \b
@@ -106,6 +108,9 @@ SECTIONS: dict[str, tuple[tuple[click.Command, str], ...]] = {
         (fleet.submit, "give a running fleet a handler"),
     ),
     "Stores": (
+        (moves.move, "move a tenant to another shard while it is used"),
+        (moves.moves, "list the moves of tenants"),
+        (moves.rebalance, "move tenants to shards that were added"),
         (maintenance.check, "verify a store, and repair it"),
         (quarantine.quarantine, "show damaged records that were set aside"),
         (maintenance.backup, "write a store to a file"),

@@ -20,10 +20,12 @@ from fairlead.fleet import FleetLost
 from fairlead.formatting import json_ready, printable
 from fairlead.handle import NoResult, ResultPending
 from fairlead.lost_transactions import NothingPrepared
+from fairlead.moves import MovePending, NoMove
 from fairlead.shards import StoreMissing
 from fairlead.tenant_database import NotADeadLetter
 from fairlead.zones.engines import StoreError
 from fairlead.zones.errors import ItemFailed, ItemGone, QueueError, ShardRefused, SnapshotGone
+from fairlead.zones.moving.errors import MoveFailed
 
 FOUND_FAULTS = 1
 REFUSED = 2
@@ -36,11 +38,14 @@ _CODES: tuple[tuple[type[Exception], int], ...] = (
     (ActorFailed, FOUND_FAULTS),
     (ItemFailed, FOUND_FAULTS),
     (ResultPending, FOUND_FAULTS),
+    (MoveFailed, FOUND_FAULTS),
+    (MovePending, FOUND_FAULTS),
     (ItemGone, NOT_THERE),
     (NotADeadLetter, NOT_THERE),
     (NothingPrepared, NOT_THERE),
     (NoResult, NOT_THERE),
     (SnapshotGone, NOT_THERE),
+    (NoMove, NOT_THERE),
     (ShardRefused, STORE_UNUSABLE),
     (StoreMissing, STORE_UNUSABLE),
     (QueueError, REFUSED),
