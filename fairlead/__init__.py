@@ -31,6 +31,7 @@ Read in this order:
     operator         the person and the program that the audit log names
     control          pausing, resuming, limiting and weighting while the fleet runs
     dead_letters     dead letters retried or discarded in bulk
+    move_views       moves of tenants as plain data
     moves            tenants that move between shards
     audit_log        what operators have done, on all shards
     shards           an application's stores, opened when used
@@ -75,7 +76,8 @@ from fairlead.dead_letters import BulkResult
 from fairlead.explanation import Attempts, Cause, Explanation
 from fairlead.handle import EnqueuedHandle, Handle, NoResult, ResultPending
 from fairlead.loading import NotImportable, ReferenceNotFound, load_app
-from fairlead.moves import MovePending, MovePlan, MoveView, NoMove, Rebalance, TenantMove
+from fairlead.move_views import MoveView
+from fairlead.moves import MovePending, MovePlan, NoMove, Rebalance, TenantMove
 from fairlead.operator import Operator
 from fairlead.recorded_steps import AwayParticipant, RunView, StepView
 from fairlead.registered_handler import RegisteredHandler

@@ -19,11 +19,11 @@ from fairlead.dead_letters import BulkResult, discard_all, retry_all
 from fairlead.explanation import Explanation, explain
 from fairlead.handle import EnqueuedHandle
 from fairlead.handler_types import HandlerDecorator, HandlerFunction, Hook
+from fairlead.move_views import MoveView
 from fairlead.moves import (
     MB_PER_S,
     TENANTS_MAX,
     MovePlan,
-    MoveView,
     Rebalance,
     TenantMove,
     begin_move,

@@ -16,6 +16,7 @@ class Cause(Enum):
     KIND_PAUSED = "kind paused"
     NO_CONSUMER = "no consumer"  # no live consumer serves the shard
     KIND_UNKNOWN = "kind unknown"  # no live consumer has a handler for the kind
+    TENANT_LOCKED = "tenant locked"  # by the last step of its move, or a transaction across shards, that cannot end
     TENANT_AT_LIMIT = "tenant at its limit"
     KIND_AT_LIMIT = "kind at its limit"  # as many items of its kind run as its limit allows
     ISOLATED = "waits to run isolated"  # it is a poison candidate

@@ -5,7 +5,7 @@ diagnosis and makes the sentence.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from shlex import quote
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 from fairlead.causes import Cause as Cause
 from fairlead.causes import Explained, span_text
 from fairlead.formatting import iso_time
+from fairlead.move_views import move_view
 from fairlead.queries.locks import awaited_lock
 from fairlead.queries.per_shard import query_home
 from fairlead.shards import Shards
@@ -24,10 +25,13 @@ from fairlead.workflow_explanation import (
     lock_signals,
     may_be_held_up,
 )
+from fairlead.zones.engines import Reader
+from fairlead.zones.errors import TenantBusy
 from fairlead.zones.keyspace import TenantKeys
 from fairlead.zones.layout import Tenant, ZoneLocation
+from fairlead.zones.moving.source import read_move, read_owner
 from fairlead.zones.queue.dequeue_plan import Admission
-from fairlead.zones.records import ItemRecord, Policy, Progress
+from fairlead.zones.records import ItemRecord, MovePhase, Policy, Progress
 from fairlead.zones.reporting.completion_log import Ended, EndReason
 from fairlead.zones.reporting.diagnosis import COUNTED_MAX, Diagnosis, Whereabouts, diagnose, whereabouts
 from fairlead.zones.shard import Shard
@@ -86,26 +90,51 @@ def explain_at(shard: Shard, tenant: Tenant, zone: str, item_id: bytes, *, shard
     Args:
       shards: where other tenants live on whom a workflow has acted; None: they are not looked at.
 
+    If transactions on the tenant wait for a move or for a transaction across shards, this waits for five seconds, too.
+
     Raises:
       TenantMoved: the tenant is another shard's.
     """
     location = shard.layout.location(tenant, zone)
 
-    def body(attempt: Attempt) -> tuple[Diagnosis, RecordedRun | None]:
+    def body(attempt: Attempt) -> tuple[Diagnosis, RecordedRun | None, str]:
         diagnosis = diagnose(attempt.tr, location, item_id, now_us=attempt.now_us)
+        moving = _move_in_words(attempt.tr, shard, tenant)
         record = _record_of(diagnosis)
         if record is None or not record.keeps_run:
-            return diagnosis, None
+            return diagnosis, None, moving
         stored = StoredRun()
         more = read_run(attempt.tr, location, record.run_of(item_id), stored)  # One page explains a longer run, too.
-        return diagnosis, RecordedRun(stored, whole=not more)
+        return diagnosis, RecordedRun(stored, whole=not more), moving
 
-    diagnosis, recorded = shard.transact(body)
+    try:
+        diagnosis, recorded, moving = shard.transact(body)
+    except TenantBusy as busy:
+        return Explanation(item_id, Cause.TENANT_LOCKED, _locked(busy), shard.name, tenant, zone)
     if shards is not None and recorded is not None and diagnosis.item is not None:
         recorded = recorded._replace(lock=_lock_in_words(shards, tenant, item_id, diagnosis.item, recorded.stored))
     if shards is not None and recorded is not None and may_be_held_up(diagnosis):
         recorded = recorded._replace(away=_away(shards, recorded.stored.participants))
-    return _explained(shard.name, location, item_id, diagnosis, recorded)
+    explained = _explained(shard.name, location, item_id, diagnosis, recorded)
+    return replace(explained, details={**explained.details, TENANT_MOVES: moving}) if moving else explained
+
+
+def _move_in_words(tr: Reader, shard: Shard, tenant: Tenant) -> str:
+    """Return where a tenant moves, and how far it is; empty: it does not move. Snapshot reads."""
+    keys = TenantKeys(*tenant)
+    owner = read_owner(shard.layout, keys, tr.snapshot.get(keys.owner).value)
+    if owner is None or owner.move is None:
+        return ""
+    record = read_move(tr, tenant)
+    if owner.move.phase is MovePhase.ARRIVING or record is None:
+        return "it has moved to this shard, which still lists its queues; its items run meanwhile"
+    return f"to shard {record.destination}: {move_view(shard.name, tenant, record).now}; its items run meanwhile"
+
+
+def _locked(busy: TenantBusy) -> str:
+    """Return why all transactions on a tenant wait, in words."""
+    by = "the last step of its move" if "move" in busy.fields else f"transaction {busy.fields.get('transaction')}"
+    return f"all transactions on its tenant wait for {by}: {busy.fields.get('reason')}"
 
 
 def _lock_in_words(shards: Shards, home: Tenant, item_id: bytes, item: ItemRecord, stored: StoredRun) -> str:
@@ -174,6 +203,7 @@ def _whereabouts(shard: Shard, item_id: bytes) -> Whereabouts:
     return shard.transact(lambda attempt: whereabouts(attempt.tr, shard.layout, item_id))
 
 
+TENANT_MOVES = "tenant_moves"  # Among the details: where the tenant moves, and how far it is.
 RETRY_HINT = "fairlead dead-letters retry runs it again"  # Pages leave it out: they have a button.
 _NEVER_SEEN = "there is no such item, and the completion log, of one hour at most, has none that ended"
 

@@ -2,14 +2,13 @@
 
 import asyncio
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from random import Random
 from typing import NamedTuple
 
 from fairlead.causes import Cause
 from fairlead.explanation import explain_at
-from fairlead.formatting import size
+from fairlead.move_views import MB, UNDER_WAY, MoveView, move_view
 from fairlead.operator import Operator
 from fairlead.queries.per_shard import query_each_shard
 from fairlead.shards import Shards
@@ -31,7 +30,6 @@ from fairlead.zones.tenant_search import all_tenants
 from fairlead.zones.transaction_runner import Attempt
 
 MB_PER_S = 16.0  # By default: a move leaves most of a disk to the tenants who stay.
-MB = 1_000_000
 MOVES_LISTED_MAX = 10_000
 EXPLAINED_MAX = 20  # Of moves under way: why nobody carries them out; a read of some twenty keys for each.
 TENANTS_MAX = 100_000  # Whose moves one rebalance begins.
@@ -60,70 +58,6 @@ class NoMove(QueueError):
     """
 
     message = "no move of this tenant is under way"
-
-
-@dataclass(frozen=True, slots=True)
-class MoveView:
-    """How a move stands. Times in seconds, or seconds since the epoch.
-
-    Attributes:
-      id: of the move, and of the local item that carries it out on the source.
-      source, destination: the names of the shards.
-      state: "under way", "moved", "cancelled" or "failed".
-      stage: what it does now, in words; empty before it has begun and after it has ended.
-      held_up: why no worker carries it out now, in words; empty: a worker does, or nobody has looked.
-      copied_bytes, total_bytes: those of a second copy included; total: when it began, 0 while that is being measured.
-      rounds: how often what had changed meanwhile was copied.
-      frozen: how long transactions on the tenant waited at the end.
-      mb_per_s: how fast it copies at most, megabytes per second.
-      cancel_requested: whether it is to be taken back.
-      error: why it failed, or was cancelled.
-    """
-
-    tenant: Tenant
-    id: bytes
-    source: str
-    destination: str
-    state: str
-    stage: str
-    held_up: str
-    copied_rows: int
-    copied_bytes: int
-    total_rows: int
-    total_bytes: int
-    rounds: int
-    frozen: float
-    mb_per_s: float
-    cancel_requested: bool
-    began: float
-    ended: float | None
-    error: str
-
-    @property
-    def fraction(self) -> float:
-        """How much has been copied, 0 to 1."""
-        if self.state == "moved":
-            return 1.0
-        return min(1.0, self.copied_bytes / self.total_bytes) if self.total_bytes else 0.0
-
-    @property
-    def now(self) -> str:
-        """How the move stands, in one line: what it does, how much has been copied, what holds it up."""
-        if self.state != UNDER_WAY:
-            return f"{self.state}: {self.error}" if self.error else self.state
-        parts = ["being cancelled" if self.cancel_requested else "", self.stage or "has not begun"]
-        if self.total_bytes:
-            parts.append(f"{self.fraction:.0%}, {size(self.copied_bytes)} of {size(self.total_bytes)}")
-        return "; ".join(filter(None, (*parts, self.held_up)))
-
-
-UNDER_WAY = "under way"
-_STATES = {
-    MoveState.UNDER_WAY: UNDER_WAY,
-    MoveState.MOVED: "moved",
-    MoveState.CANCELLED: "cancelled",
-    MoveState.FAILED: "failed",
-}
 
 
 class MovePlan(NamedTuple):
@@ -169,7 +103,7 @@ class TenantMove:
         """
         shard = self._shards[self._at]
         record = self._record(shard)
-        return _view(shard, self.tenant, record, held_up=_held_up(shard, record))
+        return move_view(shard.name, self.tenant, record, held_up=_held_up(shard, record))
 
     def _record(self, shard: Shard) -> MoveRecord:
         record = shard.transact(lambda attempt: source.read_move(attempt.tr, self.tenant))
@@ -268,7 +202,7 @@ def move_under_way(shards: Shards, tenant: Tenant) -> MoveView | None:
         record = shard.transact(lambda attempt: source.read_move(attempt.tr, tenant))
         if record is None or record.state is not MoveState.UNDER_WAY:
             return None
-        return _view(shard, tenant, record, held_up=_held_up(shard, record))
+        return move_view(shard.name, tenant, record, held_up=_held_up(shard, record))
 
     return next((each.found for each in query_each_shard(shards, read) if each.found is not None), None)
 
@@ -389,7 +323,7 @@ def read_moves(shard: Shard) -> list[MoveView]:
     moves = shard.transact(lambda attempt: list(source.list_moves(attempt.tr, moves_max=MOVES_LISTED_MAX)))
     under_way = [record for _, record in moves if record.state is MoveState.UNDER_WAY]
     held_up = {record.move_id: _held_up(shard, record) for record in under_way[:EXPLAINED_MAX]}
-    return [_view(shard, tenant, record, held_up=held_up.get(record.move_id, "")) for tenant, record in moves]
+    return [move_view(shard.name, tenant, record, held_up=held_up.get(record.move_id, "")) for tenant, record in moves]
 
 
 def _held_up(shard: Shard, record: MoveRecord) -> str:
@@ -398,29 +332,6 @@ def _held_up(shard: Shard, record: MoveRecord) -> str:
         return ""
     explained = explain_at(shard, local_tenant(source.MOVE_KIND), DEFAULT_ZONE, record.move_id)
     return "" if explained.cause in _BEGINS_SOON else explained.sentence
-
-
-def _view(shard: Shard, tenant: Tenant, record: MoveRecord, *, held_up: str) -> MoveView:
-    return MoveView(
-        tenant=tenant,
-        id=record.move_id,
-        source=shard.name,
-        destination=record.destination,
-        state=_STATES[record.state],
-        stage=record.stage,
-        held_up=held_up,
-        copied_rows=record.copied_rows,
-        copied_bytes=record.copied_bytes,
-        total_rows=record.total_rows,
-        total_bytes=record.total_bytes,
-        rounds=record.rounds,
-        frozen=record.frozen_us / 1e6,
-        mb_per_s=record.bytes_per_s / MB,
-        cancel_requested=record.cancel_requested,
-        began=record.began_us / 1e6,
-        ended=record.ended_us / 1e6 if record.ended_us else None,
-        error=record.error,
-    )
 
 
 def plan_rebalance(shards: Shards, to: list[str], *, tenants_max: int) -> tuple[list[tuple[Tenant, str]], bool]:

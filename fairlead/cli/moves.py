@@ -11,12 +11,11 @@ from fairlead.cli.output import example, json_option, progress, show, stacked, t
 from fairlead.cli.store_options import StoreOptions, accepts_store_options
 from fairlead.error_text import fields_of, message_of, remedy_of
 from fairlead.formatting import ago, iso_time, size, span
+from fairlead.move_views import UNDER_WAY, MoveView
 from fairlead.moves import (
     MB_PER_S,
-    UNDER_WAY,
     MovePending,
     MovePlan,
-    MoveView,
     NoMove,
     Rebalance,
     TenantMove,

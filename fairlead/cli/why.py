@@ -10,7 +10,7 @@ from fairlead.cli.arguments import ids_typed
 from fairlead.cli.errors import NOT_THERE
 from fairlead.cli.output import example, json_option, progress_answer, show
 from fairlead.cli.store_options import optional_tenant_options
-from fairlead.explanation import Attempts, Cause, Explanation
+from fairlead.explanation import TENANT_MOVES, Attempts, Cause, Explanation
 from fairlead.formatting import iso_time
 from fairlead.tenant_database import TenantDatabase
 from fairlead.views import progress_in_words
@@ -77,6 +77,8 @@ def _lines(explanation: Explanation) -> Iterator[str]:
         kind = f", kind {explanation.kind}" if explanation.kind else ""
         item = f"item {explanation.item_id.hex()}{kind}"
         yield f"{item}, of {explanation.tenant}, zone {explanation.zone}, on shard {explanation.shard}"
+    if moving := explanation.details.get(TENANT_MOVES):
+        yield f"its tenant moves: {moving}"
     if explanation.progress is not None:
         yield f"progress: {progress_in_words(explanation.progress)}; reported at {iso_time(explanation.progress.at_us)}"
     if explanation.attempts != Attempts():

@@ -157,6 +157,15 @@ def test_a_rebalance_lists_whom_it_moves() -> None:
     assert run("rebalance", "--to", "us2", *BOTH).out == "began 0 moves\n"
 
 
+def test_why_says_that_the_tenant_of_an_item_moves() -> None:
+    (item,) = run("peek", "--tenant", "shop/alice", *BOTH, "--json").json["items"]
+    run("move", *TO_US2, *BOTH)
+    why = ("why", item["item"], "--tenant", "shop/alice", *BOTH)
+    moves = "to shard us2: has not begun; its items run meanwhile"
+    assert f"its tenant moves: {moves}\n" in run(*why).out
+    assert run(*why, "--json").json["details"]["tenant_moves"] == moves
+
+
 # --- What is refused: with a sentence, a remedy, and an exit code ---
 
 

@@ -12,12 +12,14 @@ import pytest
 from fairlead import (
     App,
     BadArgument,
+    Cause,
     MoveFailed,
     MovePending,
     MoveRefused,
     MoveUnderWay,
     MoveView,
     StoreUnavailable,
+    TenantBusy,
     TenantMoved,
     UnknownShard,
 )
@@ -27,7 +29,7 @@ from fairlead.zones.engines.api.errors import StoreFull
 from fairlead.zones.keyspace import TenantKeys
 from fairlead.zones.layout import Tenant
 from fairlead.zones.moving import destination
-from fairlead.zones.records import OwnerRecord, decode
+from fairlead.zones.records import Move, MovePhase, OwnerRecord, decode, encode
 from tests.zones.faults import FaultyDatabase
 
 ALICE = "shop/alice"
@@ -353,6 +355,47 @@ def test_a_raw_transaction_whose_tenant_has_moved_meanwhile_is_told_so(app: App)
     with pytest.raises(TenantMoved, match=r"used \.raw"):
         app.tenant(ALICE).transact(body)
     assert orders(app) == ORDERS
+
+
+# --- Why an item of such a tenant does not run ---
+
+
+def item_of(app: App) -> bytes:
+    (item,) = app.tenant(ALICE).peek()
+    return item.id
+
+
+def test_an_explanation_says_that_the_tenant_moves_and_how_far_it_is(app: App) -> None:
+    item_id, seen = item_of(app), set()
+
+    def explain() -> None:
+        seen.add(str(app.tenant(ALICE).explain(item_id).details.get("tenant_moves")))
+
+    app.move(ALICE, to="us2")
+    explain()
+    assert seen == {"to shard us2: has not begun; its items run meanwhile"}
+    BetweenCommits(app, "main", explain)
+    drain(app)
+    assert "to shard us2: measuring; its items run meanwhile" in seen
+    assert any(text.startswith("to shard us2: copying what has changed; 100%, ") for text in seen)
+    assert "it has moved to this shard, which still lists its queues; its items run meanwhile" in seen
+    said = app.tenant(ALICE).explain(item_id)
+    assert (said.cause, said.shard, "tenant_moves" in said.details) == (Cause.DELAYED, "us2", False)
+
+
+def test_an_explanation_says_that_all_wait_for_a_move_which_cannot_end(app: App) -> None:
+    item_id, main = item_of(app), app.shards["main"]
+    lost = Move(MovePhase.FROZEN, b"a shard far away", b"m" * 16)
+    frozen = encode(OwnerRecord(1, main.layout.shard_id, move=lost))
+    main.transact(lambda attempt: attempt.tr.set(TenantKeys("shop", "alice").owner, frozen))
+    said = app.tenant(ALICE).explain(item_id)
+    assert (said.cause, said.sentence) == (
+        Cause.TENANT_LOCKED,
+        "all transactions on its tenant wait for the last step of its move:"
+        " no shard of this process's configuration has the id of the shard to which the tenant moves",
+    )
+    with pytest.raises(TenantBusy):
+        app.tenant(ALICE).transact(lambda tr: tr.raw.get(key_of_alice()).value)
 
 
 # --- Rebalancing ---

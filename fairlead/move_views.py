@@ -1,0 +1,97 @@
+"""Moves of tenants as plain data, for programs, commands and pages."""
+
+from dataclasses import dataclass
+
+from fairlead.formatting import size
+from fairlead.zones.layout import Tenant
+from fairlead.zones.records import MoveRecord, MoveState
+
+MB = 1_000_000
+UNDER_WAY = "under way"
+
+
+@dataclass(frozen=True, slots=True)
+class MoveView:
+    """How a move stands. Times in seconds, or seconds since the epoch.
+
+    Attributes:
+      id: of the move, and of the local item that carries it out on the source.
+      source, destination: the names of the shards.
+      state: "under way", "moved", "cancelled" or "failed".
+      stage: what it does now, in words; empty before it has begun and after it has ended.
+      held_up: why no worker carries it out now, in words; empty: a worker does, or nobody has looked.
+      copied_bytes, total_bytes: those of a second copy included; total: when it began, 0 while that is being measured.
+      rounds: how often what had changed meanwhile was copied.
+      frozen: how long transactions on the tenant waited at the end.
+      mb_per_s: how fast it copies at most, megabytes per second.
+      cancel_requested: whether it is to be taken back.
+      error: why it failed, or was cancelled.
+    """
+
+    tenant: Tenant
+    id: bytes
+    source: str
+    destination: str
+    state: str
+    stage: str
+    held_up: str
+    copied_rows: int
+    copied_bytes: int
+    total_rows: int
+    total_bytes: int
+    rounds: int
+    frozen: float
+    mb_per_s: float
+    cancel_requested: bool
+    began: float
+    ended: float | None
+    error: str
+
+    @property
+    def fraction(self) -> float:
+        """How much has been copied, 0 to 1."""
+        if self.state == "moved":
+            return 1.0
+        return min(1.0, self.copied_bytes / self.total_bytes) if self.total_bytes else 0.0
+
+    @property
+    def now(self) -> str:
+        """How the move stands, in one line: what it does, how much has been copied, what holds it up."""
+        if self.state != UNDER_WAY:
+            return f"{self.state}: {self.error}" if self.error else self.state
+        parts = ["being cancelled" if self.cancel_requested else "", self.stage or "has not begun"]
+        if self.total_bytes:
+            parts.append(f"{self.fraction:.0%}, {size(self.copied_bytes)} of {size(self.total_bytes)}")
+        return "; ".join(filter(None, (*parts, self.held_up)))
+
+
+_STATES = {
+    MoveState.UNDER_WAY: UNDER_WAY,
+    MoveState.MOVED: "moved",
+    MoveState.CANCELLED: "cancelled",
+    MoveState.FAILED: "failed",
+}
+
+
+def move_view(shard: str, tenant: Tenant, record: MoveRecord, *, held_up: str = "") -> MoveView:
+    """Return a move away from a shard as plain data. `held_up`: see `MoveView`."""
+    return MoveView(
+        tenant=tenant,
+        id=record.move_id,
+        source=shard,
+        destination=record.destination,
+        state=_STATES[record.state],
+        stage=record.stage,
+        held_up=held_up,
+        copied_rows=record.copied_rows,
+        copied_bytes=record.copied_bytes,
+        total_rows=record.total_rows,
+        total_bytes=record.total_bytes,
+        rounds=record.rounds,
+        frozen=record.frozen_us / 1e6,
+        mb_per_s=record.bytes_per_s / MB,
+        cancel_requested=record.cancel_requested,
+        began=record.began_us / 1e6,
+        ended=record.ended_us / 1e6 if record.ended_us else None,
+        error=record.error,
+    )
