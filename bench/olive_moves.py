@@ -41,7 +41,7 @@ from bench.harness import SPAWN
 from bench.report import percentile, say
 from fairlead import App, Config, TenantTransaction, fleet, new_item
 from fairlead.actors.settings import ConsumerSettings
-from fairlead.moves import MoveView
+from fairlead.move_views import MoveView
 from fairlead.tenant_database import TenantDatabase
 from fairlead.zones.engines import StoreError, transact
 from fairlead.zones.errors import QueueError

@@ -424,7 +424,7 @@ class App:
         return plan_move(self.shards, tenant_of(tenant), to)
 
     def moves(self) -> list[MoveView]:
-        """Return the moves of tenants that are under way, and those that ended within a day; the youngest first."""
+        """Return the moves of tenants: first those under way, then those ended within a day; the youngest first."""
         return list_moves(self.shards)
 
     def rebalance(

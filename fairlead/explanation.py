@@ -13,7 +13,7 @@ from typing import Any
 from fairlead.causes import Cause as Cause
 from fairlead.causes import Explained, span_text
 from fairlead.formatting import iso_time
-from fairlead.move_views import move_view
+from fairlead.move_views import move_in_words
 from fairlead.queries.locks import awaited_lock
 from fairlead.queries.per_shard import query_home
 from fairlead.shards import Shards
@@ -25,13 +25,11 @@ from fairlead.workflow_explanation import (
     lock_signals,
     may_be_held_up,
 )
-from fairlead.zones.engines import Reader
 from fairlead.zones.errors import TenantBusy
 from fairlead.zones.keyspace import TenantKeys
 from fairlead.zones.layout import Tenant, ZoneLocation
-from fairlead.zones.moving.source import read_move, read_owner
 from fairlead.zones.queue.dequeue_plan import Admission
-from fairlead.zones.records import ItemRecord, MovePhase, Policy, Progress
+from fairlead.zones.records import ItemRecord, Policy, Progress
 from fairlead.zones.reporting.completion_log import Ended, EndReason
 from fairlead.zones.reporting.diagnosis import COUNTED_MAX, Diagnosis, Whereabouts, diagnose, whereabouts
 from fairlead.zones.shard import Shard
@@ -99,7 +97,7 @@ def explain_at(shard: Shard, tenant: Tenant, zone: str, item_id: bytes, *, shard
 
     def body(attempt: Attempt) -> tuple[Diagnosis, RecordedRun | None, str]:
         diagnosis = diagnose(attempt.tr, location, item_id, now_us=attempt.now_us)
-        moving = _move_in_words(attempt.tr, shard, tenant)
+        moving = move_in_words(attempt.tr, shard, tenant)
         record = _record_of(diagnosis)
         if record is None or not record.keeps_run:
             return diagnosis, None, moving
@@ -117,18 +115,6 @@ def explain_at(shard: Shard, tenant: Tenant, zone: str, item_id: bytes, *, shard
         recorded = recorded._replace(away=_away(shards, recorded.stored.participants))
     explained = _explained(shard.name, location, item_id, diagnosis, recorded)
     return replace(explained, details={**explained.details, TENANT_MOVES: moving}) if moving else explained
-
-
-def _move_in_words(tr: Reader, shard: Shard, tenant: Tenant) -> str:
-    """Return where a tenant moves, and how far it is; empty: it does not move. Snapshot reads."""
-    keys = TenantKeys(*tenant)
-    owner = read_owner(shard.layout, keys, tr.snapshot.get(keys.owner).value)
-    if owner is None or owner.move is None:
-        return ""
-    record = read_move(tr, tenant)
-    if owner.move.phase is MovePhase.ARRIVING or record is None:
-        return "it has moved to this shard, which still lists its queues; its items run meanwhile"
-    return f"to shard {record.destination}: {move_view(shard.name, tenant, record).now}; its items run meanwhile"
 
 
 def _locked(busy: TenantBusy) -> str:

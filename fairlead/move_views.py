@@ -3,8 +3,12 @@
 from dataclasses import dataclass
 
 from fairlead.formatting import size
+from fairlead.zones.engines import Reader
+from fairlead.zones.keyspace import TenantKeys
 from fairlead.zones.layout import Tenant
-from fairlead.zones.records import MoveRecord, MoveState
+from fairlead.zones.moving.source import read_move, read_owner
+from fairlead.zones.records import MovePhase, MoveRecord, MoveState
+from fairlead.zones.shard import Shard
 
 MB = 1_000_000
 UNDER_WAY = "under way"
@@ -48,6 +52,11 @@ class MoveView:
     error: str
 
     @property
+    def is_under_way(self) -> bool:
+        """Whether it has not ended."""
+        return self.state == UNDER_WAY
+
+    @property
     def fraction(self) -> float:
         """How much has been copied, 0 to 1."""
         if self.state == "moved":
@@ -57,7 +66,7 @@ class MoveView:
     @property
     def now(self) -> str:
         """How the move stands, in one line: what it does, how much has been copied, what holds it up."""
-        if self.state != UNDER_WAY:
+        if not self.is_under_way:
             return f"{self.state}: {self.error}" if self.error else self.state
         parts = ["being cancelled" if self.cancel_requested else "", self.stage or "has not begun"]
         if self.total_bytes:
@@ -95,3 +104,15 @@ def move_view(shard: str, tenant: Tenant, record: MoveRecord, *, held_up: str = 
         ended=record.ended_us / 1e6 if record.ended_us else None,
         error=record.error,
     )
+
+
+def move_in_words(tr: Reader, shard: Shard, tenant: Tenant) -> str:
+    """Return where a tenant moves, and how far it is; empty: it does not move. Snapshot reads."""
+    keys = TenantKeys(*tenant)
+    owner = read_owner(shard.layout, keys, tr.snapshot.get(keys.owner).value)
+    if owner is None or owner.move is None:
+        return ""
+    record = read_move(tr, tenant)
+    if owner.move.phase is MovePhase.ARRIVING or record is None:
+        return "it has moved to this shard, which still lists its queues; its items run meanwhile"
+    return f"to shard {record.destination}: {move_view(shard.name, tenant, record).now}; its items run meanwhile"

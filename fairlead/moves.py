@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from fairlead.causes import Cause
 from fairlead.explanation import explain_at
-from fairlead.move_views import MB, UNDER_WAY, MoveView, move_view
+from fairlead.move_views import MB, MoveView, move_view
 from fairlead.operator import Operator
 from fairlead.queries.per_shard import query_each_shard
 from fairlead.shards import Shards
@@ -155,7 +155,7 @@ class TenantMove:
 
     def _ended(self) -> MoveView:
         view = self.progress()
-        if view.state == UNDER_WAY:
+        if view.is_under_way:
             raise MovePending(tenant=str(self.tenant), to=view.destination, now=view.now)
         if view.state != "moved":
             raise MoveFailed(tenant=str(self.tenant), to=view.destination, reason=view.error)
@@ -306,13 +306,13 @@ def _request_cancel(shard: Shard, tenant: Tenant, by: Operator) -> bool:
 
 
 def list_moves(shards: Shards) -> list[MoveView]:
-    """Return the moves of all shards: under way, and ended within a day; the youngest first."""
-    return youngest_first(view for shard in shards.values() for view in read_moves(shard))
+    """Return the moves of all shards: first those under way, then those ended within a day; the youngest first."""
+    return in_reading_order(view for shard in shards.values() for view in read_moves(shard))
 
 
-def youngest_first(moves: Iterable[MoveView]) -> list[MoveView]:
-    """Return moves in the order in which people read them."""
-    return sorted(moves, key=lambda view: view.began, reverse=True)
+def in_reading_order(moves: Iterable[MoveView]) -> list[MoveView]:
+    """Return those moves first that are under way, and of these and of the others the youngest first."""
+    return sorted(moves, key=lambda view: (not view.is_under_way, -view.began))
 
 
 def read_moves(shard: Shard) -> list[MoveView]:

@@ -11,7 +11,7 @@ from fairlead.cli.output import example, json_option, progress, show, stacked, t
 from fairlead.cli.store_options import StoreOptions, accepts_store_options
 from fairlead.error_text import fields_of, message_of, remedy_of
 from fairlead.formatting import ago, iso_time, size, span
-from fairlead.move_views import UNDER_WAY, MoveView
+from fairlead.move_views import MoveView
 from fairlead.moves import (
     MB_PER_S,
     MovePending,
@@ -19,8 +19,8 @@ from fairlead.moves import (
     NoMove,
     Rebalance,
     TenantMove,
+    in_reading_order,
     read_moves,
-    youngest_first,
 )
 from fairlead.queries.per_shard import ShardResult, query_each_shard
 from fairlead.zones.layout import Tenant, named_tenant
@@ -78,10 +78,10 @@ def move(
 @json_option
 @click.pass_context
 def moves(ctx: click.Context, store_options: StoreOptions) -> None:
-    """List the moves of tenants that are under way, and those that ended within a day; the youngest first."""
+    """List the moves of tenants that are under way, and those that ended within a day."""
     app = store_options.app()
     seen = query_each_shard(app.shards, read_moves)
-    found = youngest_first(view for each in seen for view in each.found or ())
+    found = in_reading_order(view for each in seen for view in each.found or ())
     now_us = app.clock.now_us()
     show(
         {"moves": [_answer(view) for view in found], "unread": [_unread(each) for each in seen if each.error]},
@@ -170,7 +170,7 @@ def _unread(each: ShardResult[Any]) -> dict[str, Any]:
 
 def _begun_lines(view: MoveView) -> Iterator[str]:
     way = f"{view.tenant} from {view.source} to {view.destination}"
-    if view.state == UNDER_WAY:
+    if view.is_under_way:
         yield f"moving {way}: {view.now}"
         yield BEGUN
     else:
@@ -217,7 +217,7 @@ def _list_lines(found: Sequence[MoveView], seen: Sequence[ShardResult[Any]], now
 
 
 def _row(view: MoveView, now_us: int) -> tuple[object, ...]:
-    frozen = span(view.frozen * 1e6) if view.frozen else ""
+    frozen = span(view.frozen * 1e6) if view.frozen or view.state == "moved" else ""
     began = ago(round(view.began * 1e6), now_us)
     return str(view.tenant), view.source, view.destination, began, size(view.copied_bytes), frozen, view.now
 

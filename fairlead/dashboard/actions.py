@@ -13,6 +13,7 @@ from fairlead.audit_log import target_text
 from fairlead.dashboard.pages import Query, database_of, filter_of, id_of
 from fairlead.dashboard.template_filters import owner, short_id
 from fairlead.dead_letters import BulkResult, discard_all, filter_as_target, retry_all
+from fairlead.moves import NoMove, cancel_move
 from fairlead.operator import Operator
 from fairlead.zones.errors import BadArgument
 from fairlead.zones.layout import DEFAULT_ZONE
@@ -53,7 +54,9 @@ def action_of(app: App, what: str, query: Query) -> Action:
         return _item_action(app, what, query)
     if what in ("retry", "discard") and query.get("many"):
         return _bulk_action(app, what, query)
-    raise BadArgument(argument="action", value=what, allowed="pause, resume, retry, discard, cancel")
+    if what == "cancel-move":
+        return _cancel_move(app, query)
+    raise BadArgument(argument="action", value=what, allowed="pause, resume, retry, discard, cancel, cancel-move")
 
 
 def _pause_or_resume(app: App, what: str, query: Query) -> Action:
@@ -116,6 +119,21 @@ def _item_action(app: App, what: str, query: Query) -> Action:
 
     question = f"{what.capitalize()} item {short_id(item_id)} of {owner(database.tenant)}?"
     return Action(question, lambda: about, f"{what.capitalize()} it", what != "retry", do)
+
+
+def _cancel_move(app: App, query: Query) -> Action:
+    tenant = app.tenant(query.get("app", ""), query.get("user", "")).tenant
+    about = (
+        "The tenant stays where it is, and loses nothing. What was copied is cleared. A move whose last step is done"
+    )
+    about += " is not undone."
+
+    def do(operator: Operator) -> str:
+        if not cancel_move(app.shards, tenant, by=operator):
+            raise NoMove(tenant=str(tenant))
+        return f"The move of {owner(tenant)} is being taken back."
+
+    return Action(f"Cancel the move of {owner(tenant)}?", lambda: about, "Cancel it", False, do)
 
 
 def _bulk_action(app: App, what: str, query: Query) -> Action:

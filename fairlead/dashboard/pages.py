@@ -13,6 +13,7 @@ from fairlead.app import App
 from fairlead.audit_log import ITEM_ACTIONS, NOT_ENDED, merge_entries
 from fairlead.dashboard.timeline import timeline
 from fairlead.explanation import RETRY_HINT, Cause, Explanation
+from fairlead.moves import in_reading_order, read_moves
 from fairlead.queries.activity import (
     SHOWN_MAX,
     RunningItem,
@@ -34,9 +35,11 @@ from fairlead.queries.summary import all_activity, summarize
 from fairlead.queries.tenants import find_dead_letters, read_tenant, search_tenants
 from fairlead.queries.workflows import WorkflowState, find_workflows, first_workflows
 from fairlead.recorded_steps import read_steps
+from fairlead.shards import StoreMissing
 from fairlead.status import COUNTED_MAX
 from fairlead.tenant_database import TenantDatabase, checked_id
-from fairlead.zones.errors import BadArgument, ItemGone
+from fairlead.zones.engines import StoreError
+from fairlead.zones.errors import BadArgument, ItemGone, ShardRefused
 from fairlead.zones.layout import DEFAULT_ZONE, Tenant, check_name, named_tenant
 from fairlead.zones.queue.dead_letter_search import DeadLetterFilter
 from fairlead.zones.reporting import audit_log
@@ -130,7 +133,14 @@ def tenants(app: App, query: Query) -> Context:
 def tenant(app: App, query: Query) -> Context:
     """One tenant's queues."""
     database = database_of(app, query)
-    return {"found": read_tenant(database.shard, database.tenant)}
+    return {"found": database.at_home(lambda shard: read_tenant(shard, database.tenant))}
+
+
+def moves(app: App, query: Query) -> Context:
+    """Which tenants move to other shards, how far are they, and what holds them up?"""
+    seen = query_each_shard(app.shards, read_moves)
+    rows = in_reading_order(view for each in seen for view in each.found or ())
+    return {"seen": seen, "rows": rows[:ROWS_MAX], "whole": len(rows) <= ROWS_MAX, "now_us": app.clock.now_us()}
 
 
 def kinds(app: App, query: Query) -> Context:
@@ -281,7 +291,7 @@ def workflows(app: App, query: Query) -> Context:
     if is_dead or criteria.tenant is not None:
         only = next(iter(from_key), criteria.shard)
         if only is None and isinstance(criteria.tenant, Tenant) and criteria.tenant.app:
-            only = app.shards.home_name(criteria.tenant)
+            only = _home_name(app, criteria.tenant)
         seen = query_each_shard(
             app.shards,
             lambda shard: find_workflows(
@@ -321,11 +331,13 @@ def item(app: App, query: Query) -> Context:
     database = database_of(app, query)
     zone = check_name("zone", query.get("zone") or DEFAULT_ZONE)
     item_id = id_of(query.get("id", ""))
-    found = read_item(database.shard, database.tenant, zone, item_id, shards=app.shards)
+    shard, found = database.at_home(
+        lambda shard: (shard, read_item(shard, database.tenant, zone, item_id, shards=app.shards))
+    )
     run = None
     if found.stored is not None and found.stored.keeps_run:
         with suppress(ItemGone):  # It has ended since.
-            run = read_steps(app.shards, database.shard, database.tenant, zone, item_id, pages_max=1)
+            run = read_steps(app.shards, shard, database.tenant, zone, item_id, pages_max=1)
     steps = None if run is None else timeline(run, _page(query))
     parent = None if found.stored is None else found.stored.parent
     return {
@@ -338,7 +350,7 @@ def item(app: App, query: Query) -> Context:
         "parent_tenant": None if parent is None else Tenant(parent.app, parent.user),
         "retry_hint": RETRY_HINT,
         "tenant": database.tenant,
-        "shard": database.shard.name,
+        "shard": shard.name,
         "zone": zone,
         "id": item_id,
     }
@@ -395,6 +407,7 @@ PAGES = {
         Page("/kind", "kind.html", "kinds", kind),
         Page("/workflows", "workflows.html", "workflows", workflows),
         Page("/periodic", "periodic.html", "periodic", periodic),
+        Page("/moves", "moves.html", "moves", moves),
         Page("/dead-letters", "dead_letters.html", "dead-letters", dead_letters),
         Page("/dead-letters/items", "dead_letter_items.html", "dead-letters", dead_letter_items),
         Page("/item", "item.html", "", item),
@@ -419,6 +432,13 @@ def database_of(app: App, query: Query) -> TenantDatabase:
     if query.get("local"):
         return app.local(query["local"], shard=query.get("shard") or None)
     return app.tenant(query.get("app", ""), query.get("user") or None)
+
+
+def _home_name(app: App, tenant: Tenant) -> str:
+    """Return the name of the shard where a tenant lives; if that cannot be read, where the tenant was last found."""
+    with suppress(StoreError, StoreMissing, ShardRefused, *app.store_errors()):
+        return app.shards.find(tenant).name
+    return app.shards.home_name(tenant)
 
 
 def filter_of(query: Query) -> DeadLetterFilter:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
-from fairlead.formatting import iso_time, json_ready, payload_text, printable, span
+from fairlead.formatting import iso_time, json_ready, payload_text, printable, size, span
 from fairlead.queries.workflows import WorkflowState, state_of
 from fairlead.recorded_steps import StepView
 from fairlead.views import progress_in_words
@@ -176,6 +176,7 @@ FILTERS: dict[str, Callable[..., str]] = {
     "one_line": one_line,
     "printable": printable,
     "sentence": sentence,
+    "size": size,
     "progress": progress_in_words,
     "rate": rate,
     "numbers": numbers,

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
 
+from fairlead.move_views import move_in_words
 from fairlead.zones import tenant_search
 from fairlead.zones.keyspace import TenantKeys
 from fairlead.zones.layout import Tenant
@@ -41,13 +42,14 @@ class QueueDetails(NamedTuple):
 
 
 class TenantDetails(NamedTuple):
-    """A tenant. `whole`: whether `queues` are all of its queues."""
+    """A tenant. `whole`: whether `queues` are all of its queues. `moving`: where it moves, in words; empty: nowhere."""
 
     shard: str
     tenant: Tenant
     policy: TenantPolicy
     queues: list[QueueDetails]
     whole: bool
+    moving: str
     now_us: int
 
 
@@ -70,7 +72,8 @@ def read_tenant(shard: Shard, tenant: Tenant) -> TenantDetails:
             some, whole = in_zone(tr, zone.location, items_max=DEAD_LETTERS_MAX)
             latest_first = sorted(some, key=lambda each: -each.record.dead_lettered_us)
             queues.append(QueueDetails(name, zone.count(tr), items, latest_first, whole))
-        return TenantDetails(shard.name, tenant, policy, queues, len(names) <= QUEUES_MAX, attempt.now_us)
+        moving, whole = move_in_words(tr, shard, tenant), len(names) <= QUEUES_MAX
+        return TenantDetails(shard.name, tenant, policy, queues, whole, moving, attempt.now_us)
 
     return shard.transact(body)
 

@@ -34,7 +34,7 @@ from tests.zones.test_corrupt_records import cases, damaged, each
 
 TOKEN = "a token of some length"
 MARKUP = "<script>said()</script>"
-ACTIONS = ["retry", "discard", "cancel", "pause", "resume"]
+ACTIONS = ["retry", "discard", "cancel", "pause", "resume", "cancel-move"]
 PATHS = [*PAGES, "/login", "/logout", "/static/fairlead.js", "/static/../access.py", "/static/%2e%2e/x", "//elsewhere"]
 PATHS += [f"/do/{what}" for what in ACTIONS] + [f"/live{path}" for path in PAGES]
 KEYS = [

@@ -24,7 +24,7 @@ from tests.fairlead.dashboard.serving import Server, dead_letter
 
 MARKUP = "<script>alert('markup')</script><img src=x onerror=alert('markup')>\"'&lt;</script>"
 PAGES = ["/", "/tenants", "/tenants?sort=time", "/tenant?app=shop&user=phone", "/kinds", "/running",
-         "/workflows", "/delayed", "/dead-letters", "/dead-letters/items", "/kind?kind=receipt", "/periodic",
+         "/workflows", "/delayed", "/dead-letters", "/dead-letters/items", "/kind?kind=receipt", "/periodic", "/moves",
          "/search?q=nothing", "/log", "/do/pause?kind=mail"]  # fmt: skip
 
 # The right edge of each visible button, in pixels. In one call: a live page may replace a button between two calls.
