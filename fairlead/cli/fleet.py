@@ -35,6 +35,7 @@ from fairlead.loading import load_attribute
 from fairlead.telemetry.fleet_metrics import FleetMetrics, export_fleet_metrics
 from fairlead.telemetry.logs import log_to_stderr
 
+LIBRARY = "fairlead."  # How the kinds of the library begin: moves, signals, cleanups.
 LINE_S = 0.5  # Between two updates of the live line, and two checks for a signal or the loss of the fleet.
 ALWAYS_SHOWN = ("completed", "retried", "dead_lettered", "dropped", "lost", "held")  # Always shown, zeros too.
 
@@ -222,7 +223,7 @@ def _watch(running: Fleet, fleet_metrics: FleetMetrics, stopped: WaitForStop) ->
 
 
 def _kinds_in_words(app: App, reference: str) -> str:
-    kinds = sorted(handler.kind for handler in app.registry)
+    kinds = sorted(handler.kind for handler in app.registry if not handler.kind.startswith(LIBRARY))
     if not kinds:
         module = reference.partition(":")[0]
         return f"nothing: no handler is registered; import the modules that register handlers in {module}"
