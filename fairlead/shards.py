@@ -16,6 +16,7 @@ from fairlead.zones.layout import DEFAULT_ZONE, Tenant
 from fairlead.zones.ownership import check_home
 from fairlead.zones.placement import check_placement, home, read_or_write_placement
 from fairlead.zones.process_lock import ProcessLock
+from fairlead.zones.records import PlacementRecord
 from fairlead.zones.settings import ZoneSettings
 from fairlead.zones.shard import Shard, open_shard
 
@@ -24,6 +25,10 @@ log = logging.getLogger("fairlead.shards")
 T = TypeVar("T")
 
 MOVES_MAX = 8  # So often a call follows its tenant; one that moves more often meanwhile is about to move again.
+DISAGREE = (
+    "it states that its application began with the shards {mine}, and the others state {theirs}: the one that was made"
+    " later, with a wrong url of an older shard, must be deleted"
+)
 MOVED_MAX = 4_096  # Tenants away from their first homes that a process remembers; about 300 bytes each.
 
 
@@ -258,6 +263,7 @@ class Shards(Mapping[str, Shard]):
             if not self.must_exist:  # A tool may be pointed at any stores, under any names.
                 try:
                     check_placement(placement, name, self.urls)
+                    self._check_first_shards(placement)
                 except ShardRefused:
                     db.close()
                     raise
@@ -270,6 +276,16 @@ class Shards(Mapping[str, Shard]):
         if shard.made and engine != "memory":
             self.on_store_created(f"made a new store at {Path(place).absolute() if place else url}, for shard {name}")
         return shard
+
+    def _check_first_shards(self, placement: PlacementRecord) -> None:
+        """See that a shard states the same first shards as those that are open.
+
+        Raises:
+          ShardRefused: it states others. One of the two was made by a process that had a wrong url for the other.
+        """
+        if self._first_shards and self._first_shards != placement.first_shards:
+            remedy = DISAGREE.format(mine=", ".join(placement.first_shards), theirs=", ".join(self._first_shards))
+            raise ShardRefused(shard=placement.name, remedy=remedy)
 
     def _first_shards_for(self, name: str, db: Database) -> Collection[str]:
         """Return with which shards the application began, for a shard that may not know: a new one asks the others."""

@@ -57,6 +57,32 @@ def homes(shards: Shards) -> list[str]:
     return [shards.home(Tenant("shop", f"user {number}")).name for number in range(50)]
 
 
+@pytest.mark.parametrize("first", ["main", "us2"])
+def test_a_store_that_was_made_while_another_path_was_wrong_is_refused_beside_it(tmp_path: Path, first: str) -> None:
+    """Before, the two shards disagreed where a tenant lives, and the tenant had a home on each."""
+    began = shards_of(embedded(tmp_path, "main"))
+    assert began["main"].made
+    began.close()
+    mistyped = shards_of({**embedded(tmp_path, "us2"), "main": f"embedded:{tmp_path / 'mian'}"})
+    assert homes(mistyped)
+    mistyped.close()
+    shards = shards_of(embedded(tmp_path, "main", "us2"))
+    other = {"main": "us2", "us2": "main"}[first]
+    assert shards[first].name == first
+    with pytest.raises(ShardRefused, match=r"and the others state .*: the one that was made later"):
+        shards[other]
+    shards.close()
+
+
+def test_the_only_shard_keeps_its_stored_name_once_a_second_one_is_added(tmp_path: Path) -> None:
+    began = shards_of({"main": f"embedded:{tmp_path / 'data'}"})
+    assert began["main"].made
+    began.close()
+    grown = shards_of({"eu": f"embedded:{tmp_path / 'data'}", "us2": f"embedded:{tmp_path / 'us2'}"})
+    with pytest.raises(ShardRefused, match="its application calls it main: name it so"):
+        grown["eu"]
+
+
 @pytest.mark.parametrize("last", [0, 1, 2])
 def test_tenants_keep_their_homes_when_a_shard_is_added(tmp_path: Path, last: int) -> None:
     """Before, a third of them looked for their data on the new shard."""
