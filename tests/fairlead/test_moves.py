@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from fairlead import (
     MoveRefused,
     MoveUnderWay,
     MoveView,
+    ShardRefused,
     StoreUnavailable,
     TenantBusy,
     TenantMoved,
@@ -26,10 +29,11 @@ from fairlead import (
 from fairlead.audit_log import read_log
 from fairlead.testing import ManualClock, drain
 from fairlead.zones.engines.api.errors import StoreFull
-from fairlead.zones.keyspace import TenantKeys
+from fairlead.zones.keyspace import KEY_FORMAT, META_KEY, TenantKeys
 from fairlead.zones.layout import Tenant
 from fairlead.zones.moving import destination
-from fairlead.zones.records import Move, MovePhase, OwnerRecord, decode, encode
+from fairlead.zones.records import Move, MovePhase, OwnerRecord, PlacementRecord, ShardRecord, decode, encode
+from tests.fairlead.shell import ROOT
 from tests.zones.faults import FaultyDatabase
 
 ALICE = "shop/alice"
@@ -37,9 +41,9 @@ USERS = [f"shop/user {number}" for number in range(20)]
 ORDERS = {("order", number): b"paid" for number in range(3)}
 
 
-def alices_app() -> App:
+def alices_app(us2: str = "memory:") -> App:
     """Return an application on two shards. Alice has orders and an item; she lives on `main`."""
-    app = App({"main": "memory:", "us2": "memory:"}, clock=ManualClock())
+    app = App({"main": "memory:", "us2": us2}, clock=ManualClock())
     app.handler("mail")(lambda job: None)
     app.tenant(ALICE).transact(lambda tr: [tr.set(key, value) for key, value in ORDERS.items()])
     app.tenant(ALICE).enqueue("mail", delay=3_600)
@@ -194,21 +198,50 @@ def test_a_second_move_is_refused_and_told_how_far_the_first_one_is(app: App) ->
 # --- What a destination cannot take ---
 
 
-def test_a_key_that_is_too_long_for_the_destination_is_refused_before_anything_is_copied(
-    app: App, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    app.tenant(ALICE).transact(lambda tr: tr.set(("k" * 300,), b"v"))
-    smaller = app.shards["us2"].db.limits.__class__(
-        key_bytes_max=200, value_bytes_max=10**5, transaction_bytes_max=10**7
-    )
-    monkeypatch.setattr(app.shards["us2"].db, "limits", smaller)
-    with pytest.raises(MoveRefused, match="the destination stores keys of up to 200 bytes, and the tenant has one of"):
+def test_a_key_that_is_too_long_for_the_destination_is_refused_before_anything_is_copied(tmp_path: Path) -> None:
+    app = alices_app(us2=f"embedded:{tmp_path / 'us2'}")
+    app.tenant(ALICE).transact(lambda tr: tr.set(("k" * 600,), b"v"))
+    with pytest.raises(MoveRefused, match="the destination stores keys of up to 511 bytes, and the tenant has one of"):
         app.plan_move(ALICE, to="us2")
     move = app.move(ALICE, to="us2")
     drain(app)
-    with pytest.raises(MoveFailed, match="the destination stores keys of up to 200 bytes"):
+    with pytest.raises(MoveFailed, match="the destination stores keys of up to 511 bytes"):
         move.result(timeout=0)
     assert (view_of(app).copied_bytes, home(app), len(orders(app))) == (0, "main", len(ORDERS) + 1)
+    app.close()
+
+
+def test_a_key_that_outgrows_the_destination_while_the_tenant_moves_ends_the_move(tmp_path: Path) -> None:
+    app = alices_app(us2=f"embedded:{tmp_path / 'us2'}")
+    app.move(ALICE, to="us2")
+    written: list[int] = []
+
+    def write() -> None:
+        if view_of(app).stage == "copying what has changed" and not written:
+            written.append(1)
+            app.tenant(ALICE).transact(lambda tr: tr.set(("k" * 600,), b"v"))
+
+    BetweenCommits(app, "main", write)
+    drain(app)
+    assert view_of(app).state == "failed"
+    assert "the destination does not store what is so long" in view_of(app).error
+    assert (home(app), len(orders(app))) == ("main", len(ORDERS) + 1)
+    app.close()
+
+
+def test_a_destination_of_a_newer_format_is_refused_and_a_move_there_can_be_cancelled(tmp_path: Path) -> None:
+    urls = {"main": f"embedded:{tmp_path / 'main'}", "us2": f"embedded:{tmp_path / 'us2'}"}
+    app = App(urls, clock=ManualClock())
+    app.tenant(ALICE).transact(lambda tr: tr.set(("order", 0), b"paid"))
+    shard = app.shards["us2"]
+    newer = ShardRecord(shard.layout.shard_id, 16, 0, KEY_FORMAT + 1)
+    app.move(ALICE, to="us2")
+    shard.transact(lambda attempt: attempt.tr.set(META_KEY, encode(newer)))
+    app.close()
+    with pytest.raises(ShardRefused, match="made by a newer version of fairlead"):
+        app.move(ALICE, to="us2")
+    assert app.cancel_move(ALICE), "the source is enough to ask"
+    app.close()
 
 
 def test_a_plan_tells_of_smaller_limits_and_of_a_paused_destination(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,6 +282,43 @@ def test_a_destination_that_is_full_ends_the_move_and_nothing_is_lost(
     move = app.move(ALICE, to="us2")
     drain(app)
     assert move.result(timeout=0).state == "moved"
+
+
+FULL = """
+import resource, sys
+from fairlead import App
+from fairlead.testing import ManualClock, drain
+app = App({"main": "embedded:main", "us2": "embedded:us2"}, clock=ManualClock())
+for user, batches in (("alice", 10), ("bob", 40)):
+    for batch in range(batches):
+        rows = [(("page", batch, number), bytes(10_000)) for number in range(10)]
+        app.tenant("shop", user).transact(lambda tr: [tr.set(*row) for row in rows])
+assert [app.tenant("shop", user).shard.name for user in ("alice", "bob")] == ["main", "us2"]
+app.close()
+with open("us2/data.mdb", "rb") as file:
+    size = file.seek(0, 2)
+resource.setrlimit(resource.RLIMIT_FSIZE, (size + 300_000, resource.RLIM_INFINITY))
+move = app.move("shop/alice", to="us2")
+drain(app)
+print(move.progress().now, app.tenant("shop/alice").find().name)
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+move = app.move("shop/alice", to="us2")
+drain(app)
+print(move.progress().now, app.tenant("shop/alice").find().name)
+print(len(app.tenant("shop/alice").transact(lambda tr: list(tr.get_range()))))
+"""
+
+
+def test_a_disk_that_is_full_ends_the_move_and_the_next_one_succeeds_when_there_is_space(tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", FULL], cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
+        timeout=60, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    full, moved, rows = ended.stdout.splitlines()
+    assert full.startswith("failed: the destination is full: store unavailable: the disk is full")
+    assert full.endswith(" main")
+    assert (moved, rows) == ("moved us2", "100")
 
 
 def test_a_destination_that_takes_no_writes_holds_up_the_move_which_says_so_and_goes_on_later(
@@ -396,6 +466,39 @@ def test_an_explanation_says_that_all_wait_for_a_move_which_cannot_end(app: App)
     )
     with pytest.raises(TenantBusy):
         app.tenant(ALICE).transact(lambda tr: tr.raw.get(key_of_alice()).value)
+
+
+# --- Processes with the configuration from before a shard was added ---
+
+
+def test_a_process_that_does_not_know_the_new_shard_serves_those_who_have_not_moved(grown: App) -> None:
+    (bob, _), *_ = grown.rebalance(to=["us2"], tenants_max=1).moves
+    drain(grown)
+    old = App({"main": grown.shards.urls["main"]}, clock=grown.clock)
+    with pytest.raises(TenantMoved):
+        old.tenant(bob).transact(lambda tr: tr.set(("order",), b"lost"))
+    with pytest.raises(TenantMoved):
+        old.tenant(bob).enqueue("mail")
+    others = next(user for user in USERS if Tenant.parse(user) != bob)
+    old.tenant(others).transact(lambda tr: tr.set(("order",), b"sent"))
+    old.close()
+    assert [grown.tenant(user).transact(lambda tr: tr.get(("order",))) for user in (bob, others)] == [b"paid", b"sent"]
+
+
+def test_a_fleet_that_does_not_know_the_new_shard_leaves_the_move_to_one_that_does(grown: App) -> None:
+    move = grown.move(USERS[0], to="us2")
+    old = App({"main": grown.shards.urls["main"]}, clock=grown.clock)
+    drain(old, raise_errors=False)
+    assert "this fleet's configuration does not have it" in move.progress().now
+    old.close()
+    drain(grown, within=10)
+    assert move.result(timeout=0).state == "moved"
+
+
+def test_a_new_tenant_lives_on_a_first_shard_after_a_shard_was_added(grown: App) -> None:
+    assert {home(grown, f"shop/new {number}") for number in range(20)} == {"main"}
+    stored = [shard.layout.placement for shard in grown.shards.values()]
+    assert stored == [PlacementRecord("main", ("main",)), PlacementRecord("us2", ("main",))]
 
 
 # --- Rebalancing ---
