@@ -143,7 +143,7 @@ def test_a_running_consumer_is_seen_in_status(shop: App, running: subprocess.Pop
     eventually(lambda: len(consumers()) == 1)
     (consumer,) = consumers()
     assert (consumer["live"], consumer["pid"]) == (True, running.pid)
-    assert consumer["kinds"] == ["receipt", "slow", "sweep"]
+    assert consumer["kinds"] == ["fairlead.move", "receipt", "slow", "sweep"]
     stop(running)
     assert consumers() == []
 
