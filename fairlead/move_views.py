@@ -1,17 +1,28 @@
 """Moves of tenants as plain data, for programs, commands and pages."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from fairlead.formatting import size
 from fairlead.zones.engines import Reader
 from fairlead.zones.keyspace import TenantKeys
 from fairlead.zones.layout import Tenant
-from fairlead.zones.moving.source import read_move, read_owner
+from fairlead.zones.moving.source import list_moves, read_move, read_owner
 from fairlead.zones.records import MovePhase, MoveRecord, MoveState
 from fairlead.zones.shard import Shard
 
 MB = 1_000_000
 UNDER_WAY = "under way"
+
+
+COUNTED_MAX = 1_000  # So many moves of a shard are read to count those under way.
+
+
+class MovesUnderWay(NamedTuple):
+    """The moves away from a shard that are under way: how many, and how much they have copied."""
+
+    number: int = 0
+    copied_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,3 +127,9 @@ def move_in_words(tr: Reader, shard: Shard, tenant: Tenant) -> str:
     if owner.move.phase is MovePhase.ARRIVING or record is None:
         return "it has moved to this shard, which still lists its queues; its items run meanwhile"
     return f"to shard {record.destination}: {move_view(shard.name, tenant, record).now}; its items run meanwhile"
+
+
+def moves_under_way(tr: Reader) -> MovesUnderWay:
+    """Count the moves of a shard that are under way, among its first `COUNTED_MAX` by tenant. Snapshot reads."""
+    records = [record for _, record in list_moves(tr, moves_max=COUNTED_MAX) if record.state is MoveState.UNDER_WAY]
+    return MovesUnderWay(len(records), sum(record.copied_bytes for record in records))

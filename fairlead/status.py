@@ -7,6 +7,7 @@ tenants, and conflicts with nothing.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from fairlead.move_views import moves_under_way
 from fairlead.zones.engines import Reader, Stall, write_stall
 from fairlead.zones.layout import ShardLayout, Tenant
 from fairlead.zones.maintenance.quarantine import PARTS, quarantine_range
@@ -40,6 +41,7 @@ class ShardStatus:
       unreadable: queue zones, of those counted, in which the last dequeue found damaged records or records of a newer
         version.
       quarantined: damaged records in the quarantine, counted up to 3,333.
+      moves: tenants that move from this shard to others, counted up to 1,000.
       consumers: the live ones, and those that died within the last minute.
       unserved: kinds with items and without a live consumer. Their items wait.
       paused: whether the shard is paused. `kind_policies`, `tenant_policies`: what operators have decided; of tenants,
@@ -60,6 +62,7 @@ class ShardStatus:
     dead_letters: int = 0
     unreadable: int = 0
     quarantined: int = 0
+    moves: int = 0
     consumers: tuple[ListedSession, ...] = ()
     unserved: tuple[str, ...] = ()
     paused: bool = False
@@ -117,6 +120,7 @@ def read_status(shard: Shard, url: str) -> ShardStatus:
             vested=_count_vested(tr, layout, now_us),
             waits=depth.backlog(tr, layout, now_us, paused=in_force.shard_paused),
             dead_letters=_count(tr, [dead_letter_index_range()]),
+            moves=moves_under_way(tr).number,
             consumers=tuple(consumers),
             unserved=tuple(kind for kind in waiting.kinds if kind not in known),
             paused=in_force.shard_paused,

@@ -155,12 +155,20 @@ HELD_BACK_AGE = Metric(
     "fairlead.queue.held_back.oldest_age", MetricType.GAUGE, "s",
     "Age of the oldest item of a shard that is held back.", ("shard",),
 )  # fmt: skip
+MOVES = Metric(
+    "fairlead.moves.under_way", MetricType.GAUGE, "{move}",
+    "Tenants that move from a shard to another one, or whose moves wait.", ("shard",),
+)  # fmt: skip
+MOVES_COPIED = Metric(
+    "fairlead.moves.copied_bytes", MetricType.GAUGE, "By",
+    "Bytes that the moves from a shard have copied that are under way.", ("shard",),
+)  # fmt: skip
 
 METRICS = (
     SENT, CONSUMED, OPERATION, COMPLETED, FAILED, RETRIED, DEAD_LETTERED, DROPPED, SUSPENDED, CANCELLED, RETURNED,
     LOST, EXPIRED, CONFLICTS,
     POINTER_LATENCY, ITEM_LATENCY, DURATION, STEPS, STEP_DURATION, REPLAYS,
-    SLOTS, SLOTS_IN_USE, DEPTH, OLDEST_AGE, HELD_BACK, HELD_BACK_AGE,
+    SLOTS, SLOTS_IN_USE, DEPTH, OLDEST_AGE, HELD_BACK, HELD_BACK_AGE, MOVES, MOVES_COPIED,
 )  # fmt: skip
 METRICS_BY_NAME = {metric.name: metric for metric in METRICS}
 

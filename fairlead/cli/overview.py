@@ -91,6 +91,7 @@ def _answer(each: ShardStatus) -> dict[str, Any]:
         "dead_letters": each.dead_letters,
         "unreadable_queues": each.unreadable,
         "set_aside": each.quarantined,
+        "moves": each.moves,
         "consumers": [
             {
                 "id": present.consumer_id.hex(),
@@ -144,6 +145,9 @@ def _lines(found: Sequence[ShardStatus], errors: Mapping[str, Exception]) -> Ite
             yield f"  Do: {each.stall.remedy}"
         yield from _damage(each)
         yield from _held_back(each)
+        if each.moves:
+            tenants = "tenant moves" if each.moves == 1 else "tenants move"
+            yield f"{each.name}: {each.moves:,} {tenants} to other shards; fairlead moves lists them"
         yield from _policies(each)
     depths = [(each.name, kind, count, _served(each, kind)) for each in found for kind, count in each.depth.items()]
     for each in found:

@@ -8,9 +8,10 @@ from functools import partial
 from fairlead.actors.runtime.supervisor import ActorFailed
 from fairlead.actors.telemetry.counters import Reading
 from fairlead.actors.telemetry.enqueue_counts import ENQUEUE_COUNTS
-from fairlead.actors.telemetry.metrics import DEPTH, HELD_BACK, HELD_BACK_AGE, OLDEST_AGE
+from fairlead.actors.telemetry.metrics import DEPTH, HELD_BACK, HELD_BACK_AGE, MOVES, MOVES_COPIED, OLDEST_AGE
 from fairlead.app import App
 from fairlead.fleet import Fleet
+from fairlead.move_views import MovesUnderWay, moves_under_way
 from fairlead.telemetry.exports import ProcessExports
 from fairlead.zones.layout import ShardLayout
 from fairlead.zones.policy.policies import read_policies
@@ -52,11 +53,11 @@ class FleetMetrics:
         return {**of_actors, STORES: self.read_stores(), PROCESS: ENQUEUE_COUNTS.read()}
 
     def read_stores(self) -> Reading:
-        """Return depth and oldest age of every shard that can be read. Snapshot reads; see `zones.top_level.depth`."""
+        """Return depths, oldest ages and moves of every shard that can be read. Bounded snapshot reads."""
         reading = Reading()
         for name, shard in self._app.shards.items():
             try:
-                depth, waits, now_us = shard.transact(partial(_depth_and_waits, layout=shard.layout))
+                depth, waits, moves, now_us = shard.transact(partial(_read_store, layout=shard.layout))
             except shard.db.errors:  # The fleet says so, and the others' are still worth to be told.
                 continue
             for kind, count in depth.items():
@@ -64,6 +65,8 @@ class FleetMetrics:
             reading.numbers[OLDEST_AGE.name, (name,)] = _age_s(waits.oldest_us, now_us)
             reading.numbers[HELD_BACK.name, (name,)] = waits.blocked_items
             reading.numbers[HELD_BACK_AGE.name, (name,)] = _age_s(waits.blocked_oldest_us, now_us)
+            reading.numbers[MOVES.name, (name,)] = moves.number
+            reading.numbers[MOVES_COPIED.name, (name,)] = moves.copied_bytes
         return reading
 
 
@@ -89,10 +92,11 @@ def export_fleet_metrics(app: App) -> Iterator[FleetMetrics]:
         exports.close()
 
 
-def _depth_and_waits(attempt: Attempt, layout: ShardLayout) -> tuple[dict[str, int], Backlog, int]:
+def _read_store(attempt: Attempt, layout: ShardLayout) -> tuple[dict[str, int], Backlog, MovesUnderWay, int]:
     tr, now_us = attempt.tr, attempt.now_us
     paused = read_policies(tr).shard_paused
-    return depths.depth(tr, layout).kinds, depths.backlog(tr, layout, now_us, paused=paused), now_us
+    backlog = depths.backlog(tr, layout, now_us, paused=paused)
+    return depths.depth(tr, layout).kinds, backlog, moves_under_way(tr), now_us
 
 
 def _age_s(since_us: int | None, now_us: int) -> float:

@@ -157,6 +157,12 @@ def test_a_rebalance_lists_whom_it_moves() -> None:
     assert run("rebalance", "--to", "us2", *BOTH).out == "began 0 moves\n"
 
 
+def test_status_says_that_a_tenant_moves() -> None:
+    run("move", *TO_US2, *BOTH)
+    assert "main: 1 tenant moves to other shards; fairlead moves lists them\n" in run("status", *BOTH).out
+    assert [each["moves"] for each in run("status", *BOTH, "--json").json["shards"]] == [1, 0]
+
+
 def test_why_says_that_the_tenant_of_an_item_moves() -> None:
     (item,) = run("peek", "--tenant", "shop/alice", *BOTH, "--json").json["items"]
     run("move", *TO_US2, *BOTH)

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from fairlead import App
-from fairlead.actors.telemetry.metrics import DEPTH, HELD_BACK, HELD_BACK_AGE, OLDEST_AGE
+from fairlead.actors.telemetry.metrics import DEPTH, HELD_BACK, HELD_BACK_AGE, MOVES, MOVES_COPIED, OLDEST_AGE
 from fairlead.telemetry.fleet_metrics import PROCESS, STORES, FleetMetrics
 from fairlead.testing import ManualClock, drain
 from fairlead.zones.engines import StoreUnavailable
@@ -44,6 +44,21 @@ def test_an_item_that_is_held_back_has_an_age_and_is_counted_apart(app: App) -> 
     numbers = FleetMetrics(app).read_stores().numbers
     assert [numbers[each.name, ("eu",)] for each in (OLDEST_AGE, HELD_BACK, HELD_BACK_AGE)] == [5, 1, 5]
     assert [numbers[each.name, ("us",)] for each in (OLDEST_AGE, HELD_BACK, HELD_BACK_AGE)] == [0, 0, 0]
+
+
+def test_moves_that_are_under_way_are_counted(app: App) -> None:
+    alice = app.tenant("shop/alice")
+    alice.transact(lambda tr: tr.set(("order", 7), b"paid"))
+    at, to = alice.shard.name, "us" if alice.shard.name == "eu" else "eu"
+    app.move(alice, to=to)
+
+    def moves() -> list[float]:
+        numbers = FleetMetrics(app).read_stores().numbers
+        return [numbers[each.name, (name,)] for name in (at, to) for each in (MOVES, MOVES_COPIED)]
+
+    assert moves() == [1, 0, 0, 0]
+    drain(app)
+    assert moves() == [0, 0, 0, 0]
 
 
 def test_an_unreadable_shard_does_not_hide_the_others(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
