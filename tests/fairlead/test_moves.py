@@ -388,6 +388,22 @@ def test_a_move_is_cancelled_at_each_of_its_commits(shard: str) -> None:
     )
 
 
+def test_a_slow_move_hears_of_its_cancellation_within_a_second(app: App) -> None:
+    """Before, it slept until its rate allowed the next chunk, at the lowest rate for half a minute."""
+    app.tenant(ALICE).transact(lambda tr: [tr.set(("page", number), bytes(10_000)) for number in range(60)])
+    cancelled_s: list[float] = []
+
+    def cancel() -> None:
+        if view_of(app).stage == "copying" and not cancelled_s and app.cancel_move(ALICE):
+            cancelled_s.append(app.clock.now_us() / 1e6)
+
+    app.move(ALICE, to="us2", mb_per_s=0.01)
+    BetweenCommits(app, "us2", cancel)
+    drain(app)
+    assert view_of(app).state == "cancelled"
+    assert (view_of(app).ended or 0) - cancelled_s[0] <= 1
+
+
 # --- Transactions that have used .raw ---
 
 

@@ -179,8 +179,15 @@ class Mover:
             begin = copied.end
             self._look_up(cursor=begin)
             ahead_us = (self._bytes - copied_before) * 1_000_000 // record.bytes_per_s
-            self._at.clock.sleep_us(max(0, began_us + ahead_us - self._at.clock.now_us()))
+            self._sleep_until(began_us + ahead_us, cursor=begin)
         self._note(cursor=begin, stage="copying what has changed")
+
+    def _sleep_until(self, until_us: int, *, cursor: bytes) -> None:
+        """Sleep as the rate demands, and look up twice a second meanwhile: at a low rate this takes half a minute."""
+        while (left_us := until_us - self._at.clock.now_us()) > NOTE_US:
+            self._at.clock.sleep_us(NOTE_US)
+            self._look_up(cursor=cursor)
+        self._at.clock.sleep_us(max(0, left_us))
 
     def _count_items(self) -> None:
         """Read how many items each zone has. What changes from now on is marked, and counted when it is copied."""
