@@ -92,6 +92,8 @@ def _end_hold(job: Job) -> None:
 
 def _clean_up(held: HeldItem, shard: Shard, home_of: HomeOf) -> None:
     """Clear what a run keeps at each participant, one after the other; then home forgets the participant."""
+    if held.ref.tenant.app:  # A tenant may move meanwhile; a local item stays.
+        shard = home_of(held.ref.tenant)
     location = shard.layout.location(held.ref.tenant, held.ref.zone)
     run: bytes = held.job.payload["run"]
     for tenant in shard.transact(lambda attempt: participants_of(attempt.tr, location, run)):

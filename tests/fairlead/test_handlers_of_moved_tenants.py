@@ -13,6 +13,7 @@ import pytest
 
 from fairlead import App, Config, Job, PermanentError, Retry, TenantTransaction, fleet
 from fairlead.testing import DrainResult, drain
+from fairlead.workflows import system_kinds
 from fairlead.workflows.context import WorkflowContext
 from fairlead.workflows.run_log import RunLog
 from fairlead.zones import tuples
@@ -23,7 +24,9 @@ from fairlead.zones.moving.marks import read_marks
 from fairlead.zones.placement import home
 from fairlead.zones.records import Move, MovePhase, OwnerRecord, encode
 from fairlead.zones.spanning.coordinator import SpanningTransaction
+from fairlead.zones.workflow.run_end import forget_participant
 from tests.fairlead.test_tenants_elsewhere import ALICE, move
+from tests.workflows.application import kept_keys
 
 NAMES = ("eu", "us")
 BOB = next(each for n in range(99) if home(each := Tenant("shop", f"bob{n}"), NAMES) != home(ALICE, NAMES))
@@ -338,3 +341,24 @@ def test_a_fleet_loses_and_repeats_nothing_while_a_tenant_moves_there_and_back(a
         running.stop(drain=5)
     counted = [count(app, ALICE, name) for name in ("steps", "paid", "jobs")]
     assert (counted, count(app, BOB, "paid"), lost) == ([200, 20, 20], 20, 0)
+
+
+def test_the_cleanup_of_a_run_follows_the_run_s_tenant(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the tenant has lived, there is nothing to forget."""
+    runs: list[bool] = []
+
+    def forget_after_a_move(*args: Any) -> None:
+        if not runs:
+            move(app)
+        runs.append(True)
+        forget_participant(*args)
+
+    monkeypatch.setattr(system_kinds, "forget_participant", forget_after_a_move)
+
+    @app.workflow("w")
+    def work(wf: WorkflowContext) -> None:
+        wf.step(add, on=BOB)
+
+    app.tenant(ALICE).enqueue("w")
+    assert run(app).errors == []
+    assert kept_keys(app, str(ALICE)) == []

@@ -10,6 +10,7 @@ from hashlib import blake2b
 from fairlead.zones.engines import Reader, Transaction
 from fairlead.zones.keyspace import range_begin, range_end, unpack_names
 from fairlead.zones.layout import ID_BYTES, Tenant, ZoneLocation
+from fairlead.zones.ownership import check_home, check_owner
 from fairlead.zones.pipelining import Operation
 from fairlead.zones.probes import probe
 from fairlead.zones.queue import insertion
@@ -64,7 +65,12 @@ def enqueue_cleanup_op(tr: Transaction, location: ZoneLocation, run: bytes, *, n
 
 
 def participants_of(tr: Reader, location: ZoneLocation, run: bytes) -> list[Tenant]:
-    """Return the participants of a run that has ended, which are not cleaned up. One snapshot read."""
+    """Return the participants of a run that has ended, which are not cleaned up. Snapshot reads: ownership, a range.
+
+    Raises:
+      TenantMoved: another shard owns the tenant.
+    """
+    check_home(tr, location)
     prefix = participants_prefix(location.keys.tenant, run)
     rows = tr.snapshot.get_range(range_begin(prefix), range_end(prefix))
     named = [unpack_names(row.key, len(prefix), 2) for row in rows]
@@ -72,5 +78,11 @@ def participants_of(tr: Reader, location: ZoneLocation, run: bytes) -> list[Tena
 
 
 def forget_participant(tr: Transaction, location: ZoneLocation, run: bytes, tenant: Tenant) -> None:
-    """Forget a participant that is cleaned up. May run twice. Writes: its key."""
+    """Forget a participant that is cleaned up. May run twice. Reads with conflict: ownership. Writes: its key.
+
+    Raises:
+      TenantMoved: another shard owns the run's tenant.
+    """
+    keys = location.keys.tenant
+    check_owner(tr, location.layout, keys, tr.get(keys.owner).value)
     tr.clear(participant_key(location.keys.tenant, run, tenant))
