@@ -1,6 +1,7 @@
 """Clearing what a tenant has left on a shard that does not own it: its rows, and what names it elsewhere there.
 
     its pointers                         with their entries in the top-level queue and in the index of paused kinds
+    claims on its items                  by their keys in the sessions of workers, see `destination.end_claims`
     its dead letters                     with their entries in the shard's index
     its tombstones                       by their ranges, when all else is cleared
     retained ids and results that expire their entries are cleared when their time comes: they name nothing then
@@ -9,7 +10,7 @@ Pieces, each a transaction of its own that reads the ownership record with confl
 makes it conflict.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from fairlead.zones.engines import Transaction
 from fairlead.zones.keyspace import POINTER, TenantKeys, range_begin, range_end
@@ -51,6 +52,27 @@ def clear_piece(
         tr.clear_range(begin, end)
     clear_tombstones(tr, tenant)
     return False
+
+
+def clear_claims(
+    tr: Transaction,
+    layout: ShardLayout,
+    tenant: Tenant,
+    keys: Sequence[bytes],
+    may_clear: Callable[[OwnerRecord | None], bool],
+) -> None:
+    """Clear keys of claims on items of a tenant that has moved away. May run twice.
+
+    Reads with conflict: the ownership record. Writes: clears the keys.
+
+    Raises:
+      MoverReplaced: `may_clear` does not hold of the ownership record.
+    """
+    owner_key = TenantKeys(*tenant).owner
+    if not may_clear(read_owner(layout, TenantKeys(*tenant), tr.get(owner_key).value)):
+        raise MoverReplaced
+    for key in keys:
+        tr.clear(key)
 
 
 def _ranges(keys: TenantKeys) -> list[tuple[bytes, bytes]]:

@@ -26,16 +26,17 @@ from fairlead.zones.layout import ShardLayout, Tenant, ZoneLocation
 from fairlead.zones.moving.errors import MoverReplaced, Unmovable
 from fairlead.zones.moving.rows import ZoneRow, dead_letter_id, expires, parse_zone_row
 from fairlead.zones.moving.source import Mine, read_owner, write_owner
-from fairlead.zones.ownership import is_first_home
+from fairlead.zones.ownership import is_first_home, mark_if_moving
 from fairlead.zones.pipelining import run_together
 from fairlead.zones.policy.policies import list_tenant_policy
 from fairlead.zones.probes import probe
+from fairlead.zones.queue import stored_item
 from fairlead.zones.queue.dead_letters import dead_letter_index_key
 from fairlead.zones.queue.id_retention import TIME_BYTES, retention_key
 from fairlead.zones.queue.index_scan import WANT_ALL
 from fairlead.zones.queue.insertion import wake_op
 from fairlead.zones.queue.stored_item import number_of
-from fairlead.zones.records import COUNT_MAX, DeadLetterRecord, Move, MovePhase, OwnerRecord, decode
+from fairlead.zones.records import COUNT_MAX, DeadLetterRecord, ItemRecord, Move, MovePhase, OwnerRecord, decode
 from fairlead.zones.snapshots.snapshot_list import list_work
 from fairlead.zones.top_level.part_writes import add_to_count
 from fairlead.zones.workflow.participants import is_tombstone, list_tombstone
@@ -252,6 +253,32 @@ def _list_fence(tr: Transaction, tenant: Tenant, keys: TenantKeys, row: KeyValue
     if is_tombstone(row.value):
         list_tombstone(tr, tenant, unpack_bytes(row.key[len(fences) :]))
     return row.key + b"\x00"
+
+
+def end_claims(
+    tr: Transaction, layout: ShardLayout, tenant: Tenant, claimed: Sequence[tuple[bytes, bytes, str]], *, epoch: int
+) -> None:
+    """Make claims plain leases on the shard to which their items have moved. May run twice.
+
+    A claim names a session of a shard, and this shard does not have it. The lease goes on for its term, and the worker
+    that holds it claims the item here when it renews the lease. If the worker dies, the lease ends by its term.
+
+    `claimed`: sessions, ids of items, and their zones. Reads with conflict: the ownership record, the items. Writes:
+    the items. Nothing if the tenant has moved on.
+    """
+    keys = TenantKeys(*tenant)
+    owner = read_owner(layout, keys, tr.get(keys.owner).value)
+    if owner is None or owner.shard_id != layout.shard_id or owner.epoch != epoch + 1:
+        return
+    places = [(session_id, layout.location(tenant, zone), item_id) for session_id, item_id, zone in claimed]
+    reads = [tr.get(location.keys.item(item_id)) for _, location, item_id in places]
+    for (session_id, location, item_id), read in zip(places, reads, strict=True):
+        record = None if read.value is None else decode(ItemRecord, read.value)
+        if record is not None and record.claim == session_id:
+            probe("a claim becomes a plain lease, because its item has moved")
+            record.claim = b""
+            mark_if_moving(tr, keys, owner)
+            stored_item.rewrite(tr, location, item_id, record)
 
 
 def close(tr: Transaction, layout: ShardLayout, tenant: Tenant, move_id: bytes, *, epoch: int) -> bool:

@@ -37,6 +37,7 @@ from fairlead.zones.moving.source import Mine
 from fairlead.zones.open_shard import OpenShard
 from fairlead.zones.probes import probe
 from fairlead.zones.records import MoveRecord, MoveState, OwnerRecord, decode
+from fairlead.zones.top_level.worker_sessions import claims_of_tenant
 
 log = logging.getLogger("fairlead.moves")
 
@@ -48,6 +49,7 @@ FEW_MARKS = 64  # So few are copied in the milliseconds in which the tenant is f
 ROUNDS_FREE = 20  # With more marks than that, before writers are slowed.
 PAUSES_US = (1_000, 4_000, 16_000, 64_000)  # How long each writer waits then; each for `ROUNDS_SLOWED` rounds.
 ROUNDS_SLOWED = 20
+CLAIMS_AT_ONCE = 1_000
 LOCKED_WAIT_US = 2_000  # Before it tries again to freeze a tenant that is locked.
 CANCELLED = "it was cancelled"
 TOO_BUSY = "its users change more than is copied meanwhile, although they were slowed: try again when they write less"
@@ -289,6 +291,7 @@ class Mover:
         """Let the tenant arrive, and clear what is left of it at the source."""
         self._is_decided = True
         self._say_moved()
+        self._end_claims()
         self._arrive()
         to_id, layout = self._to.layout.shard_id, self._first_home.layout
         if layout.shard_id not in (to_id, self._at.layout.shard_id):
@@ -305,6 +308,39 @@ class Mover:
         now_us = self._at.clock.now_us()
         self._note(state=MoveState.MOVED, stage="", ended_us=now_us)
         return MoveState.MOVED
+
+    def _end_claims(self) -> None:
+        """Make claims on the tenant's items plain leases, and clear their keys at the source."""
+        begin: bytes | None = b""
+        while begin is not None:
+            some = self._read(
+                partial(
+                    claims_of_tenant, layout=self._at.layout, tenant=self._tenant, begin=begin, keys_max=CLAIMS_AT_ONCE
+                )
+            )
+            if some.claims:
+                claimed = [(session_id, item_id, location.name) for _, session_id, (location, item_id) in some.claims]
+                transact(
+                    self._to.db,
+                    partial(
+                        destination.end_claims,
+                        layout=self._to.layout,
+                        tenant=self._tenant,
+                        claimed=claimed,
+                        epoch=self._epoch,
+                    ),
+                )
+                self._clear_claims([key for key, _, _ in some.claims])
+            begin = some.next_key
+
+    def _clear_claims(self, keys: list[bytes]) -> None:
+        def may_clear(owner: OwnerRecord | None) -> bool:
+            return source.has_moved_away(self._at.layout, owner, epoch=self._epoch)
+
+        try:
+            self._in_source(lambda tr: clearing.clear_claims(tr, self._at.layout, self._tenant, keys, may_clear))
+        except MoverReplaced:
+            probe("a tenant returns before its claims are cleared")
 
     def _arrive(self) -> None:
         begin, arriving = b"", True

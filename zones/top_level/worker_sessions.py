@@ -56,6 +56,7 @@ from fairlead.zones.pipelining import Operation
 from fairlead.zones.probes import probe
 from fairlead.zones.queue.index_scan import WANT_ALL
 from fairlead.zones.records import ItemRecord, TimeUs, pack_value, unpacked
+from fairlead.zones.tuples import elements_of
 
 HEARTBEAT_US = 1_000_000  # How often a worker with claims sends a heartbeat, and how often a consumer looks.
 
@@ -204,6 +205,33 @@ def claimed_op(
     )
     yield
     return [(row.key, _item_of(row.key, len(prefix), layout)) for row in rows]
+
+
+class TenantClaims(NamedTuple):
+    """Claims on items of one tenant: keys, sessions and items. `next_key`: where there may be more; None: nowhere."""
+
+    claims: list[tuple[bytes, bytes, ClaimedItem]]
+    next_key: bytes | None
+
+
+def claims_of_tenant(
+    tr: Reader, layout: ShardLayout, tenant: Tenant, *, begin: bytes = b"", keys_max: int
+) -> TenantClaims:
+    """Read up to `keys_max` claims of all sessions from the key `begin` on, and return those on items of a tenant.
+
+    Snapshot reads.
+    """
+    rows = list(
+        tr.snapshot.get_range(begin or range_begin(_CLAIM), range_end(_CLAIM), limit=keys_max, streaming_mode=WANT_ALL)
+    )
+    found = []
+    for row in rows:
+        match elements_of(row.key):
+            case (_, _, int(_), bytes(session_id), *_):
+                item = _item_of(row.key, len(_CLAIM + pack_bytes(session_id)), layout)
+                if item is not None and item[0].tenant == tenant:
+                    found.append((row.key, session_id, item))
+    return TenantClaims(found, rows[-1].key + b"\x00" if len(rows) == keys_max else None)
 
 
 def forget_session(tr: Transaction, session_id: bytes) -> None:

@@ -102,6 +102,10 @@ class Town:
     def with_id(self, shard_id: bytes) -> Shard | None:
         return next((each for each in self.shards.values() if each.layout.shard_id == shard_id), None)
 
+    def lives_on(self, tenant: Tenant, name: str) -> bool:
+        """Say whether a tenant that never moved lives on a shard."""
+        return home(tenant, FIRST) == name
+
     # --- What the tenant's users and its queue do: they follow the tenant ---
 
     def at_home(self, call: Callable[[Shard], T], tenant: Tenant | None = None) -> T:
