@@ -3,7 +3,7 @@
     python -m bench.olive figure9 [--json] [--quick] [--store fdb:CLUSTER_FILE]
     python -m bench.olive figure10 [--json] [--quick] [--store fdb:CLUSTER_FILE]
     python -m bench.olive figure11 [--json] [--quick] [--store fdb:CLUSTER_FILE]
-    python -m bench.olive spanning [--json] [--quick]
+    python -m bench.olive figure12|storage|moves|spanning [--json] [--quick]
 
 Olive's intent is a workflow, and its operation a step. As in the paper, an operation reads or updates an object with a
 key of 64 bytes and a value of 1,000. Bare, it is a `transact` of its tenant. Each workflow has a tenant of its own.
@@ -30,6 +30,8 @@ Figure 10: 64 intents at once, of k updates each, beside k `transact` calls in e
 The bars are for "of a workflow". No figure contains the enqueue and the dequeue of figure 10's workflows.
 
 Figure 11, operations on a tenant that has a snapshot: see `bench.olive_snapshots`.
+
+Figure 12, the storage, and moves under load, of a tenant that moves: see `bench.olive_moves`.
 Spanning: transactions over two embedded shards (section 4.4) beside bare ones; see `bench.across_shards`.
 
 The workflows run in threads of the measuring process, which makes the bare calls, too. The two take turns, batch by
@@ -49,9 +51,8 @@ from statistics import mean, median, stdev
 from typing import Any, NamedTuple
 
 import fairlead
-from bench import across_shards, harness
+from bench import across_shards, harness, olive_moves, olive_snapshots
 from bench.harness import config_of, tenant_name
-from bench.olive_snapshots import FULL_OBJECTS, QUICK_OBJECTS, figure11, table11
 from bench.report import Options, parser, say, show_rows
 from bench.stores import Stores, cluster_file_of, prepared_stores
 from fairlead import Config, TenantTransaction, fleet
@@ -305,39 +306,78 @@ def _table10(rows: list[dict[str, Any]]) -> list[list[str]]:
     return [head, *([str(row[name]) for name in names] for row in rows)]
 
 
+class Figure(NamedTuple):
+    """What is measured: returns the rows and their table. `title`: `{on}` is the engine."""
+
+    measure: Callable[[Stores, bool], tuple[list[dict[str, Any]], list[list[str]]]]
+    title: str
+
+
+def _figure9(stores: Stores, quick: bool) -> tuple[list[dict[str, Any]], list[list[str]]]:
+    rows = harness.run_in_process(figure9, stores.new("figure9"), QUICK_INTENTS if quick else FULL_INTENTS)
+    return rows, _table9(rows)
+
+
+def _figure10(stores: Stores, quick: bool) -> tuple[list[dict[str, Any]], list[list[str]]]:
+    rows = harness.run_in_process(figure10, stores.new("figure10"), QUICK_BATCHES if quick else FULL_BATCHES)
+    return rows, _table10(rows)
+
+
+def _figure11(stores: Stores, quick: bool) -> tuple[list[dict[str, Any]], list[list[str]]]:
+    objects = olive_snapshots.QUICK_OBJECTS if quick else olive_snapshots.FULL_OBJECTS
+    rows = harness.run_in_process(olive_snapshots.figure11, stores.new("figure11"), objects)
+    return rows, olive_snapshots.table11(rows)
+
+
+def _figure12(stores: Stores, quick: bool) -> tuple[list[dict[str, Any]], list[list[str]]]:
+    requests = olive_moves.QUICK_REQUESTS if quick else olive_moves.FULL_REQUESTS
+    rows = harness.run_in_process(olive_moves.figure12, stores.new("figure12"), requests)
+    return rows, olive_moves.table12(rows)
+
+
+def _storage(stores: Stores, quick: bool) -> tuple[list[dict[str, Any]], list[list[str]]]:
+    objects = olive_moves.QUICK_OBJECTS if quick else olive_moves.OBJECTS
+    rows = harness.run_in_process(olive_moves.storage, stores.new("storage"), objects)
+    return rows, olive_moves.table_of_storage(rows)
+
+
+def _moves(stores: Stores, quick: bool) -> tuple[list[dict[str, Any]], list[list[str]]]:
+    sizes = (olive_moves.QUICK_MB, olive_moves.QUICK_ITEMS) if quick else (olive_moves.FULL_MB, olive_moves.FULL_ITEMS)
+    rows = harness.run_in_process(olive_moves.moves, stores.new("moves"), *sizes)
+    return rows, olive_moves.table_of_moves(rows)
+
+
+def _spanning(stores: Stores, quick: bool) -> tuple[list[dict[str, Any]], list[list[str]]]:
+    shards = [stores.new(name) for name in across_shards.NAMES]
+    rounds = across_shards.QUICK_ROUNDS if quick else across_shards.FULL_ROUNDS
+    rows = harness.run_in_process(across_shards.measure, shards, rounds)
+    return rows, [list(rows[0]), *([str(each) for each in row.values()] for row in rows)]
+
+
+FIGURES = {
+    "figure9": Figure(_figure9, "Operations in workflows beside bare ones, on {on}, durable"),
+    "figure10": Figure(_figure10, "Operations in workflows beside bare ones, on {on}, durable"),
+    "figure11": Figure(_figure11, "Operations with a snapshot beside bare ones, on {on}, durable"),
+    "figure12": Figure(_figure12, "Operations on a tenant that moves, on two embedded shards, durable"),
+    "storage": Figure(_storage, "Bytes stored before, during and after a move, on two embedded shards"),
+    "moves": Figure(_moves, "Moves under load, on two embedded shards, durable"),
+    "spanning": Figure(_spanning, "Transactions over two embedded shards beside bare ones, durable"),
+}
+
+
 def main() -> None:
     """Measure and print."""
     commands = parser(__doc__)
-    commands.add_argument("figure", choices=["figure9", "figure10", "figure11", "spanning"])
+    commands.add_argument("figure", choices=list(FIGURES))
     commands.add_argument("--store", type=cluster_file_of, metavar="URL",
         help="fdb:CLUSTER_FILE, of a cluster without a store; it is emptied (default: new embedded ones)")  # fmt: skip
     parsed = commands.parse_args()
     opts = Options(as_json=parsed.json, quick=parsed.quick)
+    figure = FIGURES[parsed.figure]
     with prepared_stores(parsed.store) as stores:
-        rows, table = _measure(stores, parsed.figure, quick=opts.quick)
-    if parsed.figure == "spanning":
-        show_rows(rows, table, opts, "Transactions over two embedded shards beside bare ones, durable")
-        return
+        rows, table = figure.measure(stores, opts.quick)
     on = "the embedded engine" if parsed.store is None else "FoundationDB"
-    what = "Operations with a snapshot" if parsed.figure == "figure11" else "Operations in workflows"
-    show_rows(rows, table, opts, f"{what} beside bare ones, on {on}, durable")
-
-
-def _measure(stores: Stores, figure: str, *, quick: bool) -> tuple[list[dict[str, Any]], list[list[str]]]:
-    if figure == "spanning":
-        shards = [stores.new(name) for name in across_shards.NAMES]
-        rounds = across_shards.QUICK_ROUNDS if quick else across_shards.FULL_ROUNDS
-        rows = harness.run_in_process(across_shards.measure, shards, rounds)
-        return rows, [list(rows[0]), *([str(each) for each in row.values()] for row in rows)]
-    store = stores.new(figure)
-    if figure == "figure9":
-        rows = harness.run_in_process(figure9, store, QUICK_INTENTS if quick else FULL_INTENTS)
-        return rows, _table9(rows)
-    if figure == "figure11":
-        rows = harness.run_in_process(figure11, store, QUICK_OBJECTS if quick else FULL_OBJECTS)
-        return rows, table11(rows)
-    rows = harness.run_in_process(figure10, store, QUICK_BATCHES if quick else FULL_BATCHES)
-    return rows, _table10(rows)
+    show_rows(rows, table, opts, figure.title.format(on=on))
 
 
 if __name__ == "__main__":

@@ -55,6 +55,7 @@ ATTRIBUTES = [bytes([number]) * 100 for number in range(10)]
 VALUE = b"".join(ATTRIBUTES)
 NORMAL_95 = 1.96
 FULL_REQUESTS, QUICK_REQUESTS = 1_000, 60
+QUICK_OBJECTS = 100
 ROUNDS = 5
 MIXES = {"a": (0.5, 0.5, 0.0), "b": (0.95, 0.05, 0.0), "c": (1.0, 0.0, 0.0), "d": (0.95, 0.0, 0.05)}
 FILL_BATCH = 500

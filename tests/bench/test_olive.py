@@ -46,3 +46,26 @@ def test_a_transaction_over_two_shards_is_three_commits() -> None:
     assert rows["commits of one"]["across"] == 3
     assert rows["ms to the answer, alone"]["ratio"] > 1
     assert rows["a second, 16 at once"]["ratio"] > 0
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_the_quick_figure_12_prints_operations_at_rest_moving_and_by_transactions() -> None:
+    rows = run("bench.olive", "figure12", "--quick", "--json")["rows"]
+    assert {row["workload"] for row in rows} == {"a", "b", "c", "d"}
+    assert {row["how"] for row in rows} == {"at rest", "moving", "by transactions"}
+    assert all(row["mean_ms"] > 0 for row in rows)
+
+
+def test_the_quick_storage_prints_bytes_before_during_and_after_a_move() -> None:
+    before, during, after = run("bench.olive", "storage", "--quick", "--json")["rows"]
+    assert during["bytes"] > before["bytes"]
+    assert after["bytes"] < 1.1 * before["bytes"]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_the_quick_moves_print_waits_and_no_failed_transaction() -> None:
+    rows = run("bench.olive", "moves", "--quick", "--json")["rows"]
+    assert [row["to"] for row in rows] == ["b", "a"] * 3
+    assert {row["failed"] for row in rows} == {0}
