@@ -11,7 +11,9 @@ from typing import Any
 from fairlead.zones.engines import Database, Listener
 from fairlead.zones.engines.api.errors import COMMIT_UNKNOWN_RESULT
 
-WRITES = frozenset({"set", "clear", "clear_range", "add", "set_versionstamped_key", "set_versionstamped_value"})
+WRITES = frozenset(
+    {"set", "clear", "clear_range", "compare_and_clear", "add", "set_versionstamped_key", "set_versionstamped_value"}
+)
 
 
 @dataclass

@@ -553,8 +553,11 @@ def forget_that_it_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     close = destination.close
 
     def planted(tr: Transaction, layout: ShardLayout, tenant: Tenant, move_id: bytes, *, epoch: int) -> bool:
+        keys = TenantKeys(*tenant)
+        owner = source.read_owner(layout, keys, tr.get(keys.owner).value)
         closed = close(tr, layout, tenant, move_id, epoch=epoch)
-        destination.forget_closed(tr, layout, tenant, move_id, epoch=epoch, source_id=b"")
+        source_id = b"" if owner is None else owner.shard_id
+        destination.forget_closed(tr, layout, tenant, move_id, epoch=epoch, source_id=source_id)
         return closed
 
     monkeypatch.setattr(destination, "close", planted)

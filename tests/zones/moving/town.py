@@ -112,12 +112,20 @@ class Town:
         """Call with the shard of a tenant, Alice by default, and follow it."""
         tenant = tenant or self.alice
         for _ in range(FOLLOWED_MAX):
-            shard = self.shards[self._at.get(tenant) or home(tenant, FIRST)]
             try:
-                return call(shard)
+                return call(self.shard_of(tenant))
             except TenantMoved as moved:
-                self._at[tenant] = moved.first_home or self._name_of(moved.owner or "")
+                self.note_moved(moved)
         raise AssertionError("the tenant is nowhere")
+
+    def shard_of(self, tenant: Tenant) -> Shard:
+        """Return the shard where a tenant was last found."""
+        return self.shards[self._at.get(tenant) or home(tenant, FIRST)]
+
+    def note_moved(self, moved: TenantMoved) -> bool:
+        """Note where a tenant lives now."""
+        self._at[Tenant(*moved.tenant)] = moved.first_home or self._name_of(moved.owner or "")
+        return True
 
     def alice_lives_at(self, name: str) -> None:
         """Let users ask a shard first; without this, the one where they have found the tenant last."""

@@ -14,7 +14,7 @@ from fairlead.zones.shard import Shard
 from fairlead.zones.snapshots import merging, reading
 from fairlead.zones.snapshots.snapshot_keys import WORK_PREFIX
 from fairlead.zones.snapshots.upkeep import SnapshotUpkeep
-from tests.zones.moving.test_stories import Story
+from tests.zones.moving.story import Story
 from tests.zones.moving.town import NAMES, Town
 
 T = TypeVar("T")
@@ -44,6 +44,7 @@ class StoryWithSnapshots(Story):
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
+        self.users.pays = False  # A restored tenant has its old money.
         self.alice = Alice(self.town)
         self.taken: dict[int, dict[tuple[Any, ...], bytes]] = {}
 
@@ -55,7 +56,7 @@ class StoryWithSnapshots(Story):
 
     def take(self) -> None:
         if len(self.taken) < SNAPSHOTS_MAX:
-            self.taken[snapshots.take(self.alice, None).number] = dict(self.data)
+            self.taken[snapshots.take(self.alice, None).number] = dict(self.users.data)
 
     def drop(self) -> None:
         if self.taken:
@@ -67,7 +68,7 @@ class StoryWithSnapshots(Story):
         if self.taken and self.random.random() < 0.3:
             number = self.random.choice(sorted(self.taken))
             snapshots.restore(self.alice, number)
-            self.data = dict(self.taken[number])
+            self.users.data = dict(self.taken[number])
 
     def look(self) -> None:
         """Compare all snapshots with what the tenant had when they were taken."""
