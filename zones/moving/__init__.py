@@ -62,8 +62,31 @@ What fences whom:
 - Close before thaw: the destination says that nobody comes in, and only then does the source go on. The destination
   says so until then, because a mover that takes over between the two would prepare it anew, and decide.
 
-What is not copied: pointers (each shard makes its own), tombstones' entries (B lists those that it finds), what ended
-lately (A tells it), periodic and other local items (they are no tenant's).
+What names a tenant outside of the tenant's own rows, by the first number of its key (`keyspace`):
+
+| key | names | a move |
+|---|---|---|
+| DB | the rows of the tenant | copies them, but for pointers, marks, the ownership record; then clears them at A |
+| TOP | pointers | makes them at B, with the decision and on arrival; deletes them at A with the rows |
+| DEPTH | counts of items | adds them at B with the decision; subtracts them at A when A says moved |
+| DEAD_LETTER_INDEX | dead letters | lists them at B on arrival; not any more at A, with the rows |
+| RETENTION | ids and results that expire | lists them at B on arrival; an entry at A names nothing until its time |
+| POLICY | tenants with a policy | lists it at B with the decision; not any more at A when A says that it has moved |
+| SNAPSHOT_WORK | what is due about snapshots | lists it at B, and at A not any more, as a policy |
+| PAUSED_POINTER | pointers that sleep | clears them at A with the rows; the first visit at B makes them anew |
+| TOMBSTONE | fences of ended runs | lists them at B on arrival, under B's FLOOR; not any more at A, with the rows |
+| WORKER_SESSION | claims, notices | leaves them: they name a worker of A |
+| PREPARED, PREPARED_WRITES | writes of a transaction across shards | waits: a locked tenant is not frozen |
+| MOVE | the move | leaves it at A for a day |
+| COMPLETION_LOG | what ended lately | leaves it: A tells what ended there |
+| ROLLUP | whose handlers took longest lately | leaves it: it was so at A |
+| QUARANTINE | damaged pairs | leaves them: an operator sees to them at A |
+| AUDIT_LOG | what operators did | leaves it: they did it at A |
+| RECEIPT, DECISION | transactions, no tenant | leaves them: who has no answer asks where it was tried |
+| META, PLACEMENT, TIME, CHANGE_COUNTER, FLOOR | the shard | leaves them: a new epoch makes runs ask for FLOOR again |
+| HANDLER, PERIODIC, SESSION, LIMIT, WORKER_STATUS | kinds, consumers | leaves them: local items are no tenant's |
+
+`tests/zones/moving/test_what_names_a_tenant.py` has a test for each line that names tenants.
 
 `tests/protocol_models/move.py` explores every order of these transactions.
 """
