@@ -99,17 +99,16 @@ class Mover:
           MoverStopped: `should_stop` says so.
           What the stores raise: try again later.
         """
-        move_id = self._mine.move_id
-        record = self._in_source(lambda tr: source.take_over(tr, self._tenant, move_id))
+        record, is_moving = self._in_source(self._take_over)
         if record is None:
             return None
         if record.state is not MoveState.UNDER_WAY:
             return self._ended_by_others()
-        self._mine = Mine(move_id, record.mover)
+        self._mine = Mine(self._mine.move_id, record.mover)
         self._epoch = record.epoch
         self._rows, self._bytes = record.copied_rows, record.copied_bytes
         try:
-            if self._prepare():
+            if is_moving and self._prepare():
                 self._copy(record)
             return self._finish()
         except Unmovable as error:
@@ -129,6 +128,17 @@ class Mover:
         return record.state
 
     # --- From the preparation to the decision ---
+
+    def _take_over(self, tr: Transaction) -> tuple[MoveRecord | None, bool]:
+        """Become the mover; return the move's record, and whether the tenant still moves by it.
+
+        If it does not, and the move is under way, then it was decided: a thaw ends both. The destination is not asked,
+        because the tenant may have left it, and be forgotten there.
+        """
+        record = source.take_over(tr, self._tenant, self._mine.move_id)
+        owner = source.read_owner(self._at.layout, self._keys, tr.get(self._keys.owner).value)
+        move = None if owner is None else owner.move
+        return record, move is not None and move.move_id == self._mine.move_id
 
     def _prepare(self) -> bool:
         """Let the tenant come in; False: the destination owns it already."""
