@@ -112,6 +112,18 @@ def test_a_tenant_moves_with_its_data_and_its_queue(app: App) -> None:
     assert app.moves() == [view]
 
 
+def test_a_snapshot_moves_with_its_tenant(app: App) -> None:
+    alice = app.tenant(ALICE)
+    snapshot = alice.snapshot()
+    alice.transact(lambda tr: tr.set(("order", 1), b"refunded"))
+    app.move(ALICE, to="us2")
+    drain(app)
+    assert (home(app), alice.snapshots()) == ("us2", [snapshot])
+    with alice.at(snapshot) as before:
+        assert before.get(("order", 1)) == b"paid"
+    assert orders(app)["order", 1] == b"refunded"
+
+
 def test_a_coroutine_waits_for_a_move(app: App) -> None:
     move = app.move(ALICE, to="us2")
     with pytest.raises(MovePending):
