@@ -31,7 +31,9 @@ from fairlead.testing import ManualClock, drain
 from fairlead.zones.engines.api.errors import StoreFull
 from fairlead.zones.keyspace import KEY_FORMAT, META_KEY, TenantKeys
 from fairlead.zones.layout import Tenant
+from fairlead.zones.maintenance.integrity import check_integrity
 from fairlead.zones.moving import destination
+from fairlead.zones.moving.source import move_key
 from fairlead.zones.records import Move, MovePhase, OwnerRecord, PlacementRecord, ShardRecord, decode, encode
 from tests.fairlead.shell import ROOT
 from tests.zones.faults import FaultyDatabase
@@ -122,6 +124,21 @@ def test_a_snapshot_moves_with_its_tenant(app: App) -> None:
     with alice.at(snapshot) as before:
         assert before.get(("order", 1)) == b"paid"
     assert orders(app)["order", 1] == b"refunded"
+
+
+def test_a_check_knows_the_records_of_moves_and_names_damaged_ones(app: App) -> None:
+    """Before, it counted them as records that this version does not know."""
+    app.move(ALICE, to="us2")
+    drain(app)
+    main = app.shards["main"]
+    report = check_integrity(main)
+    assert (report.findings, report.unknown) == ([], 0)
+    key = move_key(TenantKeys("shop", "alice"))
+    main.transact(lambda attempt: attempt.tr.set(key, b"\xff"))
+    assert [finding.key for finding in check_integrity(main).findings] == [key]
+    assert app.moves() == []
+    check_integrity(main, quarantine=True)
+    assert check_integrity(main).findings == []
 
 
 def test_a_coroutine_waits_for_a_move(app: App) -> None:

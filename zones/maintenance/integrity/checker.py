@@ -21,6 +21,7 @@ from fairlead.zones.keyspace import (
     ITEM,
     LIMIT,
     META,
+    MOVE,
     OWNER,
     PAUSED_POINTER,
     PERIODIC,
@@ -75,6 +76,7 @@ from fairlead.zones.records import (
     AuditEntry,
     DecisionRecord,
     HandlerRecord,
+    MoveRecord,
     OwnerRecord,
     PeriodicRecord,
     PlacementRecord,
@@ -123,6 +125,7 @@ _KNOWN = [
     PREPARED,
     PREPARED_WRITES,
     DECISION,
+    MOVE,
     SNAPSHOT_WORK,
 ]
 # The ranges between the subspaces that this version has names for.
@@ -261,6 +264,7 @@ class _Checker:
         self._check_rows(TOMBSTONE, lambda row: partial(check_tombstone, layout=self._layout, key=row.key))
         self._check_rows(PREPARED, partial(_spanning_check, PREPARED_PREFIX, PreparedRecord), self._note_record)
         self._check_rows(DECISION, partial(_spanning_check, DECISION_PREFIX, DecisionRecord), self._note_record)
+        self._check_rows(MOVE, _move_check, self._note_record)
         self._check_rows(SNAPSHOT_WORK, snapshots.work_check)
         for begin, end in _UNKNOWN:
             self._check_range(begin, end, _unknown_check, self._note_unknown)
@@ -391,6 +395,13 @@ def _period_check(row: KeyValue) -> Check:
     match elements_of(row.key):
         case (_, _, str(_)):
             return partial(check_record, struct=PeriodicRecord, key=row.key)
+    return partial(check_damaged_key, key=row.key)
+
+
+def _move_check(row: KeyValue) -> Check:
+    match elements_of(row.key):
+        case (_, _, str(_), str(_)):
+            return partial(check_record, struct=MoveRecord, key=row.key)
     return partial(check_damaged_key, key=row.key)
 
 
