@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from contextvars import Context
 from pathlib import Path
 from types import SimpleNamespace
@@ -126,7 +127,7 @@ def check_no_order(patch: pytest.MonkeyPatch) -> None:
 
 
 def allow_in_bodies(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("fairlead.tenant_locks.is_in_body", lambda: False)
+    patch.setattr("fairlead.tenant_locks.open_body", ContextVar("no body", default=None))
 
 
 def claim_not_again(patch: pytest.MonkeyPatch) -> None:

@@ -49,7 +49,8 @@ COMMANDS = (
     "steps order-7 --tenant shop alice", "locks", "signal order-7 go --tenant shop alice",
     "replay mail --app fl_secret:app", "replay mail", "run fl_secret:nothing",
     "run fl_secret:app --runtime threads --set consumer.lease_ms=1", "simulate fl_secret:app --seeds 1",
-    "demo --nothing", "log", "top", "dashboard --host 192.0.2.1", "dashboard --port x",
+    "snapshots list --tenant shop alice", "snapshots take --tenant shop alice", "move shop/alice --to nowhere", "moves",
+    "rebalance --to nowhere", "demo --nothing", "log", "top", "dashboard --host 192.0.2.1", "dashboard --port x",
 )  # fmt: skip
 
 

@@ -75,7 +75,7 @@ What names a tenant outside of the tenant's own rows, by the first number of its
 | SNAPSHOT_WORK | what is due about snapshots | lists it at B, and at A not any more, as a policy |
 | PAUSED_POINTER | pointers that sleep | clears them at A with the rows; the first visit at B makes them anew |
 | TOMBSTONE | fences of ended runs | lists them at B on arrival, under B's FLOOR; not any more at A, with the rows |
-| WORKER_SESSION | claims, notices | leaves them: they name a worker of A |
+| WORKER_SESSION | claims, notices | claims become plain leases at B, and their keys are cleared; leaves notices |
 | PREPARED, PREPARED_WRITES | writes of a transaction across shards | waits: a locked tenant is not frozen |
 | MOVE | the move | leaves it at A for a day |
 | COMPLETION_LOG | what ended lately | leaves it: A tells what ended there |

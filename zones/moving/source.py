@@ -291,10 +291,15 @@ def forget_stub(tr: Transaction, layout: ShardLayout, tenant: Tenant, *, epoch: 
     """
     keys = TenantKeys(*tenant)
     owner = read_owner(layout, keys, tr.get(keys.owner).value)
-    if owner is not None and has_moved_away(layout, owner, epoch=epoch) and not is_first_home(layout, keys):
+    left = owner is not None and owner.epoch == epoch + 1 and has_moved_away(layout, owner, epoch=epoch)
+    if left and not is_first_home(layout, keys):
         tr.clear(keys.owner)
 
 
 def has_moved_away(layout: ShardLayout, owner: OwnerRecord | None, *, epoch: int) -> bool:
-    """Say whether a record states that the tenant has left this shard by the move that began in `epoch`."""
-    return owner is not None and owner.epoch == epoch + 1 and owner.shard_id != layout.shard_id and owner.move is None
+    """Say whether a record states that the tenant has left this shard since the move began in `epoch`.
+
+    A later move from shard to shard elsewhere raises the epoch of the first home's stub. Nothing may be forgotten then,
+    but what the tenant has left here may be cleared.
+    """
+    return owner is not None and owner.epoch > epoch and owner.shard_id != layout.shard_id and owner.move is None
