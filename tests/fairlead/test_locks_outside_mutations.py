@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextvars import ContextVar
-from contextvars import Context
+from contextvars import Context, ContextVar
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
