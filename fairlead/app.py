@@ -35,6 +35,7 @@ from fairlead.moves import (
 from fairlead.operator import Operator, operator_here
 from fairlead.registered_handler import RegisteredHandler, function_of
 from fairlead.shards import NoShards, Shards
+from fairlead.snapshots import Snapshot
 from fairlead.tenant_database import TenantDatabase, checked_id, tenant_of
 from fairlead.workflows.moves import move_handler
 from fairlead.workflows.system_kinds import system_handlers
@@ -383,6 +384,21 @@ class App:
             random=self.random,
             apply_later=shards.calls.start,
         )
+
+    def snapshot(
+        self, tenants: Iterable[str | Tenant | TenantDatabase], *, keep: Duration | None = None
+    ) -> dict[Tenant, Snapshot]:
+        """Take a snapshot of each of some tenants, one commit after the other; see `TenantDatabase.snapshot`.
+
+        Each shows its tenant at one moment. The moments of two tenants differ. If one fails, those before it are kept:
+        with `keep`, housekeeping drops them in time.
+
+        Raises:
+          BadArgument: one of `tenants` names no tenant; `keep` is no duration.
+          What `TenantDatabase.snapshot` raises.
+        """
+        databases = [self.tenant(each) for each in tenants]
+        return {database.tenant: database.snapshot(keep=keep) for database in databases}
 
     def move(self, tenant: str | Tenant | TenantDatabase, *, to: str, mb_per_s: float = MB_PER_S) -> TenantMove:
         """Begin to move a tenant to another shard, with its data, its queue and its workflows, and return at once.

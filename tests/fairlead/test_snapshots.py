@@ -46,6 +46,19 @@ def test_a_tenant_is_read_compared_and_restored_as_it_was(alice: TenantDatabase)
         pass
 
 
+def test_an_application_takes_a_snapshot_of_each_of_some_tenants(app: App, alice: TenantDatabase) -> None:
+    bob = app.tenant("shop/bob")
+    put(alice, b"open")
+    put(bob, b"paid")
+    taken = app.snapshot([alice, "shop/bob"], keep=3600)
+    put(alice, b"sent")
+    put(bob, b"sent")
+    assert {tenant: app.tenant(tenant).at(snap).get(KEY) for tenant, snap in taken.items()} == {
+        alice.tenant: b"open",
+        bob.tenant: b"paid",
+    }
+
+
 def test_snapshots_are_listed_with_their_times(app: App, alice: TenantDatabase) -> None:
     now_us = app.clock.now_us()
     first, second = alice.snapshot(), alice.snapshot(keep=timedelta(days=7))
