@@ -12,10 +12,12 @@ Read in this order:
     policy/             what is paused and limited; how tenants share the workers
     reporting/          answers for people: what ended, what runs, why an item waits
     transaction_runner  one attempt at a transaction: ids that survive retries, receipts
-    ownership           whether a shard owns a tenant, and whether the tenant is locked
+    open_shard          an open shard, as far as the protocols between shards use it
+    ownership           whether a shard owns a tenant, and whether the tenant is locked, or moves
     tenant_transaction  what a user's function gets: the tenant's keys and queue
     open_body           whether the caller is the body of a transaction, which may not begin another one
     spanning/           transactions across shards: locks, their decision, and recovery by whoever meets a lock
+    moving/             live moves of a tenant to another shard
     snapshots/          snapshots of a tenant's own keys: copy on write, reads, drops, restores
     shard               one database, opened for its queues
     tenant_search       tenants by the beginning of their names
