@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from random import Random
 from typing import Any, cast
 from uuid import uuid4
@@ -47,7 +48,8 @@ class RootedDatabase:
     def __init__(self, db: Database, root: bytes) -> None:
         self._db = db
         self._root = root
-        self.url, self.limits, self.errors = db.url, db.limits, db.errors
+        self.url, self.errors = db.url, db.errors
+        self.limits = replace(db.limits, key_bytes_max=db.limits.key_bytes_max - len(root))
         self.results_can_be_unknown = db.results_can_be_unknown
 
     def __getattr__(self, name: str) -> Any:
