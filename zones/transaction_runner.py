@@ -133,10 +133,10 @@ def run(
         because its results are nearly always known.
       Errors of the database that `transact` does not retry.
     """
-    began_us = clock.now_us()
-    seed, expires_us = new_seed(began_us, random), began_us + RECEIPT_LIFE_US
+    seed, expires_us = new_seed(began_us := clock.now_us(), random), began_us + RECEIPT_LIFE_US
     results: list[T] = []  # of the attempts with a receipt; a receipt holds an index of this list
-    last_has_receipt, last_needs_receipt, marks = False, False, _Marks(marking or Marking(clock), random)
+    last_has_receipt = last_needs_receipt = False
+    marks = [_Marks(marking, random)] if marking is not None and marking.is_on else []  # Nearly always none.
     applied_attempt: int | None = None
 
     def was_applied(tr: Transaction) -> bool:
@@ -151,7 +151,7 @@ def run(
         if results and was_applied(tr):
             probe("a transaction of unknown result is found applied by its own retry")
             return results[-1]
-        attempt = Attempt(marks.begin(tr), seed, clock.now_us())
+        attempt = Attempt(marks[0].begin(tr) if marks else tr, seed, clock.now_us())
         result = body(attempt)
         last_needs_receipt = attempt.needs_receipt and not attempt.finds_itself_applied
         last_has_receipt = bool(results) or (last_needs_receipt and db.results_can_be_unknown)
@@ -169,7 +169,7 @@ def run(
             raise ResultUnknown(db.url)
         return not last_has_receipt and applied is not None and applied(tr)
 
-    last = _transact_past_locks(db, attempt_once, check_applied, retries_max, begin_wait, marks)
+    last = _transact_past_locks(db, attempt_once, check_applied, retries_max, begin_wait, marks, marking, random)
     return last if applied_attempt is None else results[applied_attempt]
 
 
@@ -179,14 +179,17 @@ def _transact_past_locks(
     check_applied: Callable[[Transaction], bool],
     retries_max: int,
     begin_wait: BeginWait | None,
-    marks: "_Marks",
+    marks: "list[_Marks]",
+    marking: Marking | None,
+    random: Random,
 ) -> T:
     """Run attempts until one is committed; wait for what one meets outside of any transaction."""
     wait: Callable[[TenantLocked], None] | None = None
     while True:
         try:
             result = transact(db, attempt_once, applied=check_applied, retries_max=retries_max)
-            marks.let_mover_catch_up()
+            for each in marks:
+                each.let_mover_catch_up()
             return result
         except TenantLocked as locked:
             if begin_wait is None:
@@ -195,29 +198,24 @@ def _transact_past_locks(
             wait(locked)
         except TenantMoving:
             probe("a transaction meets a tenant that moves, and begins again to mark what it changes")
-            marks.turn_on()
+            if marking is None:
+                raise
+            marking.note_moving()
+            marks[:] = [_Marks(marking, random)]
 
 
 class _Marks:
-    """The marks that the attempts of one call write."""
+    """The marks that the attempts of one call write, from the first one that marks on."""
 
     def __init__(self, marking: Marking, random: Random) -> None:
         self._marking = marking
         self._random = random
-        self._is_on = marking.is_on
         self._last: MarkingTransaction | None = None
 
     def begin(self, tr: Transaction) -> Transaction:
         """Return what an attempt reads and writes through."""
-        if not self._is_on:
-            return tr
         self._last = MarkingTransaction(tr, self._random.randbytes(NONCE_BYTES))
         return cast(Transaction, self._last)
-
-    def turn_on(self) -> None:
-        """Mark from the next attempt on, and in the next calls on this shard."""
-        self._is_on = True
-        self._marking.note_moving()
 
     def let_mover_catch_up(self) -> None:
         """Wait after the commit, if the mover of a tenant wants its writers to."""
