@@ -19,13 +19,16 @@ from fairlead.simulation.database import SimulatedDatabase
 from fairlead.simulation.handler_runners import HandlerInterceptor, InstrumentedHandlers, SimulatedRunners
 from fairlead.simulation.host import NodeClock, SimulatedHost
 from fairlead.simulation.network import Network, SimulatedRemote
+from fairlead.simulation.open_shards import OpenShards
 from fairlead.simulation.operator import Operator
 from fairlead.simulation.oracles.oracle import OracleSuite
 from fairlead.simulation.plan import Plan
 from fairlead.simulation.store import SimulatedStore
 from fairlead.simulation.world import START_US, World
+from fairlead.workflows.moves import move_handler
+from fairlead.zones.moving.source import MOVE_KIND
 from fairlead.zones.queue.periodic import Period
-from fairlead.zones.shard import Shard, open_shard
+from fairlead.zones.shard import open_shard
 
 ISOLATED = "isolated"  # the worker of each consumer that runs poison candidates
 COORDINATOR = "coordinator"  # its name, and its node's
@@ -127,11 +130,9 @@ class Cluster:
                 actor.kill("the end")
         self.operator.host.kill()
 
-    def open_shards(
-        self, host: SimulatedHost, databases: Mapping[str, SimulatedDatabase] | None = None
-    ) -> dict[str, Shard]:
+    def open_shards(self, host: SimulatedHost, databases: Mapping[str, SimulatedDatabase] | None = None) -> OpenShards:
         """Open all shards for a process on `host`, perhaps through the caller's own databases. Waits."""
-        opened = {
+        return OpenShards({
             name: open_shard(
                 name,
                 database,
@@ -142,11 +143,7 @@ class Cluster:
                 first_shards=self._databases,
             )
             for name, database in (databases or self._databases).items()
-        }
-        by_id = {shard.layout.shard_id: shard for shard in opened.values()}
-        for shard in opened.values():
-            shard.find_shard = by_id.get
-        return opened
+        })  # fmt: skip
 
     def _add_actor(self, node: Node, name: str, factory: Any, **how: Any) -> Actor:
         actor = Actor(self.world, node, name, factory, yield_frac=self.plan.yield_frac, **how)
@@ -187,20 +184,22 @@ class Cluster:
         self.consumers.append(node)
 
     def _make_worker(self, host: SimulatedHost, identity: Identity, isolation: Isolation) -> Worker:
+        shards = self.open_shards(host)
         instrumented = InstrumentedHandlers(host, self.suite, self.handler_interceptors)
-        handlers = self._handlers(instrumented.of(self.application.registry(host)))
+        handlers = self._handlers(instrumented.of(self._registry(host, shards)))
         settings, runners = self.plan.consumer, SimulatedRunners(host)
-        worker = Worker(host, self.open_shards(host), handlers, settings, runners, identity, isolation)
+        worker = Worker(host, shards, handlers, settings, runners, identity, isolation)
         worker.start()
         return worker
 
     def _make_manager(
         self, host: SimulatedHost, workers: Sequence[Actor], isolated: Actor | None, index: int
     ) -> Manager:
+        shards = self.open_shards(host)
         return Manager(
             host,
-            self.open_shards(host),
-            self.application.registry(host),
+            shards,
+            self._registry(host, shards),
             self.plan.consumer,
             [SimulatedRemote(self.network, host, worker) for worker in workers],
             isolated=None if isolated is None else SimulatedRemote(self.network, host, isolated),
@@ -212,7 +211,7 @@ class Cluster:
     def _make_scanner(
         self, host: SimulatedHost, managers: Sequence[Actor], coordinator: Actor, identity: Identity
     ) -> ScannerLoops:
-        shards: Mapping[str, Shard] = self.open_shards(host)
+        shards = self.open_shards(host)
         scanner = Scanner(
             host,
             shards,
@@ -221,10 +220,17 @@ class Cluster:
             SimulatedRemote(self.network, host, coordinator),
             consumer=identity.consumer_id.hex(),
         )
-        handlers = self._handlers(self.application.registry(host))
+        handlers = self._handlers(self._registry(host, shards))
         periods, slots = self.application.periods(), self.plan.consumer.all_slots
         housekeeping = Housekeeping(host, shards, identity, periods, handlers, scanner, slots=slots)
         return ScannerLoops(host, scanner, housekeeping)
+
+    def _registry(self, host: SimulatedHost, shards: OpenShards) -> Registry:
+        """Return the application's handlers, and that of moves if tenants move in this run; as `App.serve_moves`."""
+        registry = self.application.registry(host)
+        if self.plan.moves and MOVE_KIND not in registry.handlers:
+            registry.add(move_handler(shards.with_id, shards.__getitem__))
+        return registry
 
     def _handlers(self, registry: Registry) -> SubmittedHandlers:
         return SubmittedHandlers(registry, key=b"", allow=False)

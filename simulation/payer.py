@@ -10,14 +10,14 @@ from random import Random
 
 from fairlead.simulation.cluster import Cluster
 from fairlead.simulation.host import SimulatedHost
+from fairlead.simulation.open_shards import OpenShards
 from fairlead.simulation.oracles.shop import Payment, ShopLog
 from fairlead.zones import tuples
 from fairlead.zones.engines.api.errors import StoreError
+from fairlead.zones.errors import TenantBusy, TenantMoved
 from fairlead.zones.layout import DEFAULT_ZONE, Tenant
-from fairlead.zones.placement import home
 from fairlead.zones.shard import Shard
 from fairlead.zones.tenant_transaction import ApplicationTransaction
-from fairlead.zones.transaction_runner import Attempt
 
 PAYMENTS_FRAC = 0.25  # Payments per item of a run.
 NOTES_FRAC = 0.3  # The part of requests that enqueue a note instead; its handler writes in a transaction of its own.
@@ -42,23 +42,30 @@ class Payer:
             self._left -= 1
             tenant = Tenant("shop", f"t{self._random.randrange(self._cluster.plan.tenants)}")
             try:
-                self._pay(shards[home(tenant, list(shards))], tenant)
+                self._pay(shards, tenant)
             except StoreError as error:
                 host.world.note(f"gives up a payment after error {error.code}")
+            except (TenantBusy, TenantMoved) as error:
+                host.world.note(f"gives up a payment: {error}")
         self.done = True
 
-    def _pay(self, shard: Shard, tenant: Tenant) -> None:
+    def _pay(self, shards: OpenShards, tenant: Tenant) -> None:
         name = str(self._left)
         if self._random.random() < NOTES_FRAC:
-            shard.transact(lambda attempt: ApplicationTransaction(shard, tenant, attempt).enqueue("noted"))
+            shards.at_home(
+                tenant,
+                lambda shard: shard.transact(
+                    lambda attempt: ApplicationTransaction(shard, tenant, attempt).enqueue("noted")
+                ),
+            )
             return
         write = self._random.choice([_add, _add_raw, _add_if_not_there])
 
-        def body(attempt: Attempt) -> None:
-            write(ApplicationTransaction(shard, tenant, attempt), shard, name)
+        def pay_at(shard: Shard) -> None:
+            shard.transact(lambda attempt: write(ApplicationTransaction(shard, tenant, attempt), shard, name))
 
-        shard.transact(body)
-        self._log.payments.append(Payment(shard.name, tenant, name))
+        shards.at_home(tenant, pay_at)
+        self._log.payments.append(Payment(tenant, name))
 
 
 def _add(tr: ApplicationTransaction, shard: Shard, name: str) -> None:

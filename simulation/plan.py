@@ -20,6 +20,10 @@ DRAWN_AT_THE_END = {
     "wrong clocks": 1 / 4, "killing handlers": 1 / 8, "lost watches": 1 / 4, "refused watches": 1 / 4
 }  # fmt: skip
 
+MOVES_FRAC = 1 / 3  # How often tenants move, in worlds of several shards.
+# A stray entry of an empty zone moves with its tenant. No pointer leads to it there, so nobody clears it.
+UNFIT_FOR_MOVES = frozenset({"stray entries"})
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -41,6 +45,7 @@ class Plan:
     tenants: int = 20
     items: int = 200
     pays: bool = False  # whether there is a process whose requests only write
+    moves: bool = False  # whether an operator moves tenants between the shards
     trouble_us: int = 4_000_000  # how long the fault phase lasts, in which items are enqueued
     drain_us_max: int = 120_000_000  # how long the work may take afterwards
 
@@ -94,10 +99,21 @@ def draw_plan(random: Random, **chosen: Any) -> Plan:
     faults = (*drawn.faults, *(name for name, frac in DRAWN_LAST.items() if random.random() < frac))
     pays = random.random() < 1 / 4
     faults = (*faults, *(name for name, frac in DRAWN_AT_THE_END.items() if random.random() < frac))
+    moves = random.random() < MOVES_FRAC and chosen.get("shards", drawn.shards) > 1
+    if moves:
+        faults = tuple(name for name in faults if name not in UNFIT_FOR_MOVES)
     if set(drawn.faults) <= HARMLESS_TO_LEASES:  # These runs show the promises that need runs without failures.
         faults = tuple(name for name in faults if name in HARMLESS_TO_LEASES)
     return replace(
-        drawn, **{"consumer": selecting, "has_listener": has_listener, "faults": faults, "pays": pays, **chosen}
+        drawn,
+        **{
+            "consumer": selecting,
+            "has_listener": has_listener,
+            "faults": faults,
+            "pays": pays,
+            "moves": moves,
+            **chosen,
+        },
     )
 
 

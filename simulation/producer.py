@@ -8,14 +8,15 @@ from typing import Any
 
 from fairlead.simulation.cluster import Cluster
 from fairlead.simulation.host import SimulatedHost
+from fairlead.simulation.open_shards import OpenShards
 from fairlead.simulation.oracles.answers import Answer, ClientAction
 from fairlead.simulation.oracles.shop import ShopLog
 from fairlead.simulation.replica import ItemName, ZoneName
 from fairlead.zones.engines.api.errors import StoreError
-from fairlead.zones.errors import ItemGone
+from fairlead.zones.errors import ItemGone, TenantBusy, TenantMoved
 from fairlead.zones.layout import Tenant, ZoneLocation, item_id_of, local_tenant
+from fairlead.zones.moving.source import MOVE_KIND
 from fairlead.zones.pipelining import run_one
-from fairlead.zones.placement import home
 from fairlead.zones.queue import dead_letters
 from fairlead.zones.queue.items import Enqueued, EnqueueStatus, NewItem, new_item
 from fairlead.zones.records import PointerRecord, decode
@@ -51,7 +52,7 @@ class Producer:
         self._orders = 0
         self._number = number
         self._name = f"p{number}"
-        self._known: list[tuple[Tenant, Shard, str, bytes]] = []
+        self._known: list[tuple[Tenant, str, bytes]] = []
 
     def run(self, host: SimulatedHost) -> None:
         """Enqueue the share, spread over the fault phase."""
@@ -70,22 +71,24 @@ class Producer:
                     whose = rechecked or ZoneName(self._tenant(), self._zone())
                     self._enqueue(shards, whose, [self._item() for _ in range(size)])
                 if self._known and self._random.random() < 0.05:
-                    self._cancel()
+                    self._cancel(shards)
                 if self._random.random() < 0.05:
                     self._retry_or_discard(shards)
             except StoreError as error:
                 host.world.note(f"gives up after error {error.code}")
+            except (TenantBusy, TenantMoved) as error:
+                host.world.note(f"gives up: {error}")
         self.done = True
 
-    def _zone_to_be_rechecked(self, shards: dict[str, Shard], host: SimulatedHost) -> ZoneName | None:
+    def _zone_to_be_rechecked(self, shards: OpenShards, host: SimulatedHost) -> ZoneName | None:
         """Wait until the pointer of an empty queue is about to vest; return the zone.
 
         An enqueue there now meets the transaction that sends the pointer to sleep again, or deletes it.
         """
-        whose = dict.fromkeys((tenant, shard.name, zone) for tenant, shard, zone, _ in self._known[-LATEST:])
+        whose = dict.fromkeys((tenant, zone) for tenant, zone, _ in self._known[-LATEST:])
         soon = {}
-        for tenant, shard_name, zone in whose:
-            shard = shards[shard_name]
+        for tenant, zone in whose:
+            shard = shards.home(tenant)
             wait_us = shard.transact(partial(_empty_zone_vests_in_us, shard.zone(tenant, zone).location))
             if wait_us is not None and 0 < wait_us < self._pause_us:
                 soon[tenant, zone] = host.clock.now_us() + wait_us
@@ -96,51 +99,51 @@ class Producer:
         host.clock.sleep_us(max(0, wait_us))
         return ZoneName(tenant, zone)
 
-    def _rush(self, shards: dict[str, Shard], host: SimulatedHost) -> None:
+    def _rush(self, shards: OpenShards, host: SimulatedHost) -> None:
         """Enqueue an item at the same instant, and with the same name, as other producers."""
         host.clock.sleep_us(RUSH_US - self._cluster.world.now_us() % RUSH_US)
         item = new_item("plain", "", item_id="rush", unique_for=self._random.choice([0, 0.2]))
         self._enqueue(shards, ZoneName(Tenant("shop", "t0"), "queue"), [item])
 
-    def _enqueue(self, shards: dict[str, Shard], whose: ZoneName, items: list[NewItem]) -> None:
+    def _enqueue(self, shards: OpenShards, whose: ZoneName, items: list[NewItem]) -> None:
         """Enqueue items of one tenant in one transaction, which also counts an order."""
         tenant, zone = whose
-        shard = shards[home(tenant, list(shards))]
         self._orders += 1
         order = f"{self._number}/{self._orders}"
         enqueue = self._random.choice([_one_by_one, _all_at_once])
 
-        def body(attempt: Attempt) -> list[Enqueued]:
+        def body(shard: Shard, attempt: Attempt) -> list[Enqueued]:
             tr = ApplicationTransaction(shard, tenant, attempt)
             tr.add(("order", order), 1)  # An oracle checks that it is applied once.
             return enqueue(tr, attempt, items, zone)
 
-        for enqueued in shard.transact(body):
+        for enqueued in shards.at_home(tenant, lambda shard: shard.transact(partial(body, shard))):
             if enqueued.status is EnqueueStatus.ENQUEUED:
-                self._log.enqueued.append(ItemName(shard.name, tenant, zone, enqueued.item_id))
-                self._known.append((tenant, shard, zone, enqueued.item_id))
+                self._log.enqueued.append(ItemName(shards.home(tenant).name, tenant, zone, enqueued.item_id))
+                self._known.append((tenant, zone, enqueued.item_id))
 
-    def _cancel(self) -> None:
-        tenant, shard, zone, item_id = self._random.choice(self._known)
+    def _cancel(self, shards: OpenShards) -> None:
+        tenant, zone, item_id = self._random.choice(self._known)
 
-        def body(attempt: Attempt) -> None:
+        def body(shard: Shard, attempt: Attempt) -> None:
             shard.zone(tenant, zone).complete(attempt.tr, item_id, now_us=attempt.now_us)
 
         try:
-            shard.transact(body)
+            shards.at_home(tenant, lambda shard: shard.transact(partial(body, shard)))
         except ItemGone:
             self._cluster.world.note(f"finds {item_id.hex()} gone")
         else:
             self._log.answers.append(
-                Answer(self._name, ClientAction.CANCELLED, ItemName(shard.name, tenant, zone, item_id))
+                Answer(self._name, ClientAction.CANCELLED, ItemName(shards.home(tenant).name, tenant, zone, item_id))
             )
 
-    def _retry_or_discard(self, shards: dict[str, Shard]) -> None:
+    def _retry_or_discard(self, shards: OpenShards) -> None:
         """Retry or discard a dead letter, if there is one."""
         shard = self._random.choice(list(shards.values()))
         listed = shard.transact(
             lambda attempt: list(dead_letters.listing(attempt.tr, shard.layout, items_max=DEAD_LETTERS_MAX))
         )
+        listed = [each for each in listed if each.record.item.kind != MOVE_KIND]  # See `tenant_moves`.
         if not listed:
             return
         tenant, name, item_id = self._random.choice(listed)[:3]

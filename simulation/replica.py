@@ -2,6 +2,10 @@
 
 Keys are unpacked here by the rules of the tuple layer, not by the product's own readers. So this finds a key that the
 product packs wrongly, too.
+
+A tenant who moves has rows on two shards, and lives on one of them. Its rows on the other one are kept as they are, and
+not parsed: oracles do not see them as its queues. With the commit by which the destination owns the tenant, its zones
+leave the replica of the source, and are parsed at the destination. No item changes by that.
 """
 
 from __future__ import annotations
@@ -12,20 +16,25 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from fairlead.actors.messages import ItemRef
-from fairlead.simulation.store import Commit
+from fairlead.simulation.store import Change, Commit
 from fairlead.zones import keyspace
-from fairlead.zones.keyspace import ROOT
+from fairlead.zones.keyspace import ROOT, TenantKeys
 from fairlead.zones.layout import Tenant
+from fairlead.zones.placement import home
 from fairlead.zones.records import (
     DeadLetterRecord,
     DecisionRecord,
     ItemRecord,
     KindPolicy,
     Lock,
+    MovePhase,
+    MoveRecord,
     OwnerRecord,
+    PlacementRecord,
     PointerRecord,
     Policy,
     PreparedRecord,
+    ShardRecord,
     TransactionId,
     decode,
 )
@@ -67,12 +76,26 @@ class ZoneReplica:
 
 
 class ItemName(NamedTuple):
-    """The full name of an item, because two tenants may use the same id."""
+    """The full name of an item, because two tenants may use the same id.
+
+    `shard`: where it was when it was named. It is no part of the name, because tenants move; only local items stay.
+    """
 
     shard: str
     tenant: Tenant
     zone: str
     item_id: bytes
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ItemName) or self[1:] != other[1:]:
+            return False
+        return bool(self.tenant.app) or self.shard == other.shard
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(self[1:])
 
     def __str__(self) -> str:
         return f"{self.shard}/{self.tenant.app}/{self.tenant.user}/{self.zone}/{self.item_id.hex()}"
@@ -114,6 +137,11 @@ class ParsedCommit:
     run_keys: list[RunKey] = field(default_factory=list)  # step logs, fences, signals, results of children, locks
     decisions: list[DecisionChange] = field(default_factory=list)  # about transactions across shards
     locks_may_differ: bool = False  # whether it has changed an ownership record, or what is prepared
+    changes: list[Change] = field(default_factory=list)  # but for rows of tenants who live elsewhere
+    arrived: list[Tenant] = field(default_factory=list)  # whom this shard owns from this commit on
+    moved_away: list[Tenant] = field(default_factory=list)  # of whom this shard says that they live elsewhere now
+    owners_before: dict[Tenant, OwnerRecord | None] = field(default_factory=dict)  # records that the commit has changed
+    away: list[tuple[Tenant, Change]] = field(default_factory=list)  # rows of tenants who live elsewhere
 
     @property
     def by(self) -> str:
@@ -164,6 +192,12 @@ class ShardReplica:
         self.locks: dict[Tenant, tuple[Lock, ...]] = {}
         # Locks of workflows: their requests, by their places in the line.
         self.lock_lines: dict[tuple[Tenant, bytes], dict[int, LockRequest]] = {}
+        self.shard_id = b""  # empty: not known yet
+        self.first_shards: tuple[str, ...] = ()
+        self.owners: dict[Tenant, OwnerRecord] = {}
+        self.moves: dict[Tenant, MoveRecord] = {}  # the last move of each tenant away from here
+        self.rows: dict[Tenant, dict[bytes, bytes]] = {}  # of all tenants, with their entries in the top-level queue
+        self._taken_over: set[Tenant] = set()  # who live elsewhere, while their ownership records here say otherwise
         self.strays: set[bytes] = set()  # index entries that a fault has written, and that name no record
         self._expected_strays: set[bytes] = set()
 
@@ -171,18 +205,16 @@ class ShardReplica:
         """Note that a fault may write the entry `key`, which names no record; oracles ignore it."""
         self._expected_strays.add(key)
 
+    def share_strays(self, other: ShardReplica) -> None:
+        """Expect what another replica expects, too: some entries move with their tenants."""
+        self._expected_strays = other._expected_strays
+
     def read(self, commit: Commit, now_us: int) -> ParsedCommit:
         """Apply a commit to the replica, and return it parsed."""
         parsed = ParsedCommit(commit, self)
         dead_letter_changes: dict[tuple[ZoneName, bytes], DeadLetterChange] = {}
         changed: list[tuple[ZoneReplica, bytes, bytes | None, bytes | None]] = []
-        for key, before, after in commit.changes:
-            if key in self._expected_strays:
-                self.strays.discard(key) if after is None else self.strays.add(key)
-                continue
-            if not key.startswith(ROOT):
-                continue  # An application wrote this key through `tr.raw`.
-            path = unpack_key(key)
+        for path, (key, before, after) in self._changes_of_residents(parsed):
             if path[:1] == [keyspace.DB] and len(path) > 5 and path[3] == keyspace.ZONE:
                 zone = self._touch(parsed, ZoneName(Tenant(path[1], path[2]), path[4]))
                 if path[5] == keyspace.ITEM:
@@ -209,7 +241,10 @@ class ShardReplica:
                     self._read_lock(Tenant(path[1], path[2]), path[3:], after)
                 self._read_policy(path, after, commit.version)
                 self._read_spanning(parsed, path, before, after)
+                self._read_move(path, after)
                 _put(self.others, key, after)
+        for tenant in parsed.arrived:
+            self._parse_all(parsed, tenant, now_us)
         for zone, item_id, before, after in changed:
             record = None if after is None else decode(ItemRecord, after)
             earlier = None if before is None else decode(ItemRecord, before)
@@ -225,6 +260,112 @@ class ShardReplica:
             if became is None
         )
         return parsed
+
+    def lives_here(self, tenant: Tenant) -> bool:
+        """Whether this shard owns a tenant; local items live on every shard."""
+        if not tenant.app or not self.shard_id:
+            return True
+        if tenant in self._taken_over:
+            return False
+        owner = self.owners.get(tenant)
+        if owner is None:
+            return len(self.first_shards) < 2 or home(tenant, self.first_shards) == self.name
+        return owner.shard_id == self.shard_id
+
+    def leave(self, tenant: Tenant) -> None:
+        """Let the zones of a tenant leave, whom another shard owns from now on."""
+        self._taken_over.add(tenant)
+        self._forget(tenant)
+
+    def _changes_of_residents(self, parsed: ParsedCommit) -> list[tuple[list[Any], Change]]:
+        """Return the changes of a commit that oracles see, with the elements of their keys.
+
+        Those are all but rows of tenants who live elsewhere before or after the commit. Note who comes and goes.
+        """
+        changes: list[tuple[list[Any], Change]] = []
+        tenants: dict[Tenant, bool] = {}  # whether they lived here before
+        for change in parsed.commit.changes:
+            key, _, after = change
+            if key in self._expected_strays:
+                self.strays.discard(key) if after is None else self.strays.add(key)
+            elif key.startswith(ROOT):  # An application writes other keys through `tr.raw`.
+                path = unpack_key(key)
+                changes.append((path, change))
+                tenant = _tenant_of(path)
+                if tenant is not None:
+                    tenants.setdefault(tenant, self.lives_here(tenant))
+        for path, change in changes:
+            tenant = _tenant_of(path)
+            if tenant is not None:
+                _put(self.rows.setdefault(tenant, {}), change.key, change.after)
+                if path[3:] == [keyspace.OWNER]:
+                    self._read_owner(parsed, tenant, change.after)
+        for tenant, lived_here in tenants.items():
+            if self.lives_here(tenant) and not lived_here:
+                parsed.arrived.append(tenant)
+            elif lived_here and not self.lives_here(tenant):
+                self._forget(tenant)
+        seen = []
+        for path, change in changes:
+            tenant = _tenant_of(path)
+            if tenant is None or path[3:] == [keyspace.OWNER] or (tenants[tenant] and self.lives_here(tenant)):
+                seen.append((path, change))
+            elif tenant not in parsed.arrived:
+                parsed.away.append((tenant, change))
+        parsed.changes = [change for _, change in seen]
+        return seen
+
+    def _read_owner(self, parsed: ParsedCommit, tenant: Tenant, value: bytes | None) -> None:
+        before = parsed.owners_before[tenant] = self.owners.get(tenant)
+        owner = None if value is None else decode(OwnerRecord, value)
+        _put(self.owners, tenant, owner)
+        if owner is None or owner.shard_id == self.shard_id or (before and before.shard_id != self.shard_id):
+            return
+        if owner.move is None or owner.move.phase is not MovePhase.INCOMING:
+            self._taken_over.discard(tenant)
+            parsed.moved_away.append(tenant)
+
+    def _parse_all(self, parsed: ParsedCommit, tenant: Tenant, now_us: int) -> None:
+        """Parse all rows of a tenant that arrives. Its zones are touched, and none of its items is changed."""
+        for key, value in self.rows[tenant].items():
+            path = unpack_key(key)
+            if path[0] == keyspace.TOP:
+                zone = self._touch(parsed, ZoneName(tenant, path[7]))
+                zone.pointer_entries.add((path[3], path[4]))
+            elif len(path) > 5 and path[3] == keyspace.ZONE:
+                zone = self._touch(parsed, ZoneName(tenant, path[4]))
+                if path[5] == keyspace.ITEM:
+                    _put(zone.items, path[6], decode(ItemRecord, value))
+                elif path[5] == keyspace.POINTER:
+                    zone.pointer, zone.pointer_written_us = decode(PointerRecord, value), now_us
+                else:
+                    self._read_zone_key(zone, path[5:], key, value, {})
+            else:
+                if path[3] in RUN_KEYS:
+                    self._read_lock(tenant, path[3:], value)
+                self.others[key] = value
+
+    def _forget(self, tenant: Tenant) -> None:
+        """Forget all that was parsed of a tenant's rows but the ownership record."""
+        for name in [name for name in self.zones if name.tenant == tenant]:
+            del self.zones[name]
+        for lock in [lock for lock in self.lock_lines if lock[0] == tenant]:
+            del self.lock_lines[lock]
+        owner = TenantKeys(*tenant).owner
+        for key in self.rows.get(tenant, ()):
+            if key != owner:
+                self.others.pop(key, None)
+
+    def _read_move(self, path: list[Any], after: bytes | None) -> None:
+        match path:
+            case [keyspace.MOVE, str(app), str(user)]:
+                _put(self.moves, Tenant(app, user), None if after is None else decode(MoveRecord, after))
+            case [keyspace.META] if after is not None:
+                record = decode(ShardRecord, after)
+                self.shard_id = b"" if record is None else record.shard_id
+            case [keyspace.PLACEMENT] if after is not None:
+                placement = decode(PlacementRecord, after)
+                self.first_shards = () if placement is None else placement.first_shards
 
     def items(self) -> Iterator[tuple[ItemName, ItemRecord]]:
         """Yield every item in its queue."""
@@ -345,6 +486,15 @@ def unpack_key(key: bytes) -> list[Any]:
             path.append(int.from_bytes(key[at + 1 : at + 1 + size], "big"))
             at += 1 + size
     return path
+
+
+def _tenant_of(path: list[Any]) -> Tenant | None:
+    """Return whose row a key is, or whose entry in the top-level queue; None: nobody's, or one of local items."""
+    if path[0] == keyspace.DB and path[1]:
+        return Tenant(path[1], path[2])
+    if path[0] == keyspace.TOP and path[5]:
+        return Tenant(path[5], path[6])
+    return None
 
 
 def _put(table: dict[Any, Any], key: Any, value: Any) -> None:

@@ -28,6 +28,7 @@ from fairlead.simulation.oracles.lease_expiries import (
 from fairlead.simulation.oracles.leases import LeasesAreRespected, LeasesRunOnce
 from fairlead.simulation.oracles.leftovers import NothingIsLeftBehind
 from fairlead.simulation.oracles.limits import DequeuesTakeTheirShare, KindsKeepToFleetLimits, TenantsKeepToTheirLimits
+from fairlead.simulation.oracles.moving import TenantsMoveWhole
 from fairlead.simulation.oracles.oracle import Oracle, OracleSuite
 from fairlead.simulation.oracles.pauses import WhatIsPausedStays
 from fairlead.simulation.oracles.pointers import PointerBounds, PointersLeadToWork
@@ -36,14 +37,20 @@ from fairlead.simulation.oracles.work_conservation import NothingWaitsBesideFree
 from fairlead.simulation.oracles.zone_operations import ChangesAreOperations
 from fairlead.simulation.plan import Plan, draw_plan
 from fairlead.simulation.reduction import NO_REDUCTION, Reduction
+from fairlead.simulation.tenant_moves import MoveOperator
 from fairlead.simulation.trial import STEP_US, Report, Trial
 from fairlead.simulation.workload import Shop
 from fairlead.simulation.world import START_US, Violation, World
 from fairlead.zones.layout import ShardLayout
+from fairlead.zones.maintenance.integrity import check_integrity
+from fairlead.zones.moving.source import MOVE_KIND
 
 DRAINS = "everything drains after the faults"
 RECOVERS = "the system gets over a fault that has stopped"
 OVERSLEPT_US = 30_000_000  # The bound of docs/reliability.md for pointers that sleep because of a wrong clock.
+SOUND = "a check of a shard finds nothing"
+CHECK_US_MAX = 60_000_000
+BETWEEN_MOVES_US = (50_000, 200_000, 1_000_000)  # Mean times between the requests for moves.
 RECOVERY_US = 10_000_000  # Restarts take two seconds, and heartbeats are written once a second.
 
 
@@ -110,6 +117,10 @@ class Simulation(Trial):
         self.suite.oracles += [*self._oracles(), *self.workload.oracles(plan)]
         self._to_strike_late: list[Fault] = []
         self._late_until_us = 0
+        self._moves: MoveOperator | None = None
+        if plan.moves:
+            draw = world.random("moves")
+            self._moves = MoveOperator(cluster, draw, mean_us=draw.choice(BETWEEN_MOVES_US))
 
     def run_scenario(self) -> None:
         """See `Trial`: first with faults, then without them until all work is done and all pointers are deleted.
@@ -119,11 +130,13 @@ class Simulation(Trial):
         world, plan = self.world, self.plan
         self.cluster.add_consumers()
         self.workload.start(self.cluster)
+        if self._moves is not None:
+            self._moves.begin()
         self.run_fault_phase()
         self._to_strike_late = list(self.faults.values())
         begun_us = world.now_us()
-        while not (self.workload.finished and self._is_drained()):
-            if world.now_us() - begun_us > plan.drain_us_max:
+        while not (self.workload.finished and self._has_moved() and self._is_drained()):
+            if world.now_us() - begun_us > self._drain_us_max:
                 self._fail_undrained()
                 break
             if self.workload.finished:
@@ -137,6 +150,29 @@ class Simulation(Trial):
         self.suite.at_end()
         if world.violation is not None:
             raise world.violation
+        if plan.moves:
+            self._check_shards()
+
+    def _check_shards(self) -> None:
+        """Check each shard, as `fairlead check` does."""
+        checked: dict[str, list[str]] = {}
+
+        def check() -> None:
+            for name, shard in self.cluster.open_shards(self.cluster.operator.host).items():
+                checked[name] = [str(finding) for finding in check_integrity(shard).findings]
+
+        self.cluster.operator.do("check shards", check)
+        begun_us = self.world.now_us()
+        while len(checked) < len(self.suite.shards):
+            if self.world.now_us() - begun_us > CHECK_US_MAX:
+                raise Violation(SOUND, f"the check has not ended after {CHECK_US_MAX / 1e6:g} s")
+            self.world.run_until(self.world.now_us() + STEP_US)
+        for name, findings in checked.items():
+            if findings:
+                raise Violation(SOUND, f"{name}: {findings}")
+
+    def _has_moved(self) -> bool:
+        return self._moves is None or self._moves.is_over
 
     def _strike_late(self) -> None:
         """Let each fault that needs it strike once more after all work has been enqueued."""
@@ -179,13 +215,22 @@ class Simulation(Trial):
     def _has_pointers(self) -> bool:
         return any(zone.pointer for shard in self.suite.shards.values() for zone in shard.zones.values())
 
+    @property
+    def _drain_us_max(self) -> int:
+        """How long the work may take after the faults.
+
+        A claim that moves becomes a plain lease. If its worker's machine is lost, that lease goes on for its term.
+        """
+        moved_claim_us = 1000 * self.plan.zones.max_item_lease_ms if self.plan.moves else 0
+        return self.plan.drain_us_max + moved_claim_us
+
     def _fail_undrained(self) -> None:
         left = [
             f"{item}, {each.kind}, {each.error_count} errors, {each.expiry_count} expiries, {each.last_error}"
             for shard in self.suite.shards.values()
             for item, each in shard.items()
         ]
-        minutes = f"{self.plan.drain_us_max / 60_000_000:g} minutes of virtual time"
+        minutes = f"{self._drain_us_max / 60_000_000:g} minutes of virtual time"
         what = "; ".join([f"{len(left)} items are left {minutes} after the faults, the limit", *left[:3]])
         if not self.workload.finished:
             what += "; and a producer is not done"
@@ -218,7 +263,7 @@ class Simulation(Trial):
             pointer_lease_us=plan.consumer.pointer_lease_ms * 1000,
             throttle_delay_us=plan.consumer.throttle_delay_ms * 1000,
             pause_recheck_us=plan.consumer.pause_recheck_ms * 1000,
-            known_kinds=self.workload.kinds,
+            known_kinds=self.workload.kinds | ({MOVE_KIND} if plan.moves else frozenset()),
         )
         oracles: list[Oracle] = [
             IndexNamesEveryItem(world),
@@ -258,6 +303,8 @@ class Simulation(Trial):
             LocksHaveTransactions(world),
             DecisionsAreFinal(world, list(self.suite.shards.values())),
         ]
+        if plan.moves:
+            oracles.append(TenantsMoveWhole(world, self.suite.shards))
         if plan.is_calm and plan.clocks_fit_leases:
             oracles.append(KindsKeepToFleetLimits(world))
         if plan.clocks_agree:  # Else some consumers take no leases, and the number of the others is not known.

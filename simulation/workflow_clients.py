@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
+from typing import TypeVar
 
-from fairlead.simulation.bank.clerk import OpenShards
 from fairlead.simulation.cluster import Cluster
 from fairlead.simulation.host import SimulatedHost
+from fairlead.simulation.open_shards import OpenShards
 from fairlead.simulation.oracles.spanning import EXCHANGED
 from fairlead.simulation.replica import ZoneName
 from fairlead.simulation.workflow_code import CHORE, KIND
@@ -15,10 +17,10 @@ from fairlead.simulation.workflow_shapes import SIGNALS
 from fairlead.simulation.workflow_tenants import item_name_of, neighbours_of, tenant_of
 from fairlead.simulation.world import START_US
 from fairlead.zones.engines.api.errors import StoreError
-from fairlead.zones.errors import ItemGone, TenantBusy
+from fairlead.zones.errors import ItemGone, TenantBusy, TenantMoved
 from fairlead.zones.layout import Tenant, item_id_of
+from fairlead.zones.moving.source import MOVE_KIND
 from fairlead.zones.pipelining import run_one
-from fairlead.zones.placement import home
 from fairlead.zones.queue import dead_letters
 from fairlead.zones.queue.items import new_item, unpack_payload
 from fairlead.zones.records import ItemRecord
@@ -29,6 +31,8 @@ from fairlead.zones.tenant_transaction import ApplicationTransaction
 from fairlead.zones.transaction_runner import Attempt
 from fairlead.zones.workflow.cancellation import Cancellation, CancelOutcome, cancel_op, was_applied
 from fairlead.zones.workflow.run_end import CLEANUP_KIND
+
+T = TypeVar("T")
 
 DEAD_LETTERS_MAX = 8
 TOMBSTONES_MAX = 1_000
@@ -62,11 +66,11 @@ class Buyer:
                 self._act(shards)
             except StoreError as error:
                 host.world.note(f"gives up after error {error.code}")
-            except TenantBusy as error:
+            except (TenantBusy, TenantMoved) as error:
                 host.world.note(f"gives up: {error}")
         self.done = True
 
-    def _act(self, shards: dict[str, Shard]) -> None:
+    def _act(self, shards: OpenShards) -> None:
         draw = self._random.random()
         if draw < 0.35:
             self._left -= 1
@@ -86,21 +90,19 @@ class Buyer:
         """Return the number of an order: any client's, made or not."""
         return self._random.randrange(self._cluster.plan.items)
 
-    def _order(self, shards: dict[str, Shard]) -> None:
+    def _order(self, shards: OpenShards) -> None:
         order = self._some_order()
         tenant = tenant_of(order, self._cluster.plan)
         name = item_name_of(order) if self._random.random() < 0.8 else None
         item = new_item(KIND, {"order": str(order)}, item_id=name)
-        shard = self._shard_of(shards, tenant)
-        shard.transact(lambda attempt: ApplicationTransaction(shard, tenant, attempt).enqueue_item(item))
+        on(shards, tenant, lambda tr: tr.enqueue_item(item))
 
-    def _change(self, shards: dict[str, Shard]) -> None:
+    def _change(self, shards: OpenShards) -> None:
         """Change what workflows read of a tenant."""
         tenant = Tenant("shop", f"t{self._random.randrange(self._cluster.plan.tenants)}")
-        shard = self._shard_of(shards, tenant)
-        shard.transact(lambda attempt: ApplicationTransaction(shard, tenant, attempt).add(("changes",), 1))
+        on(shards, tenant, lambda tr: tr.add(("changes",), 1))
 
-    def _exchange(self, shards: dict[str, Shard]) -> None:
+    def _exchange(self, shards: OpenShards) -> None:
         """Change two tenants on two shards by one transaction, which also enqueues a chore for each.
 
         The transaction writes the same key below both tenants. One of them may have workflows of its own.
@@ -120,10 +122,10 @@ class Buyer:
 
         host = self._host
         assert host is not None
-        run_across_shards(OpenShards(shards), body, wait_us=WAIT_US, clock=host.clock, random=host.random)
+        run_across_shards(shards, body, wait_us=WAIT_US, clock=host.clock, random=host.random)
         self._ledger.exchanged.append(token)
 
-    def _signal(self, shards: dict[str, Shard]) -> None:
+    def _signal(self, shards: OpenShards) -> None:
         """Send a signal to an order, in a transaction of its tenant, or of one on another shard."""
         order = self._some_order()
         tenant = tenant_of(order, self._cluster.plan)
@@ -131,48 +133,44 @@ class Buyer:
         token, name = f"p{self._number}/{self._tokens}", self._random.choice(SIGNALS)
         if self._random.random() < 0.2:
             sender = neighbours_of(tenant, list(shards)).elsewhere
-            shard = self._shard_of(shards, sender)
-            shard.transact(
-                lambda attempt: ApplicationTransaction(shard, sender, attempt).signal(
-                    item_name_of(order), name, token, to=tenant
-                )
-            )
+            on(shards, sender, lambda tr: tr.signal(item_name_of(order), name, token, to=tenant))
             return
-        shard = self._shard_of(shards, tenant)
-        if send(shard, tenant, item_id_of(item_name_of(order)), name, token):
+        if send(shards, tenant, item_id_of(item_name_of(order)), name, token):
             self._ledger.sent.append(token)
 
-    def _cancel(self, shards: dict[str, Shard]) -> None:
+    def _cancel(self, shards: OpenShards) -> None:
         """Cancel an order; see `fairlead.tenant_database.TenantDatabase.cancel`."""
         order = self._some_order()
         tenant = tenant_of(order, self._cluster.plan)
-        shard, item_id = self._shard_of(shards, tenant), item_id_of(item_name_of(order))
-        queue = shard.zone(tenant)
-        cancellation: Cancellation | None = None
+        item_id = item_id_of(item_name_of(order))
 
-        def body(attempt: Attempt) -> CancelOutcome:
-            nonlocal cancellation
-            cancellation = run_one(cancel_op(attempt.tr, queue, item_id, force=False, now_us=attempt.now_us))
-            return cancellation.outcome
+        def cancel_at(shard: Shard) -> None:
+            queue = shard.zone(tenant)
+            cancellation: Cancellation | None = None
+
+            def body(attempt: Attempt) -> CancelOutcome:
+                nonlocal cancellation
+                cancellation = run_one(cancel_op(attempt.tr, queue, item_id, force=False, now_us=attempt.now_us))
+                return cancellation.outcome
+
+            shard.transact(body, applied=lambda tr: was_applied(tr, queue.location, item_id, cancellation))
 
         try:
-            shard.transact(body, applied=lambda tr: was_applied(tr, queue.location, item_id, cancellation))
+            shards.at_home(tenant, cancel_at)
         except ItemGone:
             self._cluster.world.note(f"finds order {order} gone")
 
-    def _retry(self, shards: dict[str, Shard]) -> None:
+    def _retry(self, shards: OpenShards) -> None:
         """Retry a dead letter, if there is one."""
         shard = self._random.choice(list(shards.values()))
         listed = shard.transact(
             lambda attempt: list(dead_letters.listing(attempt.tr, shard.layout, items_max=DEAD_LETTERS_MAX))
         )
+        listed = [each for each in listed if each.record.item.kind != MOVE_KIND]  # See `tenant_moves`.
         if not listed:
             return
         tenant, name, item_id = self._random.choice(listed)[:3]
         retry(shard, tenant, name, item_id)
-
-    def _shard_of(self, shards: dict[str, Shard], tenant: Tenant) -> Shard:
-        return shards[home(tenant, list(shards))]
 
 
 class WakingClient:
@@ -193,21 +191,25 @@ class WakingClient:
             host.clock.sleep_us(500_000)
             if host.world.now_us() < START_US + self._cluster.plan.trouble_us:
                 continue
-            for tenant, shard, item_id, name in self._waiting(shards, host.world.now_us()):
+            for tenant, item_id, name in self._waiting(shards, host.world.now_us()):
                 self._tokens += 1
                 token = f"waking/{self._tokens}"
                 try:
-                    if send(shard, tenant, item_id, name, token):
+                    if send(shards, tenant, item_id, name, token):
                         self._ledger.sent.append(token)
                 except StoreError as error:
                     host.world.note(f"gives up after error {error.code}")
+                except (TenantBusy, TenantMoved) as error:
+                    host.world.note(f"gives up: {error}")
             for shard, zone, item_id in self._dead_with_locks(shards):
                 try:
                     retry(shard, zone.tenant, zone.zone, item_id)
                 except StoreError as error:
                     host.world.note(f"gives up after error {error.code}")
+                except (TenantBusy, TenantMoved) as error:
+                    host.world.note(f"gives up: {error}")
 
-    def _dead_with_locks(self, shards: dict[str, Shard]) -> list[tuple[Shard, ZoneName, bytes]]:
+    def _dead_with_locks(self, shards: OpenShards) -> list[tuple[Shard, ZoneName, bytes]]:
         replicas = self._cluster.suite.shards
         runs = {
             request.run
@@ -223,13 +225,13 @@ class WakingClient:
             if run_of(item_id, dead_letter.item) in runs
         ]
 
-    def _waiting(self, shards: dict[str, Shard], now_us: int) -> list[tuple[Tenant, Shard, bytes, str]]:
+    def _waiting(self, shards: OpenShards, now_us: int) -> list[tuple[Tenant, bytes, str]]:
         found = []
-        for shard_name, shard in shards.items():
+        for shard_name in shards:
             for item, record in self._cluster.suite.shards[shard_name].items():
                 names = [name for name in SIGNALS if f"signal {name}" in record.waits_for]
                 if names and record.vesting_us > now_us + LONG_WAIT_US:
-                    found.append((item.tenant, shard, item.item_id, names[0]))
+                    found.append((item.tenant, item.item_id, names[0]))
         return found
 
 
@@ -253,10 +255,18 @@ def run_of(item_id: bytes, item: ItemRecord) -> bytes:
     return item.run_of(item_id)
 
 
-def send(shard: Shard, tenant: Tenant, item_id: bytes, name: str, token: str) -> bool:
+def on(shards: OpenShards, tenant: Tenant, body: Callable[[ApplicationTransaction], T]) -> T:
+    """Run a transaction of a tenant, wherever the tenant lives."""
+    return shards.at_home(
+        tenant,
+        lambda shard: shard.transact(lambda attempt: body(ApplicationTransaction(shard, tenant, attempt))),
+    )
+
+
+def send(shards: OpenShards, tenant: Tenant, item_id: bytes, name: str, token: str) -> bool:
     """Send a signal; return whether its workflow has not ended."""
     try:
-        shard.transact(lambda attempt: ApplicationTransaction(shard, tenant, attempt).signal(item_id, name, token))
+        on(shards, tenant, lambda tr: tr.signal(item_id, name, token))
     except ItemGone:
         return False
     return True

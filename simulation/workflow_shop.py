@@ -1,6 +1,7 @@
 """The workload of workflows: clients enqueue, signal and cancel workflows of random shape; a version is deployed.
 
-Workflows run on two shards. Meanwhile FLOOR is raised often, and tenants get new epochs, as moves would give them.
+Workflows run on two shards. Meanwhile FLOOR is raised often, and tenants move, or get new epochs, as moves would give
+them.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from fairlead.actors.handlers import Registry, handler_of
 from fairlead.simulation.actor import Actor
 from fairlead.simulation.cluster import Cluster
 from fairlead.simulation.host import SimulatedHost
+from fairlead.simulation.open_shards import OpenShards
 from fairlead.simulation.oracles.oracle import Oracle
 from fairlead.simulation.oracles.spanning import ExchangesAreWhole
 from fairlead.simulation.oracles.workflow_arrivals import NobodyWaitsBesideArrivals, SignalsAreTakenOnce
@@ -33,8 +35,8 @@ from fairlead.simulation.workflow_upkeep import Upkeep
 from fairlead.simulation.world import START_US, World
 from fairlead.workflows.system_kinds import system_handlers
 from fairlead.workflows.workflow_kind import WorkflowKind, workflow_handler
+from fairlead.zones.errors import TenantMoved
 from fairlead.zones.layout import Tenant
-from fairlead.zones.placement import home
 from fairlead.zones.queue.periodic import Period
 from fairlead.zones.shard import Shard
 from fairlead.zones.workflow.children import DELIVERY_KIND
@@ -132,11 +134,11 @@ class WorkflowShop:
             answer=self._upkeep.answer,
         )
         home_of = _Homes(self._opened, host)
-        runner = WorkflowKind(code.checkout, version=version, home_of=home_of)
+        runner = WorkflowKind(code.checkout, version=version, home_of=home_of, on_moved=home_of.note_moved)
         registry = Registry()
         registry.add(workflow_handler(KIND, runner, retry=_SOON))
         registry.add(handler_of(CHORE, _chore, retry=_SOON))
-        for handler in system_handlers(home_of):
+        for handler in system_handlers(home_of, home_of.note_moved):
             registry.add(handler)
         return registry
 
@@ -148,7 +150,7 @@ class WorkflowShop:
                 late_us = self._random.randrange(1_000_000)
                 self._world.at(self._deployed_us + late_us, partial(actor.restart, "a new version", 100_000))
 
-    def _opened(self, host: SimulatedHost) -> dict[str, Shard]:
+    def _opened(self, host: SimulatedHost) -> OpenShards:
         assert self._cluster is not None
         return self._cluster.open_shards(host)
 
@@ -168,15 +170,22 @@ class WorkflowShop:
 class _Homes:
     """Where tenants live, as a process sees it. It opens the shards when it needs them for the first time."""
 
-    def __init__(self, opened: Callable[[SimulatedHost], dict[str, Shard]], host: SimulatedHost) -> None:
+    def __init__(self, opened: Callable[[SimulatedHost], OpenShards], host: SimulatedHost) -> None:
         self._opened = opened
         self._host = host
-        self._shards: dict[str, Shard] = {}
+        self._shards: OpenShards | None = None
 
     def __call__(self, tenant: Tenant) -> Shard:
-        if not self._shards:
+        return self._found().home(tenant)
+
+    def note_moved(self, moved: TenantMoved) -> bool:
+        """See `OpenShards`."""
+        return self._found().note_moved(moved)
+
+    def _found(self) -> OpenShards:
+        if self._shards is None:
             self._shards = self._opened(self._host)
-        return self._shards[home(tenant, list(self._shards))]
+        return self._shards
 
 
 def _chore(job: Job) -> str:

@@ -8,15 +8,17 @@ from random import Random
 
 from fairlead.simulation.cluster import Cluster
 from fairlead.simulation.host import SimulatedHost
+from fairlead.simulation.open_shards import OpenShards
 from fairlead.simulation.store import Fate
 from fairlead.simulation.workflow_clients import send
 from fairlead.simulation.workflow_ledger import WorkflowLedger
 from fairlead.simulation.world import START_US
 from fairlead.zones.engines.api.errors import StoreError
+from fairlead.zones.errors import TenantBusy, TenantMoved
 from fairlead.zones.keyspace import FENCE, pack_int, range_begin, range_end
 from fairlead.zones.layout import DEFAULT_ZONE, Tenant
 from fairlead.zones.pipelining import run_one
-from fairlead.zones.placement import home
+from fairlead.zones.queue.queue_zone import QueueZone
 from fairlead.zones.records import ItemRecord, OwnerRecord, decode, encode
 from fairlead.zones.shard import Shard
 from fairlead.zones.transaction_runner import Attempt
@@ -31,7 +33,7 @@ STANDS_US_MIN, STANDS_US_MAX = 1_000, 3_000_000  # Shorter than the five seconds
 
 
 class Upkeep:
-    """FLOOR is raised, tenants get new epochs as moves would give them, and items are returned while a step runs.
+    """FLOOR is raised, tenants get new epochs, unless they move in this run, and items are returned while a step runs.
 
     Some commits of workers are applied after their senders have tried again.
     """
@@ -51,7 +53,8 @@ class Upkeep:
         for store in self._cluster.stores.values():
             store.draw_fate.append(self._delay_commit)
         self._at_random_times(self._floor_us, self._raise_floor)
-        self._at_random_times(self._moves_us, self._raise_epoch)
+        if not self._cluster.plan.moves:
+            self._at_random_times(self._moves_us, self._raise_epoch)
 
     def overtake(self, host: SimulatedHost, tenant: Tenant, item_id: bytes) -> None:
         """Called inside a step of a workflow: now and then its item is returned, and the step stands still meanwhile.
@@ -73,7 +76,7 @@ class Upkeep:
         token = f"answer/{self._answers}"
 
         def send_it() -> None:
-            if send(self._shard_of(tenant), tenant, item_id, signal, token):
+            if send(self._shards(), tenant, item_id, signal, token):
                 self._ledger.sent.append(token)
 
         delay_us = self._random.randrange(ANSWERED_US_MAX)
@@ -90,11 +93,9 @@ class Upkeep:
         return Fate.UNKNOWN_LATE
 
     def _return(self, tenant: Tenant, item_id: bytes) -> None:
-        shard = self._shard_of(tenant)
-        zone = shard.zone(tenant)
         cancels = self._random.random() < 0.3
 
-        def body(attempt: Attempt) -> None:
+        def body(zone: QueueZone, attempt: Attempt) -> None:
             stored = attempt.tr.get(zone.location.keys.item(item_id)).value
             record = None if stored is None else decode(ItemRecord, stored)
             if record is None or not record.lease_id:
@@ -103,7 +104,7 @@ class Upkeep:
             if cancels:
                 run_one(cancel_op(attempt.tr, zone, item_id, force=False, now_us=attempt.now_us))
 
-        shard.transact(body)
+        self._shards().at_home(tenant, lambda shard: shard.transact(partial(body, shard.zone(tenant))))
 
     def _is_over(self) -> bool:
         return self._cluster.world.now_us() >= START_US + self._cluster.plan.trouble_us
@@ -113,6 +114,8 @@ class Upkeep:
             happen()
         except StoreError as error:
             self._cluster.world.note(f"gives up after error {error.code}")
+        except (TenantBusy, TenantMoved) as error:
+            self._cluster.world.note(f"gives up: {error}")
 
     def _at_random_times(self, mean_us: int, happen: Callable[[], None]) -> None:
         world = self._cluster.world
@@ -125,12 +128,8 @@ class Upkeep:
         if time_us < START_US + self._cluster.plan.trouble_us:
             world.at(time_us, once, order=self._random.random())
 
-    def _shards(self) -> dict[str, Shard]:
+    def _shards(self) -> OpenShards:
         return self._cluster.open_shards(self._cluster.operator.host)
-
-    def _shard_of(self, tenant: Tenant) -> Shard:
-        shards = self._shards()
-        return shards[home(tenant, list(shards))]
 
     def _raise_floor(self) -> None:
         shard = self._random.choice(list(self._shards().values()))
@@ -139,7 +138,7 @@ class Upkeep:
     def _raise_epoch(self) -> None:
         for number in range(self._cluster.plan.tenants):
             tenant = Tenant("shop", f"t{number}")
-            shard = self._shard_of(tenant)
+            shard = self._shards().home(tenant)
             shard.transact(partial(raise_epoch, shard, tenant))
 
 

@@ -168,7 +168,7 @@ class _Handlers:
         """Write in a transaction that does not complete the item. Each attempt writes its own key."""
         name = self._host.random.randbytes(8).hex()
         job.transact(lambda tr: tr.add(("payment", name), 1))
-        self._payments.append(Payment(job.shard_name, job.tenant, name))
+        self._payments.append(Payment(job.tenant, name))
         self._work()
 
     def slow(self, job: Job) -> None:

@@ -7,6 +7,7 @@ history. The attempt before it did not happen, because the coordinator knows how
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from random import Random
 from typing import Any, NamedTuple
 
@@ -14,10 +15,10 @@ from fairlead.simulation.bank.model import Audit, Balances, Funds, Send, Shift, 
 from fairlead.simulation.host import SimulatedHost
 from fairlead.simulation.linearizability.history import Attempt as Attempted
 from fairlead.simulation.linearizability.history import RecordedAnswer, Recorder
+from fairlead.simulation.open_shards import OpenShards
 from fairlead.zones.engines.api.errors import ResultUnknown, StoreError
 from fairlead.zones.errors import QueueError, TenantBusy, TenantMoved
 from fairlead.zones.layout import Tenant
-from fairlead.zones.placement import home
 from fairlead.zones.queue.items import EnqueueStatus
 from fairlead.zones.shard import Shard
 from fairlead.zones.spanning.coordinator import SpanningTransaction, run_across_shards
@@ -30,25 +31,6 @@ BALANCE, VAULT = ("money", "balance"), ("money", "vault")
 DUE = ("statements due",)  # How many statements the committed transfers to a tenant have enqueued.
 STATEMENT = "statement"
 STATEMENTS_MAX = 6  # Numbers of statements, which several transfers use.
-
-
-class OpenShards:
-    """The shards of a process; see `fairlead.zones.spanning.coordinator.ShardFinder`."""
-
-    def __init__(self, shards: Mapping[str, Shard]) -> None:
-        self._shards = shards
-
-    def home(self, tenant: Tenant) -> Shard:
-        """See `ShardFinder`."""
-        return self._shards[home(tenant, list(self._shards))]
-
-    def note_moved(self, moved: TenantMoved) -> bool:
-        """See `ShardFinder`. No tenant moves."""
-        return False
-
-    def with_id(self, shard_id: bytes) -> Shard | None:
-        """See `ShardFinder`."""
-        return next((each for each in self._shards.values() if each.layout.shard_id == shard_id), None)
 
 
 class Habits(NamedTuple):
@@ -79,7 +61,7 @@ class Clerk:
     def __init__(
         self,
         host: SimulatedHost,
-        shards: Mapping[str, Shard],
+        shards: OpenShards,
         accounts: Sequence[Tenant],
         random: Random,
         recorder: Recorder,
@@ -87,7 +69,7 @@ class Clerk:
         report: Callable[[Sequence[Funds]], None],
     ) -> None:
         self._host = host
-        self._shards = OpenShards(shards)
+        self._shards = shards
         self._accounts = accounts
         self._draw = random
         self._recorder = recorder
@@ -103,7 +85,7 @@ class Clerk:
         )  # fmt: skip
         try:
             operations[OPERATIONS.index(name)]()
-        except (StoreError, TenantBusy) as error:
+        except (StoreError, TenantBusy, TenantMoved) as error:
             self._host.world.note(f"gives up: {error!r}")
 
     # --- Across shards ---
@@ -218,7 +200,7 @@ class Clerk:
             self._host.world.note("a body is refused")
         except ResultUnknown:
             raise  # The attempt may have happened, or may still happen.
-        except (StoreError, TenantBusy):
+        except (StoreError, TenantBusy, TenantMoved):
             for attempted in attempts:
                 self._recorder.drop(attempted)
             raise
@@ -250,18 +232,20 @@ class Clerk:
         self._plain(number, lambda tr: RecordedAnswer(Audit((number,)), (_funds(tr),)))
 
     def _plain(self, number: int, body: Callable[[TenantTransaction], RecordedAnswer]) -> None:
-        """Run a plain transaction, which has a receipt if it writes: all its attempts together happen at most once."""
+        """Run a plain transaction, which has a receipt if it writes: all its attempts together happen at most once.
+
+        A shard that says that the tenant has moved says, too, that no attempt there has happened.
+        """
         tenant = self._accounts[number]
-        shard = self._shards.home(tenant)
         attempts: list[Attempted] = []
 
-        def once(attempt: Attempt) -> Attempted:
+        def once(shard: Shard, attempt: Attempt) -> Attempted:
             attempted = self._recorder.begin(self._host.name)
             attempts.append(attempted)
             attempted.answers = [body(ApplicationTransaction(shard, tenant, attempt))]
             return attempted
 
-        committed = shard.transact(once)
+        committed = self._shards.at_home(tenant, lambda shard: shard.transact(partial(once, shard)))
         committed.invoked = attempts[0].invoked
         for attempted in attempts:
             if attempted is not committed:

@@ -1,5 +1,7 @@
 """A bank in a world of its own: clerks with faults, then what is left is settled, audited, and checked.
 
+In a third of the worlds accounts move between the shards meanwhile: porters carry out the moves.
+
 A seed decides the number of shards, two to four, and of accounts. Each shard has an account at least.
 """
 
@@ -23,10 +25,12 @@ from fairlead.simulation.linearizability.history import Model, Recorder
 from fairlead.simulation.linearizability.search import Verdict, is_linearizable
 from fairlead.simulation.oracles.bank import MoneyStays, StatementsComeOnce
 from fairlead.simulation.oracles.consistency import CountsEqualItems, IndexNamesEveryItem
+from fairlead.simulation.oracles.moving import TenantsMoveWhole
 from fairlead.simulation.oracles.oracle import OracleSuite
 from fairlead.simulation.oracles.spanning import DecisionsAreFinal, LocksHaveTransactions
 from fairlead.simulation.plan import draw_plan
 from fairlead.simulation.reduction import NO_REDUCTION, Reduction
+from fairlead.simulation.tenant_moves import MoveOperator, Porter
 from fairlead.simulation.trial import STEP_US, Report, Trial
 from fairlead.simulation.world import START_US, Violation, World
 from fairlead.zones.layout import ShardLayout, Tenant
@@ -40,6 +44,8 @@ SETTLED = "what is prepared is settled in the end"
 FORGOTTEN = "no decision outlives its time"
 DECIDED = "every history is decided"
 STEPS_MAX = 500_000
+PORTERS = 2
+BETWEEN_MOVES_US = (50_000, 200_000)  # Mean times between the requests for moves.
 SHARDS_MIN, SHARDS_MAX = 2, 4
 SIZES: Final = {"consumers": 0, "producers": 4, "items": 48, "trouble_us": 1_500_000}
 END_US = 180_000_000  # All clerks end before this time, under any faults.
@@ -92,6 +98,11 @@ class Bank(Trial):
         self.think_us = draw.choice([1_000, 30_000, 100_000])
         self._stage_frac = draw.choice([0, 0.05, 0.2])
         self._processes: list[Process] = []
+        self._moves: MoveOperator | None = None
+        if plan.moves:
+            self.suite.oracles.append(TenantsMoveWhole(world, self.suite.shards))
+            between_us = world.random("moves").choice(BETWEEN_MOVES_US)
+            self._moves = MoveOperator(cluster, world.random("moves of tenants"), mean_us=between_us)
 
     def registry(self, host: SimulatedHost) -> Registry:
         """See `Application`."""
@@ -109,8 +120,13 @@ class Bank(Trial):
             self._start(Process(f"clerk{number}", self, share))
         for number in range(2):
             self._start_actor(f"keeper{number}", self._keep)
-        clerks = {process.name: self.cluster.actors[process.name] for process in self._processes}
-        stages = StageFaults(self.world, self.world.random("stages"), self._stage_frac, clerks.get)
+        struck = {process.name: self.cluster.actors[process.name] for process in self._processes}
+        if self._moves is not None:
+            for number in range(PORTERS):
+                self._start_actor(name := f"porter{number}", self._move)
+                struck[name] = self.cluster.actors[name]
+            self._moves.begin()
+        stages = StageFaults(self.world, self.world.random("stages"), self._stage_frac, struck.get)
         for store in self.cluster.stores.values():
             stages.attach(store)
         self.run_fault_phase()
@@ -133,6 +149,9 @@ class Bank(Trial):
     def _keep(self, host: SimulatedHost) -> None:
         Keeper(host, self.cluster.open_shards(host), self.world.random(host.name), self.sweeps_frac).run()
 
+    def _move(self, host: SimulatedHost) -> None:
+        Porter(host, self.cluster.open_shards(host)).run()
+
     def _start(self, process: Process) -> None:
         self._processes.append(process)
         self._start_actor(process.name, process.live)
@@ -148,7 +167,8 @@ class Bank(Trial):
         return all(process.done for process in self._processes)
 
     def _is_settled(self) -> bool:
-        return not any(shard.prepared for shard in self.suite.shards.values())
+        have_moved = self._moves is None or self._moves.is_over
+        return have_moved and not any(shard.prepared for shard in self.suite.shards.values())
 
     def _run_until(self, promise: str, end_us: int, is_over: Callable[[], bool]) -> None:
         while not is_over():

@@ -7,6 +7,9 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from fairlead.simulation.faults.fault import Fault
+from fairlead.simulation.open_shards import OpenShards
+from fairlead.zones.engines.api.errors import StoreError
+from fairlead.zones.errors import TenantBusy
 from fairlead.zones.layout import Tenant, local_tenant
 from fairlead.zones.placement import home
 from fairlead.zones.policy import policies
@@ -40,7 +43,7 @@ class _TemporaryPolicies(Fault):
 
     def set_up(self) -> None:
         """See `Fault`."""
-        self._shards: dict[str, Shard] = {}
+        self._shards: OpenShards | None = None
         self._in_force = 0
         self.at_random_times(self.random.choice([0.2e6, 1e6]), self._begin)
 
@@ -59,6 +62,18 @@ class _TemporaryPolicies(Fault):
         """Change something on one shard."""
         shard = self.shards()[shard_name]
         self.retry_until_committed(shard, partial(change, shard, holds=holds))
+
+    def change_tenant(self, tenant: Tenant, shard_name: str, change: ShardChange, *, holds: bool) -> None:
+        """Change something of a tenant, wherever it lives; of local items, on one shard."""
+        shards = self.shards()
+
+        def change_at(shard: Shard) -> None:
+            self.retry_until_committed(shard, partial(change, shard, holds=holds))
+
+        if tenant.app:
+            shards.at_home(tenant, change_at)
+        else:
+            change_at(shards[shard_name])
 
     def change_kind(self, kind: str, *, holding: dict[str, Any], ending: dict[str, Any], holds: bool) -> None:
         """Change a kind's policy on the kind's own shard, and propagate it to the others; see `policies`."""
@@ -80,13 +95,13 @@ class _TemporaryPolicies(Fault):
         while True:
             try:
                 return shard.transact(body)
-            except shard.db.errors:
+            except (StoreError, TenantBusy):
                 self.cluster.world.note("the operator tries again")
                 self.cluster.world.sleep_us(TRY_AGAIN_US)
 
-    def shards(self) -> dict[str, Shard]:
+    def shards(self) -> OpenShards:
         """Return all shards, as the operator has them open."""
-        if not self._shards:
+        if self._shards is None:
             self._shards = self.cluster.open_shards(self.cluster.operator.host)
         return self._shards
 
@@ -124,7 +139,7 @@ class PausesByPolicy(_TemporaryPolicies):
         return [
             partial(self.change_shard, shard_name, _pause_shard),
             partial(self._change_kind, kind),
-            partial(self.change_shard, shard_name, partial(_pause_tenant, tenant)),
+            partial(self.change_tenant, tenant, shard_name, partial(_pause_tenant, tenant)),
         ]
 
     def check(self) -> str | None:
@@ -153,7 +168,7 @@ class LimitsByPolicy(_TemporaryPolicies):
         limit: dict[str, Any] = {"max_running": most, "per_s": per_s, "burst": 2}
         return [
             partial(self.change_kind, kind, holding=limit, ending=_NO_LIMIT),
-            partial(self.change_shard, shard_name, partial(_limit_tenant, tenant, limit)),
+            partial(self.change_tenant, tenant, shard_name, partial(_limit_tenant, tenant, limit)),
         ]
 
 
@@ -164,7 +179,8 @@ class WeightsByPolicy(_TemporaryPolicies):
 
     def policy_changes(self, kind: str, tenant: Tenant, shard_name: str) -> list[PolicyChange]:
         """See there."""
-        return [partial(self.change_shard, shard_name, partial(_weigh_tenant, tenant, self.random.choice(WEIGHTS)))]
+        weigh = partial(_weigh_tenant, tenant, self.random.choice(WEIGHTS))
+        return [partial(self.change_tenant, tenant, shard_name, weigh)]
 
 
 def _limit_tenant(tenant: Tenant, limit: dict[str, Any], shard: Shard, attempt: Attempt, *, holds: bool) -> None:

@@ -19,13 +19,13 @@ class MoneyStays(Oracle):
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
-        self._stored: dict[tuple[str, bytes], int] = {}
+        self._stored: dict[bytes, int] = {}
 
     def on_commit(self, parsed: ParsedCommit) -> None:
         """See `Oracle`."""
         for key, value in parsed.data.items():
             if unpack_key(key)[4] == BALANCE[0]:
-                self._stored[parsed.shard.name, key] = int.from_bytes(value or b"", "little", signed=True)
+                self._stored[key] = int.from_bytes(value or b"", "little", signed=True)
 
     def note_audit(self, total: int) -> None:
         """An audit of all accounts has found so much money."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from fairlead.simulation.oracles.oracle import Oracle
-from fairlead.simulation.replica import ItemName, ParsedCommit, SessionKey, ShardReplica
+from fairlead.simulation.replica import ItemChange, ItemName, ParsedCommit, SessionKey, ShardReplica
 from fairlead.simulation.world import World
 from fairlead.zones.layout import Tenant
-from fairlead.zones.records import ItemRecord
+from fairlead.zones.records import ItemRecord, MovePhase
 from fairlead.zones.top_level.silence import LOOKS
 from fairlead.zones.top_level.worker_sessions import ALIVE, BEAT, CLAIM, HEARTBEAT_US, NOTICE, OVER
 
@@ -20,7 +20,8 @@ LOOK_US = 1_000_000
 class ClaimsHaveKeys(Oracle):
     """A record with a claim has its key in a session that stands or is listed, and each key has such a record.
 
-    Only a session that stands has a beat. A notice belongs to a session that stands, or is listed.
+    Only a session that stands has a beat. A notice belongs to a session that stands, or is listed. While a tenant
+    arrives from another shard, its items may have the claims that they had there.
     """
 
     promise = "a claim has a key in a worker session that somebody looks at"
@@ -29,7 +30,7 @@ class ClaimsHaveKeys(Oracle):
         """See `Oracle`."""
         shard = parsed.shard
         for change in parsed.items:
-            if change.after is not None and change.after.claim:
+            if change.after is not None and change.after.claim and not _comes_along(shard, change):
                 self._check_claim(shard, parsed.by, change.item, change.after)
         for sort, key in parsed.session_keys:
             if key in shard.worker_sessions.get(sort, {}):
@@ -121,6 +122,14 @@ class SessionsLastAsLongAsTheirHeartbeats(Oracle):
                 since_us = max(self._dead_since_us.setdefault(worker, now_us), self._calm_us)
                 if now_us - since_us > FREED_US_MAX:
                     self.report_violation(f"{worker} is dead for {now_us - since_us} us, and claims {key[1:]}")
+
+
+def _comes_along(shard: ShardReplica, change: ItemChange) -> bool:
+    """Return whether an item keeps a claim with which it has come from the shard where its tenant lived before."""
+    owner = shard.owners.get(change.item.tenant)
+    is_arriving = owner is not None and owner.move is not None and owner.move.phase is MovePhase.ARRIVING
+    claim = None if change.before is None else change.before.claim
+    return is_arriving and change.after is not None and claim == change.after.claim
 
 
 def _is_known(shard: ShardReplica, session_id: bytes) -> bool:

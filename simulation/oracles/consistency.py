@@ -5,7 +5,8 @@ from collections import Counter
 from fairlead.simulation.oracles.oracle import Oracle
 from fairlead.simulation.replica import ParsedCommit, ZoneReplica
 from fairlead.simulation.world import World
-from fairlead.zones.layout import ShardLayout
+from fairlead.zones.layout import ShardLayout, Tenant
+from fairlead.zones.records import ItemRecord
 
 
 class IndexNamesEveryItem(Oracle):
@@ -39,16 +40,25 @@ class CountsEqualItems(Oracle):
         super().__init__(world)
         self._layouts = layouts
         self._present: Counter[tuple[str, int, str]] = Counter()
+        # By shard and tenant: what the counts of parts hold of who lives there.
+        self._of_tenants: dict[tuple[str, Tenant], Counter[tuple[int, str]]] = {}
 
     def on_commit(self, parsed: ParsedCommit) -> None:
         """See `Oracle`."""
         touched = set()
         for change in parsed.items:
-            part = self._layouts[parsed.shard.name].location(change.item.tenant, change.item.zone).part.part
             for record, one in ((change.before, -1), (change.after, 1)):
                 if record is not None:
-                    self._present[parsed.shard.name, part, record.kind] += one
-                    touched.add((part, record.kind))
+                    touched.add(self._count(parsed.shard.name, change.item.tenant, change.item.zone, record, one))
+        for tenant in parsed.arrived:
+            for zone in parsed.zones.values():
+                for record in zone.items.values() if zone.name.tenant == tenant else ():
+                    touched.add(self._count(parsed.shard.name, tenant, zone.name.zone, record, 1))
+        for tenant in parsed.moved_away:
+            left = self._of_tenants.pop((parsed.shard.name, tenant), Counter())
+            for (part, kind), count in left.items():
+                self._present[parsed.shard.name, part, kind] -= count
+            touched.update(left)
         for zone in parsed.zones.values():
             counted = dict(Counter(record.kind for record in zone.items.values()))
             if zone.counts != counted:
@@ -59,3 +69,10 @@ class CountsEqualItems(Oracle):
                 self.report_violation(
                     f"part {part} of {parsed.shard.name} holds {present} of {kind}, and counts {depth}"
                 )
+
+    def _count(self, shard: str, tenant: Tenant, zone: str, record: ItemRecord, one: int) -> tuple[int, str]:
+        """Count an item in its part of a shard; return the part and the kind."""
+        part = self._layouts[shard].location(tenant, zone).part.part
+        self._present[shard, part, record.kind] += one
+        self._of_tenants.setdefault((shard, tenant), Counter())[part, record.kind] += one
+        return part, record.kind

@@ -55,7 +55,9 @@ def fairness_bound_us(plan: Plan) -> int:
 
 
 class NoTenantWaitsTooLong(Oracle):
-    """A zone with vested items has one started within the bound, counted from its vesting, or from the last start.
+    """A zone with vested items has one started within the bound.
+
+    The time counts from its vesting, or from the last start, or from a move of the tenant.
 
     It is checked while tenants wait only for each other's work: from the start in a calm run, otherwise after the
     recovery from all faults. Poison candidates do not count, because they wait for one another.
@@ -82,6 +84,8 @@ class NoTenantWaitsTooLong(Oracle):
     def on_commit(self, parsed: ParsedCommit) -> None:
         """See `Oracle`. Consumers commit every second, so the check is frequent."""
         now_us, shard = self.world.now_us(), parsed.shard
+        for name in parsed.zones if parsed.arrived else ():
+            self._started_us[shard.name, name] = now_us  # Its queues begin anew here.
         if now_us >= self._next_check_us.get(shard.name, self._calm_from_us):
             self._next_check_us[shard.name] = now_us + LOOK_US
             self._check_waits(shard, now_us)

@@ -46,7 +46,7 @@ class IdsStayTaken(Oracle):
 
     def _check_cleared(self, parsed: ParsedCommit) -> None:
         latest_us = self.world.now_us() + self._ahead_us_max
-        for key, before, after in parsed.commit.changes:
+        for key, before, after in parsed.changes:
             if after is None and key.startswith(_DB) and unpack_key(key)[5:6] == [keyspace.RETAINED_ID]:
                 early_us = _time(before) - latest_us
                 if early_us > 0:
@@ -59,10 +59,7 @@ _DB = keyspace.ROOT + keyspace.pack_int(keyspace.DB)
 def _given_up(parsed: ParsedCommit) -> set[ItemName]:
     """Return the items that a commit has cancelled or dropped, according to the completion log."""
     ends = [
-        each
-        for key, _, after in parsed.commit.changes
-        if after is not None
-        for each in completion_log.ends_of(key, after)
+        each for key, _, after in parsed.changes if after is not None for each in completion_log.ends_of(key, after)
     ]
     return {
         ItemName(parsed.shard.name, Tenant(each.app, each.user), each.zone, item.item_id)

@@ -28,6 +28,7 @@ _STAYS = {
     keyspace.ROLLUP,
     keyspace.AUDIT_LOG,
     keyspace.CHANGE_COUNTER,
+    keyspace.MOVE,
 }
 
 

@@ -109,7 +109,7 @@ class TenantsKeepToTheirLimits(Oracle):
         limits = parsed.shard.limits
         for tenant in {item.tenant for item in self._leases.follow(parsed, lambda item, _: limits.get(item.tenant))}:
             limit, now_us = limits[tenant], self._clock_of(parsed.commit.by)
-            count = self._leases.in_force(limit, now_us, _is_of(parsed.shard.name, tenant))
+            count = self._leases.in_force(limit, now_us, _is_of(tenant))
             if count > limit.max_running:
                 self.report_violation(f"{parsed.by} leases, so that {count} of {tenant.app}/{tenant.user} run at once")
 
@@ -151,5 +151,5 @@ class KindsKeepToFleetLimits(Oracle):
                 self.report_violation(f"{parsed.by} leases, so that {count} of kind {kind} run at once")
 
 
-def _is_of(shard: str, tenant: Tenant) -> Callable[[ItemName, ItemRecord], bool]:
-    return lambda item, _: item.shard == shard and item.tenant == tenant
+def _is_of(tenant: Tenant) -> Callable[[ItemName, ItemRecord], bool]:
+    return lambda item, _: item.tenant == tenant

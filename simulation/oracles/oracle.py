@@ -11,6 +11,7 @@ from fairlead.simulation.network import Network, Reply
 from fairlead.simulation.replica import ItemName, ParsedCommit, ShardReplica
 from fairlead.simulation.store import Commit, SimulatedStore
 from fairlead.simulation.world import World
+from fairlead.zones.layout import Tenant
 
 
 @dataclass(slots=True, eq=False)
@@ -74,6 +75,8 @@ class OracleSuite:
 
     def __init__(self, world: World, shard_names: Sequence[str]) -> None:
         self.shards = {name: ShardReplica(name) for name in shard_names}
+        for replica in self.shards.values():
+            replica.share_strays(next(iter(self.shards.values())))
         self.oracles: list[Oracle] = []
         self._world = world
 
@@ -87,11 +90,20 @@ class OracleSuite:
     def on_commit(self, commit: Commit) -> None:
         """Show a commit to all."""
         parsed = self.shards[commit.shard].read(commit, self._world.now_us())
+        for tenant in parsed.arrived:
+            self._let_leave(tenant, parsed.shard)
         for change in parsed.items:
             if change.dead_lettered is not None:
                 self._world.note(f"makes {change.item} a dead letter: {change.dead_lettered.reason}")
         for oracle in self.oracles:
             oracle.on_commit(parsed)
+
+    def _let_leave(self, tenant: Tenant, to: ShardReplica) -> None:
+        """Let a tenant leave the shard that still says that it owns the tenant, whom another shard owns now."""
+        self._world.note(f"{to.name} owns {tenant.app}/{tenant.user}")
+        for shard in self.shards.values():
+            if shard is not to and shard.lives_here(tenant):
+                shard.leave(tenant)
 
     def on_call(self, caller: str, target: str, method: str, args: Sequence[Any]) -> None:
         """Show a call to all."""

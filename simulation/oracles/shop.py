@@ -68,7 +68,6 @@ class OrdersAreKept(Oracle):
 class Payment(NamedTuple):
     """An acknowledged write without a read: `name` is its key's last element."""
 
-    shard: str
     tenant: Tenant
     name: str
 
@@ -98,7 +97,7 @@ class PaymentsHappenOnce(Oracle):
             _, app, user, _, what, name, *_ = [*unpack_key(key), None]
             if what != "payment":
                 continue
-            payment = Payment(parsed.shard.name, Tenant(app, user), name)
+            payment = Payment(Tenant(app, user), name)
             if payment in self._paid:
                 self.report_violation(f"{parsed.by} makes {payment} twice")
             self._paid.add(payment)

@@ -72,9 +72,9 @@ class NothingWaitsBesideFreeSlots(Oracle):
     """An item that may run is leased and starts within `waiting_bound_us`, while every consumer has a free slot.
 
     The wait begins when the item vests, when its lease ends, or when its lease was first found to end later than
-    allowed. The wait begins anew with each start in the queue. It also begins anew while a consumer has no free slot,
-    and while the kind, the tenant or the shard is paused or limited. Poison candidates do not count, because they wait
-    for one another.
+    allowed. The wait begins anew with each start in the queue, and when the tenant has moved. It also begins anew while
+    a consumer has no free slot, and while the kind, the tenant or the shard is paused or limited. Poison candidates do
+    not count, because they wait for one another.
 
     This is checked from the start in a calm run, otherwise after the recovery from all faults.
 
@@ -115,6 +115,8 @@ class NothingWaitsBesideFreeSlots(Oracle):
     def on_commit(self, parsed: ParsedCommit) -> None:
         """See `Oracle`. Consumers commit every second, so the check is frequent."""
         now_us, shard = self.world.now_us(), parsed.shard
+        for name in parsed.zones if parsed.arrived else ():
+            self._started_us[shard.name, name] = now_us  # Its queues begin anew here.
         for what in (*shard.paused_since, *shard.limits):
             self._held_back_us[shard.name, what] = now_us
         if now_us >= self._next_check_us.get(shard.name, self._calm_from_us):

@@ -47,6 +47,9 @@ class StepsAreDoneUnderTheirLocks(Oracle):
         """See `Oracle`."""
         for lock in changed_locks(parsed):
             self._lines[lock] = parsed.shard.lock_lines[lock]
+        for lock, line in parsed.shard.lock_lines.items() if parsed.arrived else ():
+            if lock[0] in parsed.arrived:
+                self._lines[lock] = line
         for key, value in parsed.data.items():
             path = unpack_key(key)[4:]
             if path[0] == "under" and value is not None:

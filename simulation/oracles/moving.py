@@ -1,0 +1,144 @@
+"""Moves: a tenant arrives whole, nobody changes it where it does not live, and in the end it lives on one shard."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fairlead.simulation.oracles.oracle import Oracle
+from fairlead.simulation.replica import ParsedCommit, ShardReplica
+from fairlead.simulation.world import World
+from fairlead.zones.keyspace import TenantKeys
+from fairlead.zones.layout import Tenant
+from fairlead.zones.moving.destination import NOBODY
+from fairlead.zones.moving.rows import expires, is_copied, parse_zone_row
+from fairlead.zones.records import MovePhase, MoveState, OwnerRecord
+
+_MOVE_ENDED = frozenset({MoveState.MOVED, MoveState.CANCELLED, MoveState.FAILED})
+
+
+class TenantsMoveWhole(Oracle):
+    """With the commit by which a shard owns a tenant, it has exactly the rows that the frozen source has.
+
+    Rows that have expired may be cleared at the source unseen: they are listed at the destination, too, and expire.
+
+    From then on the source's rows of the tenant are only cleared, once it says that the tenant has moved. A shard to
+    which the tenant does not come in gets no rows. A source goes on only if nobody can come in at the destination.
+
+    At the end each tenant lives on one shard. All others have nothing of it, but for the stub at its first home.
+    """
+
+    promise = "a tenant moves whole, and lives on one shard"
+
+    def __init__(self, world: World, shards: Mapping[str, ShardReplica]) -> None:
+        super().__init__(world)
+        self._shards = shards
+
+    def on_commit(self, parsed: ParsedCommit) -> None:
+        """See `Oracle`."""
+        for tenant in parsed.arrived:
+            self._check_arrival(parsed, tenant)
+        for tenant in parsed.moved_away:
+            self._check_move_away(parsed, tenant)
+        for tenant, change in parsed.away:
+            owner = parsed.shard.owners.get(tenant)
+            may_change = owner is not None and owner.move is not None and owner.move.phase is MovePhase.INCOMING
+            may_clear = owner is None or owner.shard_id != parsed.shard.shard_id
+            if _is_copied(TenantKeys(*tenant), change.key) and not (may_change or (may_clear and change.after is None)):
+                self.report_violation(
+                    f"{parsed.by} changes {change.key!r} of {_name(tenant)} on {parsed.shard.name}, who lives elsewhere"
+                )
+        for tenant, before in parsed.owners_before.items():
+            if before is not None and before.move is not None:
+                self._check_closed(parsed, tenant)
+
+    def at_end(self, shards: Sequence[ShardReplica]) -> None:
+        """See `Oracle`."""
+        for shard in shards:
+            for tenant, record in shard.moves.items():
+                if record.state not in _MOVE_ENDED:
+                    self.report_violation(f"the move of {_name(tenant)} from {shard.name} has not ended: {record}")
+        for tenant in sorted({tenant for shard in shards for tenant in shard.rows}):
+            homes = [shard.name for shard in shards if shard.lives_here(tenant)]
+            if len(homes) != 1:
+                self.report_violation(f"{_name(tenant)} lives on {homes or 'no shard'}")
+            for shard in shards:
+                self._check_rest(shard, tenant)
+
+    def _check_arrival(self, parsed: ParsedCommit, tenant: Tenant) -> None:
+        owner = parsed.shard.owners.get(tenant)
+        source = None if owner is None or owner.move is None else self._with_id(owner.move.shard_id)
+        if source is None:
+            self.report_violation(f"{parsed.by} lets {_name(tenant)} appear on {parsed.shard.name}: {owner}")
+            return
+        left = source.owners.get(tenant)
+        if not _is_frozen(left):
+            self.report_violation(f"{parsed.by} moves {_name(tenant)}, who is not frozen on {source.name}: {left}")
+        there, here = _copied(source, tenant), _copied(parsed.shard, tenant)
+        different = sorted(
+            key
+            for key in {*there, *here}
+            if there.get(key) != here.get(key) and not (key not in there and _may_expire(TenantKeys(*tenant), key))
+        )
+        if different:
+            key = different[0]
+            self.report_violation(
+                f"{parsed.by} moves {_name(tenant)} to {parsed.shard.name} with {len(different)} other rows than"
+                f" {source.name} has: {key!r} is {here.get(key)!r}, and was {there.get(key)!r}"
+            )
+
+    def _check_move_away(self, parsed: ParsedCommit, tenant: Tenant) -> None:
+        owner = parsed.shard.owners[tenant]
+        home = self._with_id(owner.shard_id)
+        if home is None or not home.lives_here(tenant):
+            self.report_violation(f"{parsed.by} says that {_name(tenant)} has moved, who does not live there: {owner}")
+
+    def _check_closed(self, parsed: ParsedCommit, tenant: Tenant) -> None:
+        """See that a tenant who goes on where it lives cannot come in elsewhere, by the move that has ended."""
+        owner, here = parsed.shard.owners.get(tenant), parsed.shard
+        if owner is None or owner.shard_id != here.shard_id or owner.move is not None:
+            return
+        for shard in self._shards.values():
+            coming = shard.owners.get(tenant)
+            if coming is None or coming.move is None or coming.move.phase is not MovePhase.INCOMING:
+                continue
+            is_of_this_move = coming.move.shard_id == here.shard_id and coming.epoch == owner.epoch + 1
+            if is_of_this_move and coming.move.mover != NOBODY:
+                self.report_violation(f"{parsed.by} lets {_name(tenant)} go on at {here.name}; {shard.name} is open")
+
+    def _check_rest(self, shard: ShardReplica, tenant: Tenant) -> None:
+        keys, owner = TenantKeys(*tenant), shard.owners.get(tenant)
+        rows = shard.rows.get(tenant, {})
+        if owner is not None and owner.move is not None:
+            self.report_violation(f"{shard.name} still says of {_name(tenant)}: {owner.move}")
+        if any(key.startswith(keys.marks) for key in rows):
+            self.report_violation(f"{shard.name} keeps marks of {_name(tenant)}")
+        if not shard.lives_here(tenant):
+            left = sorted(set(rows) - {keys.owner})
+            if left:
+                self.report_violation(f"{shard.name} keeps {len(left)} rows of {_name(tenant)}, such as {left[0]!r}")
+
+    def _with_id(self, shard_id: bytes) -> ShardReplica | None:
+        return next((shard for shard in self._shards.values() if shard.shard_id == shard_id), None)
+
+
+def _is_frozen(owner: OwnerRecord | None) -> bool:
+    return owner is not None and owner.move is not None and owner.move.phase is MovePhase.FROZEN
+
+
+def _copied(shard: ShardReplica, tenant: Tenant) -> dict[bytes, bytes]:
+    keys = TenantKeys(*tenant)
+    return {key: value for key, value in shard.rows.get(tenant, {}).items() if _is_copied(keys, key)}
+
+
+def _is_copied(keys: TenantKeys, key: bytes) -> bool:
+    """Say whether a move copies a key, which may be an entry in the top-level queue."""
+    return key.startswith(keys.prefix) and is_copied(keys, key)
+
+
+def _may_expire(keys: TenantKeys, key: bytes) -> bool:
+    row = parse_zone_row(keys, key)
+    return row is not None and expires(row)
+
+
+def _name(tenant: Tenant) -> str:
+    return f"{tenant.app}/{tenant.user}"

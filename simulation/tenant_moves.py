@@ -1,0 +1,172 @@
+"""Moves of tenants: an operator begins and cancels them while the faults last, and retries those that were given up.
+
+The workers of the cluster carry them out, as items of the shard that the tenant leaves. In a world without consumers
+porters do.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from random import Random
+
+from fairlead.simulation.cluster import Cluster
+from fairlead.simulation.host import SimulatedHost
+from fairlead.simulation.open_shards import OpenShards
+from fairlead.zones.engines.api.errors import StoreError
+from fairlead.zones.errors import TenantBusy, TenantMoved
+from fairlead.zones.layout import DEFAULT_ZONE, Tenant, local_tenant
+from fairlead.zones.moving import source
+from fairlead.zones.moving.errors import MoveRefused, MoveUnderWay
+from fairlead.zones.moving.mover import Mover
+from fairlead.zones.ownership import check_home
+from fairlead.zones.pipelining import run_one
+from fairlead.zones.placement import home
+from fairlead.zones.queue import dead_letters
+from fairlead.zones.records import MoveRecord, MoveState
+from fairlead.zones.shard import Shard
+from fairlead.zones.transaction_runner import Attempt
+
+BYTES_PER_S = (20_000, 1_000_000, 1_000_000_000)  # At the lowest rate a move takes seconds.
+CANCELLED_FRAC = 0.1
+LOOK_US = 500_000  # How often given-up moves are retried.
+PORTER_LOOK_US = 50_000
+MOVES_MAX = 100  # Of one shard, that a porter looks at.
+
+
+class MoveOperator:
+    """A client that begins moves of random tenants to random shards, during the fault phase.
+
+    Args:
+      mean_us: the mean time between two of its requests.
+    """
+
+    def __init__(self, cluster: Cluster, random: Random, *, mean_us: int) -> None:
+        self._cluster = cluster
+        self._draw = random
+        self._mean_us = mean_us
+
+    def begin(self) -> None:
+        """Begin."""
+        self._cluster.operator.do("move tenants", self._live)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all moves have ended, and no other one will begin."""
+        moves = (each for shard in self._cluster.suite.shards.values() for each in shard.moves.values())
+        return self._is_calm and not any(each.state is MoveState.UNDER_WAY for each in moves)
+
+    @property
+    def _is_calm(self) -> bool:
+        world = self._cluster.world
+        return world.elapsed_us >= self._cluster.plan.trouble_us + self._mean_us
+
+    def _live(self) -> None:
+        world, draw = self._cluster.world, self._draw
+        shards = self._opened()
+        while world.elapsed_us < self._cluster.plan.trouble_us:
+            world.sleep_us(min(self._mean_us, 1 + int(draw.expovariate(1 / self._mean_us))))
+            try:
+                if draw.random() < CANCELLED_FRAC:
+                    self._cancel(shards)
+                else:
+                    self._move(shards)
+            except (StoreError, TenantBusy, TenantMoved, MoveRefused, MoveUnderWay) as error:
+                world.note(f"does not move: {error}")
+        while True:
+            world.sleep_us(LOOK_US)
+            for shard in shards.values():
+                with suppress(StoreError, TenantBusy):
+                    retry_given_up(shard)
+
+    def _opened(self) -> OpenShards:
+        while True:
+            try:
+                return self._cluster.open_shards(self._cluster.operator.host)
+            except StoreError:
+                self._cluster.world.sleep_us(LOOK_US)
+
+    def _move(self, shards: OpenShards) -> None:
+        replicas = self._cluster.suite.shards.values()
+        tenants = sorted({tenant for replica in replicas for tenant, rows in replica.rows.items() if rows})
+        if tenants:
+            to = self._draw.choice(list(shards))
+            begin_move(shards, self._draw.choice(tenants), to, self._draw, self._draw.choice(BYTES_PER_S))
+
+    def _cancel(self, shards: OpenShards) -> None:
+        under_way = [
+            (name, tenant)
+            for name, replica in self._cluster.suite.shards.items()
+            for tenant, record in replica.moves.items()
+            if record.state is MoveState.UNDER_WAY
+        ]
+        if under_way:
+            name, tenant = self._draw.choice(under_way)
+            shards[name].transact(lambda attempt: source.request_cancel(attempt.tr, tenant))
+            self._cluster.world.note(f"cancels the move of {tenant.app}/{tenant.user}")
+
+
+def begin_move(shards: OpenShards, tenant: Tenant, to: str, random: Random, bytes_per_s: int) -> None:
+    """Begin to move a tenant, as `fairlead.moves.begin_move` does.
+
+    Raises:
+      MoveRefused, MoveUnderWay: it cannot begin.
+    """
+    move_id = random.randbytes(16)
+
+    def begin_at(shard: Shard) -> None:
+        def body(attempt: Attempt) -> None:
+            check_home(attempt.tr, shard.layout.location(tenant, DEFAULT_ZONE))
+            destination_id = shards[to].layout.shard_id
+            record = MoveRecord(move_id, 0, to, destination_id, attempt.now_us, bytes_per_s)
+            source.begin(attempt.tr, shard.layout, tenant, record, now_us=attempt.now_us)
+
+        shard.transact(body)
+
+    shards.at_home(tenant, begin_at)
+
+
+def retry_given_up(shard: Shard) -> None:
+    """Retry moves that have become dead letters: their workers were killed again and again."""
+    location = shard.layout.location(local_tenant(source.MOVE_KIND), DEFAULT_ZONE)
+
+    def body(attempt: Attempt) -> None:
+        tr, queue = attempt.tr, shard.zone(location.tenant, location.name)
+        found, _ = dead_letters.in_zone(tr, location, items_max=MOVES_MAX)
+        for letter in found:
+            record = dead_letters.read(tr, location, letter.id)
+            if record is not None:
+                dead_letters.retry_dead_letter(tr, location, letter.id, record, now_us=attempt.now_us)
+        if found:
+            run_one(queue.wake_op(tr, earliest_us=attempt.now_us, now_us=attempt.now_us))
+
+    shard.transact(body)
+
+
+class Porter:
+    """One incarnation of a process that carries out moves, in a world without consumers. It lives for ever."""
+
+    def __init__(self, host: SimulatedHost, shards: OpenShards) -> None:
+        self._host = host
+        self._shards = shards
+
+    def run(self) -> None:
+        """Look for moves that are under way, and carry them out, one after the other."""
+        while True:
+            for shard in self._shards.values():
+                try:
+                    self._carry_out(shard)
+                except StoreError as error:
+                    self._host.world.note(f"gives up a move: {error!r}")
+            self._host.clock.sleep_us(int(self._host.random.expovariate(1 / PORTER_LOOK_US)))
+
+    def _carry_out(self, shard: Shard) -> None:
+        moves = shard.transact(lambda attempt: list(source.list_moves(attempt.tr, moves_max=MOVES_MAX)))
+        for tenant, record in moves:
+            to = self._shards.with_id(record.destination_id)
+            if record.state is MoveState.UNDER_WAY and to is not None:
+                Mover(shard, to, first_home_of(self._shards, tenant), tenant, record.move_id).run()
+
+
+def first_home_of(shards: OpenShards, tenant: Tenant) -> Shard:
+    """Return the shard where a tenant lives without a record."""
+    return shards[home(tenant, list(shards))]
