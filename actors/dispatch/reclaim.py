@@ -15,7 +15,7 @@ from functools import partial
 
 from fairlead.actors.dispatch.pool_member import Member, OrphanedItems
 from fairlead.actors.execution.in_flight import by_shard
-from fairlead.actors.execution.returned_items import return_where_they_live
+from fairlead.actors.execution.returned_items import change_where_they_live, return_where_they_live
 from fairlead.actors.execution.zone_by_zone import Refusal, zone_by_zone
 from fairlead.actors.messages import ItemRef
 from fairlead.actors.runtime.host import Lock
@@ -62,8 +62,8 @@ class Reclaimer:
 def reclaim(shards: Mapping[str, Shard], orphans: OrphanedItems) -> None:
     """Let the items of a dead worker vest now.
 
-    Items that were completed, or leased by another worker since, stay as they are. If the store refuses, their leases
-    expire.
+    Items that were completed, or leased by another worker since, stay as they are. An item whose tenant has moved vests
+    where the tenant lives. If the store refuses, or a tenant stays locked, their leases expire.
     """
     probe("the items of a dead worker are reclaimed")
     for name, refs in by_shard(orphans).items():
@@ -72,7 +72,7 @@ def reclaim(shards: Mapping[str, Shard], orphans: OrphanedItems) -> None:
             reclaimed = sum(
                 _reclaim(shard, refs[begin : begin + RECLAIM_MAX]) for begin in range(0, len(refs), RECLAIM_MAX)
             )
-        except shard.db.errors as error:
+        except (*shard.db.errors, TenantBusy) as error:
             log.warning(
                 "shard %s refuses; the items that a dead worker held there vest when their leases expire: %s",
                 name,
@@ -122,15 +122,24 @@ def _log_not_returned(shard: Shard, error: Exception) -> None:
 
 
 def _reclaim(shard: Shard, refs: Sequence[ItemRef]) -> int:
-    """Shorten the leases of items in one transaction, and return how many still had their lease."""
+    """Shorten the leases of items, and return how many still had their lease; one transaction if nobody has moved."""
+    reclaimed = 0
 
-    def body(attempt: Attempt) -> list[Outcome | Refusal]:
-        attempt.needs_receipt = True  # Each death counts once; a repetition would count it again.
-        tr, now_us = attempt.tr, attempt.now_us
-        return zone_by_zone(
-            shard,
-            refs,
-            lambda zone, held: zone.extend_op(tr, held, lease_us=RECLAIMED_LEASE_US, now_us=now_us, died=True),
-        )
+    def shorten_at(at: Shard, some: Sequence[ItemRef]) -> list[tuple[ItemRef, Refusal]]:
+        nonlocal reclaimed
 
-    return shard.transact(shard.in_exclusive_section(body)).count(Outcome.DONE)
+        def body(attempt: Attempt) -> list[Outcome | Refusal]:
+            attempt.needs_receipt = True  # Each death counts once; a repetition would count it again.
+            tr, now_us = attempt.tr, attempt.now_us
+            return zone_by_zone(
+                at,
+                some,
+                lambda zone, held: zone.extend_op(tr, held, lease_us=RECLAIMED_LEASE_US, now_us=now_us, died=True),
+            )
+
+        outcomes = at.transact(at.in_exclusive_section(body))
+        reclaimed += outcomes.count(Outcome.DONE)
+        return [(ref, each) for ref, each in zip(some, outcomes, strict=True) if not isinstance(each, Outcome)]
+
+    change_where_they_live(shard, refs, shorten_at)
+    return reclaimed

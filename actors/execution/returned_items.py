@@ -1,9 +1,10 @@
-"""Returning items whose tenants may be locked, or have moved: their neighbours in the batch do not wait for them."""
+"""Returning and reclaiming items whose tenants may be locked, or have moved: their neighbours in the batch do not wait for them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from fairlead.actors.execution import acknowledgement
+from fairlead.actors.execution.zone_by_zone import Refusal
 from fairlead.actors.messages import ItemRef
 from fairlead.zones.errors import TenantLocked, TenantMoved
 from fairlead.zones.layout import DEFAULT_ZONE
@@ -11,26 +12,37 @@ from fairlead.zones.ownership import check_owner
 from fairlead.zones.probes import probe
 from fairlead.zones.shard import Shard
 
+# Changes items in one transaction, and returns those whose tenants refuse it, and why.
+ChangeItems = Callable[[Shard, Sequence[ItemRef]], list[tuple[ItemRef, Refusal]]]
+
 TRIES_MAX = 8  # Tenants may move, or be locked, again and again: then the leases expire.
 
 
 def return_where_they_live(shard: Shard, refs: Sequence[ItemRef]) -> None:
     """Let items vest now, see `acknowledgement.return_items`, on the shards where their tenants live.
 
-    Each transaction returns all items whose tenants allow it. Then the ends of locks are waited for.
-
     Raises:
       TenantBusy: a tenant stays locked; the others' items are returned.
       What a store raises.
     """
+    change_where_they_live(shard, refs, acknowledgement.return_items)
+
+
+def change_where_they_live(shard: Shard, refs: Sequence[ItemRef], change: ChangeItems) -> None:
+    """Change items on the shards where their tenants live. `shard`: where to begin.
+
+    Each transaction changes all items whose tenants allow it. Then the ends of locks are waited for.
+
+    Raises:
+      TenantBusy: a tenant stays locked; the others' items are changed.
+      What a store raises.
+    """
     pending: list[tuple[Shard, Sequence[ItemRef]]] = [(shard, refs)]
     for _ in range(TRIES_MAX):
-        refused = [
-            (at, ref, refusal) for at, some in pending for ref, refusal in acknowledgement.return_items(at, some)
-        ]
+        refused = [(at, ref, refusal) for at, some in pending for ref, refusal in change(at, some)]
         if not refused:
             return
-        probe("items are returned once their tenant is unlocked, or where it has moved to")
+        probe("items are returned or reclaimed once their tenant is unlocked, or where it has moved to")
         homes: dict[str, tuple[Shard, list[ItemRef]]] = {}
         for at, ref, refusal in refused:
             if isinstance(refusal, TenantLocked):

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from fairlead.actors.dispatch.reclaim import reclaim
 from fairlead.actors.execution.job import Job
 from fairlead.actors.execution.returned_items import return_where_they_live
 from fairlead.actors.handlers import PermanentError
@@ -241,3 +242,29 @@ def test_items_are_returned_where_their_tenant_lives_now(stage: Stage) -> None:
     record = stage.record(item, shard=other)
     assert record is not None
     assert not record.lease_id
+
+
+def test_what_a_dead_worker_held_vests_at_once_where_its_tenant_lives_now(stage: Stage) -> None:
+    """Before, it vested when its lease ended: after ten minutes if it had been claimed before the move."""
+    other = second_shard(stage)
+    item = stage.enqueue("mail")
+    refs = stage.lease(["mail"])
+    move(stage, ALICE, other)
+    stage.do(lambda: reclaim(stage.shards, refs))
+    record = stage.record(item, shard=other)
+    assert record is not None
+    assert record.vesting_us <= stage.now_us
+    assert record.died == 1
+
+
+def test_what_a_dead_worker_held_vests_once_its_tenant_is_unlocked(stage: Stage) -> None:
+    item = stage.enqueue("mail")
+    refs = stage.lease(["mail"])
+    lock(stage, ALICE)
+    stage.begin(lambda: reclaim(stage.shards, refs))
+    stage.pass_ms(100)
+    unlock(stage, ALICE)
+    stage.pass_ms(100)
+    record = stage.record(item)
+    assert record is not None
+    assert record.vesting_us <= stage.now_us
