@@ -33,6 +33,7 @@ log = logging.getLogger("fairlead.manager")
 RECLAIM_S = 0.25  # Between two checks of the workers. One costs a tenth of a millisecond.
 RECLAIM_MAX = 256  # Items in one transaction.
 RECLAIMED_LEASE_US = 1
+NOT_RECLAIMED = "shard %s refuses; the items that a dead worker held there vest when their leases expire: %s"
 
 
 class Reclaimer:
@@ -72,12 +73,10 @@ def reclaim(shards: Mapping[str, Shard], orphans: OrphanedItems) -> None:
             reclaimed = sum(
                 _reclaim(shard, refs[begin : begin + RECLAIM_MAX]) for begin in range(0, len(refs), RECLAIM_MAX)
             )
-        except (*shard.db.errors, TenantBusy) as error:
-            log.warning(
-                "shard %s refuses; the items that a dead worker held there vest when their leases expire: %s",
-                name,
-                error,
-            )
+        except TenantBusy as error:
+            log.warning(NOT_RECLAIMED, name, error)
+        except shard.db.errors as error:
+            log.warning(NOT_RECLAIMED, name, error)
         else:
             log.info("a worker died; %d items that it held on shard %s vest now", reclaimed, name)
 

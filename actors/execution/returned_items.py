@@ -1,4 +1,4 @@
-"""Returning and reclaiming items whose tenants may be locked, or have moved: their neighbours in the batch do not wait for them."""
+"""Changing items whose tenants may be locked, or have moved: their neighbours in the batch do not wait for them."""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress

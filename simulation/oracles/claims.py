@@ -43,6 +43,9 @@ class ClaimsHaveKeys(Oracle):
         for shard in shards:
             for key in shard.worker_sessions.get(CLAIM, {}):
                 self.report_violation(f"{shard.name} keeps the claim {_name(shard, key)}")
+            for key in shard.worker_sessions.get(NOTICE, {}):
+                if not _is_known(shard, key[0]):
+                    self.report_violation(f"{shard.name} keeps a notice for a session that is not there: {key}")
 
     def _check_claim(self, shard: ShardReplica, by: str, item: ItemName, record: ItemRecord) -> None:
         key = (record.claim, *item.tenant, item.zone, item.item_id)
@@ -58,7 +61,7 @@ class ClaimsHaveKeys(Oracle):
             self.report_violation(f"{by} sends a heartbeat for a session that has ended")
         if sort in (ALIVE, OVER) and all(key in shard.worker_sessions.get(other, {}) for other in (ALIVE, OVER)):
             self.report_violation(f"{by} lets a session stand that is listed as ended")
-        if sort == NOTICE and not _is_known(shard, key[0]):
+        if sort == NOTICE and not _is_known(shard, key[0]) and not _is_arriving(shard, Tenant(*key[1:3])):
             self.report_violation(f"{by} leaves a notice for a session that is forgotten")
 
     def _check_removal(self, shard: ShardReplica, by: str, sort: int, key: SessionKey) -> None:
@@ -126,10 +129,14 @@ class SessionsLastAsLongAsTheirHeartbeats(Oracle):
 
 def _comes_along(shard: ShardReplica, change: ItemChange) -> bool:
     """Return whether an item keeps a claim with which it has come from the shard where its tenant lived before."""
-    owner = shard.owners.get(change.item.tenant)
-    is_arriving = owner is not None and owner.move is not None and owner.move.phase is MovePhase.ARRIVING
     claim = None if change.before is None else change.before.claim
-    return is_arriving and change.after is not None and claim == change.after.claim
+    is_kept = change.after is not None and claim == change.after.claim
+    return is_kept and _is_arriving(shard, change.item.tenant)
+
+
+def _is_arriving(shard: ShardReplica, tenant: Tenant) -> bool:
+    owner = shard.owners.get(tenant)
+    return owner is not None and owner.move is not None and owner.move.phase is MovePhase.ARRIVING
 
 
 def _is_known(shard: ShardReplica, session_id: bytes) -> bool:

@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from fairlead.simulation.oracles.oracle import Oracle
 from fairlead.simulation.replica import ParsedCommit, ShardReplica
 from fairlead.simulation.world import World
-from fairlead.zones.keyspace import TenantKeys
+from fairlead.zones.keyspace import FENCE, TenantKeys, pack_int
 from fairlead.zones.layout import Tenant
 from fairlead.zones.moving.destination import NOBODY
 from fairlead.zones.moving.rows import expires, is_copied, parse_zone_row
 from fairlead.zones.records import MovePhase, MoveState, OwnerRecord
+from fairlead.zones.workflow.participants import is_tombstone
 
 _MOVE_ENDED = frozenset({MoveState.MOVED, MoveState.CANCELLED, MoveState.FAILED})
 
@@ -19,7 +20,8 @@ _MOVE_ENDED = frozenset({MoveState.MOVED, MoveState.CANCELLED, MoveState.FAILED}
 class TenantsMoveWhole(Oracle):
     """With the commit by which a shard owns a tenant, it has exactly the rows that the frozen source has.
 
-    Rows that have expired may be cleared at the source unseen: they are listed at the destination, too, and expire.
+    Rows that expire, and tombstones, may be cleared at the source unseen. They are listed at the destination, too, and
+    are cleared there when their time comes.
 
     From then on the source's rows of the tenant are only cleared, once it says that the tenant has moved. A shard to
     which the tenant does not come in gets no rows. A source goes on only if nobody can come in at the destination.
@@ -77,7 +79,8 @@ class TenantsMoveWhole(Oracle):
         different = sorted(
             key
             for key in {*there, *here}
-            if there.get(key) != here.get(key) and not (key not in there and _may_expire(TenantKeys(*tenant), key))
+            if there.get(key) != here.get(key)
+            and not (key not in there and _may_expire(TenantKeys(*tenant), key, here[key]))
         )
         if different:
             key = different[0]
@@ -135,9 +138,10 @@ def _is_copied(keys: TenantKeys, key: bytes) -> bool:
     return key.startswith(keys.prefix) and is_copied(keys, key)
 
 
-def _may_expire(keys: TenantKeys, key: bytes) -> bool:
+def _may_expire(keys: TenantKeys, key: bytes, value: bytes) -> bool:
     row = parse_zone_row(keys, key)
-    return row is not None and expires(row)
+    is_fence = key.startswith(keys.prefix + pack_int(FENCE))
+    return expires(row) if row is not None else is_fence and is_tombstone(value)
 
 
 def _name(tenant: Tenant) -> str:
