@@ -38,6 +38,7 @@ from fairlead.zones.queue.insertion import wake_op
 from fairlead.zones.queue.stored_item import number_of
 from fairlead.zones.records import COUNT_MAX, DeadLetterRecord, ItemRecord, Move, MovePhase, OwnerRecord, decode
 from fairlead.zones.snapshots.snapshot_list import list_work
+from fairlead.zones.top_level import worker_sessions
 from fairlead.zones.top_level.part_writes import add_to_count
 from fairlead.zones.workflow.participants import is_tombstone, list_tombstone
 
@@ -261,10 +262,11 @@ def end_claims(
     """Make claims plain leases on the shard to which their items have moved. May run twice.
 
     A claim names a session of a shard, and this shard does not have it. The lease goes on for its term, and the worker
-    that holds it claims the item here when it renews the lease. If the worker dies, the lease ends by its term.
+    that holds it claims the item here when it renews the lease. If the worker dies, the lease ends by its term. Who has
+    taken the item over meanwhile has left a notice for that session, which nobody here would clear.
 
     `claimed`: sessions, ids of items, and their zones. Reads with conflict: the ownership record, the items. Writes:
-    the items. Nothing if the tenant has moved on.
+    the items; clears notices. Nothing if the tenant has moved on.
     """
     keys = TenantKeys(*tenant)
     owner = read_owner(layout, keys, tr.get(keys.owner).value)
@@ -273,6 +275,7 @@ def end_claims(
     places = [(session_id, layout.location(tenant, zone), item_id) for session_id, item_id, zone in claimed]
     reads = [tr.get(location.keys.item(item_id)) for _, location, item_id in places]
     for (session_id, location, item_id), read in zip(places, reads, strict=True):
+        tr.clear(worker_sessions.notice_key(session_id, location, item_id))
         record = None if read.value is None else decode(ItemRecord, read.value)
         if record is not None and record.claim == session_id:
             probe("a claim becomes a plain lease, because its item has moved")

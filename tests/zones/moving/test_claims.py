@@ -77,3 +77,20 @@ def test_a_claim_on_an_item_of_another_tenant_stays() -> None:
     east = town.shards["east"]
     found = transact(east.db, lambda tr: claims_of_tenant(tr, east.layout, bob, keys_max=10))
     assert len(found.claims) == 1
+
+
+def test_a_takeover_before_the_claim_ends_leaves_no_notice_for_a_session_that_is_not_there() -> None:
+    """Before, the notice stayed at the destination for good: no session of that shard clears it."""
+    town = Town()
+    item_id = town.enqueue()
+    claim(town, item_id)
+
+    def take_over() -> None:
+        """Cancel the item at its new home, which still has the claim of the old one."""
+        town.alice_lives_at("west")
+        town.in_queue(lambda tr, queue, now_us: queue.complete(tr, item_id, now_us=now_us))
+
+    town.mover_that("west", _end_claims=take_over).run()
+    west = town.shards["west"]
+    notices = worker_sessions.notice_key(SESSION, west.layout.location(town.alice, "queue"), item_id)
+    assert transact(west.db, lambda tr: tr.get(notices).value) is None
