@@ -11,6 +11,7 @@ from fairlead.zones.keyspace import FENCE, TenantKeys, pack_int
 from fairlead.zones.layout import Tenant
 from fairlead.zones.moving.destination import NOBODY
 from fairlead.zones.moving.rows import expires, is_copied, parse_zone_row
+from fairlead.zones.placement import home
 from fairlead.zones.records import MovePhase, MoveState, OwnerRecord
 from fairlead.zones.workflow.participants import is_tombstone
 
@@ -91,8 +92,8 @@ class TenantsMoveWhole(Oracle):
 
     def _check_move_away(self, parsed: ParsedCommit, tenant: Tenant) -> None:
         owner = parsed.shard.owners[tenant]
-        home = self._with_id(owner.shard_id)
-        if home is None or not home.lives_here(tenant):
+        new_home = self._with_id(owner.shard_id)
+        if new_home is None or not new_home.lives_here(tenant):
             self.report_violation(f"{parsed.by} says that {_name(tenant)} has moved, who does not live there: {owner}")
 
     def _check_closed(self, parsed: ParsedCommit, tenant: Tenant) -> None:
@@ -116,7 +117,8 @@ class TenantsMoveWhole(Oracle):
         if any(key.startswith(keys.marks) for key in rows):
             self.report_violation(f"{shard.name} keeps marks of {_name(tenant)}")
         if not shard.lives_here(tenant):
-            left = sorted(set(rows) - {keys.owner})
+            is_first_home = home(tenant, shard.first_shards) == shard.name
+            left = sorted(set(rows) - ({keys.owner} if is_first_home else set()))
             if left:
                 self.report_violation(f"{shard.name} keeps {len(left)} rows of {_name(tenant)}, such as {left[0]!r}")
 
