@@ -10,6 +10,7 @@ policies      bugs in policies of operators
 workflows     bugs in workflows: each removes a guard of their protocols
 locks         bugs in the locks of workflows
 spanning      bugs in transactions across shards
+moving        bugs in moves of tenants
 in_races      bugs in the queue that a race shows, and few seeds or none
 seeds.txt     a seed that finds each bug
 """
@@ -20,11 +21,12 @@ from tests.simulation.mutations.in_races import QUEUE_IN_RACES
 from tests.simulation.mutations.items import ITEMS
 from tests.simulation.mutations.leases import LEASES
 from tests.simulation.mutations.locks import LOCKS, LOCKS_IN_RACES
+from tests.simulation.mutations.moving import MOVING
 from tests.simulation.mutations.pointers import POINTERS
 from tests.simulation.mutations.policies import POLICIES
 from tests.simulation.mutations.spanning import SPANNING, SPANNING_IN_RACES
 from tests.simulation.mutations.workflows import IN_RACES as WORKFLOWS_IN_RACES
 from tests.simulation.mutations.workflows import WORKFLOWS
 
-MUTATIONS = (*ITEMS, *LEASES, *CLAIMS, *POINTERS, *CONSUMERS, *POLICIES, *WORKFLOWS, *LOCKS, *SPANNING)
+MUTATIONS = (*ITEMS, *LEASES, *CLAIMS, *POINTERS, *CONSUMERS, *POLICIES, *WORKFLOWS, *LOCKS, *SPANNING, *MOVING)
 IN_RACES = (*QUEUE_IN_RACES, *WORKFLOWS_IN_RACES, *LOCKS_IN_RACES, *SPANNING_IN_RACES)

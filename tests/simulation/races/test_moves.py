@@ -1,0 +1,288 @@
+"""Live moves, and what others commit meanwhile: movers that die or come late, rescuers, workers, signals, transfers.
+
+Alice lives on her first home, and moves to the other shard by the product's own mover. After every commit the oracles
+of moves and of queues look at both shards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from fairlead.simulation.database import SimulatedDatabase
+from fairlead.simulation.host import NodeClock, SimulatedHost
+from fairlead.simulation.open_shards import OpenShards
+from fairlead.simulation.oracles.consistency import IndexNamesEveryItem
+from fairlead.simulation.oracles.moving import TenantsMoveWhole
+from fairlead.simulation.oracles.oracle import OracleSuite
+from fairlead.simulation.store import Latencies
+from fairlead.simulation.tenant_moves import begin_move, first_home_of
+from fairlead.simulation.world import World
+from fairlead.zones.engines.api.errors import NOT_COMMITTED
+from fairlead.zones.keyspace import SIGNAL, TenantKeys, pack_int
+from fairlead.zones.layout import Tenant, item_id_of
+from fairlead.zones.moving.mover import Mover
+from fairlead.zones.placement import home
+from fairlead.zones.records import MovePhase, MoveRecord, MoveState
+from fairlead.zones.settings import ZoneSettings
+from fairlead.zones.shard import Shard, open_shard
+from fairlead.zones.spanning.coordinator import SpanningTransaction, run_across_shards
+from fairlead.zones.spanning.lock_wait import PATIENCE_US, WAIT_US
+from fairlead.zones.tenant_transaction import ApplicationTransaction, TenantTransaction
+from tests.simulation.races.director import DirectedStore, Role, SentCommit
+from tests.simulation.stage import ALICE, SECOND
+
+NAMES = ("s0", "s1")
+OLD = home(ALICE, NAMES)
+(NEW,) = set(NAMES) - {OLD}
+BOB = next(each for number in range(100) if home(each := Tenant("shop", f"b{number}"), NAMES) == NEW)
+RATE = 1_000_000_000
+ITEM = "mail-1"
+
+T = TypeVar("T")
+
+
+class MoveScene:
+    """Two shards, and processes that follow tenants. `old`, `new`: the stores between which Alice moves."""
+
+    def __init__(self) -> None:
+        self.world = World(1)
+        self.suite = OracleSuite(self.world, NAMES)
+        self.suite.oracles = [TenantsMoveWhole(self.world, self.suite.shards), IndexNamesEveryItem(self.world)]
+        self.stores = {name: DirectedStore(self.world, name, Latencies()) for name in NAMES}
+        for store in self.stores.values():
+            store.on_commit.append(self.suite.on_commit)
+        self.old, self.new = self.stores[OLD], self.stores[NEW]
+        self._databases = {
+            name: SimulatedDatabase(store, has_commit_sequence=False) for name, store in self.stores.items()
+        }
+        self._hosts = 0
+        self.does(lambda shards: on(shards, ALICE, lambda tr: tr.set(("key",), b"1")))
+
+    def role(self, name: str, body: Callable[[OpenShards], T]) -> Role[T]:
+        """Return a process with its open shards. It begins when it is told to run."""
+        host, clock = f"{name}#1", NodeClock(self.world, 0)
+        process = SimulatedHost(self.world, host, clock, self.world.random(host), on_recycle=print, on_failure=print)
+        opened = Role(self.old, process, None, lambda _: self._open(process))  # type: ignore[arg-type]
+        shards = opened.runs()
+        return Role(self.old, process, shards[OLD], lambda _: body(shards))
+
+    def does(self, body: Callable[[OpenShards], T]) -> T:
+        """Let another process do something, to its end."""
+        self._hosts += 1
+        return self.role(f"other{self._hosts}", body).runs()
+
+    def begins(self) -> None:
+        """Begin the move."""
+        self.does(lambda shards: begin_move(shards, ALICE, NEW, self.world.random("move"), RATE))
+
+    def mover(self, name: str = "mover") -> Role[MoveState | None]:
+        """Return a process that carries out the move."""
+        move_id = self.record.move_id
+
+        def move(shards: OpenShards) -> MoveState | None:
+            return Mover(shards[OLD], shards[NEW], first_home_of(shards, ALICE), ALICE, move_id).run()
+
+        return self.role(name, move)
+
+    def frozen(self) -> tuple[Role[MoveState | None], SentCommit]:
+        """Begin the move; return its mover, which has frozen Alice, and its decision, which is on its way."""
+        self.begins()
+        mover = self.mover()
+        while True:
+            commit = mover.runs_until_any_commit(list(self.stores.values()), ["mover#1"], lambda: mover.is_over)
+            assert commit is not None
+            if self.phase is MovePhase.FROZEN:
+                return mover, commit
+
+    def moves(self) -> MoveState | None:
+        """Move Alice, from the begin to the end."""
+        self.begins()
+        return self.mover().runs()
+
+    def ends_well(self, state: MoveState) -> None:
+        """See that the last move has ended so, that Alice lives on one shard, and that no oracle has found anything."""
+        assert self.record.state is state
+        for oracle in self.suite.oracles:
+            oracle.at_end(list(self.suite.shards.values()))
+        assert self.world.violation is None
+
+    @property
+    def record(self) -> MoveRecord:
+        return self.suite.shards[OLD].moves[ALICE]
+
+    @property
+    def phase(self) -> MovePhase | None:
+        owner = self.suite.shards[OLD].owners.get(ALICE)
+        return None if owner is None or owner.move is None else owner.move.phase
+
+    def _open(self, host: SimulatedHost) -> OpenShards:
+        return OpenShards(
+            {
+                name: open_shard(
+                    name,
+                    database,
+                    clock=host.clock,
+                    random=host.random,
+                    settings=ZoneSettings(),
+                    part_count=1,
+                    first_shards=NAMES,
+                )
+                for name, database in self._databases.items()
+            }
+        )
+
+
+def on(shards: OpenShards, tenant: Tenant, body: Callable[[TenantTransaction], T]) -> T:
+    """Run a transaction of a tenant, wherever the tenant lives."""
+
+    def call(shard: Shard) -> T:
+        return shard.transact(lambda attempt: body(ApplicationTransaction(shard, tenant, attempt)))
+
+    return shards.at_home(tenant, call)
+
+
+def writes(shards: OpenShards) -> None:
+    on(shards, ALICE, lambda tr: tr.set(("key",), b"2"))
+
+
+def reads(shards: OpenShards) -> bytes | None:
+    return on(shards, ALICE, lambda tr: tr.get(("key",)))
+
+
+def test_a_client_takes_a_move_back_whose_mover_died_while_the_tenant_was_frozen() -> None:
+    scene = MoveScene()
+    mover, decision = scene.frozen()
+    mover.host.kill()
+    began_us = scene.world.now_us()
+    scene.does(writes)
+    assert PATIENCE_US <= scene.world.now_us() - began_us < 2 * PATIENCE_US
+    decision.arrives()
+    assert decision.refusal == NOT_COMMITTED
+    assert scene.does(reads) == b"2"
+    scene.mover("next").runs()
+    scene.ends_well(MoveState.FAILED)
+
+
+def test_a_client_says_that_a_tenant_has_moved_whose_mover_died_after_the_decision() -> None:
+    scene = MoveScene()
+    mover, decision = scene.frozen()
+    mover.host.kill()
+    decision.arrives()
+    scene.does(writes)
+    assert scene.suite.shards[NEW].lives_here(ALICE)
+    assert scene.does(reads) == b"2"
+    scene.mover("next").runs()
+    scene.ends_well(MoveState.MOVED)
+
+
+def test_a_mover_that_takes_over_between_close_and_thaw_takes_the_move_back_too() -> None:
+    scene = MoveScene()
+    mover, _ = scene.frozen()
+    mover.host.kill()
+    client = scene.role("client", writes)
+    thaw = client.runs_until_commit(at=scene.old)
+    assert scene.phase is MovePhase.FROZEN
+    following = scene.mover("next")
+    following.runs()
+    assert scene.phase is None
+    thaw.goes_its_way()
+    client.runs()
+    assert scene.does(reads) == b"2"
+    scene.ends_well(MoveState.FAILED)
+
+
+def test_a_mover_that_stood_still_while_the_next_one_ended_the_move_changes_nothing() -> None:
+    scene = MoveScene()
+    mover, decision = scene.frozen()
+    assert scene.mover("next").runs() is MoveState.MOVED
+    scene.does(writes)
+    decision.goes_its_way()
+    mover.runs()
+    assert decision.refusal == NOT_COMMITTED
+    assert scene.does(reads) == b"2"
+    scene.ends_well(MoveState.MOVED)
+
+
+def test_an_item_that_is_completed_while_its_tenant_moves_is_completed_once_at_its_new_home() -> None:
+    scene = MoveScene()
+    scene.does(lambda shards: on(shards, ALICE, lambda tr: tr.enqueue("mail", item_id=ITEM)))
+
+    def complete(shards: OpenShards) -> None:
+        def call(shard: Shard) -> None:
+            queue = shard.zone(ALICE)
+
+            def body(tr: ApplicationTransaction) -> None:
+                tr.add(("paid",), 1)
+                queue.complete(tr.raw, item_id_of(ITEM), now_us=tr.now_us)
+
+            shard.transact(lambda attempt: body(ApplicationTransaction(shard, ALICE, attempt)))
+
+        shards.at_home(ALICE, call)
+
+    worker = scene.role("worker", complete)
+    commit = worker.runs_until_commit(at=scene.old)
+    assert scene.moves() is MoveState.MOVED
+    worker.runs()
+    assert commit.refusal == NOT_COMMITTED
+    assert scene.does(lambda shards: on(shards, ALICE, lambda tr: tr.get(("paid",)))) == (1).to_bytes(8, "little")
+    assert not any(True for replica in scene.suite.shards.values() for item, _ in replica.items() if item.tenant.app)
+    scene.ends_well(MoveState.MOVED)
+
+
+def test_a_signal_that_is_sent_while_its_tenant_moves_is_stored_once_at_its_new_home() -> None:
+    scene = MoveScene()
+    scene.does(lambda shards: on(shards, ALICE, lambda tr: tr.enqueue("checkout", item_id=ITEM)))
+    sender = scene.role("sender", lambda shards: on(shards, ALICE, lambda tr: tr.signal(ITEM, "approved", 1)))
+    signal = sender.runs_until_commit(at=scene.old)
+    assert scene.moves() is MoveState.MOVED
+    sender.runs()
+    assert signal.refusal == NOT_COMMITTED
+    assert [signals_at(scene, name) for name in (OLD, NEW)] == [0, 1]
+    scene.ends_well(MoveState.MOVED)
+
+
+def signals_at(scene: MoveScene, name: str) -> int:
+    signals = TenantKeys(*ALICE).prefix + pack_int(SIGNAL)
+    return sum(key.startswith(signals) for key in scene.suite.shards[name].rows[ALICE])
+
+
+def pays(shards: OpenShards) -> None:
+    """Pay ten to Alice from Bob, whose shard decides."""
+    host = shards[OLD]
+
+    def body(tx: SpanningTransaction) -> None:
+        tx.on(BOB).add(("money",), -10)
+        tx.on(ALICE).add(("money",), 10)
+
+    run_across_shards(shards, body, wait_us=WAIT_US, clock=host.clock, random=host.random)
+
+
+def money(scene: MoveScene, tenant: Tenant) -> int:
+    stored = scene.does(lambda shards: on(shards, tenant, lambda tr: tr.get(("money",))))
+    return int.from_bytes(stored or b"", "little", signed=True)
+
+
+def test_a_transaction_across_shards_that_prepares_while_its_tenant_moves_begins_anew_at_the_new_home() -> None:
+    scene = MoveScene()
+    payer = scene.role("payer", pays)
+    prepare = payer.runs_until_commit(at=scene.old)
+    assert scene.moves() is MoveState.MOVED
+    payer.runs()
+    assert prepare.refusal == NOT_COMMITTED
+    assert (money(scene, ALICE), money(scene, BOB)) == (10, -10)
+    scene.ends_well(MoveState.MOVED)
+
+
+def test_a_tenant_is_not_frozen_before_a_transaction_across_shards_that_locks_it_is_settled() -> None:
+    scene = MoveScene()
+    scene.begins()
+    payer = scene.role("payer", pays)
+    payer.runs_until_commit(at=scene.new)  # Alice is prepared, and the decision is on its way.
+    mover = scene.mover()
+    mover.goes_on(SECOND // 2)
+    assert (mover.is_over, scene.phase) == (False, MovePhase.MOVING)
+    payer.runs()
+    assert mover.runs() is MoveState.MOVED
+    assert (money(scene, ALICE), money(scene, BOB)) == (10, -10)
+    scene.ends_well(MoveState.MOVED)
