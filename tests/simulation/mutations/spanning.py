@@ -139,7 +139,7 @@ SPANNING = (
     ),
     mutation(
         "an attempt that failed leaves what it has prepared, and nobody settles it",
-        (coordinator.SpanningTransaction.give_up, "self._settle(committed=False)", "self._prepared.clear()"),
+        (coordinator.SpanningTransaction.give_up, "for branch in self._prepared:", "for branch in ():"),
         (leftovers.Leftovers.settle_old, ">= SEEN_US", ">= 1 << 60"),
         found_by=(SETTLED,),
         world=run_bank,

@@ -155,7 +155,9 @@ class Scene(Stage):
     def count(self) -> int:
         """The number of items by the zone's stored counts, also if Alice lives elsewhere by now."""
         counts, rows = self.location.keys.count_prefix(), self.replica.rows[ALICE]
-        return sum(int.from_bytes(value, "little") for key, value in rows.items() if key.startswith(counts))
+        return sum(
+            int.from_bytes(value, "little", signed=True) for key, value in rows.items() if key.startswith(counts)
+        )
 
     @property
     def pointer_entries(self) -> set[tuple[int, int]]:
