@@ -14,12 +14,14 @@ Read in this order:
     database      a shard as an actor opens it, with read latency
     event_loop    coroutines in virtual time
     handler_runners  handlers of every form, observed by oracles and disturbed by faults
+    open_shards   the shards as a process has opened them, and where it has found tenants
     cluster       consumers made of the product's own classes
     workload      a shop whose handlers misbehave; its `producer` and `payer` enqueue and write
     workflow_shop the workload of workflows; `workflow_shapes` draws them, `workflow_code` runs them,
                   `workflow_clients` use them, `workflow_upkeep` disturbs them, `workflow_tenants` and
                   `workflow_ledger` are where they act
     operator      a client outside the cluster that calls actors and writes
+    tenant_moves  moves tenants between the shards meanwhile
     faults/       disturbances of a run
     plan          sizes, settings, latencies and faults of a run, drawn from its seed
     zone_model    the sequential model of a queue zone, for oracles, histories and a stateful test

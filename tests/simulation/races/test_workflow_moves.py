@@ -1,6 +1,7 @@
 """Tenants that move while a step of a workflow acts on them.
 
-No tenant moves yet. The scene copies keys and writes owner records, as a move will.
+The scene copies keys and writes owner records by hand, and clears nothing. So no transaction conflicts with more than
+the ownership record. `test_moves` has moves by the product's own mover.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The scene of the races of workflows: Alice's run acts on herself, on Bob, who lives on another shard, and on Carol.
 
 Executors are workers of the product. The story says where Bob and Carol live, and moves them: it copies their keys, and
-raises the epoch in the owner records of both shards, as a move will.
+raises the epoch in the owner records of both shards, as a move does.
 """
 
 from __future__ import annotations
