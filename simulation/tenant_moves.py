@@ -12,8 +12,9 @@ from random import Random
 from fairlead.simulation.cluster import Cluster
 from fairlead.simulation.host import SimulatedHost
 from fairlead.simulation.open_shards import OpenShards
+from fairlead.simulation.replica import ZoneName
 from fairlead.zones.engines.api.errors import StoreError
-from fairlead.zones.errors import TenantBusy, TenantMoved
+from fairlead.zones.errors import ItemGone, TenantBusy, TenantMoved
 from fairlead.zones.layout import DEFAULT_ZONE, Tenant, local_tenant
 from fairlead.zones.moving import source
 from fairlead.zones.moving.errors import MoveRefused, MoveUnderWay
@@ -53,7 +54,16 @@ class MoveOperator:
     def is_over(self) -> bool:
         """Whether all moves have ended, and no other one will begin."""
         moves = (each for shard in self._cluster.suite.shards.values() for each in shard.moves.values())
-        return self._is_calm and not any(each.state is MoveState.UNDER_WAY for each in moves)
+        return self._is_calm and not any(each.state is MoveState.UNDER_WAY for each in moves) and not self._has_items()
+
+    def _has_items(self) -> bool:
+        """Whether somebody is still to look at a move that has an item, and whose record no later move has replaced."""
+        queue = ZoneName(local_tenant(source.MOVE_KIND), DEFAULT_ZONE)
+        for shard in self._cluster.suite.shards.values():
+            zone = shard.zones.get(queue)
+            if zone is not None and any(each.move_id in zone.items for each in shard.moves.values()):
+                return True
+        return False
 
     @property
     def _is_calm(self) -> bool:
@@ -143,14 +153,17 @@ def retry_given_up(shard: Shard) -> None:
 
 
 class Porter:
-    """One incarnation of a process that carries out moves, in a world without consumers. It lives for ever."""
+    """One incarnation of a process that carries out moves, in a world without consumers. It lives for ever.
+
+    A porter completes the item of a move when its mover has come to an end, as a worker does.
+    """
 
     def __init__(self, host: SimulatedHost, shards: OpenShards) -> None:
         self._host = host
         self._shards = shards
 
     def run(self) -> None:
-        """Look for moves that are under way, and carry them out, one after the other."""
+        """Look for moves that have an item, and carry them out, one after the other."""
         while True:
             for shard in self._shards.values():
                 try:
@@ -161,10 +174,18 @@ class Porter:
 
     def _carry_out(self, shard: Shard) -> None:
         moves = shard.transact(lambda attempt: list(source.list_moves(attempt.tr, moves_max=MOVES_MAX)))
+        queue = shard.zone(local_tenant(source.MOVE_KIND))
         for tenant, record in moves:
-            to = self._shards.with_id(record.destination_id)
-            if record.state is MoveState.UNDER_WAY and to is not None:
-                Mover(shard, to, first_home_of(self._shards, tenant), tenant, record.move_id).run()
+            to, key = self._shards.with_id(record.destination_id), queue.location.keys.item(record.move_id)
+            if to is None or not shard.transact(lambda attempt, key=key: attempt.tr.snapshot.get(key).present()):  # type: ignore[misc]
+                continue
+            if Mover(shard, to, first_home_of(self._shards, tenant), tenant, record.move_id).run() is not None:
+                self._complete(shard, record.move_id)
+
+    def _complete(self, shard: Shard, move_id: bytes) -> None:
+        queue = shard.zone(local_tenant(source.MOVE_KIND))
+        with suppress(ItemGone):
+            shard.transact(lambda attempt: queue.complete(attempt.tr, move_id, now_us=attempt.now_us))
 
 
 def first_home_of(shards: OpenShards, tenant: Tenant) -> Shard:

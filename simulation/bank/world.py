@@ -138,6 +138,8 @@ class Bank(Trial):
         self._run_until("every clerk ends", END_US, self._is_done)
         self._forget_decisions()
         self.suite.at_end()
+        if self.world.violation is not None:
+            raise self.world.violation
         self._check()
 
     def clerk(self, host: SimulatedHost, name: str) -> Clerk:
