@@ -8,7 +8,7 @@ from fairlead.simulation.oracles.bank import MoneyStays, StatementsComeOnce
 from fairlead.simulation.oracles.moving import TenantsMoveWhole
 from fairlead.simulation.oracles.spanning import LocksHaveTransactions
 from fairlead.zones import ownership
-from fairlead.zones.moving import clearing, copying, destination, marks, rescue, source
+from fairlead.zones.moving import clearing, destination, marks, rescue, source
 from fairlead.zones.moving.mover import Mover
 from tests.simulation.mutations.mutation import mutation
 
@@ -74,15 +74,6 @@ MOVING = (
     mutation(
         "what a tenant has left is not cleared",
         (clearing.clear_piece, "tr.clear_range(begin, end)", "pass"),
-        found_by=(WHOLE,),
-        world=run_bank,
-    ),
-    mutation(
-        "a destination is not emptied, and chunks do not replace what is there",
-        (Mover._copy, "self._clear(self._to, lambda owner: destination.is_incoming(owner, self._mine))", "pass"),
-        (destination._replace, "tr.clear_range(each.begin, each.end)", "pass"),
-        (copying.first_difference, "if there != list(each.rows):", "if False:"),
-        (copying.first_difference, "if read.value != (each.rows[0].value if each.rows else None):", "if False:"),
         found_by=(WHOLE,),
         world=run_bank,
     ),
