@@ -251,13 +251,9 @@ class Simulation(Trial):
         late_us = OVERSLEPT_US if "wrong clocks" in self.plan.faults else 0
         return 1000 * waits_ms + look_us + late_us + 4 * self.plan.skew_us_max
 
-    def _oracles(self) -> list[Oracle]:
-        world, plan = self.world, self.plan
-        layouts = {
-            name: ShardLayout(shard_id=b"", part_count=plan.part_count, settings=plan.zones)
-            for name in self.suite.shards
-        }
-        bounds = PointerBounds(
+    def _pointer_bounds(self) -> PointerBounds:
+        plan = self.plan
+        return PointerBounds(
             wake_slack_us=plan.zones.wake_slack_ms * 1000,
             ahead_us_max=plan.ahead_us_max,
             pointer_lease_us=plan.consumer.pointer_lease_ms * 1000,
@@ -265,11 +261,18 @@ class Simulation(Trial):
             pause_recheck_us=plan.consumer.pause_recheck_ms * 1000,
             known_kinds=self.workload.kinds | ({MOVE_KIND} if plan.moves else frozenset()),
         )
+
+    def _oracles(self) -> list[Oracle]:
+        world, plan = self.world, self.plan
+        layouts = {
+            name: ShardLayout(shard_id=b"", part_count=plan.part_count, settings=plan.zones)
+            for name in self.suite.shards
+        }
         oracles: list[Oracle] = [
             IndexNamesEveryItem(world),
             CountsEqualItems(world, layouts),
             ChangesAreOperations(world, plan.zones.expiries_before_isolation),
-            PointersLeadToWork(world, bounds),
+            PointersLeadToWork(world, self._pointer_bounds()),
             LeasesAreRespected(
                 world,
                 self.cluster.clock_of,

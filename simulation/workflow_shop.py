@@ -176,13 +176,13 @@ class _Homes:
         self._shards: OpenShards | None = None
 
     def __call__(self, tenant: Tenant) -> Shard:
-        return self._found().home(tenant)
+        return self._opened_shards().home(tenant)
 
     def note_moved(self, moved: TenantMoved) -> bool:
         """See `OpenShards`."""
-        return self._found().note_moved(moved)
+        return self._opened_shards().note_moved(moved)
 
-    def _found(self) -> OpenShards:
+    def _opened_shards(self) -> OpenShards:
         if self._shards is None:
             self._shards = self._opened(self._host)
         return self._shards

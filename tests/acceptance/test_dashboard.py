@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import expect
 
-from fairlead import App, Config, new_item
+from fairlead import App, Config, NewItem, TenantDatabase, new_item
 from tests.acceptance.fleets import config, consumer
 from tests.acceptance.shop import payload
 from tests.fairlead.dashboard.browsing import chromium, page_of
@@ -21,13 +24,35 @@ def chosen(tmp_path: Path) -> Config:
     return config(tmp_path)
 
 
+WAITING_MIN = 300  # Some ten seconds of work: pages of a busy machine take as long.
+
+
+@contextmanager
+def supplied(tenant: TenantDatabase, items: list[NewItem]) -> Iterator[threading.Event]:
+    """Keep at least as many items waiting until the event is set."""
+    enough = threading.Event()
+
+    def keep() -> None:
+        while not enough.is_set():
+            if sum(tenant.count().values()) < len(items):
+                tenant.enqueue_many(items)
+            enough.wait(0.1)
+
+    thread = threading.Thread(target=keep)
+    thread.start()
+    try:
+        yield enough
+    finally:
+        enough.set()
+        thread.join()
+
+
 def test_a_drain_by_ray_is_seen_live_and_stops_at_a_pause(app: App, chosen: Config, tmp_path: Path) -> None:
-    items = [new_item("noted", payload(0, path=str(tmp_path / "notes"), takes_ms=300))] * 600
-    app.tenant("shop", "alice").enqueue_many(items)
+    items = [new_item("noted", payload(0, path=str(tmp_path / "notes"), takes_ms=300))] * WAITING_MIN
     store = chosen.shards["main"]
     with chromium() as browser, served("--store", store) as server, page_of(browser, server.url) as page:
         page.goto("/running")
-        with consumer(chosen):
+        with consumer(chosen), supplied(app.tenant("shop", "alice"), items) as supply:
             expect(page.locator("tbody tr").first).to_contain_text("shop/alice")
             page.get_by_role("link", name="Kinds").click()
             page.get_by_role("link", name="noted").click()
@@ -39,6 +64,7 @@ def test_a_drain_by_ray_is_seen_live_and_stops_at_a_pause(app: App, chosen: Conf
             row.get_by_role("link", name="Pause", exact=True).click()
             page.get_by_role("dialog").get_by_role("button", name="Pause").click()
             expect(row).to_contain_text("paused")
+            supply.set()
             page.goto("/running")
             expect(page.locator(".empty")).to_have_text("Nothing runs.")
             left = sum(app.tenant("shop", "alice").count().values())

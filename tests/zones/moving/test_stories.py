@@ -46,6 +46,7 @@ def test_thousands_of_moves_lose_nothing_and_leave_nothing() -> None:
         Story(seed).run()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("guard", PLANTED, ids=lambda guard: guard.name)
 def test_stories_find_a_planted_bug(guard: Guard, monkeypatch: pytest.MonkeyPatch) -> None:
     _, plant = STORIES[guard]

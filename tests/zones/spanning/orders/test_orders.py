@@ -66,6 +66,7 @@ def test_no_order_of_transactions_in_a_larger_scene_breaks_an_invariant(scene: S
     assert found.violation is None, found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mutation", [each for each in SPANNING if each.title in FOUND_IN], ids=str)
 def test_without_a_guard_an_order_of_transactions_breaks_an_invariant(mutation: Mutation) -> None:
     with mutation.planted():
