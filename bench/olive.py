@@ -4,6 +4,10 @@
     python -m bench.olive figure10 [--json] [--quick] [--store fdb:CLUSTER_FILE]
     python -m bench.olive figure11 [--json] [--quick] [--store fdb:CLUSTER_FILE]
     python -m bench.olive figure12|storage|moves|spanning [--json] [--quick]
+    python -m bench.olive page [--out DIRECTORY]
+
+With `--out`, a figure saves its rows in that directory, and writes the page. `page` writes the page and its plots from
+the rows that are saved there (default: docs/paper). See `bench.olive_page`.
 
 Olive's intent is a workflow, and its operation a step. As in the paper, an operation reads or updates an object with a
 key of 64 bytes and a value of 1,000. Bare, it is a `transact` of its tenant. Each workflow has a tenant of its own.
@@ -40,6 +44,7 @@ batch, and the ratios are those of neighbours. Durable, on the embedded engine o
 
 import threading
 import time
+from argparse import Namespace
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -53,6 +58,7 @@ from typing import Any, NamedTuple
 import fairlead
 from bench import across_shards, harness, olive_moves, olive_snapshots
 from bench.harness import config_of, tenant_name
+from bench.olive_page import data, page
 from bench.report import Options, parser, say, show_rows
 from bench.stores import Stores, cluster_file_of, prepared_stores
 from fairlead import Config, TenantTransaction, fleet
@@ -306,50 +312,61 @@ def _table10(rows: list[dict[str, Any]]) -> list[list[str]]:
     return [head, *([str(row[name]) for name in names] for row in rows)]
 
 
+class Sizes(NamedTuple):
+    """How much is measured. `megabytes`, `items`: of the larger tenants that move."""
+
+    quick: bool
+    megabytes: int
+    items: int
+
+
 class Figure(NamedTuple):
-    """What is measured: returns the rows and their table. `title`: `{on}` is the engine."""
+    """What is measured: returns the rows and their table. `title`: `{on}` is the engine.
 
-    measure: Callable[[Stores, bool], tuple[list[dict[str, Any]], list[list[str]]]]
+    `embedded_only`: it needs two embedded shards.
+    """
+
+    measure: Callable[[Stores, Sizes], tuple[list[dict[str, Any]], list[list[str]]]]
     title: str
+    embedded_only: bool = False
 
 
-def _figure9(stores: Stores, quick: bool) -> tuple[list[dict[str, Any]], list[list[str]]]:
-    rows = harness.run_in_process(figure9, stores.new("figure9"), QUICK_INTENTS if quick else FULL_INTENTS)
+def _figure9(stores: Stores, sizes: Sizes) -> tuple[list[dict[str, Any]], list[list[str]]]:
+    rows = harness.run_in_process(figure9, stores.new("figure9"), QUICK_INTENTS if sizes.quick else FULL_INTENTS)
     return rows, _table9(rows)
 
 
-def _figure10(stores: Stores, quick: bool) -> tuple[list[dict[str, Any]], list[list[str]]]:
-    rows = harness.run_in_process(figure10, stores.new("figure10"), QUICK_BATCHES if quick else FULL_BATCHES)
+def _figure10(stores: Stores, sizes: Sizes) -> tuple[list[dict[str, Any]], list[list[str]]]:
+    rows = harness.run_in_process(figure10, stores.new("figure10"), QUICK_BATCHES if sizes.quick else FULL_BATCHES)
     return rows, _table10(rows)
 
 
-def _figure11(stores: Stores, quick: bool) -> tuple[list[dict[str, Any]], list[list[str]]]:
-    objects = olive_snapshots.QUICK_OBJECTS if quick else olive_snapshots.FULL_OBJECTS
+def _figure11(stores: Stores, sizes: Sizes) -> tuple[list[dict[str, Any]], list[list[str]]]:
+    objects = olive_snapshots.QUICK_OBJECTS if sizes.quick else olive_snapshots.FULL_OBJECTS
     rows = harness.run_in_process(olive_snapshots.figure11, stores.new("figure11"), objects)
     return rows, olive_snapshots.table11(rows)
 
 
-def _figure12(stores: Stores, quick: bool) -> tuple[list[dict[str, Any]], list[list[str]]]:
-    requests = olive_moves.QUICK_REQUESTS if quick else olive_moves.FULL_REQUESTS
+def _figure12(stores: Stores, sizes: Sizes) -> tuple[list[dict[str, Any]], list[list[str]]]:
+    requests = olive_moves.QUICK_REQUESTS if sizes.quick else olive_moves.FULL_REQUESTS
     rows = harness.run_in_process(olive_moves.figure12, stores.new("figure12"), requests)
     return rows, olive_moves.table12(rows)
 
 
-def _storage(stores: Stores, quick: bool) -> tuple[list[dict[str, Any]], list[list[str]]]:
-    objects = olive_moves.QUICK_OBJECTS if quick else olive_moves.OBJECTS
+def _storage(stores: Stores, sizes: Sizes) -> tuple[list[dict[str, Any]], list[list[str]]]:
+    objects = olive_moves.QUICK_OBJECTS if sizes.quick else olive_moves.OBJECTS
     rows = harness.run_in_process(olive_moves.storage, stores.new("storage"), objects)
     return rows, olive_moves.table_of_storage(rows)
 
 
-def _moves(stores: Stores, quick: bool) -> tuple[list[dict[str, Any]], list[list[str]]]:
-    sizes = (olive_moves.QUICK_MB, olive_moves.QUICK_ITEMS) if quick else (olive_moves.FULL_MB, olive_moves.FULL_ITEMS)
-    rows = harness.run_in_process(olive_moves.moves, stores.new("moves"), *sizes)
+def _moves(stores: Stores, sizes: Sizes) -> tuple[list[dict[str, Any]], list[list[str]]]:
+    rows = harness.run_in_process(olive_moves.moves, stores.new("moves"), sizes.megabytes, sizes.items)
     return rows, olive_moves.table_of_moves(rows)
 
 
-def _spanning(stores: Stores, quick: bool) -> tuple[list[dict[str, Any]], list[list[str]]]:
+def _spanning(stores: Stores, sizes: Sizes) -> tuple[list[dict[str, Any]], list[list[str]]]:
     shards = [stores.new(name) for name in across_shards.NAMES]
-    rounds = across_shards.QUICK_ROUNDS if quick else across_shards.FULL_ROUNDS
+    rounds = across_shards.QUICK_ROUNDS if sizes.quick else across_shards.FULL_ROUNDS
     rows = harness.run_in_process(across_shards.measure, shards, rounds)
     return rows, [list(rows[0]), *([str(each) for each in row.values()] for row in rows)]
 
@@ -358,25 +375,46 @@ FIGURES = {
     "figure9": Figure(_figure9, "Operations in workflows beside bare ones, on {on}, durable"),
     "figure10": Figure(_figure10, "Operations in workflows beside bare ones, on {on}, durable"),
     "figure11": Figure(_figure11, "Operations with a snapshot beside bare ones, on {on}, durable"),
-    "figure12": Figure(_figure12, "Operations on a tenant that moves, on two embedded shards, durable"),
-    "storage": Figure(_storage, "Bytes stored before, during and after a move, on two embedded shards"),
-    "moves": Figure(_moves, "Moves under load, on two embedded shards, durable"),
-    "spanning": Figure(_spanning, "Transactions over two embedded shards beside bare ones, durable"),
+    "figure12": Figure(_figure12, "Operations on a tenant that moves, on two embedded shards, durable", True),
+    "storage": Figure(_storage, "Bytes stored before, during and after a move, on two embedded shards", True),
+    "moves": Figure(_moves, "Moves under load, on two embedded shards, durable", True),
+    "spanning": Figure(_spanning, "Transactions over two embedded shards beside bare ones, durable", True),
 }
 
 
-def main() -> None:
-    """Measure and print."""
+def _parsed() -> Namespace:
     commands = parser(__doc__)
-    commands.add_argument("figure", choices=list(FIGURES))
+    commands.add_argument("figure", choices=[*FIGURES, "page"])
     commands.add_argument("--store", type=cluster_file_of, metavar="URL",
         help="fdb:CLUSTER_FILE, of a cluster without a store; it is emptied (default: new embedded ones)")  # fmt: skip
+    commands.add_argument("--out", type=Path, metavar="DIRECTORY", help="where rows are saved, and the page is written")
+    commands.add_argument("--megabytes", type=int, help="of the large tenant that moves (default 1,000; quick 5)")
+    commands.add_argument(
+        "--items", type=int, help="of the tenant with items that moves (default 1,000,000; quick 2,000)"
+    )
     parsed = commands.parse_args()
+    if parsed.store is not None and parsed.figure != "page" and FIGURES[parsed.figure].embedded_only:
+        commands.error(f"{parsed.figure} needs two embedded shards: leave out --store")
+    return parsed
+
+
+def main() -> None:
+    """Measure and print, or write the page."""
+    parsed = _parsed()
+    if parsed.figure == "page":
+        page.write(parsed.out or page.DEFAULT_OUT)
+        return
     opts = Options(as_json=parsed.json, quick=parsed.quick)
     figure = FIGURES[parsed.figure]
+    megabytes = parsed.megabytes or (olive_moves.QUICK_MB if opts.quick else olive_moves.FULL_MB)
+    items = parsed.items or (olive_moves.QUICK_ITEMS if opts.quick else olive_moves.FULL_ITEMS)
     with prepared_stores(parsed.store) as stores:
-        rows, table = figure.measure(stores, opts.quick)
-    on = "the embedded engine" if parsed.store is None else "FoundationDB"
+        machine = stores.describe() if parsed.out else {}
+        rows, table = figure.measure(stores, Sizes(opts.quick, megabytes, items))
+    engine, on = (data.EMBEDDED, "the embedded engine") if parsed.store is None else (data.FOUNDATIONDB, "FoundationDB")
+    if parsed.out:
+        data.save(parsed.out, parsed.figure, engine, data.Run(opts.quick, machine, rows))
+        page.write(parsed.out)
     show_rows(rows, table, opts, figure.title.format(on=on))
 
 
