@@ -30,7 +30,8 @@ def draw12(runs: Runs) -> Figure:
     for operation, ax in zip(OPERATIONS, axes, strict=True):
         workloads = [workload for workload, what in found if what == operation]
         series = {how: [_bar(found[workload, operation].get(how)) for workload in workloads] for how in HOWS}
-        groups_of_bars(ax, [f"{operation}, {workload}" for workload in workloads], series, unit="ms")
+        groups_of_bars(ax, [f"workload {workload}" for workload in workloads], series, unit="ms", log=True)
+        ax.set_title(operation)
     return drawn
 
 
@@ -63,7 +64,7 @@ def _line12(workload: str, operation: str, rows: dict[str, Row]) -> list[str]:
         operation,
         *(ms(row["mean_ms"], row["within_ms"]) for row in (rest, moving, library)),
         f"{moving['of_rest']:g}",
-        f"{library['mean_ms'] / moving['mean_ms']:.2g}",
+        f"{library['mean_ms'] / moving['mean_ms']:.1f}",
         stated,
     ]
 

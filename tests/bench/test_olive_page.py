@@ -136,7 +136,7 @@ def test_tables_show_the_numbers_of_the_papers_text() -> None:
     tables = {name: page.SECTIONS[name].table({EMBEDDED: full(rows)}) for name, rows in ROWS.items()}
     assert tables["figure11"][1][-1] == "5 (Azure SQL 2)"
     update = next(line for line in tables["figure12"] if line[1] == "update")
-    assert update[-2:] == ["7", "roughly 6"]
+    assert update[-2:] == ["7.0", "roughly 6"]
     stated = [line[-1] for line in tables["storage"][1:]]
     assert [text.split(",")[0] for text in stated[:2]] == ["2.6 MB", "5.5 MB"]
     assert stated[2].startswith("less than 8 %")
