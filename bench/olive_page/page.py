@@ -26,7 +26,8 @@ confidence interval behind it.
 **What differs from the paper in all figures.**
 
 - *The store.* The paper uses Azure tables across a network. We use the embedded store, on the disk of the same machine,
-  with an fsync for each commit; and FoundationDB, where a line says so. So compare ratios, never milliseconds.
+  with an fsync for each commit. Where a line says so, we use FoundationDB, a cluster of one process on that machine. So
+  compare ratios, never milliseconds.
 - *The unit of a commit.* A commit of Azure tables covers rows of one partition, and Olive keeps the log entry of a
   write there. Here a commit covers all keys of a shard: the data of a tenant, its queue, its logs and its snapshots.
 - *Intents.* There is no intents table and no results table. An intent is an item in the queue of its tenant, and the
