@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from bench.across_shards import COMMITS_BAR, THROUGHPUT_BAR, TIME_BAR
-from bench.olive_moves import LONGEST_WAIT_MS_MAX, OTHERS_RATIO_MAX
+from bench.olive_moves import FULL_ITEMS, FULL_MB, LONGEST_WAIT_MS_MAX, OTHERS_RATIO_MAX
 from bench.olive_page import spanning
 from bench.olive_page.data import EMBEDDED, FOUNDATIONDB, Row, Runs
 from bench.olive_page.sections import ENGINE_NAMES, reached
@@ -113,6 +113,7 @@ class Worst(NamedTuple):
     most: float
 
 
+TENANTS = ("1 MB", f"{FULL_MB:,} MB", f"{FULL_ITEMS:,} items")  # For which the design sets the bars.
 MOVE_BARS = (
     Worst("longest wait", f"under {LONGEST_WAIT_MS_MAX:g} ms", lambda row: row["longest_wait_ms"], LONGEST_WAIT_MS_MAX),
     Worst("failed transactions", "0", lambda row: row["failed"], 0),
@@ -122,7 +123,7 @@ MOVE_BARS = (
 
 def _moves(runs: Runs) -> Iterator[Bar]:
     rows = [row for run in runs.values() for row in run.rows]
-    for what in dict.fromkeys(row["what"] for row in rows) or ["1 MB, 1 GB and 1,000,000 items"]:
+    for what in dict.fromkeys([*TENANTS, *(row["what"] for row in rows)]):
         some = [row for row in rows if row["what"] == what]
         for each in MOVE_BARS:
             values = [each.value(row) for row in some]

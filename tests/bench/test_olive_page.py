@@ -151,6 +151,13 @@ def test_a_bar_without_data_is_not_run_yet_and_neither_reached_nor_missed() -> N
             assert (measured, reached) == ("not run yet", ""), measure
 
 
+def test_a_move_of_another_size_does_not_stand_for_those_of_the_design() -> None:
+    found = bars_of(moves={EMBEDDED: full([row_of_move("5 MB", "b", 40.0)])})
+    assert found["move of 5 MB: longest wait"][1:3] == ["40", "yes"]
+    for what in ("1 MB", "1,000 MB", "1,000,000 items"):
+        assert found[f"move of {what}: longest wait"][1:3] == ["not run yet", ""]
+
+
 def test_bars_say_whether_they_are_reached() -> None:
     runs = {name: {EMBEDDED: full(ROWS[name])} for name in ("spanning", "figure11", "moves")}
     found = {measure: (measured, reached) for measure, (_, measured, reached, _) in bars_of(**runs).items()}
