@@ -42,6 +42,7 @@ The workflows run in threads of the measuring process, which makes the bare call
 batch, and the ratios are those of neighbours. Durable, on the embedded engine or on FoundationDB.
 """
 
+import os
 import threading
 import time
 from argparse import Namespace
@@ -413,6 +414,7 @@ def main() -> None:
         rows, table = figure.measure(stores, Sizes(opts.quick, megabytes, items))
     engine, on = (data.EMBEDDED, "the embedded engine") if parsed.store is None else (data.FOUNDATIONDB, "FoundationDB")
     if parsed.out:
+        machine["load_1m_after"] = round(os.getloadavg()[0], 2)
         data.save(parsed.out, parsed.figure, engine, data.Run(opts.quick, machine, rows))
         page.write(parsed.out)
     show_rows(rows, table, opts, figure.title.format(on=on))

@@ -21,7 +21,8 @@ HEAD = """# Olive's experiments, on this system
 `python -m bench.olive figure11 --out docs/paper` measures a figure again, and writes the page.
 
 No number is read off the paper's plots. If the paper's text states a number, the table shows it. A mean has its 95 %
-confidence interval behind it.
+confidence interval behind it. Below each table, `load_1m` is the load of the machine in the minute before the run, and
+`load_1m_after` in its last minute: above 2, other programs may have used the two cores, too.
 
 **What differs from the paper in all figures.**
 
@@ -70,4 +71,4 @@ def _machine(engine: str, runs: Runs) -> str:
     run = runs[engine]
     properties = ", ".join(f"{name} {value}" for name, value in run.machine.items())
     warning = " **This was a quick run: its numbers mean little.**" if run.quick else ""
-    return f"The machine before the run ({ENGINE_NAMES[engine]}): {properties}.{warning}"
+    return f"The machine ({ENGINE_NAMES[engine]}): {properties}.{warning}"
