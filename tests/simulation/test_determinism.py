@@ -31,7 +31,7 @@ def test_the_same_seed_gives_the_same_event_log_twice() -> None:
     assert len(first.lines) > 500
 
 
-@pytest.mark.parametrize("seed", [5, 29])
+@pytest.mark.parametrize("seed", [5, pytest.param(29, marks=pytest.mark.long)])
 def test_the_same_seeds_give_the_same_event_logs_in_other_processes(seed: int) -> None:
     """Other hash seeds would show an order that depends on `hash()`. The second seed has limits by policy."""
     digests = set()

@@ -170,6 +170,7 @@ def failing_run() -> Report:
 # --- The command line ---
 
 
+@pytest.mark.long
 def test_a_campaign_shows_the_smallest_run_of_its_first_failure_and_the_command_that_replays_it(
     forgetful: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
