@@ -46,27 +46,35 @@ def row_bytes(row: KeyValue) -> int:
     return len(row.key) + len(row.value) + ROW_BYTES
 
 
-def read_marked(tr: Reader, keys: TenantKeys, marks: Sequence[Mark]) -> Iterator[Copied]:
-    """Yield the ranges that marks name, as they are now; a long range in pieces. Snapshot reads.
+def read_marked_keys(tr: Reader, keys: TenantKeys, marks: Sequence[Mark]) -> list[Copied]:
+    """Return the single keys that marks name, as they are now. Snapshot reads.
 
-    The marks were read in this transaction, too. So a mark that is still the same when it is cleared has been copied.
+    The marks were read before, or in this transaction. So a mark that is still the same when it is cleared has been
+    copied: whoever writes to its range later writes another nonce.
     """
     singles = [mark for mark in marks if mark.is_single and is_copied(keys, mark.begin)]
     reads = [tr.snapshot.get(mark.begin) for mark in singles]
-    for mark, read in zip(singles, reads, strict=True):
-        rows = [] if read.value is None else [KeyValue(mark.begin, read.value)]
-        yield Copied(mark.begin, mark.end, rows)
-    for mark in marks:
-        if not mark.is_single:
-            for begin, end in copied_ranges(keys):
-                yield from _read_range(tr, keys, max(begin, mark.begin), min(end, mark.end))
+    return [
+        Copied(mark.begin, mark.end, [] if read.value is None else [KeyValue(mark.begin, read.value)])
+        for mark, read in zip(singles, reads, strict=True)
+    ]
 
 
-def _read_range(tr: Reader, keys: TenantKeys, begin: bytes, end: bytes) -> Iterator[Copied]:
-    while begin < end:
-        rows, next_key = _read_rows(tr, begin, end)
-        yield Copied(begin, next_key, [row for row in rows if is_copied(keys, row.key)])
-        begin = next_key
+def marked_ranges(keys: TenantKeys, marks: Sequence[Mark]) -> list[tuple[bytes, bytes]]:
+    """Return the longer ranges that marks name, as far as they are copied."""
+    cut = [
+        (max(begin, mark.begin), min(end, mark.end))
+        for mark in marks
+        if not mark.is_single
+        for begin, end in copied_ranges(keys)
+    ]
+    return [(begin, end) for begin, end in cut if begin < end]
+
+
+def read_piece(tr: Reader, keys: TenantKeys, begin: bytes, end: bytes) -> Copied:
+    """Return the first piece of a range, as much as one transaction writes; it goes on at its end. Snapshot reads."""
+    rows, next_key = _read_rows(tr, begin, end)
+    return Copied(begin, next_key, [row for row in rows if is_copied(keys, row.key)])
 
 
 def in_chunks(copied: Iterator[Copied]) -> Iterator[list[Copied]]:

@@ -5,8 +5,9 @@ on: the record of the move says how far it has come, and the ownership records s
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import chain
 from typing import TypeVar
 
 from fairlead.zones.engines import Reader, Transaction, transact
@@ -24,8 +25,10 @@ from fairlead.zones.moving.copying import (
     check_limits,
     first_difference,
     in_chunks,
+    marked_ranges,
     read_chunk,
-    read_marked,
+    read_marked_keys,
+    read_piece,
     row_bytes,
 )
 from fairlead.zones.moving.destination import Copied
@@ -226,15 +229,28 @@ class Mover:
 
     def _copy_round(self) -> int:
         """Copy what some marks name, and clear those that are still the same; return how many there were."""
-        marks, copied = self._read(self._read_marks)
-        for chunk in in_chunks(iter(copied)):
+        marks, copied = self._read_marked()
+        for chunk in in_chunks(copied):
             self._write(chunk)
         self._in_source(lambda tr: self._clear_marks(tr, marks))
         return len(marks)
 
-    def _read_marks(self, tr: Reader) -> tuple[list[Mark], list[Copied]]:
-        marks = read_marks(tr, self._keys, limit=MARKS_MAX)
-        return marks, list(read_marked(tr, self._keys, marks))
+    def _read_marked(self) -> tuple[list[Mark], Iterator[Copied]]:
+        """Return some marks, and what they name: a long range piece by piece, each read when it is asked for."""
+
+        def read(tr: Reader) -> tuple[list[Mark], list[Copied]]:
+            marks = read_marks(tr, self._keys, limit=MARKS_MAX)
+            return marks, read_marked_keys(tr, self._keys, marks)
+
+        marks, single_keys = self._read(read)
+        return marks, chain(single_keys, self._pieces(marked_ranges(self._keys, marks)))
+
+    def _pieces(self, ranges: list[tuple[bytes, bytes]]) -> Iterator[Copied]:
+        for begin, end in ranges:
+            while begin < end:
+                piece = self._read(partial(read_piece, keys=self._keys, begin=begin, end=end))
+                yield piece
+                begin = piece.end
 
     def _clear_marks(self, tr: Transaction, marks: list[Mark]) -> None:
         source.note(tr, self._tenant, self._mine)
@@ -269,10 +285,12 @@ class Mover:
         Marks are cleared after what they name has been copied, because another mover may have to go on.
         """
         while True:
-            marks, copied = self._read(self._read_marks)
-            *chunks, last = list(in_chunks(iter(copied))) or [[]]
-            for chunk in chunks:
-                self._write(chunk)
+            marks, copied = self._read_marked()
+            last: list[Copied] = []
+            for chunk in in_chunks(copied):
+                if last:
+                    self._write(last)
+                last = chunk
             if len(marks) < MARKS_MAX:
                 return last
             self._write(last)

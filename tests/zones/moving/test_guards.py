@@ -539,7 +539,7 @@ def clear_marks_before_copying(monkeypatch: pytest.MonkeyPatch) -> None:
     def planted(self: Mover) -> list[Copied]:
         copied: list[Copied] = []
         while True:
-            marks, some = self._read(self._read_marks)
+            marks, some = self._read_marked()
             copied += some
             if not marks:
                 self._write(copied)
