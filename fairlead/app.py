@@ -397,6 +397,8 @@ class App:
           BadArgument: one of `tenants` names no tenant; `keep` is no duration.
           What `TenantDatabase.snapshot` raises.
         """
+        if isinstance(tenants, str):
+            raise BadArgument(argument="tenants", value=tenants, allowed='a list of tenants, such as ["shop/alice"]')
         databases = [self.tenant(each) for each in tenants]
         return {database.tenant: database.snapshot(keep=keep) for database in databases}
 

@@ -59,6 +59,11 @@ def test_an_application_takes_a_snapshot_of_each_of_some_tenants(app: App, alice
     }
 
 
+def test_one_text_in_place_of_a_list_of_tenants_is_refused(app: App) -> None:
+    with pytest.raises(BadArgument, match="a list of tenants"):
+        app.snapshot("shop/alice")
+
+
 def test_snapshots_are_listed_with_their_times(app: App, alice: TenantDatabase) -> None:
     now_us = app.clock.now_us()
     first, second = alice.snapshot(), alice.snapshot(keep=timedelta(days=7))

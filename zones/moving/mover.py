@@ -35,7 +35,7 @@ from fairlead.zones.moving.destination import Copied
 from fairlead.zones.moving.errors import MoverReplaced, Unmovable
 from fairlead.zones.moving.marks import Mark, clear_all_marks, clear_marks, read_marks
 from fairlead.zones.moving.rescue import say_moved
-from fairlead.zones.moving.rows import Census, take_census
+from fairlead.zones.moving.rows import ZoneCounts, read_zone_counts
 from fairlead.zones.moving.source import Mine
 from fairlead.zones.open_shard import OpenShard
 from fairlead.zones.probes import probe
@@ -88,7 +88,7 @@ class Mover:
         self._keys = TenantKeys(*tenant)
         self._mine = Mine(move_id, 0)
         self._should_stop = should_stop
-        self._census: Census | None = None
+        self._zone_counts: ZoneCounts | None = None
         self._chunk = 0
         self._noted_us = 0
         self._rows = self._bytes = 0
@@ -206,7 +206,7 @@ class Mover:
 
     def _count_items(self) -> None:
         """Read how many items each zone has. What changes from now on is marked, and counted when it is copied."""
-        self._census = take_census(self._at, self._tenant, self._look_up)
+        self._zone_counts = read_zone_counts(self._at, self._tenant, self._look_up)
 
     def _copy_changes(self) -> None:
         """Copy what is marked, until little is; slow the writers if that does not help."""
@@ -247,10 +247,11 @@ class Mover:
 
     def _pieces(self, ranges: list[tuple[bytes, bytes]]) -> Iterator[Copied]:
         for begin, end in ranges:
-            while begin < end:
-                piece = self._read(partial(read_piece, keys=self._keys, begin=begin, end=end))
+            at = begin
+            while at < end:
+                piece = self._read(partial(read_piece, keys=self._keys, begin=at, end=end))
                 yield piece
-                begin = piece.end
+                at = piece.end
 
     def _clear_marks(self, tr: Transaction, marks: list[Mark]) -> None:
         source.note(tr, self._tenant, self._mine)
@@ -273,8 +274,8 @@ class Mover:
             self._in_source(lambda tr: source.unfreeze(tr, self._at.layout, self._tenant, self._mine))
             raise
         self._note_counts(last)
-        assert self._census is not None
-        self._own(frozen, last, self._census)
+        assert self._zone_counts is not None
+        self._own(frozen, last, self._zone_counts)
         self._is_decided = True
         if self._say_moved():
             self._note(frozen_us=max(0, clock.now_us() - frozen_us), stage="arriving")
@@ -296,8 +297,8 @@ class Mover:
             self._write(last)
             self._in_source(partial(self._clear_marks, marks=marks))
 
-    def _own(self, frozen: OwnerRecord, last: list[Copied], census: Census) -> None:
-        depths, zones = census.depths(self._to.layout), census.busy_zones(self._to.layout)
+    def _own(self, frozen: OwnerRecord, last: list[Copied], zone_counts: ZoneCounts) -> None:
+        depths, zones = zone_counts.depths(self._to.layout), zone_counts.busy_zones(self._to.layout)
 
         def body(tr: Transaction) -> None:
             now_us = self._to.clock.now_us()
@@ -313,7 +314,7 @@ class Mover:
     # --- After the decision ---
 
     def _say_moved(self) -> bool:
-        return say_moved(self._at, self._tenant, self._mine.move_id, census=self._census)
+        return say_moved(self._at, self._tenant, self._mine.move_id, zone_counts=self._zone_counts)
 
     def _finish(self) -> MoveState:
         """Let the tenant arrive, and clear what is left of it at the source."""
@@ -443,10 +444,10 @@ class Mover:
         self._bytes += sum(row_bytes(row) for each in chunk for row in each.rows)
 
     def _note_counts(self, chunk: list[Copied]) -> None:
-        if self._census is None:  # Nothing has been counted yet.
+        if self._zone_counts is None:  # Nothing has been counted yet.
             return
         for each in chunk:
-            self._census.replace(each.begin, each.end, each.rows)
+            self._zone_counts.replace(each.begin, each.end, each.rows)
 
     def _look_up(self, **changes: object) -> None:
         """Note how far it has come, if that was last noted a while ago."""

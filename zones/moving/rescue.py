@@ -4,7 +4,7 @@ from fairlead.zones.engines import transact
 from fairlead.zones.keyspace import TenantKeys
 from fairlead.zones.layout import Tenant
 from fairlead.zones.moving import destination, source
-from fairlead.zones.moving.rows import Census, take_census
+from fairlead.zones.moving.rows import ZoneCounts, read_zone_counts
 from fairlead.zones.open_shard import OpenShard
 from fairlead.zones.probes import probe
 from fairlead.zones.records import Move, MoveState, OwnerRecord
@@ -40,16 +40,16 @@ def end_frozen_move(at: OpenShard, to: OpenShard, tenant: Tenant, move: Move) ->
     )
 
 
-def say_moved(at: OpenShard, tenant: Tenant, move_id: bytes, *, census: Census | None = None) -> bool:
+def say_moved(at: OpenShard, tenant: Tenant, move_id: bytes, *, zone_counts: ZoneCounts | None = None) -> bool:
     """Say at the source that a tenant has moved, which the caller has read at the destination; False: it was said.
 
-    `census`: of the frozen tenant; None: it is read, which takes a transaction for each 200 zones.
+    `zone_counts`: of the frozen tenant; None: it is read, which takes a transaction for each 200 zones.
     """
-    if census is None:
+    if zone_counts is None:
         if _frozen(at, tenant, move_id) is None:
             return False
-        census = take_census(at, tenant)
-    depths = census.depths(at.layout)
+        zone_counts = read_zone_counts(at, tenant)
+    depths = zone_counts.depths(at.layout)
     return transact(at.db, lambda tr: source.say_moved(tr, at.layout, tenant, move_id, depths))
 
 

@@ -71,7 +71,7 @@ def copied_ranges(keys: TenantKeys) -> list[tuple[bytes, bytes]]:
     ]
 
 
-class Census:
+class ZoneCounts:
     """How many items of each kind each zone of a tenant has: the counts as they were copied.
 
     A shard's depths and pointers are made of it. A count that is copied again replaces the earlier one.
@@ -148,14 +148,14 @@ def expires(row: ZoneRow) -> bool:
     return row.sort in (RETAINED_ID, RESULT)
 
 
-def take_census(shard: OpenShard, tenant: Tenant, look_up: Callable[[], None] = lambda: None) -> Census:
+def read_zone_counts(shard: OpenShard, tenant: Tenant, look_up: Callable[[], None] = lambda: None) -> ZoneCounts:
     """Read how many items each zone of a tenant has. `look_up`: called between the transactions."""
-    census, keys = Census(tenant), TenantKeys(*tenant)
+    zone_counts, keys = ZoneCounts(tenant), TenantKeys(*tenant)
     begin, more = b"", True
     while more:
         counts, begin = transact(shard.db, partial(read_counts, keys=keys, begin=begin, zones_max=ZONES_AT_ONCE))
         for row in counts:
-            census.replace(row.key, row.key + b"\x00", [row])
+            zone_counts.replace(row.key, row.key + b"\x00", [row])
         more = bool(begin)
         look_up()
-    return census
+    return zone_counts
