@@ -2,7 +2,7 @@
 # Name another interpreter with PYTHON: make test PYTHON=python3.12
 
 PYTHON ?= python3
-FOLDERS := fairlead workflows actors zones simulation bench tests
+FOLDERS := fairlead workflows actors records zones simulation bench tests
 SUDO := $(if $(filter-out 0,$(shell id -u)),sudo)
 # One process more than there are cores: half of the tests wait for Ray, for leases, for a browser.
 PROCESSES ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)

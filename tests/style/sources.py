@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 # What is installed: the folders beside `fairlead/` are packages below it, by the links that lead to them.
-PACKAGES = ("fairlead", "workflows", "actors", "zones", "simulation")
+PACKAGES = ("fairlead", "workflows", "actors", "records", "zones", "simulation")
 PRODUCT = (*PACKAGES, "bench")
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

@@ -35,7 +35,7 @@ def real_time_or_randomness(source: Source) -> Iterator[Offence]:
 
 
 def test_nothing_below_the_face_reaches_the_real_clock_or_real_randomness() -> None:
-    assert_none(real_time_or_randomness, product_sources("zones", "actors", "workflows", "simulation"))
+    assert_none(real_time_or_randomness, product_sources("zones", "records", "actors", "workflows", "simulation"))
 
 
 @pytest.mark.parametrize(

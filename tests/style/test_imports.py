@@ -35,9 +35,16 @@ LAZY = {
 # What the modules of each folder may import of ours.
 ALLOWED = {
     "zones": ("fairlead.zones",),
-    "actors": ("fairlead.actors", "fairlead.zones"),
-    "workflows": ("fairlead.workflows", "fairlead.actors", "fairlead.zones"),
-    "simulation": ("fairlead.simulation", "fairlead.workflows", "fairlead.actors", "fairlead.zones"),
+    "records": ("fairlead.records", "fairlead.zones"),
+    "actors": ("fairlead.actors", "fairlead.records", "fairlead.zones"),
+    "workflows": ("fairlead.workflows", "fairlead.actors", "fairlead.records", "fairlead.zones"),
+    "simulation": (
+        "fairlead.simulation",
+        "fairlead.workflows",
+        "fairlead.actors",
+        "fairlead.records",
+        "fairlead.zones",
+    ),
     "fairlead": ("fairlead",),
     "bench": ("fairlead", "bench"),
     "tests": ("fairlead", "bench", "tests"),

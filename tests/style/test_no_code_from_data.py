@@ -32,7 +32,7 @@ def code_from_data(source: Source) -> Iterator[Offence]:
 
 
 def test_bytes_become_code_only_as_submitted_handlers_and_applications_by_name() -> None:
-    assert_none(code_from_data, product_sources("zones", "actors", "workflows", "fairlead"))
+    assert_none(code_from_data, product_sources("zones", "records", "actors", "workflows", "fairlead"))
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def _offence(source: Source, node: ast.stmt, name: str) -> Offence:
 
 
 def test_every_transaction_has_a_type() -> None:
-    assert_none(transactions_of_any_type, product_sources("zones", "actors", "workflows", "fairlead"))
+    assert_none(transactions_of_any_type, product_sources("zones", "records", "actors", "workflows", "fairlead"))
 
 
 @pytest.mark.parametrize(

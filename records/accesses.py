@@ -1,0 +1,161 @@
+"""The accesses to stores that the protocol of records makes, and what runs it.
+
+An operation of the protocol is a generator. It yields the accesses that it makes at once, in parallel, and gets their
+answers in the same order. If one of them fails, the error is raised where the operation yielded. So the protocol knows
+no store, no thread and no event loop, and a test can stop an operation before and after every access.
+
+    def find_op(index_key):
+        [entry] = yield [ReadIndex(index_key)]
+        ...
+"""
+
+from collections.abc import Callable, Generator, Sequence
+from enum import Enum
+from typing import Any, NamedTuple, TypeVar
+
+from fairlead.records.errors import RecordError
+from fairlead.records.stored import DataRecord, IndexRecord
+
+T = TypeVar("T")
+
+
+class ReadRecord(NamedTuple):
+    """Read the data record of a primary key. Answer: a `DataRecord`, or None."""
+
+    key: str
+
+
+class WriteRecord(NamedTuple):
+    """Write a data record if the present one is as `expected`, by generation and version. Answer: whether it was.
+
+    `expected` None: if there is none.
+    """
+
+    key: str
+    expected: DataRecord | None
+    record: DataRecord
+
+
+class DeleteRecord(NamedTuple):
+    """Delete a data record if it is as `expected`, by generation and version. Answer: whether it was."""
+
+    key: str
+    expected: DataRecord
+
+
+class ReadIndex(NamedTuple):
+    """Read the index record of an alternate key. Answer: an `IndexRecord`, or None."""
+
+    index_key: bytes
+
+
+class WriteIndex(NamedTuple):
+    """Write an index record if the present one equals `expected`; None: if there is none. Answer: whether it was."""
+
+    index_key: bytes
+    expected: IndexRecord | None
+    entry: IndexRecord
+
+
+class DeleteIndex(NamedTuple):
+    """Delete an index record if it equals `expected`. Answer: whether it was deleted."""
+
+    index_key: bytes
+    expected: IndexRecord
+
+
+class EndWriters(NamedTuple):
+    """Phases 2 and 3 of a collection in one transaction, of a store that has them. Answer: an `Ended`."""
+
+    index_key: bytes
+    entry: IndexRecord
+
+
+class Ended(Enum):
+    """The answer to `EndWriters`."""
+
+    VALID = "the record that the index record names has the key"
+    ENDED = "whoever was about to give the key to that record will fail"
+
+
+class WriteAtOnce(NamedTuple):
+    """A whole write in one transaction, if the record and all its index records are on one shard. Answer: `AtOnce`.
+
+    `expected` None: there is no record yet.
+    """
+
+    key: str
+    expected: DataRecord | None
+    record: DataRecord
+
+
+class AtOnce(Enum):
+    """The answer to `WriteAtOnce`."""
+
+    WRITTEN = "it is written"
+    SPREAD = "the records lie on several shards; nothing was written"
+    REFUSED = "a condition does not hold; nothing was written"
+
+
+Access = ReadRecord | WriteRecord | DeleteRecord | ReadIndex | WriteIndex | DeleteIndex | EndWriters | WriteAtOnce
+Op = Generator[Sequence[Access], list[Any], T]
+Perform = Callable[[Sequence[Access]], Sequence[Any]]  # answers in order; an answer that is an error is raised
+
+
+def run_op(operation: Op[T], perform: Perform) -> T:
+    """Run an operation to its end: `perform` makes its accesses. Return its result."""
+    try:
+        accesses = next(operation)
+        while True:
+            try:
+                answers = list(perform(accesses))
+                failed = next((each for each in answers if isinstance(each, Exception)), None)
+            except Exception as error:  # noqa: BLE001  whatever a store raises belongs to the operation
+                accesses = operation.throw(error)
+                continue
+            accesses = operation.throw(failed) if failed is not None else operation.send(answers)
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]
+
+
+def one(access: Access) -> Op[Any]:
+    """Make one access; return its answer."""
+    [answer] = yield [access]
+    return answer
+
+
+def together(operations: Sequence[Op[T]]) -> Op[list[T]]:
+    """Run operations in parallel: each round makes the next accesses of all. Return their results in order.
+
+    If one fails, the others still get their answers of this round, and then end. The first error is raised.
+
+    Raises:
+      RecordError: an operation has failed.
+    """
+    results: dict[int, T] = {}
+    waiting: dict[int, Sequence[Access]] = {}
+    errors: list[RecordError] = []
+
+    def advance(number: int, answers: list[Any] | None) -> None:
+        try:
+            waiting[number] = operations[number].send(answers)  # type: ignore[arg-type]
+        except StopIteration as stop:
+            results[number] = stop.value
+        except RecordError as error:
+            errors.append(error)
+
+    for number in range(len(operations)):
+        advance(number, None)
+    while waiting and not errors:
+        numbers, sent = list(waiting), list(waiting.values())
+        waiting.clear()
+        answers = yield [access for accesses in sent for access in accesses]
+        at = 0
+        for number, accesses in zip(numbers, sent, strict=True):
+            advance(number, answers[at : at + len(accesses)])
+            at += len(accesses)
+    for operation in operations:
+        operation.close()
+    if errors:
+        raise errors[0]
+    return [results[number] for number in range(len(operations))]

@@ -1,0 +1,150 @@
+"""Alternate keys: what a record can be found by, and how that is packed into the keys of index records.
+
+    field name, value               a field that is unique: at most one record has the value
+    field name, value, primary key  a field for lookup: any number of records have it
+
+A long value is hashed: a key of LMDB ends at 511 bytes, and index keys lie beside names of tenants in some of them.
+"""
+
+from collections.abc import Callable, Mapping
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+from fairlead.records.errors import RecordError
+from fairlead.zones import tuples
+from fairlead.zones.errors import BadArgument
+from fairlead.zones.keyspace import pack_text, range_begin, range_end, unpack_names
+
+NAME_BYTES_MAX = 32  # of a type of records, and of a field
+KEY_BYTES_MAX = 128  # of a primary key
+VALUE_BYTES_MAX = 10_000
+PLAIN_BYTES_MAX = 64  # A packed value that is longer is hashed.
+
+AlternateValue = str | bytes | int
+
+
+class UnknownNormalizer(RecordError):
+    """A field is normalized in a way that this program does not know, so it must not write such records.
+
+    Do: upgrade this program.
+    """
+
+    message = "this program does not know how the field is normalized"
+
+
+NORMALIZERS: dict[str, Callable[[AlternateValue], AlternateValue]] = {
+    "": lambda value: value,
+    "casefold": lambda value: value.casefold() if isinstance(value, str) else value,
+}
+
+
+class Field(NamedTuple):
+    """One field by which records are found.
+
+    Attributes:
+      is_unique: no two records have the same value.
+      normalizer: the name of what is done to values before they are compared; "": nothing.
+    """
+
+    name: str
+    is_unique: bool
+    normalizer: str = ""
+
+
+def pack_unique(field: Field, value: AlternateValue) -> bytes:
+    """Return the index key of a value of a unique field.
+
+    Raises:
+      BadArgument: the value is no text, bytes or whole number; or is empty, or too long.
+      UnknownNormalizer: see there.
+    """
+    return pack_text(field.name) + _packed_value(field, normalized(field, value))
+
+
+def pack_lookup(field: Field, value: AlternateValue, key: str) -> bytes:
+    """Return the index key of a value of a field for lookup. Raises what `pack_unique` does."""
+    return pack_unique(field, value) + pack_text(key)
+
+
+def lookup_range(field: Field, value: AlternateValue) -> tuple[bytes, bytes]:
+    """Return the range of the index keys of all records that have a value in a field for lookup."""
+    prefix = pack_unique(field, value)
+    return range_begin(prefix), range_end(prefix)
+
+
+def index_keys(fields: Mapping[str, Field], key: str, values: Mapping[str, Any]) -> tuple[bytes, ...]:
+    """Return the index keys of a record; None in a field, or no such field, is no key. Raises as `pack_unique`."""
+    packed = []
+    for field in fields.values():
+        value = values.get(field.name)
+        if value is None:
+            continue
+        packed.append(pack_unique(field, value) if field.is_unique else pack_lookup(field, value, key))
+    return tuple(packed)
+
+
+def normalized(field: Field, value: AlternateValue) -> AlternateValue:
+    """Return a value as it is compared.
+
+    Raises:
+      BadArgument, UnknownNormalizer: see `pack_unique`.
+    """
+    if isinstance(value, bool) or not isinstance(value, str | bytes | int):
+        raise BadArgument(argument=field.name, value=value, allowed="text, bytes, or a whole number")
+    if value in ("", b""):
+        raise BadArgument(argument=field.name, value=value, allowed="a value that is not empty; None is no value")
+    normalize = NORMALIZERS.get(field.normalizer)
+    if normalize is None:
+        raise UnknownNormalizer(field=field.name, normalizer=field.normalizer)
+    return normalize(value)
+
+
+def field_of(index_key: bytes) -> str:
+    """Return the name of the field of an index key."""
+    found = unpack_names(index_key, 0, 1)
+    assert found is not None
+    return found[0][0]
+
+
+def check_key(key: Any) -> str:
+    """Return a primary key, checked.
+
+    Raises:
+      BadArgument: it is no text of 1 to 128 bytes without NUL.
+    """
+    if not isinstance(key, str) or not key or "\x00" in key or len(_encoded("key", key)) > KEY_BYTES_MAX:
+        raise BadArgument(argument="key", value=key, allowed=f"text of 1 to {KEY_BYTES_MAX} bytes, without NUL")
+    return key
+
+
+def check_record_name(argument: str, name: Any) -> str:
+    """Return the name of a type of records, or of a field, checked.
+
+    Raises:
+      BadArgument: it is no text of 1 to 32 bytes without NUL.
+    """
+    if not isinstance(name, str) or not name or "\x00" in name or len(_encoded(argument, name)) > NAME_BYTES_MAX:
+        raise BadArgument(argument=argument, value=name, allowed=f"text of 1 to {NAME_BYTES_MAX} bytes, without NUL")
+    return name
+
+
+def _packed_value(field: Field, value: AlternateValue) -> bytes:
+    try:
+        packed: bytes = tuples.pack((value,))
+    except (ValueError, OverflowError) as error:
+        raise BadArgument(
+            argument=field.name, value=value, allowed="text, bytes, or a number", reason=str(error)
+        ) from None
+    if len(packed) > VALUE_BYTES_MAX:
+        raise BadArgument(argument=field.name, value=f"{len(packed)} bytes", allowed=f"at most {VALUE_BYTES_MAX} bytes")
+    if len(packed) <= PLAIN_BYTES_MAX:
+        return packed
+    hashed: bytes = tuples.pack(((sha256(packed).digest(),),))  # Nested: no value packs so.
+    return hashed
+
+
+def _encoded(argument: str, text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise BadArgument(argument=argument, value=text, allowed="text", reason=str(error)) from None

@@ -1,0 +1,82 @@
+"""Errors that a user of records can meet."""
+
+from fairlead.zones.errors import QueueError
+
+
+class RecordError(QueueError):
+    """Base of what records raise; nothing was written, but by `CommitUnknown`."""
+
+    message = "the record was refused"
+
+
+class Exists(RecordError):
+    """There is a record of this primary key already.
+
+    Do: change the record with `update` or `change`; or take another key.
+    """
+
+    message = "a record of this key exists already"
+
+
+class Taken(RecordError):
+    """Another record has this value in a field that is unique. Which one is not said: it may be another tenant's.
+
+    Do: take another value. If the value should be free, look for the record with `find`.
+    """
+
+    message = "another record has this value already"
+
+
+class Changed(RecordError):
+    """The record is not as the caller read it: it has another version, or is gone (`found` is None).
+
+    Do: read the record again and decide anew; `change` does so by itself.
+    """
+
+    message = "the record has changed since it was read"
+
+
+class Interrupted(RecordError):
+    """Another writer, or the collection of an unused key, ended this write. Nothing was written.
+
+    Do: try again, after a random pause if it happens twice: two writers can interrupt each other. `change` does so.
+    """
+
+    message = "another write ended this one"
+
+
+class NoSuchRecord(RecordError):
+    """There is no record of this key.
+
+    Do: make it with `create`.
+    """
+
+    message = "there is no such record"
+
+
+class IndexUnavailable(RecordError):
+    """The shard that holds this value's index record does not answer, so the value cannot be taken or looked up there.
+
+    Do: try again once the shard is back. `get`, deletes, and updates that add no value go on; so does `find`, which
+    asks all shards. Records that are declared with `repair=True` are written meanwhile.
+    """
+
+    message = "the index of this field does not answer"
+
+
+class CommitUnknown(RecordError):
+    """The store cannot tell whether the record was written: the connection broke during the commit.
+
+    Do: read the record, and see whether it is as it was to be.
+    """
+
+    message = "it is unknown whether the record was written"
+
+
+class RecordUnreadable(RecordError):
+    """What is stored of a record is damaged, or a newer version wrote it; nothing was changed.
+
+    Do: upgrade this program. If it is the newest version, `fairlead check` names damaged keys.
+    """
+
+    message = "what is stored of the record cannot be read"

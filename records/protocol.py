@@ -1,0 +1,282 @@
+"""Uniqorn's protocol: writes whose alternate keys stay unique, although every store writes single records only.
+
+The data record is the truth (Uniqorn section 2.1). An index record is inserted before the data record that has its key,
+and deleted after. So an index record is never missing; it may be garbage, and whoever reads it validates it.
+
+A write (section 2.2):
+
+| phase | access | guard |
+|---|---|---|
+| 1 read the record, or insert a dummy | data | the insert is conditional on absence, or on another's dummy |
+| 2 insert an index record for each new key | index | conditional on absence, or on what may be replaced |
+| 3 write the record with version v + 1 | data | conditional on (g, v) as read in phase 1 |
+| 4 delete index records of dropped keys | index | of this pk and g, of a lower v than phase 3 wrote, as it was read |
+
+An index record may be replaced if it is of this pk and g and of a lower v; or of this pk and another g, while the
+record is still as read in phase 1; or of another pk, once it is collected but for phase 4.
+
+The collection of one index record whose key another record wants:
+
+| phase | guard |
+|---|---|
+| 1 read it | |
+| 2 read the record that it names: if that has the key, the index record is valid, and stays | |
+| 3 change the record's version, or delete it if it is a dummy | conditional on (g, v) as read; its failure ends it |
+| 4 delete the index record, or replace it | conditional on (pk, g, v) as read in 1 |
+
+Phase 3 of the collection ends whoever was about to give the key to that record: phase 3 of that write fails.
+
+Two accesses of the paper are one here, as it proposes in section 3.3. An insert that is conditional on absence needs no
+read before it. And garbage is replaced, not deleted before the insert.
+
+Retries and timeouts are the caller's, as in the paper.
+"""
+
+from collections.abc import Sequence
+
+from fairlead.records.accesses import (
+    AtOnce,
+    DeleteIndex,
+    DeleteRecord,
+    Ended,
+    EndWriters,
+    Op,
+    ReadIndex,
+    ReadRecord,
+    WriteAtOnce,
+    WriteIndex,
+    WriteRecord,
+    one,
+    together,
+)
+from fairlead.records.alternate_keys import field_of
+from fairlead.records.errors import Changed, Exists, IndexUnavailable, Interrupted, Taken
+from fairlead.records.stored import DataRecord, IndexRecord
+
+
+class Protocol:
+    """The operations of the protocol, for stores of certain abilities.
+
+    Args:
+      ends_at_once: the stores answer `EndWriters`.
+      writes_at_once: the stores answer `WriteAtOnce`.
+    """
+
+    def __init__(self, *, ends_at_once: bool = False, writes_at_once: bool = False) -> None:
+        self._ends_at_once = ends_at_once
+        self._writes_at_once = writes_at_once
+
+    def create_op(self, key: str, keys: Sequence[bytes], value: bytes, generation: bytes) -> Op[DataRecord]:
+        """Create a record with alternate keys; return it. `generation`: 16 random bytes.
+
+        Raises:
+          Exists: there is a record of this key.
+          Taken: another record has one of the alternate keys.
+          Interrupted: another write, or a collection, ended this one.
+          IndexUnavailable: an index record could not be written.
+        """
+        record = DataRecord(generation, 1, tuple(keys), 1, value)
+        if not keys:
+            yield from self._insert_op(key, record)
+            return record
+        if self._writes_at_once:
+            answer = yield from one(WriteAtOnce(key, None, record))
+            if answer is AtOnce.WRITTEN:
+                return record
+        dummy = DataRecord(generation, 0, tuple(keys), 0, b"")
+        yield from self._insert_op(key, dummy)
+        yield from self.finish_op(key, dummy, record)
+        return record
+
+    def finish_op(self, key: str, dummy: DataRecord, record: DataRecord) -> Op[None]:
+        """Finish a creation whose dummy is inserted. Raises what `create_op` does, but for `Exists`."""
+        try:
+            yield from self._claim_all_op(key, dummy, dummy.keys)
+        except (Taken, Interrupted, IndexUnavailable):
+            yield from self._give_up_op(key, dummy)
+            raise
+        if not (yield from one(WriteRecord(key, dummy, record))):
+            yield from self._give_up_op(key, dummy)
+            raise Interrupted(key=key)
+
+    def update_op(self, key: str, read: DataRecord, keys: Sequence[bytes], value: bytes) -> Op[DataRecord]:
+        """Give a record that was read a new value and new alternate keys; return it as it is written.
+
+        Index records of dropped keys stay: see `drop_op`. If a collection has changed the record's version since it was
+        read, the record is read once more: the caller may have read it long ago.
+
+        Raises:
+          Changed: a user has changed it since it was read, or it is gone.
+          Taken, Interrupted, IndexUnavailable: see `create_op`.
+        """
+        try:
+            return (yield from self._update_once_op(key, read, keys, value))
+        except Interrupted:
+            found = yield from self._as_read_op(key, read)
+        return (yield from self._update_once_op(key, found, keys, value))
+
+    def _update_once_op(self, key: str, read: DataRecord, keys: Sequence[bytes], value: bytes) -> Op[DataRecord]:
+        record = DataRecord(read.generation, read.version + 1, tuple(keys), read.writes + 1, value)
+        added = [each for each in keys if not read.has(each)]
+        if added and self._writes_at_once:
+            answer = yield from one(WriteAtOnce(key, read, record))
+            if answer is AtOnce.WRITTEN:
+                return record
+        if added:
+            yield from self._claim_all_op(key, read, added)
+        if not (yield from one(WriteRecord(key, read, record))):
+            raise Interrupted(key=key)
+        return record
+
+    def delete_op(self, key: str, read: DataRecord) -> Op[None]:
+        """Delete a record that was read. Its index records stay: see `drop_op`.
+
+        Raises:
+          Changed: a user has changed it since it was read, or it is gone.
+          Interrupted: collections have changed its version again and again.
+        """
+        if (yield from one(DeleteRecord(key, read))):
+            return
+        found = yield from self._as_read_op(key, read)
+        if not (yield from one(DeleteRecord(key, found))):
+            raise Interrupted(key=key)
+
+    def drop_op(self, key: str, before: DataRecord, after: DataRecord | None) -> Op[None]:
+        """Delete the index records of keys that a write has dropped (phase 4); `after` None: the record is deleted.
+
+        Nobody depends on it: an index record that stays is garbage, which whoever wants the key collects.
+        """
+        kept = () if after is None else after.keys
+        below = None if after is None else after.version
+        dropped = [each for each in before.keys if each not in kept]
+        yield from together([_unindex_op(each, key, before.generation, below) for each in dropped])
+
+    def get_op(self, key: str) -> Op[DataRecord | None]:
+        """Return the record of a key, or None."""
+        record = yield from one(ReadRecord(key))
+        return None if record is None or record.is_dummy else record
+
+    def find_op(self, index_key: bytes) -> Op[tuple[str, DataRecord] | None]:
+        """Return the record that has an alternate key, with its own key; or None.
+
+        Two reads, and never more. No index record: nobody had the key when it was read, as index records are never
+        missing. A record that has the key: it had it at the second read. A record without the key: no other can have
+        had it at the first read. So either nobody had it then, or this one gave it up in between; and a key does not
+        pass on without a moment in which nobody has it.
+        """
+        entry = yield from one(ReadIndex(index_key))
+        if entry is None:
+            return None
+        record = yield from one(ReadRecord(entry.key))
+        return (entry.key, record) if record is not None and record.has(index_key) else None
+
+    def collect_op(self, index_key: bytes) -> Op[bool]:
+        """Collect an index record if it is garbage; return whether it was, and is deleted.
+
+        Raises:
+          Interrupted: another one has changed what it names.
+        """
+        entry = yield from one(ReadIndex(index_key))
+        if entry is None or not (yield from self._end_writers_op(index_key, entry)):
+            return False
+        return bool((yield from one(DeleteIndex(index_key, entry))))
+
+    def clean_op(self, key: str, generation: bytes, keys: Sequence[bytes]) -> Op[None]:
+        """Remove what a creator has left that did not finish: its dummy, then index records of its generation.
+
+        Safe to run twice, late, and while the creator goes on: it is interrupted. Does nothing once the record is real.
+        """
+        record = yield from one(ReadRecord(key))
+        is_its_own = record is not None and record.generation == generation
+        if is_its_own and (not record.is_dummy or not (yield from one(DeleteRecord(key, record)))):
+            return
+        yield from together([_unindex_op(each, key, generation, None) for each in keys])
+
+    def _insert_op(self, key: str, record: DataRecord) -> Op[None]:
+        """Insert a record where there is none, or another's dummy (phase 1)."""
+        if (yield from one(WriteRecord(key, None, record))):
+            return
+        found = yield from one(ReadRecord(key))
+        if found is not None and not found.is_dummy:
+            raise Exists(key=key)
+        if not (yield from one(WriteRecord(key, found, record))):
+            raise Interrupted(key=key)
+
+    def _claim_all_op(self, key: str, read: DataRecord, keys: Sequence[bytes]) -> Op[None]:
+        """Insert index records for the record as it was read (phase 2)."""
+        yield from together([self.claim_op(each, IndexRecord(key, read.generation, read.version)) for each in keys])
+
+    def claim_op(self, index_key: bytes, mine: IndexRecord) -> Op[None]:
+        """Insert an index record, by way of a collection if there is one of another record (phase 2)."""
+        if (yield from one(WriteIndex(index_key, None, mine))):
+            return
+        found = yield from one(ReadIndex(index_key))
+        if found is not None and found.key == mine.key:
+            if found == mine:
+                return
+            if found.generation != mine.generation:
+                yield from self._require_own_op(mine)
+            elif found.version > mine.version:
+                raise Interrupted(key=mine.key)
+        elif found is not None and not (yield from self._end_writers_op(index_key, found)):
+            raise Taken(field=field_of(index_key))
+        if not (yield from one(WriteIndex(index_key, found, mine))):
+            raise Interrupted(key=mine.key)
+
+    def _require_own_op(self, mine: IndexRecord) -> Op[None]:
+        """See that the record is still as this writer has read it, before an index record of another life is replaced.
+
+        Without this a slow creator would replace the index record of a creator that has taken its dummy over, and would
+        then delete what it has written: the other's record would have no index record.
+        """
+        record = yield from one(ReadRecord(mine.key))
+        if record is None or (record.generation, record.version) != (mine.generation, mine.version):
+            raise Interrupted(key=mine.key)
+
+    def _end_writers_op(self, index_key: bytes, entry: IndexRecord) -> Op[bool]:
+        """See that nobody gives the key to the record that an index record names (phases 2 and 3 of a collection).
+
+        Return False if that record has the key.
+        """
+        if self._ends_at_once:
+            return (yield from one(EndWriters(index_key, entry))) is Ended.ENDED
+        record = yield from one(ReadRecord(entry.key))
+        if record is None:
+            return True
+        if record.has(index_key):
+            return False
+        if record.is_dummy:
+            ended = yield from one(DeleteRecord(entry.key, record))
+        else:
+            ended = yield from one(WriteRecord(entry.key, record, record.bumped()))
+        if not ended:
+            raise Interrupted(key=entry.key)
+        return True
+
+    def _give_up_op(self, key: str, dummy: DataRecord) -> Op[None]:
+        """Remove what this creation has written, as far as the stores answer; the rest is garbage."""
+        try:
+            yield from together([_unindex_op(each, key, dummy.generation, None) for each in dummy.keys])
+            yield from one(DeleteRecord(key, dummy))
+        except IndexUnavailable:
+            return
+
+    def _as_read_op(self, key: str, read: DataRecord) -> Op[DataRecord]:
+        """Return a record as it is now, if no user has changed it since it was read: collections may have.
+
+        Raises:
+          Changed: a user has.
+        """
+        found = yield from self.get_op(key)
+        if found is None or (found.generation, found.writes) != (read.generation, read.writes):
+            raise Changed(key=key, expected=read.writes, found=None if found is None else found.writes)
+        return found
+
+
+def _unindex_op(index_key: bytes, key: str, generation: bytes, below: int | None) -> Op[None]:
+    """Delete an index record of this key and generation, as it was read; `below`: only of a lower version."""
+    entry = yield from one(ReadIndex(index_key))
+    if entry is None or entry.key != key or entry.generation != generation:
+        return
+    if below is None or entry.version < below:
+        yield from one(DeleteIndex(index_key, entry))

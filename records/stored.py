@@ -1,0 +1,116 @@
+"""What is stored of a record: the data record, which is the truth, and an index record for each alternate key.
+
+Uniqorn section 2.2 writes a data record as [pk, g, v, aks, val], and an index record as [ak, pk, g, v].
+"""
+
+from typing import NamedTuple
+
+import msgspec
+
+from fairlead.records.errors import RecordUnreadable
+from fairlead.zones.records import is_newer, pack_value, unpacked
+
+GENERATION_BYTES = 16  # Random: nothing orders generations.
+
+
+class DataRecord(msgspec.Struct, array_like=True, frozen=True):
+    """A data record; its primary key is that of its store.
+
+    Attributes:
+      generation: g, 16 random bytes of the creation.
+      version: v, which grows with every change, also when the collection of garbage ends a write that is under way.
+      keys: the alternate keys that the record has, packed; of a dummy those that its creator is about to take.
+      writes: how often a user has written it; 0: it is a dummy.
+      value: what the user has stored.
+      marked: index records of it may be missing: it is to be repaired.
+    """
+
+    generation: bytes
+    version: int
+    keys: tuple[bytes, ...]
+    writes: int
+    value: bytes
+    marked: bool = False
+
+    @property
+    def is_dummy(self) -> bool:
+        """Whether a creator has inserted it, and has not finished. For users there is no such record."""
+        return not self.writes
+
+    def has(self, index_key: bytes) -> bool:
+        """Say whether the record has an alternate key."""
+        return not self.is_dummy and index_key in self.keys
+
+    def is_as(self, other: "DataRecord") -> bool:
+        """Say whether nobody has changed the record since `other` was read."""
+        return (self.generation, self.version) == (other.generation, other.version)
+
+    def bumped(self) -> "DataRecord":
+        """Return the record with the next version, which ends every write that has read this one."""
+        return msgspec.structs.replace(self, version=self.version + 1)
+
+
+class IndexRecord(msgspec.Struct, array_like=True, frozen=True):
+    """An index record; the alternate key is its key. It is valid while the record that it names has the key.
+
+    Attributes:
+      key: the primary key.
+      generation, version: of the data record when this was written.
+    """
+
+    key: str
+    generation: bytes
+    version: int
+
+
+class Versioned(NamedTuple):
+    """What a store of records holds under a key.
+
+    Attributes:
+      version: what a conditional write compares; equal versions of one key mean equal values.
+      value: the record, packed.
+    """
+
+    version: bytes
+    value: bytes
+
+
+_data_decoder = msgspec.msgpack.Decoder(DataRecord)
+_index_decoder = msgspec.msgpack.Decoder(IndexRecord)
+_encoder = msgspec.msgpack.Encoder()
+
+
+def version_of(record: DataRecord | IndexRecord) -> bytes:
+    """Return what identifies this state of the record among all states of its key."""
+    if isinstance(record, DataRecord):
+        return _encoder.encode((record.generation, record.version))
+    return _encoder.encode((record.key, record.generation, record.version))
+
+
+def pack(record: DataRecord | IndexRecord) -> Versioned:
+    """Return what is stored of a record."""
+    return Versioned(version_of(record), pack_value(record))
+
+
+def unpack_data(key: str, value: bytes) -> DataRecord:
+    """Return the data record that is stored under `key`.
+
+    Raises:
+      RecordUnreadable: it cannot be read.
+    """
+    record = unpacked(_data_decoder, value)
+    if record is None:
+        raise RecordUnreadable(key=key, newer=is_newer(value))
+    return record  # type: ignore[no-any-return]
+
+
+def unpack_index(value: bytes) -> IndexRecord:
+    """Return an index record that is stored.
+
+    Raises:
+      RecordUnreadable: it cannot be read.
+    """
+    record = unpacked(_index_decoder, value)
+    if record is None:
+        raise RecordUnreadable(what="an index record", newer=is_newer(value))
+    return record  # type: ignore[no-any-return]

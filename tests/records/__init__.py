@@ -1,0 +1,1 @@
+"""Records: the protocol in every order, and what carries it out."""

@@ -1,0 +1,212 @@
+"""What clients do at once: the scenarios of the models by name, and figure 3 of the paper.
+
+In each state of each order:
+    uniqueness     no two records have one alternate key
+    no missing     each alternate key of a record has its index record
+    no loss        a record vanishes only by a delete of its key
+    a find         says nobody only if there was a moment since it began in which nobody had the key
+    validity       a key that nobody has can be taken at once
+"""
+
+from collections.abc import Iterable
+
+from fairlead.records.accesses import Op, run_op
+from fairlead.records.errors import Changed, RecordError
+from fairlead.records.protocol import Protocol
+from fairlead.records.storage_model.memory import MemoryStore
+from fairlead.records.storage_model.performing import ModelStores
+from fairlead.records.stored import DataRecord, IndexRecord
+from tests.records.orders.enumeration import Client, Scene, Step, Violation
+
+NEWCOMER = "a record that nobody has"
+
+
+def key_of(name: str) -> bytes:
+    """Return the index key of a name."""
+    return b"\x02f\x00" + name.encode()
+
+
+def keys_of(names: str) -> tuple[bytes, ...]:
+    """Return the index keys of names of one letter each."""
+    return tuple(key_of(each) for each in names)
+
+
+def real(generation: int, version: int, names: str) -> DataRecord:
+    """Return a record that a user has written."""
+    return DataRecord(bytes([generation]), version, keys_of(names), version, b"")
+
+
+def dummy(generation: int, names: str) -> DataRecord:
+    """Return the dummy of a creator that is under way, or has stopped."""
+    return DataRecord(bytes([generation]), 0, keys_of(names), 0, b"")
+
+
+def entry(key: str, generation: int, version: int) -> IndexRecord:
+    """Return an index record."""
+    return IndexRecord(key, bytes([generation]), version)
+
+
+class Clients:
+    """Makes clients of one protocol; each creation has a generation of its own."""
+
+    def __init__(self, protocol: Protocol) -> None:
+        self._protocol = protocol
+        self._made = 100
+
+    def create(self, key: str, names: str) -> Client:
+        """Return a client that creates a record."""
+        self._made += 1
+        generation = bytes([self._made])
+        return Client(f"create {key} {names}", lambda: self._protocol.create_op(key, keys_of(names), b"", generation))
+
+    def finish(self, key: str, generation: int, names: str) -> Client:
+        """Return a client that has inserted a dummy, and goes on."""
+        begun, made = dummy(generation, names), real(generation, 1, names)
+        return Client(f"finish {key} {names}", lambda: self._protocol.finish_op(key, begun, made))
+
+    def update(self, key: str, names: str) -> Client:
+        """Return a client that reads a record, gives it keys, and deletes index records of those that it dropped."""
+        return Client(f"update {key} {names}", lambda: self._update_op(key, names))
+
+    def delete(self, key: str) -> Client:
+        """Return a client that reads a record, and deletes it and its index records."""
+        return Client(f"delete {key}", lambda: self._delete_op(key), deletes=key)
+
+    def collect(self, name: str) -> Client:
+        """Return a client that collects an index record if it is garbage."""
+        return Client(f"collect {name}", lambda: self._protocol.collect_op(key_of(name)))
+
+    def find(self, name: str) -> Client:
+        """Return a client that looks for a record."""
+        return Client(f"find {name}", lambda: self._protocol.find_op(key_of(name)), finds=key_of(name))
+
+    def clean(self, key: str, generation: int, names: str) -> Client:
+        """Return the item that cleans up after a creator."""
+        return Client(f"clean {key}", lambda: self._protocol.clean_op(key, bytes([generation]), keys_of(names)))
+
+    def _update_op(self, key: str, names: str) -> Op[None]:
+        read = yield from self._protocol.get_op(key)
+        if read is None:
+            raise Changed(key=key, found=None)
+        after = yield from self._protocol.update_op(key, read, keys_of(names), b"")
+        yield from self._protocol.drop_op(key, read, after)
+
+    def _delete_op(self, key: str) -> Op[None]:
+        read = yield from self._protocol.get_op(key)
+        if read is None:
+            raise Changed(key=key, found=None)
+        yield from self._protocol.delete_op(key, read)
+        yield from self._protocol.drop_op(key, read, None)
+
+
+def check(step: Step) -> None:
+    """See that everything holds after an access.
+
+    Raises:
+      Violation: something does not.
+    """
+    owners: dict[bytes, str] = {}
+    for key, record in step.after.items():
+        for index_key in () if record.is_dummy else record.keys:
+            if index_key in owners:
+                raise Violation(f"{owners[index_key]} and {key} both have {index_key!r}")
+            owners[index_key] = key
+            if index_key not in step.index_records or step.index_records[index_key].key != key:
+                raise Violation(f"{key} has {index_key!r}, and its index record is {step.index_records.get(index_key)}")
+    for key, record in step.before.items():
+        if not record.is_dummy and (key not in step.after or step.after[key].is_dummy) and step.client.deletes != key:
+            raise Violation(f"{key} has vanished by {step.client.name}")
+    _check_find(step, owners)
+    _check_validity(step, owners)
+
+
+def _check_find(step: Step, owners: dict[bytes, str]) -> None:
+    wanted, progress = step.client.finds, step.progress
+    if wanted is None or progress is None or not progress.has_ended or progress.result is not None:
+        return
+    was_free = all(run.was_free for run in step.state.runs if run.ended == "NoneType")
+    if not was_free and wanted in owners:
+        raise Violation(f"find says that nobody has {wanted!r}, and {owners[wanted]} always had it")
+
+
+def _check_validity(step: Step, owners: dict[bytes, str]) -> None:
+    """See that a newcomer takes each key that nobody has, whatever has been left behind."""
+    for index_key in step.index_records:
+        if index_key in owners:
+            continue
+        data, index = MemoryStore(), MemoryStore()
+        data.rows, index.rows = dict(step.state.data), dict(step.state.entries)
+        try:
+            create = Protocol().create_op(NEWCOMER, [index_key], b"", b"new")
+            run_op(create, ModelStores([data], [index]).perform)
+        except RecordError as error:
+            raise Violation(f"nobody has {index_key!r}, and a newcomer cannot take it: {error}") from None
+
+
+def scene(
+    clients: Iterable[Client], data: dict[str, DataRecord] | None = None, index: dict[str, IndexRecord] | None = None
+) -> Scene:
+    """Return a scene; index records are given by keys."""
+    return Scene(list(clients), data or {}, {key_of(each): made for each, made in (index or {}).items()}, check)
+
+
+def scenes(protocol: Protocol) -> dict[str, Scene]:
+    """Return the scenes by name."""
+    do = Clients(protocol)
+    one_has_a = {"1": real(1, 1, "a"), "2": real(2, 1, "")}
+    a_of_one = {"a": entry("1", 1, 0)}
+    return {
+        "figure 3: Bob collects what Alice, who is slow, has inserted": scene(
+            [do.create("1", "a"), do.create("2", "a")]
+        ),
+        "two creates of one key, a collection, a find": scene(
+            [do.create("1", "a"), do.create("2", "a"), do.collect("a"), do.find("a")]
+        ),
+        "three creates of one key": scene([do.create("1", "a"), do.create("2", "a"), do.create("3", "a")]),
+        "one record created twice, another takes its key": scene(
+            [do.create("1", "a"), do.create("1", "a"), do.create("2", "a")]
+        ),
+        "two updates to one key, a collection": scene(
+            [do.update("1", "a"), do.update("2", "a"), do.collect("a")],
+            {"1": real(1, 1, "x"), "2": real(2, 1, "y")},
+            {"x": entry("1", 1, 0), "y": entry("2", 2, 0)},
+        ),
+        "the owner gives a key up, another takes it, and back": scene(
+            [do.update("1", ""), do.update("2", "a"), do.update("1", "a")], one_has_a, a_of_one
+        ),
+        "a find beside an owner that gives a key up, and another that takes it": scene(
+            [do.update("1", ""), do.update("2", "a"), do.find("a"), do.collect("a")], one_has_a, a_of_one
+        ),
+        "deleted and created anew, another takes its key": scene(
+            [do.delete("1"), do.create("1", "a"), do.create("2", "a")], {"1": real(1, 1, "a")}, a_of_one
+        ),
+        "deleted, another created, a find, a collection": scene(
+            [do.delete("1"), do.create("2", "a"), do.find("a"), do.collect("a")], {"1": real(1, 1, "a")}, a_of_one
+        ),
+        "two keys crosswise": scene([do.create("1", "ab"), do.create("2", "ba"), do.collect("b")]),
+        "garbage, two takers, the record that it names changes": scene(
+            [do.update("2", "a"), do.update("1", "a"), do.collect("a")],
+            {"1": real(1, 2, "x"), "2": real(2, 1, "")},
+            {"a": entry("1", 1, 0), "x": entry("1", 1, 0)},
+        ),
+        "an update, a delete, a create, a collection of one record": scene(
+            [do.update("1", "a"), do.delete("1"), do.create("1", "a"), do.collect("a")], {"1": real(1, 1, "")}
+        ),
+        "dropped twice, brought back twice": scene(
+            [do.update("1", ""), do.update("1", "a"), do.update("1", "")], one_has_a, a_of_one
+        ),
+        "a cleanup item beside a creator that takes the dummy over": scene(
+            [do.clean("1", 100, "ab"), do.create("1", "a"), do.find("a")],
+            {"1": dummy(100, "ab")},
+            {"a": entry("1", 100, 0), "b": entry("1", 100, 0)},
+        ),
+        "a slow creator, and its own cleanup item": scene(
+            [do.finish("1", 100, "ab"), do.clean("1", 100, "ab"), do.find("a"), do.create("2", "a")],
+            {"1": dummy(100, "ab")},
+        ),
+        "a cleanup item runs twice, another takes the key": scene(
+            [do.clean("1", 100, "a"), do.clean("1", 100, "a"), do.create("2", "a")],
+            {"1": dummy(100, "a")},
+            {"a": entry("1", 100, 0)},
+        ),
+    }
