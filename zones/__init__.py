@@ -17,6 +17,8 @@ Read in this order:
     tenant_transaction  what a user's function gets: the tenant's keys and queue
     open_body           whether the caller is the body of a transaction, which may not begin another one
     spanning/           transactions across shards: locks, their decision, and recovery by whoever meets a lock
+    local_index         what the shard's tenants hold, found by a value of it
+    local_index_search  such a value on all shards, while tenants move
     moving/             live moves of a tenant to another shard
     snapshots/          snapshots of a tenant's own keys: copy on write, reads, drops, restores
     shard               one database, opened for its queues

@@ -22,6 +22,7 @@ QuiCK's pointer index, which leads from a zone to its pointer, is the record's o
     (ROOT, DB, app, user, SNAP)                      -> the last number that a snapshot, or a restore, has got
     (ROOT, DB, app, user, SNAP, n, ...)              -> what a key of DATA held at snapshot n, see `snapshots`
     (ROOT, DB, app, user, MARK, hash)                -> what was changed while the tenant moves, see `moving.marks`
+    (ROOT, DB, app, user, INDEXED, index, member)    -> empty; what is found by it in LOCAL_INDEX, see `local_index`
     (ROOT, DB, app, user, ZONE, zone, ITEM, id)      -> item record
     (ROOT, DB, app, user, ZONE, zone, VEST, p, t, id)-> kind; the vesting index, in (priority, vesting time) order
     (ROOT, DB, app, user, ZONE, zone, COUNT, kind)   -> items present, leased and delayed ones included; atomic add
@@ -60,6 +61,8 @@ QuiCK's pointer index, which leads from a zone to its pointer, is the record's o
     (ROOT, DECISION, started, random, attempt)       -> whether it is committed; on its home shard only
     (ROOT, SNAPSHOT_WORK, t, app, user)              -> empty; housekeeping looks at the tenant's snapshots from t on
     (ROOT, MOVE, app, user)                          -> the tenant's last move away from this shard, see `moving`
+    (ROOT, LOCAL_INDEX, index, app, user, member)    -> empty; what the shard's tenants hold, see `local_index`
+    (ROOT, MOVE_COUNT)                               -> counts moves for readers of all shards' LOCAL_INDEX; atomic add
 
 Keys that many commits append at once, in order of time, begin with a part or a bucket. A cluster keeps neighbouring
 keys on one storage server, and commits of busy parts must not all write there.
@@ -77,11 +80,13 @@ META, DB, RECEIPT, TOP = range(1, 5)
 # 5 was an index of pointers by zone: a pointer's record is found by its own key.
 DEPTH, DEAD_LETTER_INDEX, RETENTION, TIME, HANDLER, PERIODIC, SESSION = range(6, 13)
 PLACEMENT, POLICY, PAUSED_POINTER, LIMIT, COMPLETION_LOG = range(13, 18)
-# Reserved for later steps: intents 18, global indexes 19.
+# Reserved for a later step: intents 18.
+LOCAL_INDEX = 19
 WORKER_STATUS, QUARANTINE, AUDIT_LOG, ROLLUP, CHANGE_COUNTER, TOMBSTONE, FLOOR, WORKER_SESSION = range(20, 28)
 PREPARED, PREPARED_WRITES, DECISION, MOVE = range(28, 32)
-SNAPSHOT_WORK = 34
+SNAPSHOT_WORK, MOVE_COUNT = 34, 35
 DATA, OWNER, ZONE, IN_FLIGHT, BUCKET, STEP_LOG, FENCE, SIGNAL, CHILD_RESULT, LOCK, SNAP, MARK = range(1, 13)
+INDEXED = 13
 ITEM, VEST = 1, 2
 # 3 was an index by age: the head of the vesting index already answers who has waited longest.
 COUNT, DEAD_LETTER, PAYLOAD, RETAINED_ID, POINTER, GUARD, RESULT, TRACEBACK = range(4, 12)
@@ -342,6 +347,11 @@ class TenantKeys:
     def locks(self) -> bytes:
         """The prefix of the tenant's locks."""
         return _DB + self.packed + _SMALL[LOCK]
+
+    @property
+    def indexed(self) -> bytes:
+        """The prefix of what the tenant holds and the shard's index finds."""
+        return _DB + self.packed + _SMALL[INDEXED]
 
     @property
     def snapshots(self) -> bytes:

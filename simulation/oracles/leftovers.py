@@ -29,6 +29,7 @@ _STAYS = {
     keyspace.AUDIT_LOG,
     keyspace.CHANGE_COUNTER,
     keyspace.MOVE,
+    keyspace.MOVE_COUNT,
 }
 
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from fairlead.zones import local_index, tuples
 from fairlead.zones.engines import Database
-from fairlead.zones.keyspace import HANDLER, POLICY, ROOT, pack_int, pack_text
+from fairlead.zones.keyspace import HANDLER, LOCAL_INDEX, POLICY, ROOT, pack_int, pack_text
 from fairlead.zones.layout import Tenant, ZoneLocation, local_tenant
 from fairlead.zones.maintenance.integrity import (
     Finding,
@@ -19,11 +20,12 @@ from fairlead.zones.maintenance.integrity import (
     claims,
     counts,
     dead_letters,
+    indexed,
     items,
     pointers,
     walk,
 )
-from fairlead.zones.maintenance.integrity.records import DAMAGED_RECORD
+from fairlead.zones.maintenance.integrity.records import DAMAGED_KEY, DAMAGED_RECORD
 from fairlead.zones.pipelining import run_one
 from fairlead.zones.policy import policies
 from fairlead.zones.policy.limits import take_slots
@@ -46,6 +48,7 @@ from tests.zones.world import ALICE, ANY, BOB, LEASE_US, MS, SECOND, World
 NEWER = bytes([FORMAT + 1]) + b"what it means only they know"
 DAMAGED = bytes([FORMAT]) + b"\xc1"
 SESSION_ID = b"a worker session"
+ORDER_7 = tuples.pack(("item", "order", 7))
 
 
 def check(world: World, **how: Any) -> Report:
@@ -65,6 +68,7 @@ def populate(world: World) -> None:
     world.complete(done)
     world.dequeue(2)
     claimed_item(world)
+    world.run(lambda tr: local_index.add(tr, world.zone.location.keys.tenant, ORDER_7, b"member"))
     set_own(world, ALICE, 1)
 
 
@@ -291,6 +295,27 @@ def leave_a_traceback_behind(world: World) -> bytes:
     gone = world.new_id()
     world.set(world.zone.location.keys.traceback(gone), b"line 3, in send")
     return gone
+
+
+@breaks(indexed.NOT_IN_INDEX)
+def lose_an_entry_of_the_local_index(world: World) -> None:
+    world.run(lambda tr: local_index.add(tr, world.zone.location.keys.tenant, ORDER_7, b"member"))
+    world.clear(local_index.local_key(world.zone.location.keys.tenant, ORDER_7, b"member"))
+
+
+@breaks(indexed.DANGLING_ENTRY)
+def leave_an_entry_of_the_local_index_behind(world: World) -> None:
+    world.set(local_index.local_key(world.zone.location.keys.tenant, ORDER_7, b"member"), b"")
+
+
+@breaks(DAMAGED_KEY)
+def damage_a_key_of_the_local_index(world: World) -> None:
+    world.set(ROOT + pack_int(LOCAL_INDEX) + b"\x05" + ORDER_7, b"")
+
+
+@breaks(DAMAGED_KEY)
+def damage_the_key_of_an_entry_beside_the_rows(world: World) -> None:
+    world.set(world.zone.location.keys.tenant.indexed + b"\x05" + ORDER_7, b"")
 
 
 @breaks(claims.NO_KEY)
@@ -601,7 +626,7 @@ def test_newer_records_are_counted_and_not_changed(world: World) -> None:
 
 def test_subspaces_of_a_newer_version_are_counted_and_not_changed(world: World) -> None:
     some_item(world)
-    keys = [ROOT + pack_int(19) + pack_text("x"), world.zone.location.keys.prefix + pack_int(77) + pack_text("x")]
+    keys = [ROOT + pack_int(77) + pack_text("x"), world.zone.location.keys.prefix + pack_int(77) + pack_text("x")]
     keys.append(world.zone.location.keys.tenant.prefix + pack_int(99))
     for key in keys:
         world.set(key, NEWER)

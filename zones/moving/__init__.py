@@ -30,9 +30,9 @@ The transactions, on the source (S), the destination (D), and the first home (H)
 | `freeze`, S | MOVE, owner record: not locked | - | phase FROZEN |
 | `own`, D | owner record: INCOMING by this mover | - | owner record: D, epoch + 1, ARRIVING; rows; depths; pointers |
 | `say_moved`, S | owner record: FROZEN | - | owner record: D, epoch + 1 |
-| `arrive`, D, in pieces | owner record: ARRIVING; rows | - | other pointers, the lists of the shard; at last no phase |
+| `arrive`, D, in pieces | owner record: ARRIVING; rows | - | other pointers, the shard's lists; last: no phase, count |
 | `update_stub`, H | owner record | - | owner record: D, epoch + 1 |
-| `clear_piece`, S | owner record: D, epoch + 1 | rows | clears the tenant's rows, and what names them |
+| `clear_piece`, S | owner record: D, epoch + 1 | rows | clears the tenant's rows, and what names them; counts |
 | `forget_stub`, S | owner record: D, epoch + 1 | - | clears it, unless S is the first home |
 | `close`, D | owner record | - | the mover's number: that of nobody |
 | `thaw`, S | owner record, MOVE | - | no phase; MOVE: how it ended; clears the marks |
@@ -59,6 +59,8 @@ What fences whom:
 - The number of the mover, in MOVE at A and in the owner record at B: a mover that was replaced changes nothing.
 - The number of the chunk, in the owner record at B: a chunk of unknown result cannot be committed after a later one.
 - The epoch, in both owner records: clearings, stubs and decisions of an earlier move do not touch a later one.
+- Listed before cleared: B lists all that its index finds before A clears the first of it, and both count the move. So
+  a reader of all shards' indexes who sees that no count has changed has missed nothing.
 - Close before thaw: the destination says that nobody comes in, and only then does the source go on. The destination
   says so until then, because a mover that takes over between the two would prepare it anew, and decide.
 
@@ -70,6 +72,7 @@ What names a tenant outside of the tenant's own rows, by the first number of its
 | TOP | pointers | makes them at B, with the decision and on arrival; deletes them at A with the rows |
 | DEPTH | counts of items | adds them at B with the decision; subtracts them at A when A says moved |
 | DEAD_LETTER_INDEX | dead letters | lists them at B on arrival; not any more at A, with the rows |
+| LOCAL_INDEX, MOVE_COUNT | entries, no tenant | lists them at B on arrival; not any more at A, with the rows; counts |
 | RETENTION | ids and results that expire | lists them at B on arrival; an entry at A names nothing until its time |
 | POLICY | tenants with a policy | lists it at B with the decision; not any more at A when A says that it has moved |
 | SNAPSHOT_WORK | what is due about snapshots | lists it at B, and at A not any more, as a policy |

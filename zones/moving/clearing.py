@@ -3,6 +3,7 @@
     its pointers                         with their entries in the top-level queue and in the index of paused kinds
     claims on its items                  by their keys in the sessions of workers, see `destination.end_claims`
     its dead letters                     with their entries in the shard's index
+    what the shard's index finds         with their entries there; readers of all shards are told by `count_move`
     its tombstones                       by their ranges, when all else is cleared
     retained ids and results that expire their entries are cleared when their time comes: they name nothing then
 
@@ -12,6 +13,7 @@ makes it conflict.
 
 from collections.abc import Callable, Sequence
 
+from fairlead.zones import local_index
 from fairlead.zones.engines import Transaction
 from fairlead.zones.keyspace import POINTER, TenantKeys, range_begin, range_end
 from fairlead.zones.layout import ShardLayout, Tenant
@@ -34,7 +36,7 @@ def clear_piece(
     """Clear some rows of a tenant, those of its queues first; return whether there may be more. May run twice.
 
     Reads with conflict: the ownership record; by snapshot the rows, which nobody changes. Writes: clears the rows, and
-    what names them.
+    what names them; counts the move for readers of the shard's index, if entries go.
 
     Raises:
       MoverReplaced: `may_clear` does not hold of the ownership record.
@@ -46,6 +48,7 @@ def clear_piece(
         rows = list(tr.snapshot.get_range(begin, end, limit=ROWS_MAX, streaming_mode=WANT_ALL))
         for row in rows:
             _clear_names(tr, layout, tenant, keys, row.key, row.value)
+        local_index.clear_listed(tr, keys, [row.key for row in rows])
         if len(rows) == ROWS_MAX:
             tr.clear_range(begin, rows[-1].key + b"\x00")
             return True

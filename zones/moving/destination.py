@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from fairlead.zones import local_index
 from fairlead.zones.engines import KeyValue, Transaction
 from fairlead.zones.keyspace import (
     DEAD_LETTER,
@@ -182,11 +183,11 @@ def owns(layout: ShardLayout, owner: OwnerRecord | None, *, epoch: int) -> bool:
 def arrive(tr: Transaction, layout: ShardLayout, tenant: Tenant, mine: Mine, begin: bytes, *, now_us: int) -> bytes:
     """Make what names a tenant's rows on its new shard, for some rows from `begin` on; return where to go on.
 
-    Pointers of zones with items, the shard's lists of dead letters, of what expires, of tombstones. Empty: that was
-    all, and the tenant has arrived.
+    Pointers of zones with items, the shard's lists of dead letters, of what expires, of tombstones, the shard's index.
+    Empty: that was all, and the tenant has arrived.
 
     Reads with conflict: the ownership record, the rows, the pointers. Writes: the lists, the pointers, and with the
-    last piece the ownership record. May run twice.
+    last piece the ownership record, and the count of moves. May run twice.
 
     Raises:
       MoverReplaced: the tenant has arrived.
@@ -208,6 +209,7 @@ def arrive(tr: Transaction, layout: ShardLayout, tenant: Tenant, mine: Mine, beg
     if not begin:
         owner.move = None
         write_owner(tr, keys, owner)
+        local_index.count_move(tr)
     return begin
 
 
@@ -222,7 +224,7 @@ def _list_row(
     """List a row where its shard lists such rows; return the key to go on from, past rows that nothing lists."""
     zone_row = parse_zone_row(keys, row.key)
     if zone_row is None:
-        return _list_fence(tr, tenant, keys, row)
+        return _list_other_row(tr, tenant, keys, row)
     location = layout.location(tenant, zone_row.zone)
     if zone_row.sort < DEAD_LETTER:  # Items, their index, and their counts: the counts say whether there are items.
         counts = location.keys.count_prefix()
@@ -247,12 +249,16 @@ def _list_zone_row(tr: Transaction, location: ZoneLocation, zone_row: ZoneRow, r
         tr.set(retention_key(location, row.key, until_us), b"")
 
 
-def _list_fence(tr: Transaction, tenant: Tenant, keys: TenantKeys, row: KeyValue) -> bytes:
+def _list_other_row(tr: Transaction, tenant: Tenant, keys: TenantKeys, row: KeyValue) -> bytes:
+    """List a row that belongs to no queue zone: a tombstone, or what the shard's index finds."""
     fences = keys.prefix + pack_int(FENCE)
-    if not row.key.startswith(fences):
-        return fences if row.key < fences else range_end(keys.prefix)
-    if is_tombstone(row.value):
-        list_tombstone(tr, tenant, unpack_bytes(row.key[len(fences) :]))
+    if row.key.startswith(fences):
+        if is_tombstone(row.value):
+            list_tombstone(tr, tenant, unpack_bytes(row.key[len(fences) :]))
+    elif row.key.startswith(keys.indexed):
+        local_index.list_row(tr, keys, row.key)
+    else:
+        return next((each for each in (fences, keys.indexed) if row.key < each), range_end(keys.prefix))
     return row.key + b"\x00"
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.zones import keyspace, moving
+from fairlead.zones import keyspace, local_index, moving, tuples
 from fairlead.zones.engines import KeyValue, transact
 from fairlead.zones.keyspace import ROOT, TenantKeys, pack_int, range_begin, range_end
 from fairlead.zones.layout import DEFAULT_ZONE, Tenant, local_tenant
@@ -90,6 +90,12 @@ def below(town: Town, name: str, number: int) -> list[bytes]:
     prefix = TenantKeys(*town.alice).prefix + pack_int(number)
     rows = transact(town.shards[name].db, lambda tr: list(tr.get_range(range_begin(prefix), range_end(prefix))))
     return [row.key for row in rows]
+
+
+def move_counts(town: Town) -> dict[str, int]:
+    return {
+        name: transact(each.db, lambda tr: run_one(local_index.move_count_op(tr))) for name, each in town.shards.items()
+    }
 
 
 def leave_a_dead_letter(town: Town) -> bytes:
@@ -225,6 +231,32 @@ def test_an_old_entry_of_what_expires_does_not_touch_a_tenant_that_has_returned(
     town.clock.advance_us(KEPT_US // 2 + 1)
     expire_all(town, "east")
     assert [row[2] for row in town.rows("east") if row[0] == keyspace.ZONE] == [keyspace.RESULT]
+
+
+def test_what_is_found_by_a_key_is_found_where_the_tenant_lives(town: Town) -> None:
+    index = tuples.pack(("item", "order", 7))
+    town.on_rows(lambda tr, keys: local_index.add(tr, keys, index, b"member"))
+    before_it = move_counts(town)
+    town.move("north")
+    assert shards_naming(town, keyspace.LOCAL_INDEX) == ["north"]
+    page = transact(town.shards["north"].db, lambda tr: run_one(local_index.find_op(tr, index, entries_max=9)))
+    assert page.entries == [local_index.Entry(town.alice, index, b"member")]
+    counted = {name: count - before_it[name] for name, count in move_counts(town).items()}
+    assert counted == {"east": 1, "north": 1, "west": 0}
+    assert town.findings() == {}
+
+
+def test_an_entry_that_is_added_or_removed_while_the_tenant_moves_goes_along(town: Town) -> None:
+    first, second = (tuples.pack(("item", "order", number)) for number in (7, 8))
+    town.on_rows(lambda tr, keys: local_index.add(tr, keys, first, b"member"))
+
+    def change() -> None:
+        town.on_rows(lambda tr, keys: local_index.remove(tr, keys, first, b"member"))
+        town.on_rows(lambda tr, keys: local_index.add(tr, keys, second, b"member"))
+
+    town.mover_that("north", _copy_changes=change).run()
+    assert [row[1:] for row in town.rows("north") if row[0] == keyspace.INDEXED] == [(("item", "order", 8), b"member")]
+    assert town.findings() == {}
 
 
 def test_a_policy_is_listed_where_the_tenant_lives(town: Town) -> None:

@@ -15,6 +15,7 @@ from fairlead.zones.layout import Tenant
 from fairlead.zones.maintenance.integrity import check_integrity
 from fairlead.zones.moving import source
 from fairlead.zones.moving.mover import Mover
+from fairlead.zones.ownership import check_owner
 from fairlead.zones.placement import home
 from fairlead.zones.queue.items import new_item
 from fairlead.zones.records import MoveRecord, MoveState, OwnerRecord, decode
@@ -159,6 +160,19 @@ class Town:
 
         def call(shard: Shard) -> T:
             return shard.transact(lambda attempt: body(attempt.tr, shard.zone(self.alice, zone), attempt.now_us))
+
+        return self.at_home(call)
+
+    def on_rows(self, body: Callable[[Any, TenantKeys], T]) -> T:
+        """Call `body(tr, keys)` in a transaction that has read the tenant's ownership record."""
+        keys = TenantKeys(*self.alice)
+
+        def call(shard: Shard) -> T:
+            def run(attempt: Attempt) -> T:
+                check_owner(attempt.tr, shard.layout, keys, attempt.tr.get(keys.owner).value)
+                return body(attempt.tr, keys)
+
+            return shard.transact(run)
 
         return self.at_home(call)
 

@@ -1,6 +1,7 @@
 """Restoring: what a backup holds is written unchanged, and what it does not hold is derived.
 
-Derived are the vesting indexes, counts and depths, pointers, the list of dead letters, and when retained ids expire.
+Derived are the vesting indexes, counts and depths, pointers, the list of dead letters, the local index, and when
+retained ids expire.
 Leases are released, because their holders are gone. So leased items vest at once, and this does not count as a lease
 expiry. Pointers of zones that hold items vest with their first item.
 
@@ -32,6 +33,7 @@ from fairlead.zones.keyspace import (
     pack_int,
 )
 from fairlead.zones.layout import ShardLayout, ZoneLocation
+from fairlead.zones.local_index import listing_key
 from fairlead.zones.maintenance.backup.backup_file import (
     NEWER,
     BackupInfo,
@@ -191,6 +193,9 @@ class _Rebuilding:
             if found is not None:
                 yield from self._zone_writes(found, key, value)
             elif key:
+                listed_key = listing_key(key)
+                if listed_key is not None:
+                    yield _set(listed_key, b"")
                 yield _set(key, value, from_file=True)
         for depth_key, depth in self._depths.items():
             yield _set(depth_key, depth.to_bytes(8, "little", signed=True))

@@ -20,6 +20,7 @@ from fairlead.zones.keyspace import (
     DEAD_LETTER,
     HANDLER,
     ITEM,
+    LOCAL_INDEX,
     PAUSED_POINTER,
     PERIODIC,
     POINTER,
@@ -57,14 +58,14 @@ _DB = ROOT + pack_int(DB)
 _ZONE = pack_int(ZONE)
 _DERIVED = (pack_int(VEST), pack_int(COUNT), pack_int(POINTER))
 _RECORDS = (pack_int(ITEM), pack_int(DEAD_LETTER))
-# The rest is derived (the top-level queue, depths, the list of dead letters, the paused-pointer index), or is
-# meaningless later (receipts, time, sessions of consumers and workers, grants of limits, the completion log, worker
-# status).
+# The rest is derived (the top-level queue, depths, the list of dead letters, the paused-pointer index, the local
+# index), or is meaningless later (receipts, time, sessions of consumers and workers, grants of limits, the completion
+# log, worker status).
 _RANGES = [
     (_DB, range_end(_DB)),
     (ROOT + pack_int(HANDLER), range_end(ROOT + pack_int(PERIODIC))),
     (ROOT + pack_int(SESSION + 1), ROOT + pack_int(PAUSED_POINTER)),
-    (ROOT + pack_int(COMPLETION_LOG + 1), ROOT + pack_int(WORKER_STATUS)),
+    (ROOT + pack_int(COMPLETION_LOG + 1), ROOT + pack_int(LOCAL_INDEX)),
     (ROOT + pack_int(WORKER_STATUS + 1), ROOT + pack_int(ROLLUP)),
     (ROOT + pack_int(CHANGE_COUNTER + 1), ROOT + pack_int(WORKER_SESSION)),
     (ROOT + pack_int(WORKER_SESSION + 1), range_end(ROOT)),

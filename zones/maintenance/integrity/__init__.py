@@ -12,6 +12,7 @@ Read in this order:
     counts        counts and depths, which may be too large for one transaction
     runs          workflows: heads, entries, participants, fences, tombstones
     locks         locks of workflows
+    indexed       the shard's index, and what it finds
     snapshots     copies for tenants' snapshots, and when housekeeping looks at them
     zone_rows     rows grouped by zone, each with its checks
     checker       all checks of a shard in order

@@ -20,8 +20,10 @@ from fairlead.zones.keyspace import (
     HANDLER,
     ITEM,
     LIMIT,
+    LOCAL_INDEX,
     META,
     MOVE,
+    MOVE_COUNT,
     OWNER,
     PAUSED_POINTER,
     PERIODIC,
@@ -53,7 +55,7 @@ from fairlead.zones.keyspace import (
     unpack_name,
 )
 from fairlead.zones.layout import ZoneLocation
-from fairlead.zones.maintenance.integrity import claims, dead_letters, pointers, snapshots, zone_rows
+from fairlead.zones.maintenance.integrity import claims, dead_letters, indexed, pointers, snapshots, zone_rows
 from fairlead.zones.maintenance.integrity.counts import (
     add_items,
     differences,
@@ -114,6 +116,7 @@ _KNOWN = [
     PAUSED_POINTER,
     LIMIT,
     COMPLETION_LOG,
+    LOCAL_INDEX,
     WORKER_STATUS,
     QUARANTINE,
     AUDIT_LOG,
@@ -127,6 +130,7 @@ _KNOWN = [
     DECISION,
     MOVE,
     SNAPSHOT_WORK,
+    MOVE_COUNT,
 ]
 # The ranges between the subspaces that this version has names for.
 _UNKNOWN = list(
@@ -266,6 +270,7 @@ class _Checker:
         self._check_rows(DECISION, partial(_spanning_check, DECISION_PREFIX, DecisionRecord), self._note_record)
         self._check_rows(MOVE, _move_check, self._note_record)
         self._check_rows(SNAPSHOT_WORK, snapshots.work_check)
+        self._check_rows(LOCAL_INDEX, indexed.entry_check)
         for begin, end in _UNKNOWN:
             self._check_range(begin, end, _unknown_check, self._note_unknown)
 

@@ -12,6 +12,7 @@ from fairlead.zones.keyspace import (
     DEAD_LETTER,
     GUARD,
     IN_FLIGHT,
+    INDEXED,
     ITEM,
     LOCK,
     OWNER,
@@ -30,7 +31,7 @@ from fairlead.zones.keyspace import (
     unpack_names,
 )
 from fairlead.zones.layout import ID_BYTES, ShardLayout, ZoneLocation
-from fairlead.zones.maintenance.integrity import dead_letters, items, locks, pointers, runs, snapshots
+from fairlead.zones.maintenance.integrity import dead_letters, indexed, items, locks, pointers, runs, snapshots
 from fairlead.zones.maintenance.integrity.parsed_keys import DB_PREFIX_BYTES, KeyParser, ZoneKey
 from fairlead.zones.maintenance.integrity.records import check_damaged_key, check_record
 from fairlead.zones.maintenance.integrity.runs import RunsSeen
@@ -90,6 +91,9 @@ def checks_of(
             if sort == LOCK:
                 yield from locks.lock_checks(row.key, layout=layout, seen=seen, looked=looked, now_us=now_us)
                 continue
+            if sort == INDEXED:
+                yield indexed.row_check(row.key)
+                continue
             if sort in (OWNER, SNAP):
                 yield from _snapshot_checks(row.key, sort, layout, looked)
                 if sort == SNAP:
@@ -120,7 +124,7 @@ def is_known(row: KeyValue, key: ZoneKey | None) -> bool:
     """Say whether this version knows the purpose of a tenant's row, or that the row is damaged."""
     if key is not None:
         return key.number in _NUMBERS
-    return sort_of(row.key) in (None, OWNER, ZONE, IN_FLIGHT, BUCKET, LOCK, SNAP, *runs.SORTS)
+    return sort_of(row.key) in (None, OWNER, ZONE, IN_FLIGHT, BUCKET, LOCK, SNAP, INDEXED, *runs.SORTS)
 
 
 _DERIVED = {VEST, COUNT, POINTER, GUARD}

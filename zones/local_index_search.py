@@ -1,0 +1,76 @@
+"""Finding members in the local indexes of all shards, while tenants move.
+
+Each shard is asked in turn, and its count of moves is read with its index. Once all have answered, the counts are read
+again. If one has changed, a tenant may have moved from a shard that was asked late to one that was asked early. Then
+all shards are asked once more.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+from fairlead.zones.engines import Database, Reader, transact
+from fairlead.zones.local_index import Entry, Page, find_op, move_count_op
+from fairlead.zones.pipelining import run_one
+from fairlead.zones.probes import probe
+
+ROUNDS_MAX = 5  # A move counts twice. More rounds are needed only if tenants arrive faster than shards answer.
+PAGE_ENTRIES = 1_000
+
+
+class ScatterResult(NamedTuple):
+    """Entries of all shards, each once.
+
+    An entry may be left over at a shard that its tenant has left, so the caller looks whether the tenant still holds
+    the member. `is_whole`: every member that was held all the time is among them; False: there are more entries than
+    were asked for, or tenants kept moving.
+    """
+
+    entries: list[Entry]
+    is_whole: bool
+
+
+def search(stores: Sequence[Database], index: bytes, *, entries_max: int) -> ScatterResult:
+    """Return entries of an index from all shards, up to so many from each.
+
+    Transactions of snapshot reads: two for each shard, more if an index has more than 1,000 entries there, and again if
+    a tenant has moved meanwhile.
+
+    Raises:
+      What a store raises that does not answer.
+    """
+    found: dict[Entry, None] = {}
+    is_cut = False
+    for _ in range(ROUNDS_MAX):
+        counts = []
+        for store in stores:
+            count, entries = _ask(store, index, entries_max=entries_max + 1)
+            is_cut = is_cut or len(entries) > entries_max
+            found.update(dict.fromkeys(entries[:entries_max]))
+            counts.append(count)
+        if counts == [transact(store, _count) for store in stores]:
+            return ScatterResult(list(found), not is_cut)
+        probe("a tenant moves while all shards are asked")
+    return ScatterResult(list(found), is_whole=False)
+
+
+def _ask(store: Database, index: bytes, *, entries_max: int) -> tuple[int, list[Entry]]:
+    """Return the count of moves of a shard, as it was with the first page, and entries of an index."""
+    count: int | None = None
+    entries: list[Entry] = []
+    next_key: bytes | None = None
+    while count is None or (next_key is not None and len(entries) < entries_max):
+        size = min(PAGE_ENTRIES, entries_max - len(entries))
+        page_count, page = transact(store, partial(_page, index=index, entries_max=size, next_key=next_key))
+        count = page_count if count is None else count
+        entries += page.entries
+        next_key = page.next_key
+    return count, entries
+
+
+def _page(tr: Reader, *, index: bytes, entries_max: int, next_key: bytes | None) -> tuple[int, Page]:
+    return _count(tr), run_one(find_op(tr, index, entries_max=entries_max, next_key=next_key))
+
+
+def _count(tr: Reader) -> int:
+    return run_one(move_count_op(tr))
