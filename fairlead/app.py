@@ -1,11 +1,11 @@
 """An application: its handlers, its shards and its tenants."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from random import Random, SystemRandom
-from typing import Any, ParamSpec, TypeVar, Unpack
+from typing import Any, ParamSpec, TypeVar, Unpack, overload
 
 from fairlead import bulk_enqueue
 from fairlead.actors.execution import submitted_handlers
@@ -33,17 +33,22 @@ from fairlead.moves import (
     plan_rebalance,
 )
 from fairlead.operator import Operator, operator_here
+from fairlead.record_type import Records
+from fairlead.records.alternate_keys import check_record_name, declared_fields
+from fairlead.records.on_shards.slots import Locations
+from fairlead.records.values import Values
 from fairlead.registered_handler import RegisteredHandler, function_of
 from fairlead.shards import NoShards, Shards
 from fairlead.snapshots import Snapshot
 from fairlead.tenant_database import TenantDatabase, checked_id, tenant_of
 from fairlead.workflows.moves import move_handler
+from fairlead.workflows.record_cleanup import cleanup_handlers
 from fairlead.workflows.system_kinds import system_handlers
 from fairlead.workflows.workflow_kind import WorkflowKind, workflow_handler
 from fairlead.zones.durations import DAY_S, Duration, duration_us
 from fairlead.zones.engines import Clock
 from fairlead.zones.errors import BadArgument, QueueError, TenantMoved
-from fairlead.zones.layout import DEFAULT_ZONE, Tenant, local_tenant
+from fairlead.zones.layout import DEFAULT_ZONE, Tenant, local_tenant, named_tenant
 from fairlead.zones.moving.errors import MoveRefused, MoveUnderWay
 from fairlead.zones.moving.source import MOVE_KIND
 from fairlead.zones.process_lock import ProcessLock
@@ -55,6 +60,9 @@ from fairlead.zones.spanning.coordinator import SpanningTransaction, run_across_
 
 P = ParamSpec("P")
 R = TypeVar("R")
+V = TypeVar("V")
+
+TenantOfKey = Callable[[str], Tenant | str]
 
 
 class App:
@@ -479,10 +487,12 @@ class App:
                 self.move(tenant, to=name, mb_per_s=mb_per_s)
                 yield tenant, name
 
-    def serve_moves(self) -> None:
-        """Add the handler of moves, which a fleet runs beside the application's own handlers; once is enough."""
+    def serve_system_kinds(self) -> None:
+        """Add the handlers that a fleet runs beside the application's own ones: of moves, and of records."""
         if MOVE_KIND not in self.registry.handlers:
             self.registry.add(move_handler(self._shard_with_id, self._shard_named))
+            for handler in cleanup_handlers(self._shards_now):
+                self.registry.add(handler)
 
     def _shard_with_id(self, shard_id: bytes) -> Shard | None:
         return self.shards.with_id(shard_id)
@@ -501,6 +511,71 @@ class App:
           BadArgument: a name is not text, is empty, or is longer than 96 bytes in UTF-8.
         """
         return app if isinstance(app, TenantDatabase) else self._database(tenant_of(app, user))
+
+    @overload
+    def records(
+        self,
+        name: str,
+        *,
+        unique: Sequence[str] = (),
+        lookup: Sequence[str] = (),
+        type: None = None,
+        tenant: TenantOfKey | None = None,
+        normalize: Mapping[str, str] | None = None,
+    ) -> Records[dict[str, Any]]: ...
+
+    @overload
+    def records(
+        self,
+        name: str,
+        *,
+        unique: Sequence[str] = (),
+        lookup: Sequence[str] = (),
+        type: type[V],
+        tenant: TenantOfKey | None = None,
+        normalize: Mapping[str, str] | None = None,
+    ) -> Records[V]: ...
+
+    def records(
+        self,
+        name: str,
+        *,
+        unique: Sequence[str] = (),
+        lookup: Sequence[str] = (),
+        type: type[Any] | None = None,
+        tenant: TenantOfKey | None = None,
+        normalize: Mapping[str, str] | None = None,
+    ) -> Records[Any]:
+        """Return the records of a type: each is found by any of its keys, on whichever shard it lies.
+
+            accounts = app.records("account", unique=("email", "phone"), lookup=("city",))
+            accounts.create("u1", {"email": "a@x.com", "phone": None, "city": "Ulm"})
+            accounts.find(email="a@x.com")
+
+        Nothing is read or written until one of its methods is called.
+
+        Args:
+          name: of the type, text of 1 to 32 bytes.
+          unique: fields whose values no two records share.
+          lookup: fields by which all records with a value are found.
+          type: a `msgspec.Struct` or dataclass; None: values are dicts of plain data.
+          tenant: returns the tenant that holds the record of a key, a `Tenant` or "APP/USER"; always the same one.
+            None: records lie in slots, which are tenants of their own, spread over all shards.
+          normalize: how values of a field are compared: "casefold" is the one way but the default.
+
+        Raises:
+          BadArgument: a name is empty, too long, or is given twice; `normalize` names an unknown field or way.
+        """
+        fields = declared_fields(unique, lookup, normalize or {})
+
+        def placed(key: str) -> Tenant:
+            assert tenant is not None
+            return named_tenant(tenant(key))
+
+        locations = Locations(check_record_name("name", name), None if tenant is None else placed)
+        return Records(
+            self._shards_now, locations, fields, Values(type), clock=lambda: self.clock, random=lambda: self.random
+        )
 
     def local(self, kind: str | HasKind, *, shard: str | None = None) -> TenantDatabase:
         """Return where local items of `kind`, those without a tenant, live: on `shard`, default the kind's own.

@@ -210,7 +210,7 @@ def open_for_actors(app: App, exports: Exports | None = None) -> Resources:
       StoreUnavailable, ShardRefused: a store cannot be opened.
     """
     config = app.config
-    app.serve_moves()
+    app.serve_system_kinds()
     return Resources(
         shards={name: app.shards[name] for name in app.shards},
         settings=config.consumer,

@@ -7,6 +7,7 @@ from random import Random
 from typing import TypeVar
 
 from fairlead.lock_keeper import LockKeeper
+from fairlead.parallel_calls import ParallelCalls, RunsCalls
 from fairlead.store_threads import AwaitableCalls, StoreThreads
 from fairlead.zones import engines
 from fairlead.zones.engines import Clock, Database, StoreError, transact
@@ -71,6 +72,7 @@ class Shards(Mapping[str, Shard]):
     Attributes:
       must_exist: refuse a store that does not exist instead of making it; False at first.
       calls: how coroutines wait for the stores.
+      parallel: runs calls on several shards at once.
       clock: the time.
       check_kind: called with the kind of each item that is enqueued; may refuse it. None: all kinds are accepted.
       on_store_created: called with a sentence that names the new store's path. Default: a warning in the log, which a
@@ -95,6 +97,7 @@ class Shards(Mapping[str, Shard]):
         self.check_kind: Callable[[str], None] | None = None
         self.on_store_created: Callable[[str], None] = log.warning
         self.calls: AwaitableCalls = StoreThreads()
+        self.parallel: RunsCalls = ParallelCalls()
         self._lock_keeper = LockKeeper(self.at_home, random)
         self._open: dict[str, Shard] = {}
         self._first_shards: tuple[str, ...] = ()  # with which the application began, as every shard stores it
@@ -242,6 +245,7 @@ class Shards(Mapping[str, Shard]):
                 shard.db.close()
             self._open.clear()
         self.calls.close()
+        self.parallel.close()
 
     def _opened(self, name: str, url: str) -> Shard:
         if self.must_exist and is_missing(url):

@@ -181,7 +181,7 @@ class _Drain:
         self._replays = replays
         self._jitter = Random(0)  # So that retries come at the same moments in every run.
         self._spans = spans_of_process()
-        app.serve_moves()
+        app.serve_system_kinds()
         self._registry = with_hold_handler(Registry(app.registry.handlers))
         key = app.config.signing_key.encode()
         SubmittedHandlers(self._registry, key, app.config.submissions).load(app.shards)

@@ -10,6 +10,9 @@ Read in this order:
     accesses        what the protocol asks of stores, and what runs an operation of it
     protocol        create, update, delete, find, and the collection of garbage: pure
     storage_model/  the common storage model: a read, and a conditional write, of one record
+    definition      what a type of records is found by, as each shard stores it
+    values          what users store in a record
+    on_shards/      records on our shards: where they lie, and what one transaction does there at once
 
 A record's way, with two alternate keys: `create_op` inserts a dummy record, so that whoever wants one of its keys can
 end this creation. It inserts two index records, in parallel. It replaces the dummy by the record: from then on the

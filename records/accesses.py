@@ -1,7 +1,7 @@
 """The accesses to stores that the protocol of records makes, and what runs it.
 
 An operation of the protocol is a generator. It yields the accesses that it makes at once, in parallel, and gets their
-answers in the same order. If one of them fails, the error is raised where the operation yielded. So the protocol knows
+answers in the same order. If an answer is an error, it is raised where the operation yielded. So the protocol knows
 no store, no thread and no event loop, and a test can stop an operation before and after every access.
 
     def find_op(index_key):
@@ -37,16 +37,35 @@ class WriteRecord(NamedTuple):
 
 
 class DeleteRecord(NamedTuple):
-    """Delete a data record if it is as `expected`, by generation and version. Answer: whether it was."""
+    """Delete a data record if it is as `expected`, by generation and version. Answer: whether it was.
+
+    `is_clean`: it is a dummy whose index records are deleted, so that it needs no cleanup.
+    """
 
     key: str
     expected: DataRecord
+    is_clean: bool = False
 
 
 class ReadIndex(NamedTuple):
-    """Read the index record of an alternate key. Answer: an `IndexRecord`, or None."""
+    """Read the index record of an alternate key. Answer: an `IndexRecord`, or None.
+
+    `is_lookup`: for a user, who is to be refused while the index is being built.
+    """
 
     index_key: bytes
+    is_lookup: bool = False
+
+
+class ListIndex(NamedTuple):
+    """Read index records of a field for lookup. Answer: a list of primary keys, in order, at most `limit`.
+
+    `value_part`: what their index keys begin with. `after`: only primary keys that come after it.
+    """
+
+    value_part: bytes
+    after: str
+    limit: int
 
 
 class WriteIndex(NamedTuple):
@@ -97,9 +116,11 @@ class AtOnce(Enum):
     REFUSED = "a condition does not hold; nothing was written"
 
 
-Access = ReadRecord | WriteRecord | DeleteRecord | ReadIndex | WriteIndex | DeleteIndex | EndWriters | WriteAtOnce
+DataAccess = ReadRecord | WriteRecord | DeleteRecord | EndWriters | WriteAtOnce
+IndexAccess = ReadIndex | ListIndex | WriteIndex | DeleteIndex
+Access = DataAccess | IndexAccess
 Op = Generator[Sequence[Access], list[Any], T]
-Perform = Callable[[Sequence[Access]], Sequence[Any]]  # answers in order; an answer that is an error is raised
+Perform = Callable[[Sequence[Access]], Sequence[Any]]  # Answers in order; a `RecordError` is raised in the operation.
 
 
 def run_op(operation: Op[T], perform: Perform) -> T:
@@ -107,12 +128,8 @@ def run_op(operation: Op[T], perform: Perform) -> T:
     try:
         accesses = next(operation)
         while True:
-            try:
-                answers = list(perform(accesses))
-                failed = next((each for each in answers if isinstance(each, Exception)), None)
-            except Exception as error:  # noqa: BLE001  whatever a store raises belongs to the operation
-                accesses = operation.throw(error)
-                continue
+            answers = list(perform(accesses))
+            failed = next((each for each in answers if isinstance(each, RecordError)), None)
             accesses = operation.throw(failed) if failed is not None else operation.send(answers)
     except StopIteration as stop:
         return stop.value  # type: ignore[no-any-return]

@@ -6,19 +6,20 @@
 A long value is hashed: a key of LMDB ends at 511 bytes, and index keys lie beside names of tenants in some of them.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, NamedTuple
 
 from fairlead.records.errors import RecordError
 from fairlead.zones import tuples
 from fairlead.zones.errors import BadArgument
-from fairlead.zones.keyspace import pack_text, range_begin, range_end, unpack_names
+from fairlead.zones.keyspace import pack_bytes, pack_text, unpack_bytes, unpack_names
 
 NAME_BYTES_MAX = 32  # of a type of records, and of a field
 KEY_BYTES_MAX = 128  # of a primary key
 VALUE_BYTES_MAX = 10_000
-PLAIN_BYTES_MAX = 64  # A packed value that is longer is hashed.
+PLAIN_BYTES_MAX = 66  # A packed value that is longer is hashed.
+_HASHED = b"\xff"  # How a hashed value begins: no packed value begins so.
 
 AlternateValue = str | bytes | int
 
@@ -51,6 +52,30 @@ class Field(NamedTuple):
     normalizer: str = ""
 
 
+def declared_fields(unique: Sequence[str], lookup: Sequence[str], normalizers: Mapping[str, str]) -> tuple[Field, ...]:
+    """Return the fields that a program declares.
+
+    Raises:
+      BadArgument: a name is empty, too long, or is given twice; a normalizer is unknown, or of another field.
+    """
+    for argument, names in (("unique", unique), ("lookup", lookup)):
+        if isinstance(names, str):
+            raise BadArgument(argument=argument, value=names, allowed='a list of names, such as ("email",)')
+    for name, normalizer in normalizers.items():
+        if normalizer not in NORMALIZERS or name not in (*unique, *lookup):
+            known = ", ".join(each for each in NORMALIZERS if each)
+            raise BadArgument(argument="normalize", value={name: normalizer}, allowed=f"a declared field, and {known}")
+    fields = [
+        Field(check_record_name("field", name), is_unique, normalizers.get(name, ""))
+        for is_unique, names in ((True, unique), (False, lookup))
+        for name in names
+    ]
+    names = [each.name for each in fields]
+    if len(set(names)) < len(names):
+        raise BadArgument(argument="unique, lookup", value=names, allowed="each field once")
+    return tuple(fields)
+
+
 def pack_unique(field: Field, value: AlternateValue) -> bytes:
     """Return the index key of a value of a unique field.
 
@@ -64,12 +89,6 @@ def pack_unique(field: Field, value: AlternateValue) -> bytes:
 def pack_lookup(field: Field, value: AlternateValue, key: str) -> bytes:
     """Return the index key of a value of a field for lookup. Raises what `pack_unique` does."""
     return pack_unique(field, value) + pack_text(key)
-
-
-def lookup_range(field: Field, value: AlternateValue) -> tuple[bytes, bytes]:
-    """Return the range of the index keys of all records that have a value in a field for lookup."""
-    prefix = pack_unique(field, value)
-    return range_begin(prefix), range_end(prefix)
 
 
 def index_keys(fields: Mapping[str, Field], key: str, values: Mapping[str, Any]) -> tuple[bytes, ...]:
@@ -101,9 +120,30 @@ def normalized(field: Field, value: AlternateValue) -> AlternateValue:
 
 def field_of(index_key: bytes) -> str:
     """Return the name of the field of an index key."""
+    return _field_and_end(index_key)[0]
+
+
+def value_part(index_key: bytes) -> bytes:
+    """Return the part of an index key that states field and value, without the primary key.
+
+    All index keys that begin with it lie in one slot.
+    """
+    at = _field_and_end(index_key)[1] + 1
+    while index_key[at : at + 1] != b"\x00" or index_key[at : at + 2] == b"\x00\xff":
+        at += 2 if index_key[at : at + 1] == b"\x00" else 1
+    return index_key[: at + 1]
+
+
+def value_of(index_key: bytes) -> AlternateValue | None:
+    """Return the value that an index key states, as it is compared; None if it is hashed."""
+    packed = unpack_bytes(value_part(index_key)[_field_and_end(index_key)[1] :])
+    return None if packed.startswith(_HASHED) else tuples.unpack(packed)[0]
+
+
+def _field_and_end(index_key: bytes) -> tuple[str, int]:
     found = unpack_names(index_key, 0, 1)
     assert found is not None
-    return found[0][0]
+    return found[0][0], found[1]
 
 
 def check_key(key: Any) -> str:
@@ -137,10 +177,10 @@ def _packed_value(field: Field, value: AlternateValue) -> bytes:
         ) from None
     if len(packed) > VALUE_BYTES_MAX:
         raise BadArgument(argument=field.name, value=f"{len(packed)} bytes", allowed=f"at most {VALUE_BYTES_MAX} bytes")
-    if len(packed) <= PLAIN_BYTES_MAX:
-        return packed
-    hashed: bytes = tuples.pack(((sha256(packed).digest(),),))  # Nested: no value packs so.
-    return hashed
+    plain = pack_bytes(packed)
+    if len(plain) <= PLAIN_BYTES_MAX:
+        return plain
+    return pack_bytes(_HASHED + sha256(packed).digest())
 
 
 def _encoded(argument: str, text: str) -> bytes:

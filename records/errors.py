@@ -64,6 +64,15 @@ class IndexUnavailable(RecordError):
     message = "the index of this field does not answer"
 
 
+class KeyAdded(RecordError):
+    """A write within a transaction would add an alternate key to the record; nothing was written.
+
+    Do: use `create`, `update` or `change`, which see that no other record has the key; they commit by themselves.
+    """
+
+    message = "a key is added within a transaction"
+
+
 class CommitUnknown(RecordError):
     """The store cannot tell whether the record was written: the connection broke during the commit.
 

@@ -33,6 +33,7 @@ Retries and timeouts are the caller's, as in the paper.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from fairlead.records.accesses import (
     AtOnce,
@@ -40,6 +41,7 @@ from fairlead.records.accesses import (
     DeleteRecord,
     Ended,
     EndWriters,
+    ListIndex,
     Op,
     ReadIndex,
     ReadRecord,
@@ -52,6 +54,16 @@ from fairlead.records.accesses import (
 from fairlead.records.alternate_keys import field_of
 from fairlead.records.errors import Changed, Exists, IndexUnavailable, Interrupted, Taken
 from fairlead.records.stored import DataRecord, IndexRecord
+from fairlead.zones.keyspace import pack_text
+
+CLAIM_ATTEMPTS_MAX = 3  # The first finds what is there, the second replaces it; the third is for what has just gone.
+
+
+class Written(NamedTuple):
+    """A record as it was written, and the keys whose index records are to be deleted, see `Protocol.drop_op`."""
+
+    record: DataRecord
+    dropped: tuple[bytes, ...]
 
 
 class Protocol:
@@ -99,11 +111,11 @@ class Protocol:
             yield from self._give_up_op(key, dummy)
             raise Interrupted(key=key)
 
-    def update_op(self, key: str, read: DataRecord, keys: Sequence[bytes], value: bytes) -> Op[DataRecord]:
-        """Give a record that was read a new value and new alternate keys; return it as it is written.
+    def update_op(self, key: str, read: DataRecord, keys: Sequence[bytes], value: bytes) -> Op[Written]:
+        """Give a record that was read a new value and new alternate keys.
 
-        Index records of dropped keys stay: see `drop_op`. If a collection has changed the record's version since it was
-        read, the record is read once more: the caller may have read it long ago.
+        If a collection has changed the record's version since it was read, the record is read once more: the caller may
+        have read it long ago.
 
         Raises:
           Changed: a user has changed it since it was read, or it is gone.
@@ -115,18 +127,19 @@ class Protocol:
             found = yield from self._as_read_op(key, read)
         return (yield from self._update_once_op(key, found, keys, value))
 
-    def _update_once_op(self, key: str, read: DataRecord, keys: Sequence[bytes], value: bytes) -> Op[DataRecord]:
+    def _update_once_op(self, key: str, read: DataRecord, keys: Sequence[bytes], value: bytes) -> Op[Written]:
         record = DataRecord(read.generation, read.version + 1, tuple(keys), read.writes + 1, value)
         added = [each for each in keys if not read.has(each)]
-        if added and self._writes_at_once:
+        dropped = tuple(each for each in read.keys if each not in keys)
+        if (added or dropped) and self._writes_at_once:
             answer = yield from one(WriteAtOnce(key, read, record))
             if answer is AtOnce.WRITTEN:
-                return record
+                return Written(record, ())
         if added:
             yield from self._claim_all_op(key, read, added)
         if not (yield from one(WriteRecord(key, read, record))):
             raise Interrupted(key=key)
-        return record
+        return Written(record, dropped)
 
     def delete_op(self, key: str, read: DataRecord) -> Op[None]:
         """Delete a record that was read. Its index records stay: see `drop_op`.
@@ -141,15 +154,16 @@ class Protocol:
         if not (yield from one(DeleteRecord(key, found))):
             raise Interrupted(key=key)
 
-    def drop_op(self, key: str, before: DataRecord, after: DataRecord | None) -> Op[None]:
-        """Delete the index records of keys that a write has dropped (phase 4); `after` None: the record is deleted.
+    def drop_op(self, key: str, generation: bytes, dropped: Sequence[bytes], below: int | None) -> Op[None]:
+        """Delete the index records of keys that a write has dropped (phase 4).
 
         Nobody depends on it: an index record that stays is garbage, which whoever wants the key collects.
+
+        Args:
+          generation: of the record.
+          below: the version that the write has given to the record; None: the record is deleted.
         """
-        kept = () if after is None else after.keys
-        below = None if after is None else after.version
-        dropped = [each for each in before.keys if each not in kept]
-        yield from together([_unindex_op(each, key, before.generation, below) for each in dropped])
+        yield from together([_unindex_op(each, key, generation, below) for each in dropped])
 
     def get_op(self, key: str) -> Op[DataRecord | None]:
         """Return the record of a key, or None."""
@@ -164,11 +178,30 @@ class Protocol:
         had it at the first read. So either nobody had it then, or this one gave it up in between; and a key does not
         pass on without a moment in which nobody has it.
         """
-        entry = yield from one(ReadIndex(index_key))
+        entry = yield from one(ReadIndex(index_key, is_lookup=True))
         if entry is None:
             return None
         record = yield from one(ReadRecord(entry.key))
         return (entry.key, record) if record is not None and record.has(index_key) else None
+
+    def find_all_op(self, value_part: bytes, limit: int) -> Op[list[tuple[str, DataRecord]]]:
+        """Return records that have a value in a field for lookup, with their keys, in order; at most `limit`.
+
+        Misses no record that has the value all the while. Garbage is passed over.
+        """
+        found: list[tuple[str, DataRecord]] = []
+        after = ""
+        while len(found) < limit:
+            wanted = limit - len(found)
+            keys = yield from one(ListIndex(value_part, after, wanted))
+            records = (yield [ReadRecord(each) for each in keys]) if keys else []
+            for key, record in zip(keys, records, strict=True):
+                if record is not None and record.has(value_part + pack_text(key)):
+                    found.append((key, record))
+            if len(keys) < wanted:
+                break
+            after = keys[-1]
+        return found
 
     def collect_op(self, index_key: bytes) -> Op[bool]:
         """Collect an index record if it is garbage; return whether it was, and is deleted.
@@ -207,21 +240,27 @@ class Protocol:
         yield from together([self.claim_op(each, IndexRecord(key, read.generation, read.version)) for each in keys])
 
     def claim_op(self, index_key: bytes, mine: IndexRecord) -> Op[None]:
-        """Insert an index record, by way of a collection if there is one of another record (phase 2)."""
-        if (yield from one(WriteIndex(index_key, None, mine))):
-            return
-        found = yield from one(ReadIndex(index_key))
-        if found is not None and found.key == mine.key:
+        """Insert an index record, by way of a collection if there is one of another record (phase 2).
+
+        What was read may be gone when it is to be replaced: who has dropped a key deletes its index record.
+        """
+        found = None
+        for _ in range(CLAIM_ATTEMPTS_MAX):
+            if (yield from one(WriteIndex(index_key, found, mine))):
+                return
+            found = yield from one(ReadIndex(index_key))
+            if found is None:
+                continue
             if found == mine:
                 return
-            if found.generation != mine.generation:
+            if found.key != mine.key:
+                if not (yield from self._end_writers_op(index_key, found)):
+                    raise Taken(field=field_of(index_key))
+            elif found.generation != mine.generation:
                 yield from self._require_own_op(mine)
             elif found.version > mine.version:
                 raise Interrupted(key=mine.key)
-        elif found is not None and not (yield from self._end_writers_op(index_key, found)):
-            raise Taken(field=field_of(index_key))
-        if not (yield from one(WriteIndex(index_key, found, mine))):
-            raise Interrupted(key=mine.key)
+        raise Interrupted(key=mine.key)
 
     def _require_own_op(self, mine: IndexRecord) -> Op[None]:
         """See that the record is still as this writer has read it, before an index record of another life is replaced.
@@ -257,7 +296,7 @@ class Protocol:
         """Remove what this creation has written, as far as the stores answer; the rest is garbage."""
         try:
             yield from together([_unindex_op(each, key, dummy.generation, None) for each in dummy.keys])
-            yield from one(DeleteRecord(key, dummy))
+            yield from one(DeleteRecord(key, dummy, is_clean=True))
         except IndexUnavailable:
             return
 

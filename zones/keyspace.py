@@ -63,6 +63,7 @@ QuiCK's pointer index, which leads from a zone to its pointer, is the record's o
     (ROOT, MOVE, app, user)                          -> the tenant's last move away from this shard, see `moving`
     (ROOT, LOCAL_INDEX, index, app, user, member)    -> empty; what the shard's tenants hold, see `local_index`
     (ROOT, MOVE_COUNT)                               -> counts moves for readers of all shards' LOCAL_INDEX; atomic add
+    (ROOT, RECORD_TYPE, type)                        -> what such records are found by, see `fairlead.records`
 
 Keys that many commits append at once, in order of time, begin with a part or a bucket. A cluster keeps neighbouring
 keys on one storage server, and commits of busy parts must not all write there.
@@ -84,7 +85,7 @@ PLACEMENT, POLICY, PAUSED_POINTER, LIMIT, COMPLETION_LOG = range(13, 18)
 LOCAL_INDEX = 19
 WORKER_STATUS, QUARANTINE, AUDIT_LOG, ROLLUP, CHANGE_COUNTER, TOMBSTONE, FLOOR, WORKER_SESSION = range(20, 28)
 PREPARED, PREPARED_WRITES, DECISION, MOVE = range(28, 32)
-SNAPSHOT_WORK, MOVE_COUNT = 34, 35
+SNAPSHOT_WORK, MOVE_COUNT, RECORD_TYPE = 34, 35, 36
 DATA, OWNER, ZONE, IN_FLIGHT, BUCKET, STEP_LOG, FENCE, SIGNAL, CHILD_RESULT, LOCK, SNAP, MARK = range(1, 13)
 INDEXED = 13
 ITEM, VEST = 1, 2

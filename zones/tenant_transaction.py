@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from types import CoroutineType
 from typing import Any, Protocol, Unpack
 
-from fairlead.zones import tuples
+from fairlead.zones import local_index, tuples
 from fairlead.zones.durations import Duration, duration_us
 from fairlead.zones.engines import Reads, Transaction
 from fairlead.zones.engines.api.database import ValueFuture
@@ -186,6 +186,26 @@ class TenantTransaction:
             self._check_owner(owner)
         for row in rows:
             yield tuples.unpack(row.key, len(self._keys.data)), row.value
+
+    def get_between(self, begin: Key, end: Key, *, limit: int = 0) -> Iterator[tuple[Key, bytes]]:
+        """Yield keys and values from `begin` to before `end`, in order; `limit` 0 is no limit."""
+        reader = self._reader(snapshot=False)
+        owner = None if self._owner_is_checked else self._tr.get(self._keys.owner)
+        rows = reader.get_range(self._pack(begin), self._pack(end), limit=limit)
+        if owner is not None:
+            self._check_owner(owner)
+        for row in rows:
+            yield tuples.unpack(row.key, len(self._keys.data)), row.value
+
+    def add_to_local_index(self, index: bytes, member: bytes) -> None:
+        """Let the shard find what this transaction writes, see `local_index.add`. For layers above queues."""
+        self._writer()
+        local_index.add(self._tr, self._keys, index, member)
+
+    def remove_from_local_index(self, index: bytes, member: bytes) -> None:
+        """Undo `add_to_local_index`."""
+        self._writer()
+        local_index.remove(self._tr, self._keys, index, member)
 
     def snapshot(self, *, keep: Duration | None = None) -> int:
         """Take a snapshot of the tenant's own keys, with what this transaction has written so far; return its number.
@@ -504,6 +524,11 @@ def refuse_coroutine(result: object) -> None:
 
 def _not_plain(name: str) -> BadArgument:
     return BadArgument(argument="body", value=name, allowed="a plain function of a transaction, not an async one")
+
+
+def parts_of(tr: TenantTransaction) -> tuple[Shard, Attempt]:
+    """Return the shard and the attempt of a transaction, for layers that write rows of the tenant within it."""
+    return tr._shard, tr._attempt
 
 
 class ApplicationTransaction(TenantTransaction):

@@ -6,19 +6,23 @@ hash names.
 
 from collections.abc import Sequence
 from hashlib import blake2b
+from itertools import islice
 from typing import Any
 
 from fairlead.records.accesses import (
     Access,
     DeleteIndex,
     DeleteRecord,
+    ListIndex,
     ReadIndex,
     ReadRecord,
     WriteIndex,
     WriteRecord,
 )
+from fairlead.records.alternate_keys import value_part
 from fairlead.records.storage_model.record_store import RecordStore
 from fairlead.records.stored import DataRecord, IndexRecord, pack, unpack_data, unpack_index, version_of
+from fairlead.zones.keyspace import pack_text, range_begin, range_end
 
 
 class ModelStores:
@@ -32,7 +36,7 @@ class ModelStores:
         """Make accesses one after the other; return their answers."""
         return [self.answer(access) for access in accesses]
 
-    def answer(self, access: Access) -> DataRecord | IndexRecord | bool | None:
+    def answer(self, access: Access) -> DataRecord | IndexRecord | list[str] | bool | None:
         """Make one access; return its answer."""
         match access:
             case ReadRecord(key):
@@ -41,11 +45,13 @@ class ModelStores:
             case WriteRecord(key, expected, record):
                 version = None if expected is None else version_of(expected)
                 return self.data_store(key).put_if(key.encode(), pack(record), version)
-            case DeleteRecord(key, expected):
+            case DeleteRecord(key, expected, _):
                 return self.data_store(key).delete_if(key.encode(), version_of(expected))
-            case ReadIndex(index_key):
+            case ReadIndex(index_key, _):
                 found = self.index_store(index_key).get(index_key)
                 return None if found is None else unpack_index(found.value)
+            case ListIndex(value_part, after, limit):
+                return self._listed(value_part, after, limit)
             case WriteIndex(index_key, entry_expected, entry):
                 version = None if entry_expected is None else version_of(entry_expected)
                 return self.index_store(index_key).put_if(index_key, pack(entry), version)
@@ -59,7 +65,12 @@ class ModelStores:
 
     def index_store(self, index_key: bytes) -> RecordStore:
         """Return the store of an index key."""
-        return self._index[_place(index_key, len(self._index))]
+        return self._index[_place(value_part(index_key), len(self._index))]
+
+    def _listed(self, prefix: bytes, after: str, limit: int) -> list[str]:
+        begin = prefix + pack_text(after) + b"\x00" if after else range_begin(prefix)
+        rows = self.index_store(prefix).scan(begin, range_end(prefix))
+        return [unpack_index(row.value).key for _, row in islice(rows, limit)]
 
 
 def _place(key: bytes, count: int) -> int:

@@ -22,7 +22,6 @@ ALLOWED: dict[str, str] = {
     "actors/execution/failed_attempt.py:render_error": "an error's class renders it, and may fail",
     "actors/execution/failed_attempt.py:cause_of": "an error's class is tested, and may fail",
     "actors/worker.py:Worker._process": "a slot survives whatever a handler raises; the item is settled by it",
-    "records/accesses.py:run_op": "whatever a store raises is raised where the operation yielded",
     "workflows/driver.py:guarded": "an error of a store ends the attempt, and is the item's failure",
     "workflows/effects.py:do_effect": "whatever an effect raises is its step's failure",
     "workflows/step_commits.py:_packed_result": "whatever the body of a step raises is its step's failure",

@@ -35,7 +35,7 @@ class Planted(NamedTuple):
 class BlindFinal(ModelStores):
     """The last phase of a write does not compare the version."""
 
-    def answer(self, access: Access) -> DataRecord | IndexRecord | bool | None:
+    def answer(self, access: Access) -> DataRecord | IndexRecord | list[str] | bool | None:
         """See `ModelStores`."""
         if isinstance(access, WriteRecord) and access.expected is not None and not access.record.is_dummy:
             store, key = self.data_store(access.key), access.key.encode()
@@ -47,7 +47,7 @@ class BlindFinal(ModelStores):
 class BlindIndexDelete(ModelStores):
     """An index record is deleted, whatever it is by now."""
 
-    def answer(self, access: Access) -> DataRecord | IndexRecord | bool | None:
+    def answer(self, access: Access) -> DataRecord | IndexRecord | list[str] | bool | None:
         """See `ModelStores`."""
         if isinstance(access, DeleteIndex):
             store = self.index_store(access.index_key)
@@ -59,7 +59,7 @@ class BlindIndexDelete(ModelStores):
 class BlindIndexReplace(ModelStores):
     """An index record is replaced, whatever it is by now."""
 
-    def answer(self, access: Access) -> DataRecord | IndexRecord | bool | None:
+    def answer(self, access: Access) -> DataRecord | IndexRecord | list[str] | bool | None:
         """See `ModelStores`."""
         if isinstance(access, WriteIndex) and access.expected is not None:
             store = self.index_store(access.index_key)
@@ -71,7 +71,7 @@ class BlindIndexReplace(ModelStores):
 class BlindDummyDelete(ModelStores):
     """A dummy is deleted, whatever it is by now: the paper says that it may be."""
 
-    def answer(self, access: Access) -> DataRecord | IndexRecord | bool | None:
+    def answer(self, access: Access) -> DataRecord | IndexRecord | list[str] | bool | None:
         """See `ModelStores`."""
         if isinstance(access, DeleteRecord) and access.expected.is_dummy:
             store, key = self.data_store(access.key), access.key.encode()

@@ -11,6 +11,7 @@ In each state of each order:
 from collections.abc import Iterable
 
 from fairlead.records.accesses import Op, run_op
+from fairlead.records.alternate_keys import Field, pack_unique
 from fairlead.records.errors import Changed, RecordError
 from fairlead.records.protocol import Protocol
 from fairlead.records.storage_model.memory import MemoryStore
@@ -23,7 +24,7 @@ NEWCOMER = "a record that nobody has"
 
 def key_of(name: str) -> bytes:
     """Return the index key of a name."""
-    return b"\x02f\x00" + name.encode()
+    return pack_unique(Field("f", is_unique=True), name)
 
 
 def keys_of(names: str) -> tuple[bytes, ...]:
@@ -88,15 +89,15 @@ class Clients:
         read = yield from self._protocol.get_op(key)
         if read is None:
             raise Changed(key=key, found=None)
-        after = yield from self._protocol.update_op(key, read, keys_of(names), b"")
-        yield from self._protocol.drop_op(key, read, after)
+        after, dropped = yield from self._protocol.update_op(key, read, keys_of(names), b"")
+        yield from self._protocol.drop_op(key, read.generation, dropped, after.version)
 
     def _delete_op(self, key: str) -> Op[None]:
         read = yield from self._protocol.get_op(key)
         if read is None:
             raise Changed(key=key, found=None)
         yield from self._protocol.delete_op(key, read)
-        yield from self._protocol.drop_op(key, read, None)
+        yield from self._protocol.drop_op(key, read.generation, read.keys, None)
 
 
 def check(step: Step) -> None:

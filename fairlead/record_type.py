@@ -1,0 +1,386 @@
+"""Records of one type, as an application uses them: found by any key, kept unique, across shards (Uniqorn)."""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from random import Random
+from typing import Any, Generic, TypeVar
+
+from fairlead.records.accesses import DeleteRecord, Op, ReadRecord, WriteRecord, run_op
+from fairlead.records.alternate_keys import (
+    AlternateValue,
+    Field,
+    check_key,
+    field_of,
+    index_keys,
+    normalized,
+    pack_unique,
+)
+from fairlead.records.definition import SchemaChanged, TypeRecord
+from fairlead.records.errors import Changed, Interrupted, KeyAdded, NoSuchRecord, RecordError, Taken
+from fairlead.records.on_shards.definitions import Definitions
+from fairlead.records.on_shards.performing import ShardRecords
+from fairlead.records.on_shards.slots import Locations
+from fairlead.records.on_shards.transaction import RecordTransaction
+from fairlead.records.protocol import Protocol
+from fairlead.records.stored import GENERATION_BYTES, DataRecord
+from fairlead.records.values import Values, values_of
+from fairlead.shards import Shards
+from fairlead.zones.engines import Clock, StoreError
+from fairlead.zones.errors import BadArgument
+from fairlead.zones.open_body import refuse_across_shards, refuse_any
+from fairlead.zones.tenant_transaction import TenantTransaction
+
+V = TypeVar("V")
+T = TypeVar("T")
+
+log = logging.getLogger("fairlead.records")
+
+SCHEMA_CHANGES_MAX = 8  # So often an operation begins again because an index was added or dropped meanwhile.
+CHANGE_ATTEMPTS_MAX = 20
+PAUSE_US_MIN, PAUSE_US_MAX = 1_000, 100_000  # Between attempts of `change`: a random time up to this, which doubles.
+FIND_ATTEMPTS_MAX = 3  # Of a delete by an alternate key, whose record changes meanwhile.
+WRITE, READ = "a write of a record", "a read of a record"
+
+
+@dataclass(frozen=True, slots=True)
+class Record(Generic[V]):
+    """A record as it was read. `version` counts the writes of users."""
+
+    key: str
+    value: V
+    version: int
+    stored: DataRecord = field(repr=False, compare=False)
+
+
+class Records(Generic[V]):
+    """The records of one type. Made by `App.records`; makes no call to a store until a method is called.
+
+    Operations on single records are linearizable, by primary key and by alternate key. No two records have one value in
+    a field that is unique. Nothing is retried, but in `change`: see the errors.
+    """
+
+    def __init__(
+        self,
+        shards: Callable[[], Shards],
+        locations: Locations,
+        fields: Sequence[Field],
+        values: Values[V],
+        *,
+        clock: Callable[[], Clock],
+        random: Callable[[], Random],
+    ) -> None:
+        self.name = locations.type_name
+        self._shards = shards
+        self._locations = locations
+        self._fields = {each.name: each for each in fields}
+        self._values = values
+        self._clock = clock
+        self._random = random
+        self._protocol = Protocol(ends_at_once=True, writes_at_once=True)
+        self._definitions: Definitions | None = None
+        self._definitions_of: Shards | None = None
+
+    def __repr__(self) -> str:
+        return f"<Records {self.name}>"
+
+    # --- Writes ---
+
+    def create(self, key: str, value: V) -> Record[V]:
+        """Create a record; return it once it is durable, and found by all its keys.
+
+        Args:
+          key: its primary key, text of 1 to 128 bytes.
+          value: see `App.records`. A field that is None, or missing, is no key.
+
+        Raises:
+          BadArgument: `key`, or a field, is of the wrong type, empty or too long; `value` is no plain data.
+          Exists: there is a record of this key.
+          Taken: another record has one of the values.
+          Interrupted: another writer ended this one; try again.
+          IndexUnavailable: a shard with an index record does not answer.
+        """
+        checked, packed = check_key(key), self._values.pack(value)
+        generation = self._random().randbytes(GENERATION_BYTES)
+
+        def begin(definition: TypeRecord) -> Op[DataRecord]:
+            return self._protocol.create_op(checked, self._keys(definition, checked, value), packed, generation)
+
+        return self._record(checked, self._write(checked, value, begin))
+
+    def update(self, record: Record[V], value: V) -> Record[V]:
+        """Give a record that was read a new value; return it as it is now.
+
+        Raises:
+          Changed: somebody has changed it since it was read, or it is gone.
+          BadArgument, Taken, Interrupted, IndexUnavailable: see `create`.
+        """
+        packed, read = self._values.pack(value), _stored(record)
+
+        def begin(definition: TypeRecord) -> Op[Any]:
+            return self._protocol.update_op(record.key, read, self._keys(definition, record.key, value), packed)
+
+        written = self._write(record.key, value, begin)
+        if written.dropped:
+            self._drop_later(record.key, read.generation, written.dropped, written.record.version)
+        return self._record(record.key, written.record)
+
+    def change(self, key: str, change: Callable[[V], V]) -> Record[V]:
+        """Read a record, give it the value that `change` returns for its value, and repeat that if it has changed.
+
+        `change` may run several times. Attempts pause for a random time, because two writers can interrupt each other.
+
+        Raises:
+          NoSuchRecord: there is no record of this key.
+          Changed, Interrupted: 20 attempts did not do.
+          BadArgument, Taken, IndexUnavailable: see `create`.
+          What `change` raises: nothing was changed.
+        """
+        pause_us = PAUSE_US_MIN
+        for attempt in range(CHANGE_ATTEMPTS_MAX):
+            record = self.get(key)
+            if record is None:
+                raise NoSuchRecord(key=key)
+            try:
+                return self.update(record, change(record.value))
+            except (Changed, Interrupted):
+                if attempt + 1 == CHANGE_ATTEMPTS_MAX:
+                    raise
+            self._clock().sleep_us(self._random().randrange(pause_us))
+            pause_us = min(2 * pause_us, PAUSE_US_MAX)
+        raise AssertionError("the last attempt returns or raises")
+
+    def delete(self, record: Record[V] | None = None, /, **wanted: AlternateValue) -> bool:
+        """Delete a record that was read, or the one with a value in a unique field; return whether there was one.
+
+            accounts.delete(record)
+            accounts.delete(email="a@x.com")
+
+        Raises:
+          BadArgument: neither, or both; see `find`.
+          Changed: somebody has changed the record since it was read, or it is gone.
+          Interrupted: see `create`.
+          IndexUnavailable: by a value: see `find`.
+        """
+        if record is not None:
+            if wanted:
+                raise BadArgument(argument="delete", value=sorted(wanted), allowed="a record, or one field")
+            self._delete(record.key, _stored(record))
+            return True
+        for attempt in range(FIND_ATTEMPTS_MAX):
+            found = self.find(**wanted)
+            if found is None:
+                return False
+            try:
+                self._delete(found.key, found.stored)
+                return True
+            except Changed:
+                if attempt + 1 == FIND_ATTEMPTS_MAX:
+                    raise
+        raise AssertionError("the last attempt returns or raises")
+
+    # --- Writes within a transaction on the tenant that holds the record ---
+
+    def put(self, tr: TenantTransaction, key: str, value: V) -> None:
+        """Write a record within a transaction on the tenant where it lies: it is written if that commits.
+
+        It may be a new one, or drop keys, but no key may be added. For records that lie in tenants of users.
+
+            alice.transact(lambda tr: (tr.set(("seen",), b"1"), carts.put(tr, "alice", {"items": 3})))
+
+        Raises:
+          BadArgument: the record lies in another tenant; see `create`.
+          KeyAdded: the value has a key that the record does not have.
+        """
+        checked, packed = check_key(key), self._values.pack(value)
+        here, definition = self._within(tr, checked)
+        found = here.answer(ReadRecord(checked))
+        read = None if found is None or found.is_dummy else found
+        keys = self._keys(definition, checked, value)
+        added = [each for each in keys if read is None or not read.has(each)]
+        if added:
+            raise KeyAdded(key=checked, fields=sorted({field_of(each) for each in added}))
+        if read is None:
+            generation = self._random().randbytes(GENERATION_BYTES)
+            here.answer(WriteRecord(checked, found, DataRecord(generation, 1, (), 1, packed)))
+            return
+        version = read.version + 1
+        here.answer(WriteRecord(checked, read, DataRecord(read.generation, version, keys, read.writes + 1, packed)))
+        here.leave_dropped(checked, read, [each for each in read.keys if each not in keys], version)
+
+    def remove(self, tr: TenantTransaction, key: str) -> bool:
+        """Delete a record within a transaction on the tenant where it lies; return whether there is one; see `put`."""
+        checked = check_key(key)
+        here, _ = self._within(tr, checked)
+        found = here.answer(ReadRecord(checked))
+        if found is None or found.is_dummy:
+            return False
+        here.answer(DeleteRecord(checked, found))
+        here.leave_dropped(checked, found, found.keys, None)
+        return True
+
+    def _within(self, tr: TenantTransaction, key: str) -> tuple[RecordTransaction, TypeRecord]:
+        tenant = self._locations.data_tenant(key)
+        if tr.tenant != tenant:
+            raise BadArgument(argument="tr", value=str(tr.tenant), allowed=f"a transaction on {tenant}, which holds it")
+        here = RecordTransaction.within(tr, self._locations)
+        return here, here.require_definition()
+
+    # --- Reads ---
+
+    def get(self, key: str) -> Record[V] | None:
+        """Return the record of a primary key, or None.
+
+        Raises:
+          BadArgument: `key` is no text of 1 to 128 bytes.
+        """
+        checked = check_key(key)
+        found = self._read(self._protocol.get_op(checked))
+        return None if found is None else self._record(checked, found)
+
+    def find(self, **wanted: AlternateValue) -> Record[V] | None:
+        """Return the record that has a value in a unique field, or None: two reads.
+
+            accounts.find(email="a@x.com")
+
+        Raises:
+          BadArgument: not one field is named; it is not unique; its value is of the wrong type, empty or too long.
+          IndexUnavailable: the shard of this value's index record does not answer, or the index is being built.
+        """
+        [(name, value)] = _one(wanted)
+        by = self._field(name, is_unique=True)
+        index_key = pack_unique(by, value)
+        found = self._read(self._protocol.find_op(index_key))
+        if found is None:
+            return None
+        record = self._record(*found)
+        [has] = values_of(record.value, {name: by}).values()
+        return record if has is not None and normalized(by, has) == normalized(by, value) else None
+
+    def find_all(self, *, limit: int = 100, **wanted: AlternateValue) -> list[Record[V]]:
+        """Return records that have a value in a field for lookup, in the order of their keys.
+
+        Misses no record that has the value all the while.
+
+            accounts.find_all(city="Ulm", limit=20)
+
+        Raises:
+          BadArgument: `limit` is not 1 to 10,000; see `find`.
+          IndexUnavailable: see `find`.
+        """
+        if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= 10_000:
+            raise BadArgument(argument="limit", value=limit, allowed="1 to 10,000")
+        [(name, value)] = _one(wanted)
+        prefix = pack_unique(self._field(name, is_unique=False), value)
+        found = self._read(self._protocol.find_all_op(prefix, limit))
+        return [self._record(*each) for each in found]
+
+    # --- The same for coroutines ---
+
+    async def acreate(self, key: str, value: V) -> Record[V]:
+        """Create a record as `create` does, and let the event loop go on meanwhile."""
+        return await self._shards().calls.run(partial(self.create, key, value))
+
+    async def aupdate(self, record: Record[V], value: V) -> Record[V]:
+        """Update a record as `update` does, and let the event loop go on meanwhile."""
+        return await self._shards().calls.run(partial(self.update, record, value))
+
+    async def achange(self, key: str, change: Callable[[V], V]) -> Record[V]:
+        """Change a record as `change` does, and let the event loop go on meanwhile. `change` is a plain function."""
+        return await self._shards().calls.run(partial(self.change, key, change))
+
+    async def adelete(self, record: Record[V] | None = None, /, **wanted: AlternateValue) -> bool:
+        """Delete a record as `delete` does, and let the event loop go on meanwhile."""
+        return await self._shards().calls.run(partial(self.delete, record, **wanted))
+
+    async def aget(self, key: str) -> Record[V] | None:
+        """Return a record as `get` does, and let the event loop go on meanwhile."""
+        return await self._shards().calls.run(partial(self.get, key))
+
+    async def afind(self, **wanted: AlternateValue) -> Record[V] | None:
+        """Return a record as `find` does, and let the event loop go on meanwhile."""
+        return await self._shards().calls.run(partial(self.find, **wanted))
+
+    async def afind_all(self, *, limit: int = 100, **wanted: AlternateValue) -> list[Record[V]]:
+        """Return records as `find_all` does, and let the event loop go on meanwhile."""
+        return await self._shards().calls.run(lambda: self.find_all(limit=limit, **wanted))
+
+    # --- How operations run ---
+
+    def _delete(self, key: str, read: DataRecord) -> None:
+        self._write(key, None, lambda _: self._protocol.delete_op(key, read))
+        if read.keys:
+            self._drop_later(key, read.generation, read.keys, None)
+
+    def _write(self, key: str, value: V | None, begin: Callable[[TypeRecord], Op[T]]) -> T:
+        """Run a write by the definition of the shard where the record lies, and again if the definition has changed."""
+        refuse_any(WRITE)
+        for _ in range(SCHEMA_CHANGES_MAX):
+            definitions = self._all_definitions()
+            definition = definitions.on(self._home_of(key))
+            try:
+                return run_op(begin(definition), self._performing(definition).perform)
+            except SchemaChanged as changed:
+                definitions.forget(changed.shard)
+            except Taken as taken:
+                name = str(taken.fields["field"])
+                raise Taken(field=name, value=values_of(value, {name: None})[name]) from None
+        raise Interrupted(key=key, reason="indexes of this type are added and dropped all the time")
+
+    def _read(self, operation: Op[T]) -> T:
+        refuse_across_shards(READ)
+        return run_op(operation, self._performing(None).perform)
+
+    def _performing(self, definition: TypeRecord | None) -> ShardRecords:
+        shards = self._shards()
+        return ShardRecords(shards, self._locations, definition, shards.parallel.run_all)
+
+    def _drop_later(self, key: str, generation: bytes, dropped: Sequence[bytes], below: int | None) -> None:
+        """Delete index records of dropped keys soon; nobody waits for it, and nobody depends on it."""
+        operation = self._protocol.drop_op(key, generation, dropped, below)
+
+        def drop() -> None:
+            try:
+                self._read(operation)
+            except (RecordError, StoreError) as error:
+                log.info("index records of %s of type %s stay until somebody wants the keys: %s", key, self.name, error)
+
+        self._shards().calls.start(drop)
+
+    def _all_definitions(self) -> Definitions:
+        shards = self._shards()
+        if self._definitions is None or self._definitions_of is not shards:
+            self._definitions = Definitions(shards, self.name, tuple(self._fields.values()))
+            self._definitions_of = shards
+        return self._definitions
+
+    def _home_of(self, key: str) -> str:
+        return self._shards().home_name(self._locations.data_tenant(key))
+
+    def _keys(self, definition: TypeRecord, key: str, value: V) -> tuple[bytes, ...]:
+        fields = definition.maintained()
+        return index_keys(fields, key, values_of(value, fields))
+
+    def _field(self, name: str, *, is_unique: bool) -> Field:
+        found = self._fields.get(name)
+        if found is None or found.is_unique is not is_unique:
+            allowed = ", ".join(each.name for each in self._fields.values() if each.is_unique is is_unique) or "none"
+            what = "unique fields" if is_unique else "fields for lookup"
+            raise BadArgument(argument="field", value=name, allowed=f"one of the {what} of {self.name}: {allowed}")
+        return found
+
+    def _record(self, key: str, stored: DataRecord) -> Record[V]:
+        return Record(key, self._values.unpack(key, stored.value), stored.writes, stored)
+
+
+def _one(wanted: dict[str, AlternateValue]) -> list[tuple[str, AlternateValue]]:
+    if len(wanted) != 1:
+        raise BadArgument(argument="field", value=sorted(wanted), allowed='exactly one field, such as email="a@x.com"')
+    return list(wanted.items())
+
+
+def _stored(record: Record[V]) -> DataRecord:
+    if not isinstance(record, Record):
+        raise BadArgument(argument="record", value=record, allowed="a Record, as get, find and create return it")
+    return record.stored

@@ -1,0 +1,28 @@
+"""The items that remove what a writer has left that stopped: its dummy, and index records that nobody's record has.
+
+The transaction that inserts a dummy enqueues one, delayed, under the dummy's generation as its id. The transaction that
+replaces the dummy by the record deletes it. Nobody depends on it: whoever wants a key collects garbage by itself.
+"""
+
+from collections.abc import Sequence
+
+from fairlead.records.stored import DataRecord
+from fairlead.zones.queue.items import NewItem, new_item
+
+CLEANUP_KIND = "fairlead.records.cleanup"
+DROPPED_KIND = "fairlead.records.dropped"
+DELAY_S = 60  # Far longer than a create takes; so long may a dummy stand that nobody finishes.
+
+
+def cleanup_item(type_name: str, key: str, dummy: DataRecord) -> NewItem:
+    """Return the item that cleans up after a creator, if that stops."""
+    payload = {"type": type_name, "key": key, "generation": dummy.generation, "keys": list(dummy.keys)}
+    return new_item(CLEANUP_KIND, payload, delay=DELAY_S)
+
+
+def dropped_keys_item(
+    type_name: str, key: str, generation: bytes, dropped: Sequence[bytes], below: int | None
+) -> NewItem:
+    """Return the item that deletes index records of keys that a record has dropped; see `Protocol.drop_op`."""
+    payload = {"type": type_name, "key": key, "generation": generation, "keys": list(dropped), "below": below}
+    return new_item(DROPPED_KIND, payload)

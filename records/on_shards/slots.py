@@ -1,0 +1,62 @@
+"""Where records lie: in slots, which are tenants, by the hash of the primary key or of the alternate key.
+
+A slot has an owner record like every tenant, so `app.move` moves it, under writers, when shards are added. An index
+record names a primary key, and no shard: a move of a record touches none.
+
+    fairlead.records/account:0a3  ("fairlead.records", "account", DATA, key)         -> `DataRecord`
+                                  ("fairlead.records", "account", INDEX, index key)  -> `IndexRecord`
+
+A type of records may lie in its users' tenants instead, below the same keys: then only its index records are in slots.
+"""
+
+from collections.abc import Callable
+from hashlib import blake2b
+
+from fairlead.records.alternate_keys import value_part
+from fairlead.zones.layout import Tenant
+
+SLOT_COUNT = 4_096  # So many tenants hold a type at least, and each is moved alone: 100 shards get 41 each.
+SLOTS_APP = "fairlead.records"
+DATA, INDEX = 1, 2
+
+Key = tuple[str, str, int, str | bytes]
+
+
+class Locations:
+    """Where the records of one type, and their index records, lie.
+
+    `tenant_of`: the tenant of a primary key; None: a slot.
+    """
+
+    def __init__(self, type_name: str, tenant_of: Callable[[str], Tenant] | None = None) -> None:
+        self.type_name = type_name
+        self._tenant_of = tenant_of
+
+    def data_tenant(self, key: str) -> Tenant:
+        """Return the tenant that holds a record."""
+        return self._slot(key.encode()) if self._tenant_of is None else self._tenant_of(key)
+
+    def index_tenant(self, index_key: bytes) -> Tenant:
+        """Return the tenant that holds an index record. All index records of one value lie together."""
+        return self._slot(value_part(index_key))
+
+    def slots(self) -> list[Tenant]:
+        """Return all slots of the type."""
+        return [slot(self.type_name, number) for number in range(SLOT_COUNT)]
+
+    def data_key(self, key: str) -> Key:
+        """Return the key of a data record, within its tenant."""
+        return (SLOTS_APP, self.type_name, DATA, key)
+
+    def index_key(self, index_key: bytes) -> Key:
+        """Return the key of an index record, within its tenant."""
+        return (SLOTS_APP, self.type_name, INDEX, index_key)
+
+    def _slot(self, hashed: bytes) -> Tenant:
+        number = int.from_bytes(blake2b(hashed, digest_size=8).digest(), "big") % SLOT_COUNT
+        return slot(self.type_name, number)
+
+
+def slot(type_name: str, number: int) -> Tenant:
+    """Return a slot of a type of records."""
+    return Tenant(SLOTS_APP, f"{type_name}:{number:03x}")

@@ -1,0 +1,312 @@
+"""Accesses of the protocol, carried out in one transaction on one shard.
+
+What a shard does in the transaction of an access, beyond the paper:
+- It keeps an index of its own of all records that it holds, so that they are found while an index shard is away.
+- It refuses a record that was made by another definition than the shard stores.
+- With a dummy it enqueues the item that cleans up after a creator that stops; the record that replaces it deletes that.
+- It carries out phases 2 and 3 of a collection, or a whole write whose index records lie here, at once.
+
+An access reads the ownership record of its tenant, the definition if it writes, and the record itself, all with
+conflict. A transaction may run twice: an attempt that writes needs a receipt, so its answers are those that count.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from fairlead.records.accesses import (
+    Access,
+    AtOnce,
+    DeleteIndex,
+    DeleteRecord,
+    Ended,
+    EndWriters,
+    IndexAccess,
+    ListIndex,
+    ReadIndex,
+    ReadRecord,
+    WriteAtOnce,
+    WriteIndex,
+    WriteRecord,
+)
+from fairlead.records.alternate_keys import field_of, value_part
+from fairlead.records.definition import IndexState, SchemaChanged, TypeRecord, read_definition, require_schema
+from fairlead.records.errors import IndexUnavailable
+from fairlead.records.on_shards.cleanup import cleanup_item, dropped_keys_item
+from fairlead.records.on_shards.slots import Locations
+from fairlead.records.stored import DataRecord, IndexRecord, pack, unpack_data, unpack_index
+from fairlead.zones.errors import ItemGone
+from fairlead.zones.keyspace import pack_text
+from fairlead.zones.layout import Tenant
+from fairlead.zones.shard import Shard
+from fairlead.zones.tenant_transaction import TenantTransaction, parts_of
+from fairlead.zones.transaction_runner import Attempt
+
+
+class OnSeveralShards(Exception):
+    """A write at once meets a record that lies on another shard."""
+
+
+class LivesHere(Protocol):
+    """Says where tenants live, as far as this process knows."""
+
+    def __call__(self, tenant: Tenant, /) -> bool:
+        """Return whether a tenant lives on the shard of the transaction."""
+        ...
+
+
+class RecordTransaction:
+    """One attempt at a transaction on the records of one type that lie on one shard.
+
+    `definition`: by which the writer has computed the keys of what it writes; None: it writes no record.
+    """
+
+    def __init__(
+        self, shard: Shard, attempt: Attempt, locations: Locations, definition: TypeRecord | None, lives_here: LivesHere
+    ) -> None:
+        self._shard = shard
+        self._attempt = attempt
+        self._locations = locations
+        self._definition = definition
+        self._lives_here = lives_here
+        self._views: dict[Tenant, TenantTransaction] = {}
+        self._is_schema_checked = False
+
+    @staticmethod
+    def within(tr: TenantTransaction, locations: Locations) -> "RecordTransaction":
+        """Return a transaction on the records of the tenant of `tr`: it reads and writes by `tr`, and commits with it.
+
+        The keys of what is written must be computed by the definition that `definition` returns.
+        """
+        shard, attempt = parts_of(tr)
+        made = RecordTransaction(shard, attempt, locations, None, lambda tenant: tenant == tr.tenant)
+        made._views[tr.tenant] = tr
+        return made
+
+    def require_definition(self) -> TypeRecord:
+        """Return the definition that the shard stores; what is written from now on is written by it.
+
+        Raises:
+          SchemaChanged: the shard has none.
+        """
+        found = read_definition(self._attempt.tr, self._locations.type_name)
+        if found is None:
+            raise SchemaChanged(self._shard.name)
+        self._is_schema_checked = True
+        return found
+
+    def leave_dropped(self, key: str, record: DataRecord, dropped: Sequence[bytes], below: int | None) -> None:
+        """Have the index records of dropped keys deleted, once this transaction has committed; see `drop_op`."""
+        if dropped:
+            item = dropped_keys_item(self._locations.type_name, key, record.generation, dropped, below)
+            self._data_view(key).enqueue_item(item)
+
+    def answer(self, access: Access) -> Any:
+        """Make one access; return its answer.
+
+        Raises:
+          SchemaChanged: the shard maintains other indexes than the writer believes.
+          OnSeveralShards: by `WriteAtOnce`.
+          IndexUnavailable: by a read for a user: the index is not complete.
+          RecordUnreadable: what is stored cannot be read.
+          TenantMoved, TenantLocked, Restoring: see `TenantTransaction`.
+        """
+        match access:
+            case ReadRecord(key):
+                return self._read(key)
+            case WriteRecord(key, expected, record):
+                return self._write(key, expected, record)
+            case DeleteRecord(key, expected, is_clean):
+                return self._delete(key, expected, is_clean=is_clean)
+            case EndWriters(index_key, entry):
+                return self._end_writers(index_key, entry)
+            case WriteAtOnce(key, read, record):
+                return self._write_at_once(key, read, record)
+            case _:
+                return self._answer_index(access)
+
+    def _answer_index(self, access: IndexAccess) -> Any:
+        match access:
+            case ReadIndex(index_key, is_lookup):
+                if is_lookup:
+                    self._require_readable(field_of(index_key))
+                return self._read_index(index_key)
+            case ListIndex(prefix, after, limit):
+                self._require_readable(field_of(prefix))
+                return self._listed(prefix, after, limit)
+            case WriteIndex(index_key, expected, entry):
+                if self._read_index(index_key) != expected:
+                    return False
+                self._set_index(index_key, entry)
+                return True
+            case DeleteIndex(index_key, expected):
+                if self._read_index(index_key) != expected:
+                    return False
+                self._index_view(index_key).clear(self._locations.index_key(index_key))
+                return True
+
+    # --- Data records ---
+
+    def _read(self, key: str) -> DataRecord | None:
+        value = self._data_view(key).get(self._locations.data_key(key))
+        return None if value is None else unpack_data(key, value)
+
+    def _write(self, key: str, expected: DataRecord | None, record: DataRecord) -> bool:
+        found = self._read(key)
+        if not _is_as(found, expected):
+            return False
+        self._set(key, found, record)
+        if record.is_dummy:
+            item = cleanup_item(self._locations.type_name, key, record)
+            self._data_view(key).enqueue_item(item, item_id=record.generation)
+        elif found is not None and found.is_dummy and found.generation == record.generation:
+            self._cancel_cleanup(key, found)
+        return True
+
+    def _delete(self, key: str, expected: DataRecord, *, is_clean: bool) -> bool:
+        found = self._read(key)
+        if found is None or not _is_as(found, expected):
+            return False
+        self._clear(key, found)
+        if is_clean:
+            self._cancel_cleanup(key, found)
+        return True
+
+    def _end_writers(self, index_key: bytes, entry: IndexRecord) -> Ended:
+        """Carry out phases 2 and 3 of a collection."""
+        found = self._read(entry.key)
+        if found is None:
+            return Ended.ENDED
+        if found.has(index_key):
+            return Ended.VALID
+        if found.is_dummy:
+            self._clear(entry.key, found)
+        else:
+            self._data_view(entry.key).set(self._locations.data_key(entry.key), pack(found.bumped()).value)
+        return Ended.ENDED
+
+    def _write_at_once(self, key: str, read: DataRecord | None, record: DataRecord) -> AtOnce:
+        """Write a record and its index records, if all that the write touches lies here.
+
+        The version grows, as by the slow path: a slow writer of this record, and one whose index record is taken here,
+        fails at its last phase.
+        """
+        found = self._read(key)
+        is_new = read is None and (found is None or found.is_dummy)
+        if not is_new and (read is None or not _is_as(found, read)):
+            return AtOnce.REFUSED
+        added = [each for each in record.keys if found is None or not found.has(each)]
+        dropped = [each for each in (() if found is None else found.keys) if each not in record.keys]
+        for index_key in (*added, *dropped):
+            self._require_here(self._locations.index_tenant(index_key))
+        for index_key in added:
+            entry = self._read_index(index_key)
+            if entry is not None and entry.key != key:
+                self._require_here(self._locations.data_tenant(entry.key))
+                if self._end_writers(index_key, entry) is Ended.VALID:
+                    return AtOnce.REFUSED
+        for index_key in added:
+            self._set_index(index_key, IndexRecord(key, record.generation, record.version - 1))
+        for index_key in dropped:
+            entry = self._read_index(index_key)
+            if entry is not None and entry.key == key:
+                self._index_view(index_key).clear(self._locations.index_key(index_key))
+        self._set(key, found, record)
+        return AtOnce.WRITTEN
+
+    def _set(self, key: str, found: DataRecord | None, record: DataRecord) -> None:
+        """Write a data record, and what the shard's own index says of it."""
+        self._check_schema()
+        view = self._data_view(key)
+        before, after = _own_keys(found), _own_keys(record)
+        for index_key in before - after:
+            view.remove_from_local_index(self._local_index(index_key), key.encode())
+        for index_key in after - before:
+            view.add_to_local_index(self._local_index(index_key), key.encode())
+        view.set(self._locations.data_key(key), pack(record).value)
+
+    def _clear(self, key: str, found: DataRecord) -> None:
+        view = self._data_view(key)
+        for index_key in sorted(_own_keys(found)):
+            view.remove_from_local_index(self._local_index(index_key), key.encode())
+        view.clear(self._locations.data_key(key))
+
+    def _cancel_cleanup(self, key: str, dummy: DataRecord) -> None:
+        try:
+            self._data_view(key).cancel(dummy.generation)
+        except ItemGone:
+            return  # It has run, late, and found nothing to do.
+
+    def _check_schema(self) -> None:
+        if not self._is_schema_checked:
+            assert self._definition is not None, "a record is written without a definition"
+            require_schema(self._attempt.tr, self._locations.type_name, self._definition, shard=self._shard.name)
+            self._is_schema_checked = True
+
+    # --- Index records ---
+
+    def _read_index(self, index_key: bytes) -> IndexRecord | None:
+        value = self._index_view(index_key).get(self._locations.index_key(index_key))
+        return None if value is None else unpack_index(value)
+
+    def _set_index(self, index_key: bytes, entry: IndexRecord) -> None:
+        self._index_view(index_key).set(self._locations.index_key(index_key), pack(entry).value)
+
+    def _listed(self, prefix: bytes, after: str, limit: int) -> Sequence[str]:
+        view = self._index_view(prefix)
+        begin = prefix + (pack_text(after) + b"\x00" if after else b"\x00")
+        bounds = self._locations.index_key(begin), self._locations.index_key(prefix + b"\xff")
+        return [unpack_index(value).key for _, value in view.get_between(*bounds, limit=limit)]
+
+    def _require_readable(self, field: str) -> None:
+        """See that a user may read an index.
+
+        Raises:
+          IndexUnavailable: it is being built, is dropped, or has violations.
+        """
+        found = read_definition(self._attempt.tr, self._locations.type_name)
+        if found is None:
+            return  # The shard holds no index record of the type.
+        named = found.named(field)
+        if named is None or named.state != IndexState.READABLE:
+            state = "hidden" if named is None else IndexState(named.state).name.lower()
+            raise IndexUnavailable(field=field, state=state)
+
+    # --- Tenants ---
+
+    def _data_view(self, key: str) -> TenantTransaction:
+        return self._view(self._locations.data_tenant(key))
+
+    def _index_view(self, index_key: bytes) -> TenantTransaction:
+        return self._view(self._locations.index_tenant(index_key))
+
+    def _view(self, tenant: Tenant) -> TenantTransaction:
+        if tenant not in self._views:
+            self._views[tenant] = TenantTransaction(self._shard, tenant, self._attempt)
+        return self._views[tenant]
+
+    def _require_here(self, tenant: Tenant) -> None:
+        """See that a tenant lives on this shard, as far as this process knows; its ownership record says for sure.
+
+        Raises:
+          OnSeveralShards: it does not.
+        """
+        if not self._lives_here(tenant):
+            raise OnSeveralShards
+
+    def _local_index(self, index_key: bytes) -> bytes:
+        return local_index(self._locations.type_name, value_part(index_key))
+
+
+def local_index(type_name: str, value: bytes) -> bytes:
+    """Return the name of the entries of a shard's own index that state a value of a field of a type of records."""
+    return pack_text(type_name) + value
+
+
+def _own_keys(record: DataRecord | None) -> set[bytes]:
+    return set() if record is None or record.is_dummy else set(record.keys)
+
+
+def _is_as(found: DataRecord | None, expected: DataRecord | None) -> bool:
+    if found is None or expected is None:
+        return found is expected
+    return found.is_as(expected)

@@ -1,0 +1,59 @@
+"""Values of records: plain data, or instances of a type, packed; and the fields by which a record is found."""
+
+from collections.abc import Mapping
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from fairlead.records.errors import RecordUnreadable
+from fairlead.zones.errors import BadArgument
+
+V = TypeVar("V")
+
+VALUE_BYTES_MAX = 90_000  # Of a packed value: a record and its keys are one value of a store, at most 100,000 bytes.
+ALLOWED = "plain data: a dict whose keys are texts"
+
+
+class Values(Generic[V]):
+    """Packs values of one type of records. `type`: a `msgspec.Struct` or dataclass; None: values are dicts."""
+
+    def __init__(self, type: type[V] | None) -> None:
+        self._type = type
+        self._encoder = msgspec.msgpack.Encoder()
+        self._decoder: Any = msgspec.msgpack.Decoder(dict[str, Any] if type is None else type)
+
+    def pack(self, value: V) -> bytes:
+        """Return a value packed.
+
+        Raises:
+          BadArgument: it is no instance of the type, or no plain data, or too long.
+        """
+        if not isinstance(value, dict if self._type is None else self._type):
+            allowed = ALLOWED if self._type is None else f"an instance of {self._type.__qualname__}"
+            raise BadArgument(argument="value", value=value, allowed=allowed)
+        try:
+            packed: bytes = self._encoder.encode(value)
+        except (TypeError, ValueError, OverflowError, UnicodeEncodeError, RecursionError) as error:
+            raise BadArgument(argument="value", value=value, allowed=ALLOWED, reason=str(error)) from None
+        if len(packed) > VALUE_BYTES_MAX:
+            raise BadArgument(argument="value", value=f"{len(packed)} bytes", allowed=f"{VALUE_BYTES_MAX} bytes packed")
+        return packed
+
+    def unpack(self, key: str, packed: bytes) -> V:
+        """Return a value that was packed.
+
+        Raises:
+          RecordUnreadable: it is none of this type.
+        """
+        try:
+            value: V = self._decoder.decode(packed)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise RecordUnreadable(key=key, newer=False, reason=str(error)) from None
+        return value
+
+
+def values_of(value: Any, names: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of some fields; None: the record has none in this field."""
+    if isinstance(value, Mapping):
+        return {name: value.get(name) for name in names}
+    return {name: getattr(value, name, None) for name in names}
