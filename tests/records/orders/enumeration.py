@@ -74,9 +74,10 @@ class State(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One access: who made it, what it changed, and where the client is now."""
+    """One access: who made it and has got what by then, what it changed, and where the client is now."""
 
     client: Client
+    run: Run
     before: Mapping[str, DataRecord]
     after: Mapping[str, DataRecord]
     index_records: Mapping[bytes, IndexRecord]
@@ -169,7 +170,7 @@ class Enumeration:
         client = self._scene.clients[number]
         self._came_from[reached] = (state, f"{client.name}: {type(progress.accesses[which]).__name__}")
         before = _records(dict(state.data))
-        step = Step(client, before, after, _entries(self._index.rows), now, reached)
+        step = Step(client, runs[number], before, after, _entries(self._index.rows), now, reached)
         try:
             self._scene.check(step)
         except Violation as violation:

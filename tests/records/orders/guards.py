@@ -8,16 +8,22 @@ from typing import NamedTuple, cast
 
 from fairlead.records import protocol
 from fairlead.records.accesses import Access, DeleteIndex, DeleteRecord, WriteIndex, WriteRecord
+from fairlead.records.on_shards import transaction
 from fairlead.records.protocol import Protocol
 from fairlead.records.storage_model.performing import ModelStores
 from fairlead.records.stored import DataRecord, IndexRecord, pack
 from tests.records.orders.enumeration import Scene
-from tests.records.orders.scenes import scenes
+from tests.records.orders.scenes import one_shard_scenes, scenes
+from tests.records.orders.shard_stores import ShardStores
 
 
 class Planted(NamedTuple):
-    """A guard that is removed: texts of the protocol, and what is there instead; or stores that ignore a condition."""
+    """A guard that is removed: texts of the protocol, and what is there instead; or stores that ignore a condition.
 
+    `shown_by`: the scene of which some order violates what must hold.
+    """
+
+    shown_by: str
     texts: tuple[tuple[str, str], ...] = ()
     stores: type[ModelStores] = ModelStores
 
@@ -87,42 +93,133 @@ CHANGE = """        if not ended:
 DUMMY = "        yield from self._insert_op(key, dummy)\n        yield from self.finish_op"
 FINAL = "        if not (yield from one(WriteRecord(key, dummy, record))):\n"
 GUARDS: dict[str, Planted] = {
-    "the result of phase 3 of a collection is obeyed": Planted(((CHANGE, "        return True\n"),)),
+    "the result of phase 3 of a collection is obeyed": Planted(
+        "two creates of one key, a collection, a find", ((CHANGE, "        return True\n"),)
+    ),
     "a collection changes the record before it deletes the index record": Planted(
+        "two updates to one key, a collection",
         (
             (
                 "            ended = yield from one(WriteRecord(entry.key, record, record.bumped()))\n",
                 "            ended = True\n",
             ),
-        )
+        ),
     ),
     "a collection deletes a dummy before it deletes the index record": Planted(
-        (("            ended = yield from one(DeleteRecord(entry.key, record))\n", "            ended = True\n"),)
+        "figure 3: Bob collects what Alice, who is slow, has inserted",
+        (("            ended = yield from one(DeleteRecord(entry.key, record))\n", "            ended = True\n"),),
     ),
     "a dummy stands while index records are inserted": Planted(
-        ((DUMMY, "        yield from self.finish_op"), (FINAL, FINAL.replace("dummy", "None")))
+        "figure 3: Bob collects what Alice, who is slow, has inserted",
+        ((DUMMY, "        yield from self.finish_op"), (FINAL, FINAL.replace("dummy", "None"))),
     ),
-    "the last phase of a write is conditional": Planted(stores=BlindFinal),
-    "an index record is deleted as it was read": Planted(stores=BlindIndexDelete),
-    "an index record is replaced as it was read": Planted(stores=BlindIndexReplace),
-    "a dummy is deleted as it was read": Planted(stores=BlindDummyDelete),
+    "the last phase of a write is conditional": Planted("two updates to one key, a collection", stores=BlindFinal),
+    "an index record is deleted as it was read": Planted(
+        "the owner gives a key up, another takes it, and back", stores=BlindIndexDelete
+    ),
+    "an index record is replaced as it was read": Planted(
+        "two updates to one key, a collection", stores=BlindIndexReplace
+    ),
+    "a dummy is deleted as it was read": Planted(
+        "figure 3: Bob collects what Alice, who is slow, has inserted", stores=BlindDummyDelete
+    ),
     "an index record of another life is replaced by whoever has the record": Planted(
-        (("                yield from self._require_own_op(mine)\n", "                pass\n"),)
+        "one record created twice, another takes its key",
+        (("                yield from self._require_own_op(mine)\n", "                pass\n"),),
     ),
     "phase 4 spares index records of a later version": Planted(
-        (("    if below is None or entry.version < below:\n", "    if True:\n"),)
+        "dropped twice, brought back twice", (("    if below is None or entry.version < below:\n", "    if True:\n"),)
     ),
     "phase 4 spares index records of another generation": Planted(
-        (("entry.key != key or entry.generation != generation:", "entry.key != key:"),)
+        "deleted and created anew, another takes its key",
+        (("entry.key != key or entry.generation != generation:", "entry.key != key:"),),
     ),
-    "a cleanup spares a record that is real": Planted((("(not record.is_dummy or not (yield", "(not (yield"),)),
+    "a cleanup spares a record that is real": Planted(
+        "a slow creator, and its own cleanup item", (("(not record.is_dummy or not (yield", "(not (yield"),)
+    ),
     "a collection spares what the record has": Planted(
-        (("        if record.has(index_key):\n            return False\n", ""),)
+        "deleted, another created, a find, a collection",
+        (("        if record.has(index_key):\n            return False\n", ""),),
     ),
 }
 
 
-def scenes_without(guard: str) -> dict[str, Scene]:
-    """Return the scenes of the protocol without a guard."""
+def scene_without(guard: str) -> Scene:
+    """Return the scene that shows what a guard of the protocol is for, without the guard."""
     planted = GUARDS[guard]
-    return {name: each._replace(stores=planted.stores) for name, each in scenes(planted.protocol()).items()}
+    return scenes(planted.protocol())[planted.shown_by]._replace(stores=planted.stores)
+
+
+def scene_on_shards_without(guard: str) -> Scene:
+    """Return the scene that shows what a guard of our shards' transactions is for, without the guard."""
+    planted = ON_SHARDS[guard]
+    return on_shards(planted.stores())[planted.shown_by]
+
+
+class PlantedOnShards(NamedTuple):
+    """A guard of our shards' transactions that is removed: texts, and what is there instead; see `Planted`."""
+
+    shown_by: str
+    texts: tuple[tuple[str, str], ...]
+
+    def stores(self) -> type[ShardStores]:
+        """Return stores without the guard."""
+        source = inspect.getsource(transaction)
+        for old, new in self.texts:
+            assert source.count(old) == 1, f"the transaction no longer holds: {old}"
+            source = source.replace(old, new)
+        module = ModuleType("mutated")
+        exec(compile(source, "mutated", "exec"), module.__dict__)
+
+        class Mutated(ShardStores):
+            transaction_class = module.__dict__["RecordTransaction"]
+
+        return Mutated
+
+
+SET = "        self._set(key, found, record)\n"
+SET_AT_ONCE = SET + "        return AtOnce.WRITTEN\n"
+SET_OLD_VERSION = """        import msgspec
+        version = record.version if read is None else read.version
+        self._set(key, found, msgspec.structs.replace(record, version=version))
+        return AtOnce.WRITTEN
+"""
+SET_INDEX = "            self._set_index(index_key, IndexRecord(key, record.generation, record.version - 1))\n"
+BUMP = "            self._data_view(entry.key).set(self._locations.data_key(entry.key), pack(found.bumped()).value)\n"
+IS_AS = "        if not _is_as(found, expected):\n            return False\n"
+IS_EQUAL = "                if self._read_index(index_key) != expected:\n                    return False\n"
+WRITES_INDEX, DELETES_INDEX = "                self._set_index", "                self._index_view"
+NOTHING = "            pass\n"
+ON_SHARDS: dict[str, PlantedOnShards] = {
+    "a write at once gives the record a new version": PlantedOnShards(
+        "a key dropped at once, which a slow update brings back", ((SET_AT_ONCE, SET_OLD_VERSION),)
+    ),
+    "a write at once writes index records": PlantedOnShards("two at once, a slow one", ((SET_INDEX, NOTHING),)),
+    "a write at once ends the writer whose index record it takes": PlantedOnShards(
+        "a create at once beside a slow one, a collection, a find",
+        (("                if self._end_writers(index_key, entry) is Ended.VALID:\n", "                if False:\n"),),
+    ),
+    "the end of writers bumps the version": PlantedOnShards("two updates to one key, a collection", ((BUMP, NOTHING),)),
+    "the end of writers deletes a dummy": PlantedOnShards(
+        "two creates of one key, a collection, a find", (("            self._clear(entry.key, found)\n", NOTHING),)
+    ),
+    "the end of writers spares a record that has the key": PlantedOnShards(
+        "deleted, another created, a find, a collection",
+        (("        if found.has(index_key):\n            return Ended.VALID\n", ""),),
+    ),
+    "a write is conditional": PlantedOnShards("deleted and created anew, another takes its key", ((IS_AS + SET, SET),)),
+    "a write of an index record is conditional": PlantedOnShards(
+        "deleted and created anew, another takes its key", ((IS_EQUAL + WRITES_INDEX, WRITES_INDEX),)
+    ),
+    "a deletion of an index record is conditional": PlantedOnShards(
+        "a find beside an owner that gives a key up, and another that takes it",
+        ((IS_EQUAL + DELETES_INDEX, DELETES_INDEX),),
+    ),
+}
+
+
+def on_shards(stores: type[ShardStores] = ShardStores) -> dict[str, Scene]:
+    """Return all scenes, as our shards carry them out."""
+    slow, at_once = Protocol(ends_at_once=True), Protocol(ends_at_once=True, writes_at_once=True)
+    made = {**scenes(slow), **one_shard_scenes(slow, at_once)}
+    return {name: each._replace(stores=stores) for name, each in made.items()}

@@ -50,9 +50,9 @@ def entry(key: str, generation: int, version: int) -> IndexRecord:
 class Clients:
     """Makes clients of one protocol; each creation has a generation of its own."""
 
-    def __init__(self, protocol: Protocol) -> None:
+    def __init__(self, protocol: Protocol, first_generation: int = 100) -> None:
         self._protocol = protocol
-        self._made = 100
+        self._made = first_generation
 
     def create(self, key: str, names: str) -> Client:
         """Return a client that creates a record."""
@@ -125,8 +125,7 @@ def _check_find(step: Step, owners: dict[bytes, str]) -> None:
     wanted, progress = step.client.finds, step.progress
     if wanted is None or progress is None or not progress.has_ended or progress.result is not None:
         return
-    was_free = all(run.was_free for run in step.state.runs if run.ended == "NoneType")
-    if not was_free and wanted in owners:
+    if not step.run.was_free and wanted in owners:
         raise Violation(f"find says that nobody has {wanted!r}, and {owners[wanted]} always had it")
 
 
@@ -209,5 +208,36 @@ def scenes(protocol: Protocol) -> dict[str, Scene]:
             [do.clean("1", 100, "a"), do.clean("1", 100, "a"), do.create("2", "a")],
             {"1": dummy(100, "a")},
             {"a": entry("1", 100, 0)},
+        ),
+    }
+
+
+def one_shard_scenes(slow: Protocol, at_once: Protocol) -> dict[str, Scene]:
+    """Return the scenes of writes in one transaction, beside those of the slow path, on our shards."""
+    do, tx = Clients(slow), Clients(at_once, first_generation=200)
+    return {
+        "a create at once beside a slow one, a collection, a find": scene(
+            [tx.create("1", "a"), do.create("2", "a"), do.collect("a"), do.find("a")]
+        ),
+        "an update at once beside a slow one of the same record": scene(
+            [tx.update("1", "b"), do.update("1", "a"), do.find("a"), do.collect("a")],
+            {"1": real(1, 1, "x"), "2": real(2, 1, "")},
+            {"x": entry("1", 1, 0)},
+        ),
+        "an update at once takes the index record of a slow one": scene(
+            [do.update("1", "a"), tx.update("2", "a"), do.find("a")], {"1": real(1, 1, ""), "2": real(2, 1, "")}
+        ),
+        "a key dropped at once, which a slow update brings back": scene(
+            [tx.update("1", ""), do.update("1", "ab"), do.find("a"), do.update("2", "a")],
+            {"1": real(1, 1, "a"), "2": real(2, 1, "")},
+            {"a": entry("1", 1, 0)},
+        ),
+        "a create at once takes over a slow creator's dummy": scene(
+            [do.finish("1", 100, "a"), tx.create("1", "a"), do.clean("1", 100, "a"), do.find("a")],
+            {"1": dummy(100, "a")},
+        ),
+        "two at once, a slow one": scene([tx.create("1", "ab"), tx.create("2", "b"), do.create("3", "a")]),
+        "deleted, created at once, a slow delete of its index records": scene(
+            [do.delete("1"), tx.create("1", "a"), do.find("a")], {"1": real(1, 1, "a")}, {"a": entry("1", 1, 0)}
         ),
     }

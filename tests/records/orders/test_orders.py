@@ -4,7 +4,7 @@ import pytest
 
 from fairlead.records.protocol import Protocol
 from tests.records.orders.enumeration import Violation, enumerate_orders
-from tests.records.orders.guards import GUARDS, scenes_without
+from tests.records.orders.guards import GUARDS, ON_SHARDS, on_shards, scene_on_shards_without, scene_without
 from tests.records.orders.scenes import scenes
 
 NAMES = list(scenes(Protocol()))
@@ -15,16 +15,18 @@ def test_everything_holds_in_every_order_of_accesses_with_a_stop_anywhere(name: 
     assert enumerate_orders(scenes(Protocol())[name]) > 10
 
 
+@pytest.mark.parametrize("name", list(on_shards()))
+def test_everything_holds_on_our_shards_in_every_order_of_transactions(name: str) -> None:
+    assert enumerate_orders(on_shards()[name]) > 5
+
+
 @pytest.mark.parametrize("guard", GUARDS)
 def test_without_a_guard_some_order_violates_what_must_hold(guard: str) -> None:
-    assert violations(guard), f"no order shows why {guard}"
+    with pytest.raises(Violation):
+        enumerate_orders(scene_without(guard))
 
 
-def violations(guard: str) -> list[str]:
-    """Return what is violated without a guard, in the first scene that shows it."""
-    for scene in scenes_without(guard).values():
-        try:
-            enumerate_orders(scene)
-        except Violation as violation:
-            return [str(violation)]
-    return []
+@pytest.mark.parametrize("guard", ON_SHARDS)
+def test_without_a_guard_of_our_shards_some_order_violates_what_must_hold(guard: str) -> None:
+    with pytest.raises(Violation):
+        enumerate_orders(scene_on_shards_without(guard))

@@ -1,0 +1,89 @@
+"""Accesses as our shards carry them out, for the enumeration: the real `RecordTransaction`, over rows in memory.
+
+An access is one transaction on one shard, so it is one step. `EndWriters` and `WriteAtOnce` are steps, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+from fairlead.records.accesses import Access
+from fairlead.records.on_shards import transaction
+from fairlead.records.on_shards.slots import DATA, Locations
+from fairlead.records.storage_model.memory import MemoryStore
+from fairlead.records.storage_model.performing import ModelStores
+from fairlead.records.stored import Versioned, pack, unpack_data, unpack_index
+from fairlead.zones.layout import Tenant
+
+Key = tuple[str, str, int, str | bytes]
+
+
+class RowsView:
+    """What a tenant's transaction is to `RecordTransaction`: rows, by the last element of their keys."""
+
+    def __init__(self, data: MemoryStore, index: MemoryStore) -> None:
+        self._data = data
+        self._index = index
+
+    def get(self, key: Key) -> bytes | None:
+        """Return a value."""
+        rows, row_key = self._row(key)
+        found = rows.get(row_key)
+        return None if found is None else found.value
+
+    def set(self, key: Key, value: bytes) -> None:
+        """Set a value; its version is that of the record."""
+        rows, row_key = self._row(key)
+        record = unpack_data("", value) if key[2] == DATA else unpack_index(value)
+        rows[row_key] = pack(record)
+
+    def clear(self, key: Key) -> None:
+        """Clear a row."""
+        rows, row_key = self._row(key)
+        rows.pop(row_key, None)
+
+    def get_between(self, begin: Key, end: Key, *, limit: int = 0) -> Iterator[tuple[Key, bytes]]:
+        """Yield no rows: no scene lists any."""
+        return iter(())
+
+    def enqueue_item(self, item: object, *, item_id: bytes) -> None:
+        """Enqueue nothing: a scene has a client that cleans up."""
+
+    def cancel(self, item_id: bytes) -> None:
+        """Cancel nothing."""
+
+    def add_to_local_index(self, index: bytes, member: bytes) -> None:
+        """Keep no index."""
+
+    def remove_from_local_index(self, index: bytes, member: bytes) -> None:
+        """Keep no index."""
+
+    def _row(self, key: Key) -> tuple[dict[bytes, Versioned], bytes]:
+        if key[2] == DATA:
+            return self._data.rows, cast(str, key[3]).encode()
+        return self._index.rows, cast(bytes, key[3])
+
+
+class ShardStores(ModelStores):
+    """All records on one shard. `transaction_class`: carries accesses out."""
+
+    transaction_class: type[transaction.RecordTransaction] = transaction.RecordTransaction
+
+    def answer(self, access: Access) -> Any:
+        """See `ModelStores`."""
+        data, index = cast(MemoryStore, self._data[0]), cast(MemoryStore, self._index[0])
+        view = RowsView(data, index)
+
+        class OverRows(self.transaction_class):  # type: ignore[misc, name-defined]
+            def _view(self, tenant: Tenant) -> RowsView:
+                return view
+
+            def _check_schema(self) -> None:
+                """Each client has the same definition."""
+
+            def _require_readable(self, field: str) -> None:
+                """The index is complete."""
+
+        made = OverRows(None, None, Locations("scene"), None, lambda _: True)
+        return made.answer(access)
