@@ -34,7 +34,7 @@ from fairlead.moves import (
 )
 from fairlead.operator import Operator, operator_here
 from fairlead.record_type import Records
-from fairlead.records.alternate_keys import check_record_name, declared_fields
+from fairlead.records.alternate_keys import declared_fields
 from fairlead.records.on_shards.slots import Locations
 from fairlead.records.values import Values
 from fairlead.registered_handler import RegisteredHandler, function_of
@@ -48,6 +48,7 @@ from fairlead.workflows.workflow_kind import WorkflowKind, workflow_handler
 from fairlead.zones.durations import DAY_S, Duration, duration_us
 from fairlead.zones.engines import Clock
 from fairlead.zones.errors import BadArgument, QueueError, TenantMoved
+from fairlead.zones.index_values import check_index_name
 from fairlead.zones.layout import DEFAULT_ZONE, Tenant, local_tenant, named_tenant
 from fairlead.zones.moving.errors import MoveRefused, MoveUnderWay
 from fairlead.zones.moving.source import MOVE_KIND
@@ -572,7 +573,7 @@ class App:
             assert tenant is not None
             return named_tenant(tenant(key))
 
-        locations = Locations(check_record_name("name", name), None if tenant is None else placed)
+        locations = Locations(check_index_name("name", name), None if tenant is None else placed)
         return Records(
             self._shards_now, locations, fields, Values(type), clock=lambda: self.clock, random=lambda: self.random
         )

@@ -3,7 +3,7 @@
     field name, value               a field that is unique: at most one record has the value
     field name, value, primary key  a field for lookup: any number of records have it
 
-A long value is hashed: a key of LMDB ends at 511 bytes, and index keys lie beside names of tenants in some of them.
+How values are packed: `fairlead.zones.index_values`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,15 +13,14 @@ from typing import Any, NamedTuple
 from fairlead.records.errors import RecordError
 from fairlead.zones import tuples
 from fairlead.zones.errors import BadArgument
+from fairlead.zones.index_values import IndexValue, check_index_name, check_value, encoded, pack_value
 from fairlead.zones.keyspace import pack_bytes, pack_text, unpack_bytes, unpack_names
 
-NAME_BYTES_MAX = 32  # of a type of records, and of a field
 KEY_BYTES_MAX = 128  # of a primary key
-VALUE_BYTES_MAX = 10_000
-PLAIN_BYTES_MAX = 66  # A packed value that is longer is hashed.
-_HASHED = b"\xff"  # How a hashed value begins: no packed value begins so.
+PLAIN_BYTES_MAX = 66  # A packed value that is longer, once its NULs are escaped, is hashed.
+_NESTED, _HASHED = b"\x05", b"\xff"  # How a hashed value begins: here, and in `pack_value`.
 
-AlternateValue = str | bytes | int
+AlternateValue = IndexValue
 
 
 class UnknownNormalizer(RecordError):
@@ -66,7 +65,7 @@ def declared_fields(unique: Sequence[str], lookup: Sequence[str], normalizers: M
             known = ", ".join(each for each in NORMALIZERS if each)
             raise BadArgument(argument="normalize", value={name: normalizer}, allowed=f"a declared field, and {known}")
     fields = [
-        Field(check_record_name("field", name), is_unique, normalizers.get(name, ""))
+        Field(check_index_name("field", name), is_unique, normalizers.get(name, ""))
         for is_unique, names in ((True, unique), (False, lookup))
         for name in names
     ]
@@ -108,10 +107,7 @@ def normalized(field: Field, value: AlternateValue) -> AlternateValue:
     Raises:
       BadArgument, UnknownNormalizer: see `pack_unique`.
     """
-    if isinstance(value, bool) or not isinstance(value, str | bytes | int):
-        raise BadArgument(argument=field.name, value=value, allowed="text, bytes, or a whole number")
-    if value in ("", b""):
-        raise BadArgument(argument=field.name, value=value, allowed="a value that is not empty; None is no value")
+    check_value(field.name, value)
     normalize = NORMALIZERS.get(field.normalizer)
     if normalize is None:
         raise UnknownNormalizer(field=field.name, normalizer=field.normalizer)
@@ -137,7 +133,7 @@ def value_part(index_key: bytes) -> bytes:
 def value_of(index_key: bytes) -> AlternateValue | None:
     """Return the value that an index key states, as it is compared; None if it is hashed."""
     packed = unpack_bytes(value_part(index_key)[_field_and_end(index_key)[1] :])
-    return None if packed.startswith(_HASHED) else tuples.unpack(packed)[0]
+    return None if packed[:1] in (_NESTED, _HASHED) else tuples.unpack(packed)[0]
 
 
 def _field_and_end(index_key: bytes) -> tuple[str, int]:
@@ -152,39 +148,12 @@ def check_key(key: Any) -> str:
     Raises:
       BadArgument: it is no text of 1 to 128 bytes without NUL.
     """
-    if not isinstance(key, str) or not key or "\x00" in key or len(_encoded("key", key)) > KEY_BYTES_MAX:
+    if not isinstance(key, str) or not key or "\x00" in key or len(encoded("key", key)) > KEY_BYTES_MAX:
         raise BadArgument(argument="key", value=key, allowed=f"text of 1 to {KEY_BYTES_MAX} bytes, without NUL")
     return key
 
 
-def check_record_name(argument: str, name: Any) -> str:
-    """Return the name of a type of records, or of a field, checked.
-
-    Raises:
-      BadArgument: it is no text of 1 to 32 bytes without NUL.
-    """
-    if not isinstance(name, str) or not name or "\x00" in name or len(_encoded(argument, name)) > NAME_BYTES_MAX:
-        raise BadArgument(argument=argument, value=name, allowed=f"text of 1 to {NAME_BYTES_MAX} bytes, without NUL")
-    return name
-
-
 def _packed_value(field: Field, value: AlternateValue) -> bytes:
-    try:
-        packed: bytes = tuples.pack((value,))
-    except (ValueError, OverflowError) as error:
-        raise BadArgument(
-            argument=field.name, value=value, allowed="text, bytes, or a number", reason=str(error)
-        ) from None
-    if len(packed) > VALUE_BYTES_MAX:
-        raise BadArgument(argument=field.name, value=f"{len(packed)} bytes", allowed=f"at most {VALUE_BYTES_MAX} bytes")
+    packed = pack_value(field.name, value)
     plain = pack_bytes(packed)
-    if len(plain) <= PLAIN_BYTES_MAX:
-        return plain
-    return pack_bytes(_HASHED + sha256(packed).digest())
-
-
-def _encoded(argument: str, text: str) -> bytes:
-    try:
-        return text.encode()
-    except UnicodeEncodeError as error:
-        raise BadArgument(argument=argument, value=text, allowed="text", reason=str(error)) from None
+    return plain if len(plain) <= PLAIN_BYTES_MAX else pack_bytes(_HASHED + sha256(packed).digest())

@@ -1,0 +1,121 @@
+"""Bugs in records: each removes a guard of Uniqorn's protocol, or of what our shards add to it.
+
+`tests/records/orders` removes the same guards in every order of a few clients; these are found by histories.
+"""
+
+from fairlead.records import protocol
+from fairlead.records.on_shards.transaction import RecordTransaction
+from fairlead.records.protocol import Protocol
+from fairlead.simulation.directory.world import CLEANED, INDEXED, LINEARIZABLE, run_directory
+from tests.simulation.mutations.mutation import Mutation, mutation
+
+_WRONG = (LINEARIZABLE, INDEXED)
+
+RECORDS: tuple[Mutation, ...] = (
+    mutation(
+        "a slow creator of a record replaces the index record of whoever has taken its dummy over",
+        (Protocol.claim_op, "yield from self._require_own_op(mine)", "pass"),
+        found_by=_WRONG,
+        world=run_directory,
+    ),
+    mutation(
+        "an update deletes the index record of a later update of the record",
+        (protocol._unindex_op, "if below is None or entry.version < below:", "if True:"),
+        found_by=_WRONG,
+        world=run_directory,
+    ),
+    mutation(
+        "a delete deletes the index record of the next life of the record",
+        (protocol._unindex_op, " or entry.generation != generation", ""),
+        found_by=_WRONG,
+        world=run_directory,
+    ),
+    mutation(
+        "the last phase of a write of a record is not conditional",
+        (RecordTransaction._write, "if not _is_as(found, expected):", "if expected is None and found is not None:"),
+        found_by=_WRONG,
+        world=run_directory,
+    ),
+    mutation(
+        "an index record is deleted, whatever it is by now",
+        (
+            RecordTransaction._answer_index,
+            "case DeleteIndex(index_key, expected):\n                if self._read_index(index_key) != expected:",
+            "case DeleteIndex(index_key, expected):\n                if self._read_index(index_key) is None:",
+        ),
+        found_by=_WRONG,
+        world=run_directory,
+    ),
+    mutation(
+        "an index record is replaced, whatever it is by now",
+        (
+            RecordTransaction._answer_index,
+            "case WriteIndex(index_key, expected, entry):\n                if self._read_index(index_key) != expected:",
+            "case WriteIndex(index_key, expected, entry):\n"
+            "                if expected is None and self._read_index(index_key) is not None:",
+        ),
+        found_by=_WRONG,
+        world=run_directory,
+    ),
+    mutation(
+        "a collection does not change the version of the record that an index record names",
+        (RecordTransaction._end_writers, "pack(found.bumped()).value", "pack(found).value"),
+        found_by=_WRONG,
+        world=run_directory,
+    ),
+    mutation(
+        "a collection leaves the dummy that an index record names",
+        (RecordTransaction._end_writers, "self._clear(entry.key, found)", "pass"),
+        found_by=_WRONG,
+        world=run_directory,
+    ),
+    mutation(
+        "a collection takes an index record for garbage that is not",
+        (RecordTransaction._end_writers, "if found.has(index_key):", "if False:"),
+        found_by=_WRONG,
+        world=run_directory,
+    ),
+    mutation(
+        "a record is created without a dummy",
+        (Protocol.create_op, "yield from self._insert_op(key, dummy)", "pass"),
+        (Protocol.finish_op, "WriteRecord(key, dummy, record)", "WriteRecord(key, None, record)"),
+        found_by=_WRONG,
+        world=run_directory,
+    ),
+    mutation(
+        "a cleanup item deletes a record that is real",
+        (Protocol.clean_op, "(not record.is_dummy or not (yield", "(not (yield"),
+        found_by=_WRONG,
+        world=run_directory,
+    ),
+    mutation(
+        "a write at once leaves the version of the record",
+        (
+            RecordTransaction._write_at_once,
+            "        self._set(key, found, record)\n",
+            "        import msgspec\n"
+            "        version = record.version if read is None else read.version\n"
+            "        self._set(key, found, msgspec.structs.replace(record, version=version))\n",
+        ),
+        found_by=_WRONG,
+        world=run_directory,
+    ),
+    mutation(
+        "a write at once writes no index records",
+        (RecordTransaction._write_at_once, "self._set_index(index_key, IndexRecord(", "((index_key, IndexRecord("),
+        found_by=_WRONG,
+        world=run_directory,
+    ),
+    mutation(
+        "a write at once does not end the writer whose index record it takes",
+        (RecordTransaction._write_at_once, "if self._end_writers(index_key, entry) is Ended.VALID:", "if False:"),
+        found_by=_WRONG,
+        world=run_directory,
+    ),
+    mutation(
+        "a dummy is inserted without an item that cleans up",
+        (RecordTransaction._write, "self._data_view(key).enqueue_item(item, item_id=record.generation)", "pass"),
+        found_by=(CLEANED,),
+        world=run_directory,
+    ),
+)
