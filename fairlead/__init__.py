@@ -22,6 +22,7 @@ Read in this order:
     tenant_locks     locks of tenants, held outside of workflows
     lock_keeper      the sessions by which a process keeps such locks
     handle           an item that was enqueued: its result, its end
+    found_items      items that are found by their keys
     bulk_enqueue     many items, few transactions
     views            items as plain data, for commands and pages
     recorded_steps   the steps of a workflow
@@ -74,6 +75,7 @@ from fairlead.config_layers import BadConfig
 from fairlead.control import Control
 from fairlead.dead_letters import BulkResult
 from fairlead.explanation import Attempts, Cause, Explanation
+from fairlead.found_items import FoundItem, SearchUnfinished
 from fairlead.handle import EnqueuedHandle, Handle, NoResult, ResultPending
 from fairlead.loading import NotImportable, ReferenceNotFound, load_app
 from fairlead.move_views import MoveView
@@ -193,6 +195,7 @@ __all__ = [
     # Items
     "Handle",
     "EnqueuedHandle",
+    "FoundItem",
     "ItemOptions",
     "EnqueueOptions",
     "new_item",
@@ -243,6 +246,7 @@ __all__ = [
     "MoveUnderWay",
     "NoMove",
     "NoResult",
+    "SearchUnfinished",
     "NoShards",
     "NoStoreHere",
     "NestedTransaction",

@@ -17,6 +17,7 @@ from fairlead.config import Config, arguments_of, load, named_shards
 from fairlead.control import Control
 from fairlead.dead_letters import BulkResult, discard_all, retry_all
 from fairlead.explanation import Explanation, explain
+from fairlead.found_items import FoundItem, find_items
 from fairlead.handle import EnqueuedHandle
 from fairlead.handler_types import HandlerDecorator, HandlerFunction, Hook
 from fairlead.move_views import MoveView
@@ -48,7 +49,7 @@ from fairlead.workflows.workflow_kind import WorkflowKind, workflow_handler
 from fairlead.zones.durations import DAY_S, Duration, duration_us
 from fairlead.zones.engines import Clock
 from fairlead.zones.errors import BadArgument, QueueError, TenantMoved
-from fairlead.zones.index_values import check_index_name
+from fairlead.zones.index_values import IndexValue, check_index_name
 from fairlead.zones.layout import DEFAULT_ZONE, Tenant, local_tenant, named_tenant
 from fairlead.zones.moving.errors import MoveRefused, MoveUnderWay
 from fairlead.zones.moving.source import MOVE_KIND
@@ -328,6 +329,37 @@ class App:
           BadArgument: `item_id` is neither text nor bytes.
         """
         return explain(self.shards, checked_id(item_id))
+
+    def find_items(
+        self, keys: Mapping[str, IndexValue] | None = None, /, *, limit: int = 100, **named: IndexValue
+    ) -> list[FoundItem]:
+        """Return items of all tenants that were enqueued with these keys, dead letters included.
+
+            app.tenant("shop/alice").enqueue("receipt", keys={"order": 7, "customer": "c-12"})
+            for item in app.find_items(order=7):
+                print(item.tenant, item.state)
+                item.cancel()
+
+        Asks each shard, also while tenants move. It misses no item that is there from the beginning of the call to its
+        end. Oldest first; changes nothing. An item that ends meanwhile may be among them.
+
+        Args:
+          keys: names and values, for names that are no Python names, or are `limit`.
+          limit: how many at most, 1 to 10,000.
+          named: further keys. An item must have all of them.
+
+        Raises:
+          BadArgument: no key, more than four, or one that `ItemOptions.keys` does not allow; `limit` is out of range.
+          SearchUnfinished: tenants kept moving, and an item may have been missed.
+          StoreUnavailable (on FoundationDB: FDBError): a shard does not answer, so no answer would be whole.
+        """
+        return find_items(self.shards, self._database, {**(keys or {}), **named}, limit=limit)
+
+    async def afind_items(
+        self, keys: Mapping[str, IndexValue] | None = None, /, *, limit: int = 100, **named: IndexValue
+    ) -> list[FoundItem]:
+        """Find items as `find_items` does, and let the event loop go on meanwhile."""
+        return await self.shards.calls.run(partial(self.find_items, keys, limit=limit, **named))
 
     def retry_dead_letters(self, criteria: DeadLetterFilter, *, dry_run: bool = False) -> BulkResult:
         """Put all matching dead letters back into their queues, due now; see `fairlead.dead_letters`.

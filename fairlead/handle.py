@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol
 
 from fairlead.explanation import Explanation
+from fairlead.operator import Operator
 from fairlead.recorded_steps import RunView
 from fairlead.store_threads import AwaitableCalls
 from fairlead.watch_wait import UNWATCHED_POLL_US, Wait, await_change
@@ -72,7 +73,7 @@ class ItemDatabase(Protocol):
         """Return what `call` returns for the shard where the tenant lives."""
         ...
 
-    def cancel(self, item_id: str | bytes, *, zone: str, force: bool) -> CancelOutcome:
+    def cancel(self, item_id: str | bytes, *, zone: str, force: bool, by: Operator | None = None) -> CancelOutcome:
         """See `TenantDatabase`."""
         ...
 

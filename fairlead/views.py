@@ -1,14 +1,17 @@
 """Items as plain data for the command line, the dashboard and programs, with payloads unpacked."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from fairlead.zones.engines import Reader
 from fairlead.zones.errors import PayloadDamaged
+from fairlead.zones.index_values import IndexValue
 from fairlead.zones.layout import Tenant, ZoneLocation
 from fairlead.zones.queue import stored_item
 from fairlead.zones.queue.dead_letters import DeadLetter
+from fairlead.zones.queue.item_keys import unpack_key
 from fairlead.zones.queue.items import unpack_payload
 from fairlead.zones.records import DeadLetterRecord, GivenId, ItemRecord, Progress
 from fairlead.zones.shard import Shard
@@ -43,6 +46,7 @@ class ItemView:
     expiry_count: int
     last_error: str
     progress: Progress | None  # as the handler last reported it
+    keys: Mapping[str, IndexValue | None]  # see `keys_of`
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,7 @@ class DeadLetterView:
     error_count: int
     enqueued_us: int
     dead_lettered_us: int
+    keys: Mapping[str, IndexValue | None]  # see `keys_of`
 
 
 def item_view(
@@ -89,6 +94,7 @@ def item_view(
         expiry_count=record.expiry_count,
         last_error=record.last_error,
         progress=record.progress,
+        keys=keys_of(record),
     )
 
 
@@ -110,7 +116,13 @@ def dead_letter_view(shard: Shard, tr: Reader, dead_letter: DeadLetter) -> DeadL
         error_count=item.error_count,
         enqueued_us=item.enqueued_us,
         dead_lettered_us=dead_letter.record.dead_lettered_us,
+        keys=keys_of(item),
     )
+
+
+def keys_of(record: ItemRecord) -> dict[str, IndexValue | None]:
+    """Return the keys by which an item is found. None: the value is long, and only its hash is kept."""
+    return dict(map(unpack_key, record.keys))
 
 
 def reason_in_words(record: DeadLetterRecord) -> str:

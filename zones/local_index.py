@@ -38,7 +38,6 @@ from fairlead.zones.keyspace import (
 from fairlead.zones.layout import Tenant
 from fairlead.zones.pipelining import Operation
 from fairlead.zones.queue.index_scan import WANT_ALL
-from fairlead.zones.queue.stored_item import number_of
 from fairlead.zones.top_level.part_writes import add_to_count
 
 INDEX_BYTES_MAX = 140
@@ -108,7 +107,7 @@ def move_count_op(tr: Reader) -> Operation[int]:
     """Return how often a move has listed or cleared entries on this shard. One snapshot read."""
     stored = tr.snapshot.get(_MOVE_COUNT_KEY)
     yield
-    return 0 if stored.value is None else number_of(stored.value)
+    return int.from_bytes((stored.value or b"")[:8], "little")
 
 
 def count_move(tr: Transaction) -> None:

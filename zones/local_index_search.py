@@ -18,16 +18,24 @@ ROUNDS_MAX = 5  # A move counts twice. More rounds are needed only if tenants ar
 PAGE_ENTRIES = 1_000
 
 
+class Listed(NamedTuple):
+    """An entry, and the number of the store that lists it."""
+
+    store: int
+    entry: Entry
+
+
 class ScatterResult(NamedTuple):
-    """Entries of all shards, each once.
+    """Entries of all shards.
 
     An entry may be left over at a shard that its tenant has left, so the caller looks whether the tenant still holds
-    the member. `is_whole`: every member that was held all the time is among them; False: there are more entries than
-    were asked for, or tenants kept moving.
+    the member. `is_cut`: a shard has more than were asked for. `keeps_moving`: tenants moved in each round. With
+    neither, every member that was held all the time is among them.
     """
 
-    entries: list[Entry]
-    is_whole: bool
+    listed: list[Listed]
+    is_cut: bool
+    keeps_moving: bool
 
 
 def search(stores: Sequence[Database], index: bytes, *, entries_max: int) -> ScatterResult:
@@ -39,19 +47,19 @@ def search(stores: Sequence[Database], index: bytes, *, entries_max: int) -> Sca
     Raises:
       What a store raises that does not answer.
     """
-    found: dict[Entry, None] = {}
+    found: dict[Listed, None] = {}
     is_cut = False
     for _ in range(ROUNDS_MAX):
         counts = []
-        for store in stores:
+        for number, store in enumerate(stores):
             count, entries = _ask(store, index, entries_max=entries_max + 1)
             is_cut = is_cut or len(entries) > entries_max
-            found.update(dict.fromkeys(entries[:entries_max]))
+            found.update(dict.fromkeys(Listed(number, entry) for entry in entries[:entries_max]))
             counts.append(count)
         if counts == [transact(store, _count) for store in stores]:
-            return ScatterResult(list(found), not is_cut)
+            return ScatterResult(list(found), is_cut, keeps_moving=False)
         probe("a tenant moves while all shards are asked")
-    return ScatterResult(list(found), is_whole=False)
+    return ScatterResult(list(found), is_cut, keeps_moving=True)
 
 
 def _ask(store: Database, index: bytes, *, entries_max: int) -> tuple[int, list[Entry]]:

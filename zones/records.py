@@ -107,6 +107,7 @@ class ItemRecord(msgspec.Struct, array_like=True, gc=False):
     parent: Parent | None = None  # whom its end is reported to
     # the worker session whose claim the lease is, see `worker_sessions`; empty: the lease is none
     claim: bytes = b""
+    keys: tuple[bytes, ...] = ()  # by which it is found, packed as `item_keys.pack_keys` returns them
 
     @property
     def runnable_us(self) -> int:

@@ -6,7 +6,7 @@ Read in this order:
     store_options  the options that name the application and its stores
     arguments      types of arguments: durations, payloads, ids, tenants
     fleet          run, submit
-    items          enqueue, peek, cancel
+    items          enqueue, peek, find, cancel, result
     steps          steps, signal
     replay         replay
     dead_letters   dead-letters list, retry, discard
@@ -84,6 +84,7 @@ SECTIONS: dict[str, tuple[tuple[click.Command, str], ...]] = {
     "Items": (
         (items.enqueue, "enqueue one item"),
         (items.peek, "show the first items of a queue"),
+        (items.find, "find items of all tenants by a key, and cancel them"),
         (items.cancel, "delete an item from its queue"),
         (items.result, "show the result of an item"),
         (steps.steps, "show the steps of a workflow"),

@@ -20,6 +20,7 @@ T = TypeVar("T")
 
 _UNITS_MS = {"ms": 1, "": 1_000, "s": 1_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)\s*([a-z]*)\s*")
+_NUMBER = re.compile(r"-?[0-9]{1,150}")
 _ID = re.compile(r"[0-9a-fA-F]{32}")
 
 
@@ -88,6 +89,29 @@ class Payload(click.ParamType[Any]):
         if value == "-":
             return sys.stdin.read()
         return Path(value[1:]).read_text(encoding="utf-8") if value.startswith("@") else value
+
+
+class ItemKey(click.ParamType[tuple[str, str | int]]):
+    """A key of an item, NAME=VALUE. A value of digits is a number; a text of digits is typed as JSON, '"7"'."""
+
+    name = "key"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str | int]:
+        """Return the name and the value."""
+        if isinstance(value, tuple):
+            return value
+        name, equals, typed = value.partition("=")
+        if not (name and equals and typed):
+            self.fail(f"{value!r} is no key. Write NAME=VALUE, such as order=7.", param, ctx)
+        if _NUMBER.fullmatch(typed):
+            return name, int(typed)
+        if typed.startswith('"'):
+            try:
+                text = json.loads(typed)
+            except ValueError as error:
+                self.fail(f"{typed} is no text of JSON: {error}.", param, ctx)
+            return name, str(text)
+        return name, typed
 
 
 def with_id(typed: str, operation: Callable[[str | bytes], T]) -> T:

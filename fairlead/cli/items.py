@@ -1,4 +1,4 @@
-"""enqueue, peek, cancel, result: commands for single items."""
+"""enqueue, peek, find, cancel, result: commands for items."""
 
 from datetime import timedelta
 from functools import partial
@@ -6,15 +6,19 @@ from typing import Any
 
 import click
 
-from fairlead.cli.arguments import Duration, Payload, with_id
-from fairlead.cli.output import example, item_answer, item_text, json_option, show, stacked
+from fairlead.cli.arguments import Duration, ItemKey, Payload, with_id
+from fairlead.cli.output import dead_letter_answer, example, item_answer, item_text, json_option, show, stacked
 from fairlead.cli.store_options import StoreOptions, accepts_store_options, tenant_options
 from fairlead.formatting import ago, payload_text
+from fairlead.found_items import DEAD_LETTER, LIMIT_MAX, FoundItem
 from fairlead.operator import operator_here
 from fairlead.tenant_database import TenantDatabase
 from fairlead.views import ItemView, State, progress_in_words
+from fairlead.zones.errors import ItemGone
 from fairlead.zones.queue.items import DEFAULT_PRIORITY, EnqueueStatus
 from fairlead.zones.workflow.cancellation import CancelOutcome
+
+_KEY_HELP = "A value by which `fairlead find` finds it; up to 4 times. Digits are a number."
 
 
 @click.command(epilog=example("fairlead enqueue receipt '{\"order\": 7}' --tenant shop/alice --store embedded:./data"))
@@ -30,6 +34,7 @@ from fairlead.zones.workflow.cancellation import CancelOutcome
 @click.option("--delay", type=Duration(), default="0", help="How long until it may run: 90s, 5min, 2h; up to 10 years.")
 @click.option("--priority", type=int, default=DEFAULT_PRIORITY, show_default=True, help="0 to 255, lower first.")
 @click.option("--unique-for", type=Duration(), default="0", help="How long --id stays taken after completion.")
+@click.option("--key", "keys", type=ItemKey(), multiple=True, metavar="NAME=VALUE", help=_KEY_HELP)
 @click.option("--create", is_flag=True, help="Make the store if it does not exist.")
 @accepts_store_options
 @json_option
@@ -40,6 +45,7 @@ def enqueue(
     tenant: tuple[str, str] | None,
     local: bool,
     shard: str | None,
+    keys: tuple[tuple[str, str | int], ...],
     create: bool,
     **options: Any,
 ) -> None:
@@ -52,7 +58,7 @@ def enqueue(
     app.shards.on_store_created = partial(click.echo, err=True)
     store_options.warn_of_unknown_kind(app, kind)
     database = app.tenant(*tenant) if tenant is not None else app.local(kind, shard=shard)
-    made = database.enqueue(kind, payload, **options)
+    made = database.enqueue(kind, payload, keys=_mapping(keys), **options)
     answer = {"item": made.item_id.hex(), "status": made.status.value, "shard": database.shard.name}
     note = "" if made.status is EnqueueStatus.ENQUEUED else ": nothing was changed"
     show(answer, lambda: [f"{made.status.value} {made.item_id.hex()} on shard {database.shard.name}{note}"])
@@ -74,6 +80,44 @@ def peek(database: TenantDatabase, limit: int, vested: bool, zone: str) -> None:
         lambda: [
             stacked(columns, (_row(item, now_us) for item in items)),
             f"{len(items)} of {sum(count.values()):,} items",
+        ],
+    )
+
+
+@click.command(epilog=example("fairlead find order=7 --store embedded:./data"))
+@click.argument("keys", type=ItemKey(), nargs=-1, required=True, metavar="NAME=VALUE...")
+@click.option("--limit", type=click.IntRange(1, LIMIT_MAX), default=100, show_default=True, help="How many items.")
+@click.option("--cancel", "cancels", is_flag=True, help="Cancel them, as `fairlead cancel` does.")
+@click.option("--force", is_flag=True, help="With --cancel: dead letters too, and undo no steps of workflows.")
+@accepts_store_options
+@json_option
+def find(
+    store_options: StoreOptions, keys: tuple[tuple[str, str | int], ...], limit: int, cancels: bool, force: bool
+) -> None:
+    """List items and dead letters of all tenants that were enqueued with a key NAME=VALUE; several: with all of them.
+
+    A value of digits is a number. Write a text of digits as JSON: order='"7"'.
+    """
+    if force and not cancels:
+        raise click.UsageError("--force goes with --cancel.")
+    found = store_options.app().find_items(_mapping(keys), limit=limit)
+    cancelled = [_cancel_found(item, force=force) for item in found] if cancels else []
+    answer: dict[str, Any] = {"items": [_found_answer(item) for item in found]}
+    if cancels:
+        answer["outcomes"] = {item.item_id.hex(): outcome for item, outcome in zip(found, cancelled, strict=True)}
+    columns = ("state", "tenant", "zone", "item")
+    more = f"; there may be more than --limit {limit}" if len(found) == limit else ""
+    show(
+        answer,
+        lambda: [
+            stacked(
+                ("outcome", *columns) if cancels else columns,
+                (
+                    (*cancelled[number : number + 1], item.state, item.tenant, item.zone, item_text(item.view))
+                    for number, item in enumerate(found)
+                ),
+            ),
+            f"{len(found)} items{more}",
         ],
     )
 
@@ -112,6 +156,28 @@ def result(database: TenantDatabase, item: str, timeout: timedelta, zone: str) -
 
     with_id(item, wait_for)
     show({"item": item, "result": found[0]}, lambda: [payload_text(found[0])])
+
+
+def _mapping(keys: tuple[tuple[str, str | int], ...]) -> dict[str, str | int]:
+    names = [name for name, _ in keys]
+    if len(set(names)) < len(names):
+        raise click.UsageError("A key is given twice.")
+    return dict(keys)
+
+
+def _found_answer(item: FoundItem) -> dict[str, Any]:
+    if isinstance(item.view, ItemView):
+        return item_answer(item.view)
+    return {**dead_letter_answer(item.view), "state": item.state}
+
+
+def _cancel_found(item: FoundItem, *, force: bool) -> str:
+    """Cancel an item; return what came of it."""
+    try:
+        outcome = item.cancel(force=force, by=operator_here("command line"))
+    except ItemGone:
+        return "kept: needs --force" if item.state == DEAD_LETTER else "ended before"
+    return "undoing its steps" if outcome is CancelOutcome.UNDOING else "cancelled"
 
 
 def _row(item: ItemView, now_us: int) -> tuple[object, ...]:

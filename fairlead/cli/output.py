@@ -102,6 +102,7 @@ def item_answer(item: ItemView) -> dict[str, Any]:
         "expiries": item.expiry_count,
         "last_error": item.last_error,
         "progress": progress_answer(item.progress),
+        "keys": item.keys,
     }
 
 
@@ -129,6 +130,7 @@ def dead_letter_answer(item: DeadLetterView) -> dict[str, Any]:
         "errors": item.error_count,
         "enqueued": iso_time(item.enqueued_us),
         "dead_lettered": iso_time(item.dead_lettered_us),
+        "keys": item.keys,
     }
 
 

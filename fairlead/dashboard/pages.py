@@ -38,6 +38,7 @@ from fairlead.recorded_steps import read_steps
 from fairlead.shards import StoreMissing
 from fairlead.status import COUNTED_MAX
 from fairlead.tenant_database import TenantDatabase, checked_id
+from fairlead.views import keys_of
 from fairlead.zones.engines import StoreError
 from fairlead.zones.errors import BadArgument, ItemGone, ShardRefused
 from fairlead.zones.layout import DEFAULT_ZONE, Tenant, check_name, named_tenant
@@ -343,6 +344,7 @@ def item(app: App, query: Query) -> Context:
     return {
         "found": found,
         "given": None if found.stored is None else found.stored.given_id,
+        "keys": {} if found.stored is None else keys_of(found.stored),
         "run": run,
         "steps": steps,
         "items": {} if run is None or steps is None else places_of_items(app.shards, run, steps.steps),

@@ -272,7 +272,7 @@ ARGUMENTS = {
     "restore": ["file"], "replay": ["checkout"], "locks abort": ["1-00-1"],
     **{f"snapshots {name}": ["--tenant", "shop/alice"] for name in ("list", "take")},
     **{f"snapshots {name}": ["1", "--tenant", "shop/alice"] for name in ("diff", "restore", "drop")},
-    "move": ["shop/alice", "--to", "us2"], "rebalance": ["--to", "us2"],
+    "move": ["shop/alice", "--to", "us2"], "rebalance": ["--to", "us2"], "find": ["order=7"],
 }  # fmt: skip
 
 

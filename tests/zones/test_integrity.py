@@ -29,6 +29,7 @@ from fairlead.zones.maintenance.integrity.records import DAMAGED_KEY, DAMAGED_RE
 from fairlead.zones.pipelining import run_one
 from fairlead.zones.policy import policies
 from fairlead.zones.policy.limits import take_slots
+from fairlead.zones.queue import item_keys
 from fairlead.zones.queue.claims import claim_op, release_ended
 from fairlead.zones.queue.dead_letters import dead_letter_index_key, move_to_dead_letters
 from fairlead.zones.queue.dequeue_plan import Capacity
@@ -59,12 +60,12 @@ def populate(world: World) -> None:
     """Some of everything, in several zones: waiting, delayed, leased, long, failed, a dead letter, and retained."""
     for zone in (world.zone_of(ALICE), world.zone_of(BOB, "other"), world.zone_of(local_tenant("index"))):
         world.enqueue("mail", zone=zone, priority=3)
-        world.enqueue("index", zone=zone, delay=60)
+        world.enqueue("index", zone=zone, delay=60, keys={"order": 7, "city": "Ulm"})
         world.enqueue("fax", zone=zone, item_id="a", unique_for=60)
     fail(world, world.enqueue("mail", bytes(200_000)))
     for kind, payload in (("mail", None), ("index", bytes(100_000))):
-        make_dead_letter(world, world.enqueue(kind, payload))
-    done = world.enqueue("mail", item_id="done", unique_for=60)
+        make_dead_letter(world, world.enqueue(kind, payload, keys={"order": 7}))
+    done = world.enqueue("mail", item_id="done", unique_for=60, keys={"order": 7})
     world.complete(done)
     world.dequeue(2)
     claimed_item(world)
@@ -306,6 +307,37 @@ def lose_an_entry_of_the_local_index(world: World) -> None:
 @breaks(indexed.DANGLING_ENTRY)
 def leave_an_entry_of_the_local_index_behind(world: World) -> None:
     world.set(local_index.local_key(world.zone.location.keys.tenant, ORDER_7, b"member"), b"")
+
+
+@breaks(items.NOT_FOUND_BY_KEY)
+def lose_an_entry_of_an_item(world: World) -> bytes:
+    item_id = world.enqueue(keys={"order": 7, "city": "Ulm"})
+    for key in item_keys.entry_keys(world.zone.location, item_id, item_keys.pack_key("city", "Ulm")):
+        world.clear(key)
+    return item_id
+
+
+@breaks(items.NOT_FOUND_BY_KEY)
+def lose_an_entry_of_a_dead_letter(world: World) -> bytes:
+    item_id = world.enqueue(keys={"order": 7})
+    make_dead_letter(world, item_id)
+    for key in item_keys.entry_keys(world.zone.location, item_id, item_keys.pack_key("order", 7)):
+        world.clear(key)
+    return item_id
+
+
+@breaks(indexed.NAMES_NO_ITEM)
+def leave_the_entry_of_an_item_behind(world: World) -> bytes:
+    gone = world.new_id()
+    world.run(lambda tr: item_keys.add(tr, world.zone.location, gone, item_keys.pack_keys({"order": 7})))
+    return gone
+
+
+@breaks(indexed.NAMES_NO_ITEM)
+def give_an_item_an_entry_of_a_key_that_it_does_not_have(world: World) -> bytes:
+    item_id = world.enqueue(keys={"order": 7})
+    world.run(lambda tr: item_keys.add(tr, world.zone.location, item_id, item_keys.pack_keys({"order": 8})))
+    return item_id
 
 
 @breaks(DAMAGED_KEY)

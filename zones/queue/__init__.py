@@ -2,7 +2,8 @@
 
 Read in this order:
     items              what callers hand in and get back
-    stored_item        an item with its index entry, counts and payload: always changed together
+    item_keys          values by which an item is found on any shard
+    stored_item        an item with its index entry, counts, payload and keys: always changed together
     index_scan         reading a vesting index by skipping from priority to priority
     dequeue_plan       which items a dequeue takes: a decision without a transaction
     dequeue            what a dequeue reads for that, and what it writes

@@ -62,7 +62,7 @@ def move_to_dead_letters(
     """
     if record.claim:
         worker_sessions.take_away(tr, location, item_id, record, notify=False)
-    stored_item.remove(tr, location, item_id, record, keep_payload=True)
+    stored_item.remove(tr, location, item_id, record, becomes_dead_letter=True)
     stored_item.change_count(tr, location, record.kind, -1)
     record.lease_id = b""
     record.last_error = shortened(error)
@@ -84,7 +84,7 @@ def read(tr: Transaction, location: ZoneLocation, item_id: bytes) -> DeadLetterR
 
 
 def remove(tr: Transaction, location: ZoneLocation, item_id: bytes, dead_letter: DeadLetterRecord) -> None:
-    """Clear a dead letter and its index entry; the payload stays. The caller has called `read`."""
+    """Clear a dead letter and its index entry, not its payload nor its keys. The caller has called `read`."""
     tr.clear(location.keys.dead_letter(item_id))
     tr.clear(dead_letter_index_key(location, item_id, dead_letter.dead_lettered_us))
 
@@ -110,15 +110,14 @@ def retry_dead_letter(
 def discard(
     tr: Transaction, location: ZoneLocation, item_id: bytes, dead_letter: DeadLetterRecord, *, now_us: int
 ) -> None:
-    """Delete a dead letter, its payload included; end its run. The caller has called `read`.
+    """Delete a dead letter, its payload and the entries of its keys; end its run. The caller has called `read`.
 
     Reads with conflict: nothing more, unless keys of its run are stored; then see `end_run_op`.
     """
     remove(tr, location, item_id, dead_letter)
     if dead_letter.item.keeps_run:
         run_one(end_run_op(tr, location, dead_letter.item.run_of(item_id), now_us=now_us))
-    if dead_letter.item.payload_bytes:
-        stored_item.clear_payload(tr, location, item_id)
+    stored_item.clear_what_is_kept(tr, location, item_id, dead_letter.item)
 
 
 def listing(tr: Reader, layout: ShardLayout, *, items_max: int) -> Iterator[DeadLetter]:

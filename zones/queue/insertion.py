@@ -37,10 +37,11 @@ def enqueue_op(
     that is present changes nothing.
 
     Reads with conflict: ownership; per item with a given id its record, dead letter and retained id; the pointer as
-    `pointers.read_for_insert` says. Writes per item: record, index entry, counts; once: the pointer, if it must be
-    made or woken, which reads its record with conflict too. Two enqueues of different ids into a zone with an awake
-    pointer never conflict, nor does an enqueue with a dequeue. The second enqueue of one transaction finds the
-    pointer as the first has left it: it makes none, and wakes it only for an item that vests earlier still.
+    `pointers.read_for_insert` says. Writes per item: record, index entry, counts, two for each of
+    its keys; once: the pointer, if it must be made or woken, which reads its record with conflict too. Two enqueues of
+    different ids into a zone with an awake pointer never conflict, nor does an enqueue with a dequeue. The second
+    enqueue of one transaction finds the pointer as the first has left it: it makes none, and wakes it only for an item
+    that vests earlier still.
     `parts` gathers what is written to the keys of the zone's part, for the caller to write.
     """
     keys = location.keys

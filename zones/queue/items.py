@@ -1,5 +1,6 @@
 """Arguments and results of the operations: new items, leased items, and how an operation on an item went."""
 
+from collections.abc import Mapping
 from enum import Enum
 from typing import Any, NamedTuple, TypedDict
 
@@ -7,8 +8,10 @@ import msgspec
 
 from fairlead.zones.durations import Duration, duration_us
 from fairlead.zones.errors import BadArgument, PayloadDamaged, PayloadNotData, PayloadTooLarge
+from fairlead.zones.index_values import IndexValue
 from fairlead.zones.keyspace import PRIORITY_MAX
 from fairlead.zones.layout import check_name
+from fairlead.zones.queue.item_keys import pack_keys
 from fairlead.zones.records import UNDECODABLE, GivenId, ItemRecord, Parent, Trace
 from fairlead.zones.settings import PAYLOAD_BYTES_MAX
 
@@ -102,6 +105,8 @@ class ItemOptions(TypedDict, total=False):
       delay: how long from now until the item may run, 0 to ten years; default 0.
       unique_for: how long `item_id` stays taken after the item's completion, 0 to ten years; default 0. Only with an
         `item_id`.
+      keys: up to four names with values, such as `{"order": 7}`, by which `app.find_items` finds the item on any shard.
+        A name: text of 1 to 32 bytes; a value: text, bytes or a whole number, not empty, at most 10,000 bytes.
 
     Durations are seconds or a `timedelta`.
     """
@@ -110,6 +115,7 @@ class ItemOptions(TypedDict, total=False):
     priority: int
     delay: Duration
     unique_for: Duration
+    keys: Mapping[str, IndexValue]
 
 
 class EnqueueOptions(ItemOptions, total=False):
@@ -126,7 +132,7 @@ class NewItem(NamedTuple):
     """An item to enqueue. Build it with `new_item`, which checks it.
 
     `run`: 16 bytes that name this life of the item, drawn by whoever enqueues an item with a `given_id`; None: the id
-    of the item, which no other has. `parent`: the workflow's call that the item answers.
+    of the item, which no other has. `parent`: the workflow's call that the item answers. `keys`: packed by `pack_keys`.
     """
 
     kind: str
@@ -138,6 +144,7 @@ class NewItem(NamedTuple):
     trace: Trace | None = None
     run: bytes | None = None
     parent: Parent | None = None
+    keys: tuple[bytes, ...] = ()
 
 
 def kind_of(kind: str | HasKind) -> str:
@@ -162,13 +169,14 @@ def new_item(
     priority: int = DEFAULT_PRIORITY,
     delay: Duration = 0,
     unique_for: Duration = 0,
+    keys: Mapping[str, IndexValue] | None = None,
 ) -> NewItem:
     """Return a checked item.
 
     Args:
       kind: the handler, or its kind: text of 1 to 96 bytes.
       payload: plain data, at most 1,000,000 bytes packed.
-      item_id, priority, delay, unique_for: see `ItemOptions`.
+      item_id, priority, delay, unique_for, keys: see `ItemOptions`.
 
     Raises:
       BadArgument: an argument is outside its range.
@@ -182,7 +190,8 @@ def new_item(
     elif unique_us:
         allowed = "0 without an item_id: it is the item_id that stays taken"
         raise BadArgument(argument="unique_for", value=unique_for, allowed=allowed)
-    return NewItem(name, pack_payload(payload), priority, delay_us, item_id, unique_us)
+    packed_keys = pack_keys(keys) if keys else ()
+    return NewItem(name, pack_payload(payload), priority, delay_us, item_id, unique_us, keys=packed_keys)
 
 
 def new_record(item: NewItem, item_id: bytes, *, vesting_us: int, now_us: int) -> ItemRecord:
@@ -199,6 +208,7 @@ def new_record(item: NewItem, item_id: bytes, *, vesting_us: int, now_us: int) -
         run=item.run,
         parent=item.parent,
         delayed_until_us=vesting_us if item.delay_us else 0,
+        keys=item.keys,
     )
 
 

@@ -1,4 +1,4 @@
-"""An item as it is stored: its record, its index entry, its counts and its payload, always changed together.
+"""An item as it is stored: record, index entry, counts, payload, entries of its keys, always changed together.
 
 All code that inserts, moves or removes an item calls the functions here, so that the index names every record exactly
 once and the counts equal the items. The functions only write. Their callers state what must be read first, and with
@@ -9,13 +9,14 @@ from fairlead.zones.engines import Reader, Transaction
 from fairlead.zones.keyspace import range_begin, range_end
 from fairlead.zones.layout import ZoneLocation
 from fairlead.zones.probes import probe
+from fairlead.zones.queue import item_keys
 from fairlead.zones.records import ItemRecord, encode
 from fairlead.zones.settings import INLINE_PAYLOAD_BYTES_MAX, PIECE_BYTES, TEXT_BYTES_MAX
 from fairlead.zones.top_level.part_writes import PartWrites, add_to_count
 
 
 def insert(tr: Transaction, location: ZoneLocation, item_id: bytes, record: ItemRecord) -> None:
-    """Write a new item with its index entry and its payload. The caller counts it with `change_count`."""
+    """Write a new item: index entry, payload, entries of its keys. The caller counts it with `change_count`."""
     payload = record.payload
     if len(payload) > INLINE_PAYLOAD_BYTES_MAX:
         record.payload_bytes = len(payload)
@@ -24,6 +25,8 @@ def insert(tr: Transaction, location: ZoneLocation, item_id: bytes, record: Item
             tr.set(location.keys.piece(item_id, number), payload[begin : begin + PIECE_BYTES])
     tr.set(location.keys.item(item_id), encode(record))
     tr.set(location.keys.vest(record.priority, record.vesting_us, item_id), record.kind.encode())
+    if record.keys:
+        item_keys.add(tr, location, item_id, record.keys)
 
 
 def rewrite(tr: Transaction, location: ZoneLocation, item_id: bytes, record: ItemRecord) -> None:
@@ -42,15 +45,26 @@ def move(tr: Transaction, location: ZoneLocation, item_id: bytes, record: ItemRe
 
 
 def remove(
-    tr: Transaction, location: ZoneLocation, item_id: bytes, record: ItemRecord, *, keep_payload: bool = False
+    tr: Transaction, location: ZoneLocation, item_id: bytes, record: ItemRecord, *, becomes_dead_letter: bool = False
 ) -> None:
-    """Clear an item, its index entry, its traceback, and its payload unless `keep_payload`. The caller counts it."""
+    """Clear an item, its index entry, its traceback. The caller counts it.
+
+    A dead letter keeps the payload, and the entries of its keys. Else they are cleared, too.
+    """
     tr.clear(location.keys.item(item_id))
     tr.clear(location.keys.vest(record.priority, record.vesting_us, item_id))
     if record.last_error:
         tr.clear(location.keys.traceback(item_id))
-    if record.payload_bytes and not keep_payload:
+    if not becomes_dead_letter:
+        clear_what_is_kept(tr, location, item_id, record)
+
+
+def clear_what_is_kept(tr: Transaction, location: ZoneLocation, item_id: bytes, record: ItemRecord) -> None:
+    """Clear what an item has beside its record, its index entry and its traceback: payload, entries of its keys."""
+    if record.payload_bytes:
         clear_payload(tr, location, item_id)
+    if record.keys:
+        item_keys.remove(tr, location, item_id, record.keys)
 
 
 def note_failure(

@@ -56,20 +56,25 @@ class ItemWrite(msgspec.Struct, array_like=True, frozen=True):
     unique_us: int
     trace: Trace | None
     run: bytes | None
+    keys: tuple[bytes, ...] = ()
 
     @classmethod
     def of(cls, tenant: Tenant, zone: str, item_id: bytes, item: NewItem, *, now_us: int) -> "ItemWrite":
         """Return the write that enqueues an item, which is no child of a workflow."""
         assert item.parent is None
-        kind, payload, priority, delay_us, given_id, unique_us, trace, run, _ = item
-        return cls(*tenant, zone, item_id, now_us, kind, payload, priority, delay_us, given_id, unique_us, trace, run)
+        kind, payload, priority, delay_us, given_id, unique_us, trace, run, _, keys = item
+        app, user = tenant
+        return cls(
+            app, user, zone, item_id, now_us, kind, payload, priority, delay_us, given_id, unique_us, trace, run, keys
+        )
 
     @property
     def item(self) -> NewItem:
         """The item, as `enqueue_op` takes it."""
         return NewItem(
-            self.kind, self.payload, self.priority, self.delay_us, self.given_id, self.unique_us, self.trace, self.run
-        )
+            self.kind, self.payload, self.priority, self.delay_us, self.given_id, self.unique_us, self.trace, self.run,
+            keys=self.keys,
+        )  # fmt: skip
 
 
 class ItemEnd(msgspec.Struct, array_like=True, frozen=True):

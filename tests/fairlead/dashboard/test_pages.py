@@ -439,6 +439,16 @@ def test_an_item_page_is_titled_with_the_name_that_the_item_was_given(app: App) 
         assert f'<dt>Id</dt><dd class="id">{item_id.hex()}</dd>' in text
 
 
+def test_an_item_page_shows_the_keys_by_which_the_item_is_found(app: App) -> None:
+    keys: dict[str, str | int] = {"order": 7, "city": "<Ulm>", "text": "x" * 100}
+    item_id = app.tenant("shop", "alice").enqueue("mail", "no", keys=keys).item_id
+    for dead in (False, True):
+        if dead:
+            drain(app, raise_errors=False)
+        text = text_of(app, "/item", app="shop", user="alice", id=item_id.hex())
+        assert "<dt>Keys</dt><dd>order=7, city=&lt;Ulm&gt;, text=(long)</dd>" in text
+
+
 def test_search_shows_no_empty_list_of_tenants_beside_an_item(app: App) -> None:
     app.tenant("shop", "alice").enqueue("mail", item_id="order-7")
     assert "No tenant has" not in text_of(app, "/search", q="order-7")

@@ -97,7 +97,7 @@ ITEMS = (
     ),
     mutation(
         "a completed item leaves the pieces of its payload behind",
-        (stored_item.remove, "if record.payload_bytes and not keep_payload:", "if False:"),
+        (stored_item.clear_what_is_kept, "if record.payload_bytes:", "if False:"),
         found_by=[NothingIsLeftBehind.promise],
     ),
     mutation(

@@ -4,7 +4,7 @@ from fairlead.zones.engines import Transaction
 from fairlead.zones.keyspace import RESULT, RETAINED_ID
 from fairlead.zones.layout import ShardLayout, Tenant, ZoneLocation
 from fairlead.zones.maintenance.integrity.findings import Problem, pair
-from fairlead.zones.maintenance.integrity.items import with_payload
+from fairlead.zones.maintenance.integrity.items import key_problems_op, with_payload
 from fairlead.zones.maintenance.integrity.parsed_keys import KeyParser, ZoneKey
 from fairlead.zones.pipelining import Operation
 from fairlead.zones.queue.dead_letters import dead_letter_index_key
@@ -40,6 +40,8 @@ def check_dead_letter(tr: Transaction, location: ZoneLocation, item_id: bytes) -
     if listed.value is None:
         kind = record.item.kind.encode()
         problems.append(Problem(NOT_LISTED, key, location, item_id, lambda tr: tr.set(listed_key, kind)))
+    if record.item.keys:
+        problems += yield from key_problems_op(tr, location, item_id, record.item, key)
     if present.value is not None:
         problems.append(Problem(QUEUED_AND_DEAD_LETTER, key, location, item_id, aside=[pair(key)]))
     return problems

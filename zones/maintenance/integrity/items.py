@@ -1,6 +1,7 @@
 """Checks of items: each record has one index entry and each index entry one record; payloads are whole."""
 
 from collections.abc import Iterable
+from functools import partial
 
 from fairlead.zones.engines import KeyValue, Transaction
 from fairlead.zones.keyspace import IndexEntry, range_begin, range_end
@@ -8,7 +9,7 @@ from fairlead.zones.layout import ZoneLocation
 from fairlead.zones.maintenance.integrity.claims import claim_problems_op
 from fairlead.zones.maintenance.integrity.findings import Problem, Range, pair
 from fairlead.zones.pipelining import Operation, run_one
-from fairlead.zones.queue import stored_item
+from fairlead.zones.queue import item_keys, stored_item
 from fairlead.zones.queue.queue_zone import QueueZone
 from fairlead.zones.records import DeadLetterRecord, ItemRecord, decode, is_newer
 
@@ -20,6 +21,7 @@ DANGLING_ENTRY = "an index entry leads to no item"
 INCOMPLETE_PAYLOAD = "a payload is incomplete"
 ORPHAN_PAYLOAD = "pieces of a payload belong to no item"
 ORPHAN_TRACEBACK = "a traceback belongs to no item"
+NOT_FOUND_BY_KEY = "an item is not found by one of its keys"
 
 
 def check_item(tr: Transaction, location: ZoneLocation, item_id: bytes, *, now_us: int) -> Operation[list[Problem]]:
@@ -58,9 +60,23 @@ def check_item(tr: Transaction, location: ZoneLocation, item_id: bytes, *, now_u
         problems.append(Problem(LONG_LEASE, key, location, item_id, revoke))
     if record.claim:
         problems += yield from claim_problems_op(tr, location, item_id, record, key)
+    if record.keys:
+        problems += yield from key_problems_op(tr, location, item_id, record, key)
     if record.payload_bytes and next(iter(pieces), None) is None:
         problems.append(Problem(INCOMPLETE_PAYLOAD, key, location, item_id, aside=with_payload(location, key, item_id)))
     return problems
+
+
+def key_problems_op(
+    tr: Transaction, location: ZoneLocation, item_id: bytes, record: ItemRecord, key: bytes
+) -> Operation[list[Problem]]:
+    """Check that an item, or a dead letter, has an entry for each of its keys. `key`: where its record lies."""
+    reads = [tr.get(item_keys.entry_keys(location, item_id, packed)[0]) for packed in record.keys]
+    yield
+    if all(read.present() for read in reads):
+        return []
+    mend = partial(item_keys.add, location=location, item_id=item_id, keys=record.keys)
+    return [Problem(NOT_FOUND_BY_KEY, key, location, item_id, mend)]
 
 
 def check_entry(tr: Transaction, location: ZoneLocation, entry: IndexEntry) -> Operation[list[Problem]]:

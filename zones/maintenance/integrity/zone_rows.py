@@ -92,7 +92,7 @@ def checks_of(
                 yield from locks.lock_checks(row.key, layout=layout, seen=seen, looked=looked, now_us=now_us)
                 continue
             if sort == INDEXED:
-                yield indexed.row_check(row.key)
+                yield from indexed.row_checks(row.key, layout)
                 continue
             if sort in (OWNER, SNAP):
                 yield from _snapshot_checks(row.key, sort, layout, looked)
