@@ -32,6 +32,14 @@ class OpenShards(dict[str, Shard]):
         """Return the shard where a tenant was last found, or else its first home."""
         return self[self._moved.get(tenant) or home(tenant, list(self))]
 
+    def home_name(self, tenant: Tenant) -> str:
+        """Return the name of the shard where a tenant was last found, or else of its first home."""
+        return self.home(tenant).name
+
+    def errors(self) -> set[type[Exception]]:
+        """Return the classes that the stores raise."""
+        return {each for shard in self.values() for each in shard.db.errors}
+
     def at_home(self, tenant: Tenant, call: Callable[[Shard], T]) -> T:
         """Return what `call` returns for the shard of a tenant; call it again if the tenant lives elsewhere by now.
 

@@ -460,18 +460,28 @@ class ShardReplica:
 
 
 def unpack_key(key: bytes) -> list[Any]:
-    """Return the elements of a key of the product after the root: whole numbers, texts and byte strings.
+    """Return the elements of a key of the product after the root: whole numbers, texts, byte strings; lists of these.
 
     In a key of a tenant's data, the rest after the first element of another type is the last element, unparsed. So is
     the stamp of a signal.
     """
+    path, _ = _unpack(key, len(ROOT), nested=False)
+    return path
+
+
+def _unpack(key: bytes, at: int, *, nested: bool) -> tuple[list[Any], int]:
+    """Return the elements of a key from `at` on, and where they end. `nested`: they are those of a nested tuple."""
     path: list[Any] = []
-    at = len(ROOT)
     while at < len(key):
+        if nested and key[at] == 0:
+            return path, at + 1
         if len(path) == _SIGNAL_NAMES and (path[0], path[3]) == (keyspace.DB, keyspace.SIGNAL):
-            return [*path, key[at:]]
+            return [*path, key[at:]], len(key)
         code = key[at]
-        if code in (1, 2):
+        if (code == 5 and path[:1] != [keyspace.DB]) or (code == 5 and path[3:4] == [keyspace.INDEXED]):
+            inner, at = _unpack(key, at + 1, nested=True)
+            path.append(inner)
+        elif code in (1, 2):
             end = key.index(b"\x00", at)
             while key[end + 1 : end + 2] == b"\xff":
                 end = key.index(b"\x00", end + 2)
@@ -482,10 +492,10 @@ def unpack_key(key: bytes) -> list[Any]:
             size = code - 0x14
             if not 0 <= size <= 8:
                 assert (path[:1], path[3:4]) == ([keyspace.DB], [keyspace.DATA]), f"no tuple of ours: {key!r}"
-                return [*path, key[at:]]
+                return [*path, key[at:]], len(key)
             path.append(int.from_bytes(key[at + 1 : at + 1 + size], "big"))
             at += 1 + size
-    return path
+    return path, at
 
 
 def _tenant_of(path: list[Any]) -> Tenant | None:

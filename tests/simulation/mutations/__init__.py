@@ -11,6 +11,7 @@ workflows     bugs in workflows: each removes a guard of their protocols
 locks         bugs in the locks of workflows
 spanning      bugs in transactions across shards
 moving        bugs in moves of tenants
+records       bugs in records
 in_races      bugs in the queue that a race shows, and few seeds or none
 seeds.txt     a seed that finds each bug
 """
@@ -24,9 +25,22 @@ from tests.simulation.mutations.locks import LOCKS, LOCKS_IN_RACES
 from tests.simulation.mutations.moving import MOVING
 from tests.simulation.mutations.pointers import POINTERS
 from tests.simulation.mutations.policies import POLICIES
+from tests.simulation.mutations.records import RECORDS
 from tests.simulation.mutations.spanning import SPANNING, SPANNING_IN_RACES
 from tests.simulation.mutations.workflows import IN_RACES as WORKFLOWS_IN_RACES
 from tests.simulation.mutations.workflows import WORKFLOWS
 
-MUTATIONS = (*ITEMS, *LEASES, *CLAIMS, *POINTERS, *CONSUMERS, *POLICIES, *WORKFLOWS, *LOCKS, *SPANNING, *MOVING)
+MUTATIONS = (
+    *ITEMS,
+    *LEASES,
+    *CLAIMS,
+    *POINTERS,
+    *CONSUMERS,
+    *POLICIES,
+    *WORKFLOWS,
+    *LOCKS,
+    *SPANNING,
+    *MOVING,
+    *RECORDS,
+)
 IN_RACES = (*QUEUE_IN_RACES, *WORKFLOWS_IN_RACES, *LOCKS_IN_RACES, *SPANNING_IN_RACES)

@@ -102,7 +102,11 @@ RECORDS: tuple[Mutation, ...] = (
     ),
     mutation(
         "a write at once writes no index records",
-        (RecordTransaction._write_at_once, "self._set_index(index_key, IndexRecord(", "((index_key, IndexRecord("),
+        (
+            RecordTransaction._write_at_once,
+            "self._set_index(index_key, IndexRecord(key, record.generation, record.version - 1))",
+            "pass",
+        ),
         found_by=_WRONG,
         world=run_directory,
     ),

@@ -1,0 +1,12 @@
+"""A directory of people over two to four shards: are records linearizable, by primary key and by any other key?
+
+Clerks create, change and delete people, and look for them by their keys, which are unique. Their processes die at each
+access, stand still, and get no answer; shards are away; slots move. Janitors run the cleanup items. There are no
+consumers, so a run costs milliseconds.
+
+Read in this order:
+    model    the directory as a sequential object: its operations and their right answers. Pure
+    clerk    one clerk: draws operations, runs them by the product's own code, and records the answers
+    janitor  runs what a creator that stopped has left to be cleaned up
+    world    a directory in a world of its own, with faults, and the check of its history
+"""

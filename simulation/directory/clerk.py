@@ -1,0 +1,305 @@
+"""One clerk of the directory: draws operations, runs them by the product's own code, and records their answers.
+
+A write that its process has not seen end, or that a store did not answer, may have happened, or may still happen. One
+that was refused, or interrupted, has not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from random import Random
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+
+from fairlead.records.accesses import Access, Op, run_op
+from fairlead.records.alternate_keys import Field, index_keys
+from fairlead.records.definition import SchemaChanged, TypeRecord
+from fairlead.records.errors import Changed, Exists, IndexUnavailable, Interrupted, Taken
+from fairlead.records.on_shards.definitions import Definitions
+from fairlead.records.on_shards.performing import Outcome, ShardRecords
+from fairlead.records.on_shards.slots import Locations
+from fairlead.records.protocol import Protocol
+from fairlead.records.stored import GENERATION_BYTES, DataRecord
+from fairlead.simulation.directory.model import (
+    Create,
+    Delete,
+    Find,
+    Get,
+    IsChanged,
+    IsTaken,
+    IsThere,
+    Keys,
+    Person,
+    Update,
+)
+from fairlead.simulation.host import SimulatedHost
+from fairlead.simulation.linearizability.history import RecordedAnswer, Recorder
+from fairlead.simulation.open_shards import OpenShards
+from fairlead.zones.engines.api.errors import StoreError
+from fairlead.zones.errors import TenantBusy, TenantMoved
+from fairlead.zones.probes import probe
+
+T = TypeVar("T")
+
+TYPE = "person"
+NAMES = ("email", "phone")  # Of the fields. A key is a number: of the field first, then of the value.
+FIELDS = {name: Field(name, is_unique=True) for name in NAMES}
+OPERATIONS = ("create", "update", "delete", "get", "find", "collect")
+
+
+class Habits(NamedTuple):
+    """What the plan of a run has drawn for its clerks.
+
+    Attributes:
+      people, keys: how many numbers, and how many keys, there are.
+      pauses_frac: how often a clerk pauses before an access.
+      at_once: whether writes on one shard are made in one transaction.
+      weights: how often each operation is drawn, by its name.
+    """
+
+    people: int
+    keys: int
+    pauses_frac: float
+    at_once: bool
+    weights: Mapping[str, int]
+
+
+class Clerk:
+    """One incarnation of a clerk, on its open shards."""
+
+    def __init__(
+        self, host: SimulatedHost, shards: OpenShards, random: Random, recorder: Recorder, habits: Habits
+    ) -> None:
+        self._host = host
+        self._shards = shards
+        self._draw = random
+        self._recorder = recorder
+        self._habits = habits
+        self._locations = Locations(TYPE)
+        self._definitions = Definitions(shards, TYPE, tuple(FIELDS.values()))
+        self._protocol = Protocol(ends_at_once=True, writes_at_once=habits.at_once)
+        self._writes = 0
+
+    def call_one(self) -> None:
+        """Run a drawn operation. It may give up."""
+        weights = self._habits.weights
+        (name,) = self._draw.choices(list(weights), list(weights.values()))
+        operations: Sequence[Callable[[], None]] = (
+            self.create, self.update, self.delete, self.get, self.find, self.collect
+        )  # fmt: skip
+        try:
+            operations[OPERATIONS.index(name)]()
+        except (StoreError, TenantBusy, TenantMoved) as error:
+            self._host.world.note(f"gives up: {error!r}")
+
+    # --- Writes ---
+
+    def create(self) -> None:
+        """Create a person."""
+        number, keys, tag = self._number(), self._keys(), self._tag()
+
+        def begin(definition: TypeRecord) -> Op[DataRecord]:
+            packed = self._packed(definition, number, keys)
+            generation = self._host.random.randbytes(GENERATION_BYTES)
+            return self._protocol.create_op(name_of(number), packed, pack_person(tag, keys), generation)
+
+        self._write(number, RecordedAnswer(Create(number, keys, tag), True), begin, keys)
+
+    def update(self) -> None:
+        """Read a person, wait perhaps, and give it other keys."""
+        number, keys, tag = self._number(), self._keys(), self._tag()
+        read = self._read_one(number)
+        if read is None:
+            return
+        self._pause()
+        before = person_of(read).tag
+
+        def begin(definition: TypeRecord) -> Op[Any]:
+            packed = self._packed(definition, number, keys)
+            return self._protocol.update_op(name_of(number), read, packed, pack_person(tag, keys))
+
+        call = RecordedAnswer(Update(number, before, keys, tag), True)
+        written = self._write(number, call, begin, keys, before)
+        if written is not None and written.dropped:
+            drop = self._protocol.drop_op(
+                name_of(number), written.record.generation, written.dropped, written.record.version
+            )
+            self._clean(drop)
+
+    def delete(self) -> None:
+        """Read a person, wait perhaps, and delete it."""
+        number = self._number()
+        read = self._read_one(number)
+        if read is None:
+            return
+        self._pause()
+        before = person_of(read).tag
+
+        def begin(_: TypeRecord) -> Op[bool]:
+            return _true(self._protocol.delete_op(name_of(number), read))
+
+        if self._write(number, RecordedAnswer(Delete(number, before), True), begin, (), before):
+            self._clean(self._protocol.drop_op(name_of(number), read.generation, read.keys, None))
+
+    def collect(self) -> None:
+        """Collect a key's index record, if it is garbage."""
+        (packed,) = self._packed_keys((self._key(),))
+        self._clean(self._protocol.collect_op(packed))
+
+    def _write(
+        self,
+        number: int,
+        answer: RecordedAnswer,
+        begin: Callable[[TypeRecord], Op[T]],
+        keys: Keys,
+        before: str = "",
+    ) -> T | None:
+        """Run a write, and record it. Return its result; None: it was refused."""
+        attempt = self._recorder.begin(self._host.name)
+        attempt.answers = [answer]
+        try:
+            result = self._run(number, begin)
+        except Exists:
+            attempt.answers = [RecordedAnswer(IsThere(number), True)]
+        except Taken:
+            attempt.answers = [RecordedAnswer(IsTaken(number, keys), True)]
+        except Changed:
+            attempt.answers = [RecordedAnswer(IsChanged(number, before), True)]
+        except Interrupted:
+            probe("a write of a record is interrupted")
+            self._recorder.drop(attempt)
+            return None
+        except IndexUnavailable:
+            self._recorder.drop(attempt)
+            return None
+        else:
+            self._recorder.end(attempt)
+            return result
+        self._recorder.end(attempt)
+        return None
+
+    def _run(self, number: int, begin: Callable[[TypeRecord], Op[T]]) -> T:
+        while True:
+            definition = self._definitions.on(self._shards.home_name(self._locations.data_tenant(name_of(number))))
+            try:
+                return run_op(begin(definition), partial(self._perform, definition))
+            except SchemaChanged as changed:
+                self._definitions.forget(changed.shard)
+
+    # --- Reads ---
+
+    def get(self) -> None:
+        """Read a person by number."""
+        self.get_number(self._number())
+
+    def get_number(self, number: int) -> None:
+        """Read a person by number."""
+        attempt = self._recorder.begin(self._host.name)
+        found = self._read(self._protocol.get_op(name_of(number)))
+        attempt.answers = [RecordedAnswer(Get(number), None if found is None else person_of(found))]
+        self._recorder.end(attempt)
+
+    def find(self) -> None:
+        """Look for a person by a key."""
+        self.find_key(self._key())
+
+    def find_key(self, key: int) -> None:
+        """Look for a person by a key."""
+        (packed,) = self._packed_keys((key,))
+        attempt = self._recorder.begin(self._host.name)
+        try:
+            found = self._read(self._protocol.find_op(packed))
+        except IndexUnavailable:
+            self._recorder.drop(attempt)
+            return
+        answer = None if found is None else (number_of(found[0]), person_of(found[1]))
+        attempt.answers = [RecordedAnswer(Find(key), answer)]
+        self._recorder.end(attempt)
+
+    def _read_one(self, number: int) -> DataRecord | None:
+        return self._read(self._protocol.get_op(name_of(number)))
+
+    def _read(self, operation: Op[T]) -> T:
+        return run_op(operation, partial(self._perform, None))
+
+    def _clean(self, operation: Op[Any]) -> None:
+        try:
+            self._read(operation)
+        except (IndexUnavailable, Interrupted) as error:
+            self._host.world.note(f"leaves garbage: {error}")
+
+    def _perform(self, definition: TypeRecord | None, accesses: Sequence[Access]) -> list[Any]:
+        records = ShardRecords(self._shards, self._locations, definition, self._in_any_order)
+        self._pause()
+        return records.perform(accesses)
+
+    def _in_any_order(self, calls: Sequence[Callable[[], Outcome]]) -> list[Outcome]:
+        """Run calls on several shards one after the other, in any order, with pauses."""
+        outcomes: dict[int, Outcome] = {}
+        for number in self._draw.sample(range(len(calls)), len(calls)):
+            outcomes[number] = calls[number]()
+            self._pause()
+        return [outcomes[number] for number in range(len(calls))]
+
+    # --- Draws ---
+
+    def _number(self) -> int:
+        return self._draw.randrange(self._habits.people)
+
+    def _key(self) -> int:
+        return self._draw.randrange(self._habits.keys)
+
+    def _keys(self) -> Keys:
+        """Draw one key of each field, or none."""
+        drawn = []
+        for field in range(len(NAMES)):
+            of_field = range(field, self._habits.keys, len(NAMES))
+            if of_field and self._draw.random() < 0.7:
+                drawn.append(self._draw.choice(of_field))
+        return tuple(drawn)
+
+    def _tag(self) -> str:
+        self._writes += 1
+        return f"{self._host.name}.{self._writes}"
+
+    def _packed(self, definition: TypeRecord, number: int, keys: Keys) -> tuple[bytes, ...]:
+        return index_keys(definition.maintained(), name_of(number), _values(keys))
+
+    def _packed_keys(self, keys: Keys) -> tuple[bytes, ...]:
+        return index_keys(FIELDS, "", _values(keys))
+
+    def _pause(self) -> None:
+        if self._host.random.random() < self._habits.pauses_frac:
+            self._host.clock.sleep_us(self._host.random.choice([1_000, 20_000, 300_000]))
+
+
+def name_of(number: int) -> str:
+    """Return the primary key of a person."""
+    return f"p{number}"
+
+
+def number_of(name: str) -> int:
+    """Return the number of a person, by the primary key."""
+    return int(name[1:])
+
+
+def pack_person(tag: str, keys: Keys) -> bytes:
+    """Return the value of a record."""
+    return msgspec.msgpack.encode((tag, keys))
+
+
+def person_of(record: DataRecord) -> Person:
+    """Return what a record says of a person."""
+    tag, keys = msgspec.msgpack.decode(record.value)
+    return Person(tag, tuple(keys))
+
+
+def _values(keys: Keys) -> dict[str, int]:
+    return {NAMES[key % len(NAMES)]: key for key in keys}
+
+
+def _true(operation: Op[None]) -> Op[bool]:
+    yield from operation
+    return True

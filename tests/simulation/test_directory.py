@@ -1,0 +1,53 @@
+"""The directory: records in worlds with faults. `test_seeds` draws fresh seeds, mutations plant bugs."""
+
+from collections import Counter
+
+from fairlead.simulation.directory.model import Create, Find, IsTaken, Person, directory_of
+from fairlead.simulation.directory.world import SHARDS_MAX, SHARDS_MIN, Directory, run_directory
+from fairlead.simulation.linearizability.history import Operation
+from fairlead.simulation.linearizability.search import Verdict, is_linearizable
+
+SEEDS = range(60)
+
+
+def test_the_same_seed_gives_the_same_history() -> None:
+    assert run_directory(5).events == run_directory(5).events
+
+
+def test_clerks_get_every_kind_of_answer_on_any_number_of_shards() -> None:
+    """A world with few events would prove little."""
+    calls: Counter[str] = Counter()
+    probes: Counter[str] = Counter()
+    shards: Counter[int] = Counter()
+    may_have_happened = 0
+    for seed in SEEDS:
+        directory = Directory(seed)
+        report = directory.run()
+        assert not report.violations, report
+        history = directory.recorder.history()
+        calls.update(type(operation.call).__name__ for operation in history)
+        may_have_happened += sum(not operation.happened for operation in history)
+        probes.update(report.probes)
+        shards[directory.plan.shards] += 1
+    operations = ("Create", "Update", "Delete", "Get", "Find", "IsThere", "IsTaken", "IsChanged")
+    assert min(calls[name] for name in operations) > len(SEEDS) // 10
+    assert set(shards) == set(range(SHARDS_MIN, SHARDS_MAX + 1))
+    assert probes["a write of a record is interrupted"]
+    assert probes["a cleanup item has run"]
+    assert may_have_happened > len(SEEDS) // 10
+
+
+def test_a_find_that_misses_a_key_which_was_never_free_has_no_order() -> None:
+    created = Operation("ann", Create(0, (7,), "t"), True, invoked=1, responded=2)
+    missed = Operation("bob", Find(7), None, invoked=3, responded=4)
+    seen = missed._replace(answer=(0, Person("t", (7,))))
+    assert is_linearizable([created, missed], directory_of(1), steps_max=100).verdict is Verdict.NOT_LINEARIZABLE
+    assert is_linearizable([created, seen], directory_of(1), steps_max=100).verdict is Verdict.LINEARIZABLE
+
+
+def test_a_refusal_is_right_only_while_another_one_has_the_key() -> None:
+    created = Operation("ann", Create(0, (7,), "t"), True, invoked=3, responded=4)
+    refused = Operation("bob", IsTaken(1, (7,)), True, invoked=1, responded=2)
+    late = refused._replace(responded=5)
+    assert is_linearizable([created, refused], directory_of(2), steps_max=100).verdict is Verdict.NOT_LINEARIZABLE
+    assert is_linearizable([created, late], directory_of(2), steps_max=100).verdict is Verdict.LINEARIZABLE
