@@ -42,6 +42,7 @@ from fairlead.registered_handler import RegisteredHandler, function_of
 from fairlead.shards import NoShards, Shards
 from fairlead.snapshots import Snapshot
 from fairlead.tenant_database import TenantDatabase, checked_id, tenant_of
+from fairlead.unique_items import Reservation
 from fairlead.workflows.moves import move_handler
 from fairlead.workflows.record_cleanup import cleanup_handlers
 from fairlead.workflows.system_kinds import system_handlers
@@ -50,7 +51,7 @@ from fairlead.zones.durations import DAY_S, Duration, duration_us
 from fairlead.zones.engines import Clock
 from fairlead.zones.errors import BadArgument, QueueError, TenantMoved
 from fairlead.zones.index_values import IndexValue, check_index_name
-from fairlead.zones.layout import DEFAULT_ZONE, Tenant, local_tenant, named_tenant
+from fairlead.zones.layout import DEFAULT_ZONE, ID_BYTES, Tenant, check_name, local_tenant, named_tenant
 from fairlead.zones.moving.errors import MoveRefused, MoveUnderWay
 from fairlead.zones.moving.source import MOVE_KIND
 from fairlead.zones.process_lock import ProcessLock
@@ -608,6 +609,29 @@ class App:
         locations = Locations(check_index_name("name", name), None if tenant is None else placed)
         return Records(
             self._shards_now, locations, fields, Values(type), clock=lambda: self.clock, random=lambda: self.random
+        )
+
+    def reserve(
+        self, tenant: str | Tenant | TenantDatabase, unique_key: Any, *, zone: str = DEFAULT_ZONE
+    ) -> Reservation:
+        """Return a block that holds a unique key, for an item that a transaction on the tenant enqueues.
+
+            with app.reserve("shop/alice", ("report", "2026-11")) as reserved:
+                alice.transact(lambda tr: tr.enqueue("report", reserved=reserved))
+
+        The item exists if and only if the transaction commits, as by `tr.enqueue`. If none commits, the key is free
+        again at the end of the block.
+
+        Args:
+          unique_key: text, bytes, a whole number, or a tuple of these; no other item of the application has it.
+          zone: the queue zone of the item.
+
+        Raises:
+          BadArgument: an argument is outside its range.
+          Taken, Interrupted, IndexUnavailable: by the block: see `TenantDatabase.enqueue`.
+        """
+        return Reservation(
+            self.shards, tenant_of(tenant), check_name("zone", zone), unique_key, self.random.randbytes(ID_BYTES)
         )
 
     def local(self, kind: str | HasKind, *, shard: str | None = None) -> TenantDatabase:

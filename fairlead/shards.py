@@ -90,7 +90,7 @@ class Shards(Mapping[str, Shard]):
     ) -> None:
         self.urls = dict(urls)
         self.clock = clock
-        self._random = random
+        self.random = random
         self._settings = settings
         self._part_count = part_count
         self.must_exist = False
@@ -141,7 +141,7 @@ class Shards(Mapping[str, Shard]):
         """
         if name not in self.urls:
             raise UnknownShard(shard=name, known=sorted(self.urls))
-        return engines.open(self.urls[name], clock=self.clock, random=self._random)
+        return engines.open(self.urls[name], clock=self.clock, random=self.random)
 
     def home(self, tenant: Tenant) -> Shard:
         """Return the shard where `tenant` lives.
@@ -250,7 +250,7 @@ class Shards(Mapping[str, Shard]):
     def _opened(self, name: str, url: str) -> Shard:
         if self.must_exist and is_missing(url):
             raise StoreMissing(shard=name, url=url)
-        db = engines.open(url, clock=self.clock, random=self._random)
+        db = engines.open(url, clock=self.clock, random=self.random)
         if self.must_exist and not _holds_a_shard(db):
             db.close()
             raise StoreMissing(shard=name, url=url)
@@ -258,7 +258,7 @@ class Shards(Mapping[str, Shard]):
             name,
             db,
             clock=self.clock,
-            random=self._random,
+            random=self.random,
             settings=self._settings,
             part_count=self._part_count,
             first_shards=() if self.must_exist else self._first_shards_for(name, db),
@@ -306,7 +306,7 @@ class Shards(Mapping[str, Shard]):
             return () if opened.layout.placement is None else opened.layout.placement.first_shards
         if is_missing(url) or url.startswith("memory:"):
             return ()
-        db = engines.open(url, clock=self.clock, random=self._random)
+        db = engines.open(url, clock=self.clock, random=self.random)
         try:
             stored = transact(db, lambda tr: read_or_write_placement(tr, name, ()))
         finally:

@@ -15,22 +15,23 @@ from fairlead.shards import Shards
 from fairlead.snapshots import OldKeys, Snapshot
 from fairlead.store_threads import AwaitableCalls
 from fairlead.tenant_locks import HeldLock, TenantLock, lock_of
+from fairlead.unique_items import enqueue_unique
 from fairlead.views import DeadLetterView, ItemView, dead_letter_view, item_view
 from fairlead.zones.durations import Duration, duration_us
 from fairlead.zones.errors import BadArgument, QueueError, TenantMoved
-from fairlead.zones.layout import DEFAULT_ZONE, Tenant, check_name, gone_by_name, named_tenant, shown_id
+from fairlead.zones.layout import DEFAULT_ZONE, ID_BYTES, Tenant, check_name, gone_by_name, named_tenant, shown_id
 from fairlead.zones.layout import checked_id as checked_id
 from fairlead.zones.open_body import ACROSS_SHARDS, ON_A_TENANT, NestedTransaction, open_body, refuse_across_shards
 from fairlead.zones.ownership import check_home
 from fairlead.zones.pipelining import run_one
 from fairlead.zones.queue import dead_letters
-from fairlead.zones.queue.items import Enqueued, HasKind, ItemOptions, NewItem, new_item
+from fairlead.zones.queue.items import Enqueued, EnqueueStatus, HasKind, ItemOptions, NewItem, new_item
 from fairlead.zones.queue.queue_zone import LATER_THAN_ANY_US, QueueZone
 from fairlead.zones.records import DeadLetterRecord
 from fairlead.zones.reporting import audit_log
 from fairlead.zones.shard import Shard
 from fairlead.zones.tenant_transaction import ApplicationTransaction, TenantTransaction, check_plain, refuse_coroutine
-from fairlead.zones.transaction_runner import Attempt
+from fairlead.zones.transaction_runner import SEED_BYTES, Attempt, new_seed
 from fairlead.zones.workflow import holds
 from fairlead.zones.workflow.cancellation import Cancellation, CancelOutcome, cancel_op, was_applied
 from fairlead.zones.workflow.holds import Hold
@@ -154,6 +155,7 @@ class TenantDatabase:
         payload: Any = None,
         *,
         zone: str = DEFAULT_ZONE,
+        unique_key: Any = None,
         **options: Unpack[ItemOptions],
     ) -> EnqueuedHandle:
         """Enqueue one item in a transaction of its own; return a handle: its id, and whether this call put it there.
@@ -162,15 +164,33 @@ class TenantDatabase:
           kind: the handler, or its kind: text of 1 to 96 bytes. An item waits until a consumer handles its kind.
           payload: plain data, at most 1,000,000 bytes packed.
           zone: one of the tenant's queue zones.
+          unique_key: what no other item of the whole application has; see `EnqueueOptions`.
           options: see `ItemOptions`.
 
         Raises:
           BadArgument, PayloadNotData, PayloadTooLarge: nothing was changed.
+          Taken, Interrupted, IndexUnavailable, NestedTransaction: only with a `unique_key`; see `enqueue_unique`.
         """
+        if unique_key is not None:
+            return self._enqueue_unique(kind, payload, zone, unique_key, options)
         item = new_item(kind, payload, **options)
         made = self.transact(lambda tr: tr.enqueue_item(item, zone=zone))
         given = item.given_id if isinstance(item.given_id, str) else None
         return EnqueuedHandle(self, made.item_id, zone, made.status, name=given)
+
+    def _enqueue_unique(
+        self, kind: str | HasKind, payload: Any, zone: str, unique_key: Any, options: ItemOptions
+    ) -> EnqueuedHandle:
+        if options.get("item_id") is not None:
+            raise BadArgument(argument="item_id", value=options["item_id"], allowed="None with a unique_key")
+        if not self.tenant.app or self._shard_name is not None:
+            raise BadArgument(argument="unique_key", value=unique_key, allowed="None for a local item")
+        kept = duration_us("unique_for", options.pop("unique_for", 0))
+        item = new_item(kind, payload, **options)._replace(unique_us=kept)
+        shards, name = self._shards(), check_name("zone", zone)
+        item_id = new_seed(shards.clock.now_us(), shards.random) + bytes(ID_BYTES - SEED_BYTES)
+        enqueue_unique(shards, self.tenant, name, item, unique_key, item_id)
+        return EnqueuedHandle(self, item_id, zone, EnqueueStatus.ENQUEUED)
 
     async def atransact(self, body: Callable[[ApplicationTransaction], T], *, under: HeldLock | None = None) -> T:
         """Run `body` as `transact` does, and let the event loop go on meanwhile.
@@ -222,13 +242,14 @@ class TenantDatabase:
         payload: Any = None,
         *,
         zone: str = DEFAULT_ZONE,
+        unique_key: Any = None,
         **options: Unpack[ItemOptions],
     ) -> EnqueuedHandle:
         """Enqueue one item as `enqueue` does, and let the event loop go on meanwhile; see `atransact`.
 
         The payload is packed in another thread: do not change it before this returns.
         """
-        return await self.calls.run(partial(self.enqueue, kind, payload, zone=zone, **options))
+        return await self.calls.run(partial(self.enqueue, kind, payload, zone=zone, unique_key=unique_key, **options))
 
     @property
     def calls(self) -> AwaitableCalls:

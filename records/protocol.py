@@ -100,6 +100,18 @@ class Protocol:
         yield from self.finish_op(key, dummy, record)
         return record
 
+    def reserve_op(self, key: str, dummy: DataRecord) -> Op[None]:
+        """Insert a dummy and its index records: phases 1 and 2 of a creation whose last phase is another's commit.
+
+        Raises what `create_op` does.
+        """
+        yield from self._insert_op(key, dummy)
+        try:
+            yield from self._claim_all_op(key, dummy, dummy.keys)
+        except (Taken, Interrupted, IndexUnavailable):
+            yield from self._give_up_op(key, dummy)
+            raise
+
     def finish_op(self, key: str, dummy: DataRecord, record: DataRecord) -> Op[None]:
         """Finish a creation whose dummy is inserted. Raises what `create_op` does, but for `Exists`."""
         try:

@@ -2,6 +2,7 @@
 
 fairlead.records.cleanup   a creator has stopped: its dummy, and its index records
 fairlead.records.dropped   a transaction on a tenant has dropped keys of a record: their index records
+fairlead.release           items with unique keys have ended: their index records
 """
 
 from collections.abc import Callable
@@ -10,11 +11,13 @@ from fairlead.actors.execution.in_flight import HeldItem
 from fairlead.actors.execution.retry import Retry
 from fairlead.actors.execution.runner import AttemptAccess
 from fairlead.actors.handlers import Handler, handler_of
-from fairlead.records.accesses import run_op
+from fairlead.records.accesses import run_op, together
 from fairlead.records.on_shards.cleanup import CLEANUP_KIND, DROPPED_KIND
 from fairlead.records.on_shards.performing import Homes, ShardRecords
 from fairlead.records.on_shards.slots import Locations
+from fairlead.records.on_shards.unique_items import ITEMS_TYPE, ItemLocations, ItemTransaction, item_key
 from fairlead.records.protocol import Protocol
+from fairlead.zones.queue.unique_keys import RELEASE_KIND
 from fairlead.zones.shard import Shard
 
 UNTIL_DONE = Retry(attempts=None, backoff_max=60)  # A shard that is away holds it up; nobody waits for it.
@@ -34,16 +37,42 @@ class _Cleanups:
           IndexUnavailable, StoreError: a shard does not answer; it is tried again.
         """
         payload, tenant = held.job.payload, held.job.tenant
-        locations = Locations(payload["type"], lambda _: tenant)
         key, generation, keys = payload["key"], payload["generation"], payload["keys"]
-        protocol = Protocol()
         if held.job.kind == CLEANUP_KIND:
-            operation = protocol.clean_op(key, generation, keys)
+            operation = Protocol(ends_at_once=True).clean_op(key, generation, keys)
         else:
-            operation = protocol.drop_op(key, generation, keys, payload["below"])
-        run_op(operation, ShardRecords(self._homes(), locations, None).perform)
+            operation = Protocol(ends_at_once=True).drop_op(key, generation, keys, payload["below"])
+        if payload["type"] == ITEMS_TYPE:
+            records = ShardRecords(self._homes(), ItemLocations(), None, transaction=ItemTransaction)
+        else:
+            records = ShardRecords(self._homes(), Locations(payload["type"], lambda _: tenant), None)
+        run_op(operation, records.perform)
+
+
+class _Releases:
+    """Runs the items that delete index records of items that have ended."""
+
+    def __init__(self, homes: Callable[[], Homes]) -> None:
+        self._homes = homes
+        self.__module__, self.__qualname__ = __name__, "release the unique keys of items that have ended"
+
+    def run_attempt(self, held: HeldItem, shard: Shard, access: AttemptAccess) -> None:
+        """See `RunsAttempts`. The item lies in the queue zone of those that have ended.
+
+        Raises:
+          IndexUnavailable, StoreError: a shard does not answer; it is tried again.
+        """
+        protocol = Protocol(ends_at_once=True)
+        drops = [
+            protocol.drop_op(item_key(held.job.tenant, held.job.zone, item_id), run, [index_key], None)
+            for index_key, item_id, run in held.job.payload["ended"]
+        ]
+        records = ShardRecords(self._homes(), ItemLocations(), None, transaction=ItemTransaction)
+        run_op(together(drops), records.perform)
 
 
 def cleanup_handlers(homes: Callable[[], Homes]) -> list[Handler]:
     """Return the handlers. `homes`: returns the shards of the application."""
-    return [handler_of(kind, _Cleanups(homes), retry=UNTIL_DONE) for kind in (CLEANUP_KIND, DROPPED_KIND)]
+    return [handler_of(kind, _Cleanups(homes), retry=UNTIL_DONE) for kind in (CLEANUP_KIND, DROPPED_KIND)] + [
+        handler_of(RELEASE_KIND, _Releases(homes), retry=UNTIL_DONE)
+    ]

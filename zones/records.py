@@ -108,6 +108,7 @@ class ItemRecord(msgspec.Struct, array_like=True, gc=False):
     # the worker session whose claim the lease is, see `worker_sessions`; empty: the lease is none
     claim: bytes = b""
     keys: tuple[bytes, ...] = ()  # by which it is found, packed as `item_keys.pack_keys` returns them
+    unique_key: bytes = b""  # which no other item of the application has, packed; empty: none
 
     @property
     def runnable_us(self) -> int:

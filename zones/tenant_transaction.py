@@ -72,6 +72,14 @@ class EnqueueObserver(Protocol):
         ...
 
 
+class Reserved(Protocol):
+    """A reservation of a unique key; see `App.reserve`."""
+
+    def use(self, tr: "TenantTransaction", item: NewItem) -> tuple[bytes, NewItem]:
+        """Use it up in a transaction: return the id of the item that is enqueued by it, and the item with its key."""
+        ...
+
+
 class HasTenant(Protocol):
     """What stands for its tenant where one is named, such as a tenant's database."""
 
@@ -236,6 +244,7 @@ class TenantTransaction:
         payload: Any = None,
         *,
         zone: str = DEFAULT_ZONE,
+        reserved: Reserved | None = None,
         **options: Unpack[ItemOptions],
     ) -> Enqueued:
         """Enqueue work in this transaction: the item exists if and only if the transaction commits.
@@ -244,12 +253,18 @@ class TenantTransaction:
           kind: the handler, or its kind.
           payload: plain data, at most 1,000,000 bytes packed.
           zone: one of the tenant's queue zones.
+          reserved: what `app.reserve` gave: the item is unique in the application.
           options: see `ItemOptions`.
 
         Raises:
           BadArgument, PayloadNotData, PayloadTooLarge: see `new_item`.
+          Interrupted: the reservation has ended; the transaction must not commit.
         """
-        return self.enqueue_item(new_item(kind, payload, **options), zone=zone)
+        item = new_item(kind, payload, **options)
+        if reserved is None:
+            return self.enqueue_item(item, zone=zone)
+        item_id, item = reserved.use(self, item)
+        return self.enqueue_item(item, zone=zone, item_id=item_id)
 
     def enqueue_item(self, item: NewItem, *, zone: str = DEFAULT_ZONE, item_id: bytes | None = None) -> Enqueued:
         """Enqueue an item that `new_item` made. `item_id`: of an item without a name; no other item has it."""

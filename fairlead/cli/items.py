@@ -34,6 +34,7 @@ _KEY_HELP = "A value by which `fairlead find` finds it; up to 4 times. Digits ar
 @click.option("--delay", type=Duration(), default="0", help="How long until it may run: 90s, 5min, 2h; up to 10 years.")
 @click.option("--priority", type=int, default=DEFAULT_PRIORITY, show_default=True, help="0 to 255, lower first.")
 @click.option("--unique-for", type=Duration(), default="0", help="How long --id stays taken after completion.")
+@click.option("--unique-key", metavar="TEXT", help="What no other item of the whole application has.")
 @click.option("--key", "keys", type=ItemKey(), multiple=True, metavar="NAME=VALUE", help=_KEY_HELP)
 @click.option("--create", is_flag=True, help="Make the store if it does not exist.")
 @accepts_store_options

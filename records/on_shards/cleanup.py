@@ -1,17 +1,25 @@
 """The items that remove what a writer has left that stopped: its dummy, and index records that nobody's record has.
 
-The transaction that inserts a dummy enqueues one, delayed, under the dummy's generation as its id. The transaction that
-replaces the dummy by the record deletes it. Nobody depends on it: whoever wants a key collects garbage by itself.
+The transaction that inserts a dummy enqueues one, delayed, under an id that the dummy's generation decides. The
+transaction that replaces the dummy by the record deletes it. Nobody depends on it: whoever wants a key collects garbage
+by itself.
 """
 
 from collections.abc import Sequence
+from hashlib import blake2b
 
 from fairlead.records.stored import DataRecord
+from fairlead.zones.layout import ID_BYTES
 from fairlead.zones.queue.items import NewItem, new_item
 
 CLEANUP_KIND = "fairlead.records.cleanup"
 DROPPED_KIND = "fairlead.records.dropped"
 DELAY_S = 60  # Far longer than a create takes; so long may a dummy stand that nobody finishes.
+
+
+def cleanup_id(generation: bytes) -> bytes:
+    """Return the id of the item that cleans up after a creator."""
+    return blake2b(b"cleanup" + generation, digest_size=ID_BYTES).digest()
 
 
 def cleanup_item(type_name: str, key: str, dummy: DataRecord) -> NewItem:

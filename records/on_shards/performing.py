@@ -79,15 +79,22 @@ class ShardRecords:
     Args:
       definition: by which a writer has computed keys; None: nothing is written but index records, and bumps.
       run_all: runs calls on several shards.
+      transaction: makes the transaction that carries out accesses on a shard.
     """
 
     def __init__(
-        self, homes: Homes, locations: Locations, definition: TypeRecord | None, run_all: RunAll = run_in_order
+        self,
+        homes: Homes,
+        locations: Locations,
+        definition: TypeRecord | None,
+        run_all: RunAll = run_in_order,
+        transaction: Callable[..., RecordTransaction] = RecordTransaction,
     ) -> None:
         self._homes = homes
         self._locations = locations
         self._definition = definition
         self._run_all = run_all
+        self._transaction = transaction
 
     def perform(self, accesses: Sequence[Access]) -> list[Any]:
         """Make accesses; return their answers in order. An index that does not answer is `IndexUnavailable`.
@@ -140,7 +147,7 @@ class ShardRecords:
         def lives_here(tenant: Tenant) -> bool:
             return self._homes.home_name(tenant) == shard.name
 
-        transaction = RecordTransaction(shard, attempt, self._locations, self._definition, lives_here)
+        transaction = self._transaction(shard, attempt, self._locations, self._definition, lives_here)
         return [transaction.answer(access) for access in accesses]
 
     def _is_spread(self, access: WriteAtOnce) -> bool:

@@ -11,7 +11,7 @@ conflict. A transaction may run twice: an attempt that writes needs a receipt, s
 """
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from fairlead.records.accesses import (
     Access,
@@ -31,7 +31,7 @@ from fairlead.records.accesses import (
 from fairlead.records.alternate_keys import field_of, value_part
 from fairlead.records.definition import IndexState, SchemaChanged, TypeRecord, read_definition, require_schema
 from fairlead.records.errors import IndexUnavailable
-from fairlead.records.on_shards.cleanup import cleanup_item, dropped_keys_item
+from fairlead.records.on_shards.cleanup import cleanup_id, cleanup_item, dropped_keys_item
 from fairlead.records.on_shards.slots import Locations
 from fairlead.records.stored import DataRecord, IndexRecord, pack, unpack_data, unpack_index
 from fairlead.zones.errors import ItemGone
@@ -71,14 +71,14 @@ class RecordTransaction:
         self._views: dict[Tenant, TenantTransaction] = {}
         self._is_schema_checked = False
 
-    @staticmethod
-    def within(tr: TenantTransaction, locations: Locations) -> "RecordTransaction":
+    @classmethod
+    def within(cls, tr: TenantTransaction, locations: Locations) -> Self:
         """Return a transaction on the records of the tenant of `tr`: it reads and writes by `tr`, and commits with it.
 
         The keys of what is written must be computed by the definition that `definition` returns.
         """
         shard, attempt = parts_of(tr)
-        made = RecordTransaction(shard, attempt, locations, None, lambda tenant: tenant == tr.tenant)
+        made = cls(shard, attempt, locations, None, lambda tenant: tenant == tr.tenant)
         made._views[tr.tenant] = tr
         return made
 
@@ -157,7 +157,7 @@ class RecordTransaction:
         self._set(key, found, record)
         if record.is_dummy:
             item = cleanup_item(self._locations.type_name, key, record)
-            self._data_view(key).enqueue_item(item, item_id=record.generation)
+            self._data_view(key).enqueue_item(item, item_id=cleanup_id(record.generation))
         elif found is not None and found.is_dummy and found.generation == record.generation:
             self._cancel_cleanup(key, found)
         return True
@@ -232,7 +232,7 @@ class RecordTransaction:
 
     def _cancel_cleanup(self, key: str, dummy: DataRecord) -> None:
         try:
-            self._data_view(key).cancel(dummy.generation)
+            self._data_view(key).cancel(cleanup_id(dummy.generation))
         except ItemGone:
             return  # It has run, late, and found nothing to do.
 

@@ -3,6 +3,7 @@
 Read in this order:
     items              what callers hand in and get back
     item_keys          values by which an item is found on any shard
+    unique_keys        what the end of an item that is unique in the application leaves
     stored_item        an item with its index entry, counts, payload and keys: always changed together
     index_scan         reading a vesting index by skipping from priority to priority
     dequeue_plan       which items a dequeue takes: a decision without a transaction

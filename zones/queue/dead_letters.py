@@ -27,6 +27,7 @@ from fairlead.zones.probes import probe
 from fairlead.zones.queue import stored_item
 from fairlead.zones.queue.index_scan import WANT_ALL
 from fairlead.zones.queue.stored_item import shortened
+from fairlead.zones.queue.unique_keys import release_op
 from fairlead.zones.records import DeadLetterRecord, ItemRecord, decode, encode
 from fairlead.zones.top_level import worker_sessions
 from fairlead.zones.workflow.run_end import end_run_op
@@ -117,6 +118,8 @@ def discard(
     remove(tr, location, item_id, dead_letter)
     if dead_letter.item.keeps_run:
         run_one(end_run_op(tr, location, dead_letter.item.run_of(item_id), now_us=now_us))
+    if dead_letter.item.unique_key:
+        run_one(release_op(tr, location, [(item_id, dead_letter.item)], now_us=now_us))
     stored_item.clear_what_is_kept(tr, location, item_id, dead_letter.item)
 
 

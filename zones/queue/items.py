@@ -115,7 +115,7 @@ class ItemOptions(TypedDict, total=False):
     priority: int
     delay: Duration
     unique_for: Duration
-    keys: Mapping[str, IndexValue]
+    keys: Mapping[str, IndexValue] | None
 
 
 class EnqueueOptions(ItemOptions, total=False):
@@ -123,9 +123,12 @@ class EnqueueOptions(ItemOptions, total=False):
 
     Attributes:
       zone: one of the tenant's queue zones; default "queue".
+      unique_key: what no other item of the whole application has: text, bytes, a whole number, or a tuple of these. It
+        is held by the item, by its dead letter, and for `unique_for` after its completion. Not with an `item_id`.
     """
 
     zone: str
+    unique_key: Any
 
 
 class NewItem(NamedTuple):
@@ -133,6 +136,7 @@ class NewItem(NamedTuple):
 
     `run`: 16 bytes that name this life of the item, drawn by whoever enqueues an item with a `given_id`; None: the id
     of the item, which no other has. `parent`: the workflow's call that the item answers. `keys`: packed by `pack_keys`.
+    `unique_key`: packed; whoever enqueues it has claimed it.
     """
 
     kind: str
@@ -145,6 +149,7 @@ class NewItem(NamedTuple):
     run: bytes | None = None
     parent: Parent | None = None
     keys: tuple[bytes, ...] = ()
+    unique_key: bytes = b""
 
 
 def kind_of(kind: str | HasKind) -> str:
@@ -209,6 +214,7 @@ def new_record(item: NewItem, item_id: bytes, *, vesting_us: int, now_us: int) -
         parent=item.parent,
         delayed_until_us=vesting_us if item.delay_us else 0,
         keys=item.keys,
+        unique_key=item.unique_key,
     )
 
 

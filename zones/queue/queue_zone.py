@@ -31,6 +31,7 @@ from fairlead.zones.queue.items import (
 )
 from fairlead.zones.queue.lease_check import LeaseRef, check_leases_op, error_of, raise_unless_done
 from fairlead.zones.queue.stored_item import number_of
+from fairlead.zones.queue.unique_keys import release_op
 from fairlead.zones.records import ItemRecord, decode
 from fairlead.zones.reporting import completion_log
 from fairlead.zones.reporting.completion_log import EndedItem, EndedOfZone, EndReason
@@ -189,14 +190,16 @@ class QueueZone:
         Adds to `ended` what the caller must `completion_log.append`, for all its zones together; without a
         lease an item counts as cancelled. The id of one that completed stays taken for its `unique_us`; of one that was
         cancelled or dropped it is free. Reads with conflict: ownership, the records. Writes: records, index entries,
-        counts; of a claim see `worker_sessions.take_away`; of an item whose run keeps keys see `end_run_op`. `parts`
-        gathers what is written to the keys of the zone's part, for the caller to write. Adds to `children` what the
-        caller must `children.report_all`; None: that is done here, without results, by a caller of one zone.
+        counts; of a claim see `worker_sessions.take_away`; of an item whose run keeps keys see `end_run_op`; of one
+        with a unique key see `release_op`. `parts` gathers what is written to the keys of the zone's part, for the
+        caller to write. Adds to `children` what the caller must `children.report_all`; None: that is done here, without
+        results, by a caller of one zone.
         """
         records = yield from check_leases_op(tr, self.location, held)
         removed: dict[str, int] = {}
         gone: list[EndedItem] = []
         run_ends: list[Operation[None]] = []
+        releases: dict[int, list[tuple[bytes, ItemRecord]]] = {}  # unique keys, by how long they stay taken
         ended_children = [] if children is None else children
         outcomes = []
         for (item_id, lease_id), record in zip(held, records, strict=True):
@@ -216,12 +219,16 @@ class QueueZone:
                 state = _CHILD_STATES[actual_reason]
                 ended_children.append(ended_child(self.location, item_id, record, state, error=record.last_error))
             gone.append(EndedItem(item_id, record.kind, actual_reason, record.attempt, took_ms))
-            if record.unique_us and actual_reason is EndReason.COMPLETED:
-                retain_id(tr, self.location, item_id, now_us + record.unique_us)
+            kept_us = record.unique_us if actual_reason is EndReason.COMPLETED else 0
+            if kept_us:
+                retain_id(tr, self.location, item_id, now_us + kept_us)
+            if record.unique_key:
+                releases.setdefault(kept_us, []).append((item_id, record))
         for kind, count in removed.items():
             stored_item.change_count(tr, self.location, kind, -count, parts)
         if gone:
             ended.append(EndedOfZone(*self.location.tenant, self.location.name, gone))
+        run_ends += [release_op(tr, self.location, each, now_us=now_us, kept_us=us) for us, each in releases.items()]
         for run_end in run_ends:
             yield from run_end
         if children is None:

@@ -62,7 +62,8 @@ class ItemWrite(msgspec.Struct, array_like=True, frozen=True):
     def of(cls, tenant: Tenant, zone: str, item_id: bytes, item: NewItem, *, now_us: int) -> "ItemWrite":
         """Return the write that enqueues an item, which is no child of a workflow."""
         assert item.parent is None
-        kind, payload, priority, delay_us, given_id, unique_us, trace, run, _, keys = item
+        assert not item.unique_key
+        kind, payload, priority, delay_us, given_id, unique_us, trace, run, _, keys, _ = item
         app, user = tenant
         return cls(
             app, user, zone, item_id, now_us, kind, payload, priority, delay_us, given_id, unique_us, trace, run, keys

@@ -118,7 +118,7 @@ RECORDS: tuple[Mutation, ...] = (
     ),
     mutation(
         "a dummy is inserted without an item that cleans up",
-        (RecordTransaction._write, "self._data_view(key).enqueue_item(item, item_id=record.generation)", "pass"),
+        (RecordTransaction._write, ".enqueue_item(item, item_id=cleanup_id(record.generation))", ""),
         found_by=(CLEANED,),
         world=run_directory,
     ),

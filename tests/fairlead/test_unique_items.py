@@ -1,0 +1,217 @@
+"""Items that are unique in the whole application, whichever tenant, queue and shard they are in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from random import Random
+from typing import Any
+
+import pytest
+
+from fairlead import App, BadArgument, Job, Retry
+from fairlead.records.errors import Interrupted, Taken
+from fairlead.records.on_shards.unique_items import ItemLocations, pack_unique_key
+from fairlead.testing import ManualClock, drain
+from fairlead.zones.open_body import NestedTransaction
+from fairlead.zones.tenant_transaction import TenantTransaction
+
+SHARDS = ("eu", "us", "asia")
+REPORT = ("report", "2026-11")
+TENANTS = [f"shop/{name}" for name in ("alice", "bob", "carol", "dave")]
+
+
+@pytest.fixture
+def app() -> Iterator[App]:
+    made = App(dict.fromkeys(SHARDS, "memory:"), clock=ManualClock(), random=Random(7))
+
+    @made.handler("report", retry=Retry(attempts=1))
+    def report(job: Job) -> None:
+        if job.payload == "fails":
+            raise ValueError("as asked")
+
+    yield made
+    made.close()
+
+
+def test_tenants_live_on_several_shards(app: App) -> None:
+    assert len({app.tenant(each).shard.name for each in TENANTS}) > 1
+
+
+def test_a_key_is_held_by_one_item_of_all_tenants(app: App) -> None:
+    handle = app.tenant("shop/alice").enqueue("report", unique_key=REPORT)
+    for each in TENANTS:
+        with pytest.raises(Taken) as taken:
+            app.tenant(each).enqueue("report", unique_key=REPORT)
+        assert taken.value.fields == {"field": "unique_key", "value": REPORT}
+    assert [app.tenant(each).count() for each in TENANTS] == [{"report": 1}, {}, {}, {}]
+    assert app.tenant("shop/alice").peek()[0].id == handle.item_id
+
+
+@pytest.mark.parametrize("end", ["completed", "cancelled"])
+def test_the_end_of_the_item_frees_the_key_and_leaves_nothing(app: App, end: str) -> None:
+    handle = app.tenant("shop/alice").enqueue("report", unique_key=REPORT)
+    if end == "cancelled":
+        handle.cancel()
+    drain(app)
+    assert index_rows(app) == {}
+    app.tenant("shop/bob").enqueue("report", unique_key=REPORT)
+
+
+def test_the_key_is_free_at_once_before_anything_is_cleaned_up(app: App) -> None:
+    app.tenant("shop/alice").enqueue("report", unique_key=REPORT).cancel()
+    assert index_rows(app) != {}
+    app.tenant("shop/bob").enqueue("report", unique_key=REPORT)
+    drain(app)
+    assert index_rows(app) == {}
+
+
+def test_a_dead_letter_holds_the_key_until_it_is_discarded(app: App) -> None:
+    handle = app.tenant("shop/alice").enqueue("report", "fails", unique_key=REPORT)
+    drain(app, raise_errors=False)
+    with pytest.raises(Taken):
+        app.tenant("shop/bob").enqueue("report", unique_key=REPORT)
+    app.tenant("shop/alice").retry_dead_letter(handle.item_id)
+    with pytest.raises(Taken):
+        app.tenant("shop/bob").enqueue("report", unique_key=REPORT)
+    drain(app, raise_errors=False)
+    app.tenant("shop/alice").discard_dead_letter(handle.item_id)
+    app.tenant("shop/bob").enqueue("report", unique_key=REPORT)
+
+
+def test_a_key_stays_taken_for_its_time_after_completion(app: App) -> None:
+    app.tenant("shop/alice").enqueue("report", unique_key=REPORT, unique_for=60)
+    drain(app)
+    with pytest.raises(Taken):
+        app.tenant("shop/bob").enqueue("report", unique_key=REPORT)
+    app.clock.sleep_us(61_000_000)
+    app.tenant("shop/bob").enqueue("report", unique_key=REPORT)
+
+
+def test_the_index_record_goes_when_the_time_is_over(app: App) -> None:
+    app.tenant("shop/alice").enqueue("report", unique_key=REPORT, unique_for=60)
+    drain(app)
+    assert index_rows(app) != {}
+    drain(app, within=120)
+    assert index_rows(app) == {}
+
+
+def test_a_handler_enqueues_its_own_kind_with_a_key(app: App) -> None:
+    @app.handler("mail")
+    def mail(job: Job) -> None: ...
+
+    mail.enqueue("shop/alice", unique_key="once")
+    with pytest.raises(Taken):
+        mail.enqueue("shop/bob", unique_key="once")
+
+
+def test_a_reserved_key_becomes_an_item_if_the_transaction_commits(app: App) -> None:
+    alice = app.tenant("shop/alice")
+
+    def work(tr: TenantTransaction) -> None:
+        tr.set(("asked",), b"1")
+        tr.enqueue("report", reserved=reserved)
+
+    with app.reserve("shop/alice", REPORT) as reserved:
+        alice.transact(work)
+    with pytest.raises(Taken):
+        app.tenant("shop/bob").enqueue("report", unique_key=REPORT)
+    assert drain(app, within=120).completed == {"report": 1} or alice.count() == {}
+    app.tenant("shop/bob").enqueue("report", unique_key=REPORT)
+
+
+def test_a_reservation_without_a_commit_ends_with_its_block(app: App) -> None:
+    alice = app.tenant("shop/alice")
+
+    def refuse(tr: TenantTransaction) -> None:
+        tr.enqueue("report", reserved=reserved)
+        raise ValueError("not today")
+
+    with suppress(ValueError), app.reserve("shop/alice", REPORT) as reserved:
+        alice.transact(refuse)
+    assert alice.count().get("report") is None
+    assert index_rows(app) == {}
+    app.tenant("shop/bob").enqueue("report", unique_key=REPORT)
+
+
+def test_a_reservation_of_a_dead_process_ends_by_itself(app: App) -> None:
+    app.reserve("shop/alice", REPORT).__enter__()
+    drain(app, within=120)
+    assert index_rows(app) == {}
+
+
+def test_whoever_wants_a_reserved_key_ends_the_reservation(app: App) -> None:
+    alice = app.tenant("shop/alice")
+    with app.reserve("shop/alice", REPORT) as reserved:
+        app.tenant("shop/bob").enqueue("report", unique_key=REPORT)
+        with pytest.raises(Interrupted):
+            alice.transact(lambda tr: tr.enqueue("report", reserved=reserved))
+    with pytest.raises(Taken):
+        app.tenant("shop/carol").enqueue("report", unique_key=REPORT)
+
+
+def test_a_reservation_is_used_once_and_by_its_tenant(app: App) -> None:
+    with app.reserve("shop/alice", REPORT) as reserved:
+        with pytest.raises(BadArgument):
+            app.tenant("shop/bob").transact(lambda tr: tr.enqueue("report", reserved=reserved))
+        with pytest.raises(BadArgument):
+            app.tenant("shop/alice").transact(lambda tr: tr.enqueue("report", reserved=reserved, item_id="mine"))
+        app.tenant("shop/alice").transact(lambda tr: tr.enqueue("report", reserved=reserved))
+        with pytest.raises(Interrupted):
+            app.tenant("shop/alice").transact(lambda tr: tr.enqueue("report", reserved=reserved))
+
+
+def test_an_item_keeps_its_key_while_its_tenant_moves(app: App) -> None:
+    alice = app.tenant("shop/alice")
+    alice.enqueue("report", unique_key=REPORT, delay=60)
+    to = next(name for name in SHARDS if name != alice.find().name)
+    app.move("shop/alice", to=to)
+    drain(app)
+    assert alice.find().name == to
+    with pytest.raises(Taken):
+        app.tenant("shop/bob").enqueue("report", unique_key=REPORT)
+    drain(app, within=200)
+    app.tenant("shop/bob").enqueue("report", unique_key=REPORT)
+
+
+def test_of_many_threads_one_gets_the_key(app: App) -> None:
+    def enqueue(number: int) -> bool:
+        while True:
+            try:
+                app.tenant(TENANTS[number % len(TENANTS)]).enqueue("report", unique_key=REPORT)
+            except Taken:
+                return False
+            except Interrupted:
+                continue
+            return True
+
+    with ThreadPoolExecutor(8) as threads:
+        assert sum(threads.map(enqueue, range(32))) == 1
+
+
+@pytest.mark.parametrize("key", ["", b"", (), 1.5, True, ("a", None), ["a"], "x" * 20_000, ("\ud800",)])
+def test_what_is_no_key_is_refused(app: App, key: Any) -> None:
+    with pytest.raises(BadArgument):
+        app.tenant("shop/alice").enqueue("report", unique_key=key)
+    with pytest.raises(BadArgument):
+        app.reserve("shop/alice", key)
+
+
+def test_a_named_item_and_a_local_one_have_no_unique_key(app: App) -> None:
+    with pytest.raises(BadArgument):
+        app.tenant("shop/alice").enqueue("report", unique_key=REPORT, item_id="mine")
+    with pytest.raises(BadArgument):
+        app.local("report").enqueue("report", unique_key=REPORT)
+
+
+def test_a_key_is_not_claimed_in_the_body_of_a_transaction(app: App) -> None:
+    alice = app.tenant("shop/alice")
+    with pytest.raises(NestedTransaction):
+        alice.transact(lambda _: alice.enqueue("report", unique_key=REPORT))
+
+
+def index_rows(app: App) -> dict[Any, bytes]:
+    """Return the index records in the slot of the key."""
+    slot = ItemLocations().index_tenant(pack_unique_key(REPORT))
+    return app.tenant(slot).transact(lambda tr: dict(tr.get_range()))
