@@ -24,6 +24,7 @@ from fairlead.zones.shard import Shard
 RETRY = Retry(attempts=None, backoff_max=5)  # A shard that was away is asked again soon: writers mark what they change.
 TIMEOUT_S = 7 * DAY_S
 NO_DESTINATION = "shard {name}, its destination, does not answer, or this fleet's configuration does not have it"
+NOT_CLEARED = "it has ended, but its destination, shard {id}, does not answer, so what was copied there is not cleared"
 MOVES_AT_ONCE = 2  # In one consumer: a mover fills a slot of a worker, and half of a processor.
 
 
@@ -46,15 +47,18 @@ class _Moves:
         payload = held.job.payload
         tenant, move_id = Tenant(payload["app"], payload["user"]), payload["move"]
         record = shard.transact(lambda attempt: source.read_move(attempt.tr, tenant))
-        if record is None or record.move_id != move_id:
-            return
-        destination = self._with_id(record.destination_id)
+        is_listed = record is not None and record.move_id == move_id
+        destination = self._with_id(payload["destination"])
         if destination is None:
-            raise MoveHeldUp(tenant=str(tenant), reason=NO_DESTINATION.format(name=record.destination))
+            named = NO_DESTINATION.format(name=record.destination) if record is not None and is_listed else None
+            raise MoveHeldUp(tenant=str(tenant), reason=named or NOT_CLEARED.format(id=payload["destination"].hex()))
         mover = Mover(
             shard, destination, self._first_home(shard, tenant), tenant, move_id, should_stop=lambda: held.job.cancelled
         )
         try:
+            if not is_listed:
+                mover.clear_unlisted(epoch=payload["epoch"])
+                return
             state = mover.run()
         except StoreUnavailable as error:  # As a failure of this item, so that people see why it does not go on.
             raise MoveHeldUp(tenant=str(tenant), reason=str(error)) from error

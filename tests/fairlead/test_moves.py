@@ -29,11 +29,12 @@ from fairlead import (
 from fairlead.audit_log import read_log
 from fairlead.testing import ManualClock, drain
 from fairlead.zones.engines.api.errors import StoreFull
-from fairlead.zones.keyspace import KEY_FORMAT, META_KEY, TenantKeys
+from fairlead.zones.keyspace import KEY_FORMAT, META_KEY, TenantKeys, range_begin, range_end
 from fairlead.zones.layout import Tenant
 from fairlead.zones.maintenance.integrity import check_integrity
 from fairlead.zones.moving import destination
-from fairlead.zones.moving.source import move_key
+from fairlead.zones.moving.mover import Mover
+from fairlead.zones.moving.source import MOVE_KIND, move_key
 from fairlead.zones.records import Move, MovePhase, OwnerRecord, PlacementRecord, ShardRecord, decode, encode
 from tests.fairlead.shell import ROOT
 from tests.zones.faults import FaultyDatabase
@@ -430,6 +431,55 @@ def test_a_slow_move_hears_of_its_cancellation_within_a_second(app: App) -> None
     drain(app)
     assert view_of(app).state == "cancelled"
     assert (view_of(app).ended or 0) - cancelled_s[0] <= 1
+
+
+def test_a_move_whose_record_was_damaged_is_taken_back(app: App) -> None:
+    """Before, its item completed, and the tenant moved for ever: no command knew of the move."""
+    app.move(ALICE, to="us2")
+    key = move_key(TenantKeys("shop", "alice"))
+    app.shards["main"].transact(lambda attempt: attempt.tr.set(key, b"\xff"))
+    drain(app)
+    app.move(ALICE, to="us2")
+    drain(app)
+    assert (home(app), orders(app), view_of(app).state) == ("us2", ORDERS, "moved")
+
+
+def rows_of_alice(app: App, shard: str) -> list[bytes]:
+    prefix = TenantKeys("shop", "alice").prefix
+    return app.shards[shard].transact(
+        lambda attempt: [row.key for row in attempt.tr.get_range(range_begin(prefix), range_end(prefix))]
+    )
+
+
+@pytest.mark.parametrize("dies_before", ["_clear_closed", "_clear"])
+def test_copies_of_a_cancelled_move_are_cleared_although_another_move_has_begun(
+    dies_before: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before, they stayed for ever: the record of the second move had taken the place of the first one's."""
+    app = App({"main": "memory:", "us2": "memory:", "us3": "memory:"}, clock=ManualClock())
+    alice = app.tenant(ALICE)
+    alice.transact(lambda tr: [tr.set(key, value) for key, value in ORDERS.items()])
+    at, first, second = (alice.shard.name, *(name for name in app.shards if name != alice.shard.name))
+    original, died = getattr(Mover, dies_before), list[int]()
+
+    def die(self: Mover, *args: Any) -> None:
+        if view_of(app).state == "cancelled":
+            died.append(1)
+            app.move(ALICE, to=second)
+            monkeypatch.undo()
+            raise StoreUnavailable("the process died", remedy="Start it.")
+        original(self, *args)
+
+    monkeypatch.setattr(Mover, dies_before, die)
+    move = app.move(ALICE, to=first)
+    BetweenCommits(app, first, lambda: view_of(app).stage == "copying" and move.cancel())
+    drain(app, raise_errors=False, within=60)
+    assert (died, home(app), view_of(app).state) == ([1], second, "moved")
+    assert rows_of_alice(app, first) == []
+    assert orders(app) == ORDERS
+    assert [check_integrity(shard).findings for shard in app.shards.values()] == [[], [], []]
+    assert app.local(MOVE_KIND, shard=at).count() == {}
+    app.close()
 
 
 # --- Transactions that have used .raw ---

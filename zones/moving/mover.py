@@ -55,6 +55,7 @@ ROUNDS_SLOWED = 20
 CLAIMS_AT_ONCE = 1_000
 LOCKED_WAIT_US = 2_000  # Before it tries again to freeze a tenant that is locked.
 CANCELLED = "it was cancelled"
+RECORD_LOST = "its record was lost"
 TOO_BUSY = "its users change more than is copied meanwhile, although they were slowed: try again when they write less"
 DAMAGED_ON_THE_WAY = "what was copied is not what is there: see to the destination's disk"
 TOO_LARGE = frozenset({KEY_TOO_LARGE, VALUE_TOO_LARGE, TRANSACTION_TOO_LARGE})
@@ -121,14 +122,33 @@ class Mover:
             return self._ended_by_others()
 
     def _ended_by_others(self) -> MoveState | None:
-        """Return how the move ended, if somebody else has ended it, and clear what was copied; None: it goes on."""
+        """Clear what was copied, if somebody else has ended the move; return how it ended. None: it goes on.
+
+        None, too, if it is not listed any more: nothing says how it ended.
+        """
         record = self._read(lambda tr: source.read_move(tr, self._tenant))
-        if record is None or record.move_id != self._mine.move_id or record.state is MoveState.UNDER_WAY:
-            return None
-        self._epoch = record.epoch
+        is_listed = record is not None and record.move_id == self._mine.move_id
+        if record is not None and is_listed:
+            if record.state is MoveState.UNDER_WAY:
+                return None
+            self._epoch = record.epoch
         self._close()  # This mover, or an earlier one, may have opened it anew after it was closed.
         self._clear_closed()
-        return record.state
+        return record.state if record is not None and is_listed else None
+
+    def clear_unlisted(self, *, epoch: int) -> None:
+        """Clear what was copied by a move that is not listed any more; end it, if its record was lost meanwhile.
+
+        The next move away from the same shard takes the place of the record of an ended one. `epoch`: that in which the
+        move began. A destination that owns the tenant, or to which a later move brings the tenant, is left alone.
+
+        Raises:
+          MoverStopped: see `run`.
+        """
+        self._epoch = epoch
+        if self._close():
+            self._thaw(MoveState.FAILED, RECORD_LOST)
+        self._clear_closed()
 
     # --- From the preparation to the decision ---
 
@@ -387,7 +407,6 @@ class Mover:
 
     def _take_back(self, reason: str) -> MoveState | None:
         """Close the destination, and only then let the source go on as if the tenant had not moved."""
-        move_id = self._mine.move_id
         if not self._close():
             probe("a move that is to be taken back has been decided")
             try:
@@ -395,14 +414,18 @@ class Mover:
             except MoverReplaced:
                 return None
         state = MoveState.CANCELLED if reason == CANCELLED else MoveState.FAILED
-        now_us = self._at.clock.now_us()
-        self._in_source(
-            lambda tr: source.thaw(
-                tr, self._at.layout, self._tenant, move_id, state=state, error=reason, ended_us=now_us, stage=""
-            )
-        )
+        self._thaw(state, reason)
         self._clear_closed()
         return state
+
+    def _thaw(self, state: MoveState, reason: str) -> None:
+        """Let the source go on, unless it does not move by this move."""
+        layout, move_id, now_us = self._at.layout, self._mine.move_id, self._at.clock.now_us()
+        self._in_source(
+            lambda tr: source.thaw(
+                tr, layout, self._tenant, move_id, state=state, error=reason, ended_us=now_us, stage=""
+            )
+        )
 
     def _close(self) -> bool:
         """Let the tenant not come in any more; False: the destination owns it."""

@@ -107,9 +107,20 @@ def begin(tr: Transaction, layout: ShardLayout, tenant: Tenant, record: MoveReco
     owner.move = Move(MovePhase.MOVING, record.destination_id, record.move_id)
     write_owner(tr, keys, owner)
     tr.set(move_key(keys), encode(record))
-    item = new_item(MOVE_KIND, {"app": tenant.app, "user": tenant.user, "move": record.move_id})
+    item = new_item(MOVE_KIND, _payload(tenant, record))
     location = layout.location(local_tenant(MOVE_KIND), DEFAULT_ZONE)
     run_one(enqueue_op(tr, location, [(record.move_id, item)], now_us=now_us, ids_are_new=False))
+
+
+def _payload(tenant: Tenant, record: MoveRecord) -> dict[str, str | bytes | int]:
+    """Return what the mover's item says: enough to clear the destination when the record is no longer listed."""
+    return {
+        "app": tenant.app,
+        "user": tenant.user,
+        "move": record.move_id,
+        "destination": record.destination_id,
+        "epoch": record.epoch,
+    }
 
 
 def _forget_ended(tr: Transaction, *, now_us: int) -> None:

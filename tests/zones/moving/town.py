@@ -67,6 +67,7 @@ class Town:
     """Three shards, and a tenant who lives on the first one.
 
     Attributes:
+      epochs: in which each move has begun, by its id.
       hook: called before and after each commit, with the name of the shard and the number of the commit; may raise
         `Killed`.
     """
@@ -85,6 +86,7 @@ class Town:
             self.shards[name] = opened
         self.alice = next(each for number in range(100) if home(each := Tenant("shop", f"a{number}"), FIRST) == "east")
         self._at: dict[Tenant, str] = {}
+        self.epochs: dict[bytes, int] = {}
         self.began_at = ""
 
     def around_commit(self, name: str, commit: Callable[[], None]) -> None:
@@ -184,11 +186,12 @@ class Town:
         to_id = self.shards[to].layout.shard_id
 
         def call(shard: Shard) -> bytes:
-            def body(attempt: Attempt) -> None:
+            def body(attempt: Attempt) -> int:
                 record = MoveRecord(move_id, 0, to, to_id, attempt.now_us, RATE)
                 source.begin(attempt.tr, shard.layout, self.alice, record, now_us=attempt.now_us)
+                return record.epoch
 
-            shard.transact(body)
+            self.epochs[move_id] = shard.transact(body)
             self.began_at = shard.name
             return move_id
 
