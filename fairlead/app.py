@@ -53,7 +53,7 @@ from fairlead.zones.errors import BadArgument, QueueError, TenantMoved
 from fairlead.zones.index_values import IndexValue, check_index_name
 from fairlead.zones.layout import DEFAULT_ZONE, ID_BYTES, Tenant, check_name, local_tenant, named_tenant
 from fairlead.zones.moving.errors import MoveRefused, MoveUnderWay
-from fairlead.zones.moving.source import MOVE_KIND
+from fairlead.zones.moving.move_record import MOVE_KIND
 from fairlead.zones.process_lock import ProcessLock
 from fairlead.zones.queue.dead_letter_search import DeadLetterFilter
 from fairlead.zones.queue.items import Enqueued, HasKind, ItemOptions, NewItem, kind_of, new_item

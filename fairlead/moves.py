@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterable, Iterator
 from functools import partial
 from random import Random
+from shlex import quote
 from typing import NamedTuple
 
 from fairlead.causes import Cause
@@ -20,7 +21,10 @@ from fairlead.zones.layout import DEFAULT_ZONE, Tenant, local_tenant
 from fairlead.zones.moving import source
 from fairlead.zones.moving.copying import check_limits, read_chunk, row_bytes
 from fairlead.zones.moving.errors import MoveFailed, MoveRefused, MoveUnderWay, Unmovable
+from fairlead.zones.moving.move_item import carry_on_op
+from fairlead.zones.moving.move_record import MOVE_KIND, request_cancel
 from fairlead.zones.ownership import check_home
+from fairlead.zones.pipelining import run_one
 from fairlead.zones.placement import first_home
 from fairlead.zones.policy.policies import read_policies
 from fairlead.zones.records import MoveRecord, MoveState
@@ -37,6 +41,9 @@ TENANTS_AT_ONCE = 500  # Read in one transaction by a rebalance.
 POLL_US = 50_000
 SMALLER = "the destination allows smaller {what}: {there:,} bytes in place of {here:,}"
 _BEGINS_SOON = (Cause.RUNNING, Cause.COMPLETED, Cause.NEXT, Cause.POINTER_LEASED)
+_ITEM_GONE = (Cause.QUARANTINED, Cause.CANCELLED, Cause.DROPPED, Cause.NEVER_SEEN)
+TAKES_BACK = "fairlead move {tenant} --cancel takes the move back"
+ITEM_GONE = f"no item carries it out; fairlead check --repair makes one, {TAKES_BACK}"
 PAUSED = "the destination is paused: the tenant's items will wait until it is resumed"
 NO_TENANT = "there is no such tenant: it has neither data nor a queue"
 
@@ -103,7 +110,7 @@ class TenantMove:
         """
         shard = self._shards[self._at]
         record = self._record(shard)
-        return move_view(shard.name, self.tenant, record, held_up=_held_up(shard, record))
+        return move_view(shard.name, self.tenant, record, held_up=_held_up(shard, self.tenant, record))
 
     def _record(self, shard: Shard) -> MoveRecord:
         record = shard.transact(lambda attempt: source.read_move(attempt.tr, self.tenant))
@@ -202,7 +209,7 @@ def move_under_way(shards: Shards, tenant: Tenant) -> MoveView | None:
         record = shard.transact(lambda attempt: source.read_move(attempt.tr, tenant))
         if record is None or record.state is not MoveState.UNDER_WAY:
             return None
-        return move_view(shard.name, tenant, record, held_up=_held_up(shard, record))
+        return move_view(shard.name, tenant, record, held_up=_held_up(shard, tenant, record))
 
     return next((each.found for each in query_each_shard(shards, read) if each.found is not None), None)
 
@@ -297,8 +304,9 @@ def _request_cancel(shard: Shard, tenant: Tenant, by: Operator) -> bool:
         owner = source.read_owner(shard.layout, keys, tr.snapshot.get(keys.owner).value)
         if record is None or source.has_moved_away(shard.layout, owner, epoch=record.epoch):
             return False
-        if not source.request_cancel(tr, tenant):
+        if not request_cancel(tr, tenant):
             return False
+        run_one(carry_on_op(tr, shard.layout, tenant, record, now_us=attempt.now_us))
         _write_audit_entry(attempt, by, "cancel move", tenant, destination=record.destination)
         return True
 
@@ -321,16 +329,20 @@ def read_moves(shard: Shard) -> list[MoveView]:
     Of the first `EXPLAINED_MAX` that are under way, also why no worker carries them out.
     """
     moves = shard.transact(lambda attempt: list(source.list_moves(attempt.tr, moves_max=MOVES_LISTED_MAX)))
-    under_way = [record for _, record in moves if record.state is MoveState.UNDER_WAY]
-    held_up = {record.move_id: _held_up(shard, record) for record in under_way[:EXPLAINED_MAX]}
+    under_way = [move for move in moves if move[1].state is MoveState.UNDER_WAY]
+    held_up = {record.move_id: _held_up(shard, tenant, record) for tenant, record in under_way[:EXPLAINED_MAX]}
     return [move_view(shard.name, tenant, record, held_up=held_up.get(record.move_id, "")) for tenant, record in moves]
 
 
-def _held_up(shard: Shard, record: MoveRecord) -> str:
+def _held_up(shard: Shard, tenant: Tenant, record: MoveRecord) -> str:
     """Return why no worker carries out a move now; empty: a worker does, or the move has ended."""
     if record.state is not MoveState.UNDER_WAY:
         return ""
-    explained = explain_at(shard, local_tenant(source.MOVE_KIND), DEFAULT_ZONE, record.move_id)
+    explained = explain_at(shard, local_tenant(MOVE_KIND), DEFAULT_ZONE, record.move_id)
+    if explained.cause in _ITEM_GONE:
+        return ITEM_GONE.format(tenant=quote(str(tenant)))
+    if explained.cause is Cause.DEAD_LETTER:
+        return f"{explained.sentence}; {TAKES_BACK.format(tenant=quote(str(tenant)))}"
     return "" if explained.cause in _BEGINS_SOON else explained.sentence
 
 

@@ -26,7 +26,7 @@ from fairlead.simulation.plan import Plan
 from fairlead.simulation.store import SimulatedStore
 from fairlead.simulation.world import START_US, World
 from fairlead.workflows.moves import move_handler
-from fairlead.zones.moving.source import MOVE_KIND
+from fairlead.zones.moving.move_record import MOVE_KIND
 from fairlead.zones.queue.periodic import Period
 from fairlead.zones.shard import open_shard
 

@@ -15,7 +15,7 @@ from fairlead.simulation.replica import ItemName, ZoneName
 from fairlead.zones.engines.api.errors import StoreError
 from fairlead.zones.errors import ItemGone, TenantBusy, TenantMoved
 from fairlead.zones.layout import Tenant, ZoneLocation, item_id_of, local_tenant
-from fairlead.zones.moving.source import MOVE_KIND
+from fairlead.zones.moving.move_record import MOVE_KIND
 from fairlead.zones.pipelining import run_one
 from fairlead.zones.queue import dead_letters
 from fairlead.zones.queue.items import Enqueued, EnqueueStatus, NewItem, new_item

@@ -43,7 +43,7 @@ from fairlead.simulation.workload import Shop
 from fairlead.simulation.world import START_US, Violation, World
 from fairlead.zones.layout import ShardLayout
 from fairlead.zones.maintenance.integrity import check_integrity
-from fairlead.zones.moving.source import MOVE_KIND
+from fairlead.zones.moving.move_record import MOVE_KIND
 
 DRAINS = "everything drains after the faults"
 RECOVERS = "the system gets over a fault that has stopped"

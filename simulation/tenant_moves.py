@@ -18,6 +18,7 @@ from fairlead.zones.errors import ItemGone, TenantBusy, TenantMoved
 from fairlead.zones.layout import DEFAULT_ZONE, Tenant, local_tenant
 from fairlead.zones.moving import source
 from fairlead.zones.moving.errors import MoveRefused, MoveUnderWay
+from fairlead.zones.moving.move_record import MOVE_KIND, request_cancel
 from fairlead.zones.moving.mover import Mover
 from fairlead.zones.ownership import check_home
 from fairlead.zones.pipelining import run_one
@@ -58,7 +59,7 @@ class MoveOperator:
 
     def _has_items(self) -> bool:
         """Whether somebody is still to look at a move that has an item, and whose record no later move has replaced."""
-        queue = ZoneName(local_tenant(source.MOVE_KIND), DEFAULT_ZONE)
+        queue = ZoneName(local_tenant(MOVE_KIND), DEFAULT_ZONE)
         for shard in self._cluster.suite.shards.values():
             zone = shard.zones.get(queue)
             if zone is not None and any(each.move_id in zone.items for each in shard.moves.values()):
@@ -111,7 +112,7 @@ class MoveOperator:
         ]
         if under_way:
             name, tenant = self._draw.choice(under_way)
-            shards[name].transact(lambda attempt: source.request_cancel(attempt.tr, tenant))
+            shards[name].transact(lambda attempt: request_cancel(attempt.tr, tenant))
             self._cluster.world.note(f"cancels the move of {tenant.app}/{tenant.user}")
 
 
@@ -137,7 +138,7 @@ def begin_move(shards: OpenShards, tenant: Tenant, to: str, random: Random, byte
 
 def retry_given_up(shard: Shard) -> None:
     """Retry moves that have become dead letters: their workers were killed again and again."""
-    location = shard.layout.location(local_tenant(source.MOVE_KIND), DEFAULT_ZONE)
+    location = shard.layout.location(local_tenant(MOVE_KIND), DEFAULT_ZONE)
 
     def body(attempt: Attempt) -> None:
         tr, queue = attempt.tr, shard.zone(location.tenant, location.name)
@@ -174,7 +175,7 @@ class Porter:
 
     def _carry_out(self, shard: Shard) -> None:
         moves = shard.transact(lambda attempt: list(source.list_moves(attempt.tr, moves_max=MOVES_MAX)))
-        queue = shard.zone(local_tenant(source.MOVE_KIND))
+        queue = shard.zone(local_tenant(MOVE_KIND))
         for tenant, record in moves:
             to, key = self._shards.with_id(record.destination_id), queue.location.keys.item(record.move_id)
             if to is None or not shard.transact(lambda attempt, key=key: attempt.tr.snapshot.get(key).present()):  # type: ignore[misc]
@@ -183,7 +184,7 @@ class Porter:
                 self._complete(shard, record.move_id)
 
     def _complete(self, shard: Shard, move_id: bytes) -> None:
-        queue = shard.zone(local_tenant(source.MOVE_KIND))
+        queue = shard.zone(local_tenant(MOVE_KIND))
         with suppress(ItemGone):
             shard.transact(lambda attempt: queue.complete(attempt.tr, move_id, now_us=attempt.now_us))
 

@@ -19,7 +19,7 @@ from fairlead.simulation.world import START_US
 from fairlead.zones.engines.api.errors import StoreError
 from fairlead.zones.errors import ItemGone, TenantBusy, TenantMoved
 from fairlead.zones.layout import Tenant, item_id_of
-from fairlead.zones.moving.source import MOVE_KIND
+from fairlead.zones.moving.move_record import MOVE_KIND
 from fairlead.zones.pipelining import run_one
 from fairlead.zones.queue import dead_letters
 from fairlead.zones.queue.items import new_item, unpack_payload

@@ -16,6 +16,7 @@ from fairlead.zones.keyspace import TenantKeys
 from fairlead.zones.layout import Tenant
 from fairlead.zones.moving import source
 from fairlead.zones.moving.errors import MoveHeldUp
+from fairlead.zones.moving.move_record import MOVE_KIND
 from fairlead.zones.moving.mover import Mover
 from fairlead.zones.open_shard import OpenShard
 from fairlead.zones.placement import first_home
@@ -72,6 +73,4 @@ class _Moves:
 
 def move_handler(with_id: Callable[[bytes], Shard | None], named: Callable[[str], Shard]) -> Handler:
     """Return the handler of moves. `with_id`, `named`: find an open shard of the application."""
-    return handler_of(
-        source.MOVE_KIND, _Moves(with_id, named), retry=RETRY, timeout=TIMEOUT_S, max_running=MOVES_AT_ONCE
-    )
+    return handler_of(MOVE_KIND, _Moves(with_id, named), retry=RETRY, timeout=TIMEOUT_S, max_running=MOVES_AT_ONCE)

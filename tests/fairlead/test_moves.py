@@ -30,12 +30,24 @@ from fairlead.audit_log import read_log
 from fairlead.testing import ManualClock, drain
 from fairlead.zones.engines.api.errors import StoreFull
 from fairlead.zones.keyspace import KEY_FORMAT, META_KEY, TenantKeys, range_begin, range_end
-from fairlead.zones.layout import Tenant
+from fairlead.zones.layout import DEFAULT_ZONE, Tenant, local_tenant
 from fairlead.zones.maintenance.integrity import check_integrity
 from fairlead.zones.moving import destination
+from fairlead.zones.moving.move_record import MOVE_KIND, move_key
 from fairlead.zones.moving.mover import Mover
-from fairlead.zones.moving.source import MOVE_KIND, move_key
-from fairlead.zones.records import Move, MovePhase, OwnerRecord, PlacementRecord, ShardRecord, decode, encode
+from fairlead.zones.queue.dead_letter_search import DeadLetterFilter
+from fairlead.zones.queue.dead_letters import move_to_dead_letters
+from fairlead.zones.records import (
+    ItemRecord,
+    Move,
+    MovePhase,
+    OwnerRecord,
+    PlacementRecord,
+    ShardRecord,
+    decode,
+    encode,
+)
+from fairlead.zones.transaction_runner import Attempt
 from tests.fairlead.shell import ROOT
 from tests.zones.faults import FaultyDatabase
 
@@ -442,6 +454,82 @@ def test_a_move_whose_record_was_damaged_is_taken_back(app: App) -> None:
     app.move(ALICE, to="us2")
     drain(app)
     assert (home(app), orders(app), view_of(app).state) == ("us2", ORDERS, "moved")
+
+
+def give_up(app: App) -> bytes:
+    """Let the item of the only move become a dead letter, and return its id."""
+    shard, item_id = app.shards["main"], view_of(app).id
+    location = shard.layout.location(local_tenant(MOVE_KIND), DEFAULT_ZONE)
+
+    def body(attempt: Attempt) -> None:
+        record = decode(ItemRecord, attempt.tr.get(location.keys.item(item_id)).value or b"")
+        assert record is not None
+        move_to_dead_letters(
+            attempt.tr, location, item_id, record, reason="poison", error="died", traceback="", now_us=attempt.now_us
+        )
+
+    shard.transact(body)
+    return item_id
+
+
+DELETIONS: dict[str, Callable[[App, bytes], object]] = {
+    "discard": lambda app, item_id: app.local(MOVE_KIND, shard="main").discard_dead_letter(item_id),
+    "discard all": lambda app, _: app.discard_dead_letters(DeadLetterFilter(kind=MOVE_KIND)),
+    "cancel": lambda app, item_id: app.local(MOVE_KIND, shard="main").cancel(item_id),
+    "force cancel": lambda app, item_id: app.local(MOVE_KIND, shard="main").cancel(item_id, force=True),
+}
+
+
+@pytest.mark.parametrize(
+    ("delete", "is_dead_letter"), [*((each, True) for each in DELETIONS), ("cancel", False), ("force cancel", False)]
+)
+def test_whoever_deletes_the_item_of_a_move_takes_the_move_back(app: App, delete: str, is_dead_letter: bool) -> None:
+    """Before, the tenant moved for ever: nobody could end the move, nor begin another one."""
+    app.move(ALICE, to="us2")
+    item_id = give_up(app) if is_dead_letter else view_of(app).id
+    DELETIONS[delete](app, item_id)
+    assert view_of(app).now.startswith("being cancelled; has not begun")
+    assert app.local(MOVE_KIND, shard="main").dead_letters() == []
+    drain(app)
+    assert (view_of(app).state, home(app), app.local(MOVE_KIND, shard="main").count()) == ("cancelled", "main", {})
+
+
+def test_a_move_whose_item_is_a_dead_letter_says_so_and_can_be_cancelled(app: App) -> None:
+    app.move(ALICE, to="us2")
+    give_up(app)
+    said = "it failed for good: died; fairlead dead-letters retry runs it again;"
+    assert f"{said} fairlead move shop/alice --cancel takes the move back" in view_of(app).now
+    assert app.cancel_move(ALICE)
+    drain(app)
+    assert (view_of(app).state, home(app)) == ("cancelled", "main")
+
+
+def test_the_dead_letter_of_an_ended_move_is_discarded(app: App) -> None:
+    app.move(ALICE, to="us2")
+    item_id = give_up(app)
+    key = move_key(TenantKeys("shop", "alice"))
+    app.shards["main"].transact(lambda attempt: attempt.tr.clear(key))
+    app.local(MOVE_KIND, shard="main").discard_dead_letter(item_id)
+    assert app.local(MOVE_KIND, shard="main").count() == {}
+
+
+@pytest.mark.parametrize("how", ["check", "cancel"])
+def test_a_move_whose_damaged_item_was_set_aside_goes_on_or_is_cancelled(app: App, how: str) -> None:
+    """Before, `fairlead move --cancel` had no effect, because no item carried the move out."""
+    app.move(ALICE, to="us2")
+    main = app.shards["main"]
+    key = main.layout.location(local_tenant(MOVE_KIND), DEFAULT_ZONE).keys.item(view_of(app).id)
+    if how == "check":
+        main.transact(lambda attempt: attempt.tr.set(key, b"\xff"))
+        check_integrity(main, quarantine=True)
+        assert check_integrity(main).findings == []
+    else:
+        main.transact(lambda attempt: attempt.tr.clear(key))
+        assert "no item carries it out; fairlead check --repair makes one, fairlead move shop/alice" in view_of(app).now
+        assert app.cancel_move(ALICE)
+        check_integrity(main, repair=True)  # The index names the lost item twice.
+    drain(app)
+    assert view_of(app).state == {"check": "moved", "cancel": "cancelled"}[how]
 
 
 def rows_of_alice(app: App, shard: str) -> list[bytes]:

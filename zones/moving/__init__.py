@@ -11,6 +11,8 @@ Read in this order:
     destination  the transactions at the destination, and the stub at the first home
     copying      reads ranges, and sees that they have arrived as they were
     clearing     what a tenant has left on a shard that does not own it
+    move_record  the key of the move's record, and asking for its end
+    move_item    the item that carries out a move: made anew if it is gone
     mover        carries out a move, from wherever an earlier mover has stopped
     rescue       what somebody does who finds a tenant frozen for long
     errors       what a user can meet

@@ -10,16 +10,17 @@ import msgspec
 
 from fairlead.zones.engines import Reader, Transaction
 from fairlead.zones.errors import OwnerUnreadable
-from fairlead.zones.keyspace import MOVE, ROOT, TenantKeys, pack_int, range_begin, range_end, unpack_names
-from fairlead.zones.layout import DEFAULT_ZONE, ShardLayout, Tenant, local_tenant
+from fairlead.zones.keyspace import TenantKeys, range_begin, range_end
+from fairlead.zones.layout import DEFAULT_ZONE, ShardLayout, Tenant, ZoneLocation, local_tenant
 from fairlead.zones.moving.errors import MoveRefused, MoverReplaced, MoveUnderWay
 from fairlead.zones.moving.marks import clear_all_marks
+from fairlead.zones.moving.move_record import MOVE_KIND, MOVES, move_key, tenant_of
 from fairlead.zones.ownership import is_first_home, lives_elsewhere
-from fairlead.zones.pipelining import run_one
+from fairlead.zones.pipelining import Operation, run_one
 from fairlead.zones.policy.policies import list_tenant_policy
 from fairlead.zones.probes import probe
 from fairlead.zones.queue.insertion import enqueue_op
-from fairlead.zones.queue.items import new_item
+from fairlead.zones.queue.items import Enqueued, new_item
 from fairlead.zones.records import (
     RESTRICTED_FORMAT,
     Move,
@@ -35,10 +36,8 @@ from fairlead.zones.records import (
 from fairlead.zones.snapshots.snapshot_list import list_work
 from fairlead.zones.top_level.part_writes import add_to_count
 
-MOVE_KIND = "fairlead.move"
 KEPT_US = 86_400_000_000  # A day: so long an ended move is listed.
 FORGET_MAX = 100  # Ended moves that one beginning move clears.
-_MOVES = ROOT + pack_int(MOVE)
 
 
 class Mine(NamedTuple):
@@ -46,11 +45,6 @@ class Mine(NamedTuple):
 
     move_id: bytes
     mover: int
-
-
-def move_key(keys: TenantKeys) -> bytes:
-    """Return the key of the record of a tenant's last move away from a shard."""
-    return _MOVES + keys.packed
 
 
 def read_owner(layout: ShardLayout, keys: TenantKeys, value: bytes | None) -> OwnerRecord | None:
@@ -107,20 +101,30 @@ def begin(tr: Transaction, layout: ShardLayout, tenant: Tenant, record: MoveReco
     owner.move = Move(MovePhase.MOVING, record.destination_id, record.move_id)
     write_owner(tr, keys, owner)
     tr.set(move_key(keys), encode(record))
-    item = new_item(MOVE_KIND, _payload(tenant, record))
-    location = layout.location(local_tenant(MOVE_KIND), DEFAULT_ZONE)
-    run_one(enqueue_op(tr, location, [(record.move_id, item)], now_us=now_us, ids_are_new=False))
+    run_one(enqueue_item_op(tr, layout, tenant, record, now_us=now_us))
 
 
-def _payload(tenant: Tenant, record: MoveRecord) -> dict[str, str | bytes | int]:
-    """Return what the mover's item says: enough to clear the destination when the record is no longer listed."""
-    return {
+def enqueue_item_op(
+    tr: Transaction, layout: ShardLayout, tenant: Tenant, record: MoveRecord, *, now_us: int
+) -> Operation[list[Enqueued]]:
+    """Enqueue the item that carries out a move; nothing if it is there, or is a dead letter. See `enqueue_op`.
+
+    The item names the destination and the epoch, so that it can clear the destination without the record.
+    """
+    payload = {
         "app": tenant.app,
         "user": tenant.user,
         "move": record.move_id,
         "destination": record.destination_id,
         "epoch": record.epoch,
     }
+    items = [(record.move_id, new_item(MOVE_KIND, payload))]
+    return enqueue_op(tr, item_location(layout), items, now_us=now_us, ids_are_new=False)
+
+
+def item_location(layout: ShardLayout) -> ZoneLocation:
+    """Return the queue of the items that carry out moves away from a shard."""
+    return layout.location(local_tenant(MOVE_KIND), DEFAULT_ZONE)
 
 
 def _forget_ended(tr: Transaction, *, now_us: int) -> None:
@@ -137,10 +141,10 @@ def read_move(tr: Reader, tenant: Tenant) -> MoveRecord | None:
 
 def list_moves(tr: Reader, *, moves_max: int) -> Iterator[tuple[Tenant, MoveRecord]]:
     """Yield the moves away from a shard, also those lately ended, by tenant. Snapshot reads; skips unreadable ones."""
-    for row in tr.snapshot.get_range(range_begin(_MOVES), range_end(_MOVES), limit=moves_max):
-        names, record = unpack_names(row.key, len(_MOVES), 2), decode(MoveRecord, row.value)
-        if names is not None and record is not None:
-            yield Tenant(*names[0]), record
+    for row in tr.snapshot.get_range(range_begin(MOVES), range_end(MOVES), limit=moves_max):
+        tenant, record = tenant_of(row.key), decode(MoveRecord, row.value)
+        if tenant is not None and record is not None:
+            yield tenant, record
 
 
 def may_begin(tr: Reader, layout: ShardLayout, tenant: Tenant) -> bool:
@@ -167,18 +171,6 @@ def take_over(tr: Transaction, tenant: Tenant, move_id: bytes) -> MoveRecord | N
         record.mover += 1
         tr.set(key, encode(record))
     return record
-
-
-def request_cancel(tr: Transaction, tenant: Tenant) -> bool:
-    """Ask the mover to take the move back; False: there is none under way. Reads and writes the move's record."""
-    key = move_key(TenantKeys(*tenant))
-    value = tr.get(key).value
-    record = None if value is None else decode(MoveRecord, value)
-    if record is None or record.state is not MoveState.UNDER_WAY:
-        return False
-    record.cancel_requested = True
-    tr.set(key, encode(record))
-    return True
 
 
 def note(tr: Transaction, tenant: Tenant, mine: Mine, **changes: object) -> MoveRecord:

@@ -21,11 +21,13 @@ from fairlead.zones.keyspace import (
     unpack_names,
 )
 from fairlead.zones.layout import ShardLayout, Tenant, ZoneLocation
+from fairlead.zones.moving.move_record import take_back_instead
 from fairlead.zones.ownership import check_owner
 from fairlead.zones.pipelining import run_one
 from fairlead.zones.probes import probe
 from fairlead.zones.queue import stored_item
 from fairlead.zones.queue.index_scan import WANT_ALL
+from fairlead.zones.queue.insertion import wake_op
 from fairlead.zones.queue.stored_item import shortened
 from fairlead.zones.queue.unique_keys import release_op
 from fairlead.zones.records import DeadLetterRecord, ItemRecord, decode, encode
@@ -113,8 +115,16 @@ def discard(
 ) -> None:
     """Delete a dead letter, its payload and the entries of its keys; end its run. The caller has called `read`.
 
-    Reads with conflict: nothing more, unless keys of its run are stored; then see `end_run_op`.
+    A move that is under way needs its item to end: it is asked to be taken back, and the item is retried instead.
+
+    Reads with conflict: nothing more, unless keys of its run are stored, or it carries out a move; then see
+    `end_run_op`, and `take_back_instead` and `wake_op`.
     """
+    if take_back_instead(tr, location, item_id, dead_letter.item):
+        probe("the dead letter of a move is discarded, and the move is taken back")
+        retry_dead_letter(tr, location, item_id, dead_letter, now_us=now_us)
+        run_one(wake_op(tr, location, earliest_us=now_us, now_us=now_us))
+        return
     remove(tr, location, item_id, dead_letter)
     if dead_letter.item.keeps_run:
         run_one(end_run_op(tr, location, dead_letter.item.run_of(item_id), now_us=now_us))

@@ -11,6 +11,7 @@ from fairlead.zones.engines import Transaction
 from fairlead.zones.errors import ItemGone, ItemUnreadable
 from fairlead.zones.keyspace import range_begin, range_end
 from fairlead.zones.layout import ZoneLocation
+from fairlead.zones.moving.move_record import take_back_instead
 from fairlead.zones.pipelining import Operation, run_one
 from fairlead.zones.probes import probe
 from fairlead.zones.queue import dead_letters, insertion, stored_item
@@ -48,9 +49,9 @@ def cancel_op(
 ) -> Operation[Cancellation]:
     """Delete an item, leased or not; a workflow that has recorded steps is to be undone instead.
 
-    A workflow that is not leased, or is a dead letter, vests now; the lease of one that runs stays. `force`: delete it
-    without undoing anything, and also if it is a dead letter. `parent`: only if it is the child of that call. Another
-    item may have its name by now. May run twice.
+    The item of a move takes the move back, in any case. A workflow that is not leased, or is a dead letter, vests now;
+    the lease of one that runs stays. `force`: delete it without undoing anything, and also if it is a dead letter.
+    `parent`: only if it is the child of that call. Another item may have its name by now. May run twice.
 
     Reads with conflict: ownership, the record; if there is none, the dead letter; of a run that keeps keys its log up
     to the first key, the head; and what `complete_op`, `discard` or `wake_op` read. Writes: see there; or the record,
@@ -67,6 +68,9 @@ def cancel_op(
     if found is None or parent not in (None, found.record.parent):
         raise _gone(location, item_id)
     life = _identity_of(found)
+    if take_back_instead(tr, location, item_id, found.record):
+        yield from _vest_now_op(tr, found, now_us=now_us)
+        return Cancellation(CancelOutcome.UNDOING, life)
     has_steps = False
     if found.record.keeps_run and not force:
         log = location.keys.tenant.step_log(found.run)
@@ -121,6 +125,18 @@ def _request_op(tr: Transaction, found: Receiver, *, now_us: int) -> Operation[N
             return
         probe("a workflow is cancelled while it waits")
         record.waits_for = ()
+        record.delayed_until_us = now_us
+        stored_item.move(tr, location, item_id, record, now_us)
+    yield from insertion.wake_op(tr, location, earliest_us=now_us, now_us=now_us)
+
+
+def _vest_now_op(tr: Transaction, found: Receiver, *, now_us: int) -> Operation[None]:
+    location, item_id, record = found.location, found.item_id, found.record
+    if found.dead_letter is not None:
+        dead_letters.retry_dead_letter(tr, location, item_id, found.dead_letter, now_us=now_us)
+    elif record.lease_id or record.vesting_us <= now_us:
+        return
+    else:
         record.delayed_until_us = now_us
         stored_item.move(tr, location, item_id, record, now_us)
     yield from insertion.wake_op(tr, location, earliest_us=now_us, now_us=now_us)

@@ -13,8 +13,8 @@ from typing import TypeVar
 
 from fairlead.zones.engines import Transaction, transact
 from fairlead.zones.engines.api.errors import COMMIT_UNKNOWN_RESULT
-from fairlead.zones.moving import source
 from fairlead.zones.moving.errors import MoveRefused, MoverReplaced, MoveUnderWay, Unmovable
+from fairlead.zones.moving.move_record import request_cancel
 from fairlead.zones.moving.mover import Mover
 from fairlead.zones.records import MovePhase, MoveState
 from tests.zones.moving.town import NAMES, Killed, Town
@@ -187,7 +187,7 @@ class Story:
         """Let other movers go on, even to the next move; or let somebody cancel a move."""
         if self.moves and self.random.random() < self.cancels:
             at = self.town.shards[self.random.choice(self.moves)[1]]
-            transact(at.db, lambda tr: source.request_cancel(tr, self.town.alice))
+            transact(at.db, lambda tr: request_cancel(tr, self.town.alice))
         if self.depth >= AT_ONCE:
             return
         for _ in range(self.random.randrange(4)):

@@ -19,6 +19,7 @@ from fairlead.zones.layout import ShardLayout, Tenant
 from fairlead.zones.moving import destination, marks, mover, source
 from fairlead.zones.moving.destination import Copied
 from fairlead.zones.moving.errors import MoverReplaced, MoveUnderWay
+from fairlead.zones.moving.move_record import move_key, request_cancel
 from fairlead.zones.moving.mover import Mover
 from fairlead.zones.moving.source import Mine
 from fairlead.zones.records import MovePhase, MoveRecord, MoveState, OwnerRecord, decode, encode
@@ -67,7 +68,7 @@ def run_until(town: Town, move_id: bytes, to: str, method: str, **how: Any) -> N
 
 def cancel(town: Town, at: str) -> None:
     """Ask for a move to be taken back."""
-    transact(town.shards[at].db, lambda tr: source.request_cancel(tr, town.alice))
+    transact(town.shards[at].db, lambda tr: request_cancel(tr, town.alice))
 
 
 # --- Stories: whether all is well in the end ---
@@ -482,7 +483,7 @@ def begin_in_the_same_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
         assert owner is not None
         record.epoch = owner.epoch = owner.epoch - 1
         source.write_owner(tr, keys, owner)
-        tr.set(source.move_key(keys), encode(record))
+        tr.set(move_key(keys), encode(record))
 
     monkeypatch.setattr(source, "begin", planted)
 

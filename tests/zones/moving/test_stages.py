@@ -7,7 +7,7 @@ import pytest
 from fairlead.zones.engines import transact
 from fairlead.zones.engines.api.errors import IO_ERROR, StoreError
 from fairlead.zones.errors import TenantBusy
-from fairlead.zones.moving import source
+from fairlead.zones.moving.move_record import request_cancel
 from fairlead.zones.records import MovePhase, MoveState
 from tests.zones.moving.town import NAMES, Town
 
@@ -52,7 +52,7 @@ def test_a_move_that_is_cancelled_at_any_stage_ends_on_one_shard(stage: int) -> 
 
     def hook(_: str, number: int, after: bool) -> None:
         if number == stage and not after:
-            transact(town.shards["east"].db, lambda tr: source.request_cancel(tr, town.alice))
+            transact(town.shards["east"].db, lambda tr: request_cancel(tr, town.alice))
 
     town.hook = hook
     state = town.mover(move_id, "west").run()

@@ -17,7 +17,7 @@ from fairlead.zones.keyspace import ROOT, TenantKeys, pack_int, range_begin, ran
 from fairlead.zones.layout import DEFAULT_ZONE, Tenant, local_tenant
 from fairlead.zones.maintenance import quarantine
 from fairlead.zones.moving import destination
-from fairlead.zones.moving.source import MOVE_KIND
+from fairlead.zones.moving.move_record import MOVE_KIND
 from fairlead.zones.ownership import check_home
 from fairlead.zones.pipelining import run_one
 from fairlead.zones.policy import policies

@@ -14,6 +14,7 @@ Read in this order:
     locks         locks of workflows
     indexed       the shard's index, and what it finds
     snapshots     copies for tenants' snapshots, and when housekeeping looks at them
+    moves         records of moves, and the items that carry them out
     zone_rows     rows grouped by zone, each with its checks
     checker       all checks of a shard in order
     homes         over several shards: each run of which a participant keeps something has a home

@@ -55,7 +55,7 @@ from fairlead.zones.keyspace import (
     unpack_name,
 )
 from fairlead.zones.layout import ZoneLocation
-from fairlead.zones.maintenance.integrity import claims, dead_letters, indexed, pointers, snapshots, zone_rows
+from fairlead.zones.maintenance.integrity import claims, dead_letters, indexed, moves, pointers, snapshots, zone_rows
 from fairlead.zones.maintenance.integrity.counts import (
     add_items,
     differences,
@@ -78,7 +78,6 @@ from fairlead.zones.records import (
     AuditEntry,
     DecisionRecord,
     HandlerRecord,
-    MoveRecord,
     OwnerRecord,
     PeriodicRecord,
     PlacementRecord,
@@ -268,7 +267,7 @@ class _Checker:
         self._check_rows(TOMBSTONE, lambda row: partial(check_tombstone, layout=self._layout, key=row.key))
         self._check_rows(PREPARED, partial(_spanning_check, PREPARED_PREFIX, PreparedRecord), self._note_record)
         self._check_rows(DECISION, partial(_spanning_check, DECISION_PREFIX, DecisionRecord), self._note_record)
-        self._check_rows(MOVE, _move_check, self._note_record)
+        self._check_rows(MOVE, self._move_check, self._note_record)
         self._check_rows(SNAPSHOT_WORK, snapshots.work_check)
         self._check_rows(LOCAL_INDEX, indexed.entry_check)
         for begin, end in _UNKNOWN:
@@ -316,6 +315,12 @@ class _Checker:
             case (_, _, int(_), int(number), *_) if number != VEST:
                 return None
         return partial(check_damaged_key, key=row.key, derived=True)
+
+    def _move_check(self, row: KeyValue) -> Check:
+        match elements_of(row.key):
+            case (_, _, str(_), str(_)):
+                return partial(moves.check_move, layout=self._layout, key=row.key, now_us=self._shard.clock.now_us())
+        return partial(check_damaged_key, key=row.key)
 
     def _verify_counts(self, location: ZoneLocation) -> None:
         wrong = verify_counts(self._shard, recount_of_zone(location), self.report, repair=self._repair)
@@ -400,13 +405,6 @@ def _period_check(row: KeyValue) -> Check:
     match elements_of(row.key):
         case (_, _, str(_)):
             return partial(check_record, struct=PeriodicRecord, key=row.key)
-    return partial(check_damaged_key, key=row.key)
-
-
-def _move_check(row: KeyValue) -> Check:
-    match elements_of(row.key):
-        case (_, _, str(_), str(_)):
-            return partial(check_record, struct=MoveRecord, key=row.key)
     return partial(check_damaged_key, key=row.key)
 
 
