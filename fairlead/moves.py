@@ -178,6 +178,7 @@ def begin_move(
 
     def begin_at(shard: Shard) -> TenantMove:
         def body(attempt: Attempt) -> None:
+            attempt.needs_receipt = True  # The move may have ended before this runs again, and must not begin anew.
             check_home(attempt.tr, shard.layout.location(tenant, DEFAULT_ZONE))  # Where it has lived, nothing is left.
             if not _exists(attempt, tenant):
                 raise MoveRefused(tenant=str(tenant), reason=NO_TENANT)

@@ -49,7 +49,7 @@ from fairlead.zones.records import (
 )
 from fairlead.zones.transaction_runner import Attempt
 from tests.fairlead.shell import ROOT
-from tests.zones.faults import FaultyDatabase
+from tests.zones.faults import Fault, FaultyDatabase
 
 ALICE = "shop/alice"
 USERS = [f"shop/user {number}" for number in range(20)]
@@ -169,6 +169,24 @@ def test_a_move_without_a_fleet_says_that_nobody_carries_it_out(app: App) -> Non
     said = "has not begun; its shard has no live consumer; start one with fairlead run"
     assert (pending.value.fields["to"], pending.value.fields["now"]) == ("us2", said)
     assert (view_of(app).now, view_of(app).state, view_of(app).ended) == (said, "under way", None)
+
+
+@pytest.mark.parametrize("meanwhile", ["nothing", "moved", "cancelled", "lost"])
+def test_a_move_whose_begin_has_an_unknown_result_is_begun_once(app: App, meanwhile: str) -> None:
+    """Before, a cancelled move began again, and one that had ended already was refused."""
+    ended: dict[str, Callable[[], object]] = {
+        "moved": lambda: drain(app),
+        "cancelled": lambda: (app.cancel_move(ALICE), drain(app)),
+    }
+    main = app.shards["main"]
+    main.db = faulty = FaultyDatabase(main.db)
+    faulty.faults.append(Fault(applied=meanwhile != "lost", then=ended.get(meanwhile, lambda: None)))
+    move = app.move(ALICE, to="us2")
+    expected = meanwhile if meanwhile in ended else "under way"
+    assert move.progress().state == expected
+    assert sum(entry.action == "move" for entry in read_log(app.shards, entries_max=9)) == 1
+    drain(app)
+    assert (view_of(app).id, home(app)) == (move.id, "main" if meanwhile == "cancelled" else "us2")
 
 
 def test_the_audit_log_names_who_began_and_who_cancelled_a_move(app: App) -> None:
