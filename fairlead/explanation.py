@@ -12,6 +12,7 @@ from typing import Any
 
 from fairlead.causes import Cause as Cause
 from fairlead.causes import Explained, span_text
+from fairlead.ends_elsewhere import ends_elsewhere
 from fairlead.formatting import iso_time
 from fairlead.move_views import move_in_words
 from fairlead.queries.locks import awaited_lock
@@ -25,7 +26,7 @@ from fairlead.workflow_explanation import (
     lock_signals,
     may_be_held_up,
 )
-from fairlead.zones.errors import TenantBusy
+from fairlead.zones.errors import TenantBusy, TenantMoved
 from fairlead.zones.keyspace import TenantKeys
 from fairlead.zones.layout import Tenant, ZoneLocation
 from fairlead.zones.queue.dequeue_plan import Admission
@@ -113,8 +114,27 @@ def explain_at(shard: Shard, tenant: Tenant, zone: str, item_id: bytes, *, shard
         recorded = recorded._replace(lock=_lock_in_words(shards, tenant, item_id, diagnosis.item, recorded.stored))
     if shards is not None and recorded is not None and may_be_held_up(diagnosis):
         recorded = recorded._replace(away=_away(shards, recorded.stored.participants))
+    more = {TENANT_MOVES: moving} if moving else {}
+    if shards is not None and diagnosis.item is None and diagnosis.dead_letter is None:
+        return _ended_anywhere(shards, shard, location, item_id, diagnosis, more)
     explained = _explained(shard.name, location, item_id, diagnosis, recorded)
-    return replace(explained, details={**explained.details, TENANT_MOVES: moving}) if moving else explained
+    return replace(explained, details={**explained.details, **more}) if more else explained
+
+
+def _ended_anywhere(
+    shards: Shards, home: Shard, location: ZoneLocation, item_id: bytes, diagnosis: Diagnosis, more: dict[str, Any]
+) -> Explanation:
+    """Explain an item that is not there: it may have ended on a shard where its tenant lived before it moved."""
+    elsewhere = ends_elsewhere(shards, home, location, item_id)
+    if elsewhere.ends and (not diagnosis.ended or elsewhere.ends[0][1].ended_us > diagnosis.ended[0].ended_us):
+        ended_on, ended = elsewhere.ends[0]
+        diagnosis = diagnosis._replace(ended=[ended, *diagnosis.ended])
+        more = {**more, ENDED_ON: ended_on}
+    explained = _explained(home.name, location, item_id, diagnosis, None)
+    sentence = explained.sentence
+    if elsewhere.unread and not diagnosis.ended:
+        sentence += f"; shard {', '.join(elsewhere.unread)}, where its tenant may have lived, cannot be read"
+    return replace(explained, sentence=sentence, details={**explained.details, **more})
 
 
 def _locked(busy: TenantBusy) -> str:
@@ -173,9 +193,7 @@ def explain(shards: Shards, item_id: bytes) -> Explanation:
         shard = shards[name]
         where = _whereabouts(shard, item_id)
         whole = whole and where.whole
-        found += [
-            explain_at(shard, location.tenant, location.name, item_id, shards=shards) for location in where.locations
-        ]
+        found += [_explain_found(shards, shard, location, item_id) for location in where.locations]
     ended = (Cause.COMPLETED, Cause.CANCELLED, Cause.DROPPED, Cause.NEVER_SEEN)
     found.sort(key=lambda each: each.cause in ended)
     if found:
@@ -185,11 +203,22 @@ def explain(shards: Shards, item_id: bytes) -> Explanation:
     return Explanation(item_id, Cause.NOT_FOUND, "not found in the queues that were searched; name its tenant")
 
 
+def _explain_found(shards: Shards, shard: Shard, location: ZoneLocation, item_id: bytes) -> Explanation:
+    """Explain an item that a shard has named; if its tenant lives elsewhere by now, there."""
+    explain_there = partial(explain_at, tenant=location.tenant, zone=location.name, item_id=item_id, shards=shards)
+    try:
+        return explain_there(shard)
+    except TenantMoved as moved:
+        shards.note_moved(moved)
+        return shards.at_home(location.tenant, explain_there)
+
+
 def _whereabouts(shard: Shard, item_id: bytes) -> Whereabouts:
     return shard.transact(lambda attempt: whereabouts(attempt.tr, shard.layout, item_id))
 
 
 TENANT_MOVES = "tenant_moves"  # Among the details: where the tenant moves, and how far it is.
+ENDED_ON = "ended_on"  # Among the details: on which shard it ended, if its tenant has moved since.
 RETRY_HINT = "fairlead dead-letters retry runs it again"  # Pages leave it out: they have a button.
 _NEVER_SEEN = "there is no such item, and the completion log, of one hour at most, has none that ended"
 

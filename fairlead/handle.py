@@ -17,7 +17,8 @@ from fairlead.zones.engines.api.lost_watch import watch_error
 from fairlead.zones.errors import ItemFailed, QueueError
 from fairlead.zones.layout import Tenant, shown_id
 from fairlead.zones.queue.items import EnqueueStatus
-from fairlead.zones.queue.results import Failed, NotKept, Pending, Returned, ending
+from fairlead.zones.queue.results import Failed, NotKept, Pending, Returned, ending, ending_without_result
+from fairlead.zones.reporting.completion_log import EndReason
 from fairlead.zones.shard import Shard
 from fairlead.zones.workflow.cancellation import CancelOutcome
 
@@ -78,6 +79,10 @@ class ItemDatabase(Protocol):
         ...
 
     def explain(self, item_id: bytes, *, zone: str) -> Explanation:
+        """See `TenantDatabase`."""
+        ...
+
+    def end_reason_elsewhere(self, item_id: bytes, *, zone: str) -> EndReason | None:
         """See `TenantDatabase`."""
         ...
 
@@ -165,7 +170,10 @@ class Handle(Generic[R]):
             location = shard.layout.location(self._database.tenant, self.zone)
             return shard.transact(lambda attempt: ending(attempt.tr, location, self.item_id))
 
-        return self._database.at_home(read)
+        found = self._database.at_home(read)
+        if isinstance(found, NotKept) and found.end_reason is None:
+            return ending_without_result(self._database.end_reason_elsewhere(self.item_id, zone=self.zone))
+        return found
 
     def _pending(self, timeout_us: int | None) -> ResultPending:
         return ResultPending(item=shown_id(self._named), waited_s=None if timeout_us is None else timeout_us / 1e6)

@@ -7,6 +7,7 @@ from typing import Any, TypeVar, Unpack
 from fairlead import snapshots
 from fairlead.actors.telemetry.enqueueing import Enqueueing
 from fairlead.bulk_enqueue import enqueue_many
+from fairlead.ends_elsewhere import ends_elsewhere
 from fairlead.explanation import Explanation, explain_at
 from fairlead.handle import EnqueuedHandle, Handle
 from fairlead.operator import Operator
@@ -29,6 +30,7 @@ from fairlead.zones.queue.items import Enqueued, EnqueueStatus, HasKind, ItemOpt
 from fairlead.zones.queue.queue_zone import LATER_THAN_ANY_US, QueueZone
 from fairlead.zones.records import DeadLetterRecord
 from fairlead.zones.reporting import audit_log
+from fairlead.zones.reporting.completion_log import EndReason, reason_of_last
 from fairlead.zones.shard import Shard
 from fairlead.zones.tenant_transaction import ApplicationTransaction, TenantTransaction, check_plain, refuse_coroutine
 from fairlead.zones.transaction_runner import SEED_BYTES, Attempt, new_seed
@@ -464,6 +466,19 @@ class TenantDatabase:
         """
         shards, name, wanted = self._shards(), check_name("zone", zone), checked_id(item_id)
         return self.at_home(lambda shard: explain_at(shard, self.tenant, name, wanted, shards=shards))
+
+    def end_reason_elsewhere(self, item_id: bytes, *, zone: str) -> EndReason | None:
+        """Return how an item ended before the tenant moved; None: it has never moved, or the end is not known any more.
+
+        Reads one key; of a tenant that has moved, the completion logs of all other shards that can be read.
+        """
+        shards = self._shards()
+
+        def ends(shard: Shard) -> EndReason | None:
+            found = ends_elsewhere(shards, shard, shard.layout.location(self.tenant, zone), item_id)
+            return reason_of_last(ended for _, ended in found.ends)
+
+        return self.at_home(ends)
 
     def dead_letters(self, items_max: int = 20, *, zone: str = DEFAULT_ZONE) -> list[DeadLetterView]:
         """Return the tenant's dead letters with their errors, in no particular order. Changes nothing."""

@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from fairlead.audit_log import action_of
+from fairlead.ends_elsewhere import ends_elsewhere
 from fairlead.explanation import Explanation, explain_at
 from fairlead.shards import Shards
 from fairlead.views import DeadLetterView, ItemView, dead_letter_view, item_view, progress_in_words
@@ -54,6 +55,8 @@ def read_item(shard: Shard, tenant: Tenant, zone: str, item_id: bytes, *, shards
     """
     explanation = explain_at(shard, tenant, zone, item_id, shards=shards)
     location = shard.layout.location(tenant, zone)
+    found_elsewhere = ends_elsewhere(shards, shard, location, item_id).ends if shards is not None else []
+    elsewhere = [ended for _, ended in found_elsewhere]
 
     def body(attempt: Attempt) -> ItemDetails:
         tr, now_us = attempt.tr, attempt.now_us
@@ -64,10 +67,11 @@ def read_item(shard: Shard, tenant: Tenant, zone: str, item_id: bytes, *, shards
         view = None if record is None else item_view(shard, tr, location, item_id, record, now_us=now_us)
         dead_letter = None if dead is None else dead_letter_view(shard, tr, DeadLetter(tenant, zone, item_id, dead))
         ended = None if stored.present() or stored_dead_letter.present() else ending(tr, location, item_id)
+        ends = [*elsewhere, *_ends(tr, location, item_id)]
         stored_record = dead.item if record is None and dead is not None else record
         return ItemDetails(
             explanation, view, record, stored_record, dead_letter, ended if isinstance(ended, Returned) else None,
-            history(record, dead, _ends(tr, location, item_id), _audit_entries(tr, location, item_id), now_us), now_us,
+            history(record, dead, ends, _audit_entries(tr, location, item_id), now_us), now_us,
         )  # fmt: skip
 
     return shard.transact(body)
@@ -121,8 +125,7 @@ def _end_in_words(ended: Ended) -> tuple[str, str]:
 
 def _ends(tr: Transaction, location: ZoneLocation, item_id: bytes) -> list[Ended]:
     """Return how items of this id and zone ended, within the last hour."""
-    found = completion_log.find(tr, item_id)
-    return [each for each in found if (each.tenant, each.zone) == (location.tenant, location.name)]
+    return [each for each in completion_log.find(tr, item_id) if each.is_at(location)]
 
 
 def _audit_entries(tr: Transaction, location: ZoneLocation, item_id: bytes) -> list[AuditEntry]:

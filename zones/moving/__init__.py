@@ -83,7 +83,7 @@ What names a tenant outside of the tenant's own rows, by the first number of its
 | WORKER_SESSION | claims, notices | claims become plain leases at B, and their keys are cleared; leaves notices |
 | PREPARED, PREPARED_WRITES | writes of a transaction across shards | waits: a locked tenant is not frozen |
 | MOVE | the move | leaves it at A for a day |
-| COMPLETION_LOG | what ended lately | leaves it: A tells what ended there |
+| COMPLETION_LOG | what ended lately | leaves it: A is asked what ended there |
 | ROLLUP | whose handlers took longest lately | leaves it: it was so at A |
 | QUARANTINE | damaged pairs | leaves them: an operator sees to them at A |
 | AUDIT_LOG | what operators did | leaves it: they did it at A |

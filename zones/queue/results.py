@@ -112,5 +112,9 @@ def ending(tr: Transaction, location: ZoneLocation, item_id: bytes) -> Returned 
         return Failed(dead_letter_record.error, dead_letter=True)
     if result is not None:
         return Returned(unpack_payload(result.packed))
-    end_reason = completion_log.end_reason_of(tr, location, item_id)
+    return ending_without_result(completion_log.end_reason_of(tr, location, item_id))
+
+
+def ending_without_result(end_reason: EndReason | None) -> Failed | NotKept:
+    """Return how an item ended that has no result, by its end in a completion log."""
     return Failed("", dead_letter=False) if end_reason is EndReason.DROPPED else NotKept(end_reason)

@@ -13,7 +13,7 @@ Housekeeping packs it, so that this is a search in few long values, a hundredth 
 the commit's first zone: commits of busy parts do not all write at one place, and consumers pack their own parts.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -74,6 +74,10 @@ class Ended(NamedTuple):
     ended_us: int
     item: EndedItem
 
+    def is_at(self, location: ZoneLocation) -> bool:
+        """Say whether it was in a queue zone."""
+        return (self.tenant, self.zone) == (location.tenant, location.name)
+
 
 _commit_decoder = msgspec.msgpack.Decoder(list[EndedOfZone])
 _block_decoder = msgspec.msgpack.Decoder(list[tuple[int, bytes]])  # the time, and the ends as the commit wrote them
@@ -117,12 +121,13 @@ def end_reason_of(tr: Transaction, location: ZoneLocation, item_id: bytes) -> En
 
     Snapshot reads, as `find`.
     """
-    ended = [
-        each.item.end_reason
-        for each in find(tr, item_id)
-        if (each.tenant, each.zone) == (location.tenant, location.name)
-    ]
-    return next((end_reason for end_reason in EndReason if ended[:1] == [end_reason]), None)
+    return reason_of_last(each for each in find(tr, item_id) if each.is_at(location))
+
+
+def reason_of_last(ends: Iterable[Ended]) -> EndReason | None:
+    """Return how the first of some ends came about, the latest first; None: there is none, or it is unknown here."""
+    last = next(iter(ends), None)
+    return next((reason for reason in EndReason if last is not None and last.item.end_reason == reason), None)
 
 
 def compact(tr: Transaction, parts: range, *, now_us: int) -> bool:

@@ -106,7 +106,7 @@ def diagnose(tr: Transaction, location: ZoneLocation, item_id: bytes, *, now_us:
         if dead_letter_record is None
         else dead_letter_record.traceback,
         dead_letter=dead_letter_record,
-        ended=[] if item is not None else [each for each in completion_log.find(tr, item_id) if _is_at(each, location)],
+        ended=[] if item is not None else [each for each in completion_log.find(tr, item_id) if each.is_at(location)],
         policy=policy,
         policies=policies,
         consumers=listing(tr, now_us=now_us),
@@ -136,10 +136,6 @@ def whereabouts(tr: Transaction, layout: ShardLayout, item_id: bytes) -> Whereab
     ended = [layout.location(each.tenant, each.zone) for each in completion_log.find(tr, item_id)]
     unique = {(location.tenant, location.name): location for location in (*found, *dead_letters, *ended)}
     return Whereabouts(list(unique.values()), all_pointers and all_dead_letters)
-
-
-def _is_at(ended: Ended, location: ZoneLocation) -> bool:
-    return (ended.tenant, ended.zone) == (location.tenant, location.name)
 
 
 def _kind_full(tr: Reader, kind: str, policies: Policies, layout: ShardLayout, now_us: int) -> bool:
