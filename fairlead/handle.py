@@ -52,6 +52,9 @@ class NoResult(QueueError):
     message = "no result of this item is kept"
 
 
+StoreErrors = tuple[type[Exception], ...]  # The classes of errors that a store raises.
+
+
 class ItemDatabase(Protocol):
     """What a handle needs of the database that its item is in; see `fairlead.tenant_database.TenantDatabase`."""
 
@@ -128,14 +131,13 @@ class Handle(Generic[R]):
           NoResult: it ended without a result, was cancelled, or its result has expired.
         """
         timeout_us = _checked_us(timeout)
-        shard = self._database.shard
-        wait = Wait(timeout_us, shard.clock)
+        wait = Wait(timeout_us, self._database.shard.clock)
         while True:
-            found = self._read_ending()
+            found, store_errors = self._read_ending()
             if not isinstance(found, Pending):
                 return self._answer(found)
             changed = await_change(found.watch.is_ready, wait)
-            if changed and watch_error(found.watch, shard.db.errors) is not None:
+            if changed and watch_error(found.watch, store_errors) is not None:
                 changed = wait.sleep(UNWATCHED_POLL_US)
             if not changed:
                 found.watch.cancel()
@@ -153,27 +155,32 @@ class Handle(Generic[R]):
         calls, loop = self._database.calls, asyncio.get_running_loop()
         end_s = None if timeout_us is None else loop.time() + timeout_us / 1e6
         while True:
-            found = await calls.run(self._read_ending)
+            found, store_errors = await calls.run(self._read_ending)
             if not isinstance(found, Pending):
                 return self._answer(found)
             try:
                 left_s = None if end_s is None else max(0, end_s - loop.time())
                 if not await calls.wait_for(found.watch, left_s):
                     raise self._pending(timeout_us)
-                if watch_error(found.watch, self._database.shard.db.errors) is not None:
+                if watch_error(found.watch, store_errors) is not None:
                     await asyncio.sleep(min(UNWATCHED_POLL_US / 1e6, math.inf if left_s is None else left_s))
             finally:
                 found.watch.cancel()
 
-    def _read_ending(self) -> Returned | Pending | Failed | NotKept:
-        def read(shard: Shard) -> Returned | Pending | Failed | NotKept:
-            location = shard.layout.location(self._database.tenant, self.zone)
-            return shard.transact(lambda attempt: ending(attempt.tr, location, self.item_id))
+    def _read_ending(self) -> tuple[Returned | Pending | Failed | NotKept, StoreErrors]:
+        """Return how the item ended, or a watch; and what the store raises from which that was read.
 
-        found = self._database.at_home(read)
+        The tenant may move meanwhile to a shard of another engine.
+        """
+
+        def read(shard: Shard) -> tuple[Returned | Pending | Failed | NotKept, StoreErrors]:
+            location = shard.layout.location(self._database.tenant, self.zone)
+            return shard.transact(lambda attempt: ending(attempt.tr, location, self.item_id)), shard.db.errors
+
+        found, store_errors = self._database.at_home(read)
         if isinstance(found, NotKept) and found.end_reason is None:
-            return ending_without_result(self._database.end_reason_elsewhere(self.item_id, zone=self.zone))
-        return found
+            found = ending_without_result(self._database.end_reason_elsewhere(self.item_id, zone=self.zone))
+        return found, store_errors
 
     def _pending(self, timeout_us: int | None) -> ResultPending:
         return ResultPending(item=shown_id(self._named), waited_s=None if timeout_us is None else timeout_us / 1e6)

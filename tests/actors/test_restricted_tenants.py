@@ -7,17 +7,20 @@ from typing import Any
 
 import pytest
 
-from fairlead.actors.dispatch.reclaim import reclaim
+from fairlead.actors.dispatch.reclaim import reclaim, return_items
 from fairlead.actors.execution.job import Job
 from fairlead.actors.execution.returned_items import return_where_they_live
 from fairlead.actors.handlers import PermanentError
+from fairlead.actors.messages import ItemRef
 from fairlead.actors.worker import Worker
+from fairlead.zones.engines.api.errors import IO_ERROR
 from fairlead.zones.errors import TenantMoved
 from fairlead.zones.keyspace import TenantKeys, range_end
 from fairlead.zones.layout import Tenant
 from fairlead.zones.records import Lock, OwnerRecord, TransactionId, encode
 from fairlead.zones.shard import Shard
 from tests.actors.stage import ALICE, BOB, LEASE_MS, Stage
+from tests.zones.faults import Fault, FaultyDatabase
 
 CLAIMED_MS = LEASE_MS // 3 + 500  # By then each lease is a claim.
 
@@ -255,6 +258,78 @@ def test_what_a_dead_worker_held_vests_at_once_where_its_tenant_lives_now(stage:
     assert record is not None
     assert record.vesting_us <= stage.now_us
     assert record.died == 1
+
+
+class OtherEnginesError(Exception):
+    """What another engine raises: no error of the engine from which a tenant has moved away."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+def refuse(shard: Shard) -> None:
+    """Let a shard, of another engine, refuse each commit."""
+    refusing = FaultyDatabase(shard.db)
+    refusing.errors = (OtherEnginesError,)
+    refusing.faults.extend(Fault(applied=False, code=IO_ERROR) for _ in range(99))
+    shard.db = refusing
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_an_end_survives_the_refusal_of_another_engine_to_which_its_tenant_has_moved(stage: Stage, fails: bool) -> None:
+    """Each shard's loops of a worker know what their own engine raises."""
+    other = second_shard(stage)
+    healthy = other.db
+
+    def handle(job: Job) -> None:
+        move(stage, ALICE, other)
+        refuse(other)
+        if fails:
+            raise PermanentError("no")
+
+    worker = stage.worker([stage.handler("mail", handle)])
+    item = stage.enqueue("mail")
+    stage.place(worker, stage.lease(["mail"]))
+    stage.pass_ms(500)
+    assert stage.record(item, shard=other) is not None
+    other.db = healthy
+    assert stage.settled(worker) == {"dead_lettered" if fails else "completed": 1}
+    assert stage.record(item, shard=other) is None
+
+
+def give_back(stage: Stage, refs: list[ItemRef]) -> None:
+    return_where_they_live(stage.shard, refs)
+
+
+def reclaim_all(stage: Stage, refs: list[ItemRef]) -> None:
+    reclaim(stage.shards, refs)
+
+
+def return_all(stage: Stage, refs: list[ItemRef]) -> None:
+    return_items(stage.shard, refs)
+
+
+@pytest.mark.parametrize("change", [give_back, reclaim_all, return_all])
+def test_items_are_left_to_their_leases_if_another_engine_refuses(
+    stage: Stage, change: Callable[[Stage, list[ItemRef]], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Before, the error ended the loop that returned them: the callers knew the errors of the old shard's engine."""
+    other = second_shard(stage)
+    items = [stage.enqueue("mail", tenant=tenant) for tenant in (ALICE, BOB)]
+    refs = [ref for tenant in (ALICE, BOB) for ref in stage.lease(["mail"], tenant=tenant)]
+    move(stage, ALICE, other)
+    healthy = other.db
+    refuse(other)
+    stage.do(lambda: change(stage, refs))
+    other.db = healthy
+    record = stage.record(items[0], shard=other)
+    assert record is not None
+    assert record.lease_id
+    bobs = stage.record(items[1], tenant=BOB)
+    assert bobs is not None
+    assert bobs.vesting_us <= stage.now_us
+    assert "shard other refuses; the leases of 1 items that were to be returned there will expire" in caplog.text
 
 
 def test_what_a_dead_worker_held_vests_once_its_tenant_is_unlocked(stage: Stage) -> None:

@@ -1,16 +1,21 @@
-"""Items that ended on the shard where their tenant lived before it moved."""
+"""How an item ends, or has ended, whose tenant moves: what explanations and results say."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fairlead import App, Cause, ItemFailed, NoResult, Retry, StoreUnavailable
+from fairlead import App, Cause, ItemFailed, NoResult, ResultPending, Retry, StoreUnavailable
 from fairlead.queries.items import read_item
 from fairlead.testing import ManualClock, drain
+from fairlead.zones.layout import ZoneLocation
+from fairlead.zones.queue.results import Pending, ending
 from fairlead.zones.reporting import completion_log
+from tests.zones.faults import FaultyDatabase
 
 ALICE = "shop/alice"
 
@@ -105,3 +110,45 @@ def test_a_tenant_that_never_moved_costs_no_read_of_other_shards(app: App, monke
     monkeypatch.setattr(completion_log, "find", lambda *args: (found.append(1), find(*args))[1])
     assert handle.explain().cause is Cause.COMPLETED
     assert len(found) == 1
+
+
+class OtherEnginesError(Exception):
+    """What another engine raises."""
+
+
+class LostWatch:
+    """A watch that its engine has lost."""
+
+    def is_ready(self) -> bool:
+        return True
+
+    def wait(self) -> None:
+        raise OtherEnginesError
+
+    def cancel(self) -> None:
+        """There is nothing to cancel."""
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_wait_survives_a_lost_watch_of_the_engine_to_which_the_tenant_has_moved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_async: bool
+) -> None:
+    """Before, it knew the errors of the engine that the tenant had left."""
+    clock, urls = ManualClock(), {name: f"embedded:{tmp_path / name}" for name in ("main", "us2")}
+    app, mover = App(urls, clock=clock), App(urls, clock=clock)
+    app.tenant(ALICE).transact(lambda tr: tr.set(("order",), b"paid"))
+    handle = app.tenant(ALICE).enqueue("mail", delay=3_600)
+    us2 = app.shards["us2"]
+    move(mover, "us2")
+    us2.db = other = FaultyDatabase(us2.db)
+    other.errors = (OtherEnginesError,)
+
+    def lost(tr: Any, location: ZoneLocation, item_id: bytes) -> Any:
+        found = ending(tr, location, item_id)
+        return Pending(LostWatch()) if isinstance(found, Pending) else found
+
+    monkeypatch.setattr("fairlead.handle.ending", lost)
+    with pytest.raises(ResultPending):
+        asyncio.run(handle.aresult(timeout=0.1)) if is_async else handle.result(timeout=1)
+    app.close()
+    mover.close()

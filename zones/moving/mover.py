@@ -289,7 +289,7 @@ class Mover:
         frozen_us = clock.now_us()
         try:
             last = self._copy_last()
-        except self._to.db.errors:
+        except (*self._to.db.errors, *self._at.db.errors):  # Their engines may differ.
             probe("a move cannot copy the last changes, and lets transactions go on meanwhile")
             self._in_source(lambda tr: source.unfreeze(tr, self._at.layout, self._tenant, self._mine))
             raise
