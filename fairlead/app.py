@@ -10,6 +10,7 @@ from typing import Any, ParamSpec, TypeVar, Unpack, overload
 from fairlead import bulk_enqueue
 from fairlead.actors.execution import submitted_handlers
 from fairlead.actors.handlers import Form, HandlerOptions, Registry, WorkflowOptions, handler_of
+from fairlead.actors.telemetry.enqueueing import Enqueueing
 from fairlead.app_simulation.scenario import Scenario
 from fairlead.argument_checks import check_known, checked_pair, refuse_missing_parentheses
 from fairlead.clock import SystemClock
@@ -418,14 +419,16 @@ class App:
           What `body` raises: nothing was changed.
         """
         shards = self.shards
-        return run_across_shards(
-            shards,
-            body,
-            wait_us=duration_us("wait", wait),
-            clock=self.clock,
-            random=self.random,
-            apply_later=shards.calls.start,
-        )
+        with Enqueueing(tenant=None) as enqueueing:
+            return run_across_shards(
+                shards,
+                body,
+                wait_us=duration_us("wait", wait),
+                clock=self.clock,
+                random=self.random,
+                apply_later=shards.calls.start,
+                enqueuer=enqueueing,
+            )
 
     def snapshot(
         self, tenants: Iterable[str | Tenant | TenantDatabase], *, keep: Duration | None = None

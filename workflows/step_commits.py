@@ -137,16 +137,18 @@ def _run_across_shards(
         return call.done(packed, call.ended_us)
 
     log = execution.log
-    return run_across_shards(
-        _ShardsOfRun(execution),
-        work,
-        wait_us=WAIT_US,
-        clock=log.shard.clock,
-        random=log.shard.random,
-        apply_later=execution.apply_later,
-        record=record,
-        ids=log.new_transaction_ids(call.step, call.began_us),
-    )
+    with Enqueueing(tenant=None) as enqueueing:
+        return run_across_shards(
+            _ShardsOfRun(execution),
+            work,
+            wait_us=WAIT_US,
+            clock=log.shard.clock,
+            random=log.shard.random,
+            apply_later=execution.apply_later,
+            record=record,
+            ids=log.new_transaction_ids(call.step, call.began_us),
+            enqueuer=enqueueing,
+        )
 
 
 class _ShardsOfRun:

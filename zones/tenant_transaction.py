@@ -80,6 +80,22 @@ class Reserved(Protocol):
         ...
 
 
+class SpanningEnqueueObserver(EnqueueObserver, Protocol):
+    """Observes what a transaction across shards enqueues."""
+
+    def begin_attempt_across_shards(self) -> None:
+        """Note that the body runs: what it enqueued in an earlier attempt is not there."""
+        ...
+
+    def on_shard(self, shard: Shard) -> None:
+        """Note on which shard the next item is enqueued."""
+        ...
+
+    def end_attempt(self) -> None:
+        """Note that the body has ended, and that its items are being committed."""
+        ...
+
+
 class HasTenant(Protocol):
     """What stands for its tenant where one is named, such as a tenant's database."""
 

@@ -96,6 +96,19 @@ class Enqueueing:
         self._ended = False
         return self
 
+    def begin_attempt_across_shards(self) -> None:
+        """Discard the items of an earlier attempt. The shards of the items are noted by `on_shard`."""
+        self._kinds = {}
+        self._ended = False
+
+    def on_shard(self, shard: Shard) -> None:
+        """Note on which shard the next item is enqueued."""
+        if self._began_us is None:
+            self._shard_name = shard.name
+        elif shard is not self._shard:
+            self._shard_name = ""
+        self._shard = shard
+
     def end_attempt(self) -> None:
         """Note that the body has ended, and that its items are being committed."""
         self._ended = True

@@ -34,7 +34,13 @@ from fairlead.zones.spanning.recovery import settle
 from fairlead.zones.spanning.tenant_view import Branch, TenantView
 from fairlead.zones.spanning.transaction_keys import RANDOM_BYTES
 from fairlead.zones.spanning.write_set import carry_out
-from fairlead.zones.tenant_transaction import HasTenant, check_plain, refuse_coroutine, tenant_of
+from fairlead.zones.tenant_transaction import (
+    HasTenant,
+    SpanningEnqueueObserver,
+    check_plain,
+    refuse_coroutine,
+    tenant_of,
+)
 from fairlead.zones.transaction_runner import Attempt, new_seed
 
 T = TypeVar("T")
@@ -100,8 +106,10 @@ class SpanningTransaction:
         seed: bytes,
         now_us: int,
         record: HomeRecord[Any] | None = None,
+        enqueuer: SpanningEnqueueObserver | None = None,
     ) -> None:
         self.now_us = now_us
+        self._enqueuer = enqueuer
         self._record = record
         self._shards = shards
         self._transaction = transaction
@@ -135,7 +143,8 @@ class SpanningTransaction:
         """Return the part of the attempt that is on a shard."""
         branch = self._branches.get(shard.name)
         if branch is None:
-            branch = self._branches[shard.name] = Branch(shard, self.now_us, self._new_id, self._note_read)
+            branch = Branch(shard, self.now_us, self._new_id, self._note_read, self._enqueuer)
+            self._branches[shard.name] = branch
         return branch
 
     def _note_refusal(self, refusal: TenantMoved | TenantLocked) -> None:
@@ -172,6 +181,8 @@ class SpanningTransaction:
             if recorded is not None:
                 probe("a transaction across shards finds itself recorded")
                 return recorded
+        if self._enqueuer is not None:
+            self._enqueuer.begin_attempt_across_shards()
         token = open_body.set(ACROSS_SHARDS)
         try:
             result = body(self)
@@ -185,6 +196,8 @@ class SpanningTransaction:
         finally:
             open_body.reset(token)
         self._check_refusal()
+        if self._enqueuer is not None:
+            self._enqueuer.end_attempt()
         self._commit(result)
         return result
 
@@ -321,6 +334,7 @@ def run_across_shards(
     apply_later: Callable[[Callable[[], None]], None] = apply_at_once,
     record: HomeRecord[T] | None = None,
     ids: Iterator[TransactionId] | None = None,
+    enqueuer: SpanningEnqueueObserver | None = None,
 ) -> T:
     """Run `body(tx)` until it is committed on all its shards, and return its result.
 
@@ -332,6 +346,7 @@ def run_across_shards(
       apply_later: runs a call that carries out what is committed on the other shards. Readers there wait, or do it.
       record: what is recorded with the decision, and says of a repeated call that it is done; None: nothing is.
       ids: an id for each attempt, all of one age, and none used before; default: of a transaction that begins now.
+      enqueuer: observes what `body` enqueues; None: nobody does.
 
     Raises:
       BadArgument: `body` is an async function.
@@ -352,7 +367,7 @@ def run_across_shards(
     backoffs = _backoffs(clock, random)
     moves = too_long = 0
     while True:
-        attempt = SpanningTransaction(shards, mine, seed, clock.now_us(), record)
+        attempt = SpanningTransaction(shards, mine, seed, clock.now_us(), record, enqueuer)
         try:
             return _run_once(attempt, body, apply_later)
         except TenantMoved as moved:

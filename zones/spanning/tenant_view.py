@@ -20,7 +20,7 @@ from fairlead.zones.queue.results import pack_result
 from fairlead.zones.shard import Shard
 from fairlead.zones.spanning.write_buffer import BufferedTransaction, WriteBuffer
 from fairlead.zones.spanning.write_set import ItemEnd, ItemWrite
-from fairlead.zones.tenant_transaction import DataWriter, TenantTransaction
+from fairlead.zones.tenant_transaction import DataWriter, SpanningEnqueueObserver, TenantTransaction
 from fairlead.zones.transaction_runner import Attempt
 
 
@@ -52,7 +52,7 @@ class BranchAttempt(Attempt):
 class Branch:
     """The part of one attempt at a transaction across shards that is on one shard.
 
-    `note_read` is called when the shard has given a read version, and perhaps again.
+    `note_read` is called when the shard has given a read version, and perhaps again. `enqueuer`: see `TenantView`.
 
     Attributes:
       tr: the engine's transaction, in which the body reads.
@@ -61,9 +61,15 @@ class Branch:
     """
 
     def __init__(
-        self, shard: Shard, now_us: int, draw_id: Callable[[], bytes], note_read: Callable[["Branch"], None]
+        self,
+        shard: Shard,
+        now_us: int,
+        draw_id: Callable[[], bytes],
+        note_read: Callable[["Branch"], None],
+        enqueuer: SpanningEnqueueObserver | None,
     ) -> None:
         self.shard = shard
+        self._enqueuer = enqueuer
         self._note_read = note_read
         # What is carried out at home is written by it, and marked if a tenant moves.
         self.tr = cast(
@@ -78,7 +84,9 @@ class Branch:
         """Return what the body gets for a tenant."""
         if tenant not in self.views:
             note_read = partial(self._note_read, self)
-            self.views[tenant] = TenantView(self.shard, tenant, self._attempt, self.buffer, note_read, note_refusal)
+            self.views[tenant] = TenantView(
+                self.shard, tenant, self._attempt, self.buffer, note_read, note_refusal, self._enqueuer
+            )
         return self.views[tenant]
 
     @property
@@ -92,9 +100,11 @@ class TenantView(TenantTransaction):
 
     Copies for the tenant's snapshots are buffered, too, and count against the size of the transaction. They stay right
     until they are carried out: no one else writes to the tenant, or changes its snapshots, while it is locked.
+
+    `enqueuer`: observes what the whole transaction enqueues; None: nobody does.
     """
 
-    __slots__ = ("_buffer", "_note_read", "_note_refusal", "has_written")
+    __slots__ = ("_buffer", "_note_read", "_note_refusal", "_spanning_enqueuer", "has_written")
 
     def __init__(
         self,
@@ -104,8 +114,10 @@ class TenantView(TenantTransaction):
         buffer: WriteBuffer,
         note_read: Callable[[], None],
         note_refusal: Callable[[TenantMoved | TenantLocked], None],
+        enqueuer: SpanningEnqueueObserver | None,
     ) -> None:
         super().__init__(shard, tenant, attempt)
+        self._spanning_enqueuer = enqueuer
         self._buffer = buffer
         self._note_read = note_read
         self._note_refusal = note_refusal
@@ -127,9 +139,16 @@ class TenantView(TenantTransaction):
             status = status_of_id(read_id_state(self._tr, location.keys, item_id, is_given=True), self.now_us)
             if self._buffer.holds_item((*self.tenant, zone), item_id):
                 status = EnqueueStatus.PRESENT
+        enqueuer = self._spanning_enqueuer
+        if enqueuer is not None:
+            enqueuer.on_shard(self._shard)
+            item = enqueuer.with_trace(item)
         if status is EnqueueStatus.ENQUEUED:
             self._buffer.enqueue(ItemWrite.of(self.tenant, zone, item_id, item, now_us=self.now_us))
-        return Enqueued(item_id, status)
+        enqueued = Enqueued(item_id, status)
+        if enqueuer is not None:
+            enqueuer.on_enqueued(item, enqueued)
+        return enqueued
 
     def complete(
         self,

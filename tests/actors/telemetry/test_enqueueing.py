@@ -11,7 +11,7 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import SpanKind, StatusCode
 
-from fairlead import App, TenantDatabase, TenantTransaction, new_item
+from fairlead import App, SpanningTransaction, TenantDatabase, TenantTransaction, WorkflowContext, new_item
 from fairlead.actors.telemetry import enqueueing
 from fairlead.actors.telemetry.enqueue_counts import BUFFERED_MAX, ENQUEUE_COUNTS, EnqueueCall, EnqueueCounts
 from fairlead.actors.telemetry.errors import error_type
@@ -19,7 +19,7 @@ from fairlead.actors.telemetry.metrics import OPERATION, SENT
 from fairlead.actors.telemetry.run import Run, RunningJob
 from fairlead.actors.telemetry.tenants import tenant_hash
 from fairlead.actors.telemetry.traces import NOT_RECORDED, trace_of
-from fairlead.testing import ManualClock
+from fairlead.testing import ManualClock, drain
 from fairlead.zones.engines import StoreUnavailable
 from fairlead.zones.records import ItemRecord, Trace, decode
 from tests.actors.stage import ALICE
@@ -113,6 +113,47 @@ def test_a_bulk_has_one_span(app: App, alice: TenantDatabase, recorder: Recorder
     assert span.attributes is not None
     assert span.attributes["messaging.batch.message_count"] == 700
     assert stored(app.tenant("shop", "t699"), enqueued[699].item_id) == trace_of(ids(span))
+
+
+@pytest.mark.parametrize("in_workflow", [False, True])
+def test_items_of_a_transaction_across_shards_have_one_span_in_all_attempts(
+    recorder: Recorder, in_workflow: bool
+) -> None:
+    """Before, they had no trace context, and were not counted."""
+    app = App({"main": "memory:", "us": "memory:"}, clock=ManualClock())
+    users = [app.tenant("shop", f"t{number}") for number in range(9)]
+    alice, bob = (next(each for each in users if each.shard.name == name) for name in ("main", "us"))
+    attempts: list[int] = []
+
+    def body(tx: SpanningTransaction) -> None:
+        tx.on(alice).get(("balance",))
+        if not attempts:
+            home = alice.shard
+            home.transact(lambda other: TenantTransaction(home, alice.tenant, other).set(("balance",), b"0"))
+        attempts.append(1)
+        tx.on(alice).set(("balance",), b"1")
+        for tenant in (alice, bob, bob):
+            tx.on(tenant).enqueue("mail", item_id=f"mail {len(attempts)} {tenant}")
+
+    @app.workflow("pays")
+    def pays(wf: WorkflowContext) -> None:
+        wf.transact(body)
+
+    before = sent("mail")
+    with recorder.tracer.start_as_current_span("POST /orders"):
+        if in_workflow:
+            alice.enqueue("pays")
+            drain(app)  # Records no spans: the items have the context of the workflow's item.
+        else:
+            app.transact(body)
+    span = recorder.span("enqueue pays" if in_workflow else "enqueue mail")
+    (of_alice,), (of_bob,) = ([item.id for item in each.peek() if item.kind == "mail"] for each in (alice, bob))
+    assert len(attempts) == 2
+    assert (stored(alice, of_alice), stored(bob, of_bob)) == (trace_of(ids(span)), trace_of(ids(span)))
+    assert span.attributes is not None
+    assert in_workflow or span.attributes["messaging.batch.message_count"] == 2
+    assert sent("mail") == before + 2, "an id that is taken is not counted"
+    app.close()
 
 
 def test_an_enqueue_that_fails_has_failed_in_its_span_and_is_not_counted(
