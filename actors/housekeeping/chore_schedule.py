@@ -15,10 +15,10 @@ SILENT_SESSIONS = "ending silent worker sessions"
 LEFTOVERS = "settling transactions across shards"
 SNAPSHOTS = "tending snapshots"
 # Of chores that something waits for, and of the search for pointers that oversleep, part by part.
-# Whoever meets what a transaction across shards has left settles it, so nobody waits for that chore.
+# A transaction that meets what one across shards has left settles it. The visit of a queue does not: items wait.
 # A snapshot that is dropped a minute late harms nobody.
 REST_HEARTBEATS: Final = {
-    SILENT_SESSIONS: 3, LISTING: 3, LOADING: 3, LATE_POINTERS: 5, WAKING: 10, LEFTOVERS: 40, SNAPSHOTS: 60
+    SILENT_SESSIONS: 3, LISTING: 3, LOADING: 3, LATE_POINTERS: 5, WAKING: 10, LEFTOVERS: 5, SNAPSHOTS: 60
 }  # fmt: skip
 TICK_LOOK_US = 60_000_000
 
