@@ -338,8 +338,8 @@ def run_across_shards(
 ) -> T:
     """Run `body(tx)` until it is committed on all its shards, and return its result.
 
-    `body` may run several times. Its writes are applied once, all or none. A body that uses one shard costs one commit,
-    as a plain transaction does. Two shards cost two commits before the answer and one after it.
+    `body` may run several times. Its writes are applied once, all or none. One shard costs one commit. Two shards cost
+    two commits before the answer and one after it.
 
     Args:
       wait_us: how long to wait in all for locks of other transactions.
@@ -349,8 +349,7 @@ def run_across_shards(
       enqueuer: observes what `body` enqueues; None: nobody does.
 
     Raises:
-      BadArgument: `body` is an async function.
-      NestedTransaction: the caller is the body of a transaction.
+      BadArgument, NestedTransaction: `body` is an async function; the caller is the body of a transaction.
       TenantBusy: `wait_us` is over.
       TenantMoved: a tenant moves on and on, or lives on a shard that is not configured.
       TransactionTooLong: from the first read to the decision it takes longer than five seconds, twice.

@@ -43,12 +43,12 @@ def move_on(town: Town) -> None:
     town.mover(begun(town).move_id, "north", at="east").run()
 
 
-def take_back(town: Town) -> None:
+def withdraw(town: Town) -> None:
     cancel(town, "east")
     move_on(town)
 
 
-@pytest.mark.parametrize(("meanwhile", "state"), [(move_on, MoveState.MOVED), (take_back, MoveState.CANCELLED)])
+@pytest.mark.parametrize(("meanwhile", "state"), [(move_on, MoveState.MOVED), (withdraw, MoveState.CANCELLED)])
 def test_a_begin_of_unknown_result_does_not_begin_a_move_anew_that_has_ended(
     meanwhile: Callable[[Town], None], state: MoveState
 ) -> None:
