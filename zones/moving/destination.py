@@ -170,6 +170,8 @@ def own(
     owned = msgspec.structs.replace(frozen, epoch=frozen.epoch + 1, shard_id=layout.shard_id, locks=(), move=arriving)
     write_owner(tr, keys, owned)
     list_tenant_policy(tr, keys, owned.policy)
+    if owned.snapshots is not None:
+        probe("a tenant moves with its snapshots")
     list_work(tr, keys, None, owned.snapshots)
 
 

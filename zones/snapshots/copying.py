@@ -10,6 +10,7 @@ from fairlead.zones.engines import Limits, StoreError, Transaction
 from fairlead.zones.engines.api.errors import KEY_TOO_LARGE
 from fairlead.zones.errors import RangeTooLarge
 from fairlead.zones.keyspace import TenantKeys
+from fairlead.zones.probes import probe
 from fairlead.zones.records import TenantSnapshots
 from fairlead.zones.snapshots.snapshot_keys import copies_prefix, pack_copy
 from fairlead.zones.snapshots.snapshot_list import copied_to
@@ -31,6 +32,8 @@ class CopyingWriter:
         self._limits = limits
         self._data_bytes = len(keys.data)
         self._prefixes = [copies_prefix(keys, number) for number in copied_to(snapshots)]
+        if len(self._prefixes) > 1:
+            probe("a write looks for copies at a dropped snapshot")
         self._has_copy: set[bytes] = set()  # keys that this transaction has copied, or found copied
 
     def set(self, key: bytes, value: bytes) -> None:

@@ -45,6 +45,7 @@ def begin_restore(tr: Transaction, layout: ShardLayout, keys: TenantKeys, number
     if under_way is not None:
         if under_way.number != number:
             raise Restoring(app=app, user=user, snapshot=under_way.number)
+        probe("a restore that is under way goes on")
         return under_way
     run = _run_under_way(tr, keys)
     if run is not None:
@@ -83,6 +84,8 @@ def restore_piece(
             writer.set(change.key, change.then)
     if next_key is None:
         write_list(tr, keys, owner, without_restore(snapshots))
+    else:
+        probe("a restore takes several transactions")
     return next_key
 
 

@@ -12,6 +12,7 @@ from fairlead.zones.errors import OwnerUnreadable, Restoring, SnapshotGone
 from fairlead.zones.keyspace import TenantKeys
 from fairlead.zones.layout import ShardLayout
 from fairlead.zones.ownership import check_owner
+from fairlead.zones.probes import probe
 from fairlead.zones.records import RESTRICTED_FORMAT, OwnerRecord, SnapshotRecord, TenantSnapshots, decode, encode
 from fairlead.zones.snapshots.snapshot_keys import work_key
 
@@ -36,6 +37,7 @@ def usable_snapshots(keys: TenantKeys, value: bytes | None) -> TenantSnapshots |
     """
     snapshots = snapshots_of(value)
     if snapshots is not None and snapshots.restore is not None:
+        probe("a transaction on a tenant meets its restore")
         app, user = keys.names
         raise Restoring(app=app, user=user, snapshot=snapshots.restore.number)
     return snapshots
@@ -70,7 +72,10 @@ def numbers_from(keys: TenantKeys, snapshots: TenantSnapshots | None, number: in
         app, user = keys.names
         raise SnapshotGone(app=app, user=user, snapshot=number)
     assert snapshots is not None
-    return [each.number for each in snapshots.listed if each.number >= number]
+    looked_through = [each for each in snapshots.listed if each.number >= number]
+    if any(each.dropped_us for each in looked_through):
+        probe("a read at a snapshot looks through a dropped one")
+    return [each.number for each in looked_through]
 
 
 def with_dropped(snapshots: TenantSnapshots, numbers: set[int], now_us: int) -> TenantSnapshots:

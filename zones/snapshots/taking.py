@@ -10,6 +10,7 @@ from fairlead.zones.errors import Restoring, SnapshotGone, TooManySnapshots
 from fairlead.zones.keyspace import TenantKeys
 from fairlead.zones.layout import ShardLayout
 from fairlead.zones.ownership import check_owner
+from fairlead.zones.probes import probe
 from fairlead.zones.records import OwnerRecord, RestoreRecord, SnapshotRecord, TenantSnapshots
 from fairlead.zones.snapshots.snapshot_list import (
     SNAPSHOTS_MAX,
@@ -92,6 +93,8 @@ def drop(tr: Transaction, layout: ShardLayout, keys: TenantKeys, numbers: set[in
     new = numbers & {each.number for each in kept(owner.snapshots)}
     if new:
         write_list(tr, keys, owner, with_dropped(owner.snapshots, new, now_us))
+    else:
+        probe("a snapshot is dropped that has been dropped already")
 
 
 def refuse_while_restoring(keys: TenantKeys, owner: OwnerRecord) -> None:

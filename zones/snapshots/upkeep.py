@@ -109,5 +109,6 @@ def expire(tr: Transaction, shard: Shard, due: DueTenant, *, now_us: int) -> Res
         return None if owner.snapshots is None else owner.snapshots.restore
     expired = {each.number for each in kept(owner.snapshots) if 0 < each.expires_us <= now_us}
     if expired:
+        probe("a snapshot expires")
         write_list(tr, keys, owner, with_dropped(owner.snapshots, expired, now_us))
     return None
