@@ -70,7 +70,13 @@ def run_application(seed: int, code: Code, reduction: Reduction = NO_REDUCTION) 
     """
     ran: Counter[str] = Counter()
     simulation = Simulation(
-        seed, reduction, partial(ApplicationWorkload, code, ran), tenants=1, moves=False, drain_us_max=DRAIN_US_MAX
+        seed,
+        reduction,
+        partial(ApplicationWorkload, code, ran),
+        tenants=1,
+        moves=False,
+        snapshots=False,
+        drain_us_max=DRAIN_US_MAX,
     )
     with code.on(Machine(simulation.cluster)):
         return replace(simulation.run(), ran=ran)

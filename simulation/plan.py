@@ -21,6 +21,7 @@ DRAWN_AT_THE_END = {
 }  # fmt: skip
 
 MOVES_FRAC = 1 / 3  # How often tenants move, in worlds of several shards.
+SNAPSHOTS_FRAC = 1 / 3  # How often there are snapshots of tenants.
 # A stray entry of an empty zone moves with its tenant. No pointer leads to it there, so nobody clears it.
 UNFIT_FOR_MOVES = frozenset({"stray entries"})
 
@@ -46,6 +47,7 @@ class Plan:
     items: int = 200
     pays: bool = False  # whether there is a process whose requests only write
     moves: bool = False  # whether an operator moves tenants between the shards
+    snapshots: bool = False  # whether clients take snapshots of tenants
     trouble_us: int = 4_000_000  # how long the fault phase lasts, in which items are enqueued
     drain_us_max: int = 120_000_000  # how long the work may take afterwards
 
@@ -100,6 +102,7 @@ def draw_plan(random: Random, **chosen: Any) -> Plan:
     pays = random.random() < 1 / 4
     faults = (*faults, *(name for name, frac in DRAWN_AT_THE_END.items() if random.random() < frac))
     moves = random.random() < MOVES_FRAC and chosen.get("shards", drawn.shards) > 1
+    snapshots = random.random() < SNAPSHOTS_FRAC
     if moves:
         faults = tuple(name for name in faults if name not in UNFIT_FOR_MOVES)
     if set(drawn.faults) <= HARMLESS_TO_LEASES:  # These runs show the promises that need runs without failures.
@@ -112,6 +115,7 @@ def draw_plan(random: Random, **chosen: Any) -> Plan:
             "faults": faults,
             "pays": pays,
             "moves": moves,
+            "snapshots": snapshots,
             **chosen,
         },
     )

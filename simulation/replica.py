@@ -462,8 +462,8 @@ class ShardReplica:
 def unpack_key(key: bytes) -> list[Any]:
     """Return the elements of a key of the product after the root: whole numbers, texts, byte strings; lists of these.
 
-    In a key of a tenant's data, the rest after the first element of another type is the last element, unparsed. So is
-    the stamp of a signal.
+    In a key of a tenant's data, or of a copy, the rest after the first element of another type is the last element,
+    unparsed. So is the stamp of a signal.
     """
     path, _ = _unpack(key, len(ROOT), nested=False)
     return path
@@ -491,7 +491,8 @@ def _unpack(key: bytes, at: int, *, nested: bool) -> tuple[list[Any], int]:
         else:
             size = code - 0x14
             if not 0 <= size <= 8:
-                assert (path[:1], path[3:4]) == ([keyspace.DB], [keyspace.DATA]), f"no tuple of ours: {key!r}"
+                is_free = path[:1] == [keyspace.DB] and path[3:4] in ([keyspace.DATA], [keyspace.SNAP])
+                assert is_free, f"no tuple of ours: {key!r}"
                 return [*path, key[at:]], len(key)
             path.append(int.from_bytes(key[at + 1 : at + 1 + size], "big"))
             at += 1 + size

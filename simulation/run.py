@@ -37,11 +37,12 @@ from fairlead.simulation.oracles.work_conservation import NothingWaitsBesideFree
 from fairlead.simulation.oracles.zone_operations import ChangesAreOperations
 from fairlead.simulation.plan import Plan, draw_plan
 from fairlead.simulation.reduction import NO_REDUCTION, Reduction
+from fairlead.simulation.snapshots.workload import SnapshotWorkload
 from fairlead.simulation.tenant_moves import MoveOperator
 from fairlead.simulation.trial import STEP_US, Report, Trial
 from fairlead.simulation.workload import Shop
 from fairlead.simulation.world import START_US, Violation, World
-from fairlead.zones.layout import ShardLayout
+from fairlead.zones.layout import ShardLayout, Tenant
 from fairlead.zones.maintenance.integrity import check_integrity
 from fairlead.zones.moving.move_record import MOVE_KIND
 
@@ -51,6 +52,7 @@ OVERSLEPT_US = 30_000_000  # The bound of docs/reliability.md for pointers that 
 SOUND = "a check of a shard finds nothing"
 CHECK_US_MAX = 60_000_000
 BETWEEN_MOVES_US = (50_000, 200_000, 1_000_000)  # Mean times between the requests for moves.
+SNAPSHOT_TENANTS_MAX = 4  # Of so many tenants of the workload there are snapshots.
 RECOVERY_US = 10_000_000  # Restarts take two seconds, and heartbeats are written once a second.
 
 
@@ -121,6 +123,11 @@ class Simulation(Trial):
         if plan.moves:
             draw = world.random("moves")
             self._moves = MoveOperator(cluster, draw, mean_us=draw.choice(BETWEEN_MOVES_US))
+        self._snapshots: SnapshotWorkload | None = None
+        if plan.snapshots:
+            tenants = [Tenant("shop", f"t{number}") for number in range(min(plan.tenants, SNAPSHOT_TENANTS_MAX))]
+            self._snapshots = SnapshotWorkload(cluster, others=tenants)
+            self.suite.oracles += self._snapshots.oracles
 
     def run_scenario(self) -> None:
         """See `Trial`: first with faults, then without them until all work is done and all pointers are deleted.
@@ -132,10 +139,12 @@ class Simulation(Trial):
         self.workload.start(self.cluster)
         if self._moves is not None:
             self._moves.begin()
+        if self._snapshots is not None:
+            self._snapshots.start()
         self.run_fault_phase()
         self._to_strike_late = list(self.faults.values())
         begun_us = world.now_us()
-        while not (self.workload.finished and self._has_moved() and self._is_drained()):
+        while not (self.workload.finished and self._has_moved() and self._has_merged() and self._is_drained()):
             if world.now_us() - begun_us > self._drain_us_max:
                 self._fail_undrained()
                 break
@@ -147,6 +156,8 @@ class Simulation(Trial):
         self._await_pointers_deleted()
         self._check_faults()
         self._await_pointers_deleted()  # The checks may have ended pauses, which woke more pointers.
+        if self._snapshots is not None:
+            self._snapshots.end()
         self.suite.at_end()
         if world.violation is not None:
             raise world.violation
@@ -173,6 +184,9 @@ class Simulation(Trial):
 
     def _has_moved(self) -> bool:
         return self._moves is None or self._moves.is_over
+
+    def _has_merged(self) -> bool:
+        return self._snapshots is None or (self._snapshots.is_done and self._snapshots.is_settled)
 
     def _strike_late(self) -> None:
         """Let each fault that needs it strike once more after all work has been enqueued."""
@@ -234,6 +248,8 @@ class Simulation(Trial):
         what = "; ".join([f"{len(left)} items are left {minutes} after the faults, the limit", *left[:3]])
         if not self.workload.finished:
             what += "; and a producer is not done"
+        if not self._has_merged():
+            what += "; and an archivist is not done, or a snapshot not merged, or a restore under way"
         raise Violation(DRAINS, what)
 
     def _pointer_stays_us(self) -> int:

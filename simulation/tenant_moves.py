@@ -32,6 +32,7 @@ BYTES_PER_S = (20_000, 1_000_000, 1_000_000_000)  # At the lowest rate a move ta
 CANCELLED_FRAC = 0.1
 LOOK_US = 500_000  # How often given-up moves are retried.
 PORTER_LOOK_US = 50_000
+PORTER_PAUSE_US_MAX = 10_000_000
 MOVES_MAX = 100  # Of one shard, that a porter looks at.
 
 
@@ -156,12 +157,14 @@ def retry_given_up(shard: Shard) -> None:
 class Porter:
     """One incarnation of a process that carries out moves, in a world without consumers. It lives for ever.
 
-    A porter completes the item of a move when its mover has come to an end, as a worker does.
+    A porter completes the item of a move when its mover has come to an end, as a worker does. One that was replaced
+    looks again later, and later still: no lease keeps two porters from replacing each other for ever.
     """
 
     def __init__(self, host: SimulatedHost, shards: OpenShards) -> None:
         self._host = host
         self._shards = shards
+        self._pause_us = PORTER_LOOK_US
 
     def run(self) -> None:
         """Look for moves that have an item, and carry them out, one after the other."""
@@ -171,7 +174,7 @@ class Porter:
                     self._carry_out(shard)
                 except StoreError as error:
                     self._host.world.note(f"gives up a move: {error!r}")
-            self._host.clock.sleep_us(int(self._host.random.expovariate(1 / PORTER_LOOK_US)))
+            self._host.clock.sleep_us(int(self._host.random.expovariate(1 / self._pause_us)))
 
     def _carry_out(self, shard: Shard) -> None:
         moves = shard.transact(lambda attempt: list(source.list_moves(attempt.tr, moves_max=MOVES_MAX)))
@@ -182,6 +185,9 @@ class Porter:
                 continue
             if Mover(shard, to, first_home_of(self._shards, tenant), tenant, record.move_id).run() is not None:
                 self._complete(shard, record.move_id)
+                self._pause_us = PORTER_LOOK_US
+            else:
+                self._pause_us = min(2 * self._pause_us, PORTER_PAUSE_US_MAX)
 
     def _complete(self, shard: Shard, move_id: bytes) -> None:
         queue = shard.zone(local_tenant(MOVE_KIND))

@@ -1,6 +1,7 @@
 """A bank in a world of its own: clerks with faults, then what is left is settled, audited, and checked.
 
-In a third of the worlds accounts move between the shards meanwhile: porters carry out the moves.
+In a third of the worlds accounts move between the shards meanwhile: porters carry out the moves. In a third of the
+worlds archivists take snapshots of the accounts, and of tenants of their own.
 
 A seed decides the number of shards, two to four, and of accounts. Each shard has an account at least.
 """
@@ -23,13 +24,14 @@ from fairlead.simulation.linearizability.clients import FAULTS_OF_CLIENTS
 from fairlead.simulation.linearizability.counterexample import counterexample
 from fairlead.simulation.linearizability.history import Model, Recorder
 from fairlead.simulation.linearizability.search import Verdict, is_linearizable
-from fairlead.simulation.oracles.bank import MoneyStays, StatementsComeOnce
+from fairlead.simulation.oracles.bank import MoneyStays, StatementsComeOnce, stored_money
 from fairlead.simulation.oracles.consistency import CountsEqualItems, IndexNamesEveryItem
 from fairlead.simulation.oracles.moving import TenantsMoveWhole
 from fairlead.simulation.oracles.oracle import OracleSuite
 from fairlead.simulation.oracles.spanning import DecisionsAreFinal, LocksHaveTransactions
 from fairlead.simulation.plan import draw_plan
 from fairlead.simulation.reduction import NO_REDUCTION, Reduction
+from fairlead.simulation.snapshots.workload import SnapshotWorkload
 from fairlead.simulation.tenant_moves import MoveOperator, Porter
 from fairlead.simulation.trial import STEP_US, Report, Trial
 from fairlead.simulation.world import START_US, Violation, World
@@ -45,6 +47,7 @@ FORGOTTEN = "no decision outlives its time"
 DECIDED = "every history is decided"
 STEPS_MAX = 500_000
 PORTERS = 2
+KEEPER = "keeper"
 BETWEEN_MOVES_US = (50_000, 200_000)  # Mean times between the requests for moves.
 SHARDS_MIN, SHARDS_MAX = 2, 4
 SIZES: Final = {"consumers": 0, "producers": 4, "items": 48, "trouble_us": 1_500_000}
@@ -103,6 +106,10 @@ class Bank(Trial):
             self.suite.oracles.append(TenantsMoveWhole(world, self.suite.shards))
             between_us = world.random("moves").choice(BETWEEN_MOVES_US)
             self._moves = MoveOperator(cluster, world.random("moves of tenants"), mean_us=between_us)
+        self._snapshots: SnapshotWorkload | None = None
+        if plan.snapshots:
+            self._snapshots = SnapshotWorkload(cluster, others=self.accounts, enqueues=True)
+            self.suite.oracles += self._snapshots.oracles
 
     def registry(self, host: SimulatedHost) -> Registry:
         """See `Application`."""
@@ -119,13 +126,17 @@ class Bank(Trial):
             share = plan.items // plan.producers + (number < plan.items % plan.producers)
             self._start(Process(f"clerk{number}", self, share))
         for number in range(2):
-            self._start_actor(f"keeper{number}", self._keep)
+            self._start_actor(f"{KEEPER}{number}", self._keep)
         struck = {process.name: self.cluster.actors[process.name] for process in self._processes}
         if self._moves is not None:
             for number in range(PORTERS):
                 self._start_actor(name := f"porter{number}", self._move)
                 struck[name] = self.cluster.actors[name]
             self._moves.begin()
+        if self._snapshots is not None:
+            self._snapshots.start()
+            struck |= self._snapshots.actors
+            struck |= {name: actor for name, actor in self.cluster.actors.items() if name.startswith(KEEPER)}
         stages = StageFaults(self.world, self.world.random("stages"), self._stage_frac, struck.get)
         for store in self.cluster.stores.values():
             stages.attach(store)
@@ -134,6 +145,8 @@ class Bank(Trial):
         self._run_until("every clerk ends", END_US, self._is_done)
         self.world.run_until(max(self.world.now_us(), START_US + plan.trouble_us) + QUIET_US)
         self._run_until(SETTLED, self.world.elapsed_us + SETTLED_US_MAX, self._is_settled)
+        if self._snapshots is not None:
+            self.money.note_audit(sum(stored_money(state) for state in self._snapshots.end()))
         self._start(Auditor("auditor", self, 1))
         self._run_until("every clerk ends", END_US, self._is_done)
         self._forget_decisions()
@@ -149,7 +162,8 @@ class Bank(Trial):
         return Clerk(host, shards, self.accounts, draw, self.recorder, self.habits, self._note_audit)
 
     def _keep(self, host: SimulatedHost) -> None:
-        Keeper(host, self.cluster.open_shards(host), self.world.random(host.name), self.sweeps_frac).run()
+        shards, draw = self.cluster.open_shards(host), self.world.random(host.name)
+        Keeper(host, shards, draw, self.sweeps_frac, tends_snapshots=self.plan.snapshots).run()
 
     def _move(self, host: SimulatedHost) -> None:
         Porter(host, self.cluster.open_shards(host)).run()
@@ -166,11 +180,13 @@ class Bank(Trial):
         self.money.note_audit(sum(funds.total for funds in accounts))
 
     def _is_done(self) -> bool:
-        return all(process.done for process in self._processes)
+        are_archivists_done = self._snapshots is None or self._snapshots.is_done
+        return are_archivists_done and all(process.done for process in self._processes)
 
     def _is_settled(self) -> bool:
         have_moved = self._moves is None or self._moves.is_over
-        return have_moved and not any(shard.prepared for shard in self.suite.shards.values())
+        has_merged = self._snapshots is None or self._snapshots.is_settled
+        return have_moved and has_merged and not any(shard.prepared for shard in self.suite.shards.values())
 
     def _run_until(self, promise: str, end_us: int, is_over: Callable[[], bool]) -> None:
         while not is_over():

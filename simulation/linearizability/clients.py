@@ -32,7 +32,9 @@ QUEUE_ZONE = Model(Zone(), lambda operation: changes_nothing(operation.call, ope
 PROMISE = "the operations of a queue zone are linearizable"
 STEPS_MAX = 500_000  # Fifteen times the steps of the longest of thirty thousand histories; five seconds.
 TROUBLE_US = 1_000_000  # Most clients end before this time.
-SIZES: Final = {"shards": 1, "consumers": 0, "producers": 0, "tenants": 1, "items": 0, "trouble_us": TROUBLE_US}
+SIZES: Final = {
+    "shards": 1, "consumers": 0, "producers": 0, "tenants": 1, "items": 0, "snapshots": False, "trouble_us": TROUBLE_US
+}  # fmt: skip
 END_US = 120_000_000  # All clients end before this time, under any faults.
 FAULTS_OF_CLIENTS: Final = frozenset(
     {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from fairlead.simulation.bank.clerk import BALANCE, DUE, STATEMENT
 from fairlead.simulation.oracles.oracle import Oracle
@@ -24,8 +24,8 @@ class MoneyStays(Oracle):
     def on_commit(self, parsed: ParsedCommit) -> None:
         """See `Oracle`."""
         for key, value in parsed.data.items():
-            if unpack_key(key)[4] == BALANCE[0]:
-                self._stored[key] = int.from_bytes(value or b"", "little", signed=True)
+            if _is_money(key):
+                self._stored[key] = _amount(value)
 
     def note_audit(self, total: int) -> None:
         """An audit of all accounts has found so much money."""
@@ -37,6 +37,19 @@ class MoneyStays(Oracle):
         total = sum(self._stored.values())
         if total:
             self.report_violation(f"{total:+} too much is stored: {self._stored}")
+
+
+def stored_money(pairs: Mapping[bytes, bytes]) -> int:
+    """Return the money in some of an account's pairs."""
+    return sum(_amount(value) for key, value in pairs.items() if _is_money(key))
+
+
+def _is_money(key: bytes) -> bool:
+    return bool(unpack_key(key)[4] == BALANCE[0])
+
+
+def _amount(value: bytes | None) -> int:
+    return int.from_bytes(value or b"", "little", signed=True)
 
 
 class StatementsComeOnce(Oracle):

@@ -47,10 +47,11 @@ class IdsStayTaken(Oracle):
     def _check_cleared(self, parsed: ParsedCommit) -> None:
         latest_us = self.world.now_us() + self._ahead_us_max
         for key, before, after in parsed.changes:
-            if after is None and key.startswith(_DB) and unpack_key(key)[5:6] == [keyspace.RETAINED_ID]:
+            path = unpack_key(key) if after is None and key.startswith(_DB) else []
+            if path[3:4] == [keyspace.ZONE] and path[5:6] == [keyspace.RETAINED_ID]:
                 early_us = _time(before) - latest_us
                 if early_us > 0:
-                    self.report_violation(f"{parsed.by} expires {unpack_key(key)} {early_us} us too early")
+                    self.report_violation(f"{parsed.by} expires {path} {early_us} us too early")
 
 
 _DB = keyspace.ROOT + keyspace.pack_int(keyspace.DB)

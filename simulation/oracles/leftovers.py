@@ -76,6 +76,8 @@ class NothingIsLeftBehind(Oracle):
     def _may_stay(self, shard: ShardReplica, path: list[Any], value: bytes) -> bool:
         if path[0] in _STAYS or (path[0] == keyspace.DB and path[3] in (keyspace.DATA, keyspace.OWNER)):
             return True
+        if path[0] == keyspace.DB and path[3:] == [keyspace.SNAP]:
+            return True  # The number of the last snapshot, which is not used again.
         if path[0] == keyspace.DECISION:
             return True  # Housekeeping clears it ten minutes later. The worlds of the bank check that.
         if path[0] in (keyspace.FLOOR, keyspace.TOMBSTONE):

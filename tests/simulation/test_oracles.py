@@ -20,7 +20,8 @@ SEEDS = range(17, 42)  # With the first, each bug is found at once.
 # A fleet that is idle most of the time, and finds work by watches only.
 IDLE: dict[str, Any] = {
     "faults": (), "items": 12, "producers": 1, "tenants": 4, "trouble_us": 40_000_000, "has_commit_sequence": False,
-    "has_listener": False, "pays": False, "moves": False, "skew_us_max": 0, "call_us": 100, "latencies": Latencies(),
+    "has_listener": False, "pays": False, "moves": False, "snapshots": False, "skew_us_max": 0, "call_us": 100,
+    "latencies": Latencies(),
     "zones": ZoneSettings(wake_slack_ms=20),
     "consumer": ConsumerSettings(selection="random", poll_interval_ms=100, pause_recheck_ms=100, pointer_lease_ms=100),
 }  # fmt: skip
@@ -28,6 +29,7 @@ IDLE: dict[str, Any] = {
 RETURNS_BY_A_WRONG_CLOCK = range(30, 130)  # A few in a hundred find it; the first of these does.
 WRONG_CLOCKS: dict[str, Any] = {
     "faults": ("wrong clocks", "kills"), "items": 120, "skew_us_max": 0, "call_us": 100, "moves": False,
+    "snapshots": False,
     "latencies": Latencies(read_version_us=20_000, read_us=5_000, commit_us=100_000),
     "zones": ZoneSettings(max_item_lease_ms=10_000),
     "consumer": ConsumerSettings(workers=1, managers=1, slots=4, poll_interval_ms=100),
@@ -55,7 +57,7 @@ def test_an_item_that_starts_although_its_lease_expired_while_it_waited_is_found
         found_by=[LeasesAreRespected.promise],
     )
     consumer = ConsumerSettings(lease_ms=500, slots=1, poll_interval_ms=100)
-    assert bug.first_catch(SEEDS, faults=("pauses", "node pauses"), moves=False, consumer=consumer)
+    assert bug.first_catch(SEEDS, faults=("pauses", "node pauses"), moves=False, snapshots=False, consumer=consumer)
 
 
 def test_items_that_a_draining_worker_accepted_and_dropped_are_found() -> None:

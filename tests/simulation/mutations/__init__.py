@@ -12,6 +12,7 @@ locks         bugs in the locks of workflows
 spanning      bugs in transactions across shards
 moving        bugs in moves of tenants
 records       bugs in records
+snapshots     bugs in snapshots of tenants
 in_races      bugs in the queue that a race shows, and few seeds or none
 seeds.txt     a seed that finds each bug
 """
@@ -26,6 +27,7 @@ from tests.simulation.mutations.moving import MOVING
 from tests.simulation.mutations.pointers import POINTERS
 from tests.simulation.mutations.policies import POLICIES
 from tests.simulation.mutations.records import RECORDS
+from tests.simulation.mutations.snapshots import SNAPSHOTS, SNAPSHOTS_IN_RACES
 from tests.simulation.mutations.spanning import SPANNING, SPANNING_IN_RACES
 from tests.simulation.mutations.workflows import IN_RACES as WORKFLOWS_IN_RACES
 from tests.simulation.mutations.workflows import WORKFLOWS
@@ -42,5 +44,6 @@ MUTATIONS = (
     *SPANNING,
     *MOVING,
     *RECORDS,
+    *SNAPSHOTS,
 )
-IN_RACES = (*QUEUE_IN_RACES, *WORKFLOWS_IN_RACES, *LOCKS_IN_RACES, *SPANNING_IN_RACES)
+IN_RACES = (*QUEUE_IN_RACES, *WORKFLOWS_IN_RACES, *LOCKS_IN_RACES, *SPANNING_IN_RACES, *SNAPSHOTS_IN_RACES)

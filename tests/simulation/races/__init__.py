@@ -28,6 +28,7 @@ Read in this order:
     test_windows            items that fill the window of a dequeue
     bank_scene              two tenants with money, on two shards
     test_spanning           transactions across shards
+    test_snapshots          snapshots, and writers, readers, movers and restores beside them
     workflow_scene          a run of Alice's that acts on tenants of two shards
     test_workflows          executors that are overtaken inside a step; where each race of workflows is forced
     test_workflow_results   commits of workflows whose result is unknown
