@@ -221,16 +221,6 @@ class TenantTransaction:
         for row in rows:
             yield tuples.unpack(row.key, len(self._keys.data)), row.value
 
-    def add_to_local_index(self, index: bytes, member: bytes) -> None:
-        """Let the shard find what this transaction writes, see `local_index.add`. For layers above queues."""
-        self._writer()
-        local_index.add(self._tr, self._keys, index, member)
-
-    def remove_from_local_index(self, index: bytes, member: bytes) -> None:
-        """Undo `add_to_local_index`."""
-        self._writer()
-        local_index.remove(self._tr, self._keys, index, member)
-
     def snapshot(self, *, keep: Duration | None = None) -> int:
         """Take a snapshot of the tenant's own keys, with what this transaction has written so far; return its number.
 
@@ -555,6 +545,18 @@ def refuse_coroutine(result: object) -> None:
 
 def _not_plain(name: str) -> BadArgument:
     return BadArgument(argument="body", value=name, allowed="a plain function of a transaction, not an async one")
+
+
+def add_to_local_index(tr: TenantTransaction, index: bytes, member: bytes) -> None:
+    """Let the shard find what a transaction writes, see `local_index.add`. For layers above queues, no handlers."""
+    tr._writer()
+    local_index.add(tr._tr, tr._keys, index, member)
+
+
+def remove_from_local_index(tr: TenantTransaction, index: bytes, member: bytes) -> None:
+    """Undo `add_to_local_index`."""
+    tr._writer()
+    local_index.remove(tr._tr, tr._keys, index, member)
 
 
 def parts_of(tr: TenantTransaction) -> tuple[Shard, Attempt]:

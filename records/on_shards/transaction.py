@@ -38,7 +38,12 @@ from fairlead.zones.errors import ItemGone
 from fairlead.zones.keyspace import pack_text
 from fairlead.zones.layout import Tenant
 from fairlead.zones.shard import Shard
-from fairlead.zones.tenant_transaction import TenantTransaction, parts_of
+from fairlead.zones.tenant_transaction import (
+    TenantTransaction,
+    add_to_local_index,
+    parts_of,
+    remove_from_local_index,
+)
 from fairlead.zones.transaction_runner import Attempt
 
 
@@ -219,15 +224,15 @@ class RecordTransaction:
         view = self._data_view(key)
         before, after = _own_keys(found), _own_keys(record)
         for index_key in before - after:
-            view.remove_from_local_index(self._local_index(index_key), key.encode())
+            self._remove_entry(view, index_key, key)
         for index_key in after - before:
-            view.add_to_local_index(self._local_index(index_key), key.encode())
+            self._add_entry(view, index_key, key)
         view.set(self._locations.data_key(key), pack(record).value)
 
     def _clear(self, key: str, found: DataRecord) -> None:
         view = self._data_view(key)
         for index_key in sorted(_own_keys(found)):
-            view.remove_from_local_index(self._local_index(index_key), key.encode())
+            self._remove_entry(view, index_key, key)
         view.clear(self._locations.data_key(key))
 
     def _cancel_cleanup(self, key: str, dummy: DataRecord) -> None:
@@ -293,8 +298,13 @@ class RecordTransaction:
         if not self._lives_here(tenant):
             raise OnSeveralShards
 
-    def _local_index(self, index_key: bytes) -> bytes:
-        return local_index(self._locations.type_name, value_part(index_key))
+    def _add_entry(self, view: TenantTransaction, index_key: bytes, key: str) -> None:
+        """Let the shard's own index find a record."""
+        add_to_local_index(view, local_index(self._locations.type_name, value_part(index_key)), key.encode())
+
+    def _remove_entry(self, view: TenantTransaction, index_key: bytes, key: str) -> None:
+        """Undo `_add_entry`."""
+        remove_from_local_index(view, local_index(self._locations.type_name, value_part(index_key)), key.encode())
 
 
 def local_index(type_name: str, value: bytes) -> bytes:

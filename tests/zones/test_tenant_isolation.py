@@ -69,6 +69,7 @@ ACTIONS = st.lists(
                 "add",
                 "prefix",
                 "range",
+                "between",
                 "backwards",
                 "first",
                 "enqueue",
@@ -116,6 +117,8 @@ def do(tr: TenantTransaction, action: str, key: Any, value: bytes) -> Any:
             return tr.clear(key)
         case "add":
             return tr.add(key, 5)
+        case "between":
+            return list(tr.get_between(key, (b"\xff" * 3,)))
         case "prefix":
             return tr.clear_prefix(key)
         case "range":
@@ -201,7 +204,7 @@ def test_only_an_applications_own_transaction_has_raw() -> None:
 def test_a_handler_is_given_nothing_that_is_not_attacked_here() -> None:
     """No key selectors, no atomic operations but `add`, no ranges but those below a tuple."""
     public = {name for name in dir(TenantTransaction) if not name.startswith("_")}
-    keyed = {"get", "set", "clear", "clear_prefix", "add", "get_range"}
+    keyed = {"get", "set", "clear", "clear_prefix", "add", "get_range", "get_between"}
     queued = {"enqueue", "enqueue_item", "complete", "signal", "cancel", "cancel_child"}
     locking = {"require_unlocked", "take_lock", "release_lock"}
     assert public == keyed | queued | locking | {"now_us", "snapshot", "tenant"}

@@ -53,12 +53,6 @@ class RowsView:
     def cancel(self, item_id: bytes) -> None:
         """Cancel nothing."""
 
-    def add_to_local_index(self, index: bytes, member: bytes) -> None:
-        """Keep no index."""
-
-    def remove_from_local_index(self, index: bytes, member: bytes) -> None:
-        """Keep no index."""
-
     def _row(self, key: Key) -> tuple[dict[bytes, Versioned], bytes]:
         if key[2] == DATA:
             return self._data.rows, cast(str, key[3]).encode()
@@ -81,6 +75,12 @@ class ShardStores(ModelStores):
 
             def _check_schema(self) -> None:
                 """Each client has the same definition."""
+
+            def _add_entry(self, view: RowsView, index_key: bytes, key: str) -> None:
+                """Keep no index of the shard's own."""
+
+            def _remove_entry(self, view: RowsView, index_key: bytes, key: str) -> None:
+                """Keep no index of the shard's own."""
 
             def _require_readable(self, field: str) -> None:
                 """The index is complete."""
