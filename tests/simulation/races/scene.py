@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 from fairlead.actors.consumer import ClockedCoordinator
@@ -80,7 +80,9 @@ class Scene(Stage):
 
     def worker(self, handlers: Sequence[Handler], items: Sequence[LeasedItem], **settings: Any) -> WorkerRole:
         """Return a role that gets leased items and runs them. Its body ends when the worker has accepted them."""
-        return WorkerRole(self, self.new_host("worker"), handlers, items, settings)
+        host = self.new_host("worker")
+        refs = [ref_of(item) for item in items]
+        return WorkerRole(self.directed, host, {"s0": self.open_in(host)}, handlers, refs, **settings)
 
     def scanner(
         self,
@@ -225,20 +227,20 @@ class WorkerRole(Role[Report]):
 
     def __init__(
         self,
-        scene: Scene,
+        store: DirectedStore,
         host: SimulatedHost,
+        shards: Mapping[str, Shard],
         handlers: Sequence[Handler],
-        items: Sequence[LeasedItem],
-        settings: dict[str, Any],
+        refs: Sequence[ItemRef],
+        **settings: Any,
     ) -> None:
-        shard = scene.open_in(host)
         registry = Registry({handler.kind: handler for handler in handlers})
         submitted = SubmittedHandlers(registry, key=b"", allow=False)
         chosen = ConsumerSettings(managers=1, workers=1, **settings)
-        self._worker = Worker(host, {"s0": shard}, submitted, chosen, SimulatedRunners(host), IDENTITY)
+        self._worker = Worker(host, shards, submitted, chosen, SimulatedRunners(host), IDENTITY)
         self._worker.start()
-        refs = [ref_of(item) for item in items]
-        super().__init__(scene.directed, host, shard, lambda _: self._worker.place(refs, host.incarnation))
+        shard = shards[refs[0].shard] if refs else next(iter(shards.values()))
+        super().__init__(store, host, shard, lambda _: self._worker.place(refs, host.incarnation))
 
     @property
     def counts(self) -> dict[str, int]:

@@ -9,6 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+import pytest
+
+from fairlead.actors.execution.job import Job
+from fairlead.actors.handlers import handler_of
 from fairlead.simulation.database import SimulatedDatabase
 from fairlead.simulation.host import NodeClock, SimulatedHost
 from fairlead.simulation.open_shards import OpenShards
@@ -23,13 +27,17 @@ from fairlead.zones.keyspace import SIGNAL, TenantKeys, pack_int
 from fairlead.zones.layout import Tenant, item_id_of
 from fairlead.zones.moving.mover import Mover
 from fairlead.zones.placement import home
+from fairlead.zones.queue.dequeue_plan import Capacity
+from fairlead.zones.queue.items import LeasedItem
 from fairlead.zones.records import MovePhase, MoveRecord, MoveState
 from fairlead.zones.settings import ZoneSettings
 from fairlead.zones.shard import Shard, open_shard
 from fairlead.zones.spanning.coordinator import SpanningTransaction, run_across_shards
 from fairlead.zones.spanning.lock_wait import PATIENCE_US, WAIT_US
 from fairlead.zones.tenant_transaction import ApplicationTransaction, TenantTransaction
+from fairlead.zones.transaction_runner import Attempt
 from tests.simulation.races.director import DirectedStore, Role, SentCommit
+from tests.simulation.races.scene import LEASE_US, WorkerRole, ref_of
 from tests.simulation.stage import ALICE, SECOND
 
 NAMES = ("s0", "s1")
@@ -84,6 +92,28 @@ class MoveScene:
             return Mover(shards[OLD], shards[NEW], first_home_of(shards, ALICE), ALICE, move_id).run()
 
         return self.role(name, move)
+
+    def worker(self, handle: Callable[[Job], None]) -> WorkerRole:
+        """Return a worker that has just leased Alice's mails where she lives first."""
+
+        def lease(shard: Shard) -> list[LeasedItem]:
+            def body(attempt: Attempt) -> list[LeasedItem]:
+                lease_id, capacity = attempt.new_id(), Capacity(100, {"mail": 100})
+                return shard.zone(ALICE).dequeue(
+                    attempt.tr, capacity=capacity, lease_id=lease_id, lease_us=LEASE_US, now_us=attempt.now_us
+                )
+
+            return shard.transact(body)
+
+        items = self.does(lambda shards: shards.at_home(ALICE, lease))
+        refs = [ref_of(item)._replace(shard=OLD) for item in items]
+        opened = self.role("worker", lambda shards: shards)
+        return WorkerRole(self.old, opened.host, opened.runs(), [handler_of("mail", handle)], refs)
+
+    def items_of(self, tenant: Tenant) -> list[bytes]:
+        """Return the ids of a tenant's items, on whichever shard."""
+        replicas = self.suite.shards.values()
+        return [item.item_id for replica in replicas for item, _ in replica.items() if item.tenant == tenant]
 
     def frozen(self) -> tuple[Role[MoveState | None], SentCommit]:
         """Begin the move; return its mover, which has frozen Alice, and its decision, which is on its way."""
@@ -204,29 +234,36 @@ def test_a_mover_that_stood_still_while_the_next_one_ended_the_move_changes_noth
     scene.ends_well(MoveState.MOVED)
 
 
-def test_an_item_that_is_completed_while_its_tenant_moves_is_completed_once_at_its_new_home() -> None:
+def pays(job: Job) -> None:
+    """Handle an item: pay, and complete the item in the same transaction."""
+
+    def body(tr: TenantTransaction) -> None:
+        tr.add(("paid",), 1)
+        job.complete_in(tr)
+
+    job.transact(body)
+
+
+def pays_first(job: Job) -> None:
+    """Handle an item: pay. The worker completes the item afterwards."""
+    job.transact(lambda tr: tr.add(("paid",), 1))
+
+
+@pytest.mark.parametrize(("handle", "completed_by"), [(pays, "slot"), (pays_first, "completer")])
+def test_a_worker_completes_an_item_under_its_lease_at_the_new_home_of_a_tenant_that_moves_meanwhile(
+    handle: Callable[[Job], None], completed_by: str
+) -> None:
     scene = MoveScene()
     scene.does(lambda shards: on(shards, ALICE, lambda tr: tr.enqueue("mail", item_id=ITEM)))
-
-    def complete(shards: OpenShards) -> None:
-        def call(shard: Shard) -> None:
-            queue = shard.zone(ALICE)
-
-            def body(tr: ApplicationTransaction) -> None:
-                tr.add(("paid",), 1)
-                queue.complete(tr.raw, item_id_of(ITEM), now_us=tr.now_us)
-
-            shard.transact(lambda attempt: body(ApplicationTransaction(shard, ALICE, attempt)))
-
-        shards.at_home(ALICE, call)
-
-    worker = scene.role("worker", complete)
-    commit = worker.runs_until_commit(at=scene.old)
+    worker = scene.worker(handle)
+    commit = worker.runs_until_commit(of=completed_by, at=scene.old)
     assert scene.moves() is MoveState.MOVED
-    worker.runs()
+    assert scene.items_of(ALICE) == [item_id_of(ITEM)]
+    worker.runs_until_idle()
     assert commit.refusal == NOT_COMMITTED
+    assert worker.counts == {"completed": 1}
     assert scene.does(lambda shards: on(shards, ALICE, lambda tr: tr.get(("paid",)))) == (1).to_bytes(8, "little")
-    assert not any(True for replica in scene.suite.shards.values() for item, _ in replica.items() if item.tenant.app)
+    assert scene.items_of(ALICE) == []
     scene.ends_well(MoveState.MOVED)
 
 
@@ -247,7 +284,7 @@ def signals_at(scene: MoveScene, name: str) -> int:
     return sum(key.startswith(signals) for key in scene.suite.shards[name].rows[ALICE])
 
 
-def pays(shards: OpenShards) -> None:
+def pays_across(shards: OpenShards) -> None:
     """Pay ten to Alice from Bob, whose shard decides."""
     host = shards[OLD]
 
@@ -265,7 +302,7 @@ def money(scene: MoveScene, tenant: Tenant) -> int:
 
 def test_a_transaction_across_shards_that_prepares_while_its_tenant_moves_begins_anew_at_the_new_home() -> None:
     scene = MoveScene()
-    payer = scene.role("payer", pays)
+    payer = scene.role("payer", pays_across)
     prepare = payer.runs_until_commit(at=scene.old)
     assert scene.moves() is MoveState.MOVED
     payer.runs()
@@ -277,7 +314,7 @@ def test_a_transaction_across_shards_that_prepares_while_its_tenant_moves_begins
 def test_a_tenant_is_not_frozen_before_a_transaction_across_shards_that_locks_it_is_settled() -> None:
     scene = MoveScene()
     scene.begins()
-    payer = scene.role("payer", pays)
+    payer = scene.role("payer", pays_across)
     payer.runs_until_commit(at=scene.new)  # Alice is prepared, and the decision is on its way.
     mover = scene.mover()
     mover.goes_on(SECOND // 2)

@@ -1,7 +1,7 @@
-"""Tenants that move while a step of a workflow acts on them.
+"""Tenants that move while a step of a workflow acts on them, by the product's own mover.
 
-The scene copies keys and writes owner records by hand, and clears nothing. So no transaction conflicts with more than
-the ownership record. `test_moves` has moves by the product's own mover.
+A commit arrives when the source says that its tenant has moved, and has cleared nothing yet. So it conflicts with no
+more than the ownership record.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ def moves_between_reads_and_commit(scene: WorkflowScene, tenant: Tenant, to: str
     worker = scene.executor(work)
     worker.runs_until_commit(of="slot", at=store).goes_its_way()
     commit = worker.runs_until_commit(of="slot", at=store)
-    scene.moves(tenant, to)
+    mover = scene.leaves(tenant, to)
     worker.runs_until_idle()
+    mover.runs()
     if scene.zone.items:
         scene.pass_us(2 * SECOND)
         scene.executor(work).runs_until_idle()
@@ -71,12 +72,13 @@ def moves_before_the_next_try(scene: WorkflowScene, tenant: Tenant, to: str, *, 
     commit = worker.runs_until_commit(of="slot", at=store)
     if is_applied:
         commit.arrives()
-    scene.moves(tenant, to)
+    mover = scene.leaves(tenant, to)
     commit.answer_arrives(COMMIT_UNKNOWN_RESULT)
     worker.runs_until_idle()
     if not is_applied:
         commit.arrives()
         assert commit.refusal == NOT_COMMITTED
+    mover.runs()
     if worker.counts != {"suspended": 1}:
         scene.pass_us(2 * SECOND)
         scene.executor(work).runs_until_idle()
@@ -98,7 +100,7 @@ def read_and_do(tr: TenantTransaction, name: str) -> None:
 def home_moves(
     scene: WorkflowScene, body: Callable[[TenantTransaction, str], None]
 ) -> tuple[int | None, dict[str, int]]:
-    """Alice's owner record names the other shard when a step of hers is about to commit."""
+    """Alice moves when a step of hers is about to commit."""
 
     def work(wf: WorkflowContext) -> None:
         wf.step(do, "before")  # It writes the record, which is not known at its version.
@@ -110,8 +112,9 @@ def home_moves(
     for _ in range(2):
         worker.runs_until_commit(of="slot").goes_its_way()
     commit = worker.runs_until_commit(of="slot")
-    scene.moves(ALICE, FAR)
+    mover = scene.leaves(ALICE, FAR)
     worker.runs_until_idle()
+    mover.runs()
     return commit.refusal, worker.counts
 
 
@@ -142,8 +145,9 @@ def moves_before_its_cleanup(scene: WorkflowScene) -> list[int]:
     scene.executor(work).runs_until_idle()
     cleanup = scene.system()
     cleanup.runs_until_commit(of="slot", at=scene.far)
-    scene.moves(BOB, HOME)
+    mover = scene.leaves(BOB, HOME)
     cleanup.runs_until_idle()
+    mover.runs()
     scene.pass_us(10 * SECOND)
     scene.cleans_up()
     return scene.kept(HOME)

@@ -19,7 +19,7 @@ from fairlead.zones.workflow.cancellation import CancelOutcome
 from tests.simulation.races.director import SentCommit
 from tests.simulation.races.missing_guards import planted
 from tests.simulation.races.scene import LEASE_US, WorkerRole
-from tests.simulation.races.workflow_scene import BOB, FAR, HOME, KIND, MINE, NAME, WorkflowScene, do, undo
+from tests.simulation.races.workflow_scene import BOB, FAR, KIND, MINE, NAME, WorkflowScene, do, undo
 from tests.simulation.stage import ALICE, SECOND
 
 on_each = pytest.mark.parametrize("tenant", [ALICE, BOB])
@@ -213,8 +213,7 @@ def test_without_the_conflict_on_the_head_the_log_of_a_deleted_run_stays() -> No
 
 
 def moves_twice(scene: WorkflowScene) -> None:
-    scene.moves(BOB, HOME)
-    scene.moves(BOB, FAR)
+    scene.moves_twice(BOB)
 
 
 def floor_is_raised(scene: WorkflowScene) -> None:

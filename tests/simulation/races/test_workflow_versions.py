@@ -18,7 +18,7 @@ from fairlead.zones.tenant_transaction import TenantTransaction
 from tests.simulation.races.director import SentCommit
 from tests.simulation.races.missing_guards import planted
 from tests.simulation.races.scene import WorkerRole
-from tests.simulation.races.workflow_scene import BOB, FAR, HOME, NAME, WorkflowScene, do
+from tests.simulation.races.workflow_scene import BOB, NAME, WorkflowScene, do
 from tests.simulation.stage import ALICE
 
 
@@ -123,8 +123,7 @@ def is_cancelled_before_its_first_commit(scene: WorkflowScene) -> list[int]:
     worker.runs_until_commit(of="slot").goes_its_way()
     worker.runs_until_commit(of="slot", at=scene.far).goes_its_way()
     worker.runs_until_commit(of="slot")  # It stops here.
-    scene.moves(BOB, HOME)
-    scene.moves(BOB, FAR)
+    scene.moves_twice(BOB)
     other = scene.overtaken_by(work)
     answer = other.runs_until_commit(of="slot", at=scene.directed)
     scene.has(lambda alice: alice.cancel(NAME))

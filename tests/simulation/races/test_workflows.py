@@ -38,7 +38,7 @@ from fairlead.zones.durations import DAY_S
 from fairlead.zones.engines.api.errors import NOT_COMMITTED
 from fairlead.zones.keyspace import FENCE, STEP_LOG
 from tests.simulation.races.missing_guards import planted
-from tests.simulation.races.workflow_scene import BOB, FAR, HOME, NAME, WorkflowScene, do, undo
+from tests.simulation.races.workflow_scene import BOB, FAR, NAME, WorkflowScene, do, undo
 from tests.simulation.stage import ALICE, SECOND
 
 
@@ -72,8 +72,7 @@ def the_tombstone_is_cleared(scene: WorkflowScene) -> None:
 
 
 def the_participant_moves_twice(scene: WorkflowScene) -> None:
-    scene.moves(BOB, HOME)
-    scene.moves(BOB, FAR)
+    scene.moves_twice(BOB)
     assert scene.kept(FAR) == []
 
 

@@ -1,7 +1,6 @@
 """The scene of the races of workflows: Alice's run acts on herself, on Bob, who lives on another shard, and on Carol.
 
-Executors are workers of the product. The story says where Bob and Carol live, and moves them: it copies their keys, and
-raises the epoch in the owner records of both shards, as a move does.
+Executors are workers of the product. The story says where Bob and Carol live first, and lets the product move them.
 """
 
 from __future__ import annotations
@@ -17,10 +16,13 @@ from fairlead.workflows.async_context import AsyncWorkflowContext
 from fairlead.workflows.context import WorkflowContext
 from fairlead.workflows.system_kinds import system_handlers
 from fairlead.workflows.workflow_kind import WorkflowKind, workflow_handler
-from fairlead.zones.keyspace import TenantKeys, range_begin, range_end
-from fairlead.zones.layout import Tenant, item_id_of
+from fairlead.zones.durations import DAY_S
+from fairlead.zones.keyspace import TenantKeys
+from fairlead.zones.layout import ID_BYTES, Tenant, item_id_of
+from fairlead.zones.moving import source as moving
+from fairlead.zones.moving.mover import Mover
 from fairlead.zones.pipelining import run_one
-from fairlead.zones.records import OwnerRecord, decode, encode
+from fairlead.zones.records import MoveRecord, MoveState
 from fairlead.zones.shard import Shard, open_shard
 from fairlead.zones.tenant_transaction import ApplicationTransaction, TenantTransaction
 from fairlead.zones.transaction_runner import Attempt
@@ -28,11 +30,10 @@ from fairlead.zones.workflow.children import DELIVERY_KIND
 from fairlead.zones.workflow.floor import raise_daily
 from fairlead.zones.workflow.participants import clean_up_op
 from fairlead.zones.workflow.run_end import CLEANUP_KIND
-from fairlead.zones.workflow.run_records import END, FENCE_BYTES
 from fairlead.zones.workflow.signals import SIGNAL_KIND
-from tests.simulation.races.director import DirectedStore
+from tests.simulation.races.director import DirectedStore, Role
 from tests.simulation.races.scene import LEASE_US, Scene, WorkerRole
-from tests.simulation.stage import ALICE
+from tests.simulation.stage import ALICE, SECOND
 
 BOB = Tenant("shop", "bob")  # On the other shard, until he moves.
 CAROL = Tenant("shop", "carol")  # On Alice's shard, until she moves.
@@ -40,7 +41,7 @@ HOME, FAR = "s0", "s1"
 KIND, NAME = "checkout", "mine"
 MINE = item_id_of(NAME)
 
-_TOMBSTONE = END.to_bytes(FENCE_BYTES, "big")
+RATE = 1_000_000_000
 
 T = TypeVar("T")
 Function = Callable[[WorkflowContext], Any] | Callable[[AsyncWorkflowContext], Any]
@@ -118,9 +119,9 @@ class WorkflowScene(Scene):
         """Let Alice send a signal to the run."""
         self.has(lambda alice: alice.transact(lambda tr: tr.signal(NAME, name)))
 
-    def raises_floor(self, *, ahead_us: int) -> None:
-        """Raise FLOOR on the other shard if that is due, by a clock that is ahead: its tombstones go."""
-        self.at(FAR, lambda attempt: raise_daily(attempt.tr, now_us=attempt.now_us + ahead_us, tombstones_max=10))
+    def raises_floor(self, *, ahead_us: int, at: str = FAR) -> None:
+        """Raise FLOOR on a shard if that is due, by a clock that is ahead: its tombstones go."""
+        self.at(at, lambda attempt: raise_daily(attempt.tr, now_us=attempt.now_us + ahead_us, tombstones_max=10))
 
     def ends_at_bobs(self, run: bytes) -> None:
         """Leave the tombstone of a run at Bob's."""
@@ -128,25 +129,43 @@ class WorkflowScene(Scene):
         self.at(FAR, lambda attempt: run_one(clean_up_op(attempt.tr, layout, BOB, keys, run, now_us=attempt.now_us)))
 
     def moves(self, tenant: Tenant, to: str) -> None:
-        """Move a tenant: copy its keys except tombstones; raise its epoch on both shards.
-
-        Nothing is cleared where it lived: no transaction conflicts with more than the owner record.
-        """
-        keys, source = TenantKeys(*tenant), self.homes[tenant]
-        stored = self.at(source, lambda attempt: attempt.tr.get(keys.owner).value)
-        before = None if stored is None else decode(OwnerRecord, stored)
-        owner = encode(OwnerRecord(1 + (before.epoch if before else 0), self._shard(to).layout.shard_id))
-        self.at(source, lambda attempt: attempt.tr.set(keys.owner, owner))  # No step is committed there any more.
-        contents = self.at(source, lambda attempt: _contents(attempt, keys.prefix))
-
-        def arrive(attempt: Attempt) -> None:
-            attempt.tr.clear_range(range_begin(keys.prefix), range_end(keys.prefix))
-            for key, value in contents.items():
-                if value != _TOMBSTONE:
-                    attempt.tr.set(key, value)
-
-        self.at(to, arrive)
+        """Move a tenant by the product's own mover, from the begin to the end."""
+        assert self._mover(tenant, to).runs() is MoveState.MOVED
         self.homes[tenant] = to
+
+    def leaves(self, tenant: Tenant, to: str) -> Role[MoveState | None]:
+        """Move a tenant until the source says that it has moved, and has cleared nothing; return the mover.
+
+        So what arrives at the source now conflicts with no more than the ownership record.
+        """
+        source = self.homes[tenant]
+        mover, there = self._mover(tenant, to), self._shard(to).layout.shard_id
+        while (owner := self.suite.shards[source].owners.get(tenant)) is None or owner.shard_id != there:
+            mover.runs_until_commit(at=self.store_of(tenant))
+        self.homes[tenant] = to
+        return mover
+
+    def moves_twice(self, tenant: Tenant) -> None:
+        """Move a tenant to the other shard and back. FLOOR is raised there meanwhile: the tenant's tombstones go."""
+        here = self.homes[tenant]
+        there = FAR if here == HOME else HOME
+        self.moves(tenant, there)
+        self.raises_floor(ahead_us=DAY_S * SECOND, at=there)
+        self.moves(tenant, here)
+
+    def _mover(self, tenant: Tenant, to: str) -> Role[MoveState | None]:
+        """Begin a move; return the process that carries it out."""
+        source, host = self.homes[tenant], self.new_host("mover")
+        self._open_all(host)
+        move_id, destination_id = self.world.random(host.name).randbytes(ID_BYTES), self._shard(to).layout.shard_id
+
+        def begin(attempt: Attempt) -> None:
+            record = MoveRecord(move_id, 0, to, destination_id, attempt.now_us, RATE)
+            moving.begin(attempt.tr, self._shard(source).layout, tenant, record, now_us=attempt.now_us)
+
+        self.at(source, begin)
+        leaves, enters = self._opened[host.name, source], self._opened[host.name, to]
+        return Role(self.directed, host, leaves, lambda _: Mover(leaves, enters, leaves, tenant, move_id).run())
 
     # --- What is stored ---
 
@@ -195,7 +214,3 @@ class WorkflowScene(Scene):
     def at(self, shard: str, body: Callable[[Attempt], T]) -> T:
         """Run a transaction on a shard, by the story itself."""
         return self.play(lambda: self._shard(shard).transact(body))
-
-
-def _contents(attempt: Attempt, prefix: bytes) -> dict[bytes, bytes]:
-    return {row.key: row.value for row in attempt.tr.get_range(range_begin(prefix), range_end(prefix))}
