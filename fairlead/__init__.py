@@ -20,7 +20,7 @@ Read in this order:
     store_threads    threads that wait for a store, so that coroutines do not block their event loop
     watch_wait       waiting for a watch on the caller's thread
     tenant_locks     locks of tenants, held outside of workflows
-    lock_keeper      the sessions by which a process keeps such locks
+    lock_threads     threads that keep such locks
     handle           an item that was enqueued: its result, its end
     found_items      items that are found by their keys
     bulk_enqueue     many items, few transactions

@@ -6,9 +6,10 @@ from pathlib import Path
 from random import Random
 from typing import TypeVar
 
-from fairlead.lock_keeper import LockKeeper
+from fairlead.lock_threads import LockThreads
 from fairlead.parallel_calls import ParallelCalls, RunsCalls
 from fairlead.store_threads import AwaitableCalls, StoreThreads
+from fairlead.workflows.lock_keeper import LockKeeper
 from fairlead.zones import engines
 from fairlead.zones.engines import Clock, Database, StoreError, transact
 from fairlead.zones.errors import QueueError, ShardRefused, TenantMoved
@@ -98,7 +99,7 @@ class Shards(Mapping[str, Shard]):
         self.on_store_created: Callable[[str], None] = log.warning
         self.calls: AwaitableCalls = StoreThreads()
         self.parallel: RunsCalls = ParallelCalls()
-        self._lock_keeper = LockKeeper(self.at_home, random)
+        self._lock_keeper = LockKeeper(self.at_home, random, LockThreads())
         self._open: dict[str, Shard] = {}
         self._first_shards: tuple[str, ...] = ()  # with which the application began, as every shard stores it
         self._moved: dict[Tenant, str] = {}  # where tenants live who were not at their first home when last looked for

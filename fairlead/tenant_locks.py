@@ -1,7 +1,6 @@
 """`tenant.lock`: blocks outside of workflows that hold locks of tenants; `zones.workflow.holds` says what is stored.
 
-The locks of each tenant are held by one item, which a session of this process claims (`fairlead.lock_keeper`). They are
-taken one after the other, by tenant and key. A lock that is not free is waited for by a watch of the request.
+The locks are taken by `fairlead.workflows.lock_acquisition`, and kept by `fairlead.workflows.lock_keeper`.
 """
 
 import asyncio
@@ -9,33 +8,26 @@ import logging
 import os
 import socket
 import sys
-import threading
 from collections.abc import Sequence
 from contextlib import ExitStack
 from contextvars import ContextVar
 from functools import partial
-from itertools import groupby
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any
 
-from fairlead.lock_keeper import KeptHold, LockKeeper
 from fairlead.shards import Shards
 from fairlead.watch_wait import UNWATCHED_POLL_US, Wait, await_change
 from fairlead.workflows.errors import LockOrder, TooManyLocks
 from fairlead.workflows.held_locks import LockName
-from fairlead.workflows.helping import help_holders
+from fairlead.workflows.lock_acquisition import AwaitedLock, LockAcquisition
+from fairlead.workflows.lock_keeper import KeptHold
 from fairlead.workflows.locks import LOCKS_MAX, sorted_locks
 from fairlead.zones.durations import Duration, duration_us
 from fairlead.zones.engines import StoreError
-from fairlead.zones.engines.api.lost_watch import watch_error
-from fairlead.zones.errors import BadArgument, Busy, LockLost, QueueError
+from fairlead.zones.errors import BadArgument, LockLost, QueueError
 from fairlead.zones.layout import Tenant
 from fairlead.zones.open_body import open_body, refuse_across_shards
-from fairlead.zones.pipelining import run_one
-from fairlead.zones.shard import Shard
-from fairlead.zones.transaction_runner import Attempt
-from fairlead.zones.workflow import holds, locks
 from fairlead.zones.workflow.holds import Hold
 from fairlead.zones.workflow.locks import HOLD_KIND
 
@@ -178,13 +170,13 @@ class TenantLock:
             await calls.run(release)  # A task that is cancelled here may have dropped the call.
             on_error.pop_all()
 
-    async def _await_change(self, awaited: "AwaitedLock", until_s: float) -> None:
+    async def _await_change(self, awaited: AwaitedLock, until_s: float) -> None:
         left_s = max(0, until_s - asyncio.get_running_loop().time())
         longest_s = left_s if awaited.longest_us is None else min(left_s, awaited.longest_us / 1e6)
         if await self._shards.calls.wait_for(awaited.watch, longest_s) and awaited.is_lost():
             await asyncio.sleep(min(UNWATCHED_POLL_US / 1e6, left_s))
 
-    def _begin(self) -> "_Acquisition":
+    def _begin(self) -> LockAcquisition:
         refuse_across_shards("a lock of a tenant")
         if open_body.get() is not None:
             raise LockInTransaction(lock=str(self._wanted[0]))
@@ -193,9 +185,18 @@ class TenantLock:
         highest = max((each for held in _held_now() for each in held.names), default=None)
         if highest is not None and self._wanted[0] <= highest:
             raise LockOrder(kind=HOLD_KIND, lock=str(self._wanted[0]), held=str(highest))
-        return _Acquisition(self._shards, self._wanted, shared=self._shared)
+        shards, process = self._shards, process_in_words()
+        return LockAcquisition(
+            shards.locks,
+            shards.at_home,
+            shards.clock,
+            shards.errors,
+            self._wanted,
+            shared=self._shared,
+            process=process,
+        )
 
-    def _note(self, taking: "_Acquisition") -> HeldLock:
+    def _note(self, taking: LockAcquisition) -> HeldLock:
         self._held = HeldLock(self._shards, taking.kept, self._wanted)
         _held_here.set((*_held_now(), self._held))
         return self._held
@@ -223,123 +224,6 @@ def _release_at_end(held: HeldLock, store_errors: set[type[Exception]], *, faile
         log.warning("%r was lost before its block failed", held)
     except errors as error:
         log.warning("a store refuses to release %r; it is tried again: %s", held, error)
-
-
-class AwaitedLock(NamedTuple):
-    """A lock that is not free. `longest_us`: after so long the caller looks again; None: when the watch is ready."""
-
-    watch: Any
-    longest_us: int | None
-    store_errors: tuple[type[Exception], ...]
-
-    def is_lost(self) -> bool:
-        """Whether the watch is ready because the store has lost it, or has granted none."""
-        return bool(self.watch.is_ready()) and watch_error(self.watch, self.store_errors) is not None
-
-
-class _Acquisition:
-    """Locks that are being taken. One call at a time: a task that was cancelled may still have one under way."""
-
-    def __init__(self, shards: Shards, wanted: Sequence[LockName], *, shared: bool) -> None:
-        self._shards = shards
-        self._lock_keeper: LockKeeper = shards.locks
-        self._shared = shared
-        self._process = process_in_words()
-        self._lock = threading.Lock()
-        self._is_given_up = False
-        self.kept = [
-            self._lock_keeper.new_hold(tenant, [each.packed for each in of_tenant])
-            for tenant, of_tenant in groupby(wanted, lambda each: each.tenant)
-        ]
-
-    def go_on(self, *, may_wait: bool) -> AwaitedLock | None:
-        """Take what is free; return the first lock that is not, or None: all are held.
-
-        Raises:
-          Busy: without `may_wait`, the first lock that is not free. The caller gives up.
-          LockLost: this process was taken for dead while it waited.
-          What the stores raise.
-        """
-        with self._lock:
-            for kept in self.kept:
-                while not self._is_given_up and (lock := self._take(kept, may_wait=may_wait)) is not None:
-                    awaited = self._watch_request(kept, lock)
-                    if awaited is not None:
-                        return awaited
-        return None
-
-    def take_now(self) -> None:
-        """Take the locks that are left, without a wait: the time is over. Raises: see `go_on`."""
-        self.go_on(may_wait=False)
-
-    def give_up(self) -> None:
-        """Give up all locks and all places in line. If a store refuses, the keeper tries it again."""
-        with self._lock:
-            self._is_given_up = True
-            for kept in reversed(self.kept):
-                if not kept.must_release:
-                    self._give_up(kept)
-
-    def _give_up(self, kept: KeptHold) -> None:
-        errors: tuple[type[Exception], ...] = (StoreError, *self._shards.errors())
-        try:
-            self._lock_keeper.release(kept)
-        except LockLost:
-            return
-        except errors as error:
-            log.info("a store refuses; a place in a line of locks is given up later: %s", error)
-
-    def _take(self, kept: KeptHold, *, may_wait: bool) -> bytes | None:
-        """Request the locks of one tenant up to the first that is not free; return that."""
-        hold = kept.hold
-
-        def take(attempt: Attempt, shard: Shard, session_id: bytes | None) -> bytes | None:
-            tr, location, now_us = attempt.tr, hold.location(shard.layout), attempt.now_us
-            if session_id is None:
-                holds.check_held(tr, location, hold)
-            else:
-                run_one(
-                    holds.begin_or_claim_op(
-                        tr, location, hold, process=self._process, session_id=session_id, now_us=now_us
-                    )
-                )
-            lock = holds.take_all(
-                tr, location, hold, kept.locks, shared=self._shared, process=self._process, now_us=now_us
-            )
-            if lock is not None and not may_wait:
-                holder = run_one(locks.holder_op(tr, location, lock, besides=hold.item_id))
-                assert holder is not None, "a request waits for one that holds the lock"
-                raise locks.busy(lock, holder, now_us=now_us)
-            return lock
-
-        def take_on(shard: Shard) -> bytes | None:
-            if kept.is_stored:
-                return shard.transact(partial(take, shard=shard, session_id=None))
-            return self._lock_keeper.claim(shard, kept, lambda attempt, session_id: take(attempt, shard, session_id))
-
-        try:
-            return self._shards.at_home(hold.tenant, take_on)
-        except Busy:
-            if not kept.is_stored:
-                kept.must_release = True
-                self._lock_keeper.forget(kept)
-            raise
-
-    def _watch_request(self, kept: KeptHold, lock: bytes) -> AwaitedLock | None:
-        """Help the holders of a lock, and return a watch of the request; None: it waits no more."""
-        hold, clock = kept.hold, self._shards.clock
-        from_us = help_holders(self._shards.at_home, hold.tenant, lock, run=hold.item_id)
-
-        def look(shard: Shard) -> AwaitedLock | None:
-            grant = shard.transact(
-                lambda attempt: holds.await_grant(attempt.tr, hold.location(shard.layout), hold, lock)
-            )
-            if grant is None:
-                return None
-            longest_us = None if from_us is None else max(holds.FINISH_AFTER_US, from_us - clock.now_us())
-            return AwaitedLock(grant.watch, longest_us, shard.db.errors)
-
-        return self._shards.at_home(hold.tenant, look)
 
 
 def process_in_words() -> str:

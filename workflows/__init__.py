@@ -31,6 +31,8 @@ Read in this order:
     step_commits        how a step commits, at home or elsewhere; how older attempts are fenced off
     steps, effects, waits, child_jobs    the calls
     held_locks, locks   blocks that hold locks, and their order
+    helping             what whoever meets a lock does for its holder
+    lock_acquisition, lock_keeper    locks that a process takes outside of workflows, and how it keeps them
     undoables, undo     what undoes the steps, and when
     callers_frames      where the function stood, in the traceback of an error
     attempt             what is done around the function, and what becomes of the item

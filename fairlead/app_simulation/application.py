@@ -11,9 +11,9 @@ from fairlead.actors.handlers import Registry
 from fairlead.app import App
 from fairlead.app_simulation.machine import Machine, stdlib_patched, use_machine
 from fairlead.loading import load_app
-from fairlead.lock_keeper import LockKeeper
 from fairlead.shards import Shards
 from fairlead.store_threads import POLL_S_MAX, Watchable
+from fairlead.workflows.lock_keeper import LockKeeper
 from fairlead.zones.engines import Database, StoreError
 from fairlead.zones.errors import QueueError
 from fairlead.zones.layout import Tenant

@@ -38,7 +38,6 @@ from fairlead import (
 )
 from fairlead.formatting import iso_time
 from fairlead.store_threads import THREADS_MAX
-from fairlead.tenant_locks import _Acquisition
 from fairlead.testing import drain
 from fairlead.workflows.locks import LOCKS_MAX
 from fairlead.zones.layout import DEFAULT_ZONE
@@ -214,7 +213,7 @@ def test_a_lock_that_is_not_free_in_time_is_busy_and_its_place_is_given_up(shop:
 def test_locks_of_one_block_are_asked_for_one_after_the_other(shop: App) -> None:
     """Otherwise a block that waits for the first lock would keep others from the second one."""
     alice = shop.tenant(HOME)
-    taking = _Acquisition(shop.shards, alice.lock(KEY, HIGHER)._wanted, shared=False)
+    taking = alice.lock(KEY, HIGHER)._begin()
     with alice.lock(KEY):
         assert taking.go_on(may_wait=True) is not None
         with elsewhere(alice.lock(HIGHER, wait=0)):

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from fairlead import App, Config, ConsumerSettings
-from fairlead.lock_keeper import LockKeeper
-from fairlead.tenant_locks import _Acquisition
+from fairlead.workflows.lock_acquisition import LockAcquisition
+from fairlead.workflows.lock_keeper import LockKeeper
 from fairlead.zones.engines import Transaction
 from fairlead.zones.layout import ZoneLocation
 from fairlead.zones.pipelining import run_one
@@ -101,7 +101,7 @@ def keep_no_run(patch: pytest.MonkeyPatch) -> None:
 
 
 def give_up_no_place(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(_Acquisition, "give_up", nothing)
+    patch.setattr(LockAcquisition, "give_up", nothing)
 
 
 def ask_for_all_locks_at_once(patch: pytest.MonkeyPatch) -> None:

@@ -1,9 +1,9 @@
-"""The lock keeper: the sessions by which a process keeps the locks that it holds outside of workflows.
+"""The lock keeper: the sessions by which a process keeps the locks that it holds outside of workflows (`tenant.lock`).
 
 Each lock is held by an item, a hold (`fairlead.zones.workflow.holds`), which a session of this process claims. A shard
 has one such session while the process holds locks there, and for some seconds longer: locks often follow one another. A
-thread sends its heartbeat once a second. If the process dies, the heartbeats end, and a consumer ends the session and
-the holds, which releases their locks.
+task of the process sends its heartbeat once a second. If the process dies, the heartbeats end, and a consumer ends the
+session and the holds, which releases their locks.
 
 If a consumer has ended the session of a process that stood still, the process claims under a new session what has not
 been ended yet. The rest is lost.
@@ -11,18 +11,17 @@ been ended yet. The rest is lost.
 
 import logging
 import os
-import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import partial
 from random import Random
 from typing import Protocol, TypeVar
 
-from fairlead.actors.runtime import process_identity
+from fairlead.workflows.helping import AtHome
 from fairlead.zones.engines import Transaction
 from fairlead.zones.errors import LockLost, QueueError
 from fairlead.zones.layout import ID_BYTES, Tenant
 from fairlead.zones.pipelining import run_one
-from fairlead.zones.process_lock import ProcessLock
 from fairlead.zones.queue import claims
 from fairlead.zones.queue.items import Outcome
 from fairlead.zones.shard import Shard
@@ -40,11 +39,44 @@ IDLE_HEARTBEATS = 5  # Without a lock, before the session ends.
 JOIN_S = 10.0  # How long `close` waits for a heartbeat that is on its way; the store is closed afterwards.
 
 
-class AtHome(Protocol):
-    """Calls a function with the shard where a tenant lives, and again if the tenant lives elsewhere by now."""
+class StopSignal(Protocol):
+    """A signal that a task waits for; see `threading.Event`."""
 
-    def __call__(self, tenant: Tenant, call: Callable[[Shard], T], /) -> T:
-        """Return what the call returns."""
+    def set(self) -> None:
+        """Give the signal."""
+        ...
+
+    def wait(self, timeout: float) -> bool:
+        """Wait for the signal, at most so many seconds; return whether it was given."""
+        ...
+
+
+class KeeperTask(Protocol):
+    """A task of the process."""
+
+    def join(self, timeout: float) -> object:
+        """Wait for the end of the task, at most so many seconds."""
+        ...
+
+
+class KeeperTasks(Protocol):
+    """What the keeper needs of its process: threads, in production."""
+
+    @property
+    def incarnation(self) -> bytes | None:
+        """The name by which others see whether this process has ended; None: they cannot."""
+        ...
+
+    def lock(self) -> AbstractContextManager[object]:
+        """Return a lock for the tasks of this process."""
+        ...
+
+    def stop_signal(self) -> StopSignal:
+        """Return a signal that has not been given."""
+        ...
+
+    def start(self, name: str, body: Callable[[], None]) -> KeeperTask:
+        """Run `body` in a task that does not keep the process alive."""
         ...
 
 
@@ -70,14 +102,14 @@ class KeptHold:
 class _Session:
     """A session of this process on a shard, and the holds that it claims, by their ids."""
 
-    def __init__(self, shard: Shard, session_id: bytes) -> None:
+    def __init__(self, shard: Shard, session_id: bytes, stopped: StopSignal) -> None:
         self.shard = shard
         self.id = session_id
         self.has_begun = False
         self.holds: dict[bytes, KeptHold] = {}
         self.idle_heartbeats = 0
-        self.stopped = threading.Event()
-        self.thread: threading.Thread | None = None
+        self.stopped = stopped
+        self.task: KeeperTask | None = None
 
 
 class _SessionOver(Exception):
@@ -85,14 +117,19 @@ class _SessionOver(Exception):
 
 
 class LockKeeper:
-    """The sessions of one application in this process. Safe to use from many threads; a forked child has its own."""
+    """The sessions of one application in this process. Safe to use from many tasks; a forked child has its own."""
 
-    def __init__(self, at_home: AtHome, random: Random) -> None:
+    def __init__(self, at_home: AtHome, random: Random, tasks: KeeperTasks) -> None:
         self._at_home = at_home
         self._random = random
-        self._lock = ProcessLock()
+        self._tasks = tasks
+        self._lock = tasks.lock()
         self._sessions: dict[str, _Session] = {}  # by the name of the shard
         self._pid = os.getpid()
+
+    def new_lock(self) -> AbstractContextManager[object]:
+        """Return a lock for the tasks of this process."""
+        return self._tasks.lock()
 
     def new_hold(self, tenant: Tenant, locks: list[bytes]) -> KeptHold:
         """Return a hold that is not stored yet."""
@@ -134,7 +171,7 @@ class LockKeeper:
                 raise _SessionOver
             result = claim(attempt, session.id)
             if state is SessionState.NEW:
-                incarnation = process_identity.this_incarnation() or session.id
+                incarnation = self._tasks.incarnation or session.id
                 begun = WorkerSession(incarnation, attempt.now_us)
                 worker_sessions.begin(attempt.tr, session.id, begun, beat=attempt.new_id())
             return result
@@ -183,8 +220,8 @@ class LockKeeper:
             return
         for session in sessions.values():
             session.stopped.set()
-            if session.thread is not None:
-                session.thread.join(JOIN_S)
+            if session.task is not None:
+                session.task.join(JOIN_S)
             for kept in list(session.holds.values()):
                 kept.is_lost = True
                 self._give_up(kept, session.shard)
@@ -278,15 +315,13 @@ class LockKeeper:
     def _join(self, shard: Shard, kept: KeptHold) -> _Session:
         """Return the session of a shard, which is about to claim a hold; make one if there is none."""
         with self._lock:
-            if self._pid != os.getpid():  # The threads and the sessions are the parent's.
+            if self._pid != os.getpid():  # The tasks and the sessions are the parent's.
                 self._pid, self._sessions = os.getpid(), {}
             session = self._sessions.get(shard.name)
             if session is None or session.shard is not shard:
-                session = self._sessions[shard.name] = _Session(shard, self._random.randbytes(ID_BYTES))
-                thread = threading.Thread(target=self._keep, args=(session,), daemon=True)
-                thread.name = f"fairlead-locks-{shard.name}"
-                session.thread = thread
-                thread.start()
+                session = _Session(shard, self._random.randbytes(ID_BYTES), self._tasks.stop_signal())
+                self._sessions[shard.name] = session
+                session.task = self._tasks.start(f"fairlead-locks-{shard.name}", partial(self._keep, session))
             for other in self._sessions.values():
                 other.holds.pop(kept.hold.item_id, None)
             session.holds[kept.hold.item_id] = kept
