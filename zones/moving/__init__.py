@@ -28,6 +28,7 @@ The transactions, on the source (S), the destination (D), and the first home (H)
 | `clear_piece`, D | owner record | rows | clears what is left of the tenant |
 | reads of the mover, S | - | rows; or marks and the rows that they name | - |
 | `write_chunk`, D | owner record | - | rows; the number of the chunk, in the owner record |
+| forgetting of all marks, S | MOVE | - | MOVE; clears all marks, because all is still to be copied |
 | clearing of marks, S | MOVE | - | marks that are still as they were read |
 | `freeze`, S | MOVE, owner record: not locked | - | phase FROZEN |
 | `own`, D | owner record: INCOMING by this mover | - | owner record: D, epoch + 1, ARRIVING; rows; depths; pointers |

@@ -202,8 +202,12 @@ class Mover:
         self._note(stage="copying", total_rows=rows, total_bytes=size)
 
     def _forget_marks(self, tr: Transaction) -> None:
-        """Clear what was marked until now: all of it is still to be copied."""
-        source.note(tr, self._tenant, self._mine)
+        """Clear what was marked until now: all of it is still to be copied.
+
+        It also writes the move's record, which it reads. So a commit of unknown result cannot clear later marks: it
+        conflicts with the one that was tried after it.
+        """
+        source.note(tr, self._tenant, self._mine, stage="copying")
         clear_all_marks(tr, self._keys)
 
     def _copy_all(self, record: MoveRecord) -> None:

@@ -1,4 +1,4 @@
-"""Movers that come late, or whose stores refuse."""
+"""Movers that come late, or whose stores refuse, and commits of movers that arrive late."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from contextlib import suppress
 
 import pytest
 
-from fairlead.zones.engines import StoreError
+from fairlead.zones.engines import StoreError, Transaction
 from fairlead.zones.engines.api.errors import IO_ERROR
 from fairlead.zones.records import MovePhase, MoveState
-from tests.zones.moving.test_guards import die
+from tests.zones.moving.test_guards import die, has, put
 from tests.zones.moving.town import Killed, Town, before
 
 
@@ -44,3 +44,26 @@ def test_a_source_of_another_engine_that_refuses_the_last_reads_lets_transaction
     assert owner is not None
     assert owner.move is not None
     assert owner.move.phase is MovePhase.MOVING
+
+
+def test_a_mover_that_forgets_all_marks_forgets_no_later_one_by_a_commit_that_arrives_late() -> None:
+    """The result of the commit is unknown, so the mover tries again, and copies the tenant meanwhile."""
+    town = Town()
+    put(town, b"1")
+    moving, east = town.mover_that("north"), town.shards["east"]
+    forget, late = moving._forget_marks, list[Transaction]()
+
+    def send_twice(tr: Transaction) -> None:
+        if not late:
+            late.append(east.db.create_transaction())
+            forget(late[0])
+        forget(tr)
+
+    def write_and_let_it_arrive() -> None:
+        put(town, b"2")
+        with suppress(*east.db.errors):
+            late[0].commit().wait()
+
+    moving._forget_marks = send_twice  # type: ignore[method-assign]
+    before(moving, _copy_all=lambda: before(moving, _look_up=write_and_let_it_arrive)).run()
+    assert has(town, key=b"2")
