@@ -20,6 +20,7 @@ Read in this order:
     workflow_shop the workload of workflows; `workflow_shapes` draws them, `workflow_code` runs them,
                   `workflow_clients` use them, `workflow_upkeep` disturbs them, `workflow_tenants` and
                   `workflow_ledger` are where they act
+    lock_clients  processes that hold locks outside of workflows; `lock_tasks` are the tasks of their lock keepers
     operator      a client outside the cluster that calls actors and writes
     tenant_moves  moves tenants between the shards meanwhile
     faults/       disturbances of a run

@@ -26,7 +26,7 @@ from fairlead.simulation.oracles.lease_expiries import (
     PoisonCandidatesRunIsolated,
 )
 from fairlead.simulation.oracles.leases import LeasesAreRespected, LeasesRunOnce
-from fairlead.simulation.oracles.leftovers import NothingIsLeftBehind
+from fairlead.simulation.oracles.leftovers import NothingIsLeftBehind, sleeps_for_a_hold
 from fairlead.simulation.oracles.limits import DequeuesTakeTheirShare, KindsKeepToFleetLimits, TenantsKeepToTheirLimits
 from fairlead.simulation.oracles.moving import TenantsMoveWhole
 from fairlead.simulation.oracles.oracle import Oracle, OracleSuite
@@ -38,13 +38,14 @@ from fairlead.simulation.oracles.zone_operations import ChangesAreOperations
 from fairlead.simulation.plan import Plan, draw_plan
 from fairlead.simulation.reduction import NO_REDUCTION, Reduction
 from fairlead.simulation.snapshots.workload import SnapshotWorkload
-from fairlead.simulation.tenant_moves import MoveOperator
+from fairlead.simulation.tenant_moves import MoveHabits, MoveOperator
 from fairlead.simulation.trial import STEP_US, Report, Trial
 from fairlead.simulation.workload import Shop
 from fairlead.simulation.world import START_US, Violation, World
 from fairlead.zones.layout import ShardLayout, Tenant
 from fairlead.zones.maintenance.integrity import check_integrity
 from fairlead.zones.moving.move_record import MOVE_KIND
+from fairlead.zones.workflow.locks import HOLD_KIND
 
 DRAINS = "everything drains after the faults"
 RECOVERS = "the system gets over a fault that has stopped"
@@ -122,7 +123,7 @@ class Simulation(Trial):
         self._moves: MoveOperator | None = None
         if plan.moves:
             draw = world.random("moves")
-            self._moves = MoveOperator(cluster, draw, mean_us=draw.choice(BETWEEN_MOVES_US))
+            self._moves = MoveOperator(cluster, draw, MoveHabits(draw.choice(BETWEEN_MOVES_US)))
         self._snapshots: SnapshotWorkload | None = None
         if plan.snapshots:
             tenants = [Tenant("shop", f"t{number}") for number in range(min(plan.tenants, SNAPSHOT_TENANTS_MAX))]
@@ -227,7 +228,13 @@ class Simulation(Trial):
         return not any(shard.prepared or any(zone.items for zone in shard.zones.values()) for shard in shards)
 
     def _has_pointers(self) -> bool:
-        return any(zone.pointer for shard in self.suite.shards.values() for zone in shard.zones.values())
+        pointers = (zone.pointer for shard in self.suite.shards.values() for zone in shard.zones.values())
+        return any(pointer is not None and not sleeps_for_a_hold(pointer, self._hold_us) for pointer in pointers)
+
+    @property
+    def _hold_us(self) -> int:
+        """How long the claim of a hold lasts without a renewal; 0: no process holds locks outside of workflows."""
+        return 1000 * self.plan.zones.max_item_lease_ms if HOLD_KIND in self.workload.kinds else 0
 
     @property
     def _drain_us_max(self) -> int:
@@ -316,7 +323,7 @@ class Simulation(Trial):
                 clock_us=partial(self.cluster.time_of, COORDINATOR),
                 incarnation=partial(self.cluster.incarnation_of, COORDINATOR),
             ),
-            NothingIsLeftBehind(world),
+            NothingIsLeftBehind(world, hold_us=self._hold_us),
             WhatIsPausedStays(world),
             TenantsKeepToTheirLimits(world, self.cluster.clock_of),
             LocksHaveTransactions(world),

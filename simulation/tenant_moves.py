@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from random import Random
+from typing import NamedTuple
 
 from fairlead.simulation.cluster import Cluster
 from fairlead.simulation.host import SimulatedHost
@@ -36,17 +37,31 @@ PORTER_PAUSE_US_MAX = 10_000_000
 MOVES_MAX = 100  # Of one shard, that a porter looks at.
 
 
-class MoveOperator:
-    """A client that begins moves of random tenants to random shards, during the fault phase.
+class MoveHabits(NamedTuple):
+    """How an operator moves tenants.
 
-    Args:
+    Attributes:
       mean_us: the mean time between two of its requests.
+      cancelled_frac: how often it cancels a move, instead.
+      favourite_frac: how often it moves the same tenant as before.
+      back_frac: how often it moves a tenant to its first home.
     """
 
-    def __init__(self, cluster: Cluster, random: Random, *, mean_us: int) -> None:
+    mean_us: int
+    cancelled_frac: float = CANCELLED_FRAC
+    favourite_frac: float = 0.0
+    back_frac: float = 0.0
+
+
+class MoveOperator:
+    """A client that begins moves of random tenants to random shards, during the fault phase."""
+
+    def __init__(self, cluster: Cluster, random: Random, habits: MoveHabits) -> None:
         self._cluster = cluster
         self._draw = random
-        self._mean_us = mean_us
+        self._habits = habits
+        self._favours = cluster.world.random("favourites of moves")
+        self._favourite: Tenant | None = None
 
     def begin(self) -> None:
         """Begin."""
@@ -70,15 +85,15 @@ class MoveOperator:
     @property
     def _is_calm(self) -> bool:
         world = self._cluster.world
-        return world.elapsed_us >= self._cluster.plan.trouble_us + self._mean_us
+        return world.elapsed_us >= self._cluster.plan.trouble_us + self._habits.mean_us
 
     def _live(self) -> None:
-        world, draw = self._cluster.world, self._draw
+        world, draw, mean_us = self._cluster.world, self._draw, self._habits.mean_us
         shards = self._opened()
         while world.elapsed_us < self._cluster.plan.trouble_us:
-            world.sleep_us(min(self._mean_us, 1 + int(draw.expovariate(1 / self._mean_us))))
+            world.sleep_us(min(mean_us, 1 + int(draw.expovariate(1 / mean_us))))
             try:
-                if draw.random() < CANCELLED_FRAC:
+                if draw.random() < self._habits.cancelled_frac:
                     self._cancel(shards)
                 else:
                     self._move(shards)
@@ -101,8 +116,15 @@ class MoveOperator:
         replicas = self._cluster.suite.shards.values()
         tenants = sorted({tenant for replica in replicas for tenant, rows in replica.rows.items() if rows})
         if tenants:
-            to = self._draw.choice(list(shards))
-            begin_move(shards, self._draw.choice(tenants), to, self._draw, self._draw.choice(BYTES_PER_S))
+            to, tenant = self._favoured(shards, self._draw.choice(list(shards)), self._draw.choice(tenants))
+            begin_move(shards, tenant, to, self._draw, self._draw.choice(BYTES_PER_S))
+
+    def _favoured(self, shards: OpenShards, to: str, tenant: Tenant) -> tuple[str, Tenant]:
+        """Return where to move which tenant, in place of what was drawn."""
+        if self._favourite is not None and self._favours.random() < self._habits.favourite_frac:
+            tenant = self._favourite
+        self._favourite = tenant
+        return (home(tenant, list(shards)) if self._favours.random() < self._habits.back_frac else to), tenant
 
     def _cancel(self, shards: OpenShards) -> None:
         under_way = [
@@ -154,17 +176,36 @@ def retry_given_up(shard: Shard) -> None:
     shard.transact(body)
 
 
+class MoveLeases:
+    """Who carries out which move, and until when: so long no other porter takes the move over."""
+
+    def __init__(self, lease_us: int) -> None:
+        self._lease_us = lease_us
+        self._leased: dict[bytes, tuple[str, int]] = {}  # by whom, and until when in true time
+
+    def take(self, move_id: bytes, host: SimulatedHost) -> bool:
+        """Lease a move, unless another one's lease lasts."""
+        now_us = host.world.now_us()
+        by, until_us = self._leased.get(move_id, (host.name, 0))
+        if by != host.name and until_us > now_us:
+            return False
+        self._leased[move_id] = host.name, now_us + self._lease_us
+        return True
+
+
 class Porter:
     """One incarnation of a process that carries out moves, in a world without consumers. It lives for ever.
 
-    A porter completes the item of a move when its mover has come to an end, as a worker does. One that was replaced
-    looks again later, and later still: no lease keeps two porters from replacing each other for ever.
+    A porter completes the item of a move when its mover has come to an end, as a worker does. Porters without `leases`
+    take all moves over from each other. One that was replaced looks again later, and later still, or two porters would
+    replace each other for ever.
     """
 
-    def __init__(self, host: SimulatedHost, shards: OpenShards) -> None:
+    def __init__(self, host: SimulatedHost, shards: OpenShards, leases: MoveLeases | None) -> None:
         self._host = host
         self._shards = shards
         self._pause_us = PORTER_LOOK_US
+        self._leases = leases
 
     def run(self) -> None:
         """Look for moves that have an item, and carry them out, one after the other."""
@@ -182,6 +223,8 @@ class Porter:
         for tenant, record in moves:
             to, key = self._shards.with_id(record.destination_id), queue.location.keys.item(record.move_id)
             if to is None or not shard.transact(lambda attempt, key=key: attempt.tr.snapshot.get(key).present()):  # type: ignore[misc]
+                continue
+            if self._leases is not None and not self._leases.take(record.move_id, self._host):
                 continue
             if Mover(shard, to, first_home_of(self._shards, tenant), tenant, record.move_id).run() is not None:
                 self._complete(shard, record.move_id)

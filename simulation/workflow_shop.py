@@ -16,8 +16,10 @@ from fairlead.actors.handlers import Registry, handler_of
 from fairlead.simulation.actor import Actor
 from fairlead.simulation.cluster import Cluster
 from fairlead.simulation.host import SimulatedHost
+from fairlead.simulation.lock_clients import LockClient, LockTroubles
 from fairlead.simulation.open_shards import OpenShards
 from fairlead.simulation.oracles.oracle import Oracle
+from fairlead.simulation.oracles.process_locks import HoldersGoOn, NobodyComesBetween
 from fairlead.simulation.oracles.spanning import ExchangesAreWhole
 from fairlead.simulation.oracles.workflow_arrivals import NobodyWaitsBesideArrivals, SignalsAreTakenOnce
 from fairlead.simulation.oracles.workflow_locks import LocksExclude, StepsAreDoneUnderTheirLocks
@@ -33,19 +35,22 @@ from fairlead.simulation.workflow_shapes import Shape, draw_shape
 from fairlead.simulation.workflow_tenants import Neighbours, item_name_of, neighbours_of, tenant_of
 from fairlead.simulation.workflow_upkeep import Upkeep
 from fairlead.simulation.world import START_US, World
-from fairlead.workflows.system_kinds import system_handlers
+from fairlead.workflows.system_kinds import system_handlers, with_hold_handler
 from fairlead.workflows.workflow_kind import WorkflowKind, workflow_handler
 from fairlead.zones.errors import TenantMoved
 from fairlead.zones.layout import Tenant
 from fairlead.zones.queue.periodic import Period
 from fairlead.zones.shard import Shard
 from fairlead.zones.workflow.children import DELIVERY_KIND
+from fairlead.zones.workflow.locks import HOLD_KIND
 from fairlead.zones.workflow.run_end import CLEANUP_KIND
 from fairlead.zones.workflow.signals import SIGNAL_KIND
 
 ITEMS = 24  # Workflows that clients enqueue. Each of them makes up to seven calls, and may have children.
 TENANTS = 6
 DRAIN_US_MAX = 300_000_000  # Cleanups and deliveries that failed are retried after up to a minute.
+LOCKED_FRAC = 1 / 2  # How often processes hold locks outside of workflows.
+LOCK_CLIENTS = 2
 _SOON = Retry(attempts=None, backoff=0.05, backoff_max=1)
 
 
@@ -66,13 +71,13 @@ class WorkflowShop:
       shape_of: returns the shape of an order; None: it is drawn.
     """
 
-    kinds = frozenset({KIND, CHORE, CLEANUP_KIND, DELIVERY_KIND, SIGNAL_KIND})
+    kinds = frozenset({KIND, CHORE, CLEANUP_KIND, DELIVERY_KIND, SIGNAL_KIND, HOLD_KIND})
     unlimited_kinds: frozenset[str] = frozenset()  # No bound is known for the waits of its queues.
     punctual = True
 
     def __init__(self, world: World, shape_of: Callable[[str], Shape] | None = None) -> None:
         self._world = world
-        self._clients: list[Buyer] = []
+        self._clients: list[Buyer | LockClient] = []
         self._ledger = WorkflowLedger()
         self._random = world.random("workflows")
         self._shape_of = shape_of or lru_cache(maxsize=None)(self._draw_shape)
@@ -96,8 +101,15 @@ class WorkflowShop:
             SignalsAreTakenOnce(world, ledger),
             LocksExclude(world),
             StepsAreDoneUnderTheirLocks(world),
+            NobodyComesBetween(world),
+            self._holders_go_on(plan),
             ExchangesAreWhole(world, ledger.exchanged),
         ]
+
+    def _holders_go_on(self, plan: Plan) -> HoldersGoOn:
+        """Return the oracle to which clients report what they have lost."""
+        self._go_on = HoldersGoOn(self._world, has_causes=plan.leases_may_run_out or plan.moves)
+        return self._go_on
 
     def periods(self) -> Sequence[Period]:
         """See `Application`."""
@@ -114,10 +126,21 @@ class WorkflowShop:
             Actor(self._world, cluster.add_node(f"p{number}"), f"p{number}", buyer.run).start()
         waking = WakingClient(self._ledger, cluster)
         Actor(self._world, cluster.add_node("p.waking"), "p.waking", waking.run).start()
+        if self._world.random("locks outside of workflows").random() < LOCKED_FRAC:
+            self._add_lock_clients(cluster, self._go_on)
         self._upkeep = Upkeep(self._ledger, cluster, self._random)
         self._upkeep.begin()
         if plan.leases_may_run_out and not plan.is_calm:
             self._deploy(cluster)
+
+    def _add_lock_clients(self, cluster: Cluster, oracle: HoldersGoOn) -> None:
+        actors = []
+        for number in range(LOCK_CLIENTS):
+            client = LockClient(cluster, oracle, number)
+            self._clients.append(client)
+            actors.append(Actor(self._world, cluster.add_node(f"pl{number}"), f"pl{number}", client.run))
+            actors[-1].start()
+        LockTroubles(cluster, actors, oracle).begin()
 
     def registry(self, host: SimulatedHost) -> Registry:
         """See `Application`."""
@@ -140,7 +163,7 @@ class WorkflowShop:
         registry.add(handler_of(CHORE, _chore, retry=_SOON))
         for handler in system_handlers(home_of, home_of.note_moved):
             registry.add(handler)
-        return registry
+        return with_hold_handler(registry)
 
     def _deploy(self, cluster: Cluster) -> None:
         """Deploy a new version at a drawn time, which ends one worker after the other; or do not."""

@@ -15,6 +15,7 @@ from fairlead.simulation.world import World
 DIES_US_MAX = 10_000  # After it has sent a commit: before the commit arrives, before the answer, or later.
 STANDS_US_MIN, STANDS_US_MAX = 10_000, 4_000_000  # Longer than others are patient, shorter than a transaction may take.
 RESTARTS_US = 50_000
+FROZEN_FACTOR = 5  # So much more often a commit of a mover is hit while a tenant is frozen.
 
 
 class StageFaults:
@@ -41,9 +42,15 @@ class StageFaults:
         current = self._world.current
         assert current is not None
         actor = self._actor_of(current.host.name.partition("#")[0])
-        if actor is None or self._draw.random() >= self._frac:
+        if actor is None or self._draw.random() >= self._frac_now():
             return Fate.DECIDED
-        return self._draw.choice([self._kill, self._pause, self._delay, self._lose])(actor)
+        return self._draw.choice(self._ways())(actor)
+
+    def _frac_now(self) -> float:
+        return self._frac
+
+    def _ways(self) -> list[Callable[[Actor], Fate]]:
+        return [self._kill, self._pause, self._delay, self._lose]
 
     def _kill(self, actor: Actor) -> Fate:
         host = actor.host
@@ -68,3 +75,32 @@ class StageFaults:
 
     def _lose(self, actor: Actor) -> Fate:
         return self._draw.choice([Fate.UNKNOWN_APPLIED, Fate.UNKNOWN_LOST])
+
+
+class MoverFaults(StageFaults):
+    """Faults at the commits of movers, more frequent while a tenant is frozen: few commits decide then.
+
+    A commit may also time out. It is not tried again, and may be applied later.
+
+    `is_frozen`: whether some tenant is frozen.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        random: Random,
+        frac: float,
+        actor_of: Callable[[str], Actor | None],
+        is_frozen: Callable[[], bool],
+    ) -> None:
+        super().__init__(world, random, frac, actor_of)
+        self._is_frozen = is_frozen
+
+    def _frac_now(self) -> float:
+        return self._frac * (FROZEN_FACTOR if self._is_frozen() else 1)
+
+    def _ways(self) -> list[Callable[[Actor], Fate]]:
+        return [*super()._ways(), self._time_out]
+
+    def _time_out(self, actor: Actor) -> Fate:
+        return Fate.TIMED_OUT_LATE

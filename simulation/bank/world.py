@@ -1,7 +1,9 @@
 """A bank in a world of its own: clerks with faults, then what is left is settled, audited, and checked.
 
-In a third of the worlds accounts move between the shards meanwhile: porters carry out the moves. In a third of the
-worlds archivists take snapshots of the accounts, and of tenants of their own.
+In a third of the worlds accounts move between the shards meanwhile: porters carry out the moves. In half of these the
+porters die, or stand still, at any stage of a move, the same account moves again and again, also back, and a scribe
+writes and clears notes of the accounts. In a third of the worlds archivists take snapshots of the accounts, and of
+tenants of their own.
 
 A seed decides the number of shards, two to four, and of accounts. Each shard has an account at least.
 """
@@ -17,7 +19,8 @@ from fairlead.simulation.actor import Actor
 from fairlead.simulation.bank.clerk import OPERATIONS, Clerk, Habits
 from fairlead.simulation.bank.keeper import Keeper
 from fairlead.simulation.bank.model import Accounts, Funds, bank_of
-from fairlead.simulation.bank.stages import StageFaults
+from fairlead.simulation.bank.scribe import Scribe
+from fairlead.simulation.bank.stages import MoverFaults, StageFaults
 from fairlead.simulation.cluster import Cluster
 from fairlead.simulation.host import SimulatedHost
 from fairlead.simulation.linearizability.clients import FAULTS_OF_CLIENTS
@@ -32,12 +35,13 @@ from fairlead.simulation.oracles.spanning import DecisionsAreFinal, LocksHaveTra
 from fairlead.simulation.plan import draw_plan
 from fairlead.simulation.reduction import NO_REDUCTION, Reduction
 from fairlead.simulation.snapshots.workload import SnapshotWorkload
-from fairlead.simulation.tenant_moves import MoveOperator, Porter
+from fairlead.simulation.tenant_moves import MoveHabits, MoveLeases, MoveOperator, Porter
 from fairlead.simulation.trial import STEP_US, Report, Trial
 from fairlead.simulation.world import START_US, Violation, World
 from fairlead.zones.layout import ShardLayout, Tenant
 from fairlead.zones.placement import home
 from fairlead.zones.queue.periodic import Period
+from fairlead.zones.records import MovePhase
 from fairlead.zones.spanning.decision import DECISION_LIFE_US
 from fairlead.zones.spanning.leftovers import Leftovers
 
@@ -49,6 +53,13 @@ STEPS_MAX = 500_000
 PORTERS = 2
 KEEPER = "keeper"
 BETWEEN_MOVES_US = (50_000, 200_000)  # Mean times between the requests for moves.
+RESTLESS_FRAC = 1 / 2  # How often movers die at any stage, tenants move again at once, and rows come and go meanwhile.
+RESTLESS = MoveHabits(25_000, cancelled_frac=0.15, favourite_frac=0.7, back_frac=0.4)
+RESTLESS_PORTERS = 4
+RESTLESS_LEASES_US = (600_000, 1_500_000)  # Longer than a mover works before it notes how far it has come.
+RESTLESS_TROUBLE_US = 3_000_000
+RESTLESS_THINK_US = (30_000, 150_000, 300_000)
+MOVER_FRACS = (0.02, 0.06)
 SHARDS_MIN, SHARDS_MAX = 2, 4
 SIZES: Final = {"consumers": 0, "producers": 4, "items": 48, "trouble_us": 1_500_000}
 END_US = 180_000_000  # All clerks end before this time, under any faults.
@@ -71,7 +82,12 @@ class Bank(Trial):
         world = World(f"{seed}, bank")
         draw = world.random("bank")
         sizes = {**SIZES, "shards": draw.randint(SHARDS_MIN, SHARDS_MAX), "tenants": draw.randint(2, 6), **chosen}
-        plan = reduction.apply_to(draw_plan(world.random("plan"), **sizes))
+        plan = draw_plan(world.random("plan"), **sizes)
+        restless = world.random("restless moves")
+        self.is_restless = plan.moves and restless.random() < RESTLESS_FRAC
+        if self.is_restless and "trouble_us" not in chosen:
+            plan = replace(plan, trouble_us=RESTLESS_TROUBLE_US)
+        plan = reduction.apply_to(plan)
         plan = replace(plan, faults=tuple(name for name in plan.faults if name in FAULTS_OF_CLIENTS))
         self.suite = OracleSuite(world, [f"s{number}" for number in range(plan.shards)])
         cluster = Cluster(world, plan, self.suite, self)
@@ -102,10 +118,15 @@ class Bank(Trial):
         self._stage_frac = draw.choice([0, 0.05, 0.2])
         self._processes: list[Process] = []
         self._moves: MoveOperator | None = None
+        self._move_leases: MoveLeases | None = None
+        if self.is_restless:
+            self.think_us = restless.choice(RESTLESS_THINK_US)
+            self._move_leases = MoveLeases(restless.choice(RESTLESS_LEASES_US))
         if plan.moves:
             self.suite.oracles.append(TenantsMoveWhole(world, self.suite.shards))
             between_us = world.random("moves").choice(BETWEEN_MOVES_US)
-            self._moves = MoveOperator(cluster, world.random("moves of tenants"), mean_us=between_us)
+            habits = RESTLESS if self.is_restless else MoveHabits(between_us)
+            self._moves = MoveOperator(cluster, world.random("moves of tenants"), habits)
         self._snapshots: SnapshotWorkload | None = None
         if plan.snapshots:
             self._snapshots = SnapshotWorkload(cluster, others=self.accounts, enqueues=True)
@@ -129,19 +150,22 @@ class Bank(Trial):
             self._start_actor(f"{KEEPER}{number}", self._keep)
         struck = {process.name: self.cluster.actors[process.name] for process in self._processes}
         if self._moves is not None:
-            for number in range(PORTERS):
-                self._start_actor(name := f"porter{number}", self._move)
-                struck[name] = self.cluster.actors[name]
-            self._moves.begin()
+            movers = self._start_movers(self._moves)
+            struck |= {} if self.is_restless else movers
         if self._snapshots is not None:
             self._snapshots.start()
             struck |= self._snapshots.actors
             struck |= {name: actor for name, actor in self.cluster.actors.items() if name.startswith(KEEPER)}
-        stages = StageFaults(self.world, self.world.random("stages"), self._stage_frac, struck.get)
+        faults = [StageFaults(self.world, self.world.random("stages"), self._stage_frac, struck.get)]
+        if self.is_restless:
+            draw = self.world.random("movers")
+            faults.append(MoverFaults(self.world, draw, draw.choice(MOVER_FRACS), movers.get, self._is_frozen))
         for store in self.cluster.stores.values():
-            stages.attach(store)
+            for fault in faults:
+                fault.attach(store)
         self.run_fault_phase()
-        stages.stop()
+        for fault in faults:
+            fault.stop()
         self._run_until("every clerk ends", END_US, self._is_done)
         self.world.run_until(max(self.world.now_us(), START_US + plan.trouble_us) + QUIET_US)
         self._run_until(SETTLED, self.world.elapsed_us + SETTLED_US_MAX, self._is_settled)
@@ -166,7 +190,25 @@ class Bank(Trial):
         Keeper(host, shards, draw, self.sweeps_frac, tends_snapshots=self.plan.snapshots).run()
 
     def _move(self, host: SimulatedHost) -> None:
-        Porter(host, self.cluster.open_shards(host)).run()
+        Porter(host, self.cluster.open_shards(host), self._move_leases).run()
+
+    def _write_notes(self, host: SimulatedHost) -> None:
+        scribe = Scribe(host, self.cluster.open_shards(host), self.accounts, self.world.random(host.name))
+        scribe.run(START_US + self.plan.trouble_us)
+
+    def _start_movers(self, moves: MoveOperator) -> dict[str, Actor]:
+        """Let moves begin, and be carried out; return the porters by name."""
+        names = [f"porter{number}" for number in range(RESTLESS_PORTERS if self.is_restless else PORTERS)]
+        for name in names:
+            self._start_actor(name, self._move)
+        if self.is_restless:
+            self._start_actor("scribe", self._write_notes)
+        moves.begin()
+        return {name: self.cluster.actors[name] for name in names}
+
+    def _is_frozen(self) -> bool:
+        owners = (owner for shard in self.suite.shards.values() for owner in shard.owners.values())
+        return any(owner.move is not None and owner.move.phase is MovePhase.FROZEN for owner in owners)
 
     def _start(self, process: Process) -> None:
         self._processes.append(process)

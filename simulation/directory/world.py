@@ -28,7 +28,7 @@ from fairlead.simulation.oracles.moving import TenantsMoveWhole
 from fairlead.simulation.oracles.oracle import OracleSuite
 from fairlead.simulation.plan import draw_plan
 from fairlead.simulation.reduction import NO_REDUCTION, Reduction
-from fairlead.simulation.tenant_moves import MoveOperator, Porter
+from fairlead.simulation.tenant_moves import MoveHabits, MoveOperator, Porter
 from fairlead.simulation.trial import STEP_US, Report, Trial
 from fairlead.simulation.world import START_US, Violation, World
 from fairlead.zones import tuples
@@ -87,7 +87,7 @@ class Directory(Trial):
         if plan.moves:
             self.suite.oracles.append(TenantsMoveWhole(world, self.suite.shards))
             between_us = world.random("moves").choice(BETWEEN_MOVES_US)
-            self._moves = MoveOperator(cluster, world.random("moves of tenants"), mean_us=between_us)
+            self._moves = MoveOperator(cluster, world.random("moves of tenants"), MoveHabits(between_us))
 
     def registry(self, host: SimulatedHost) -> Registry:
         """See `Application`."""
@@ -137,7 +137,7 @@ class Directory(Trial):
         Janitor(host, shards, self._data_tenants(), self.world.random(host.name), self._early_frac).run()
 
     def _move(self, host: SimulatedHost) -> None:
-        Porter(host, self.cluster.open_shards(host)).run()
+        Porter(host, self.cluster.open_shards(host), None).run()
 
     def _start(self, process: Process) -> None:
         self._processes.append(process)

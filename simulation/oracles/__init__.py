@@ -22,6 +22,7 @@
     bank          money moves, and never changes its total
     workflow_steps  a workflow does what a sequential execution would do
     workflow_locks  locks of workflows exclude, and are handed over; steps are done under them
+    process_locks  what a process commits under a lock outside of workflows, and which locks it keeps
     workflow_arrivals  a workflow takes each signal once, and does not wait beside what has arrived
 
 Source: FoundationDB section 3 ("test oracles"). Oracles observe commits, calls between actors and their replies, and

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fairlead.simulation.network import Reply
-from fairlead.simulation.oracles.leases import is_cancelled_child
+from fairlead.simulation.oracles.leases import is_cancelled_child, is_hold
 from fairlead.simulation.oracles.oracle import HandlerRun, Oracle
 from fairlead.simulation.oracles.zone_operations import EXPIRED
 from fairlead.simulation.replica import ItemChange, ItemName, ParsedCommit, ShardReplica, item_of
@@ -14,7 +14,10 @@ from fairlead.zones.workflow.children import DELIVERY_KIND
 
 
 class ItemsRunBeforeTheyGo(Oracle):
-    """An item leaves its queue because its handler ran, or it was cancelled; at the end all queues are empty."""
+    """An item leaves its queue because its handler ran, or it was cancelled; at the end all queues are empty.
+
+    The hold of a process that is dead may be ended without a run; `LeasesAreRespected` says when.
+    """
 
     promise = "every enqueued item runs or is cancelled"
 
@@ -42,7 +45,7 @@ class ItemsRunBeforeTheyGo(Oracle):
     def _check_removal(self, change: ItemChange, parsed: ParsedCommit) -> None:
         """An item may be removed by the worker that ran it: after the handler returned, or in its transaction."""
         runs = self._runs.pop(change.item, [])
-        if is_cancelled_child(change):
+        if is_cancelled_child(change) or is_hold(change):
             return
         if not any(run.actor == parsed.by and self._may_have_removed(run) for run in runs):
             self.report_violation(f"{parsed.by} removes {change.item} without having run it")
@@ -122,7 +125,8 @@ class NoLeaseExpiresWithoutCause(Oracle):
     """While nothing stalls or is unreachable, every item is extended, completed or returned in time.
 
     The end of a worker incarnation before it accepted an item explains that expiry. An incarnation that has accepted an
-    item completes or returns it, because in the checked runs workers end in good order.
+    item completes or returns it, because in the checked runs workers end in good order. Holds are not checked, because
+    processes that hold locks die in these runs, too.
 
     Args:
       incarnation_of: returns the name of an actor's present host; None while it is dead.
@@ -154,7 +158,9 @@ class NoLeaseExpiresWithoutCause(Oracle):
         """See `Oracle`."""
         for change in parsed.items:
             before, after = change.before, change.after
-            if before is not None and after is not None and after.expired_count > before.expired_count:
+            if is_hold(change) or before is None or after is None:
+                continue
+            if after.expired_count > before.expired_count:
                 lease = (change.item, before.lease_id)
                 if lease in self._accepted or not self._ended_since(self._sent.get(lease)):
                     sent = self._sent.get(lease)

@@ -10,6 +10,7 @@ from fairlead.simulation.oracles.oracle import HandlerRun, Oracle
 from fairlead.simulation.replica import ItemChange, ItemName, ParsedCommit, item_of
 from fairlead.simulation.world import World
 from fairlead.zones.top_level.worker_sessions import ALIVE
+from fairlead.zones.workflow.locks import HOLD_KIND
 
 Holding = tuple[ItemName, bytes]  # under which lease
 
@@ -101,11 +102,18 @@ class LeasesAreRespected(Oracle):
 
 
 def is_release(change: ItemChange, parsed: ParsedCommit) -> bool:
-    """Return whether a commit released the claim of a session that had ended."""
+    """Return whether a commit released the claim of a session that had ended; a hold ends with its claim."""
     before, after = change.before, change.after
+    if is_hold(change) and before is not None and before.claim and after is None:
+        return (before.claim,) not in parsed.shard.worker_sessions.get(ALIVE, {})
     if before is None or after is None or after.lease_id != before.lease_id or not before.claim or after.claim:
         return False
     return (before.claim,) not in parsed.shard.worker_sessions.get(ALIVE, {})
+
+
+def is_hold(change: ItemChange) -> bool:
+    """Return whether a commit changed the item by which a process holds locks outside of workflows."""
+    return change.before is not None and change.before.kind == HOLD_KIND
 
 
 def is_note(change: ItemChange) -> bool:

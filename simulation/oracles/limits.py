@@ -8,6 +8,7 @@ from fairlead.simulation.replica import ItemName, Limit, ParsedCommit
 from fairlead.simulation.world import World
 from fairlead.zones.layout import Tenant
 from fairlead.zones.records import ItemRecord
+from fairlead.zones.workflow.locks import HOLD_KIND
 
 
 class DequeuesTakeTheirShare(Oracle):
@@ -107,7 +108,11 @@ class TenantsKeepToTheirLimits(Oracle):
     def on_commit(self, parsed: ParsedCommit) -> None:
         """See `Oracle`."""
         limits = parsed.shard.limits
-        for tenant in {item.tenant for item in self._leases.follow(parsed, lambda item, _: limits.get(item.tenant))}:
+
+        def limit_of(item: ItemName, record: ItemRecord) -> Limit | None:
+            return None if record.kind == HOLD_KIND else limits.get(item.tenant)  # Nothing runs while a lock is held.
+
+        for tenant in {item.tenant for item in self._leases.follow(parsed, limit_of)}:
             limit, now_us = limits[tenant], self._clock_of(parsed.commit.by)
             count = self._leases.in_force(limit, now_us, _is_of(tenant))
             if count > limit.max_running:

@@ -12,7 +12,7 @@ from fairlead.zones.layout import Tenant
 from fairlead.zones.moving.destination import NOBODY
 from fairlead.zones.moving.rows import expires, is_copied, parse_zone_row
 from fairlead.zones.placement import home
-from fairlead.zones.records import MovePhase, MoveState, OwnerRecord
+from fairlead.zones.records import MovePhase, MoveRecord, MoveState, OwnerRecord
 from fairlead.zones.workflow.participants import is_tombstone
 
 _MOVE_ENDED = frozenset({MoveState.MOVED, MoveState.CANCELLED, MoveState.FAILED})
@@ -28,7 +28,7 @@ class TenantsMoveWhole(Oracle):
     which the tenant does not come in gets no rows. A source goes on only if nobody can come in at the destination.
 
     At the end each tenant lives on one shard. All others have nothing of it, but for the stub at its first home, and
-    what a move has prepared whose record a later move replaced.
+    what a mover has prepared that was replaced, and has died, or whose record a later move replaced.
     """
 
     promise = "a tenant moves whole, and lives on one shard"
@@ -36,6 +36,7 @@ class TenantsMoveWhole(Oracle):
     def __init__(self, world: World, shards: Mapping[str, ShardReplica]) -> None:
         super().__init__(world)
         self._shards = shards
+        self._prepared_late: set[tuple[str, Tenant, bytes]] = set()  # by movers of moves that had ended
 
     def on_commit(self, parsed: ParsedCommit) -> None:
         """See `Oracle`."""
@@ -52,6 +53,7 @@ class TenantsMoveWhole(Oracle):
                     f"{parsed.by} changes {change.key!r} of {_name(tenant)} on {parsed.shard.name}, who lives elsewhere"
                 )
         for tenant, before in parsed.owners_before.items():
+            self._note_late(parsed, tenant)
             if before is not None and before.move is not None:
                 self._check_closed(parsed, tenant)
 
@@ -113,7 +115,7 @@ class TenantsMoveWhole(Oracle):
     def _check_rest(self, shard: ShardReplica, tenant: Tenant) -> None:
         keys, owner = TenantKeys(*tenant), shard.owners.get(tenant)
         rows = shard.rows.get(tenant, {})
-        if self._is_forgotten(owner):
+        if self._is_forgotten(shard, tenant):
             return
         if owner is not None and owner.move is not None:
             self.report_violation(f"{shard.name} still says of {_name(tenant)}: {owner.move}")
@@ -125,16 +127,29 @@ class TenantsMoveWhole(Oracle):
             if left:
                 self.report_violation(f"{shard.name} keeps {len(left)} rows of {_name(tenant)}, such as {left[0]!r}")
 
-    def _is_forgotten(self, owner: OwnerRecord | None) -> bool:
-        """Return whether a shard is still prepared by a move that has ended, and whose record a later one replaced.
+    def _is_forgotten(self, shard: ShardReplica, tenant: Tenant) -> bool:
+        """Return whether a shard is still prepared by a mover that was replaced, and nobody knows it any more.
 
-        A mover that stood still meanwhile may prepare it, and nobody knows it any more. The next move to that shard
-        clears what is there.
+        A mover that stood still meanwhile may prepare it after its move has ended. It clears what it has prepared,
+        unless it dies then, or a later move has replaced the record of its own. The next move to that shard clears it.
         """
+        owner = shard.owners.get(tenant)
         if owner is None or owner.move is None or owner.move.phase is not MovePhase.INCOMING:
             return False
-        listed = {record.move_id for shard in self._shards.values() for record in shard.moves.values()}
-        return owner.move.move_id not in listed
+        late = (shard.name, tenant, owner.move.move_id) in self._prepared_late
+        return late or self._record_of(owner.move.move_id) is None
+
+    def _note_late(self, parsed: ParsedCommit, tenant: Tenant) -> None:
+        owner = parsed.shard.owners.get(tenant)
+        move = None if owner is None else owner.move
+        if move is not None and move.phase is MovePhase.INCOMING:
+            record = self._record_of(move.move_id)
+            if record is not None and record.state in _MOVE_ENDED and move.mover < record.mover:
+                self._prepared_late.add((parsed.shard.name, tenant, move.move_id))
+
+    def _record_of(self, move_id: bytes) -> MoveRecord | None:
+        records = (record for shard in self._shards.values() for record in shard.moves.values())
+        return next((record for record in records if record.move_id == move_id), None)
 
     def _with_id(self, shard_id: bytes) -> ShardReplica | None:
         return next((shard for shard in self._shards.values() if shard.shard_id == shard_id), None)

@@ -10,6 +10,7 @@ from fairlead.simulation.replica import ItemChange, ParsedCommit
 from fairlead.simulation.world import World
 from fairlead.simulation.zone_model import Item, Zone, ZoneOperation, item_of
 from fairlead.zones.records import ItemRecord
+from fairlead.zones.workflow.locks import HOLD_KIND
 
 EXPIRED = "lapsed"  # The stored reason of a dead letter whose lease expired. Other reasons come from a failed attempt.
 
@@ -52,6 +53,10 @@ class ChangesAreOperations(Oracle):
         before, after = change.before, change.after
         if before is None:
             assert after is not None
+            if after.kind == HOLD_KIND and after.lease_id:  # It is leased from the beginning.
+                began_us = after.vesting_us - after.lease_us
+                leased = model.ObtainLease(item_id, after.lease_id, after.lease_us, began_us)
+                return model.InOneTransaction((_enqueue(item_id, after)._replace(now_us=began_us), leased))
             return model.RetryDeadLetter(item_id, after.vesting_us) if change.retried else _enqueue(item_id, after)
         if change.dead_lettered is not None:
             return self._move_to_dead_letters(change, before)
@@ -83,7 +88,7 @@ class ChangesAreOperations(Oracle):
         return model.MoveToDeadLetters(change.item.item_id, None, before.error_count + (not expired))
 
 
-def _enqueue(item_id: bytes, after: ItemRecord) -> ZoneOperation:
+def _enqueue(item_id: bytes, after: ItemRecord) -> model.Enqueue:
     return model.Enqueue(
         item_id, True, after.kind, _content(after), after.priority, 0, after.unique_us, after.vesting_us
     )

@@ -8,7 +8,7 @@ pointers      bugs in pointers
 consumers     bugs in the actors
 policies      bugs in policies of operators
 workflows     bugs in workflows: each removes a guard of their protocols
-locks         bugs in the locks of workflows
+locks         bugs in locks, of workflows and of other processes
 spanning      bugs in transactions across shards
 moving        bugs in moves of tenants
 records       bugs in records
@@ -22,8 +22,8 @@ from tests.simulation.mutations.consumers import CONSUMERS
 from tests.simulation.mutations.in_races import QUEUE_IN_RACES
 from tests.simulation.mutations.items import ITEMS
 from tests.simulation.mutations.leases import LEASES
-from tests.simulation.mutations.locks import LOCKS, LOCKS_IN_RACES
-from tests.simulation.mutations.moving import MOVING
+from tests.simulation.mutations.locks import LOCKS, LOCKS_IN_RACES, LOCKS_OUTSIDE
+from tests.simulation.mutations.moving import MOVING, MOVING_IN_RACES
 from tests.simulation.mutations.pointers import POINTERS
 from tests.simulation.mutations.policies import POLICIES
 from tests.simulation.mutations.records import RECORDS
@@ -41,9 +41,17 @@ MUTATIONS = (
     *POLICIES,
     *WORKFLOWS,
     *LOCKS,
+    *LOCKS_OUTSIDE,
     *SPANNING,
     *MOVING,
     *RECORDS,
     *SNAPSHOTS,
 )
-IN_RACES = (*QUEUE_IN_RACES, *WORKFLOWS_IN_RACES, *LOCKS_IN_RACES, *SPANNING_IN_RACES, *SNAPSHOTS_IN_RACES)
+IN_RACES = (
+    *QUEUE_IN_RACES,
+    *WORKFLOWS_IN_RACES,
+    *LOCKS_IN_RACES,
+    *SPANNING_IN_RACES,
+    *MOVING_IN_RACES,
+    *SNAPSHOTS_IN_RACES,
+)

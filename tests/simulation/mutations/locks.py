@@ -1,18 +1,21 @@
-"""Bugs in the locks of workflows: each removes a guard of their transactions (`fairlead.zones.workflow.locks`).
+"""Bugs in locks, of workflows and of other processes: each removes a guard of their transactions.
 
-The races of locks plant them (`races/test_workflow_locks`), and seeds of the worlds with workflows find most.
+The races of locks plant those of workflows (`races/test_workflow_locks`), and seeds of the worlds with workflows find
+most. `tests/fairlead/test_locks_outside_mutations.py` plants those of other processes, and some that no world finds.
 """
 
 from collections.abc import Callable
 from functools import partial
 
+from fairlead.simulation.oracles.leases import LeasesAreRespected
 from fairlead.simulation.oracles.leftovers import NothingIsLeftBehind
+from fairlead.simulation.oracles.process_locks import HoldersGoOn, NobodyComesBetween
 from fairlead.simulation.oracles.workflow_locks import LocksExclude, StepsAreDoneUnderTheirLocks
 from fairlead.simulation.run import DRAINS
 from fairlead.simulation.workflow_shop import run_workflows
 from fairlead.workflows import step_commits
 from fairlead.workflows.run_log import RunLog
-from fairlead.zones.workflow import arrival, locks, participants, run_end
+from fairlead.zones.workflow import arrival, holds, locks, participants, run_end
 from tests.simulation.mutations.mutation import Mutation, in_a_race, mutation
 
 _LINE_BY_SNAPSHOT = (locks._hand_over_op, "tr.get_range(begin, end,", "tr.snapshot.get_range(begin, end,")
@@ -47,6 +50,44 @@ LOCKS = (
     _in_worlds(
         "a tenant of the home's shard whose lock is taken is no participant",
         (step_commits.introduce, "if tenant == execution.held.ref.tenant or", "if True or"),
+    ),
+)
+_outside: Callable[..., Mutation] = partial(
+    mutation,
+    found_by=(
+        NobodyComesBetween.promise,
+        HoldersGoOn.promise,
+        LocksExclude.promise,
+        LeasesAreRespected.promise,
+        DRAINS,
+        NothingIsLeftBehind.promise,
+    ),
+    world=run_workflows,
+)
+LOCKS_OUTSIDE = (
+    _outside(
+        "a transaction under a lock does not compare the lease of its hold",
+        (holds.check_held, "if run_one(find_op(tr, location, hold)) is None:", "if False:"),
+    ),
+    _outside(
+        "a transaction under a lock reads its hold by snapshot",
+        (holds.find_op, "check_leases_op(tr, location,", "check_leases_op(tr.snapshot, location,"),
+    ),
+    _outside(
+        "a hold is no claim of its process's session",
+        (
+            holds.begin_op,
+            "worker_sessions.add_claim(tr, location, hold.item_id, record, session_id=session_id)",
+            "pass",
+        ),
+    ),
+    _outside(
+        "the end of a hold does not look for its locks",
+        (holds.begin_op, "record.keeps_run = True", "pass"),
+    ),
+    _outside(
+        "the hold of a process that lives is ended by who meets its lock",
+        (holds.finish, "if from_us > now_us:", "if False:"),
     ),
 )
 LOCKS_IN_RACES = (

@@ -1,20 +1,28 @@
 """Bugs in moves of tenants: each removes a guard of `tests/protocol_models/move.py`, or one beside them.
 
-The stories of `tests/zones/moving/test_guards.py` plant all of them. These are those that worlds find, too.
+The stories of `tests/zones/moving/test_guards.py` plant all of them, and worlds find most. Those that worlds seldom
+find are planted by races, too (`races/test_moves`). Two have their stories only: a tenant that comes in by a later move
+counts as owned, which needs three shards; and a tenant moves on before it has arrived.
 """
 
 from fairlead.simulation.bank.world import SERIALIZABLE, SETTLED, run_bank
 from fairlead.simulation.oracles.bank import MoneyStays, StatementsComeOnce
+from fairlead.simulation.oracles.consistency import CountsEqualItems
 from fairlead.simulation.oracles.moving import TenantsMoveWhole
 from fairlead.simulation.oracles.spanning import LocksHaveTransactions
-from fairlead.zones import ownership
-from fairlead.zones.moving import clearing, destination, marks, rescue, source
+from fairlead.zones import ownership, transaction_runner
+from fairlead.zones.moving import clearing, copying, destination, marks, rescue, source
 from fairlead.zones.moving.mover import Mover
-from tests.simulation.mutations.mutation import mutation
+from fairlead.zones.tenant_transaction import TenantTransaction
+from tests.simulation.mutations.mutation import in_a_race, mutation
 
 WHOLE = TenantsMoveWhole.promise
 _NO_BUGS = "no call fails by a bug"
 _TORN = (WHOLE, SERIALIZABLE, MoneyStays.promise, StatementsComeOnce.promise)
+_NOT_REPLACED = (
+    (destination._replace, "tr.clear_range(each.begin, each.end)", "pass"),
+    (copying.first_difference, "    singles = [", "    return None\n    singles = ["),
+)
 
 MOVING = (
     mutation(
@@ -82,5 +90,127 @@ MOVING = (
         (destination.update_stub, "if owner is None or owner.epoch <= epoch:", "if False:"),
         found_by=(*_TORN, SETTLED, _NO_BUGS),
         world=run_bank,
+    ),
+    mutation(
+        "a plain transaction reads the owner of its tenant by snapshot",
+        (TenantTransaction.get, "owner, read = self._tr.get(", "owner, read = self._tr.snapshot.get("),
+        (
+            TenantTransaction.get_range,
+            "else self._tr.get(self._keys.owner)",
+            "else self._tr.snapshot.get(self._keys.owner)",
+        ),
+        (
+            TenantTransaction._careful_writer,
+            "self._check_owner(self._tr.get(self._keys.owner))",
+            "self._check_owner(self._tr.snapshot.get(self._keys.owner))",
+        ),
+        found_by=_TORN,
+        world=run_bank,
+    ),
+    mutation(
+        "a chunk of unknown result may be applied after later ones",
+        (destination.write_chunk, "if owner.move.chunk == chunk:", "if False:"),
+        (destination.write_chunk, "if owner.move.chunk != chunk - 1:", "if False:"),
+        (destination.write_chunk, "    write_owner(tr, keys, owner)", "    pass"),
+        found_by=_TORN,
+        world=run_bank,
+    ),
+    mutation(
+        "the destination takes what comes whether or not the tenant comes in",
+        (destination.is_incoming, "move is not None\n", "True or move is not None\n"),
+        found_by=(*_TORN, SETTLED, CountsEqualItems.promise),
+        world=run_bank,
+    ),
+    mutation(
+        "a destination forgets that it is closed before the source is thawed",
+        (
+            destination.close,
+            "owner.move = msgspec.structs.replace(owner.move, mover=NOBODY)",
+            "owner.move, owner.epoch = None, epoch",
+        ),
+        (
+            destination.close,
+            "write_owner(tr, keys, owner)",
+            "write_owner(tr, keys, owner) if is_first_home(layout, keys) else tr.clear(keys.owner)",
+        ),
+        found_by=(WHOLE,),
+        world=run_bank,
+    ),
+    mutation(
+        "a mover whose decision has no answer lets the source go on",
+        (
+            Mover._own,
+            "        except MoverReplaced:",
+            """\
+        except self._to.db.errors:
+            self._in_source(lambda tr: source.unfreeze(tr, self._at.layout, self._tenant, self._mine))
+            raise
+        except MoverReplaced:""",
+        ),
+        found_by=_TORN,
+        world=run_bank,
+    ),
+    mutation(
+        "a source is cleared whoever owns the tenant",
+        (source.has_moved_away, "return owner is not None", "return True or owner is not None"),
+        found_by=_TORN,
+        world=run_bank,
+    ),
+    mutation(
+        "a move begins in the epoch of the one before",
+        (source.begin, "record.epoch = owner.epoch = owner.epoch + 1", "record.epoch = owner.epoch"),
+        found_by=(*_TORN, SETTLED),
+        world=run_bank,
+    ),
+    mutation(
+        "a chunk does not replace its range",
+        *_NOT_REPLACED,
+        found_by=_TORN,
+        world=run_bank,
+    ),
+    mutation(
+        "a destination is not emptied, and a chunk does not replace its range",
+        (
+            Mover._copy,
+            "self._clear(self._to, lambda owner: destination.is_incoming(owner, self._mine))",
+            "pass",
+        ),
+        *_NOT_REPLACED,
+        found_by=_TORN,
+        world=run_bank,
+    ),
+    mutation(
+        "a tenant lives wherever there is no record of it",
+        (ownership.check_owner, "if is_first_home(layout, keys):", "if True:"),
+        found_by=_TORN,
+        world=run_bank,
+    ),
+    mutation(
+        "a retry does not look for its own receipt before its body runs",
+        (transaction_runner.run, "if results and was_applied(tr):", "if False:"),
+        found_by=_TORN,
+        world=run_bank,
+    ),
+)
+MOVING_IN_RACES = (
+    in_a_race(
+        "marks are cleared before what they name is copied",
+        (
+            Mover._copy_round,
+            "marks, copied = self._read_marked()",
+            "marks, copied = self._read_marked(); self._in_source(lambda tr: self._clear_marks(tr, marks))",
+        ),
+    ),
+    in_a_race(
+        "who only reads goes on while the tenant is frozen",
+        (
+            ownership.check_owner,
+            "if owner.move.phase is MovePhase.FROZEN:",
+            "if writes and owner.move.phase is MovePhase.FROZEN:",
+        ),
+    ),
+    in_a_race(
+        "an earlier mover goes on at the source",
+        (source.note, " or record.mover != mine.mover", ""),
     ),
 )

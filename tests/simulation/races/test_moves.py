@@ -21,8 +21,9 @@ from fairlead.simulation.oracles.moving import TenantsMoveWhole
 from fairlead.simulation.oracles.oracle import OracleSuite
 from fairlead.simulation.store import Latencies
 from fairlead.simulation.tenant_moves import begin_move, first_home_of
-from fairlead.simulation.world import World
+from fairlead.simulation.world import Violation, World
 from fairlead.zones.engines.api.errors import NOT_COMMITTED
+from fairlead.zones.errors import TenantMoved
 from fairlead.zones.keyspace import SIGNAL, TenantKeys, pack_int
 from fairlead.zones.layout import Tenant, item_id_of
 from fairlead.zones.moving.mover import Mover
@@ -37,6 +38,7 @@ from fairlead.zones.spanning.lock_wait import PATIENCE_US, WAIT_US
 from fairlead.zones.tenant_transaction import ApplicationTransaction, TenantTransaction
 from fairlead.zones.transaction_runner import Attempt
 from tests.simulation.races.director import DirectedStore, Role, SentCommit
+from tests.simulation.races.missing_guards import planted
 from tests.simulation.races.scene import LEASE_US, WorkerRole, ref_of
 from tests.simulation.stage import ALICE, SECOND
 
@@ -323,3 +325,92 @@ def test_a_tenant_is_not_frozen_before_a_transaction_across_shards_that_locks_it
     assert mover.runs() is MoveState.MOVED
     assert (money(scene, ALICE), money(scene, BOB)) == (10, -10)
     scene.ends_well(MoveState.MOVED)
+
+
+# --- Guards that seeds seldom need ---
+
+
+def a_reader_behind_a_writer_at_the_new_home(scene: MoveScene) -> bytes | None:
+    """The decision has been applied, and the source does not know. Return what a process reads that knows the source.
+
+    A process that knows the destination has written before.
+    """
+    _, decision = scene.frozen()
+    decision.arrives()
+    moved = TenantMoved(app=ALICE.app, user=ALICE.user, owner=scene.suite.shards[NEW].shard_id.hex())
+
+    def write(shards: OpenShards) -> None:
+        assert shards.note_moved(moved)
+        writes(shards)
+
+    scene.does(write)
+    return scene.does(reads)
+
+
+def test_a_reader_waits_while_the_tenant_is_frozen_and_reads_what_was_written_at_the_new_home() -> None:
+    assert a_reader_behind_a_writer_at_the_new_home(MoveScene()) == b"2"
+
+
+def test_without_the_wait_of_readers_one_reads_what_was_written_over_at_the_new_home() -> None:
+    with planted("who only reads goes on while the tenant is frozen"):
+        assert a_reader_behind_a_writer_at_the_new_home(MoveScene()) == b"1"
+
+
+def until_stage(scene: MoveScene, mover: Role[MoveState | None], stage: str, at: DirectedStore) -> SentCommit:
+    """Run a mover until it is said to be at a stage; return its next commit to a store, which is on its way."""
+    while True:
+        commit = mover.runs_until_commit(at=at)
+        if scene.record.stage == stage:
+            return commit
+
+
+def an_earlier_mover_forgets_the_marks(scene: MoveScene) -> None:
+    """It stood still before it copied. The next mover has copied the tenant, and a user writes since."""
+    scene.begins()
+    earlier = scene.mover()
+    forgets = until_stage(scene, earlier, "copying", scene.old)
+    following = scene.mover("next")
+    until_stage(scene, following, "copying what has changed", scene.old)
+    scene.does(writes)
+    forgets.goes_its_way()
+    earlier.runs()
+    following.runs()
+    assert scene.does(reads) == b"2"
+    scene.ends_well(MoveState.MOVED)
+
+
+def test_a_mover_that_was_replaced_forgets_no_marks() -> None:
+    an_earlier_mover_forgets_the_marks(MoveScene())
+
+
+def test_without_the_number_of_the_mover_at_the_source_an_earlier_one_forgets_what_is_to_be_copied() -> None:
+    with (
+        planted("an earlier mover goes on at the source"),
+        pytest.raises(Violation, match=TenantsMoveWhole.promise),
+    ):
+        an_earlier_mover_forgets_the_marks(MoveScene())
+
+
+def a_mover_dies_before_it_has_copied_a_change(scene: MoveScene) -> None:
+    """A user writes while the first chunk is on its way. The mover dies when it has sent what was changed."""
+    scene.begins()
+    mover = scene.mover()
+    until_stage(scene, mover, "copying", scene.new)
+    scene.does(writes)
+    until_stage(scene, mover, "copying what has changed", scene.new)
+    mover.host.kill()
+    scene.mover("next").runs()
+    assert scene.does(reads) == b"2"
+    scene.ends_well(MoveState.MOVED)
+
+
+def test_a_mover_that_dies_before_it_has_copied_a_change_leaves_its_mark() -> None:
+    a_mover_dies_before_it_has_copied_a_change(MoveScene())
+
+
+def test_a_mark_that_is_cleared_before_its_change_is_copied_loses_the_change() -> None:
+    with (
+        planted("marks are cleared before what they name is copied"),
+        pytest.raises(Violation, match=TenantsMoveWhole.promise),
+    ):
+        a_mover_dies_before_it_has_copied_a_change(MoveScene())
