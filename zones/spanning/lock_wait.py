@@ -69,9 +69,15 @@ class LockWait:
         if left_us <= 0:
             app, user = locked.tenant
             raise TenantBusy(app=app, user=user, **by, reason=reason) from locked
-        self._clock.sleep_us(min(self._poll_us, left_us))
+        self._clock.sleep_us(min(self._poll_us, left_us, self._patience_left_us(locked, now_us)))
         longest_us = FREEZE_POLL_US_MAX if isinstance(locked, TenantFrozen) else POLL_US_MAX
         self._poll_us = min(self._poll_us * 2, longest_us)
+
+    def _patience_left_us(self, locked: TenantLocked, now_us: int) -> int:
+        """Return how long until what locks a tenant may be ended; the longest wait, if it may be, and cannot."""
+        first_met_us = self._first_met_us[_restriction(locked)]
+        left_us = first_met_us + PATIENCE_US - now_us
+        return left_us if left_us > 0 else POLL_US_MAX
 
     def look(self, locked: TenantLocked) -> None:
         """End what locks a tenant, if it is decided, or may be ended now. For callers that come again by themselves."""
@@ -85,7 +91,7 @@ class LockWait:
 
     def _end_freeze(self, frozen: TenantFrozen, now_us: int) -> str | None:
         """End a move whose mover has stopped, if the tenant has been frozen for long; return why it was not."""
-        first_met_us = self._first_met_us.setdefault(frozen.move.move_id, now_us)
+        first_met_us = self._first_met_us.setdefault(_restriction(frozen), now_us)
         if now_us - first_met_us < PATIENCE_US:
             return "the last step of a move goes on"
         at, to = self._find_shard(frozen.shard_id), self._find_shard(frozen.move.shard_id)
@@ -105,7 +111,7 @@ class LockWait:
     def _settle(self, locked: TenantLocked, now_us: int) -> str | None:
         """Settle the lock's transaction; return why it was not."""
         transaction = locked.lock.transaction
-        first_met_us = self._first_met_us.setdefault(transaction, now_us)
+        first_met_us = self._first_met_us.setdefault(_restriction(locked), now_us)
         shard, home = self._find_shard(locked.shard_id), self._find_shard(locked.lock.home_id)
         if shard is None or home is None:
             return UNKNOWN_HOME
@@ -125,3 +131,8 @@ class LockWait:
         except PreparedUnreadable as error:
             return error.message
         return None
+
+
+def _restriction(locked: TenantLocked) -> TransactionId | bytes:
+    """Return the id of the transaction that locks a tenant, or of the move that has frozen it."""
+    return locked.move.move_id if isinstance(locked, TenantFrozen) else locked.lock.transaction
