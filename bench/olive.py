@@ -3,7 +3,10 @@
     python -m bench.olive figure9 [--json] [--quick] [--store fdb:CLUSTER_FILE]
     python -m bench.olive figure10 [--json] [--quick] [--store fdb:CLUSTER_FILE]
     python -m bench.olive figure11 [--json] [--quick] [--store fdb:CLUSTER_FILE]
-    python -m bench.olive figure12|storage|moves|spanning [--json] [--quick]
+    python -m bench.olive figure12|storage|spanning [--json] [--quick]
+    python -m bench.olive moves [--json] [--quick] [--store fdb:CLUSTER_FILE [--store fdb:CLUSTER_FILE]]
+    python -m bench.olive locks [--json] [--quick] [--store fdb:CLUSTER_FILE --store fdb:CLUSTER_FILE]
+    python -m bench.olive owner [--json] [--quick] [--store fdb:CLUSTER_FILE] [--against CHECKOUT]
     python -m bench.olive page [--out DIRECTORY]
 
 With `--out`, a figure saves its rows in that directory, and writes the page. `page` writes the page and its plots from
@@ -38,6 +41,9 @@ Figure 11, operations on a tenant that has a snapshot: see `bench.olive_snapshot
 Figure 12, the storage, and moves under load, of a tenant that moves: see `bench.olive_moves`.
 Spanning: transactions over two embedded shards (section 4.4) beside bare ones; see `bench.across_shards`.
 
+Locks, free again after the death of who holds them: see `bench.olive_locks`.
+Owner, the cost of the ownership record that each transaction reads: see `bench.olive_owner`.
+
 The workflows run in threads of the measuring process, which makes the bare calls, too. The two take turns, batch by
 batch, and the ratios are those of neighbours. Durable, on the embedded engine or on FoundationDB.
 """
@@ -46,9 +52,9 @@ import os
 import threading
 import time
 from argparse import Namespace
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from math import sqrt
@@ -57,9 +63,10 @@ from statistics import mean, median, stdev
 from typing import Any, NamedTuple
 
 import fairlead
-from bench import across_shards, harness, olive_moves, olive_snapshots
+from bench import across_shards, harness, olive_load, olive_locks, olive_moves, olive_owner, olive_snapshots
 from bench.harness import config_of, tenant_name
 from bench.olive_page import data, page
+from bench.olive_page.sections import ENGINE_NAMES
 from bench.report import Options, parser, say, show_rows
 from bench.stores import Stores, cluster_file_of, prepared_stores
 from fairlead import Config, TenantTransaction, fleet
@@ -314,59 +321,81 @@ def _table10(rows: list[dict[str, Any]]) -> list[list[str]]:
 
 
 class Sizes(NamedTuple):
-    """How much is measured. `megabytes`, `items`: of the larger tenants that move."""
+    """How much is measured. `megabytes`, `items`: of the larger tenants that move. `against`: an earlier checkout."""
 
     quick: bool
     megabytes: int
     items: int
+    against: Path | None = None
+
+
+Rows = list[dict[str, Any]]
 
 
 class Figure(NamedTuple):
-    """What is measured: returns the rows and their table. `title`: `{on}` is the engine.
+    """What is measured, by a function of two places for stores: returns the rows and their table.
 
-    `embedded_only`: it needs two embedded shards.
+    `title`: `{on}` is where. `clusters`: of how many clusters it can be measured, beside none.
     """
 
-    measure: Callable[[Stores, Sizes], tuple[list[dict[str, Any]], list[list[str]]]]
+    measure: Callable[[Sequence[Stores], Sizes], tuple[Rows, list[list[str]]]]
     title: str
-    embedded_only: bool = False
+    clusters: tuple[int, ...] = (1,)
 
 
-def _figure9(stores: Stores, sizes: Sizes) -> tuple[list[dict[str, Any]], list[list[str]]]:
-    rows = harness.run_in_process(figure9, stores.new("figure9"), QUICK_INTENTS if sizes.quick else FULL_INTENTS)
+def _figure9(places: Sequence[Stores], sizes: Sizes) -> tuple[Rows, list[list[str]]]:
+    number = QUICK_INTENTS if sizes.quick else FULL_INTENTS
+    rows = harness.run_in_process(figure9, places[0].new("figure9"), number)
     return rows, _table9(rows)
 
 
-def _figure10(stores: Stores, sizes: Sizes) -> tuple[list[dict[str, Any]], list[list[str]]]:
-    rows = harness.run_in_process(figure10, stores.new("figure10"), QUICK_BATCHES if sizes.quick else FULL_BATCHES)
+def _figure10(places: Sequence[Stores], sizes: Sizes) -> tuple[Rows, list[list[str]]]:
+    batches = QUICK_BATCHES if sizes.quick else FULL_BATCHES
+    rows = harness.run_in_process(figure10, places[0].new("figure10"), batches)
     return rows, _table10(rows)
 
 
-def _figure11(stores: Stores, sizes: Sizes) -> tuple[list[dict[str, Any]], list[list[str]]]:
+def _figure11(places: Sequence[Stores], sizes: Sizes) -> tuple[Rows, list[list[str]]]:
     objects = olive_snapshots.QUICK_OBJECTS if sizes.quick else olive_snapshots.FULL_OBJECTS
-    rows = harness.run_in_process(olive_snapshots.figure11, stores.new("figure11"), objects)
+    rows = harness.run_in_process(olive_snapshots.figure11, places[0].new("figure11"), objects)
     return rows, olive_snapshots.table11(rows)
 
 
-def _figure12(stores: Stores, sizes: Sizes) -> tuple[list[dict[str, Any]], list[list[str]]]:
+def _both(places: Sequence[Stores], name: str) -> list[Path]:
+    """Return a new store in each place."""
+    return [place.new(f"{name}-{number}") for number, place in enumerate(places)]
+
+
+def _figure12(places: Sequence[Stores], sizes: Sizes) -> tuple[Rows, list[list[str]]]:
     requests = olive_moves.QUICK_REQUESTS if sizes.quick else olive_moves.FULL_REQUESTS
-    rows = harness.run_in_process(olive_moves.figure12, stores.new("figure12"), requests)
+    rows = harness.run_in_process(olive_moves.figure12, _both(places, "figure12"), requests)
     return rows, olive_moves.table12(rows)
 
 
-def _storage(stores: Stores, sizes: Sizes) -> tuple[list[dict[str, Any]], list[list[str]]]:
+def _storage(places: Sequence[Stores], sizes: Sizes) -> tuple[Rows, list[list[str]]]:
     objects = olive_moves.QUICK_OBJECTS if sizes.quick else olive_moves.OBJECTS
-    rows = harness.run_in_process(olive_moves.storage, stores.new("storage"), objects)
+    rows = harness.run_in_process(olive_moves.storage, _both(places, "storage"), objects)
     return rows, olive_moves.table_of_storage(rows)
 
 
-def _moves(stores: Stores, sizes: Sizes) -> tuple[list[dict[str, Any]], list[list[str]]]:
-    rows = harness.run_in_process(olive_moves.moves, stores.new("moves"), sizes.megabytes, sizes.items)
-    return rows, olive_moves.table_of_moves(rows)
+def _moves(places: Sequence[Stores], sizes: Sizes) -> tuple[Rows, list[list[str]]]:
+    stores = _both(places, "moves")
+    rows = harness.run_in_process(olive_load.moves, stores, sizes.megabytes, sizes.items, sizes.quick)
+    return rows, olive_load.table_of_moves(rows)
 
 
-def _spanning(stores: Stores, sizes: Sizes) -> tuple[list[dict[str, Any]], list[list[str]]]:
-    shards = [stores.new(name) for name in across_shards.NAMES]
+def _locks(places: Sequence[Stores], sizes: Sizes) -> tuple[Rows, list[list[str]]]:
+    rows = olive_locks.measure(_both(places, "locks"), sizes.quick)
+    return rows, olive_locks.table_of_locks(rows)
+
+
+def _owner(places: Sequence[Stores], sizes: Sizes) -> tuple[Rows, list[list[str]]]:
+    rows = olive_owner.measure(places[0], sizes.against, sizes.quick)
+    return rows, olive_owner.table_of_costs(rows)
+
+
+def _spanning(places: Sequence[Stores], sizes: Sizes) -> tuple[Rows, list[list[str]]]:
+    shards = _both(places, "spanning")
     rounds = across_shards.QUICK_ROUNDS if sizes.quick else across_shards.FULL_ROUNDS
     rows = harness.run_in_process(across_shards.measure, shards, rounds)
     return rows, [list(rows[0]), *([str(each) for each in row.values()] for row in rows)]
@@ -376,27 +405,38 @@ FIGURES = {
     "figure9": Figure(_figure9, "Operations in workflows beside bare ones, on {on}, durable"),
     "figure10": Figure(_figure10, "Operations in workflows beside bare ones, on {on}, durable"),
     "figure11": Figure(_figure11, "Operations with a snapshot beside bare ones, on {on}, durable"),
-    "figure12": Figure(_figure12, "Operations on a tenant that moves, on two embedded shards, durable", True),
-    "storage": Figure(_storage, "Bytes stored before, during and after a move, on two embedded shards", True),
-    "moves": Figure(_moves, "Moves under load, on two embedded shards, durable", True),
-    "spanning": Figure(_spanning, "Transactions over two embedded shards beside bare ones, durable", True),
+    "figure12": Figure(_figure12, "Operations on a tenant that moves, on two embedded shards, durable", ()),
+    "storage": Figure(_storage, "Bytes stored before, during and after a move, on two embedded shards", ()),
+    "moves": Figure(_moves, "Moves under load, {on}, durable", (1, 2)),
+    "spanning": Figure(_spanning, "Transactions over two embedded shards beside bare ones, durable", ()),
+    "locks": Figure(_locks, "Locks of processes that were killed, on {on}", (2,)),
+    "owner": Figure(_owner, "The cost of the ownership record, on {on}, durable"),
 }
 
 
 def _parsed() -> Namespace:
     commands = parser(__doc__)
     commands.add_argument("figure", choices=[*FIGURES, "page"])
-    commands.add_argument("--store", type=cluster_file_of, metavar="URL",
+    commands.add_argument("--store", type=cluster_file_of, metavar="URL", action="append", default=[],
         help="fdb:CLUSTER_FILE, of a cluster without a store; it is emptied (default: new embedded ones)")  # fmt: skip
     commands.add_argument("--out", type=Path, metavar="DIRECTORY", help="where rows are saved, and the page is written")
     commands.add_argument("--megabytes", type=int, help="of the large tenant that moves (default 1,000; quick 5)")
     commands.add_argument(
         "--items", type=int, help="of the tenant with items that moves (default 1,000,000; quick 2,000)"
     )
+    commands.add_argument("--against", type=Path, metavar="CHECKOUT", help="an earlier checkout to compare with: owner")
     parsed = commands.parse_args()
-    if parsed.store is not None and parsed.figure != "page" and FIGURES[parsed.figure].embedded_only:
-        commands.error(f"{parsed.figure} needs two embedded shards: leave out --store")
+    if parsed.store and parsed.figure != "page" and len(parsed.store) not in FIGURES[parsed.figure].clusters:
+        allowed = " or ".join(map(str, (0, *FIGURES[parsed.figure].clusters)))
+        commands.error(f"{parsed.figure} takes --store {allowed} times, not {len(parsed.store)} times")
     return parsed
+
+
+def _engine(clusters: int, figure: str) -> str:
+    """Return the name under which a run is saved."""
+    if clusters == 0:
+        return data.EMBEDDED
+    return data.BETWEEN if figure == "moves" and clusters == 1 else data.FOUNDATIONDB
 
 
 def main() -> None:
@@ -407,17 +447,19 @@ def main() -> None:
         return
     opts = Options(as_json=parsed.json, quick=parsed.quick)
     figure = FIGURES[parsed.figure]
-    megabytes = parsed.megabytes or (olive_moves.QUICK_MB if opts.quick else olive_moves.FULL_MB)
-    items = parsed.items or (olive_moves.QUICK_ITEMS if opts.quick else olive_moves.FULL_ITEMS)
-    with prepared_stores(parsed.store) as stores:
-        machine = stores.describe() if parsed.out else {}
-        rows, table = figure.measure(stores, Sizes(opts.quick, megabytes, items))
-    engine, on = (data.EMBEDDED, "the embedded engine") if parsed.store is None else (data.FOUNDATIONDB, "FoundationDB")
+    megabytes = parsed.megabytes or (olive_load.QUICK_MB if opts.quick else olive_load.FULL_MB)
+    items = parsed.items or (olive_load.QUICK_ITEMS if opts.quick else olive_load.FULL_ITEMS)
+    engine = _engine(len(parsed.store), parsed.figure)
+    with ExitStack() as opened:
+        first, second = [None, *parsed.store] if engine == data.BETWEEN else [*parsed.store, None, None][:2]
+        places = [opened.enter_context(prepared_stores(cluster_file)) for cluster_file in (first, second)]
+        machine = places[-1 if engine == data.BETWEEN else 0].describe() if parsed.out else {}
+        rows, table = figure.measure(places, Sizes(opts.quick, megabytes, items, parsed.against))
     if parsed.out:
         machine["load_1m_after"] = round(os.getloadavg()[0], 2)
         data.save(parsed.out, parsed.figure, engine, data.Run(opts.quick, machine, rows))
         page.write(parsed.out)
-    show_rows(rows, table, opts, figure.title.format(on=on))
+    show_rows(rows, table, opts, figure.title.format(on=ENGINE_NAMES[engine]))
 
 
 if __name__ == "__main__":

@@ -2,9 +2,10 @@
 
     python -m bench.olive figure12 [--json] [--quick]
     python -m bench.olive storage [--json] [--quick]
-    python -m bench.olive moves [--json] [--quick]
+    python -m bench.olive moves [--json] [--quick] [--store fdb:CLUSTER_FILE [--store fdb:CLUSTER_FILE]]
 
-Two embedded shards. The mover works in a process of its own, the clients in the measuring one.
+Two shards, embedded ones if no store is named. The mover works in a process of its own, the clients in the measuring
+one.
 
 Figure 12: latencies of reads, updates and creates of YCSB's core workloads a to d, on 1,000 objects of ten attributes
 with 100 bytes each, in one thread. Means, with the 95 % confidence interval; each workload in turns at rest, moving and
@@ -18,18 +19,21 @@ by transactions.
 Storage: the bytes of all keys and values of both shards, before, during (the most that was seen) and after the move of
 1,000 such objects.
 
-Moves: tenants of 1 MB, of 1 GB, and of 1,000,000 items, under load.
+Moves: tenants of 1 MB, of 1 GB, and of 1,000,000 items, under load, there and back (`bench.olive_load`). Each moves as
+fast as the mover can, then at the default rate of `app.move`; the small one several times. Clients run at rest, too:
+before the first move, between two moves, and after the last one. With one `--store`, the tenants live on an embedded
+shard and move to FoundationDB; with two, from one cluster to another one.
 
     longest wait      of a transaction of the moving tenant's clients
     failed            transactions of these clients that raised an error
-    others' p99       of clients of another tenant of the same shard, while it moves, of that before
+    others' p99       of clients of another tenant of the shard where the moving tenant lives first: the median over
+                      stretches of 500 transactions in a row, while a tenant moves, and at rest
 """
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from math import sqrt
 from pathlib import Path
@@ -37,14 +41,12 @@ from random import Random
 from statistics import mean, stdev
 from typing import Any
 
-from bench.harness import SPAWN
-from bench.report import percentile, say
-from fairlead import App, Config, TenantTransaction, fleet, new_item
+from bench.harness import SPAWN, store_url
+from bench.report import say
+from fairlead import App, Config, TenantTransaction, fleet
 from fairlead.actors.settings import ConsumerSettings
-from fairlead.move_views import MoveView
 from fairlead.tenant_database import TenantDatabase
-from fairlead.zones.engines import StoreError, transact
-from fairlead.zones.errors import QueueError
+from fairlead.zones.engines import transact
 from fairlead.zones.keyspace import ROOT_RANGE
 from fairlead.zones.layout import Tenant
 from fairlead.zones.placement import home
@@ -61,20 +63,13 @@ MIXES = {"a": (0.5, 0.5, 0.0), "b": (0.95, 0.05, 0.0), "c": (1.0, 0.0, 0.0), "d"
 FILL_BATCH = 500
 SLOW_MB_PER_S = 0.1
 COPIER_PAUSE_S = 0.01  # One that never pauses starves the clients: each of its commits conflicts with theirs.
-FULL_MB, QUICK_MB = 1_000, 5
-FULL_ITEMS, QUICK_ITEMS = 1_000_000, 2_000
-CLIENTS = 2
-CLIENT_PAUSE_S = 0.002
-BASE_S = 3.0
-LONGEST_WAIT_MS_MAX = 50.0
-OTHERS_RATIO_MAX = 1.1
 
 app = App()
 
 
-def config_of(store: Path) -> Config:
+def config_of(stores: Sequence[Path]) -> Config:
     """Return the configuration of both shards."""
-    urls = {name: f"embedded:{store.with_name(f'{store.name}.{name}')}" for name in SHARDS}
+    urls = dict(zip(SHARDS, map(store_url, stores), strict=True))
     return Config(shards=urls, consumer=ConsumerSettings(workers=1, slots=4))
 
 
@@ -86,9 +81,9 @@ def tenant_on(shard: str, number: int) -> Tenant:
     return next(found)
 
 
-def _carry_out(store: Path, ready: Any, stop: Any) -> None:
+def _carry_out(stores: Sequence[Path], ready: Any, stop: Any) -> None:
     """Run a fleet until it is told to stop: the other process begins moves."""
-    app.configure(config_of(store))
+    app.configure(config_of(stores))
     running = fleet.start(app, "bench.olive_moves:app", runtime="threads")
     ready.set()
     stop.wait()
@@ -97,10 +92,10 @@ def _carry_out(store: Path, ready: Any, stop: Any) -> None:
 
 
 @contextmanager
-def mover_beside(store: Path) -> Iterator[None]:
+def mover_beside(stores: Sequence[Path]) -> Iterator[None]:
     """Carry out moves in a process of its own meanwhile."""
     ready, stop = SPAWN.Event(), SPAWN.Event()
-    process = SPAWN.Process(target=_carry_out, args=(store, ready, stop))
+    process = SPAWN.Process(target=_carry_out, args=(stores, ready, stop))
     process.start()
     try:
         ready.wait()
@@ -196,9 +191,9 @@ def _requests(client: Any, mix: tuple[float, float, float], count: int, random: 
     return took
 
 
-def figure12(store: Path, requests: int) -> list[dict[str, Any]]:
+def figure12(stores: Sequence[Path], requests: int) -> list[dict[str, Any]]:
     """Return the rows of figure 12."""
-    app.configure(config_of(store))
+    app.configure(config_of(stores))
     rest, moving, old = (app.tenant(tenant_on("a", number)) for number in range(3))
     new = app.tenant(tenant_on("b", 0))
     for tenant in (rest, moving, old):
@@ -206,7 +201,7 @@ def figure12(store: Path, requests: int) -> list[dict[str, Any]]:
     spanning = SpanningClient(old, new)
     random, created = Random(1), iter(range(OBJECTS, 10**9))
     rows: list[dict[str, Any]] = []
-    with mover_beside(store):
+    with mover_beside(stores):
         for workload, mix in MIXES.items():
             say(f"workload {workload}, {requests} requests each")
             took: dict[str, dict[str, list[float]]] = {}
@@ -276,11 +271,11 @@ def table12(rows: list[dict[str, Any]]) -> list[list[str]]:
 # --- Storage ---
 
 
-def storage(store: Path, objects: int) -> list[dict[str, Any]]:
+def storage(stores: Sequence[Path], objects: int) -> list[dict[str, Any]]:
     """Return the bytes of both shards before, during and after a move."""
-    app.configure(config_of(store))
+    app.configure(config_of(stores))
     tenant = app.tenant(tenant_on("a", 0))
-    with mover_beside(store):
+    with mover_beside(stores):
         empty = _stored_bytes()
         fill(tenant, objects)
         before = _stored_bytes()
@@ -310,104 +305,3 @@ def table_of_storage(rows: list[dict[str, Any]]) -> list[list[str]]:
         ["when", "bytes", "of the data"],
         *([row["when"], f"{row['bytes']:,}", str(row["of_data"])] for row in rows),
     ]
-
-
-# --- Moves ---
-
-
-@dataclass
-class Load:
-    """Clients of a tenant, each in a thread: how long each transaction took, and which failed."""
-
-    tenant: TenantDatabase
-    took_ms: list[float] = field(default_factory=list)
-    failed: list[str] = field(default_factory=list)
-    stop: threading.Event = field(default_factory=threading.Event)
-
-    def run(self, client: int) -> None:
-        """Write and read until it is stopped."""
-
-        def body(tr: TenantTransaction) -> None:
-            tr.add(("count", client), 1)
-            tr.get(("count", client))
-
-        while not self.stop.is_set():
-            began_s = time.perf_counter()
-            try:
-                self.tenant.transact(body)
-            except (QueueError, StoreError) as error:
-                self.failed.append(repr(error))
-            self.took_ms.append((time.perf_counter() - began_s) * 1000)
-            time.sleep(CLIENT_PAUSE_S)
-
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        """Run the clients meanwhile."""
-        self.stop.clear()
-        threads = [threading.Thread(target=self.run, args=(client,)) for client in range(CLIENTS)]
-        for thread in threads:
-            thread.start()
-        try:
-            yield
-        finally:
-            self.stop.set()
-            for thread in threads:
-                thread.join()
-
-
-def moves(store: Path, megabytes: int, items: int) -> list[dict[str, Any]]:
-    """Return a row for each size of a tenant that moves there and back under load."""
-    app.configure(config_of(store))
-    other = app.tenant(tenant_on("a", 9))
-    rows = []
-    with mover_beside(store):
-        for number, what in enumerate(("1 MB", f"{megabytes:,} MB", f"{items:,} items")):
-            tenant = app.tenant(tenant_on("a", number))
-            say(f"{what}: filling")
-            if what.endswith("items"):
-                for begin in range(0, items, FILL_BATCH):
-                    tenant.enqueue_many([new_item("later", begin, delay=86_400)] * min(FILL_BATCH, items - begin))
-            else:
-                fill(tenant, OBJECTS if number == 0 else OBJECTS * megabytes)
-            for to in ("b", "a"):
-                say(f"{what}: to {to}")
-                rows.append(_moved_under_load(tenant, other, to, what))
-    app.close()
-    return rows
-
-
-def _moved_under_load(tenant: TenantDatabase, other: TenantDatabase, to: str, what: str) -> dict[str, Any]:
-    mine, others = Load(tenant), Load(other)
-    with mine.running(), others.running():
-        time.sleep(BASE_S)
-        before, mine.took_ms, others.took_ms = others.took_ms, [], []
-        view: MoveView = app.move(tenant, to=to, mb_per_s=1_000).result()
-    p99, p99_before = percentile(others.took_ms, 99), percentile(before, 99)
-    assert view.ended is not None
-    return {
-        "what": what,
-        "to": to,
-        "seconds": round(view.ended - view.began, 2),
-        "frozen_ms": round(view.frozen * 1000, 1),
-        "longest_wait_ms": round(max(mine.took_ms), 1),
-        "failed": len(mine.failed),
-        "others_p99_ms": round(p99, 2),
-        "others_p99_before_ms": round(p99_before, 2),
-        "others_ratio": round(p99 / p99_before, 2),
-    }
-
-
-def table_of_moves(rows: list[dict[str, Any]]) -> list[list[str]]:
-    """Return the table of the moves."""
-    head = ["tenant", "to", "s", "frozen ms", "longest wait ms", "bar", "failed", "others' p99 ms", "of before", "bar"]
-    return [
-        head,
-        *(
-            [
-                row["what"], row["to"], str(row["seconds"]), str(row["frozen_ms"]), str(row["longest_wait_ms"]),
-                str(LONGEST_WAIT_MS_MAX), str(row["failed"]), str(row["others_p99_ms"]), str(row["others_ratio"]),
-                str(OTHERS_RATIO_MAX),
-            ]
-            for row in rows
-        ),
-    ]  # fmt: skip

@@ -14,6 +14,8 @@ Read in this order:
     snapshots    figure 11
     moves        figure 12, the storage, and moves under load
     spanning     transactions over two shards
+    locks        locks of processes that were killed
+    owner        the cost of the ownership record
     bars         the bars of the design, and what was measured
     page         the page
 May import: bench.paper's plots and tables, the limits in the modules that measure. Imported by: bench.olive, tests.

@@ -1,19 +1,20 @@
 """The bars of the design, each with what was measured and the command that measures it."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from bench.across_shards import COMMITS_BAR, THROUGHPUT_BAR, TIME_BAR
-from bench.olive_moves import FULL_ITEMS, FULL_MB, LONGEST_WAIT_MS_MAX, OTHERS_RATIO_MAX
-from bench.olive_page import spanning
-from bench.olive_page.data import EMBEDDED, FOUNDATIONDB, Row, Runs
+from bench.olive_load import BACK, FULL_ITEMS, FULL_MB, OTHERS_RATIO_MAX, RATES, TO_OTHER, WAIT_MS_MAX
+from bench.olive_locks import BARS_S as LOCK_BARS
+from bench.olive_owner import ONE_READ, QUEUE
+from bench.olive_page import locks, owner, spanning
+from bench.olive_page.data import BETWEEN, EMBEDDED, FOUNDATIONDB, Row, Runs
+from bench.olive_page.moves import shown_rate
 from bench.olive_page.sections import ENGINE_NAMES, reached
 from bench.olive_snapshots import BARS as SNAPSHOT_BARS
 
 NOT_RUN = "not run yet"
-NO_COMMAND = "no command measures it"
 RELIABILITY = "[Reliability](../reliability.md)"
-DECISION_70 = "[decision 70](../decisions/070-every-transaction-reads-the-owner.md)"
 
 
 class Bar(NamedTuple):
@@ -26,45 +27,23 @@ class Bar(NamedTuple):
     command: str = ""
 
 
-LOCKS = (
-    Bar(
-        "lock of a handler, free again after its worker was killed, with Ray",
-        "under 0.5 s",
-        f"median 0.21 s, 0.25 s at most; from {RELIABILITY}",
-        True,
-        "`pytest tests/acceptance/test_locks.py`",
-    ),
-    Bar(
-        "lock of a process outside of workflows, free again after the process was killed",
-        "under 7 s",
-        f"4.3 to 5.0 s; from {RELIABILITY}",
-        True,
-        "`pytest tests/fairlead/test_locks_outside.py`",
-    ),
-    Bar("lock of a library workflow that is a second old, finished by its next caller", "under 10 ms", NO_COMMAND),
+SEEDS = Bar(
+    "workflow, queue and transactions across shards while the tenant moves, there and back",
+    "nothing lost, nothing twice, in 1,000 seeds",
+    f"see {RELIABILITY}",
+    command="`fairlead simulate --seeds 1000`",
 )
-OTHERS = (
-    Bar("cost of reading the owner record: `transact`", "at most 5 %", f"{NO_COMMAND}; see {DECISION_70}"),
-    Bar("the same: enqueue and drain", "at most 3 %", NO_COMMAND),
-    Bar(
-        "workflow, queue and transactions across shards while the tenant moves, there and back",
-        "nothing lost, nothing twice, in 1,000 seeds",
-        f"see {RELIABILITY}",
-        command="`fairlead simulate --seeds 1000`",
-    ),
-)
-ON_FOUNDATIONDB = Bar("the same moves on FoundationDB: longest wait", "under 100 ms", NO_COMMAND)
 
 
 def table(saved: Mapping[str, Runs]) -> list[list[str]]:
     """Return a line for each bar, its head first. `saved`: the runs of each figure."""
     lines = [
         *_spanning(saved["spanning"]),
-        *LOCKS,
+        *_locks(saved["locks"]),
         *_snapshots(saved["figure11"]),
         *_moves(saved["moves"]),
-        ON_FOUNDATIONDB,
-        *OTHERS,
+        *_owner(saved["owner"]),
+        SEEDS,
     ]
     body = [
         [bar.measure, bar.limit, bar.measured, "" if bar.is_reached is None else reached(bar.is_reached), bar.command]
@@ -104,33 +83,80 @@ def _snapshots(runs: Runs) -> Iterator[Bar]:
             )
 
 
+def _locks(runs: Runs) -> Iterator[Bar]:
+    for engine in (EMBEDDED, FOUNDATIONDB):
+        rows = {row["killed"]: row for row in runs[engine].rows} if engine in runs else {}
+        for killed, measure in locks.MEASURES.items():
+            row = rows.get(killed)
+            yield Bar(
+                f"lock of {measure}, {ENGINE_NAMES[engine]}",
+                f"under {LOCK_BARS[killed] * 1000:,g} ms",
+                NOT_RUN if row is None else f"median {row['median_ms']:,g}, at most {row['longest_ms']:,g}",
+                None if row is None else locks.is_reached(row),
+                "`python -m bench.olive locks`",
+            )
+
+
 class Worst(NamedTuple):
-    """A measure of a move, and the most that it may be."""
+    """A measure of a move, and the most that it may be. `mb_per_s`: of moves at this rate; None: of all."""
 
     measure: str
     limit: str
     value: Callable[[Row], float]
     most: float
+    mb_per_s: float | None = None
 
 
 TENANTS = ("1 MB", f"{FULL_MB:,} MB", f"{FULL_ITEMS:,} items")  # For which the design sets the bars.
-MOVE_BARS = (
-    Worst("longest wait", f"under {LONGEST_WAIT_MS_MAX:g} ms", lambda row: row["longest_wait_ms"], LONGEST_WAIT_MS_MAX),
-    Worst("failed transactions", "0", lambda row: row["failed"], 0),
-    Worst("others' p99, of before", f"at most {OTHERS_RATIO_MAX:g}", lambda row: row["others_ratio"], OTHERS_RATIO_MAX),
-)
+
+
+def _move_bars(engine: str) -> Iterator[Worst]:
+    wait_ms = WAIT_MS_MAX["embedded" if engine == EMBEDDED else "foundationdb"]
+    yield Worst("longest wait", f"under {wait_ms:g} ms", lambda row: row["longest_wait_ms"], wait_ms)
+    yield Worst("failed transactions", "0", lambda row: row["failed"] + row["others_failed"], 0)
+    for rate in RATES:
+        measure, limit = f"others' p99, of at rest, {shown_rate(rate)}", f"at most {OTHERS_RATIO_MAX:g}"
+        yield Worst(measure, limit, lambda row: row["others_ratio"], OTHERS_RATIO_MAX, rate)
 
 
 def _moves(runs: Runs) -> Iterator[Bar]:
-    rows = [row for run in runs.values() for row in run.rows]
-    for what in dict.fromkeys([*TENANTS, *(row["what"] for row in rows)]):
-        some = [row for row in rows if row["what"] == what]
-        for each in MOVE_BARS:
-            values = [each.value(row) for row in some]
-            yield Bar(
-                f"move of {what}: {each.measure}",
-                each.limit,
-                " and ".join(f"{value:g}" for value in values) or NOT_RUN,
-                max(values) <= each.most if values else None,
-                "`python -m bench.olive moves`",
-            )
+    for engine in (EMBEDDED, BETWEEN, FOUNDATIONDB):
+        rows = runs[engine].rows if engine in runs else []
+        for what in dict.fromkeys([*TENANTS, *(row["what"] for row in rows)]):
+            for each in _move_bars(engine):
+                some = [row for row in rows if row["what"] == what and each.mb_per_s in (None, row["mb_per_s"])]
+                ways = [max(map(each.value, way)) for to in (TO_OTHER, BACK) if (way := _of_way(some, to))]
+                yield Bar(
+                    f"move of {what}, {ENGINE_NAMES[engine]}: {each.measure}",
+                    each.limit,
+                    " and ".join(f"{value:g}" for value in ways) or NOT_RUN,
+                    max(ways) <= each.most if ways else None,
+                    "`python -m bench.olive moves`",
+                )
+
+
+def _of_way(rows: Sequence[Row], to: str) -> list[Row]:
+    return [row for row in rows if row["to"] == to]
+
+
+def _owner(runs: Runs) -> Iterator[Bar]:
+    for engine in (EMBEDDED, FOUNDATIONDB):
+        if engine not in runs:
+            measure = f"cost of the ownership record, {ENGINE_NAMES[engine]}"
+            yield Bar(measure, "see above", NOT_RUN, command="`python -m bench.olive owner`")
+            continue
+        run = runs[engine]
+        for row in run.rows:
+            if row["what"] != ONE_READ:
+                more = f", {row['more_us'] / 1000:.3f} ms more" if engine == FOUNDATIONDB else ""
+                yield Bar(
+                    f"{_named(row['what'])}, beside {row['beside']}, {ENGINE_NAMES[engine]}",
+                    f"at most {owner.shown_bar(engine, run, row)}",
+                    f"{row['ratio']:g}{more}; of cpu {row['cpu_ratio']:g}",
+                    owner.is_reached(engine, run, row),
+                    "`python -m bench.olive owner`",
+                )
+
+
+def _named(what: str) -> str:
+    return what if what in QUEUE else f"a transaction that only {what}".replace("only reads and", "reads and")

@@ -9,6 +9,7 @@ from typing import Any
 Row = dict[str, Any]
 
 EMBEDDED, FOUNDATIONDB = "embedded", "foundationdb"
+BETWEEN = "embedded to foundationdb"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,13 +5,16 @@ from pathlib import Path
 from bench.olive_page import bars, data
 from bench.olive_page.data import Runs
 from bench.olive_page.intents import FIGURE_9, FIGURE_10
+from bench.olive_page.locks import LOCKS
 from bench.olive_page.moves import FIGURE_12, MOVES, STORAGE
+from bench.olive_page.owner import OWNER
 from bench.olive_page.sections import ENGINE_NAMES, Section
 from bench.olive_page.snapshots import FIGURE_11
 from bench.olive_page.spanning import SPANNING
 from bench.paper.page import markdown
 
-SECTIONS = {each.command: each for each in (FIGURE_9, FIGURE_10, FIGURE_11, FIGURE_12, STORAGE, MOVES, SPANNING)}
+ALL = (FIGURE_9, FIGURE_10, FIGURE_11, FIGURE_12, STORAGE, MOVES, SPANNING, LOCKS, OWNER)
+SECTIONS = {each.command: each for each in ALL}
 DEFAULT_OUT = Path("docs/paper")
 
 HEAD = """# Olive's experiments, on this system

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from matplotlib.figure import Figure
 
-from bench.olive_page.data import EMBEDDED, FOUNDATIONDB, Runs
+from bench.olive_page.data import BETWEEN, EMBEDDED, FOUNDATIONDB, Runs
 
-ENGINE_NAMES = {EMBEDDED: "embedded", FOUNDATIONDB: "FoundationDB"}
+ENGINE_NAMES = {EMBEDDED: "embedded", BETWEEN: "embedded to FoundationDB", FOUNDATIONDB: "FoundationDB"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from unittest import mock
+
 import pytest
 
-from tests.bench.test_core import run
+from bench.olive_owner import WithoutOwnerRead
+from fairlead import App, tenant_database
+from tests.bench.test_core import ROOT, run
 
 
 @pytest.mark.long
@@ -67,5 +72,32 @@ def test_the_quick_storage_prints_bytes_before_during_and_after_a_move() -> None
 @pytest.mark.timeout(300)
 def test_the_quick_moves_print_waits_and_no_failed_transaction() -> None:
     rows = run("bench.olive", "moves", "--quick", "--json")["rows"]
-    assert [row["to"] for row in rows] == ["b", "a"] * 3
+    assert [row["to"] for row in rows] == ["b", "a"] * 6
+    assert [row["mb_per_s"] for row in rows] == [1_000.0, 1_000.0, 16.0, 16.0] * 3
     assert {row["failed"] for row in rows} == {0}
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_the_quick_locks_print_how_soon_each_is_free() -> None:
+    rows = {row["killed"]: row for row in run("bench.olive", "locks", "--quick", "--json")["rows"]}
+    assert list(rows) == ["worker", "machine", "process", "decided", "undecided", "frozen"]
+    assert rows["decided"]["median_ms"] < 1_000 <= rows["undecided"]["median_ms"] < 2_000
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_the_quick_owner_prints_ratios_beside_a_checkout() -> None:
+    rows = run("bench.olive", "owner", "--quick", "--json", "--against", str(ROOT))["rows"]
+    bodies = ["reads", "writes", "reads and then writes"]
+    assert [row["what"] for row in rows] == [*bodies, "one read", *bodies, "enqueue", "drain"]
+    assert all(row["ratio"] > 0 for row in rows if row["what"] != "one read")
+
+
+def test_a_transaction_without_the_read_of_the_ownership_record_writes_and_reads(tmp_path: Path) -> None:
+    """What the cost of the record is measured beside does the same otherwise."""
+    app = App(f"embedded:{tmp_path / 'store'}")
+    with mock.patch.object(tenant_database, "ApplicationTransaction", WithoutOwnerRead):
+        app.tenant("shop", "alice").transact(lambda tr: tr.set(("a",), b"1"))
+        assert app.tenant("shop", "alice").transact(lambda tr: tr.get(("a",))) == b"1"
+    app.close()

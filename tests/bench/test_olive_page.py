@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 
 from bench.olive import FIGURES
+from bench.olive_load import RATES
+from bench.olive_locks import BARS_S
+from bench.olive_owner import ONE_READ, THE_READ
 from bench.olive_page import bars, data, page
-from bench.olive_page.data import EMBEDDED, FOUNDATIONDB, Row, Run
+from bench.olive_page.data import BETWEEN, EMBEDDED, FOUNDATIONDB, Row, Run
 from bench.paper.page import markdown
 from tests.bench.test_core import ROOT, run
 
@@ -35,10 +38,26 @@ def row12(workload: str, operation: str, how: str, mean_ms: float) -> Row:
     return {**names, "mean_ms": mean_ms, "within_ms": 0.1, "of_rest": mean_ms}
 
 
-def row_of_move(what: str, to: str, longest_wait_ms: float) -> Row:
-    names = ("seconds", "frozen_ms", "others_p99_ms", "others_p99_before_ms", "others_ratio")
-    waits = {"longest_wait_ms": longest_wait_ms, "failed": 0}
-    return {"what": what, "to": to, **waits, **dict.fromkeys(names, 1.0)}
+def row_of_move(what: str, to: str, longest_wait_ms: float, *, mb_per_s: float = RATES[0], ratio: float = 1.0) -> Row:
+    names = ("seconds", "frozen_ms", "others_p99_ms", "others_p99_at_rest_ms", "longest_wait_at_rest_ms", "load_1m")
+    waits = {"longest_wait_ms": longest_wait_ms, "wait_ms_max": 50.0, "failed": 0, "others_failed": 0}
+    which = {"what": what, "to": to, "mb_per_s": mb_per_s, "moves": 1}
+    return {**which, **waits, "others_ratio": ratio, **dict.fromkeys(names, 1.0)}
+
+
+def row_of_lock(killed: str, longest_ms: float) -> Row:
+    bar_ms = BARS_S[killed] * 1000
+    return {"killed": killed, "times": 5, "median_ms": 1.0, "longest_ms": longest_ms, "bar_ms": bar_ms}
+
+
+def row_of_cost(what: str, beside: str, ratio: float, bar: float) -> Row:
+    names = ("low", "high", "cpu_ratio", "load_1m")
+    took = {"before_us": 1_000.0, "now_us": 1_000.0 * ratio, "more_us": 1_000.0 * (ratio - 1)}
+    return {"what": what, "beside": beside, **took, "ratio": ratio, "bar": bar, **dict.fromkeys(names, 1.0)}
+
+
+def one_read(took_us: float) -> Row:
+    return {**dict.fromkeys(row_of_cost("", "", 1.0, 1.0)), "what": ONE_READ, "now_us": took_us}
 
 
 ROWS: dict[str, list[Row]] = {
@@ -58,7 +77,18 @@ ROWS: dict[str, list[Row]] = {
         {"when": when, "bytes": size, "of_data": size / 1e6}
         for when, size in (("before", 1_030_000), ("during, at most", 2_070_000), ("after", 1_040_000))
     ],
-    "moves": [row_of_move("1 MB", "b", 40.0), row_of_move("1 MB", "a", 60.0)],
+    "moves": [
+        row_of_move("1 MB", to, wait_ms, mb_per_s=rate, ratio=ratio)
+        for rate, ratio in zip(RATES, (1.2, 1.05), strict=True)
+        for to, wait_ms in (("b", 40.0), ("a", 60.0))
+    ],
+    "locks": [row_of_lock("worker", 250.0), row_of_lock("undecided", 1_011.0)],
+    "owner": [
+        row_of_cost("reads", THE_READ, 1.04, 1.05),
+        row_of_cost("writes", THE_READ, 1.2, 1.05),
+        one_read(250.0),
+        row_of_cost("drain", "0676dd1f", 1.04, 1.03),
+    ],
     "spanning": [
         {"what": "commits of one", "bare": 1, "across": 3, "ratio": "", "bar": 3},
         {"what": "ms to the answer, alone", "bare": 1.0, "across": 2.0, "ratio": 2.0, "bar": 2.3},
@@ -153,21 +183,46 @@ def test_a_bar_without_data_is_not_run_yet_and_neither_reached_nor_missed() -> N
 
 def test_a_move_of_another_size_does_not_stand_for_those_of_the_design() -> None:
     found = bars_of(moves={EMBEDDED: full([row_of_move("5 MB", "b", 40.0)])})
-    assert found["move of 5 MB: longest wait"][1:3] == ["40", "yes"]
+    assert found["move of 5 MB, embedded: longest wait"][1:3] == ["40", "yes"]
     for what in ("1 MB", "1,000 MB", "1,000,000 items"):
-        assert found[f"move of {what}: longest wait"][1:3] == ["not run yet", ""]
+        assert found[f"move of {what}, embedded: longest wait"][1:3] == ["not run yet", ""]
+
+
+def test_moves_between_engines_have_the_bar_of_a_cluster() -> None:
+    found = bars_of(moves={BETWEEN: full([row_of_move("1 MB", "b", 90.0)])})
+    assert found["move of 1 MB, embedded to FoundationDB: longest wait"] == [
+        "under 100 ms",
+        "90",
+        "yes",
+        "`python -m bench.olive moves`",
+    ]
+
+
+def test_a_transaction_on_foundationdb_may_cost_one_read_more() -> None:
+    on_cluster = bars_of(owner={FOUNDATIONDB: full(ROWS["owner"])})
+    found = {measure: line[2] for measure, line in on_cluster.items()}
+    assert found[f"a transaction that only writes, beside {THE_READ}, FoundationDB"] == "yes"
+    slower = [*ROWS["owner"][:1], row_of_cost("writes", THE_READ, 1.3, 1.05), *ROWS["owner"][2:]]
+    found = {measure: line[2] for measure, line in bars_of(owner={FOUNDATIONDB: full(slower)}).items()}
+    assert found[f"a transaction that only writes, beside {THE_READ}, FoundationDB"] == "**no**"
 
 
 def test_bars_say_whether_they_are_reached() -> None:
-    runs = {name: {EMBEDDED: full(ROWS[name])} for name in ("spanning", "figure11", "moves")}
+    runs = {name: {EMBEDDED: full(ROWS[name])} for name in ("spanning", "figure11", "moves", "locks", "owner")}
     found = {measure: (measured, reached) for measure, (_, measured, reached, _) in bars_of(**runs).items()}
     assert found["transaction over two shards: commits"] == ("3", "yes")
     assert found["its time to the answer, of that of one commit"] == ("2", "yes")
     assert found["its throughput, of that of two bare commits"] == ("0.3", "**no**")
     assert found["first update of a key after a snapshot, of a plain one, embedded"] == ("1.25", "yes")
     assert found["later updates, embedded"] == ("1.15", "**no**")
-    assert found["move of 1 MB: longest wait"] == ("40 and 60", "**no**")
-    assert found["move of 1 MB: failed transactions"] == ("0 and 0", "yes")
+    assert found["move of 1 MB, embedded: longest wait"] == ("40 and 60", "**no**")
+    assert found["move of 1 MB, embedded: failed transactions"] == ("0 and 0", "yes")
+    assert found["move of 1 MB, embedded: others' p99, of at rest, fast"] == ("1.2 and 1.2", "**no**")
+    assert found["move of 1 MB, embedded: others' p99, of at rest, 16 MB/s"] == ("1.05 and 1.05", "yes")
+    assert found["lock of a handler; its worker was killed, with Ray, embedded"][1] == "yes"
+    assert found["lock of an undecided transaction across shards; its coordinator was killed, embedded"][1] == "**no**"
+    assert found[f"a transaction that only reads, beside {THE_READ}, embedded"] == ("1.04; of cpu 1", "yes")
+    assert found["drain, beside 0676dd1f, embedded"][1] == "**no**"
 
 
 # --- The documented page ---
