@@ -142,6 +142,7 @@ def _there_and_back(
                 say(f"{what}: to {to}, at most {mb_per_s:,g} MB a second")
                 of_way.append(app.move(tenant, to=to, mb_per_s=mb_per_s).result())
         time.sleep(rest_s)
+    _say_longest(mine, views)
     every = [view for of_way in views.values() for view in of_way]
     rest, mine_at_rest = usual_p99(others.at_rest(every)), mine.at_rest(every)
     load = round(os.getloadavg()[0], 2)
@@ -155,6 +156,7 @@ def _there_and_back(
             "seconds": round(median(view.ended - view.began for view in of_way if view.ended is not None), 2),
             "frozen_ms": round(max(view.frozen for view in of_way) * 1000, 1),
             "longest_wait_ms": round(max(mine.during(of_way)), 1),
+            "others_longest_ms": round(max(others.during(of_way)), 1),
             "longest_wait_at_rest_ms": round(max(mine_at_rest), 1),
             "failed": len(mine.failed),
             "others_failed": len(others.failed),
@@ -163,6 +165,18 @@ def _there_and_back(
             "others_ratio": round(p99 / rest, 2),
             "load_1m": load,
         }
+
+
+def _say_longest(load: Load, views: dict[str, list[MoveView]]) -> None:
+    """Print when the longest wait of each way was: a freeze is at the end of a move, before the source is cleared."""
+    for to, of_way in views.items():
+        longest_ms, at_s = max(
+            (each.took_ms, each.began_s - view.began)
+            for view in of_way
+            for each in load.requests
+            if each.overlaps(view)
+        )
+        say(f"  to {to}: longest wait {longest_ms:.1f} ms, {at_s:.2f} s after the begin of its move")
 
 
 def table_of_moves(rows: list[dict[str, Any]]) -> list[list[str]]:

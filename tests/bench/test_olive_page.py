@@ -39,8 +39,9 @@ def row12(workload: str, operation: str, how: str, mean_ms: float) -> Row:
 
 
 def row_of_move(what: str, to: str, longest_wait_ms: float, *, mb_per_s: float = RATES[0], ratio: float = 1.0) -> Row:
-    names = ("seconds", "frozen_ms", "others_p99_ms", "others_p99_at_rest_ms", "longest_wait_at_rest_ms", "load_1m")
-    waits = {"longest_wait_ms": longest_wait_ms, "wait_ms_max": 50.0, "failed": 0, "others_failed": 0}
+    names = ("seconds", "frozen_ms", "others_p99_ms", "others_p99_at_rest_ms", "load_1m")
+    others = {"others_longest_ms": 1.0, "longest_wait_at_rest_ms": 1.0, "others_failed": 0}
+    waits = {"longest_wait_ms": longest_wait_ms, "wait_ms_max": 50.0, "failed": 0, **others}
     which = {"what": what, "to": to, "mb_per_s": mb_per_s, "moves": 1}
     return {**which, **waits, "others_ratio": ratio, **dict.fromkeys(names, 1.0)}
 
