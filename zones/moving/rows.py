@@ -30,7 +30,7 @@ from fairlead.zones.queue.stored_item import number_of
 
 _ZONE, _MARK = pack_int(ZONE), pack_int(MARK)
 ZONES_AT_ONCE = 200  # Whose counts one transaction reads.
-_NOT_COPIED = frozenset({POINTER, GUARD})  # Each shard makes its own pointers.
+_NOT_COPIED = tuple(map(pack_int, (POINTER, GUARD)))  # Each shard makes its own pointers.
 
 
 class ZoneRow(NamedTuple):
@@ -55,10 +55,11 @@ def parse_zone_row(keys: TenantKeys, key: bytes) -> ZoneRow | None:
 
 def is_copied(keys: TenantKeys, key: bytes) -> bool:
     """Say whether a move copies a key: all but the ownership record, the marks, and pointers."""
-    if key == keys.owner or key.startswith(keys.marks):
-        return False
-    row = parse_zone_row(keys, key)
-    return row is None or row.sort not in _NOT_COPIED
+    at = len(keys.prefix)
+    if not key.startswith(_ZONE, at):
+        return key != keys.owner and not key.startswith(keys.marks)
+    sort_at = key.find(b"\x00", at + len(_ZONE)) + 1  # Behind the zone's name. A key is parsed only if it is a pointer.
+    return not key.startswith(_NOT_COPIED, sort_at) or parse_zone_row(keys, key) is None
 
 
 def copied_ranges(keys: TenantKeys) -> list[tuple[bytes, bytes]]:
