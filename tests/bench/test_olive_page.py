@@ -184,7 +184,7 @@ def test_a_bar_without_data_is_not_run_yet_and_neither_reached_nor_missed() -> N
 
 def test_a_move_of_another_size_does_not_stand_for_those_of_the_design() -> None:
     found = bars_of(moves={EMBEDDED: full([row_of_move("5 MB", "b", 40.0)])})
-    assert found["move of 5 MB, embedded: longest wait"][1:3] == ["40", "yes"]
+    assert found["move of 5 MB, embedded: longest wait"][1:3] == ["40 (another tenant's 1)", "yes"]
     for what in ("1 MB", "1,000 MB", "1,000,000 items"):
         assert found[f"move of {what}, embedded: longest wait"][1:3] == ["not run yet", ""]
 
@@ -193,7 +193,7 @@ def test_moves_between_engines_have_the_bar_of_a_cluster() -> None:
     found = bars_of(moves={BETWEEN: full([row_of_move("1 MB", "b", 90.0)])})
     assert found["move of 1 MB, embedded to FoundationDB: longest wait"] == [
         "under 100 ms",
-        "90",
+        "90 (another tenant's 1)",
         "yes",
         "`python -m bench.olive moves`",
     ]
@@ -216,7 +216,10 @@ def test_bars_say_whether_they_are_reached() -> None:
     assert found["its throughput, of that of two bare commits"] == ("0.3", "**no**")
     assert found["first update of a key after a snapshot, of a plain one, embedded"] == ("1.25", "yes")
     assert found["later updates, embedded"] == ("1.15", "**no**")
-    assert found["move of 1 MB, embedded: longest wait"] == ("40 and 60", "**no**")
+    assert found["move of 1 MB, embedded: longest wait"] == (
+        "40 (another tenant's 1) and 60 (another tenant's 1)",
+        "**no**",
+    )
     assert found["move of 1 MB, embedded: failed transactions"] == ("0 and 0", "yes")
     assert found["move of 1 MB, embedded: others' p99, of at rest, fast"] == ("1.2 and 1.2", "**no**")
     assert found["move of 1 MB, embedded: others' p99, of at rest, 16 MB/s"] == ("1.05 and 1.05", "yes")
