@@ -6,7 +6,7 @@ from typing import NamedTuple
 from bench.across_shards import COMMITS_BAR, THROUGHPUT_BAR, TIME_BAR
 from bench.olive_load import BACK, FULL_ITEMS, FULL_MB, OTHERS_RATIO_MAX, RATES, TO_OTHER, WAIT_MS_MAX
 from bench.olive_locks import BARS_S as LOCK_BARS
-from bench.olive_owner import ONE_READ, QUEUE
+from bench.olive_owner import ONE_READ, QUEUE, THE_READ
 from bench.olive_page import locks, owner, spanning
 from bench.olive_page.data import BETWEEN, EMBEDDED, FOUNDATIONDB, Row, Runs
 from bench.olive_page.moves import shown_rate
@@ -119,6 +119,9 @@ class Worst(NamedTuple):
 TENANTS = ("1 MB", f"{FULL_MB:,} MB", f"{FULL_ITEMS:,} items")  # For which the design sets the bars.
 
 
+MOVES_COMMAND = "`python -m bench.olive moves`"
+
+
 def _move_bars(engine: str) -> Iterator[Worst]:
     wait_ms = WAIT_MS_MAX["embedded" if engine == EMBEDDED else "foundationdb"]
     yield Worst(
@@ -133,7 +136,11 @@ def _move_bars(engine: str) -> Iterator[Worst]:
 def _moves(runs: Runs) -> Iterator[Bar]:
     for engine in (EMBEDDED, BETWEEN, FOUNDATIONDB):
         rows = runs[engine].rows if engine in runs else []
-        for what in dict.fromkeys([*TENANTS, *(row["what"] for row in rows)]):
+        measured = dict.fromkeys(row["what"] for row in rows)
+        for what in dict.fromkeys([*TENANTS, *measured]):
+            if what not in measured:
+                yield Bar(f"move of {what}, {ENGINE_NAMES[engine]}", "as of the others", NOT_RUN, command=MOVES_COMMAND)
+                continue
             for each in _move_bars(engine):
                 some = [row for row in rows if row["what"] == what and each.mb_per_s in (None, row["mb_per_s"])]
                 ways = [way for to in (TO_OTHER, BACK) if (way := [row for row in some if row["to"] == to])]
@@ -142,7 +149,7 @@ def _moves(runs: Runs) -> Iterator[Bar]:
                     each.limit,
                     " and ".join(map(each.shown, ways)) or NOT_RUN,
                     max(map(each.value, some)) <= each.most if some else None,
-                    "`python -m bench.olive moves`",
+                    MOVES_COMMAND,
                 )
 
 
@@ -157,7 +164,7 @@ def _owner(runs: Runs) -> Iterator[Bar]:
             if row["what"] != ONE_READ:
                 more = f", {row['more_us'] / 1000:.3f} ms more" if engine == FOUNDATIONDB else ""
                 yield Bar(
-                    f"{_named(row['what'])}, beside {row['beside']}, {ENGINE_NAMES[engine]}",
+                    f"{_named(row['what'])}, {_beside(row['beside'])}, {ENGINE_NAMES[engine]}",
                     f"at most {owner.shown_bar(engine, run, row)}",
                     f"{row['ratio']:g}{more}; of cpu {row['cpu_ratio']:g}",
                     owner.is_reached(engine, run, row),
@@ -167,3 +174,7 @@ def _owner(runs: Runs) -> Iterator[Bar]:
 
 def _named(what: str) -> str:
     return what if what in QUEUE else f"a transaction that only {what}".replace("only reads and", "reads and")
+
+
+def _beside(beside: str) -> str:
+    return f"beside one {THE_READ}" if beside == THE_READ else f"beside {beside}"

@@ -213,6 +213,7 @@ rate of `app.move`. The clients run for three seconds *at rest* before, between 
 **The paper** has no such figure. Its clients wait for one object at a time, as long as the mover has its lock, and its
 figure 12 does not contain these waits. Here they are the measure. Clients, mover and both stores share one machine of
 two cores. So a mover that copies as fast as it can takes the processor from the clients of all tenants. The default
-rate of `app.move` exists for that reason.
+rate of `app.move` exists for that reason. With a *load* far above two, other programs decide both the longest waits and
+the p99: the ratios of neighbouring moves then differ by more than the bar.
 """,
 )

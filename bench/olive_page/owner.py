@@ -70,14 +70,14 @@ OWNER = Section(
     command="owner",
     draw=draw_owner,
     table=table_of_owner,
-    what=f"""
-Every transaction on a tenant reads the tenant's ownership record, because a lock or a move may restrict it. *{
-        THE_READ.capitalize()
-    }* is the same transaction of the same process, but for this read: blocks of calls take turns. A commit is
-the checkout before the record was read: processes of both checkouts take turns. So such a ratio contains all that has
-changed since, not only the read.
+    what="""
+Every transaction on a tenant reads the tenant's ownership record, because a lock or a move may restrict it. *Without
+the read* is the same transaction of the same process, but for this read: blocks of calls take turns. A commit names an
+earlier checkout, in which transactions did not read the record: processes of both checkouts take turns. Such a ratio
+contains all that has changed since, not only the read.
 
-The ratio is the median over the rounds. *Of cpu* is the ratio of the processor times, which other programs change less.
+The ratio is the median over the rounds. *Of cpu* is the ratio of the processor times, which other programs change
+less. On FoundationDB the bar is the time of one read in a transaction that has a read version.
 """,
     differences="""
 **The paper** has no such record: its store does not move the data of a tenant from shard to shard.
