@@ -59,12 +59,6 @@ def pack_value(name: str, value: IndexValue) -> bytes:
     return hashed
 
 
-def unpack_value(packed: bytes) -> IndexValue | None:
-    """Return the value that `pack_value` packed; None: it was hashed."""
-    (value,) = tuples.unpack(packed)
-    return None if isinstance(value, tuple) else value
-
-
 def encoded(argument: str, text: str) -> bytes:
     """Return a text as UTF-8.
 

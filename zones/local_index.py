@@ -173,9 +173,13 @@ def listing_key(key: bytes) -> bytes | None:
     return None if keys is None or parsed is None else local_key(keys, *parsed)
 
 
+def is_index(index: bytes) -> bool:
+    """Say whether bytes can be an index; see `add`."""
+    return 0 < len(index) <= INDEX_BYTES_MAX and _nested_end(_nested(index), 0) == len(index) + 2
+
+
 def _check(index: bytes, member: bytes) -> None:
-    assert 0 < len(index) <= INDEX_BYTES_MAX, f"an index of {len(index)} bytes"
-    assert _nested_end(_nested(index), 0) == len(index) + 2, "an index is a packed tuple"
+    assert is_index(index), f"{index!r} is no packed tuple, or longer than {INDEX_BYTES_MAX} bytes"
     assert 0 < len(member) <= MEMBER_BYTES_MAX, f"a member of {len(member)} bytes"
     assert member.count(b"\x00") <= MEMBER_NULS_MAX, "a member of many NULs"
 

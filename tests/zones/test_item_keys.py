@@ -12,7 +12,7 @@ from fairlead.zones.layout import local_tenant
 from fairlead.zones.local_index import INDEX_BYTES_MAX, find_op
 from fairlead.zones.maintenance.integrity import check_integrity
 from fairlead.zones.pipelining import run_one
-from fairlead.zones.queue import dead_letters
+from fairlead.zones.queue import dead_letters, item_keys
 from fairlead.zones.queue.item_keys import IndexedItem, index_of, indexed_item, pack_key, unpack_key
 from fairlead.zones.queue.items import new_item
 from tests.zones.test_integrity import make_dead_letter
@@ -43,6 +43,14 @@ def test_a_key_is_packed_and_read_back(value: Any) -> None:
 def test_of_a_long_value_the_hash_is_kept(value: Any) -> None:
     assert unpack_key(pack_key("order", value)) == ("order", None)
     assert len(index_of(pack_key("x" * 32, value))) <= INDEX_BYTES_MAX
+
+
+def test_a_damaged_key_is_shown_as_its_bytes_and_is_no_key() -> None:
+    key = pack_key("order", "Ulm")
+    assert item_keys.is_key(key)
+    for damaged in (b"", key[:-1], key[1:], b"\x15" + key, key + b"\x00"):
+        assert not item_keys.is_key(damaged), damaged
+        assert unpack_key(damaged) in ((damaged.hex(), None), ("order", "Ulm"))
 
 
 def test_values_of_two_types_are_different_keys() -> None:

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 from fairlead.zones import local_index
 from fairlead.zones.engines import Transaction
 from fairlead.zones.errors import BadArgument
-from fairlead.zones.index_values import IndexValue, check_index_name, check_value, pack_value, unpack_value
-from fairlead.zones.keyspace import TenantKeys, pack_text, unpack_names
+from fairlead.zones.index_values import IndexValue, check_index_name, check_value, pack_value
+from fairlead.zones.keyspace import TenantKeys, pack_text
 from fairlead.zones.layout import ID_BYTES, ZoneLocation
+from fairlead.zones.tuples import elements_of
 
 KEYS_MAX = 4  # Of one item: each costs two writes.
 _ITEMS = pack_text("")  # The name of the index of items. Types of records have names of at least one byte.
@@ -47,10 +48,21 @@ def pack_key(name: str, value: Any) -> bytes:
 
 
 def unpack_key(packed: bytes) -> tuple[str, IndexValue | None]:
-    """Return the name and the value of a key that `pack_keys` packed. None: of a long value, only the hash is kept."""
-    named = unpack_names(packed, 0, 1)
-    assert named is not None, "a record holds no key of an item that cannot be read"
-    return named[0][0], unpack_value(packed[named[1] :])
+    """Return the name and the value of a key that `pack_keys` packed. None: of a long value, only the hash is kept.
+
+    Of a damaged key, the name is its bytes in hexadecimal digits.
+    """
+    match elements_of(packed):
+        case (str(name), str() | bytes() | int() as value):
+            return name, value
+        case (str(name), tuple()):
+            return name, None
+    return packed.hex(), None
+
+
+def is_key(packed: bytes) -> bool:
+    """Say whether `pack_keys` can have packed a key."""
+    return isinstance(next(iter(elements_of(packed)), None), str) and local_index.is_index(index_of(packed))
 
 
 def index_of(packed_key: bytes) -> bytes:

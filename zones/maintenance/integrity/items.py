@@ -71,6 +71,8 @@ def key_problems_op(
     tr: Transaction, location: ZoneLocation, item_id: bytes, record: ItemRecord, key: bytes
 ) -> Operation[list[Problem]]:
     """Check that an item, or a dead letter, has an entry for each of its keys. `key`: where its record lies."""
+    if not all(map(item_keys.is_key, record.keys)):
+        return [Problem(DAMAGED_ITEM, key, location, item_id, aside=with_payload(location, key, item_id))]
     reads = [tr.get(item_keys.entry_keys(location, item_id, packed)[0]) for packed in record.keys]
     yield
     if all(read.present() for read in reads):
