@@ -33,6 +33,8 @@ LATEST = 8
 RUSH_FRAC = 0.1  # The probability that a producer waits for the next rush.
 RUSH_US = 250_000  # The time between rushes.
 DEAD_LETTERS_MAX = 8
+KEYED_FRAC = 0.3  # The probability that an item has keys.
+ORDERS = 3  # Different values of a key.
 PADDINGS = ["", "", "", "", " " * 2_000, " " * 9_000]  # The latter two are too long for a call, and for a record.
 
 
@@ -49,6 +51,7 @@ class Producer:
         self._left = share
         self.done = False
         self._random: Random = cluster.world.random(f"producer {number}")
+        self._draw_keys: Random = cluster.world.random(f"keys of producer {number}")
         self._orders = 0
         self._number = number
         self._name = f"p{number}"
@@ -189,7 +192,14 @@ class Producer:
             how["item_id"] = f"named {draw.randrange(3)}"
             how["unique_for"] = draw.choice([0, 1])
         payload = f"{self._number}/{self._orders}" + draw.choice(PADDINGS)
-        return new_item(kind, payload, **how)
+        return new_item(kind, payload, keys=self._keys(), **how)
+
+    def _keys(self) -> dict[str, str | int]:
+        draw = self._draw_keys
+        if draw.random() >= KEYED_FRAC:
+            return {}
+        keys: dict[str, str | int] = {"order": draw.randrange(ORDERS)}
+        return {**keys, "city": "Ulm"} if draw.random() < 0.3 else keys
 
 
 def _empty_zone_vests_in_us(location: ZoneLocation, attempt: Attempt) -> int | None:

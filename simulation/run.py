@@ -12,6 +12,7 @@ from fairlead.simulation.faults.fault import Fault
 from fairlead.simulation.oracles.call_rates import NobodyCallsInABusyLoop
 from fairlead.simulation.oracles.claims import ClaimsHaveKeys, SessionsLastAsLongAsTheirHeartbeats
 from fairlead.simulation.oracles.consistency import CountsEqualItems, IndexNamesEveryItem
+from fairlead.simulation.oracles.found_by_keys import KeysFindItems, SearchesMissNothing
 from fairlead.simulation.oracles.id_retention import IdsStayTaken
 from fairlead.simulation.oracles.in_order_lease import OneScannerGoesInOrder
 from fairlead.simulation.oracles.item_lifecycle import (
@@ -324,6 +325,7 @@ class Simulation(Trial):
                 incarnation=partial(self.cluster.incarnation_of, COORDINATOR),
             ),
             NothingIsLeftBehind(world, hold_us=self._hold_us),
+            KeysFindItems(world, self.suite.shards),
             WhatIsPausedStays(world),
             TenantsKeepToTheirLimits(world, self.cluster.clock_of),
             LocksHaveTransactions(world),
@@ -331,6 +333,7 @@ class Simulation(Trial):
         ]
         if plan.moves:
             oracles.append(TenantsMoveWhole(world, self.suite.shards))
+            oracles.append(SearchesMissNothing(world, self.suite.shards))
         if plan.is_calm and plan.clocks_fit_leases:
             oracles.append(KindsKeepToFleetLimits(world))
         if plan.clocks_agree:  # Else some consumers take no leases, and the number of the others is not known.

@@ -15,6 +15,7 @@
     item_lifecycle  every item is enqueued once, runs, and ends as allowed
     call_rates    no actor calls another in a busy loop
     in_order_lease  one scanner at a time scans in order
+    found_by_keys  items are found by their keys, also while tenants move
     leftovers     at the end there are no keys that would never be cleared
     shop          the promises of the standard workload
     answers       acknowledged actions have happened

@@ -99,6 +99,8 @@ class NothingIsLeftBehind(Oracle):
         if path[0] == keyspace.DB and path[3] == keyspace.ZONE:
             dead_lettered = {item_id for zone in shard.zones.values() for item_id in zone.dead_lettered}
             return path[5] == keyspace.PAYLOAD and path[6] in dead_lettered
+        if path[0] == keyspace.LOCAL_INDEX or (path[0] == keyspace.DB and path[3] == keyspace.INDEXED):
+            return any(path[-1].startswith(item_id) for zone in shard.zones.values() for item_id in zone.dead_lettered)
         return bool(path[0] == keyspace.DEAD_LETTER_INDEX)
 
 

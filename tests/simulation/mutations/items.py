@@ -3,6 +3,7 @@
 from fairlead.actors.execution import runner
 from fairlead.simulation.oracles.answers import AnswersAreTrue
 from fairlead.simulation.oracles.consistency import CountsEqualItems, IndexNamesEveryItem
+from fairlead.simulation.oracles.found_by_keys import KeysFindItems
 from fairlead.simulation.oracles.id_retention import IdsStayTaken
 from fairlead.simulation.oracles.item_lifecycle import ItemsAreEnqueuedOnce
 from fairlead.simulation.oracles.leftovers import NothingIsLeftBehind
@@ -99,6 +100,20 @@ ITEMS = (
         "a completed item leaves the pieces of its payload behind",
         (stored_item.clear_what_is_kept, "if record.payload_bytes:", "if False:"),
         found_by=[NothingIsLeftBehind.promise],
+    ),
+    mutation(
+        "a completed item leaves the entries of its keys behind",
+        (stored_item.clear_what_is_kept, "if record.keys:", "if False:"),
+        found_by=[KeysFindItems.promise],
+    ),
+    mutation(
+        "a dead letter is not found by its keys any more",
+        (
+            dead_letters.move_to_dead_letters,
+            "stored_item.remove(tr, location, item_id, record, becomes_dead_letter=True)",
+            "stored_item.remove(tr, location, item_id, record, becomes_dead_letter=False)",
+        ),
+        found_by=[KeysFindItems.promise],
     ),
     mutation(
         "an id is free again at once, although its enqueue asked for retention",

@@ -8,6 +8,7 @@ counts as owned, which needs three shards; and a tenant moves on before it has a
 from fairlead.simulation.bank.world import SERIALIZABLE, SETTLED, run_bank
 from fairlead.simulation.oracles.bank import MoneyStays, StatementsComeOnce
 from fairlead.simulation.oracles.consistency import CountsEqualItems
+from fairlead.simulation.oracles.found_by_keys import KeysFindItems, SearchesMissNothing
 from fairlead.simulation.oracles.moving import TenantsMoveWhole
 from fairlead.simulation.oracles.spanning import LocksHaveTransactions
 from fairlead.zones import ownership, transaction_runner
@@ -84,6 +85,16 @@ MOVING = (
         (clearing.clear_piece, "tr.clear_range(begin, end)", "pass"),
         found_by=(WHOLE,),
         world=run_bank,
+    ),
+    mutation(
+        "what a tenant holds is not listed in the index of its new shard",
+        (destination._list_other_row, "local_index.list_row(tr, keys, row.key)", "pass"),
+        found_by=(KeysFindItems.promise, SearchesMissNothing.promise),
+    ),
+    mutation(
+        "the destination does not count a move for readers of all shards",
+        (destination.arrive, "local_index.count_move(tr)", "pass"),
+        found_by=(SearchesMissNothing.promise,),
     ),
     mutation(
         "the stub at the first home is not updated",
