@@ -35,6 +35,9 @@ Read in this order:
     move_views       moves of tenants as plain data
     moves            tenants that move between shards
     audit_log        what operators have done, on all shards
+    record_type      records that are found by any key, and unique across shards
+    unique_items     items that are unique in the whole application
+    parallel_calls   calls on several shards at once
     shards           an application's stores, opened when used
     config           the settings in force
     config_layers    arguments, environment and file, which give the settings
@@ -51,7 +54,7 @@ Read in this order:
     cli/             the command `fairlead`
     dashboard/       its web pages
     demo/            the application of `fairlead demo`
-May import: workflows, actors, zones. Imported by: nothing of the product. Importing this loads neither Ray nor the
+May import: workflows, actors, records, zones. Imported by: nothing of the product. Importing this loads neither Ray nor the
 FoundationDB client. This module has all names that a user needs.
 """
 
@@ -81,12 +84,28 @@ from fairlead.loading import NotImportable, ReferenceNotFound, load_app
 from fairlead.move_views import MoveView
 from fairlead.moves import MovePending, MovePlan, NoMove, Rebalance, TenantMove
 from fairlead.operator import Operator
+from fairlead.record_type import Record, Records
 from fairlead.recorded_steps import AwayParticipant, RunView, StepView
+from fairlead.records.alternate_keys import UnknownNormalizer
+from fairlead.records.errors import (
+    Changed,
+    CommitUnknown,
+    Exists,
+    IndexUnavailable,
+    Interrupted,
+    KeyAdded,
+    NoSuchRecord,
+    RecordError,
+    RecordUnreadable,
+    Taken,
+)
+from fairlead.records.on_shards.definitions import DefinitionDiffers
 from fairlead.registered_handler import RegisteredHandler
 from fairlead.shards import NoShards, StoreMissing, UnknownShard
 from fairlead.snapshots import KeyChange, OldKeys, Snapshot
 from fairlead.tenant_database import NotADeadLetter, TenantDatabase
 from fairlead.tenant_locks import HeldLock, LockInTransaction, TenantLock
+from fairlead.unique_items import Reservation
 from fairlead.views import DeadLetterView, ItemView, State
 from fairlead.workflows.async_context import AsyncWorkflowContext
 from fairlead.workflows.child_jobs import UNFINISHED, Call
@@ -166,6 +185,9 @@ __all__ = [
     "Snapshot",
     "OldKeys",
     "KeyChange",
+    "Record",
+    "Records",
+    "Reservation",
     "TenantLock",
     "HeldLock",
     "Tenant",
@@ -247,6 +269,18 @@ __all__ = [
     "NoMove",
     "NoResult",
     "SearchUnfinished",
+    "Changed",
+    "CommitUnknown",
+    "DefinitionDiffers",
+    "Exists",
+    "IndexUnavailable",
+    "Interrupted",
+    "KeyAdded",
+    "NoSuchRecord",
+    "RecordError",
+    "RecordUnreadable",
+    "Taken",
+    "UnknownNormalizer",
     "NoShards",
     "NoStoreHere",
     "NestedTransaction",
