@@ -54,8 +54,8 @@ Read in this order:
     cli/             the command `fairlead`
     dashboard/       its web pages
     demo/            the application of `fairlead demo`
-May import: workflows, actors, records, zones. Imported by: nothing of the product. Importing this loads neither Ray nor the
-FoundationDB client. This module has all names that a user needs.
+May import: workflows, actors, records, zones. Imported by: nothing of the product. Importing this loads neither Ray nor
+the FoundationDB client. This module has all names that a user needs.
 """
 
 from fairlead.actors.execution.job import Job, NoStoreHere

@@ -619,6 +619,7 @@ class App:
     ) -> Reservation:
         """Return a block that holds a unique key, for an item that a transaction on the tenant enqueues.
 
+            alice = app.tenant("shop/alice")
             with app.reserve("shop/alice", ("report", "2026-11")) as reserved:
                 alice.transact(lambda tr: tr.enqueue("report", reserved=reserved))
 

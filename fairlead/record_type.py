@@ -154,8 +154,9 @@ class Records(Generic[V]):
     def delete(self, record: Record[V] | None = None, /, **wanted: AlternateValue) -> bool:
         """Delete a record that was read, or the one with a value in a unique field; return whether there was one.
 
-            accounts.delete(record)
-            accounts.delete(email="a@x.com")
+            accounts = app.records("account", unique=("email",), lookup=("city",))
+            accounts.delete(accounts.create("u1", {"email": "a@x.com"}))
+            accounts.delete(email="b@x.com")
 
         Raises:
           BadArgument: neither, or both; see `find`.
@@ -187,7 +188,9 @@ class Records(Generic[V]):
 
         It may be a new one, or drop keys, but no key may be added. For records that lie in tenants of users.
 
-            alice.transact(lambda tr: (tr.set(("seen",), b"1"), carts.put(tr, "alice", {"items": 3})))
+            carts = app.records("cart", tenant=lambda key: f"shop/{key}")
+            carts.create("alice", {"items": 0})
+            app.tenant("shop/alice").transact(lambda tr: carts.put(tr, "alice", {"items": 3}))
 
         Raises:
           BadArgument: the record lies in another tenant; see `create`.
@@ -242,6 +245,7 @@ class Records(Generic[V]):
     def find(self, **wanted: AlternateValue) -> Record[V] | None:
         """Return the record that has a value in a unique field, or None: two reads.
 
+            accounts = app.records("account", unique=("email",), lookup=("city",))
             accounts.find(email="a@x.com")
 
         Raises:
@@ -263,6 +267,7 @@ class Records(Generic[V]):
 
         Misses no record that has the value all the while.
 
+            accounts = app.records("account", unique=("email",), lookup=("city",))
             accounts.find_all(city="Ulm", limit=20)
 
         Raises:

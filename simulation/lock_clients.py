@@ -66,19 +66,19 @@ class LockClient:
     def run(self, host: SimulatedHost) -> None:
         """Hold locks until the faults have stopped; then release all."""
         shards = self._cluster.open_shards(host)
-        keeper = LockKeeper(shards.at_home, host.random, LockTasks(host))
+        lock_keeper = LockKeeper(shards.at_home, host.random, LockTasks(host))
         while host.world.elapsed_us < self._cluster.plan.trouble_us:
             host.clock.sleep_us(int(self._draw.expovariate(1 / THINK_US)))
             self._blocks += 1
             try:
-                _Block(host, shards, keeper, self._draw, self._oracle, self._blocks).run(self._cluster)
+                _Block(host, shards, lock_keeper, self._draw, self._oracle, self._blocks).run(self._cluster)
             except Busy:
                 host.world.note("gives up its place in line")
             except LockLost as lost:
                 self._oracle.note_loss(host.name, bytes.fromhex(str(lost.fields["item"])))
             except (StoreError, TenantBusy, TenantMoved) as error:
                 host.world.note(f"gives up: {error!r}")
-        keeper.close()
+        lock_keeper.close()
         self.done = True
 
 
@@ -89,14 +89,14 @@ class _Block:
         self,
         host: SimulatedHost,
         shards: OpenShards,
-        keeper: LockKeeper,
+        lock_keeper: LockKeeper,
         draw: Random,
         oracle: HoldersGoOn,
         number: int,
     ) -> None:
         self._host = host
         self._shards = shards
-        self._keeper = keeper
+        self._keeper = lock_keeper
         self._draw = draw
         self._oracle = oracle
         self._number = number
@@ -135,11 +135,11 @@ class _Block:
             looks_us = min(until_us, self._host.world.now_us() + (awaited.longest_us or wait_us))
             while not awaited.watch.is_ready() and self._host.world.now_us() < looks_us:
                 clock.sleep_us(POLL_US)
-            self._leave(awaited)
+            self._end_early(awaited)
             if self._host.world.now_us() >= until_us:
                 taking.take_now()
 
-    def _leave(self, awaited: AwaitedLock) -> None:
+    def _end_early(self, awaited: AwaitedLock) -> None:
         if awaited.is_lost():
             self._host.clock.sleep_us(LOST_WATCH_POLL_US)
         awaited.watch.cancel()
@@ -176,7 +176,7 @@ class _Block:
 
     def _release(self, kept: Sequence[KeptHold]) -> None:
         for each in reversed(kept):
-            with suppress(StoreError, TenantBusy, TenantMoved):  # The keeper tries it again.
+            with suppress(StoreError, TenantBusy, TenantMoved):  # Its session tries it again.
                 self._keeper.release(each)
 
 

@@ -108,8 +108,8 @@ class WorkflowShop:
 
     def _holders_go_on(self, plan: Plan) -> HoldersGoOn:
         """Return the oracle to which clients report what they have lost."""
-        self._go_on = HoldersGoOn(self._world, has_causes=plan.leases_may_run_out or plan.moves)
-        return self._go_on
+        self._resume = HoldersGoOn(self._world, has_causes=plan.leases_may_run_out or plan.moves)
+        return self._resume
 
     def periods(self) -> Sequence[Period]:
         """See `Application`."""
@@ -127,7 +127,7 @@ class WorkflowShop:
         waking = WakingClient(self._ledger, cluster)
         Actor(self._world, cluster.add_node("p.waking"), "p.waking", waking.run).start()
         if self._world.random("locks outside of workflows").random() < LOCKED_FRAC:
-            self._add_lock_clients(cluster, self._go_on)
+            self._add_lock_clients(cluster, self._resume)
         self._upkeep = Upkeep(self._ledger, cluster, self._random)
         self._upkeep.begin()
         if plan.leases_may_run_out and not plan.is_calm:

@@ -40,7 +40,7 @@ class LockAcquisition:
     """Locks that are being taken. One call at a time: a task that was cancelled may still have one under way.
 
     Args:
-      keeper: keeps the locks that are taken.
+      lock_keeper: keeps the locks that are taken.
       at_home: calls a function with the shard where a tenant lives.
       store_errors: returns the classes that the stores opened so far raise.
       wanted: the locks, in the order in which they are taken.
@@ -49,7 +49,7 @@ class LockAcquisition:
 
     def __init__(
         self,
-        keeper: LockKeeper,
+        lock_keeper: LockKeeper,
         at_home: AtHome,
         clock: Clock,
         store_errors: Callable[[], Collection[type[Exception]]],
@@ -58,16 +58,16 @@ class LockAcquisition:
         shared: bool,
         process: str,
     ) -> None:
-        self._keeper = keeper
+        self._keeper = lock_keeper
         self._at_home = at_home
         self._clock = clock
         self._store_errors = store_errors
         self._shared = shared
         self._process = process
-        self._lock = keeper.new_lock()
+        self._lock = lock_keeper.new_lock()
         self._is_given_up = False
         self.kept = [
-            keeper.new_hold(tenant, [each.packed for each in of_tenant])
+            lock_keeper.new_hold(tenant, [each.packed for each in of_tenant])
             for tenant, of_tenant in groupby(wanted, lambda each: each.tenant)
         ]
 
@@ -92,7 +92,7 @@ class LockAcquisition:
         self.go_on(may_wait=False)
 
     def give_up(self) -> None:
-        """Give up all locks and all places in line. If a store refuses, the keeper tries it again."""
+        """Give up all locks and all places in line. If a store refuses, the session tries it again."""
         with self._lock:
             self._is_given_up = True
             for kept in reversed(self.kept):
