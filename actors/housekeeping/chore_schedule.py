@@ -20,6 +20,7 @@ SNAPSHOTS = "tending snapshots"
 REST_HEARTBEATS: Final = {
     SILENT_SESSIONS: 3, LISTING: 3, LOADING: 3, LATE_POINTERS: 5, WAKING: 10, LEFTOVERS: 5, SNAPSHOTS: 60
 }  # fmt: skip
+ALONE_REST_HEARTBEATS: Final = {LEFTOVERS: 40}  # Where no transaction can span shards; an older program may have.
 TICK_LOOK_US = 60_000_000
 
 
@@ -28,10 +29,12 @@ class ChoreSchedule:
 
     Args:
       backs_off: whether reads are expensive; if not, every chore is due at every heartbeat.
+      is_alone: whether it is the only shard of the fleet.
     """
 
-    def __init__(self, *, backs_off: bool) -> None:
+    def __init__(self, *, backs_off: bool, is_alone: bool = False) -> None:
         self._backs_off = backs_off
+        self._rest_heartbeats = REST_HEARTBEATS | ALONE_REST_HEARTBEATS if is_alone else REST_HEARTBEATS
         self._due_heartbeat: dict[str, int] = {}
         self._times_done: dict[str, int] = {}
 
@@ -46,7 +49,7 @@ class ChoreSchedule:
     def note(self, chore: str, heartbeat: int, *, did: bool) -> None:
         """Note that a chore was done at a heartbeat, and whether there was anything to do."""
         self._times_done[chore] = self.times_done(chore) + 1
-        rest_heartbeats = REST_HEARTBEATS.get(chore, WATCHED_REST_HEARTBEATS)
+        rest_heartbeats = self._rest_heartbeats.get(chore, WATCHED_REST_HEARTBEATS)
         self._due_heartbeat[chore] = heartbeat + (rest_heartbeats if self._backs_off and not did else 1)
 
 

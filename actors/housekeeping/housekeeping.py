@@ -114,7 +114,10 @@ class Housekeeping:
         self._seen = {name: Sessions() for name in shards}
         self._others: dict[str, list[ListedSession]] = {name: [] for name in shards}  # as last read
         self._live: dict[str, list[ListedSession]] = {name: [] for name in shards}
-        self._schedules = {name: ChoreSchedule(backs_off=shard.layout.is_watched) for name, shard in shards.items()}
+        self._schedules = {
+            name: ChoreSchedule(backs_off=shard.layout.is_watched, is_alone=len(shards) == 1)
+            for name, shard in shards.items()
+        }
         # Of a kind of a shard: when its next tick is, and when its record was read.
         self._ticks: dict[tuple[str, str], tuple[int, int]] = {}
         self._heartbeats = 0  # How often all shards were done: lists in many parts are done part by part.

@@ -142,6 +142,8 @@ class KindsKeepToFleetLimits(Oracle):
             self._updated_us[kind] = max(time_us, self._updated_us.get(kind, 0))
 
         def limit_of(item: ItemName, record: ItemRecord) -> Limit | None:
+            if record.kind == HOLD_KIND:
+                return None  # A process leases its hold by itself: nothing runs while a lock is held.
             limit = limits.get(record.kind)
             readable = limit is not None and read_version is not None and limit.since <= read_version
             latest = updated_us.get(record.kind) == self._updated_us.get(record.kind)

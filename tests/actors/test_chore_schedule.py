@@ -59,3 +59,8 @@ def test_a_periods_record_is_read_when_its_tick_is_due_and_once_a_minute_at_leas
 
 def test_by_a_clock_that_was_set_back_it_is_read_at_once() -> None:
     assert is_tick_due(next_us=100, looked_us=50, now_us=49)
+
+
+def test_the_only_shard_of_a_fleet_is_looked_at_seldom_because_no_transaction_spans_it() -> None:
+    schedule = ChoreSchedule(backs_off=True, is_alone=True)
+    assert heartbeats_in_which_it_is_done(schedule, did=False, chore=LEFTOVERS) == [0, 40]

@@ -117,15 +117,15 @@ ITEMS = (
     ),
     mutation(
         "an id is free again at once, although its enqueue asked for retention",
-        (QueueZone.complete_op, "if record.unique_us and actual_reason is EndReason.COMPLETED:", "if False:"),
+        (QueueZone.complete_op, "if kept_us:", "if False:"),
         found_by=[IdsStayTaken.promise],
     ),
     mutation(
         "the id of a cancelled or dropped item is retained",
         (
             QueueZone.complete_op,
-            "if record.unique_us and actual_reason is EndReason.COMPLETED:",
-            "if record.unique_us:",
+            "kept_us = record.unique_us if actual_reason is EndReason.COMPLETED else 0",
+            "kept_us = record.unique_us",
         ),
         found_by=[IdsStayTaken.promise],
     ),
