@@ -5,6 +5,7 @@ hash names.
 """
 
 from collections.abc import Sequence
+from concurrent.futures import Executor, wait
 from hashlib import blake2b
 from itertools import islice
 from typing import Any
@@ -13,15 +14,18 @@ from fairlead.records.accesses import (
     Access,
     DeleteIndex,
     DeleteRecord,
+    IndexAccess,
     ListIndex,
     ReadIndex,
     ReadRecord,
     WriteIndex,
     WriteRecord,
 )
-from fairlead.records.alternate_keys import value_part
+from fairlead.records.alternate_keys import field_of, value_part
+from fairlead.records.errors import IndexUnavailable, RecordError
 from fairlead.records.storage_model.record_store import RecordStore
 from fairlead.records.stored import DataRecord, IndexRecord, pack, unpack_data, unpack_index, version_of
+from fairlead.zones.engines import StoreUnavailable
 from fairlead.zones.keyspace import pack_text, range_begin, range_end
 
 
@@ -33,31 +37,71 @@ class ModelStores:
         self._index = index
 
     def perform(self, accesses: Sequence[Access]) -> list[Any]:
-        """Make accesses one after the other; return their answers."""
-        return [self.answer(access) for access in accesses]
+        """Make accesses one after the other; return their answers, those that are a `RecordError`, too.
+
+        Raises:
+          StoreUnavailable: a data store does not answer.
+        """
+        return [self._answer_or_error(access) for access in accesses]
+
+    def perform_in_parallel(self, threads: Executor, accesses: Sequence[Access]) -> list[Any]:
+        """Make accesses at once, each in a thread; return and raise what `perform` does, once all have ended.
+
+        None goes on after this returns: an operation that gives up removes what its accesses have written.
+        """
+        if len(accesses) == 1:
+            return self.perform(accesses)
+        made = [threads.submit(self._answer_or_error, access) for access in accesses]
+        wait(made)
+        return [each.result() for each in made]
+
+    def _answer_or_error(self, access: Access) -> Any:
+        try:
+            return self.answer(access)
+        except RecordError as error:
+            return error
 
     def answer(self, access: Access) -> DataRecord | IndexRecord | list[str] | bool | None:
-        """Make one access; return its answer."""
+        """Make one access; return its answer.
+
+        Raises:
+          IndexUnavailable: the store of an index record does not answer.
+          StoreUnavailable: the store of a data record does not.
+          CommitUnknown: see `RecordStore`.
+        """
+        if isinstance(access, ReadRecord | WriteRecord | DeleteRecord):
+            return self._answer_of_data(access)
+        assert isinstance(access, IndexAccess), f"the common storage model has no {type(access).__name__}"
+        try:
+            return self._answer_of_index(access)
+        except StoreUnavailable as error:
+            key = access.value_part if isinstance(access, ListIndex) else access.index_key
+            raise IndexUnavailable(field=field_of(key), reason=error.reason) from error
+
+    def _answer_of_data(self, access: ReadRecord | WriteRecord | DeleteRecord) -> DataRecord | bool | None:
+        key = access.key.encode()
+        store = self.data_store(access.key)
         match access:
-            case ReadRecord(key):
-                found = self.data_store(key).get(key.encode())
-                return None if found is None else unpack_data(key, found.value)
-            case WriteRecord(key, expected, record):
-                version = None if expected is None else version_of(expected)
-                return self.data_store(key).put_if(key.encode(), pack(record), version)
-            case DeleteRecord(key, expected, _):
-                return self.data_store(key).delete_if(key.encode(), version_of(expected))
-            case ReadIndex(index_key, _):
-                found = self.index_store(index_key).get(index_key)
+            case ReadRecord():
+                found = store.get(key)
+                return None if found is None else unpack_data(access.key, found.value)
+            case WriteRecord(_, expected, record):
+                return store.put_if(key, pack(record), None if expected is None else version_of(expected))
+            case DeleteRecord(_, expected, _):
+                return store.delete_if(key, version_of(expected))
+
+    def _answer_of_index(self, access: IndexAccess) -> IndexRecord | list[str] | bool | None:
+        if isinstance(access, ListIndex):
+            return self._listed(access.value_part, access.after, access.limit)
+        store = self.index_store(access.index_key)
+        match access:
+            case ReadIndex(key, _):
+                found = store.get(key)
                 return None if found is None else unpack_index(found.value)
-            case ListIndex(value_part, after, limit):
-                return self._listed(value_part, after, limit)
-            case WriteIndex(index_key, entry_expected, entry):
-                version = None if entry_expected is None else version_of(entry_expected)
-                return self.index_store(index_key).put_if(index_key, pack(entry), version)
-            case DeleteIndex(index_key, entry_expected):
-                return self.index_store(index_key).delete_if(index_key, version_of(entry_expected))
-        raise AssertionError(f"the common storage model has no {type(access).__name__}")
+            case WriteIndex(key, expected, entry):
+                return store.put_if(key, pack(entry), None if expected is None else version_of(expected))
+            case DeleteIndex(key, expected):
+                return store.delete_if(key, version_of(expected))
 
     def data_store(self, key: str) -> RecordStore:
         """Return the store of a primary key."""

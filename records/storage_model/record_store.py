@@ -3,8 +3,11 @@
 - Single-record read consistency: a read returns what was written last, never an older snapshot or a replica's state.
 - Single-record conditional write: a write happens if and only if the record's version is the expected one.
 
-A conditional write answers yes or no, also if the connection broke during the commit. A store that cannot tell raises
-`CommitUnknown`.
+Both are whole before they return: what one client was answered, every later call of any client sees.
+
+Three outcomes, and no fourth: an answer; `StoreUnavailable`, and nothing was written; `CommitUnknown`, and it may have
+been written, or may still be. A store that can tell after a broken commit answers instead. Whether one can is not a
+matter of reading again: another writer may have written the same version, or have overwritten or deleted it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,22 +16,42 @@ from typing import NamedTuple, Protocol
 from fairlead.records.stored import Versioned
 
 
-class Put(NamedTuple):
-    """A conditional write: `new` replaces what has the version `expected`; None: what is absent. `new` None deletes."""
+class ConditionalWrite(NamedTuple):
+    """A write of one record if its version is `expected`; None: if there is none. `new` None deletes it."""
 
     key: bytes
     new: Versioned | None
     expected: bytes | None
 
 
+class Batch(NamedTuple):
+    """The answer to a batch.
+
+    Attributes:
+      found: what each key to read held, before the writes.
+      held: whether the condition of each write held. The writes were made if all of them did.
+    """
+
+    found: list[Versioned | None]
+    held: list[bool]
+
+    @property
+    def is_written(self) -> bool:
+        """Whether the writes were made."""
+        return all(self.held)
+
+
 class RecordStore(Protocol):
-    """One shard of records. Keys and values are bytes; versions are chosen by the writers."""
+    """One shard of records. Keys and values are any bytes; versions are chosen by the writers. Safe for threads.
+
+    How long a key and a value may be is the store's: at least 300 and 90,000 bytes, a version 200.
+    """
 
     def get(self, key: bytes) -> Versioned | None:
         """Return what is stored under a key, or None.
 
         Raises:
-          IndexUnavailable, or an error of the store: it does not answer.
+          StoreUnavailable: the store does not answer.
         """
         ...
 
@@ -36,8 +59,8 @@ class RecordStore(Protocol):
         """Write if the version is `expected`; None: if there is nothing. Return whether it was.
 
         Raises:
-          CommitUnknown: the store cannot tell.
-          An error of the store: it does not answer; nothing was written, or it will not be told.
+          StoreUnavailable: the store does not answer, or refuses; nothing was written.
+          CommitUnknown: the store broke off in the commit, and cannot tell.
         """
         ...
 
@@ -46,13 +69,21 @@ class RecordStore(Protocol):
         ...
 
     def scan(self, begin: bytes, end: bytes) -> Iterator[tuple[bytes, Versioned]]:
-        """Yield keys in order, from `begin` to `end`, with what is stored. Not one snapshot: pieces read one by one."""
+        """Yield keys in order of their bytes, from `begin` to before `end`, with what is stored.
+
+        Pieces are read one by one, so it is not one snapshot: each record is as it was at some moment of the scan, and
+        one that is there all the while is yielded once. Raises what `get` does.
+        """
         ...
 
 
 class BatchingStore(RecordStore, Protocol):
-    """A store that makes several accesses in one transaction."""
+    """A store that makes reads and conditional writes of several records in one transaction."""
 
-    def batch(self, accesses: Sequence[bytes | Put]) -> list[Versioned | bool | None]:
-        """Make reads (a key) and conditional writes; answer each as `get`, `put_if` or `delete_if` would, in order."""
+    def batch(self, reads: Sequence[bytes], writes: Sequence[ConditionalWrite]) -> Batch:
+        """Make reads, and all of the writes or none: they are made if all their conditions hold.
+
+        It is one moment for everyone else: nobody sees some of the writes, and what is read is as it was when they were
+        made, what is absent included. No two writes may have one key. Raises what `put_if` does.
+        """
         ...
