@@ -11,7 +11,7 @@ PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-all soak bench-peers docs check lock clean python servers prometheus browser
+.PHONY: help demo test test-all soak bench-peers docs check lock clean python servers postgresql prometheus browser
 
 # A checkout is tested as it stands, not with what the caller's shell would add to it. And the hundreds of processes that
 # tests start keep compiled modules: without them each takes twice the time to start.
@@ -23,10 +23,10 @@ help: ## list what make can do here
 demo: .venv/ready ## watch real work go through the real system
 	@.venv/bin/fairlead demo
 
-test: .venv-test/ready prometheus browser ## run every test that this machine can run, except the long ones
+test: .venv-test/ready postgresql prometheus browser ## run every test that this machine can run, except the long ones
 	.venv-test/bin/python -m pytest $(SPREAD)
 
-test-all: .venv-test/ready prometheus browser ## run the long ones too: a campaign per planted bug, the soak; and 1,000 seeds
+test-all: .venv-test/ready postgresql prometheus browser ## run the long ones too: a campaign per planted bug, the soak; and 1,000 seeds
 	.venv-test/bin/python -m pytest $(SPREAD) -m 'long or not long'
 	.venv-test/bin/python -m fairlead simulate --seeds 1000 --first "$$(date +%s)"
 
@@ -48,7 +48,7 @@ check: .venv-check/ready ## check format, lint, types and the direction of impor
 lock: python ## write constraints.txt again, from the newest versions that pyproject.toml allows
 	@rm -rf .venv-lock
 	@$(PYTHON) -m venv .venv-lock
-	.venv-lock/bin/python $(PIP_INSTALL) '.[ray,bench,docs,peers,test,check]'
+	.venv-lock/bin/python $(PIP_INSTALL) '.[ray,postgresql,bench,docs,peers,test,check]'
 	@{ echo "# Every version that make installs, transitive ones included. Written by: make lock"; \
 	   .venv-lock/bin/python -m pip freeze --exclude fairlead; } > constraints.txt.new
 	@mv constraints.txt.new constraints.txt
@@ -60,8 +60,8 @@ clean: ## remove environments, caches and build results
 
 .venv/ready:       extras := [ray]
 .venv-docs/ready:  extras := [docs]
-.venv-test/ready:  extras := [ray,bench,docs,test]
-.venv-check/ready: extras := [ray,bench,docs,test,check]
+.venv-test/ready:  extras := [ray,postgresql,bench,docs,test]
+.venv-check/ready: extras := [ray,postgresql,bench,docs,test,check]
 .venv-peers/ready: extras := [ray,bench,peers]
 
 .venv/ready .venv-docs/ready .venv-test/ready .venv-check/ready .venv-peers/ready: pyproject.toml constraints.txt | python
@@ -76,6 +76,14 @@ servers:
 	  echo "Installing postgresql and redis-server with apt-get; the instances that they start are left alone"; \
 	  $(SUDO) apt-get install --yes --quiet --no-install-recommends postgresql redis-server; } || \
 	  echo "postgresql and redis-server cannot be installed here: systems that need them will be missing." >&2
+
+# Tests start one of their own, on another port. Without it those tests are skipped, and say so.
+postgresql:
+	@ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || command -v postgres >/dev/null || { \
+	  echo "Installing postgresql with apt-get; the instance that it starts is left alone"; \
+	  $(SUDO) apt-get update --quiet && \
+	  $(SUDO) apt-get install --yes --quiet --no-install-recommends postgresql; } || \
+	  echo "postgresql cannot be installed here: the tests with it will be skipped." >&2
 
 # Scrapes a fleet in the tests, from a folder and a port of its own. Without it those tests are skipped, and say so.
 prometheus:

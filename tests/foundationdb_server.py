@@ -35,7 +35,7 @@ class FoundationServer:
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self._directory = directory
-        self._address = f"127.0.0.1:{_free_port()}"
+        self._address = f"127.0.0.1:{free_port()}"
         self.cluster_file = directory / "fdb.cluster"
         self.cluster_file.write_text(f"test:test@{self._address}\n")
         self.url = f"fdb:{self.cluster_file}"
@@ -98,7 +98,8 @@ class FoundationServer:
             time.sleep(ASKED_AGAIN_S)
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port on this machine on which nobody listens."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port: int = found.getsockname()[1]

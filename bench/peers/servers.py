@@ -21,7 +21,7 @@ import time
 from abc import ABC, abstractmethod
 from pathlib import Path
 
-from bench.peers.round_context import CONTEXT
+from bench.peers.round_context import CONTEXT, RoundContext
 
 HOST = "127.0.0.1"
 ANSWER_S_MAX = 30.0
@@ -39,6 +39,9 @@ class ServerFailed(Exception):
 class Server(ABC):
     """One server of one round.
 
+    Args:
+      context: of the round; None: that of this process.
+
     Attributes:
       durability: the settings for durability, by their own names.
       durable: whether an acknowledged write survives a power cut.
@@ -51,9 +54,10 @@ class Server(ABC):
     durability: str
     durable: bool
 
-    def __init__(self) -> None:
-        self.directory = CONTEXT.directory / self.name.lower()
-        self.log = CONTEXT.directory / f"{self.name.lower()}.log"
+    def __init__(self, context: RoundContext | None = None) -> None:
+        self.context = context or CONTEXT
+        self.directory = self.context.directory / self.name.lower()
+        self.log = self.context.directory / f"{self.name.lower()}.log"
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -66,14 +70,14 @@ class Server(ABC):
         """Return the installed version. Raises `NotInstalled` if there is none."""
 
     def start(self) -> None:
-        """Start the server on this round's port, and return once it answers.
+        """Start the server on this round's port, and return once it answers. One that was stopped has its data still.
 
         Raises:
           NotInstalled: its package is not installed.
           ServerFailed: it did not answer within half a minute.
         """
         self.version()
-        self.directory.mkdir()
+        self.directory.mkdir(exist_ok=True)
         with self.log.open("ab") as log:
             self._process = self._launch(log.fileno())
         until_s = time.monotonic() + ANSWER_S_MAX
@@ -83,7 +87,7 @@ class Server(ABC):
             time.sleep(0.02)
 
     def stop(self) -> None:
-        """End the server at once; its data is not needed any more."""
+        """End the server at once, as a crash would."""
         if self._process is not None:
             self._process.send_signal(self.end_signal)
             try:
@@ -113,7 +117,7 @@ class Redis(Server):
     @property
     def url(self) -> str:
         """See `Server`."""
-        return f"redis://{HOST}:{CONTEXT.port}/0"
+        return f"redis://{HOST}:{self.context.port}/0"
 
     def version(self) -> str:
         """See `Server`."""
@@ -121,7 +125,7 @@ class Redis(Server):
 
     def _launch(self, log: int) -> subprocess.Popen[bytes]:
         settings = {
-            "bind": HOST, "port": CONTEXT.port, "dir": self.directory, "save": "", "daemonize": "no",
+            "bind": HOST, "port": self.context.port, "dir": self.directory, "save": "", "daemonize": "no",
             "appendonly": "yes", "appendfsync": self._fsync,
         }  # fmt: skip
         arguments = [text for key, value in settings.items() for text in (f"--{key}", str(value))]
@@ -129,7 +133,7 @@ class Redis(Server):
 
     def _answers(self) -> bool:
         try:
-            with socket.create_connection((HOST, CONTEXT.port), timeout=1) as connection:
+            with socket.create_connection((HOST, self.context.port), timeout=1) as connection:
                 connection.sendall(b"PING\r\n")
                 return connection.recv(7) == b"+PONG\r\n"
         except OSError:
@@ -144,7 +148,7 @@ class Postgres(Server):
     durable = True
     durability = "PostgreSQL, fsync on, synchronous_commit on"
 
-    SETTINGS = (
+    SETTINGS: tuple[str, ...] = (
         "fsync=on", "synchronous_commit=on", "full_page_writes=on",
         "shared_buffers=512MB", "max_wal_size=8GB", "checkpoint_timeout=30min", "max_connections=200",
     )  # fmt: skip
@@ -152,7 +156,7 @@ class Postgres(Server):
     @property
     def url(self) -> str:
         """See `Server`."""
-        return f"postgresql://postgres@{HOST}:{CONTEXT.port}/postgres"
+        return f"postgresql://postgres@{HOST}:{self.context.port}/postgres"
 
     def version(self) -> str:
         """See `Server`."""
@@ -163,18 +167,19 @@ class Postgres(Server):
         if user is not None:
             shutil.chown(self.directory, user)
         data = str(self.directory / "data")
-        subprocess.run(
-            [_postgres("initdb"), "--pgdata", data, "--username", "postgres", "--auth", "trust", "--no-sync"],
-            user=user, stdout=log, stderr=log, cwd="/", check=True,
-        )  # fmt: skip
+        if not (self.directory / "data").exists():
+            subprocess.run(
+                [_postgres("initdb"), "--pgdata", data, "--username", "postgres", "--auth", "trust", "--no-sync"],
+                user=user, stdout=log, stderr=log, cwd="/", check=True,
+            )  # fmt: skip
         settings = [text for each in self.SETTINGS for text in ("-c", each)]
-        listening = ["-h", HOST, "-p", str(CONTEXT.port), "-k", ""]
+        listening = ["-h", HOST, "-p", str(self.context.port), "-k", ""]
         return subprocess.Popen(
             [_postgres("postgres"), "-D", data, *listening, *settings], user=user, stdout=log, stderr=log, cwd="/"
         )
 
     def _answers(self) -> bool:
-        asked = [_postgres("pg_isready"), "-h", HOST, "-p", str(CONTEXT.port), "-q"]
+        asked = [_postgres("pg_isready"), "-h", HOST, "-p", str(self.context.port), "-q"]
         return subprocess.run(asked, check=False).returncode == 0
 
 

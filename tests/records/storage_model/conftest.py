@@ -1,0 +1,35 @@
+"""Stores of every kind; a PostgreSQL for all tests of a process, started by the first that wants it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bench.peers.servers import Postgres
+from tests.postgresql_server import missing, started
+from tests.records.storage_model.stores import KINDS, Clients, Stores
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[Postgres]:
+    """A running server."""
+    if reason := missing():
+        pytest.skip(reason)
+    with started() as server:
+        yield server
+
+
+@pytest.fixture
+def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stores]:
+    """What makes stores."""
+    made = Stores(tmp_path, lambda: request.getfixturevalue("postgresql"))
+    yield made
+    made.close()
+
+
+@pytest.fixture(params=KINDS)
+def clients(request: pytest.FixtureRequest, stores: Stores) -> Clients:
+    """Two clients of an empty store of each kind."""
+    return stores.new(request.param)
