@@ -8,6 +8,7 @@ Commands, each with `--json` and `--quick`, run as `python -m bench.core`:
     idle_reads     the reads of idle consumers on a FoundationDB cluster
     idle_fleet     the cost of an idle fleet, and its first start of an item
     olive          Olive's figures 9 to 12, moves under load and transactions across shards; their page
+    uniqorn        Uniqorn's table 1 and figures 4 to 7, over PostgreSQL and in simulated time; their page
     olive_snapshots  operations on a tenant with a snapshot, beside plain ones, as Olive's figure 11
     workflows      the latency of short workflows, the memory of a long one, a million that sleep
     long_jobs      the writes for keeping the leases of long jobs, in virtual time
@@ -35,6 +36,7 @@ Read in this order:
     load/          generators as Ray actors, open loop, and the waits of all processes
     peers/         other queues in their best settings, and the measures of all of them
     paper/         figures 4 to 7, their data, plots and page
+    uniqorn/       the workload of Uniqorn's section 4, and what it measures
     olive_page/    docs/paper/olive.md, from what `olive` has measured
     telemetry, no_telemetry   the cost of telemetry
 May import: everything of the product, the simulator, and Ray. Imported by: tests.

@@ -29,6 +29,7 @@ LAZY = {
     "fairlead.telemetry.prometheus": "prometheus_client is needed by one process, where a port is set",
     "fairlead.telemetry.otel_sdk": "OpenTelemetry's SDK and its exporters are needed only where something is exported",
     "fairlead.simulation": "only one command runs the simulator, and greenlets with it",
+    "bench.uniqorn.postgresql": "it needs psycopg, which the simulated figures and the page do without",
     "fdb.tuple": "an application is imported where the binding is not installed",
     "fairlead.zones.engines.foundationdb": "it loads FoundationDB's client library, which other engines do without",
 }

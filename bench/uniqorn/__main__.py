@@ -1,0 +1,123 @@
+"""See `bench.uniqorn`."""
+
+import os
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+import bench.uniqorn
+from bench.machine import describe, scratch
+from bench.report import Options, parser, say, show_rows
+from bench.uniqorn import data, outage, page, scaling
+from bench.uniqorn.data import Row
+from bench.uniqorn.garbage import Planting
+from bench.uniqorn.measuring import FIGURE_7_S, FULL, GARBAGE_RATIOS, QUICK, RECORDS_OF_POOL, Sizes, figure7, table1
+from bench.uniqorn.sections import SECTIONS
+from bench.uniqorn.systems import OverStores, System, fill
+from bench.uniqorn.workload import Workload
+
+FIELDS = 2
+FIGURE_7_SHARDS = 8
+PARALLEL = 2  # Accesses at once, of each thread.
+
+
+class Figure(NamedTuple):
+    """What a figure runs, and on which kind of store."""
+
+    measure: Callable[[Path, bool], list[Row]]
+    store: str
+    title: str
+
+
+def _table1(directory: Path, quick: bool) -> list[Row]:
+    from bench.uniqorn.postgresql import OneTable, new_stores, server
+
+    sizes = QUICK if quick else FULL
+    with server(directory) as running, _threads(sizes) as threads:
+        stores = [*new_stores(running.url, "data", 1), *new_stores(running.url, "index", 1)]
+        one_table = OneTable(running.url, FIELDS)
+        systems: dict[str, System] = {"monolithic": one_table, "uniqorn": OverStores(stores[:1], stores[1:], threads)}
+        for name, system in systems.items():
+            say(f"fill {name}")
+            fill(system, Workload(Random(1), pool=sizes.pool), sizes.pool // 2)
+        try:
+            return table1(systems, sizes)
+        finally:
+            one_table.close()
+            for store in stores:
+                store.close()
+
+
+def _figure7(directory: Path, quick: bool) -> list[Row]:
+    from bench.uniqorn.postgresql import new_stores, server
+
+    sizes = QUICK if quick else FULL._replace(round_s=FIGURE_7_S)
+    systems: dict[str, System] = {}
+    plantings: dict[str, Planting] = {}
+    with server(directory) as running, _threads(sizes) as threads:
+        opened = []
+        for ratio in GARBAGE_RATIOS:
+            shards, name = 2 if quick else FIGURE_7_SHARDS, f"ratio {ratio:g}"
+            stores = new_stores(running.url, f"data, {name}", shards)
+            index_stores = new_stores(running.url, f"index, {name}", shards)
+            opened += [*stores, *index_stores]
+            systems[name] = OverStores(stores, index_stores, threads, cleans=False)
+            records = int(RECORDS_OF_POOL * sizes.pool)
+            plantings[name] = Planting(stores, index_stores, Random(1), pool=sizes.pool, records=records)
+        try:
+            return figure7(systems, plantings, sizes)
+        finally:
+            for store in opened:
+                store.close()
+
+
+@contextmanager
+def _threads(sizes: Sizes) -> Iterator[Executor]:
+    with ThreadPoolExecutor(PARALLEL * sizes.threads) as threads:
+        yield threads
+
+
+FIGURES = {
+    "table1": Figure(_table1, data.POSTGRESQL, "Uniqorn, one shard, beside one table, on PostgreSQL"),
+    "figure4": Figure(lambda _, quick: scaling.figure4(quick=quick), data.SIMULATED, "From 1 to 8 shards, simulated"),
+    "figure5": Figure(
+        lambda _, quick: scaling.figure5(quick=quick), data.SIMULATED, "0 to 6 alternate keys, simulated"
+    ),
+    "figure6": Figure(lambda _, quick: outage.figure6(quick=quick), data.SIMULATED, "Index shards away, simulated"),
+    "figure7": Figure(_figure7, data.POSTGRESQL, "Garbage index records, on PostgreSQL"),
+}
+
+
+def _parsed() -> Namespace:
+    commands = parser(bench.uniqorn.__doc__)
+    commands.add_argument("figure", choices=[*FIGURES, "page"])
+    commands.add_argument("--out", type=Path, metavar="DIRECTORY", help="where rows are saved, and the page is written")
+    return commands.parse_args()
+
+
+def main() -> None:
+    """Measure and print, or write the page."""
+    parsed = _parsed()
+    if parsed.figure == "page":
+        page.write(parsed.out or page.DEFAULT_OUT)
+        return
+    opts = Options(as_json=parsed.json, quick=parsed.quick)
+    figure = FIGURES[parsed.figure]
+    with scratch() as directory:
+        machine = describe(directory) if parsed.out and figure.store != data.SIMULATED else {}
+        rows = figure.measure(directory, opts.quick)
+    run = data.Run(opts.quick, machine, rows)
+    if parsed.out:
+        if machine:
+            machine["load_1m_after"] = round(os.getloadavg()[0], 2)
+        data.save(parsed.out, parsed.figure, figure.store, run)
+        page.write(parsed.out)
+    show_rows(rows, SECTIONS[parsed.figure].table({figure.store: run}), opts, figure.title)
+
+
+if __name__ == "__main__":
+    main()
