@@ -3,7 +3,7 @@
 It has no queue, no log, no conflicts and no fairness; every transaction is fsynced. An item's keys and values have the
 sizes of the queue's own, built by concatenation and written one after the other. Per item:
 
-    record    56-byte key, 300 bytes       the item
+    record    56-byte key, 304 bytes       the item
     index     66-byte key, its kind        the vesting time
     count     44-byte key, 8 bytes         the number of items of the kind in the zone; read, changed, written
 
@@ -37,7 +37,7 @@ import lmdb
 ZONES_PER_BATCH = 64
 MAP_BYTES = 16 << 30
 
-ITEM = bytes(300)
+ITEM = bytes(304)
 KIND = b"noop"
 POINTER = bytes(56)
 

@@ -4,7 +4,10 @@ from fairlead.zones.errors import QueueError
 
 
 class RecordError(QueueError):
-    """Base of what records raise; nothing was written, but by `CommitUnknown`."""
+    """Base of what records raise; nothing was written, but by `CommitUnknown`.
+
+    Do: see the error itself.
+    """
 
     message = "the record was refused"
 

@@ -105,7 +105,8 @@ def test_a_kind_that_no_consumer_knows_waits_for_one_that_does(live: App) -> Non
     item_id = alice.enqueue("mail").item_id
     with consumer(live):
         said = until(Cause.KIND_UNKNOWN, lambda: alice.explain(item_id))
-    assert said.details == {"consumers": 1, "known_kinds": ["fairlead.move", "index"]}
+    assert said.details["consumers"] == 1
+    assert [kind for kind in said.details["known_kinds"] if not kind.startswith("fairlead.")] == ["index"]
     assert said.sentence == "the only live consumer has no handler for mail"
 
 

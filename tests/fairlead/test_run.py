@@ -143,7 +143,8 @@ def test_a_running_consumer_is_seen_in_status(shop: App, running: subprocess.Pop
     eventually(lambda: len(consumers()) == 1)
     (consumer,) = consumers()
     assert (consumer["live"], consumer["pid"]) == (True, running.pid)
-    assert consumer["kinds"] == ["fairlead.move", "receipt", "slow", "sweep"]
+    assert "fairlead.move" in consumer["kinds"]
+    assert [kind for kind in consumer["kinds"] if not kind.startswith("fairlead.")] == ["receipt", "slow", "sweep"]
     stop(running)
     assert consumers() == []
 
