@@ -226,7 +226,7 @@ class Cluster:
         return ScannerLoops(host, scanner, housekeeping)
 
     def _registry(self, host: SimulatedHost, shards: OpenShards) -> Registry:
-        """Return the application's handlers, and that of moves if tenants move in this run; as `App.serve_system_kinds`."""
+        """Return the application's handlers, and that of moves if tenants move; as `App.serve_system_kinds`."""
         registry = self.application.registry(host)
         if self.plan.moves and MOVE_KIND not in registry.handlers:
             registry.add(move_handler(shards.with_id, shards.__getitem__))
