@@ -1,6 +1,6 @@
 """Uniqorn's experiments (section 4): records that are found by any key, over stores of the common storage model.
 
-    python -m bench.uniqorn table1|figure4|figure5|figure6|figure7 [--json] [--quick] [--out DIRECTORY]
+    python -m bench.uniqorn table1|shards|figure4|figure5|figure6|figure7 [--json] [--quick] [--out DIRECTORY]
     python -m bench.uniqorn page [--out DIRECTORY]
 
 With `--out`, a figure saves its rows in that directory, and writes the page. `page` writes the page and its plots from
@@ -17,6 +17,7 @@ Read in this order:
     postgresql   a server, a plain table with unique indexes, and tables as shards
     garbage      stores with a given ratio of garbage index records
     measuring    table 1 and figure 7
+    shards       records of an application on embedded shards
     simulated    the protocol's own code in simulated time
     scaling      figures 4 and 5
     outage       figure 6

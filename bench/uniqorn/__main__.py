@@ -12,7 +12,7 @@ from typing import NamedTuple
 import bench.uniqorn
 from bench.machine import describe, scratch
 from bench.report import Options, parser, say, show_rows
-from bench.uniqorn import data, outage, page, scaling
+from bench.uniqorn import data, outage, page, scaling, shards
 from bench.uniqorn.data import Row
 from bench.uniqorn.garbage import Planting
 from bench.uniqorn.measuring import FIGURE_7_S, FULL, GARBAGE_RATIOS, QUICK, RECORDS_OF_POOL, Sizes, figure7, table1
@@ -22,6 +22,7 @@ from bench.uniqorn.workload import Workload
 
 FIELDS = 2
 FIGURE_7_SHARDS = 8
+SHARDS_FULL = FULL._replace(rounds=6, round_s=5.0)  # Of each of three systems, by one thread and by four.
 PARALLEL = 2  # Accesses at once, of each thread.
 
 
@@ -83,6 +84,11 @@ def _threads(sizes: Sizes) -> Iterator[Executor]:
 
 FIGURES = {
     "table1": Figure(_table1, data.POSTGRESQL, "Uniqorn, one shard, beside one table, on PostgreSQL"),
+    "shards": Figure(
+        lambda directory, quick: shards.measure(directory, QUICK if quick else SHARDS_FULL),
+        data.EMBEDDED,
+        "Records of an application, beside one tenant's keys, on embedded shards",
+    ),
     "figure4": Figure(lambda _, quick: scaling.figure4(quick=quick), data.SIMULATED, "From 1 to 8 shards, simulated"),
     "figure5": Figure(
         lambda _, quick: scaling.figure5(quick=quick), data.SIMULATED, "0 to 6 alternate keys, simulated"

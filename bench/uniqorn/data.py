@@ -7,10 +7,10 @@ from pathlib import Path
 
 from bench.olive_page.data import Row, Run
 
-POSTGRESQL, SIMULATED = "postgresql", "simulated"
+POSTGRESQL, SIMULATED, EMBEDDED = "postgresql", "simulated", "embedded"
 Runs = Mapping[str, Run]  # By kind of store.
 
-__all__ = ["POSTGRESQL", "SIMULATED", "Row", "Run", "Runs", "data_path", "load", "plot_path", "save"]
+__all__ = ["EMBEDDED", "POSTGRESQL", "SIMULATED", "Row", "Run", "Runs", "data_path", "load", "plot_path", "save"]
 
 
 def save(out: Path, name: str, store: str, run: Run) -> None:

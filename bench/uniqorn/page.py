@@ -4,11 +4,11 @@ from pathlib import Path
 
 from bench.paper.page import markdown
 from bench.uniqorn import data
-from bench.uniqorn.data import POSTGRESQL, SIMULATED, Runs
+from bench.uniqorn.data import EMBEDDED, POSTGRESQL, SIMULATED, Runs
 from bench.uniqorn.sections import SECTIONS, Section
 
 DEFAULT_OUT = Path("docs/paper")
-STORE_NAMES = {POSTGRESQL: "PostgreSQL", SIMULATED: "simulated"}
+STORE_NAMES = {POSTGRESQL: "PostgreSQL", SIMULATED: "simulated", EMBEDDED: "embedded"}
 
 HEAD = """# Uniqorn's experiments, on this system
 

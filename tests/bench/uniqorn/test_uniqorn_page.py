@@ -11,6 +11,7 @@ from bench.uniqorn import data, page
 from bench.uniqorn.__main__ import FIGURES
 from bench.uniqorn.data import Row, Run
 from bench.uniqorn.sections import SECTIONS
+from bench.uniqorn.shards import ONE_SHARD, SYSTEMS
 from bench.uniqorn.workload import FOUR, Kind
 from tests.bench.test_core import ROOT, run
 from tests.postgresql_server import missing
@@ -45,6 +46,15 @@ def row6(phase: int, away: int, scatters: bool, kind: Kind) -> Row:
 
 ROWS: dict[str, list[Row]] = {
     "table1": [row1(kind, 1.2) for kind in Kind],
+    "shards": [
+        {
+            "operation": kind.value,
+            "threads": threads,
+            **{name: {**LATENCIES, "p99_ratio": 1.2, "p50_ratio": 1.1} for name in SYSTEMS},
+        }
+        for kind in Kind
+        for threads in (1, 4)
+    ],
     "figure4": [
         {"shards": shards, "operation": kind.value, **LATENCIES, "of_first": 1.0} for shards in (1, 8) for kind in Kind
     ],
@@ -139,6 +149,12 @@ def test_the_quick_figures_in_real_time_print_their_rows(name: str) -> None:
     rows = run("bench.uniqorn", name, "--quick", "--json")["rows"]
     assert {row["operation"] for row in rows} == {kind.value for kind in (Kind if name == "table1" else FOUR)}
     assert all(row["p99_ratio"] > 0 for row in rows)
+
+
+def test_the_quick_records_on_embedded_shards_print_their_rows() -> None:
+    rows = run("bench.uniqorn", "shards", "--quick", "--json")["rows"]
+    assert {(row["operation"], row["threads"]) for row in rows} == {(kind.value, n) for kind in Kind for n in (1, 4)}
+    assert all(row[ONE_SHARD]["requests"] > 0 for row in rows)
 
 
 def test_a_simulated_figure_is_saved_with_its_plot_and_page(tmp_path: Path) -> None:
