@@ -7,6 +7,8 @@ from functools import partial
 from random import Random
 from typing import Any, Generic, TypeVar
 
+from fairlead.actors.runtime.rate_limited_log import RateLimitedLog
+from fairlead.actors.telemetry.record_counts import RECORD_COUNTS
 from fairlead.records.accesses import DeleteRecord, Op, ReadRecord, WriteRecord, run_op
 from fairlead.records.alternate_keys import (
     AlternateValue,
@@ -18,9 +20,10 @@ from fairlead.records.alternate_keys import (
     pack_unique,
 )
 from fairlead.records.definition import SchemaChanged, TypeRecord
-from fairlead.records.errors import Changed, Interrupted, KeyAdded, NoSuchRecord, RecordError, Taken
+from fairlead.records.errors import Changed, IndexAway, Interrupted, KeyAdded, NoSuchRecord, RecordError, Taken
 from fairlead.records.on_shards.definitions import Definitions
 from fairlead.records.on_shards.performing import ShardRecords
+from fairlead.records.on_shards.scatter import Scatter
 from fairlead.records.on_shards.slots import Locations
 from fairlead.records.on_shards.transaction import RecordTransaction
 from fairlead.records.protocol import Protocol
@@ -59,6 +62,9 @@ class Records(Generic[V]):
 
     Operations on single records are linearizable, by primary key and by alternate key. No two records have one value in
     a field that is unique. Nothing is retried, but in `change`: see the errors.
+
+    While the shard of an index record does not answer, `find`, `find_all` and `delete` by a value ask all shards. That
+    takes longer. It is logged, and counted as `fairlead_records_scatters_total`.
     """
 
     def __init__(
@@ -79,6 +85,7 @@ class Records(Generic[V]):
         self._clock = clock
         self._random = random
         self._protocol = Protocol(ends_at_once=True, writes_at_once=True)
+        self._scatter_log: RateLimitedLog | None = None
         self._definitions: Definitions | None = None
         self._definitions_of: Shards | None = None
 
@@ -248,14 +255,18 @@ class Records(Generic[V]):
             accounts = app.records("account", unique=("email",), lookup=("city",))
             accounts.find(email="a@x.com")
 
+        If the shard of this value's index record does not answer, all shards are asked. Then None is the answer only if
+        each of them has answered.
+
         Raises:
           BadArgument: not one field is named; it is not unique; its value is of the wrong type, empty or too long.
-          IndexUnavailable: the shard of this value's index record does not answer, or the index is being built.
+          IndexUnavailable: the index is being built; or the shard of this value's index record does not answer, and the
+            record is not found on those that do.
         """
         [(name, value)] = _one(wanted)
         by = self._field(name, is_unique=True)
         index_key = pack_unique(by, value)
-        found = self._read(self._protocol.find_op(index_key))
+        found = self._found(index_key)
         if found is None:
             return None
         record = self._record(*found)
@@ -265,7 +276,8 @@ class Records(Generic[V]):
     def find_all(self, *, limit: int = 100, **wanted: AlternateValue) -> list[Record[V]]:
         """Return records that have a value in a field for lookup, in the order of their keys.
 
-        Misses no record that has the value all the while.
+        Misses no record that has the value all the while. If the shard of the index records does not answer, all shards
+        are asked, and each must answer.
 
             accounts = app.records("account", unique=("email",), lookup=("city",))
             accounts.find_all(city="Ulm", limit=20)
@@ -278,7 +290,10 @@ class Records(Generic[V]):
             raise BadArgument(argument="limit", value=limit, allowed="1 to 10,000")
         [(name, value)] = _one(wanted)
         prefix = pack_unique(self._field(name, is_unique=False), value)
-        found = self._read(self._protocol.find_all_op(prefix, limit))
+        try:
+            found = self._read(self._protocol.find_all_op(prefix, limit))
+        except IndexAway as away:
+            found = self._scatter(away).find_all(prefix, limit)
         return [self._record(*each) for each in found]
 
     # --- The same for coroutines ---
@@ -336,6 +351,23 @@ class Records(Generic[V]):
     def _read(self, operation: Op[T]) -> T:
         refuse_across_shards(READ)
         return run_op(operation, self._performing(None).perform)
+
+    def _found(self, index_key: bytes) -> tuple[str, DataRecord] | None:
+        try:
+            return self._read(self._protocol.find_op(index_key))
+        except IndexAway as away:
+            return self._scatter(away).find(index_key)
+
+    def _scatter(self, away: IndexAway) -> Scatter:
+        """Return what asks all shards, and say why."""
+        shard_name = str(away.fields["shard"])
+        RECORD_COUNTS.add_scatter(shard_name)
+        if self._scatter_log is None:
+            message = f"shard %s does not answer, so all shards are asked for records of type {self.name}: %s"
+            self._scatter_log = RateLimitedLog(self._clock(), log, message)
+        self._scatter_log.note(shard_name, away)
+        shards = self._shards()
+        return Scatter(shards, self._locations, shards.parallel.run_all)
 
     def _performing(self, definition: TypeRecord | None) -> ShardRecords:
         shards = self._shards()

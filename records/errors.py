@@ -67,6 +67,10 @@ class IndexUnavailable(RecordError):
     message = "the index of this field does not answer"
 
 
+class IndexAway(IndexUnavailable):
+    """The shard of an index record does not answer; `find` asks all shards instead. Users need not tell it apart."""
+
+
 class KeyAdded(RecordError):
     """A write within a transaction would add an alternate key to the record; nothing was written.
 

@@ -16,6 +16,7 @@ Read in this order:
     spans           the spans of actors
     tenants         how spans name a tenant
     enqueue_counts  what a process has enqueued
+    record_counts   which lookups of records have asked all shards
     enqueueing      what a transaction enqueues: its span, its count
     run             one attempt: what is current while its handler runs, and the fields of its log records
     telemetry       what an actor gets of all this through its host

@@ -137,6 +137,11 @@ REPLAYS = Metric(
     "fairlead.workflow.replays", MetricType.COUNTER, "{attempt}",
     "Attempts at workflows that replayed recorded steps: after a wait, a failure, or the end of a worker.", _BY_KIND,
 )  # fmt: skip
+SCATTERS = Metric(
+    "fairlead.records.scatters", MetricType.COUNTER, "{lookup}",
+    "Lookups of records that asked all shards, because this one, which has the index record, did not answer.",
+    ("shard",),
+)  # fmt: skip
 SLOTS = Metric("fairlead.slots", MetricType.GAUGE, "{slot}", "Handlers that a worker can run at once.", ())
 SLOTS_IN_USE = Metric("fairlead.slots.in_use", MetricType.GAUGE, "{slot}", "Handlers that a worker runs now.", ())
 DEPTH = Metric(
@@ -167,7 +172,7 @@ MOVES_COPIED = Metric(
 METRICS = (
     SENT, CONSUMED, OPERATION, COMPLETED, FAILED, RETRIED, DEAD_LETTERED, DROPPED, SUSPENDED, CANCELLED, RETURNED,
     LOST, EXPIRED, CONFLICTS,
-    POINTER_LATENCY, ITEM_LATENCY, DURATION, STEPS, STEP_DURATION, REPLAYS,
+    POINTER_LATENCY, ITEM_LATENCY, DURATION, STEPS, STEP_DURATION, REPLAYS, SCATTERS,
     SLOTS, SLOTS_IN_USE, DEPTH, OLDEST_AGE, HELD_BACK, HELD_BACK_AGE, MOVES, MOVES_COPIED,
 )  # fmt: skip
 METRICS_BY_NAME = {metric.name: metric for metric in METRICS}

@@ -9,6 +9,7 @@ from fairlead.actors.runtime.supervisor import ActorFailed
 from fairlead.actors.telemetry.counters import Reading
 from fairlead.actors.telemetry.enqueue_counts import ENQUEUE_COUNTS
 from fairlead.actors.telemetry.metrics import DEPTH, HELD_BACK, HELD_BACK_AGE, MOVES, MOVES_COPIED, OLDEST_AGE
+from fairlead.actors.telemetry.record_counts import RECORD_COUNTS
 from fairlead.app import App
 from fairlead.fleet import Fleet
 from fairlead.move_views import MovesUnderWay, moves_under_way
@@ -50,7 +51,7 @@ class FleetMetrics:
     def readings(self) -> dict[str, Reading]:
         """Return what the actors count, by their names, and what the stores hold. One that does not answer is out."""
         of_actors = {} if self.fleet is None else dict(self.fleet.readings())
-        return {**of_actors, STORES: self.read_stores(), PROCESS: ENQUEUE_COUNTS.read()}
+        return {**of_actors, STORES: self.read_stores(), PROCESS: ENQUEUE_COUNTS.read() + RECORD_COUNTS.read()}
 
     def read_stores(self) -> Reading:
         """Return depths, oldest ages and moves of every shard that can be read. Bounded snapshot reads."""

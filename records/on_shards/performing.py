@@ -21,7 +21,7 @@ from fairlead.records.accesses import (
 )
 from fairlead.records.alternate_keys import field_of
 from fairlead.records.definition import TypeRecord
-from fairlead.records.errors import IndexUnavailable, RecordError
+from fairlead.records.errors import IndexAway, RecordError
 from fairlead.records.on_shards.slots import Locations
 from fairlead.records.on_shards.transaction import OnSeveralShards, RecordTransaction
 from fairlead.zones.engines import StoreUnavailable
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 MOVES_MAX = 8  # So often accesses follow tenants that move meanwhile.
 AWAY_CODES = frozenset({TRANSACTION_TIMED_OUT, IO_ERROR})
-_INDEX_ACCESSES = (ReadIndex, ListIndex, WriteIndex, DeleteIndex)
+_INDEX_ACCESSES = ReadIndex | ListIndex | WriteIndex | DeleteIndex
 
 
 class Homes(Protocol):
@@ -97,7 +97,9 @@ class ShardRecords:
         self._transaction = transaction
 
     def perform(self, accesses: Sequence[Access]) -> list[Any]:
-        """Make accesses; return their answers in order. An index that does not answer is `IndexUnavailable`.
+        """Make accesses; return their answers in order. An index that does not answer is `IndexAway`.
+
+        So is a record that an index record names, if it does not answer: the key can be taken neither way.
 
         Raises:
           SchemaChanged: see `RecordTransaction`; nothing was written on that shard.
@@ -175,8 +177,8 @@ class ShardRecords:
         """
         if isinstance(error, RecordError):
             return error
-        if isinstance(access, _INDEX_ACCESSES) and is_away(error):
-            return IndexUnavailable(field=field_of(_indexed(access)), shard=shard_name, reason=str(error))
+        if isinstance(access, _INDEX_ACCESSES | EndWriters) and is_away(error):
+            return IndexAway(field=field_of(_indexed(access)), shard=shard_name, reason=str(error))
         raise error
 
 
@@ -185,5 +187,5 @@ def is_away(error: Exception) -> bool:
     return isinstance(error, StoreUnavailable | ShardRefused) or error_code(error) in AWAY_CODES
 
 
-def _indexed(access: IndexAccess) -> bytes:
+def _indexed(access: IndexAccess | EndWriters) -> bytes:
     return access.value_part if isinstance(access, ListIndex) else access.index_key

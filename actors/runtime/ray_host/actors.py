@@ -30,6 +30,7 @@ from fairlead.actors.runtime.thread_host import HAND_OVER_S_MAX, PendingCalls, T
 from fairlead.actors.scanner import Scanner
 from fairlead.actors.telemetry.counters import Reading
 from fairlead.actors.telemetry.enqueue_counts import ENQUEUE_COUNTS, EnqueueCall
+from fairlead.actors.telemetry.record_counts import RECORD_COUNTS
 from fairlead.actors.worker import Isolation, Worker
 from fairlead.zones.engines import Clock
 from fairlead.zones.engines.api.progress import unsupervised
@@ -185,7 +186,7 @@ class WorkerActor:
         return {**self._worker.counts(), "pid": os.getpid()}
 
     def reading(self) -> Reading:
-        return self._telemetry.read() + ENQUEUE_COUNTS.read()
+        return self._telemetry.read() + ENQUEUE_COUNTS.read() + RECORD_COUNTS.read()
 
     def begin_drain(self) -> None:
         self._worker.begin_drain()

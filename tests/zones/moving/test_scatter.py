@@ -145,7 +145,8 @@ def test_a_reader_that_meets_a_move_in_each_round_says_that_it_may_have_missed_s
     monkeypatch.setattr(local_index_search, "transact", count_and_transact)
     stores = [town.shards[name].db for name in NAMES]
     found = local_index_search.search(stores, INDEX, entries_max=9)
-    assert found == ([(0, Entry(town.alice, INDEX, b"member"))], False, True)
+    assert found.entries == [Entry(town.alice, INDEX, b"member")]
+    assert (found.is_cut, found.keeps_moving, found.is_partial) == (False, True, False)
 
 
 def test_a_reader_that_asks_for_too_few_says_so() -> None:
