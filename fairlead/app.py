@@ -46,6 +46,7 @@ from fairlead.tenant_database import TenantDatabase, checked_id, tenant_of
 from fairlead.unique_items import Reservation
 from fairlead.workflows.moves import move_handler
 from fairlead.workflows.record_cleanup import cleanup_handlers
+from fairlead.workflows.record_repair import repair_handler
 from fairlead.workflows.system_kinds import system_handlers
 from fairlead.workflows.workflow_kind import WorkflowKind, workflow_handler
 from fairlead.zones.durations import DAY_S, Duration, duration_us
@@ -85,6 +86,7 @@ class App:
 
     Attributes:
       simulation: the requests and checks of `fairlead simulate`; see `Scenario`.
+      record_types: the types of records that the program has declared, by name; the last declaration of each.
       operator: the operator of `control` and of bulk changes to dead letters, for the audit log.
     """
 
@@ -100,6 +102,7 @@ class App:
         self.registry = Registry()
         self.periods: list[Period] = []
         self.simulation = Scenario()
+        self.record_types: dict[str, Records[Any]] = {}
         self.operator: Operator = operator_here("program")
         self.clock: Clock = clock or SystemClock()
         self.random = random or SystemRandom()  # The machine's entropy: forked processes share no state.
@@ -530,6 +533,11 @@ class App:
             self.registry.add(move_handler(self._shard_with_id, self._shard_named))
             for handler in cleanup_handlers(self._shards_now):
                 self.registry.add(handler)
+            self.registry.add(repair_handler(self._shards_now, self._locations_of))
+
+    def _locations_of(self, type_name: str) -> Locations | None:
+        declared = self.record_types.get(type_name)
+        return None if declared is None else declared.locations
 
     def _shard_with_id(self, shard_id: bytes) -> Shard | None:
         return self.shards.with_id(shard_id)
@@ -559,6 +567,7 @@ class App:
         type: None = None,
         tenant: TenantOfKey | None = None,
         normalize: Mapping[str, str] | None = None,
+        repair: bool = False,
     ) -> Records[dict[str, Any]]: ...
 
     @overload
@@ -571,6 +580,7 @@ class App:
         type: type[V],
         tenant: TenantOfKey | None = None,
         normalize: Mapping[str, str] | None = None,
+        repair: bool = False,
     ) -> Records[V]: ...
 
     def records(
@@ -582,6 +592,7 @@ class App:
         type: type[Any] | None = None,
         tenant: TenantOfKey | None = None,
         normalize: Mapping[str, str] | None = None,
+        repair: bool = False,
     ) -> Records[Any]:
         """Return the records of a type: each is found by any of its keys, on whichever shard it lies.
 
@@ -599,6 +610,8 @@ class App:
           tenant: returns the tenant that holds the record of a key, a `Tenant` or "APP/USER"; always the same one.
             None: records lie in slots, which are tenants of their own, spread over all shards.
           normalize: how values of a field are compared: "casefold" is the one way but the default.
+          repair: while the shard of an index record does not answer, write creates and added keys all the same, and let
+            a fleet repair that later. For this time a value is not unique: see `Records`.
 
         Raises:
           BadArgument: a name is empty, too long, or is given twice; `normalize` names an unknown field or way.
@@ -610,9 +623,17 @@ class App:
             return named_tenant(tenant(key))
 
         locations = Locations(check_index_name("name", name), None if tenant is None else placed)
-        return Records(
-            self._shards_now, locations, fields, Values(type), clock=lambda: self.clock, random=lambda: self.random
+        declared: Records[Any] = Records(
+            self._shards_now,
+            locations,
+            fields,
+            Values(type),
+            clock=lambda: self.clock,
+            random=lambda: self.random,
+            repair=repair,
         )
+        self.record_types[name] = declared
+        return declared
 
     def reserve(
         self, tenant: str | Tenant | TenantDatabase, unique_key: Any, *, zone: str = DEFAULT_ZONE

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -9,6 +10,7 @@ from typing import Any, Generic, TypeVar
 
 from fairlead.actors.runtime.rate_limited_log import RateLimitedLog
 from fairlead.actors.telemetry.record_counts import RECORD_COUNTS
+from fairlead.record_repairs import Repairs, SharedValue
 from fairlead.records.accesses import DeleteRecord, Op, ReadRecord, WriteRecord, run_op
 from fairlead.records.alternate_keys import (
     AlternateValue,
@@ -65,6 +67,9 @@ class Records(Generic[V]):
 
     While the shard of an index record does not answer, `find`, `find_all` and `delete` by a value ask all shards. That
     takes longer. It is logged, and counted as `fairlead_records_scatters_total`.
+
+    With `repair=True`, creates and updates that add keys go on, too: such a record is marked, and a fleet repairs it
+    once the shard is back. Until `marked` returns 0, `find` may miss marked records, and two may have one value.
     """
 
     def __init__(
@@ -76,15 +81,17 @@ class Records(Generic[V]):
         *,
         clock: Callable[[], Clock],
         random: Callable[[], Random],
+        repair: bool = False,
     ) -> None:
         self.name = locations.type_name
+        self.locations = locations
         self._shards = shards
         self._locations = locations
         self._fields = {each.name: each for each in fields}
         self._values = values
         self._clock = clock
         self._random = random
-        self._protocol = Protocol(ends_at_once=True, writes_at_once=True)
+        self._protocol = Protocol(ends_at_once=True, writes_at_once=True, leaves_unindexed=repair)
         self._scatter_log: RateLimitedLog | None = None
         self._definitions: Definitions | None = None
         self._definitions_of: Shards | None = None
@@ -106,7 +113,7 @@ class Records(Generic[V]):
           Exists: there is a record of this key.
           Taken: another record has one of the values.
           Interrupted: another writer ended this one; try again.
-          IndexUnavailable: a shard with an index record does not answer.
+          IndexUnavailable: a shard with an index record does not answer; not with `repair=True`.
         """
         checked, packed = check_key(key), self._values.pack(value)
         generation = self._random().randbytes(GENERATION_BYTES)
@@ -215,9 +222,9 @@ class Records(Generic[V]):
             generation = self._random().randbytes(GENERATION_BYTES)
             here.answer(WriteRecord(checked, found, DataRecord(generation, 1, (), 1, packed)))
             return
-        version = read.version + 1
-        here.answer(WriteRecord(checked, read, DataRecord(read.generation, version, keys, read.writes + 1, packed)))
-        here.leave_dropped(checked, read, [each for each in read.keys if each not in keys], version)
+        record = read.rewritten(keys, packed)
+        here.answer(WriteRecord(checked, read, record))
+        here.leave_dropped(checked, read, [each for each in read.keys if each not in keys], record.version)
 
     def remove(self, tr: TenantTransaction, key: str) -> bool:
         """Delete a record within a transaction on the tenant where it lies; return whether there is one; see `put`."""
@@ -266,7 +273,7 @@ class Records(Generic[V]):
         [(name, value)] = _one(wanted)
         by = self._field(name, is_unique=True)
         index_key = pack_unique(by, value)
-        found = self._found(index_key)
+        found = self._looked_up(index_key)
         if found is None:
             return None
         record = self._record(*found)
@@ -295,6 +302,61 @@ class Records(Generic[V]):
         except IndexAway as away:
             found = self._scatter(away).find_all(prefix, limit)
         return [self._record(*each) for each in found]
+
+    # --- After a shard was away ---
+
+    def marked(self) -> int:
+        """Return how many records were written without some of their index records, and are not repaired yet.
+
+        Records with a value of `violations` count until it is resolved. At most 10,000 of each shard are counted.
+
+        Raises:
+          IndexUnavailable: a shard does not answer.
+        """
+        return self._repairs().count_marked()
+
+    def violations(self) -> list[SharedValue]:
+        """Return the values of unique fields that several records got while a shard was away, as repairs found them.
+
+        End each by `resolve`, also one that a single record has by now.
+
+        Raises:
+          IndexUnavailable: a shard does not answer, or the index of a field is not readable.
+        """
+        return self._repairs().list_violations()
+
+    def resolve(self, *, keep: str, **wanted: AlternateValue) -> Record[V]:
+        """Let one record keep a value that several have; return that record. All others lose the value.
+
+            accounts.resolve(email="a@x.com", keep="u1")
+
+        In a dict the field goes, in a type it becomes None. If this stops halfway, call it again.
+
+        Raises:
+          BadArgument: the field cannot be None in this type; nothing was changed. See `find`.
+          NoSuchRecord: the record `keep` does not have the value.
+          Taken: another record has taken the value meanwhile: resolve it again.
+          Interrupted, Changed, IndexUnavailable: see `change`.
+        """
+        [(name, value)] = _one(wanted)
+        by = self._field(name, is_unique=True)
+        kept, index_key, repairs = check_key(keep), pack_unique(by, value), self._repairs()
+        for key in repairs.holders(index_key, kept):
+            with suppress(NoSuchRecord):
+                self.change(key, repairs.without(by, value))
+        refuse_any(WRITE)
+        operation = self._protocol.repair_op(kept, again=[index_key])
+        if index_key in run_op(operation, self._performing(None).perform):
+            raise Taken(field=name, value=value)
+        record = self.get(kept)
+        if record is None:
+            raise NoSuchRecord(key=kept)
+        return record
+
+    def _repairs(self) -> Repairs[V]:
+        refuse_across_shards(READ)
+        shards = self._shards()
+        return Repairs(self.name, Scatter(shards, self._locations, shards.parallel.run_all), self._values)
 
     # --- The same for coroutines ---
 
@@ -352,7 +414,7 @@ class Records(Generic[V]):
         refuse_across_shards(READ)
         return run_op(operation, self._performing(None).perform)
 
-    def _found(self, index_key: bytes) -> tuple[str, DataRecord] | None:
+    def _looked_up(self, index_key: bytes) -> tuple[str, DataRecord] | None:
         try:
             return self._read(self._protocol.find_op(index_key))
         except IndexAway as away:

@@ -1,11 +1,11 @@
 """The accesses to stores that the protocol of records makes, and what runs it.
 
 An operation of the protocol is a generator. It yields the accesses that it makes at once, in parallel, and gets their
-answers in the same order. If an answer is an error, it is raised where the operation yielded. So the protocol knows
-no store, no thread and no event loop, and a test can stop an operation before and after every access.
+answers in the same order. An answer may be a `RecordError`, which `one` and `several` raise. So the protocol knows no
+store, no thread and no event loop, and a test can stop an operation before and after every access.
 
     def find_op(index_key):
-        [entry] = yield [ReadIndex(index_key)]
+        entry = yield from one(ReadIndex(index_key))
         ...
 """
 
@@ -120,7 +120,7 @@ DataAccess = ReadRecord | WriteRecord | DeleteRecord | EndWriters | WriteAtOnce
 IndexAccess = ReadIndex | ListIndex | WriteIndex | DeleteIndex
 Access = DataAccess | IndexAccess
 Op = Generator[Sequence[Access], list[Any], T]
-Perform = Callable[[Sequence[Access]], Sequence[Any]]  # Answers in order; a `RecordError` is raised in the operation.
+Perform = Callable[[Sequence[Access]], Sequence[Any]]  # Answers in order; one may be a `RecordError`.
 
 
 def run_op(operation: Op[T], perform: Perform) -> T:
@@ -128,17 +128,28 @@ def run_op(operation: Op[T], perform: Perform) -> T:
     try:
         accesses = next(operation)
         while True:
-            answers = list(perform(accesses))
-            failed = next((each for each in answers if isinstance(each, RecordError)), None)
-            accesses = operation.throw(failed) if failed is not None else operation.send(answers)
+            accesses = operation.send(list(perform(accesses)))
     except StopIteration as stop:
         return stop.value  # type: ignore[no-any-return]
 
 
 def one(access: Access) -> Op[Any]:
-    """Make one access; return its answer."""
-    [answer] = yield [access]
+    """Make one access; return its answer.
+
+    Raises:
+      RecordError: that is the answer.
+    """
+    [answer] = yield from several([access])
     return answer
+
+
+def several(accesses: Sequence[Access]) -> Op[list[Any]]:
+    """Make accesses in parallel; return their answers. Raises the first `RecordError` among them."""
+    answers = yield accesses
+    for answer in answers:
+        if isinstance(answer, RecordError):
+            raise answer
+    return answers
 
 
 def together(operations: Sequence[Op[T]]) -> Op[list[T]]:

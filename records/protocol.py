@@ -29,10 +29,20 @@ Phase 3 of the collection ends whoever was about to give the key to that record:
 Two accesses of the paper are one here, as it proposes in section 3.3. An insert that is conditional on absence needs no
 read before it. And garbage is replaced, not deleted before the insert.
 
+A store of index records may be away (section 3.2). Writes whose alternate keys are to be written all the same leave
+these keys unindexed: the record has such a key, and no index record may name it. Until a repair has inserted that, a
+lookup may miss the record, and another record may take the key. A repair is a write that changes nothing else:
+
+| phase | guard |
+|---|---|
+| 1 read the record | |
+| 2 insert an index record for each unindexed key | as in a write; a key that another record has is a violation |
+| 3 write the record with version v + 1, and what is still unindexed | conditional on (g, v) as read in phase 1 |
+
 Retries and timeouts are the caller's, as in the paper.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from fairlead.records.accesses import (
@@ -49,10 +59,11 @@ from fairlead.records.accesses import (
     WriteIndex,
     WriteRecord,
     one,
+    several,
     together,
 )
 from fairlead.records.alternate_keys import field_of
-from fairlead.records.errors import Changed, Exists, IndexUnavailable, Interrupted, Taken
+from fairlead.records.errors import Changed, Exists, IndexAway, IndexUnavailable, Interrupted, Taken
 from fairlead.records.stored import DataRecord, IndexRecord
 from fairlead.zones.keyspace import pack_text
 
@@ -72,11 +83,15 @@ class Protocol:
     Args:
       ends_at_once: the stores answer `EndWriters`.
       writes_at_once: the stores answer `WriteAtOnce`.
+      leaves_unindexed: a key whose index record cannot be written is left unindexed.
     """
 
-    def __init__(self, *, ends_at_once: bool = False, writes_at_once: bool = False) -> None:
+    def __init__(
+        self, *, ends_at_once: bool = False, writes_at_once: bool = False, leaves_unindexed: bool = False
+    ) -> None:
         self._ends_at_once = ends_at_once
         self._writes_at_once = writes_at_once
+        self._leaves_unindexed = leaves_unindexed
 
     def create_op(self, key: str, keys: Sequence[bytes], value: bytes, generation: bytes) -> Op[DataRecord]:
         """Create a record with alternate keys; return it. `generation`: 16 random bytes.
@@ -85,7 +100,7 @@ class Protocol:
           Exists: there is a record of this key.
           Taken: another record has one of the alternate keys.
           Interrupted: another write, or a collection, ended this one.
-          IndexUnavailable: an index record could not be written.
+          IndexUnavailable: an index record could not be written; not with `leaves_unindexed`.
         """
         record = DataRecord(generation, 1, tuple(keys), 1, value)
         if not keys:
@@ -97,8 +112,7 @@ class Protocol:
                 return record
         dummy = DataRecord(generation, 0, tuple(keys), 0, b"")
         yield from self._insert_op(key, dummy)
-        yield from self.finish_op(key, dummy, record)
-        return record
+        return (yield from self.finish_op(key, dummy, record))
 
     def reserve_op(self, key: str, dummy: DataRecord) -> Op[None]:
         """Insert a dummy and its index records: phases 1 and 2 of a creation whose last phase is another's commit.
@@ -112,16 +126,18 @@ class Protocol:
             yield from self._give_up_op(key, dummy)
             raise
 
-    def finish_op(self, key: str, dummy: DataRecord, record: DataRecord) -> Op[None]:
-        """Finish a creation whose dummy is inserted. Raises what `create_op` does, but for `Exists`."""
+    def finish_op(self, key: str, dummy: DataRecord, record: DataRecord) -> Op[DataRecord]:
+        """Finish a creation whose dummy is inserted; return the record. Raises as `create_op`, but for `Exists`."""
         try:
-            yield from self._claim_all_op(key, dummy, dummy.keys)
+            unindexed = yield from self._claim_all_op(key, dummy, dummy.keys)
         except (Taken, Interrupted, IndexUnavailable):
             yield from self._give_up_op(key, dummy)
             raise
+        record = record.with_unindexed(unindexed)
         if not (yield from one(WriteRecord(key, dummy, record))):
             yield from self._give_up_op(key, dummy)
             raise Interrupted(key=key)
+        return record
 
     def update_op(self, key: str, read: DataRecord, keys: Sequence[bytes], value: bytes) -> Op[Written]:
         """Give a record that was read a new value and new alternate keys.
@@ -140,7 +156,7 @@ class Protocol:
         return (yield from self._update_once_op(key, found, keys, value))
 
     def _update_once_op(self, key: str, read: DataRecord, keys: Sequence[bytes], value: bytes) -> Op[Written]:
-        record = DataRecord(read.generation, read.version + 1, tuple(keys), read.writes + 1, value)
+        record = read.rewritten(keys, value)
         added = [each for each in keys if not read.has(each)]
         dropped = tuple(each for each in read.keys if each not in keys)
         if (added or dropped) and self._writes_at_once:
@@ -148,7 +164,7 @@ class Protocol:
             if answer is AtOnce.WRITTEN:
                 return Written(record, ())
         if added:
-            yield from self._claim_all_op(key, read, added)
+            record = record.with_unindexed((yield from self._claim_all_op(key, read, added)))
         if not (yield from one(WriteRecord(key, read, record))):
             raise Interrupted(key=key)
         return Written(record, dropped)
@@ -206,7 +222,7 @@ class Protocol:
         while len(found) < limit:
             wanted = limit - len(found)
             keys = yield from one(ListIndex(value_part, after, wanted))
-            records = (yield [ReadRecord(each) for each in keys]) if keys else []
+            records = (yield from several([ReadRecord(each) for each in keys])) if keys else []
             for key, record in zip(keys, records, strict=True):
                 if record is not None and record.has(value_part + pack_text(key)):
                     found.append((key, record))
@@ -237,6 +253,44 @@ class Protocol:
             return
         yield from together([_unindex_op(each, key, generation, None) for each in keys])
 
+    def repair_op(self, key: str, again: Collection[bytes] = ()) -> Op[tuple[bytes, ...]]:
+        """Insert the index records that a record lacks; return its keys that another record has.
+
+        Does nothing if there is no such record, or it lacks none. Safe to run twice, late, and beside other writes.
+
+        Args:
+          again: violations that may have ended, so that their keys are tried once more.
+
+        Raises:
+          Interrupted: another write, or a collection, ended this one.
+          IndexUnavailable: an index record could not be written; the others are.
+        """
+        read = yield from self.get_op(key)
+        wanted = () if read is None else (*read.unrepaired, *(each for each in read.violations if each in again))
+        if read is None or not wanted:
+            return () if read is None else read.violations
+        mine = IndexRecord(key, read.generation, read.version)
+        outcomes = yield from together([self._repair_key_op(each, mine) for each in wanted])
+        indexed = [each for each, failed in zip(wanted, outcomes, strict=True) if failed is None]
+        taken = [each for each, failed in zip(wanted, outcomes, strict=True) if isinstance(failed, Taken)]
+        repaired = read.repaired(indexed, taken)
+        if (repaired.unindexed, repaired.violations) != (read.unindexed, read.violations) and not (
+            yield from one(WriteRecord(key, read, repaired))
+        ):
+            raise Interrupted(key=key)
+        for failed in outcomes:
+            if isinstance(failed, IndexUnavailable):
+                raise failed
+        return repaired.violations
+
+    def _repair_key_op(self, index_key: bytes, mine: IndexRecord) -> Op[Taken | IndexUnavailable | None]:
+        """Insert an index record; return why it was not, if the record stays unindexed."""
+        try:
+            yield from self.claim_op(index_key, mine)
+        except (Taken, IndexUnavailable) as error:
+            return error
+        return None
+
     def _insert_op(self, key: str, record: DataRecord) -> Op[None]:
         """Insert a record where there is none, or another's dummy (phase 1)."""
         if (yield from one(WriteRecord(key, None, record))):
@@ -247,9 +301,20 @@ class Protocol:
         if not (yield from one(WriteRecord(key, found, record))):
             raise Interrupted(key=key)
 
-    def _claim_all_op(self, key: str, read: DataRecord, keys: Sequence[bytes]) -> Op[None]:
-        """Insert index records for the record as it was read (phase 2)."""
-        yield from together([self.claim_op(each, IndexRecord(key, read.generation, read.version)) for each in keys])
+    def _claim_all_op(self, key: str, read: DataRecord, keys: Sequence[bytes]) -> Op[list[bytes]]:
+        """Insert index records for the record as it was read (phase 2); return the keys that are left unindexed."""
+        mine = IndexRecord(key, read.generation, read.version)
+        are_indexed = yield from together([self._claim_or_leave_op(each, mine) for each in keys])
+        return [each for each, is_indexed in zip(keys, are_indexed, strict=True) if not is_indexed]
+
+    def _claim_or_leave_op(self, index_key: bytes, mine: IndexRecord) -> Op[bool]:
+        try:
+            yield from self.claim_op(index_key, mine)
+        except IndexAway:
+            if not self._leaves_unindexed:
+                raise
+            return False
+        return True
 
     def claim_op(self, index_key: bytes, mine: IndexRecord) -> Op[None]:
         """Insert an index record, by way of a collection if there is one of another record (phase 2).

@@ -3,6 +3,7 @@
 Uniqorn section 2.2 writes a data record as [pk, g, v, aks, val], and an index record as [ak, pk, g, v].
 """
 
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -22,7 +23,9 @@ class DataRecord(msgspec.Struct, array_like=True, frozen=True):
       keys: the alternate keys that the record has, packed; of a dummy those that its creator is about to take.
       writes: how often a user has written it; 0: it is a dummy.
       value: what the user has stored.
-      marked: index records of it may be missing: it is to be repaired.
+      unindexed: those of `keys` whose index records may be missing, because their shards did not answer. Such a record
+        is marked; see `Protocol.repair_op`.
+      violations: those of `unindexed` that another record had when this one was to be repaired.
     """
 
     generation: bytes
@@ -30,12 +33,18 @@ class DataRecord(msgspec.Struct, array_like=True, frozen=True):
     keys: tuple[bytes, ...]
     writes: int
     value: bytes
-    marked: bool = False
+    unindexed: tuple[bytes, ...] = ()
+    violations: tuple[bytes, ...] = ()
 
     @property
     def is_dummy(self) -> bool:
         """Whether a creator has inserted it, and has not finished. For users there is no such record."""
         return not self.writes
+
+    @property
+    def unrepaired(self) -> tuple[bytes, ...]:
+        """The keys whose index records a repair is to insert."""
+        return tuple(each for each in self.unindexed if each not in self.violations)
 
     def has(self, index_key: bytes) -> bool:
         """Say whether the record has an alternate key."""
@@ -44,6 +53,28 @@ class DataRecord(msgspec.Struct, array_like=True, frozen=True):
     def is_as(self, other: "DataRecord") -> bool:
         """Say whether nobody has changed the record since `other` was read."""
         return (self.generation, self.version) == (other.generation, other.version)
+
+    def rewritten(self, keys: Sequence[bytes], value: bytes) -> "DataRecord":
+        """Return the record with what a user has written to it. Keys that it keeps stay unindexed if they are."""
+        return DataRecord(
+            self.generation,
+            self.version + 1,
+            tuple(keys),
+            self.writes + 1,
+            value,
+            tuple(each for each in self.unindexed if each in keys),
+            tuple(each for each in self.violations if each in keys),
+        )
+
+    def with_unindexed(self, index_keys: Sequence[bytes]) -> "DataRecord":
+        """Return the record with more keys whose index records may be missing."""
+        return msgspec.structs.replace(self, unindexed=(*self.unindexed, *index_keys)) if index_keys else self
+
+    def repaired(self, indexed: Collection[bytes], taken: Collection[bytes]) -> "DataRecord":
+        """Return the record with the next version, once a repair has tried some of its keys."""
+        unindexed = tuple(each for each in self.unindexed if each not in indexed)
+        violations = tuple(each for each in unindexed if each in taken or each in self.violations)
+        return msgspec.structs.replace(self, version=self.version + 1, unindexed=unindexed, violations=violations)
 
     def bumped(self) -> "DataRecord":
         """Return the record with the next version, which ends every write that has read this one."""

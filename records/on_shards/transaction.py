@@ -32,6 +32,7 @@ from fairlead.records.alternate_keys import field_of, value_part
 from fairlead.records.definition import IndexState, SchemaChanged, TypeRecord, read_definition, require_schema
 from fairlead.records.errors import IndexUnavailable
 from fairlead.records.on_shards.cleanup import cleanup_id, cleanup_item, dropped_keys_item
+from fairlead.records.on_shards.repairing import marks_of, needs_item, repair_item
 from fairlead.records.on_shards.slots import Locations
 from fairlead.records.stored import DataRecord, IndexRecord, pack, unpack_data, unpack_index
 from fairlead.zones.errors import ItemGone
@@ -219,20 +220,23 @@ class RecordTransaction:
         return AtOnce.WRITTEN
 
     def _set(self, key: str, found: DataRecord | None, record: DataRecord) -> None:
-        """Write a data record, and what the shard's own index says of it."""
-        self._check_schema()
+        """Write a data record, what the shard's own index says of it, and the item that repairs it if it is marked."""
+        if found is None or found.writes != record.writes:  # Else its keys are those of whoever wrote it.
+            self._check_schema()
         view = self._data_view(key)
-        before, after = _own_keys(found), _own_keys(record)
-        for index_key in before - after:
-            self._remove_entry(view, index_key, key)
-        for index_key in after - before:
-            self._add_entry(view, index_key, key)
+        before, after = self._own_indexes(found), self._own_indexes(record)
+        for index in sorted(before - after):
+            self._remove_entry(view, index, key)
+        for index in sorted(after - before):
+            self._add_entry(view, index, key)
         view.set(self._locations.data_key(key), pack(record).value)
+        if needs_item(found, record):
+            view.enqueue_item(repair_item(self._locations.type_name, key))
 
     def _clear(self, key: str, found: DataRecord) -> None:
         view = self._data_view(key)
-        for index_key in sorted(_own_keys(found)):
-            self._remove_entry(view, index_key, key)
+        for index in sorted(self._own_indexes(found)):
+            self._remove_entry(view, index, key)
         view.clear(self._locations.data_key(key))
 
     def _cancel_cleanup(self, key: str, dummy: DataRecord) -> None:
@@ -298,22 +302,25 @@ class RecordTransaction:
         if not self._lives_here(tenant):
             raise OnSeveralShards
 
-    def _add_entry(self, view: TenantTransaction, index_key: bytes, key: str) -> None:
+    def _add_entry(self, view: TenantTransaction, index: bytes, key: str) -> None:
         """Let the shard's own index find a record."""
-        add_to_local_index(view, local_index(self._locations.type_name, value_part(index_key)), key.encode())
+        add_to_local_index(view, index, key.encode())
 
-    def _remove_entry(self, view: TenantTransaction, index_key: bytes, key: str) -> None:
+    def _remove_entry(self, view: TenantTransaction, index: bytes, key: str) -> None:
         """Undo `_add_entry`."""
-        remove_from_local_index(view, local_index(self._locations.type_name, value_part(index_key)), key.encode())
+        remove_from_local_index(view, index, key.encode())
+
+    def _own_indexes(self, record: DataRecord | None) -> set[bytes]:
+        """Return the names of the shard's own indexes that name a record."""
+        type_name = self._locations.type_name
+        if record is None or record.is_dummy:
+            return set()
+        return {local_index(type_name, value_part(each)) for each in record.keys} | marks_of(type_name, record)
 
 
 def local_index(type_name: str, value: bytes) -> bytes:
     """Return the name of the entries of a shard's own index that state a value of a field of a type of records."""
     return pack_text(type_name) + value
-
-
-def _own_keys(record: DataRecord | None) -> set[bytes]:
-    return set() if record is None or record.is_dummy else set(record.keys)
 
 
 def _is_as(found: DataRecord | None, expected: DataRecord | None) -> bool:

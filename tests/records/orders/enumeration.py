@@ -56,7 +56,8 @@ class Run(NamedTuple):
     Attributes:
       heard: the answers of each round, that of a client that has ended not any more.
       answers: those of the parallel accesses of this round that have been made, by their numbers.
-      was_free: since it has begun to look for a key, there was a moment in which nobody had the key.
+      was_free: since it has begun to look for a key, there was a moment in which nobody had the key, and its index
+        record.
     """
 
     heard: tuple[tuple[Any, ...], ...] = ()
@@ -140,7 +141,7 @@ class Enumeration:
 
     def _begun(self, number: int) -> Run:
         wanted = self._scene.clients[number].finds
-        has_owner = any(wanted in record.keys for record in self._scene.data.values() if not record.is_dummy)
+        has_owner = any(wanted in indexed_keys(record) for record in self._scene.data.values())
         return Run(was_free=wanted is not None and not has_owner)
 
     def _step(self, state: State, number: int, which: int, progress: Progress) -> State | None:
@@ -160,7 +161,7 @@ class Enumeration:
         runs = [*state.runs]
         runs[number] = run
         after = _records(self._data.rows)
-        owned = {each for record in after.values() if not record.is_dummy for each in record.keys}
+        owned = {each for record in after.values() for each in indexed_keys(record)}
         for other, client in enumerate(self._scene.clients):
             if client.finds is not None and client.finds not in owned:
                 runs[other] = runs[other]._replace(was_free=True)
@@ -190,6 +191,11 @@ class Enumeration:
             order.append(at[1])
             at = self._came_from[at[0]]
         return order[::-1]
+
+
+def indexed_keys(record: DataRecord) -> list[bytes]:
+    """Return the keys that a record has, but for those that it has without an index record."""
+    return [] if record.is_dummy else [each for each in record.keys if each not in record.unindexed]
 
 
 def enumerate_orders(scene: Scene) -> int:

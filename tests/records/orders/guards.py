@@ -6,6 +6,8 @@ import inspect
 from types import ModuleType
 from typing import NamedTuple, cast
 
+import msgspec
+
 from fairlead.records import protocol
 from fairlead.records.accesses import Access, DeleteIndex, DeleteRecord, WriteIndex, WriteRecord
 from fairlead.records.on_shards import transaction
@@ -13,7 +15,7 @@ from fairlead.records.protocol import Protocol
 from fairlead.records.storage_model.performing import ModelStores
 from fairlead.records.stored import DataRecord, IndexRecord, pack
 from tests.records.orders.enumeration import Scene
-from tests.records.orders.scenes import one_shard_scenes, scenes
+from tests.records.orders.scenes import one_shard_scenes, repair_scenes, scenes
 from tests.records.orders.shard_stores import ShardStores
 
 
@@ -35,7 +37,7 @@ class Planted(NamedTuple):
             source = source.replace(old, new)
         module = ModuleType("mutated")
         exec(compile(source, "mutated", "exec"), module.__dict__)
-        return cast(Protocol, module.__dict__["Protocol"]())
+        return cast(Protocol, module.__dict__["Protocol"](leaves_unindexed=True))
 
 
 class BlindFinal(ModelStores):
@@ -86,12 +88,25 @@ class BlindDummyDelete(ModelStores):
         return super().answer(access)
 
 
+class ForgetsMarks(ModelStores):
+    """A user's write does not keep what the record says of keys without index records."""
+
+    def answer(self, access: Access) -> DataRecord | IndexRecord | list[str] | bool | None:
+        """See `ModelStores`."""
+        if isinstance(access, WriteRecord) and access.expected is not None:
+            is_users = access.record.writes > access.expected.writes
+            unmarked = msgspec.structs.replace(access.record, unindexed=(), violations=())
+            access = access._replace(record=unmarked) if is_users and access.expected.unindexed else access
+        return super().answer(access)
+
+
 CHANGE = """        if not ended:
             raise Interrupted(key=entry.key)
         return True
 """
-DUMMY = "        yield from self._insert_op(key, dummy)\n        yield from self.finish_op"
+DUMMY = "        yield from self._insert_op(key, dummy)\n        return (yield from self.finish_op"
 FINAL = "        if not (yield from one(WriteRecord(key, dummy, record))):\n"
+REPAIRS = "        outcomes = yield from together([self._repair_key_op(each, mine) for each in wanted])\n"
 GUARDS: dict[str, Planted] = {
     "the result of phase 3 of a collection is obeyed": Planted(
         "two creates of one key, a collection, a find", ((CHANGE, "        return True\n"),)
@@ -111,7 +126,7 @@ GUARDS: dict[str, Planted] = {
     ),
     "a dummy stands while index records are inserted": Planted(
         "figure 3: Bob collects what Alice, who is slow, has inserted",
-        ((DUMMY, "        yield from self.finish_op"), (FINAL, FINAL.replace("dummy", "None"))),
+        ((DUMMY, "        return (yield from self.finish_op"), (FINAL, FINAL.replace("dummy", "None"))),
     ),
     "the last phase of a write is conditional": Planted("two updates to one key, a collection", stores=BlindFinal),
     "an index record is deleted as it was read": Planted(
@@ -141,13 +156,47 @@ GUARDS: dict[str, Planted] = {
         "deleted, another created, a find, a collection",
         (("        if record.has(index_key):\n            return False\n", ""),),
     ),
+    "a repair leaves a key unindexed that another record has": Planted(
+        "two repairs of two records with one key, a find, a collection",
+        (
+            (
+                "        indexed = [each for each, failed in zip(wanted, outcomes, strict=True) if failed is None]\n",
+                "        indexed = list(wanted)\n",
+            ),
+        ),
+    ),
+    "a repair inserts index records before the marks go": Planted(
+        "a repair beside a create by another that takes the key",
+        ((REPAIRS, "        outcomes: list[object] = [None for _ in wanted]\n"),),
+    ),
+    "a repair is conditional": Planted(
+        "a repair beside an update that drops the key, and another that takes it", stores=BlindFinal
+    ),
+    "a create marks a key that it could not index": Planted(
+        "a create without index records beside one with them, a repair, a find",
+        (("        record = record.with_unindexed(unindexed)\n", ""),),
+    ),
+    "an update marks a key that it could not index": Planted(
+        "an update without index records beside one with them, a repair, a collection",
+        (
+            (
+                "            record = record.with_unindexed((yield from self._claim_all_op(key, read, added)))\n",
+                "            yield from self._claim_all_op(key, read, added)\n",
+            ),
+        ),
+    ),
+    "a write keeps the marks of keys that it keeps": Planted(
+        "a repair beside an update that keeps the key, and another that takes it", stores=ForgetsMarks
+    ),
 }
 
 
 def scene_without(guard: str) -> Scene:
     """Return the scene that shows what a guard of the protocol is for, without the guard."""
     planted = GUARDS[guard]
-    return scenes(planted.protocol())[planted.shown_by]._replace(stores=planted.stores)
+    protocol = planted.protocol()
+    made = {**scenes(protocol), **repair_scenes(protocol)}
+    return made[planted.shown_by]._replace(stores=planted.stores)
 
 
 def scene_on_shards_without(guard: str) -> Scene:
@@ -220,6 +269,7 @@ ON_SHARDS: dict[str, PlantedOnShards] = {
 
 def on_shards(stores: type[ShardStores] = ShardStores) -> dict[str, Scene]:
     """Return all scenes, as our shards carry them out."""
-    slow, at_once = Protocol(ends_at_once=True), Protocol(ends_at_once=True, writes_at_once=True)
-    made = {**scenes(slow), **one_shard_scenes(slow, at_once)}
+    slow = Protocol(ends_at_once=True, leaves_unindexed=True)
+    at_once = Protocol(ends_at_once=True, writes_at_once=True)
+    made = {**scenes(slow), **one_shard_scenes(slow, at_once), **repair_scenes(slow)}
     return {name: each._replace(stores=stores) for name, each in made.items()}

@@ -3,21 +3,23 @@
 In each state of each order:
     uniqueness     no two records have one alternate key
     no missing     each alternate key of a record has its index record
+    marks          both of these hold for keys that are not left unindexed; a repair alone leaves violations only
     no loss        a record vanishes only by a delete of its key
     a find         says nobody only if there was a moment since it began in which nobody had the key
     validity       a key that nobody has can be taken at once
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
-from fairlead.records.accesses import Op, run_op
+from fairlead.records.accesses import Access, IndexAccess, Op, run_op
 from fairlead.records.alternate_keys import Field, pack_unique
-from fairlead.records.errors import Changed, RecordError
+from fairlead.records.errors import Changed, IndexAway, RecordError
 from fairlead.records.protocol import Protocol
 from fairlead.records.storage_model.memory import MemoryStore
 from fairlead.records.storage_model.performing import ModelStores
 from fairlead.records.stored import DataRecord, IndexRecord
-from tests.records.orders.enumeration import Client, Scene, Step, Violation
+from tests.records.orders.enumeration import Client, Scene, Step, Violation, indexed_keys
 
 NEWCOMER = "a record that nobody has"
 
@@ -35,6 +37,12 @@ def keys_of(names: str) -> tuple[bytes, ...]:
 def real(generation: int, version: int, names: str) -> DataRecord:
     """Return a record that a user has written."""
     return DataRecord(bytes([generation]), version, keys_of(names), version, b"")
+
+
+def marked(generation: int, version: int, names: str, *, unindexed: str, violations: str = "") -> DataRecord:
+    """Return a record that was written while the store of index records was away."""
+    record = real(generation, version, names)
+    return DataRecord(record.generation, version, record.keys, version, b"", keys_of(unindexed), keys_of(violations))
 
 
 def dummy(generation: int, names: str) -> DataRecord:
@@ -85,6 +93,14 @@ class Clients:
         """Return the item that cleans up after a creator."""
         return Client(f"clean {key}", lambda: self._protocol.clean_op(key, bytes([generation]), keys_of(names)))
 
+    def repair(self, key: str, again: str = "") -> Client:
+        """Return the item that repairs a record; `again`: what an operator resolves."""
+        return Client(f"repair {key}", lambda: self._protocol.repair_op(key, keys_of(again)))
+
+    def away(self, client: Client) -> Client:
+        """Return a client that the store of index records does not answer."""
+        return client._replace(name=f"{client.name}, away", begin=lambda: _without_index_op(client.begin()))
+
     def _update_op(self, key: str, names: str) -> Op[None]:
         read = yield from self._protocol.get_op(key)
         if read is None:
@@ -100,6 +116,22 @@ class Clients:
         yield from self._protocol.drop_op(key, read.generation, read.keys, None)
 
 
+def _without_index_op(operation: Op[Any]) -> Op[Any]:
+    try:
+        accesses = next(operation)
+        while True:
+            asked = [each for each in accesses if not isinstance(each, IndexAccess)]
+            heard = (yield asked) if asked else []
+            accesses = operation.send(_with_errors(accesses, heard))
+    except StopIteration as stop:
+        return stop.value
+
+
+def _with_errors(accesses: Sequence[Access], heard: list[Any]) -> list[Any]:
+    answers = iter(heard)
+    return [IndexAway(field="f") if isinstance(each, IndexAccess) else next(answers) for each in accesses]
+
+
 def check(step: Step) -> None:
     """See that everything holds after an access.
 
@@ -108,7 +140,7 @@ def check(step: Step) -> None:
     """
     owners: dict[bytes, str] = {}
     for key, record in step.after.items():
-        for index_key in () if record.is_dummy else record.keys:
+        for index_key in indexed_keys(record):
             if index_key in owners:
                 raise Violation(f"{owners[index_key]} and {key} both have {index_key!r}")
             owners[index_key] = key
@@ -118,7 +150,8 @@ def check(step: Step) -> None:
         if not record.is_dummy and (key not in step.after or step.after[key].is_dummy) and step.client.deletes != key:
             raise Violation(f"{key} has vanished by {step.client.name}")
     _check_find(step, owners)
-    _check_validity(step, owners)
+    _check_validity(step)
+    _check_repairs(step)
 
 
 def _check_find(step: Step, owners: dict[bytes, str]) -> None:
@@ -129,10 +162,29 @@ def _check_find(step: Step, owners: dict[bytes, str]) -> None:
         raise Violation(f"find says that nobody has {wanted!r}, and {owners[wanted]} always had it")
 
 
-def _check_validity(step: Step, owners: dict[bytes, str]) -> None:
+def _check_repairs(step: Step) -> None:
+    """See that a repair that runs alone ends, and leaves nothing unindexed but violations."""
+    for key, record in step.after.items():
+        if not set(record.violations) <= set(record.unindexed) <= set(record.keys):
+            raise Violation(f"{key} has marks of keys that it does not have: {record}")
+        if not record.unrepaired:
+            continue
+        data, index = MemoryStore(), MemoryStore()
+        data.rows, index.rows = dict(step.state.data), dict(step.state.entries)
+        try:
+            violations = run_op(Protocol().repair_op(key), ModelStores([data], [index]).perform)
+        except RecordError as error:
+            raise Violation(f"{key} cannot be repaired: {error}") from None
+        found = run_op(Protocol().get_op(key), ModelStores([data], [index]).perform)
+        if found is None or found.unindexed != violations:
+            raise Violation(f"{key} was repaired, and is {found}")
+
+
+def _check_validity(step: Step) -> None:
     """See that a newcomer takes each key that nobody has, whatever has been left behind."""
+    owned = {each for record in step.after.values() if not record.is_dummy for each in record.keys}
     for index_key in step.index_records:
-        if index_key in owners:
+        if index_key in owned:
             continue
         data, index = MemoryStore(), MemoryStore()
         data.rows, index.rows = dict(step.state.data), dict(step.state.entries)
@@ -208,6 +260,52 @@ def scenes(protocol: Protocol) -> dict[str, Scene]:
             [do.clean("1", 100, "a"), do.clean("1", 100, "a"), do.create("2", "a")],
             {"1": dummy(100, "a")},
             {"a": entry("1", 100, 0)},
+        ),
+    }
+
+
+def repair_scenes(protocol: Protocol) -> dict[str, Scene]:
+    """Return the scenes of records that were written while the store of index records was away, by name."""
+    do = Clients(protocol)
+    one_marked = {"1": marked(1, 1, "a", unindexed="a")}
+    both_have_a = {"1": real(1, 1, "a"), "2": marked(2, 1, "a", unindexed="a", violations="a")}
+    return {
+        "two repairs of two records with one key, a find, a collection": scene(
+            [do.repair("1"), do.repair("2"), do.find("a"), do.collect("a")],
+            {**one_marked, "2": marked(2, 1, "a", unindexed="a")},
+        ),
+        "a repair beside a create by another that takes the key": scene(
+            [do.repair("1"), do.create("2", "a"), do.find("a"), do.collect("a")], one_marked
+        ),
+        "a repair beside an update that drops the key, and another that takes it": scene(
+            [do.repair("1"), do.update("1", ""), do.create("2", "a")], one_marked
+        ),
+        "a repair beside a delete, and a create anew": scene(
+            [do.repair("1"), do.delete("1"), do.create("1", "a"), do.find("a")], one_marked
+        ),
+        "one record repaired twice, the key dropped and brought back": scene(
+            [do.repair("1"), do.repair("1"), do.update("1", ""), do.update("1", "a")], one_marked
+        ),
+        "a repair beside an update that keeps the key, and another that takes it": scene(
+            [do.repair("1"), do.update("1", "ab"), do.create("2", "a")], one_marked
+        ),
+        "a create without index records beside one with them, a repair, a find": scene(
+            [do.away(do.create("1", "a")), do.create("2", "a"), do.repair("1"), do.find("a")]
+        ),
+        "an update without index records beside one with them, a repair, a collection": scene(
+            [do.away(do.update("1", "a")), do.update("2", "a"), do.repair("1"), do.collect("a")],
+            {"1": real(1, 1, "x"), "2": real(2, 1, "")},
+            {"x": entry("1", 1, 0)},
+        ),
+        "a violation is resolved for the record that was marked": scene(
+            [do.update("1", ""), do.repair("2", again="a"), do.find("a"), do.create("3", "a")],
+            both_have_a,
+            {"a": entry("1", 1, 0)},
+        ),
+        "a violation is resolved for the record that was indexed": scene(
+            [do.update("2", ""), do.repair("2", again="a"), do.find("a"), do.delete("1")],
+            both_have_a,
+            {"a": entry("1", 1, 0)},
         ),
     }
 

@@ -47,7 +47,7 @@ class RowsView:
         """Yield no rows: no scene lists any."""
         return iter(())
 
-    def enqueue_item(self, item: object, *, item_id: bytes) -> None:
+    def enqueue_item(self, item: object, *, item_id: bytes | None = None) -> None:
         """Enqueue nothing: a scene has a client that cleans up."""
 
     def cancel(self, item_id: bytes) -> None:

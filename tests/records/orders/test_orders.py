@@ -5,14 +5,15 @@ import pytest
 from fairlead.records.protocol import Protocol
 from tests.records.orders.enumeration import Violation, enumerate_orders
 from tests.records.orders.guards import GUARDS, ON_SHARDS, on_shards, scene_on_shards_without, scene_without
-from tests.records.orders.scenes import scenes
+from tests.records.orders.scenes import repair_scenes, scenes
 
-NAMES = list(scenes(Protocol()))
+PROTOCOL = Protocol(leaves_unindexed=True)
+SCENES = {**scenes(PROTOCOL), **repair_scenes(PROTOCOL)}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SCENES)
 def test_everything_holds_in_every_order_of_accesses_with_a_stop_anywhere(name: str) -> None:
-    assert enumerate_orders(scenes(Protocol())[name]) > 10
+    assert enumerate_orders(SCENES[name]) > 10
 
 
 @pytest.mark.parametrize("name", list(on_shards()))
