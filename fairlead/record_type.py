@@ -349,8 +349,8 @@ class Records(Generic[V]):
         if index_key in run_op(operation, self._performing(None).perform):
             raise Taken(field=name, value=value)
         record = self.get(kept)
-        if record is None:
-            raise NoSuchRecord(key=kept)
+        if record is None or not record.stored.has(index_key):
+            raise NoSuchRecord(key=kept, field=name, reason="the record to keep has lost the value meanwhile")
         return record
 
     def _repairs(self) -> Repairs[V]:
@@ -387,6 +387,18 @@ class Records(Generic[V]):
     async def afind_all(self, *, limit: int = 100, **wanted: AlternateValue) -> list[Record[V]]:
         """Return records as `find_all` does, and let the event loop go on meanwhile."""
         return await self._shards().calls.run(lambda: self.find_all(limit=limit, **wanted))
+
+    async def amarked(self) -> int:
+        """Count marked records as `marked` does, and let the event loop go on meanwhile."""
+        return await self._shards().calls.run(self.marked)
+
+    async def aviolations(self) -> list[SharedValue]:
+        """Return shared values as `violations` does, and let the event loop go on meanwhile."""
+        return await self._shards().calls.run(self.violations)
+
+    async def aresolve(self, *, keep: str, **wanted: AlternateValue) -> Record[V]:
+        """Let one record keep a value as `resolve` does, and let the event loop go on meanwhile."""
+        return await self._shards().calls.run(lambda: self.resolve(keep=keep, **wanted))
 
     # --- How operations run ---
 

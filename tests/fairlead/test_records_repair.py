@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from random import Random
 from typing import Any
@@ -183,6 +184,17 @@ def test_a_record_in_the_tenant_of_a_user_is_repaired(app: App) -> None:
     drain(app, within=60)
     assert carts.find(email=free) == made
     assert [each.keys for each in carts.violations()] == [(users[0], users[1])]
+
+
+def test_coroutines_use_the_same_operations(app: App, accounts: Records[Data]) -> None:
+    one, two, email = share(app, accounts)
+
+    async def story() -> None:
+        assert await accounts.amarked() == 1
+        assert [each.keys for each in await accounts.aviolations()] == [tuple(sorted((one, two)))]
+        assert (await accounts.aresolve(email=email, keep=two)).key == two
+
+    asyncio.run(story())
 
 
 def test_a_transaction_on_the_tenant_keeps_the_mark(app: App) -> None:

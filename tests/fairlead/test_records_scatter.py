@@ -18,7 +18,7 @@ from fairlead.records.definition import IndexState, read_definition, write_defin
 from fairlead.records.errors import IndexAway, IndexUnavailable
 from fairlead.records.on_shards.slots import Locations
 from fairlead.records.on_shards.transaction import local_index as entry_name
-from fairlead.testing import ManualClock
+from fairlead.testing import ManualClock, drain
 from fairlead.zones import local_index, local_index_search
 from fairlead.zones.engines import StoreUnavailable
 from fairlead.zones.keyspace import TenantKeys
@@ -56,6 +56,16 @@ def test_a_record_is_found_and_deleted_while_the_shard_of_its_index_record_is_aw
         assert accounts.delete(email=email)
     assert accounts.find(email=email) is None
     assert accounts.create("anew", {"email": email}).version == 1
+
+
+def test_a_record_whose_slot_has_moved_is_found(app: App, accounts: Records[Data]) -> None:
+    record, email = elsewhere(app, accounts)
+    slot = Locations("account").data_tenant(record.key)
+    app.move(slot, to="asia")
+    drain(app, within=60)
+    assert app.shards.find(slot).name == "asia"
+    with away(app, "us"):
+        assert accounts.find(email=email) == record
 
 
 def test_nobody_is_an_answer_only_if_every_shard_has_answered(
