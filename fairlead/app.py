@@ -46,7 +46,7 @@ from fairlead.tenant_database import TenantDatabase, checked_id, tenant_of
 from fairlead.unique_items import Reservation
 from fairlead.workflows.moves import move_handler
 from fairlead.workflows.record_cleanup import cleanup_handlers
-from fairlead.workflows.record_repair import repair_handler
+from fairlead.workflows.record_repair import repair_handlers
 from fairlead.workflows.system_kinds import system_handlers
 from fairlead.workflows.workflow_kind import WorkflowKind, workflow_handler
 from fairlead.zones.durations import DAY_S, Duration, duration_us
@@ -531,9 +531,9 @@ class App:
         """Add the handlers that a fleet runs beside the application's own ones: of moves, and of records."""
         if MOVE_KIND not in self.registry.handlers:
             self.registry.add(move_handler(self._shard_with_id, self._shard_named))
-            for handler in cleanup_handlers(self._shards_now):
+            repairs = repair_handlers(self._shards_now, self._locations_of)
+            for handler in (*cleanup_handlers(self._shards_now), *repairs):
                 self.registry.add(handler)
-            self.registry.add(repair_handler(self._shards_now, self._locations_of))
 
     def _locations_of(self, type_name: str) -> Locations | None:
         declared = self.record_types.get(type_name)

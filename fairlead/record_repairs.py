@@ -11,7 +11,7 @@ import msgspec
 
 from fairlead.records.alternate_keys import AlternateValue, Field, field_of, normalized
 from fairlead.records.errors import IndexUnavailable, NoSuchRecord, RecordUnreadable
-from fairlead.records.on_shards.repairing import MARKED, VIOLATION, marks_index
+from fairlead.records.on_shards.repairing import MARKED, VIOLATION, marks_index, marks_of
 from fairlead.records.on_shards.scatter import Scatter
 from fairlead.records.stored import DataRecord
 from fairlead.records.values import Values, values_of
@@ -43,7 +43,7 @@ class Repairs(Generic[V]):
     def list_violations(self) -> list[SharedValue]:
         """Return the values of unique fields that a repair has found at another record, too, with all their records."""
         shared: dict[bytes, SharedValue] = {}
-        for record in self._scatter.read(self._marked(VIOLATION)):
+        for _, record in self._scatter.read(self._marked(VIOLATION)):
             for index_key in record.violations:
                 if index_key not in shared:
                     holders = [key for key, _ in self._scatter.find_holders(index_key)]
@@ -84,10 +84,12 @@ class Repairs(Generic[V]):
         return change
 
     def _marked(self, mark: int) -> list[str]:
-        named = self._scatter.named_by(marks_index(self._type_name, mark))
+        index = marks_index(self._type_name, mark)
+        named = self._scatter.named_by(index)
         if named.away:
             raise IndexUnavailable(type=self._type_name, reason=named.missing, shards=named.away)
-        return named.keys
+        marked = {key: marks_of(self._type_name, record) for key, record in self._scatter.read(named.keys)}
+        return [key for key, indexes in marked.items() if index in indexes]  # Else an entry is left over.
 
     def _value(self, record: DataRecord, name: str) -> AlternateValue:
         value = self._values.unpack("", record.value)

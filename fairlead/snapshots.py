@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from fairlead.operator import Operator
+from fairlead.records.on_shards.repairing import mark_once_restored
 from fairlead.store_threads import AwaitableCalls
 from fairlead.zones import tuples
 from fairlead.zones.errors import BadArgument, SnapshotGone, TooManySnapshots
@@ -268,6 +269,7 @@ def restore(home: TenantHome, number: int, *, note: Note = note_nothing) -> None
 
     def begin(attempt: Attempt, shard: Shard) -> RestoreRecord:
         begun = restoring.begin_restore(attempt.tr, shard.layout, keys, number, now_us=attempt.now_us)
+        mark_once_restored(attempt, shard, home.tenant)
         note(attempt, "restore", number)
         return begun
 

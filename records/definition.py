@@ -14,8 +14,8 @@ import msgspec
 
 from fairlead.records.alternate_keys import Field
 from fairlead.records.errors import RecordUnreadable
-from fairlead.zones.engines import Reads, Transaction
-from fairlead.zones.keyspace import RECORD_TYPE, ROOT, pack_int, pack_text
+from fairlead.zones.engines import Reader, Reads, Transaction
+from fairlead.zones.keyspace import RECORD_TYPE, ROOT, pack_int, pack_text, range_end
 from fairlead.zones.records import is_newer, pack_value, unpacked
 
 _RECORD_TYPE = ROOT + pack_int(RECORD_TYPE)
@@ -118,6 +118,11 @@ def read_definition(tr: Reads, type_name: str) -> TypeRecord | None:
     if found is None:
         raise RecordUnreadable(type=type_name, what="its definition", newer=is_newer(value))
     return found  # type: ignore[no-any-return]
+
+
+def has_types(tr: Reader) -> bool:
+    """Say whether a shard stores the definition of any type. One snapshot read."""
+    return any(True for _ in tr.snapshot.get_range(_RECORD_TYPE, range_end(_RECORD_TYPE), limit=1))
 
 
 def write_definition(tr: Transaction, type_name: str, definition: TypeRecord) -> None:

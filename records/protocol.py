@@ -283,6 +283,19 @@ class Protocol:
                 raise failed
         return repaired.violations
 
+    def mark_op(self, key: str, generation: bytes) -> Op[None]:
+        """Leave all keys of a record unindexed, because it was restored to an earlier state; a repair is to follow.
+
+        It gets a new generation, as index records of its own may have later versions than it has by now. Writers that
+        have read it fail.
+
+        Raises:
+          Interrupted: another write, or a collection, ended this one.
+        """
+        read = yield from self.get_op(key)
+        if read is not None and not (yield from one(WriteRecord(key, read, read.begun_anew(generation)))):
+            raise Interrupted(key=key)
+
     def _repair_key_op(self, index_key: bytes, mine: IndexRecord) -> Op[Taken | IndexUnavailable | None]:
         """Insert an index record; return why it was not, if the record stays unindexed."""
         try:

@@ -7,13 +7,22 @@ done. The shard's own index names marked records, and among them those with a ke
     (type, "", VIOLATION)   member: the primary key
 
 No field has an empty name, so no index of a field begins so.
+
+Restoring a tenant to a snapshot brings records back whose index records may be gone, or name others. The transaction
+that begins it enqueues an item that marks all records of the tenant, once it is restored.
 """
 
+from fairlead.records.definition import has_types
 from fairlead.records.stored import DataRecord
 from fairlead.zones.keyspace import pack_int, pack_text
+from fairlead.zones.layout import Tenant
 from fairlead.zones.queue.items import NewItem, new_item
+from fairlead.zones.shard import Shard
+from fairlead.zones.tenant_transaction import TenantTransaction
+from fairlead.zones.transaction_runner import Attempt
 
 REPAIR_KIND = "fairlead.records.repair"
+RESTORED_KIND = "fairlead.records.restored"
 MARKED, VIOLATION = 1, 2
 
 
@@ -34,9 +43,19 @@ def marks_of(type_name: str, record: DataRecord) -> set[bytes]:
 
 def needs_item(found: DataRecord | None, record: DataRecord) -> bool:
     """Say whether a write must enqueue a repair: as long as a record is to be repaired, there is an item for it."""
-    return bool(record.unrepaired) and not (found is not None and found.unrepaired)
+    has_item = found is not None and found.generation == record.generation and bool(found.unrepaired)
+    return bool(record.unrepaired) and not has_item
 
 
 def repair_item(type_name: str, key: str) -> NewItem:
     """Return the item that repairs a record."""
     return new_item(REPAIR_KIND, {"type": type_name, "key": key})
+
+
+def mark_once_restored(attempt: Attempt, shard: Shard, tenant: Tenant) -> None:
+    """Have the records of a tenant marked that is about to be restored to a snapshot, if its shard has any types.
+
+    Reads one key; enqueues an item. May run twice: the item is safe to run twice.
+    """
+    if has_types(attempt.tr):
+        TenantTransaction(shard, tenant, attempt).enqueue_item(new_item(RESTORED_KIND, None))

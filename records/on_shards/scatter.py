@@ -90,11 +90,6 @@ class Scatter:
         _require_whole(named, index_key)
         return list(self._that_have(named.keys, lambda _: index_key))
 
-    def read(self, keys: Sequence[str]) -> Iterator[DataRecord]:
-        """Yield the records of primary keys, those that there are."""
-        for _, record in self._read(keys):
-            yield record
-
     def find_all(self, value: bytes, limit: int) -> list[tuple[str, DataRecord]]:
         """Return records that have a value in a field for lookup, with their keys, in order; at most `limit`.
 
@@ -142,9 +137,10 @@ class Scatter:
 
     def _that_have(self, keys: Sequence[str], wanted: Callable[[str], bytes]) -> Iterator[tuple[str, DataRecord]]:
         """Yield those of the records that have the index key that `wanted` returns for their keys."""
-        return ((key, record) for key, record in self._read(keys) if record.has(wanted(key)))
+        return ((key, record) for key, record in self.read(keys) if record.has(wanted(key)))
 
-    def _read(self, keys: Sequence[str]) -> Iterator[tuple[str, DataRecord]]:
+    def read(self, keys: Sequence[str]) -> Iterator[tuple[str, DataRecord]]:
+        """Yield the records of primary keys with these, those that there are."""
         for at in range(0, len(keys), READ_TOGETHER):
             read = keys[at : at + READ_TOGETHER]
             for key, record in zip(read, self._records.perform([ReadRecord(each) for each in read]), strict=True):

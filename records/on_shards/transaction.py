@@ -227,7 +227,8 @@ class RecordTransaction:
         before, after = self._own_indexes(found), self._own_indexes(record)
         for index in sorted(before - after):
             self._remove_entry(view, index, key)
-        for index in sorted(after - before):
+        is_same_life = found is not None and found.generation == record.generation
+        for index in sorted(after - before if is_same_life else after):
             self._add_entry(view, index, key)
         view.set(self._locations.data_key(key), pack(record).value)
         if needs_item(found, record):

@@ -186,6 +186,32 @@ def test_a_record_in_the_tenant_of_a_user_is_repaired(app: App) -> None:
     assert [each.keys for each in carts.violations()] == [(users[0], users[1])]
 
 
+@pytest.mark.parametrize("is_taken", [False, True], ids=["free", "taken"])
+def test_a_record_that_a_restore_brings_back_is_repaired(app: App, is_taken: bool) -> None:
+    carts = app.records("account", unique=("email",), tenant=lambda key: f"shop/{key}")
+    carts.create("alice", {"email": "old@x.com"})
+    alice = app.tenant("shop/alice")
+    snapshot = alice.snapshot()
+    carts.change("alice", lambda _: {"email": "other@x.com"})
+    carts.change("alice", lambda _: {"email": "new@x.com"})
+    if is_taken:
+        carts.create("bob", {"email": "old@x.com"})
+    alice.restore(snapshot)
+    drain(app)
+    found = carts.find(email="old@x.com")
+    assert found is not None
+    assert found.key == ("bob" if is_taken else "alice")
+    assert carts.find(email="new@x.com") is None
+    assert carts.marked() == len(carts.violations()) == is_taken
+    restored = carts.resolve(email="old@x.com", keep="alice")
+    for email in ("new@x.com", "other@x.com", "old@x.com"):
+        restored = carts.update(restored, {"email": email})
+        assert carts.find(email=email) == restored
+    assert carts.marked() == 0
+    with away(app, *(name for name in SHARDS if name != app.shards.find(alice.tenant).name)):
+        assert carts.find(email="old@x.com") == restored
+
+
 def test_coroutines_use_the_same_operations(app: App, accounts: Records[Data]) -> None:
     one, two, email = share(app, accounts)
 

@@ -97,6 +97,10 @@ class Clients:
         """Return the item that repairs a record; `again`: what an operator resolves."""
         return Client(f"repair {key}", lambda: self._protocol.repair_op(key, keys_of(again)))
 
+    def mark(self, key: str, generation: int) -> Client:
+        """Return the item that marks a record that may have been restored to an earlier state."""
+        return Client(f"mark {key}", lambda: self._protocol.mark_op(key, bytes([generation])))
+
     def away(self, client: Client) -> Client:
         """Return a client that the store of index records does not answer."""
         return client._replace(name=f"{client.name}, away", begin=lambda: _without_index_op(client.begin()))
@@ -296,6 +300,16 @@ def repair_scenes(protocol: Protocol) -> dict[str, Scene]:
             [do.away(do.update("1", "a")), do.update("2", "a"), do.repair("1"), do.collect("a")],
             {"1": real(1, 1, "x"), "2": real(2, 1, "")},
             {"x": entry("1", 1, 0)},
+        ),
+        "a record that was restored is marked and repaired, beside updates": scene(
+            [do.mark("1", 50), do.repair("1"), do.update("1", "b"), do.update("2", "a")],
+            {"1": real(1, 2, "a"), "2": real(2, 1, "")},
+            {"a": entry("1", 1, 1), "b": entry("1", 1, 7)},
+        ),
+        "a record that was restored is marked beside a delete, a find, a create": scene(
+            [do.mark("1", 50), do.repair("1"), do.delete("1"), do.find("a"), do.create("2", "a")],
+            {"1": real(1, 2, "a")},
+            {"a": entry("1", 1, 1)},
         ),
         "a violation is resolved for the record that was marked": scene(
             [do.update("1", ""), do.repair("2", again="a"), do.find("a"), do.create("3", "a")],
