@@ -44,6 +44,7 @@ from fairlead.shards import NoShards, Shards
 from fairlead.snapshots import Snapshot
 from fairlead.tenant_database import TenantDatabase, checked_id, tenant_of
 from fairlead.unique_items import Reservation
+from fairlead.workflows.index_build import change_handler
 from fairlead.workflows.moves import move_handler
 from fairlead.workflows.record_cleanup import cleanup_handlers
 from fairlead.workflows.record_repair import repair_handlers
@@ -534,6 +535,7 @@ class App:
             repairs = repair_handlers(self._shards_now, self._locations_of)
             for handler in (*cleanup_handlers(self._shards_now), *repairs):
                 self.registry.add(handler)
+            self.registry.add(change_handler(self._shards_now, self._locations_of))
 
     def _locations_of(self, type_name: str) -> Locations | None:
         declared = self.record_types.get(type_name)
@@ -630,6 +632,7 @@ class App:
             Values(type),
             clock=lambda: self.clock,
             random=lambda: self.random,
+            operator=lambda: self.operator,
             repair=repair,
         )
         self.record_types[name] = declared

@@ -40,7 +40,7 @@ TENANTS_MAX = 100_000  # Whose moves one rebalance begins.
 TENANTS_AT_ONCE = 500  # Read in one transaction by a rebalance.
 POLL_US = 50_000
 SMALLER = "the destination allows smaller {what}: {there:,} bytes in place of {here:,}"
-_BEGINS_SOON = (Cause.RUNNING, Cause.COMPLETED, Cause.NEXT, Cause.POINTER_LEASED)
+BEGINS_SOON = (Cause.RUNNING, Cause.COMPLETED, Cause.NEXT, Cause.POINTER_LEASED)
 _ITEM_GONE = (Cause.QUARANTINED, Cause.CANCELLED, Cause.DROPPED, Cause.NEVER_SEEN)
 TAKES_BACK = "fairlead move {tenant} --cancel takes the move back"
 ITEM_GONE = f"no item carries it out; fairlead check --repair makes one, {TAKES_BACK}"
@@ -344,7 +344,7 @@ def _held_up(shard: Shard, tenant: Tenant, record: MoveRecord) -> str:
         return ITEM_GONE.format(tenant=quote(str(tenant)))
     if explained.cause is Cause.DEAD_LETTER:
         return f"{explained.sentence}; {TAKES_BACK.format(tenant=quote(str(tenant)))}"
-    return "" if explained.cause in _BEGINS_SOON else explained.sentence
+    return "" if explained.cause in BEGINS_SOON else explained.sentence
 
 
 def plan_rebalance(shards: Shards, to: list[str], *, tenants_max: int) -> tuple[list[tuple[Tenant, str]], bool]:

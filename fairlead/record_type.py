@@ -10,27 +10,47 @@ from typing import Any, Generic, TypeVar
 
 from fairlead.actors.runtime.rate_limited_log import RateLimitedLog
 from fairlead.actors.telemetry.record_counts import RECORD_COUNTS
+from fairlead.index_changes import (
+    RECORDS_PER_S,
+    IndexChange,
+    Violation,
+    begin_index_change,
+    read_violations,
+    stored_field,
+)
+from fairlead.operator import Operator
 from fairlead.record_repairs import Repairs, SharedValue
 from fairlead.records.accesses import DeleteRecord, Op, ReadRecord, WriteRecord, run_op
 from fairlead.records.alternate_keys import (
     AlternateValue,
     Field,
     check_key,
+    declared_fields,
     field_of,
     index_keys,
     normalized,
     pack_unique,
 )
 from fairlead.records.definition import SchemaChanged, TypeRecord
-from fairlead.records.errors import Changed, IndexAway, Interrupted, KeyAdded, NoSuchRecord, RecordError, Taken
+from fairlead.records.errors import (
+    Changed,
+    IndexAway,
+    IndexUnavailable,
+    Interrupted,
+    KeyAdded,
+    NoSuchRecord,
+    RecordError,
+    Taken,
+)
 from fairlead.records.on_shards.definitions import Definitions
 from fairlead.records.on_shards.performing import ShardRecords
 from fairlead.records.on_shards.scatter import Scatter
+from fairlead.records.on_shards.scrubbing import Scrub, ShardScrub
 from fairlead.records.on_shards.slots import Locations
 from fairlead.records.on_shards.transaction import RecordTransaction
 from fairlead.records.protocol import Protocol
 from fairlead.records.stored import GENERATION_BYTES, DataRecord
-from fairlead.records.values import Values, values_of
+from fairlead.records.values import Values, place_of, values_of
 from fairlead.shards import Shards
 from fairlead.zones.engines import Clock, StoreError
 from fairlead.zones.errors import BadArgument
@@ -81,12 +101,14 @@ class Records(Generic[V]):
         *,
         clock: Callable[[], Clock],
         random: Callable[[], Random],
+        operator: Callable[[], Operator],
         repair: bool = False,
     ) -> None:
         self.name = locations.type_name
         self.locations = locations
         self._shards = shards
         self._locations = locations
+        self._operator = operator
         self._fields = {each.name: each for each in fields}
         self._values = values
         self._clock = clock
@@ -253,7 +275,7 @@ class Records(Generic[V]):
           BadArgument: `key` is no text of 1 to 128 bytes.
         """
         checked = check_key(key)
-        found = self._read(self._protocol.get_op(checked))
+        found = self._read(lambda: self._protocol.get_op(checked), nothing=None)
         return None if found is None else self._record(checked, found)
 
     def find(self, **wanted: AlternateValue) -> Record[V] | None:
@@ -297,8 +319,9 @@ class Records(Generic[V]):
             raise BadArgument(argument="limit", value=limit, allowed="1 to 10,000")
         [(name, value)] = _one(wanted)
         prefix = pack_unique(self._field(name, is_unique=False), value)
+        nothing: list[tuple[str, DataRecord]] = []
         try:
-            found = self._read(self._protocol.find_all_op(prefix, limit))
+            found = self._read(lambda: self._protocol.find_all_op(prefix, limit), nothing=nothing)
         except IndexAway as away:
             found = self._scatter(away).find_all(prefix, limit)
         return [self._record(*each) for each in found]
@@ -357,6 +380,124 @@ class Records(Generic[V]):
         refuse_across_shards(READ)
         shards = self._shards()
         return Repairs(self.name, Scatter(shards, self._locations, shards.parallel.run_all), self._values)
+
+    # --- Indexes ---
+
+    def add_index(
+        self, name: str, *, unique: bool = False, normalize: str = "", records_per_s: int = RECORDS_PER_S
+    ) -> IndexChange:
+        """Begin to build an index of a field while records are read and written, and return at once.
+
+            change = accounts.add_index("phone", unique=True)
+
+        A running fleet carries it out, and `change.result()` waits for its end. From its first seconds on, writers
+        maintain the index, and refuse a value that another record has with `Taken`. Until it is complete, `find` by the
+        field raises `IndexUnavailable`. If some records share a value, the build ends "pending": `find` still refuses,
+        and `fairlead records violations` lists the records. Give them other values, and add the index once more: only
+        they are looked at then.
+
+        Name the field in `App.records` from then on.
+
+        Args:
+          name: of the field, text of 1 to 32 bytes.
+          unique: no two records may have the same value.
+          normalize: how values are compared; see `App.records`.
+          records_per_s: how many records to index at most, 1 to 10,000,000 a second.
+
+        Raises:
+          BadArgument: an argument is out of range, or the type of the records has no such field.
+          IndexExists: records are found by the field already.
+          IndexChanging: its index is being built or dropped.
+        """
+        [field] = declared_fields((name,) if unique else (), () if unique else (name,), {name: normalize})
+        change = begin_index_change(
+            self._shards(),
+            self._locations,
+            field,
+            list(self._fields.values()),
+            place=place_of(self._values.type, name),
+            is_drop=False,
+            records_per_s=records_per_s,
+            by=self._operator(),
+            clock=self._clock(),
+            random=self._random(),
+        )
+        self._fields[name] = field
+        self._all_definitions().declare(field)
+        return change
+
+    def drop_index(self, name: str, *, records_per_s: int = RECORDS_PER_S) -> IndexChange:
+        """Begin to drop the index of a field while records are read and written, and return at once.
+
+        A running fleet carries it out, and `result` of what is returned waits for its end. First `find` by the field is
+        refused on all shards, then writers stop to maintain the index, then it is cleared.
+
+        Raises:
+          BadArgument: `records_per_s` is out of range.
+          NoIndex: records are not found by the field.
+          IndexChanging: its index is being built or dropped.
+        """
+        shards = self._shards()
+        change = begin_index_change(
+            shards,
+            self._locations,
+            stored_field(shards, self.name, name),
+            [],
+            place="",
+            is_drop=True,
+            records_per_s=records_per_s,
+            by=self._operator(),
+            clock=self._clock(),
+            random=self._random(),
+        )
+        self._fields.pop(name, None)
+        self._all_definitions().undeclare(name)
+        return change
+
+    def scrub(
+        self, *, repair: bool = False, rows_per_s: int = RECORDS_PER_S, progress: Callable[[int], None] = lambda _: None
+    ) -> list[ShardScrub]:
+        """Go through all records, and count on each shard what writers that stopped have left; see `ShardScrub`.
+
+        Nobody depends on it: whoever wants a value collects garbage by itself. It is safe beside users.
+
+        Args:
+          repair: remove garbage, and finish records whose index records are missing. A record whose value another
+            record has loses it, and is listed by `build_violations`.
+          rows_per_s: how many records and index records to read at most, 1 to 10,000,000 a second.
+          progress: called with the number of rows read so far.
+
+        Raises:
+          BadArgument: `rows_per_s` is out of range.
+          IndexUnavailable, or what a store raises: a shard does not answer. What was repaired stays so.
+          Interrupted: a record changes all the time.
+        """
+        if isinstance(rows_per_s, bool) or not isinstance(rows_per_s, int) or not 1 <= rows_per_s <= 10_000_000:
+            raise BadArgument(argument="rows_per_s", value=rows_per_s, allowed="1 to 10,000,000")
+        scrub = Scrub(
+            self._shards(),
+            self._locations,
+            Definitions(self._shards(), self.name, tuple(self._fields.values())),
+            clock=self._clock(),
+            repair=repair,
+            rows_per_s=rows_per_s,
+            progress=progress,
+        )
+        return scrub.run()
+
+    def build_violations(self, *, limit: int = 100) -> list[Violation]:
+        """Return records that were left without a value of a unique field, because another record has it.
+
+        They are those that the last build of an index has found, and as it has found them: `add_index` looks again.
+
+        Raises:
+          BadArgument: `limit` is not 1 to 10,000.
+        """
+        if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= 10_000:
+            raise BadArgument(argument="limit", value=limit, allowed="1 to 10,000")
+        shards = self._shards().values()
+        listed = [each for shard in shards for each in read_violations(shard, self.name, violations_max=limit)]
+        return sorted(listed, key=lambda each: (each.field, str(each.value), each.key))[:limit]
 
     # --- The same for coroutines ---
 
@@ -422,13 +563,20 @@ class Records(Generic[V]):
                 raise Taken(field=name, value=values_of(value, {name: None})[name]) from None
         raise Interrupted(key=key, reason="indexes of this type are added and dropped all the time")
 
-    def _read(self, operation: Op[T]) -> T:
+    def _read(self, begin: Callable[[], Op[T]], *, nothing: T) -> T:
+        """Run a read, and again if a shard had no definition. `nothing`: what it returns if there are no records."""
         refuse_across_shards(READ)
-        return run_op(operation, self._performing(None).perform)
+        for _ in range(SCHEMA_CHANGES_MAX):
+            try:
+                return run_op(begin(), self._performing(None).perform)
+            except SchemaChanged as changed:
+                if not self._all_definitions().copy_to(changed.shard):
+                    return nothing
+        raise IndexUnavailable(type=self.name, reason="shards are added all the time")
 
     def _looked_up(self, index_key: bytes) -> tuple[str, DataRecord] | None:
         try:
-            return self._read(self._protocol.find_op(index_key))
+            return self._read(lambda: self._protocol.find_op(index_key), nothing=None)
         except IndexAway as away:
             return self._scatter(away).find(index_key)
 
@@ -449,11 +597,10 @@ class Records(Generic[V]):
 
     def _drop_later(self, key: str, generation: bytes, dropped: Sequence[bytes], below: int | None) -> None:
         """Delete index records of dropped keys soon; nobody waits for it, and nobody depends on it."""
-        operation = self._protocol.drop_op(key, generation, dropped, below)
 
         def drop() -> None:
             try:
-                self._read(operation)
+                self._read(lambda: self._protocol.drop_op(key, generation, dropped, below), nothing=None)
             except (RecordError, StoreError) as error:
                 log.info("index records of %s of type %s stay until somebody wants the keys: %s", key, self.name, error)
 

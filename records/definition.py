@@ -4,10 +4,12 @@ Each shard stores the whole definition. A writer reads it, with conflict, in the
 the definition by which it has computed the record's keys must be the same. So once a shard says that an index is
 maintained, nobody writes a record there without it.
 
-    (ROOT, RECORD_TYPE, type)  -> `TypeRecord`
+    (ROOT, RECORD_TYPE, type)               -> `TypeRecord`
+    (ROOT, RECORD_TYPE, type, COPY, shard)  -> empty; on the type's home: a shard that has, or is about to get, a copy
+    (ROOT, RECORD_TYPE, type, CHANGE, field) -> on the type's home: the last change of an index, see `index_changes`
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from enum import IntEnum
 
 import msgspec
@@ -15,9 +17,19 @@ import msgspec
 from fairlead.records.alternate_keys import Field
 from fairlead.records.errors import RecordUnreadable
 from fairlead.zones.engines import Reader, Reads, Transaction
-from fairlead.zones.keyspace import RECORD_TYPE, ROOT, pack_int, pack_text, range_end
+from fairlead.zones.keyspace import (
+    RECORD_TYPE,
+    ROOT,
+    pack_int,
+    pack_text,
+    range_begin,
+    range_end,
+    unpack_name,
+)
 from fairlead.zones.records import is_newer, pack_value, unpacked
 
+COPY, CHANGE = 1, 2
+TYPES_MAX = 1_000  # Listed.
 _RECORD_TYPE = ROOT + pack_int(RECORD_TYPE)
 
 
@@ -36,8 +48,10 @@ class FieldRecord(msgspec.Struct, array_like=True, frozen=True):
     """One field by which records of a type are found.
 
     Attributes:
-      schema: odd while writers on this shard maintain the index; grows with each change.
+      schema: odd while writers on this shard maintain the index; grows with each change, and is never used again.
       state: an `IndexState`.
+      change: the number of whoever has changed this last, see `index_changes`: no earlier one changes it any more.
+      violations: how many records were left without their value, because another record has it.
     """
 
     name: str
@@ -45,6 +59,8 @@ class FieldRecord(msgspec.Struct, array_like=True, frozen=True):
     normalizer: str
     schema: int
     state: int
+    change: int = 0
+    violations: int = 0
 
     @property
     def field(self) -> Field:
@@ -69,6 +85,12 @@ class TypeRecord(msgspec.Struct, array_like=True, frozen=True):
     def named(self, name: str) -> FieldRecord | None:
         """Return a field by its name."""
         return next((each for each in self.fields if each.name == name), None)
+
+    def with_field(self, field: FieldRecord) -> "TypeRecord":
+        """Return the definition with a field added, or replaced by its name."""
+        if self.named(field.name) is None:
+            return TypeRecord((*self.fields, field))
+        return TypeRecord(tuple(field if each.name == field.name else each for each in self.fields))
 
     @property
     def schema(self) -> tuple[tuple[str, int], ...]:
@@ -137,6 +159,54 @@ def write_if_absent(tr: Transaction, type_name: str, definition: TypeRecord) -> 
         return found
     write_definition(tr, type_name, definition)
     return definition
+
+
+def list_types(tr: Reader) -> Iterator[tuple[str, TypeRecord | None]]:
+    """Yield the types that a shard knows, at most `TYPES_MAX`; None: the definition cannot be read. Snapshot reads."""
+    begin = range_begin(_RECORD_TYPE)
+    for _ in range(TYPES_MAX):
+        row = next(iter(tr.snapshot.get_range(begin, range_end(_RECORD_TYPE), limit=1)), None)
+        if row is None:
+            return
+        name = unpack_name(row.key, len(_RECORD_TYPE))
+        if name is None:
+            begin = row.key + b"\x00"
+            continue
+        yield name, unpacked(_decoder, row.value)
+        begin = range_end(row.key)
+
+
+def copy_definition(tr: Transaction, type_name: str, shard: str) -> TypeRecord | None:
+    """Return the definition that the type's home stores, for a shard that is to get a copy; None: there is none.
+
+    The shard is noted first. So whoever changes the definition here afterwards finds the shard, and changes it there.
+    Reads one key, writes one. May run twice.
+    """
+    found = read_definition(tr, type_name)
+    if found is not None:
+        tr.set(_copies(type_name) + pack_text(shard), b"")
+    return found
+
+
+def list_copies(tr: Reader, type_name: str) -> list[str]:
+    """Return the shards that have, or are about to get, a copy of the home's definition. Snapshot reads of a range."""
+    prefix = _copies(type_name)
+    rows = tr.snapshot.get_range(range_begin(prefix), range_end(prefix))
+    return [name for row in rows if (name := unpack_name(row.key, len(prefix))) is not None]
+
+
+def change_key(type_name: str, field: str) -> bytes:
+    """Return the key of the last change of an index, on the type's home."""
+    return changes_prefix(type_name) + pack_text(field)
+
+
+def changes_prefix(type_name: str) -> bytes:
+    """Return what the keys of the changes of a type's indexes begin with."""
+    return type_key(type_name) + pack_int(CHANGE)
+
+
+def _copies(type_name: str) -> bytes:
+    return type_key(type_name) + pack_int(COPY)
 
 
 def require_schema(tr: Transaction, type_name: str, used: TypeRecord, *, shard: str) -> None:

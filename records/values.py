@@ -18,7 +18,7 @@ class Values(Generic[V]):
     """Packs values of one type of records. `type`: a `msgspec.Struct` or dataclass; None: values are dicts."""
 
     def __init__(self, type: type[V] | None) -> None:
-        self._type = type
+        self.type = type
         self._encoder = msgspec.msgpack.Encoder()
         self._decoder: Any = msgspec.msgpack.Decoder(dict[str, Any] if type is None else type)
 
@@ -28,8 +28,8 @@ class Values(Generic[V]):
         Raises:
           BadArgument: it is no instance of the type, or no plain data, or too long.
         """
-        if not isinstance(value, dict if self._type is None else self._type):
-            allowed = ALLOWED if self._type is None else f"an instance of {self._type.__qualname__}"
+        if not isinstance(value, dict if self.type is None else self.type):
+            allowed = ALLOWED if self.type is None else f"an instance of {self.type.__qualname__}"
             raise BadArgument(argument="value", value=value, allowed=allowed)
         try:
             packed: bytes = self._encoder.encode(value)
@@ -50,6 +50,21 @@ class Values(Generic[V]):
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise RecordUnreadable(key=key, newer=False, reason=str(error)) from None
         return value
+
+
+def place_of(type: type[Any] | None, name: str) -> str | int:
+    """Return where a field is in a packed value: its name there; or its position, if values are packed as arrays.
+
+    Raises:
+      BadArgument: the type has no such field.
+    """
+    if type is None or not issubclass(type, msgspec.Struct):
+        return name
+    config = type.__struct_config__
+    for position, field in enumerate(msgspec.structs.fields(type)):
+        if field.name == name:
+            return position + (config.tag is not None) if config.array_like else field.encode_name
+    raise BadArgument(argument="field", value=name, allowed=f"a field of {type.__qualname__}")
 
 
 def values_of(value: Any, names: Mapping[str, Any]) -> dict[str, Any]:

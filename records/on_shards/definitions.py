@@ -3,11 +3,18 @@
 from collections.abc import Sequence
 
 from fairlead.records.alternate_keys import Field
-from fairlead.records.definition import TypeRecord, first_definition, read_definition, write_if_absent
+from fairlead.records.definition import (
+    TypeRecord,
+    copy_definition,
+    first_definition,
+    read_definition,
+    write_if_absent,
+)
 from fairlead.records.errors import RecordError
 from fairlead.records.on_shards.performing import Homes
 from fairlead.records.on_shards.slots import SLOTS_APP
 from fairlead.zones.layout import Tenant
+from fairlead.zones.transaction_runner import Attempt
 
 
 class DefinitionDiffers(RecordError):
@@ -30,7 +37,7 @@ class Definitions:
     def __init__(self, homes: Homes, type_name: str, declared: Sequence[Field]) -> None:
         self._homes = homes
         self._type_name = type_name
-        self._declared = declared
+        self._declared = tuple(declared)
         self._read: dict[str, TypeRecord] = {}
 
     def on(self, shard_name: str) -> TypeRecord:
@@ -48,23 +55,51 @@ class Definitions:
         """Read the definition of a shard anew before it is used again."""
         self._read.pop(shard_name, None)
 
+    def copy_to(self, shard_name: str) -> bool:
+        """Let a shard that has no definition get a copy; False: no shard has one, so there are no such records."""
+        self.forget(shard_name)
+        return self._copied(shard_name, first=None) is not None
+
+    def declare(self, field: Field) -> None:
+        """Add a field to those that the program names: its index is being built."""
+        self._declared = (*(each for each in self._declared if each.name != field.name), field)
+
+    def undeclare(self, name: str) -> None:
+        """Remove a field from those that the program names: its index is being dropped."""
+        self._declared = tuple(each for each in self._declared if each.name != name)
+
     def _stored(self, shard_name: str) -> TypeRecord:
         shard = self._homes[shard_name]
         found = shard.transact(lambda attempt: read_definition(attempt.tr, self._type_name))
         if found is None:
-            first = self._at_home()
-            found = shard.transact(lambda attempt: write_if_absent(attempt.tr, self._type_name, first))
+            found = self._copied(shard_name, first=first_definition(self._declared))
+            assert found is not None, "there is a definition now"
         self._check(found)
         return found
 
-    def _at_home(self) -> TypeRecord:
+    def _copied(self, shard_name: str, *, first: TypeRecord | None) -> TypeRecord | None:
+        """Copy the home's definition to a shard. `first`: what the home stores if it has none; None: nothing."""
+        shard = self._homes[shard_name]
         home = self._homes[self._homes.home_name(Tenant(SLOTS_APP, self._type_name))]
-        first = first_definition(self._declared)
-        return home.transact(lambda attempt: write_if_absent(attempt.tr, self._type_name, first))
+
+        def at_home(attempt: Attempt) -> TypeRecord | None:
+            if first is not None:
+                write_if_absent(attempt.tr, self._type_name, first)
+            return copy_definition(attempt.tr, self._type_name, shard_name)
+
+        copied = home.transact(at_home)
+        if copied is None:
+            return None
+        return shard.transact(lambda attempt: write_if_absent(attempt.tr, self._type_name, copied))
 
     def _check(self, stored: TypeRecord) -> None:
+        """See that the declared fields are stored, here or at the home: a field that is new comes there first."""
         for field in self._declared:
             named = stored.named(field.name)
+            if named is None or named.field != field:
+                home = self._homes[self._homes.home_name(Tenant(SLOTS_APP, self._type_name))]
+                at_home = home.transact(lambda attempt: read_definition(attempt.tr, self._type_name))
+                named = None if at_home is None else at_home.named(field.name)
             if named is None or named.field != field:
                 kept = None if named is None else named.field
                 raise DefinitionDiffers(type=self._type_name, declared=tuple(field), stored=kept and tuple(kept))

@@ -32,6 +32,11 @@ class Locations:
         self.type_name = type_name
         self._tenant_of = tenant_of
 
+    @property
+    def in_tenants(self) -> bool:
+        """Whether records lie in tenants of users; False: in slots."""
+        return self._tenant_of is not None
+
     def data_tenant(self, key: str) -> Tenant:
         """Return the tenant that holds a record."""
         return self._slot(key.encode()) if self._tenant_of is None else self._tenant_of(key)
@@ -60,3 +65,8 @@ class Locations:
 def slot(type_name: str, number: int) -> Tenant:
     """Return a slot of a type of records."""
     return Tenant(SLOTS_APP, f"{type_name}:{number:03x}")
+
+
+def slot_number(tenant: Tenant) -> int:
+    """Return the number of a slot."""
+    return int(tenant.user.rpartition(":")[2], 16)

@@ -110,7 +110,7 @@ class RecordTransaction:
         """Make one access; return its answer.
 
         Raises:
-          SchemaChanged: the shard maintains other indexes than the writer believes.
+          SchemaChanged: the shard maintains other indexes than the writer believes, or cannot tell a reader.
           OnSeveralShards: by `WriteAtOnce`.
           IndexUnavailable: by a read for a user: the index is not complete.
           RecordUnreadable: what is stored cannot be read.
@@ -272,14 +272,17 @@ class RecordTransaction:
 
         Raises:
           IndexUnavailable: it is being built, is dropped, or has violations.
+          SchemaChanged: the shard has no definition yet, so it cannot tell.
         """
         found = read_definition(self._attempt.tr, self._locations.type_name)
         if found is None:
-            return  # The shard holds no index record of the type.
+            raise SchemaChanged(self._shard.name)
         named = found.named(field)
         if named is None or named.state != IndexState.READABLE:
             state = "hidden" if named is None else IndexState(named.state).name.lower()
-            raise IndexUnavailable(field=field, state=state)
+            violations = 0 if named is None else named.violations
+            more = {"violations": violations} if violations else {}
+            raise IndexUnavailable(field=field, state=state, **more)
 
     # --- Tenants ---
 
