@@ -64,6 +64,8 @@ QuiCK's pointer index, which leads from a zone to its pointer, is the record's o
     (ROOT, LOCAL_INDEX, index, app, user, member)    -> empty; what the shard's tenants hold, see `local_index`
     (ROOT, MOVE_COUNT)                               -> counts moves for readers of all shards' LOCAL_INDEX; atomic add
     (ROOT, RECORD_TYPE, type)                        -> what such records are found by, see `fairlead.records`
+    (ROOT, RECORD_TYPE, type, 1, shard)              -> empty; which shards have a copy of that, or are about to get one
+    (ROOT, RECORD_TYPE, type, 2, field)              -> the last change of an index, see `records.index_changes`
 
 Keys that many commits append at once, in order of time, begin with a part or a bucket. A cluster keeps neighbouring
 keys on one storage server, and commits of busy parts must not all write there.

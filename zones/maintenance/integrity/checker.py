@@ -34,6 +34,7 @@ from fairlead.zones.keyspace import (
     PREPARED_WRITES,
     QUARANTINE,
     RECEIPT,
+    RECORD_TYPE,
     RETENTION,
     ROLLUP,
     ROOT,
@@ -55,7 +56,16 @@ from fairlead.zones.keyspace import (
     unpack_name,
 )
 from fairlead.zones.layout import ZoneLocation
-from fairlead.zones.maintenance.integrity import claims, dead_letters, indexed, moves, pointers, snapshots, zone_rows
+from fairlead.zones.maintenance.integrity import (
+    claims,
+    dead_letters,
+    indexed,
+    moves,
+    pointers,
+    record_types,
+    snapshots,
+    zone_rows,
+)
 from fairlead.zones.maintenance.integrity.counts import (
     add_items,
     differences,
@@ -130,6 +140,7 @@ _KNOWN = [
     MOVE,
     SNAPSHOT_WORK,
     MOVE_COUNT,
+    RECORD_TYPE,
 ]
 # The ranges between the subspaces that this version has names for.
 _UNKNOWN = list(
@@ -270,6 +281,7 @@ class _Checker:
         self._check_rows(MOVE, self._move_check, self._note_record)
         self._check_rows(SNAPSHOT_WORK, snapshots.work_check)
         self._check_rows(LOCAL_INDEX, indexed.entry_check)
+        self._check_rows(RECORD_TYPE, record_types.row_check, self._note_record)
         for begin, end in _UNKNOWN:
             self._check_range(begin, end, _unknown_check, self._note_unknown)
 
