@@ -7,6 +7,7 @@ Read in this order:
     sessions          claims that end with their worker's session
     spanning          transactions across shards: locks, the decision, and whoever goes on for a dead coordinator
     move              a tenant that moves to another shard while it is used, and comes back
+    online_index      an index that is built and dropped beside writers
     test_exploration  the search itself
     test_steps, test_signals, test_sessions, test_spanning, test_move
 

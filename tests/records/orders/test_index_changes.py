@@ -1,0 +1,28 @@
+"""All orders of builds and drops of an index beside clients, over the real fill and the real stages."""
+
+import pytest
+
+from tests.records.orders.enumeration import Violation, enumerate_orders
+from tests.records.orders.index_changes import PLANTED, IndexClients, scenes_of, scenes_without
+
+NAMES = list(scenes_of(IndexClients()))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_index_that_is_readable_is_complete_in_every_order_with_a_stop_anywhere(name: str) -> None:
+    assert enumerate_orders(scenes_of(IndexClients())[name]) > 100
+
+
+@pytest.mark.parametrize("guard", PLANTED)
+def test_without_a_guard_some_order_shows_an_index_that_is_not(guard: str) -> None:
+    assert violations(guard), f"no order shows why {guard}"
+
+
+def violations(guard: str) -> list[str]:
+    """Return what is violated without a guard, in the first scene that shows it."""
+    for scene in scenes_without(guard).values():
+        try:
+            enumerate_orders(scene)
+        except Violation as violation:
+            return [str(violation)]
+    return []
