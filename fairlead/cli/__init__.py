@@ -14,6 +14,7 @@ Read in this order:
     locks          locks
     snapshots      snapshots list, take, diff, restore, drop
     moves          move, moves, rebalance
+    records        records list, check, scrub, violations, add-index, drop-index
     log            log
     why            why
     overview       status, config
@@ -41,6 +42,7 @@ from fairlead.cli import (
     moves,
     overview,
     quarantine,
+    records,
     replay,
     simulate,
     snapshots,
@@ -55,7 +57,8 @@ Exit codes:
   0  done
   1  done, and something is wrong: `check` found faults, `demo` a difference, `simulate` a broken promise, `replay` code
      that differs;
-     `run` has lost its fleet; the item of `result` has not ended, or failed; the tenant of `move --wait` has not moved
+     `run` has lost its fleet; the item of `result` has not ended, or failed; the tenant of `move --wait` has not moved;
+     `records check` found faults; the index of `records add-index --wait` was not built
   2  refused: a wrong argument or configuration; nothing was changed
   3  the store cannot be used: missing, unreachable, read-only, full, or of a newer format
   4  the item or record that the command names does not exist, or the move that `move --cancel` names
@@ -112,6 +115,7 @@ SECTIONS: dict[str, tuple[tuple[click.Command, str], ...]] = {
         (moves.move, "move a tenant to another shard while it is used"),
         (moves.moves, "list the moves of tenants"),
         (moves.rebalance, "move tenants to shards that were added"),
+        (records.records, "list types of records; build, drop, check and scrub their indexes"),
         (maintenance.check, "verify a store, and repair it"),
         (quarantine.quarantine, "show damaged records that were set aside"),
         (maintenance.backup, "write a store to a file"),

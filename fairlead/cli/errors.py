@@ -19,8 +19,10 @@ from fairlead.error_text import TRACEBACK, fields_of
 from fairlead.fleet import FleetLost
 from fairlead.formatting import json_ready, printable
 from fairlead.handle import NoResult, ResultPending
+from fairlead.index_changes import ChangeFailed, ChangePending, NoBuild
 from fairlead.lost_transactions import NothingPrepared
 from fairlead.moves import MovePending, NoMove
+from fairlead.records.on_shards.index_changes import NoIndex
 from fairlead.shards import StoreMissing
 from fairlead.tenant_database import NotADeadLetter
 from fairlead.zones.engines import StoreError
@@ -40,6 +42,10 @@ _CODES: tuple[tuple[type[Exception], int], ...] = (
     (ResultPending, FOUND_FAULTS),
     (MoveFailed, FOUND_FAULTS),
     (MovePending, FOUND_FAULTS),
+    (ChangeFailed, FOUND_FAULTS),
+    (ChangePending, FOUND_FAULTS),
+    (NoIndex, NOT_THERE),
+    (NoBuild, NOT_THERE),
     (ItemGone, NOT_THERE),
     (NotADeadLetter, NOT_THERE),
     (NothingPrepared, NOT_THERE),
