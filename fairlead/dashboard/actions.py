@@ -13,6 +13,7 @@ from fairlead.audit_log import target_text
 from fairlead.dashboard.pages import Query, database_of, filter_of, id_of
 from fairlead.dashboard.template_filters import owner, short_id
 from fairlead.dead_letters import BulkResult, discard_all, filter_as_target, retry_all
+from fairlead.index_changes import NoBuild, cancel_build
 from fairlead.moves import NoMove, cancel_move
 from fairlead.operator import Operator
 from fairlead.zones.errors import BadArgument
@@ -56,7 +57,10 @@ def action_of(app: App, what: str, query: Query) -> Action:
         return _bulk_action(app, what, query)
     if what == "cancel-move":
         return _cancel_move(app, query)
-    raise BadArgument(argument="action", value=what, allowed="pause, resume, retry, discard, cancel, cancel-move")
+    if what == "cancel-index":
+        return _cancel_index(app, query)
+    allowed = "pause, resume, retry, discard, cancel, cancel-move, cancel-index"
+    raise BadArgument(argument="action", value=what, allowed=allowed)
 
 
 def _pause_or_resume(app: App, what: str, query: Query) -> Action:
@@ -134,6 +138,18 @@ def _cancel_move(app: App, query: Query) -> Action:
         return f"The move of {owner(tenant)} is being taken back."
 
     return Action(f"Cancel the move of {owner(tenant)}?", lambda: about, "Cancel it", False, do)
+
+
+def _cancel_index(app: App, query: Query) -> Action:
+    type_name, field = query.get("type", ""), query.get("field", "")
+    about = "Nothing is left of the index: its entries are cleared. A build whose last step has begun is not undone."
+
+    def do(operator: Operator) -> str:
+        if not cancel_build(app.shards, type_name, field, by=operator):
+            raise NoBuild(type=type_name, field=field)
+        return f"The build of the index {type_name}.{field} is being cancelled."
+
+    return Action(f"Cancel the build of the index {type_name}.{field}?", lambda: about, "Cancel it", False, do)
 
 
 def _bulk_action(app: App, what: str, query: Query) -> Action:

@@ -13,6 +13,7 @@ from fairlead.app import App
 from fairlead.audit_log import ITEM_ACTIONS, NOT_ENDED, merge_entries
 from fairlead.dashboard.timeline import timeline
 from fairlead.explanation import RETRY_HINT, Cause, Explanation
+from fairlead.index_changes import IndexChangeView, IndexView, read_types
 from fairlead.moves import in_reading_order, read_moves
 from fairlead.queries.activity import (
     SHOWN_MAX,
@@ -141,6 +142,27 @@ def moves(app: App, query: Query) -> Context:
     """Which tenants move to other shards, how far are they, and what holds them up?"""
     seen = query_each_shard(app.shards, read_moves)
     rows = in_reading_order(view for each in seen for view in each.found or ())
+    return {"seen": seen, "rows": rows[:ROWS_MAX], "whole": len(rows) <= ROWS_MAX, "now_us": app.clock.now_us()}
+
+
+class IndexRow(NamedTuple):
+    """One index of a type of records, and its last change."""
+
+    type: str
+    found_by: IndexView
+    change: IndexChangeView | None
+
+
+def records(app: App, query: Query) -> Context:
+    """By which fields are records found, which indexes are being built or dropped, and how far is that?"""
+    seen = read_types(app.shards)
+    rows = [
+        IndexRow(each.name, index, next((change for change in each.changes if change.field == index.field), None))
+        for result in seen
+        for each in result.found or ()
+        for index in each.indexes
+    ]
+    rows.sort(key=lambda row: (row.change is None or not row.change.is_under_way, row.type, row.found_by.field))
     return {"seen": seen, "rows": rows[:ROWS_MAX], "whole": len(rows) <= ROWS_MAX, "now_us": app.clock.now_us()}
 
 
@@ -410,6 +432,7 @@ PAGES = {
         Page("/workflows", "workflows.html", "workflows", workflows),
         Page("/periodic", "periodic.html", "periodic", periodic),
         Page("/moves", "moves.html", "moves", moves),
+        Page("/records", "records.html", "records", records),
         Page("/dead-letters", "dead_letters.html", "dead-letters", dead_letters),
         Page("/dead-letters/items", "dead_letter_items.html", "dead-letters", dead_letter_items),
         Page("/item", "item.html", "", item),

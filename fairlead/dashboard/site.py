@@ -23,6 +23,7 @@ from fairlead.dashboard.middleware import BODY_BYTES_MAX, VISITOR, AccessMiddlew
 from fairlead.dashboard.pages import PAGES, Page, Query
 from fairlead.dashboard.template_filters import FILTERS, LINKS
 from fairlead.error_text import remedy_of, sentence_of
+from fairlead.index_changes import NoBuild
 from fairlead.moves import NoMove
 from fairlead.operator import Operator
 from fairlead.shards import StoreMissing, UnknownShard
@@ -41,6 +42,7 @@ _STATUS: tuple[tuple[type[Exception], int], ...] = (
     (ItemGone, 404),
     (NotADeadLetter, 404),
     (NoMove, 404),
+    (NoBuild, 404),
     (UnknownShard, 404),
     (StoreMissing, 503),
     (ShardRefused, 503),
