@@ -535,7 +535,9 @@ class App:
             repairs = repair_handlers(self._shards_now, self._locations_of)
             for handler in (*cleanup_handlers(self._shards_now), *repairs):
                 self.registry.add(handler)
-            self.registry.add(change_handler(self._shards_now, self._locations_of))
+            self.registry.add(
+                change_handler(self._shards_now, self._locations_of, lambda: self.shards.parallel.run_all)
+            )
 
     def _locations_of(self, type_name: str) -> Locations | None:
         declared = self.record_types.get(type_name)

@@ -13,6 +13,7 @@ from fairlead.actors.handlers import Handler, handler_of
 from fairlead.records.errors import IndexUnavailable
 from fairlead.records.on_shards.building import Builder, ChangeHeldUp
 from fairlead.records.on_shards.index_changes import CHANGE_KIND, ChangeReplaced
+from fairlead.records.on_shards.performing import RunAll
 from fairlead.records.on_shards.slots import Locations
 from fairlead.records.on_shards.walking import AllShards
 from fairlead.zones.durations import DAY_S
@@ -30,8 +31,11 @@ LocationsOf = Callable[[str], Locations | None]
 class _Changes:
     """Runs the items of changes of indexes."""
 
-    def __init__(self, homes: Callable[[], AllShards], locations_of: LocationsOf) -> None:
+    def __init__(
+        self, homes: Callable[[], AllShards], locations_of: LocationsOf, run_all: Callable[[], RunAll]
+    ) -> None:
         self._homes = homes
+        self._run_all = run_all
         self._locations_of = locations_of
         self.__module__, self.__qualname__ = __name__, "build or drop an index of records"
 
@@ -52,6 +56,7 @@ class _Changes:
             field,
             locations=self._locations_of(type_name),
             should_stop=lambda: held.job.cancelled,
+            run_all=self._run_all(),
         )
         try:
             builder.run(payload["change"])
@@ -63,8 +68,12 @@ class _Changes:
             raise ChangeHeldUp(type=type_name, field=field, reason=str(error)) from error
 
 
-def change_handler(homes: Callable[[], AllShards], locations_of: LocationsOf) -> Handler:
-    """Return the handler. `locations_of`: returns where records of a type lie that the application declares."""
-    return handler_of(
-        CHANGE_KIND, _Changes(homes, locations_of), retry=RETRY, timeout=TIMEOUT_S, max_running=CHANGES_AT_ONCE
-    )
+def change_handler(homes: Callable[[], AllShards], locations_of: LocationsOf, run_all: Callable[[], RunAll]) -> Handler:
+    """Return the handler.
+
+    Args:
+      locations_of: returns where records of a type lie that the application declares.
+      run_all: returns what runs calls on several shards.
+    """
+    changes = _Changes(homes, locations_of, run_all)
+    return handler_of(CHANGE_KIND, changes, retry=RETRY, timeout=TIMEOUT_S, max_running=CHANGES_AT_ONCE)

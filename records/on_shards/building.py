@@ -113,6 +113,7 @@ class Builder:
         self._protocol = Protocol(ends_at_once=True)
         self._noted_us = self._began_us = home.clock.now_us()
         self._paced = 0
+        self._definitions: dict[str, TypeRecord] = {}  # of each shard, as it was last read
 
     def run(self, change_id: bytes) -> ChangeState | None:
         """Carry out the change to its end, and return how it ended; None: it has ended before.
@@ -186,15 +187,19 @@ class Builder:
         copies = self._home.transact(lambda attempt: list_copies(attempt.tr, self._type_name))
         for name in sorted({*copies, *self._homes} - {self._home.name}):
             self._stop_if_asked()
-            shard = self._shard(name)
-            self._definition_of(shard)
-            shard.transact(lambda attempt: put_field(attempt.tr, self._type_name, changed))
+            self._definition_of(name)
+            self._shard(name).transact(lambda attempt: put_field(attempt.tr, self._type_name, changed))
+        self._definitions.clear()
 
-    def _definition_of(self, shard: Shard) -> TypeRecord:
-        """Return the definition of a shard; one without gets a copy."""
-        found = shard.transact(lambda attempt: read_definition(attempt.tr, self._type_name))
-        if found is not None:
-            return found
+    def _definition_of(self, name: str) -> TypeRecord:
+        """Return the definition of a shard, as it was last read; one without gets a copy."""
+        if name not in self._definitions:
+            shard = self._shard(name)
+            found = shard.transact(lambda attempt: read_definition(attempt.tr, self._type_name))
+            self._definitions[name] = self._copied(shard) if found is None else found
+        return self._definitions[name]
+
+    def _copied(self, shard: Shard) -> TypeRecord:
         copied = self._home.transact(lambda attempt: copy_definition(attempt.tr, self._type_name, shard.name))
         assert copied is not None, "the home has the definition of what changes"
         return shard.transact(lambda attempt: write_if_absent(attempt.tr, self._type_name, copied))
@@ -213,7 +218,9 @@ class Builder:
     # --- Stages that go through all records ---
 
     def _fill(self) -> None:
-        self._walk_records(partial(key_in_value, self._stored_field(self._definition_of(self._home)), self._mine.place))
+        self._walk_records(
+            partial(key_in_value, self._stored_field(self._definition_of(self._home.name)), self._mine.place)
+        )
 
     def _strip(self) -> None:
         self._walk_records(lambda key, record: None)
@@ -221,11 +228,11 @@ class Builder:
     def _walk_records(self, key_of: Callable[[str, DataRecord], bytes | None]) -> None:
         walk = Walk(self._homes, self._type_name, DATA, self._mine.cursor, in_tenants=self._mine.in_tenants)
         while (rows := walk.next()) is not None:
-            by_shard: dict[str, list[Row]] = {}
+            by_schema: dict[tuple[tuple[str, int], ...], list[Row]] = {}  # One group, but while an index changes.
             for row in rows:
-                by_shard.setdefault(row.shard, []).append(row)
-            for name, some in by_shard.items():
-                filled = self._fill_some(name, [(row.key, row.record()) for row in some], key_of)
+                by_schema.setdefault(self._definition_of(row.shard).schema, []).append(row)
+            for some in by_schema.values():
+                filled = self._fill_some(some[0].shard, [(row.key, row.record()) for row in some], key_of)
                 for row, each in zip(some, filled, strict=True):
                     if each.violation is not None:
                         self._at_home(row.tenant, partial(self._note_violation, key=row.key, filled=each))
@@ -236,17 +243,16 @@ class Builder:
     def _fill_some(
         self, name: str, records: list[tuple[str, DataRecord | None]], key_of: Callable[[str, DataRecord], bytes | None]
     ) -> list[Filled]:
-        """Fill some records that lie on one shard, as far as this process knows."""
+        """Fill some records, by the definition of a shard."""
         reads: list[tuple[str, DataRecord | None, bool]] = [(key, record, True) for key, record in records]
         for _ in range(ATTEMPTS_MAX):
-            shard = self._homes[name]
-            definition = self._definition_of(shard)
-            performing = ShardRecords(self._homes, self._locations, definition, self._run_all)
+            performing = ShardRecords(self._homes, self._locations, self._definition_of(name), self._run_all)
             operations = [self._fill_op(key, record, key_of, is_read=is_read) for key, record, is_read in reads]
             try:
                 return run_op(together(operations), performing.perform)
             except SchemaChanged as changed:
                 name = changed.shard
+                self._definitions.pop(name, None)
                 reads = [(key, None, False) for key, _, _ in reads]
         raise ChangeHeldUp(type=self._type_name, field=self._field, reason="other indexes change all the time")
 
@@ -267,7 +273,7 @@ class Builder:
 
     def _check_violations(self) -> int:
         """Look at the violations again: records that can have their value now get it. Return how many cannot."""
-        key_of = partial(key_in_value, self._stored_field(self._definition_of(self._home)), self._mine.place)
+        key_of = partial(key_in_value, self._stored_field(self._definition_of(self._home.name)), self._mine.place)
         while True:
             counts = self._move_counts()
             left = 0

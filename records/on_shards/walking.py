@@ -27,8 +27,8 @@ from fairlead.zones.tenant_search import all_tenants
 from fairlead.zones.tenant_transaction import TenantTransaction
 from fairlead.zones.transaction_runner import Attempt
 
-TENANTS_AT_ONCE = 64  # Read by one piece of a walk, those of one shard in one transaction.
-ROWS_MAX = 100  # Read of one shard by one piece: few, as one commit writes them, and others wait for it.
+TENANTS_AT_ONCE = 256  # Read by one piece of a walk, those of one shard in one transaction.
+ROWS_MAX = 250  # Read of one shard by one piece: few, as one commit writes them, and others wait for it.
 BYTES_MAX = 500_000  # The same.
 _NOBODY = ("", "")
 
