@@ -11,6 +11,7 @@ Commands, each with `--json` and `--quick`, run as `python -m bench.core`:
     uniqorn        Uniqorn's table 1 and figures 4 to 7, over PostgreSQL and in simulated time; their page
     olive_snapshots  operations on a tenant with a snapshot, beside plain ones, as Olive's figure 11
     workflows      the latency of short workflows, the memory of a long one, a million that sleep
+    index_build    the build of an index of records beside users: its rate, and users' p99
     long_jobs      the writes for keeping the leases of long jobs, in virtual time
     memory         the memory of each actor, and its growth
     shards         the rates of one, two and four embedded shards on one machine
