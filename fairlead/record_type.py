@@ -264,7 +264,7 @@ class Records(Generic[V]):
         if tr.tenant != tenant:
             raise BadArgument(argument="tr", value=str(tr.tenant), allowed=f"a transaction on {tenant}, which holds it")
         here = RecordTransaction.within(tr, self._locations)
-        return here, here.require_definition()
+        return here, here.definition(self._first_definition)
 
     # --- Reads ---
 
@@ -612,6 +612,12 @@ class Records(Generic[V]):
             self._definitions = Definitions(shards, self.name, tuple(self._fields.values()))
             self._definitions_of = shards
         return self._definitions
+
+    def _first_definition(self, shard_name: str) -> TypeRecord:
+        """Store the definition on a shard that has none: no record of the type was written there yet."""
+        definitions = self._all_definitions()
+        definitions.forget(shard_name)
+        return definitions.on(shard_name)
 
     def _home_of(self, key: str) -> str:
         return self._shards().home_name(self._locations.data_tenant(key))

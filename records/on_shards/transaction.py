@@ -10,7 +10,7 @@ An access reads the ownership record of its tenant, the definition if it writes,
 conflict. A transaction may run twice: an attempt that writes needs a receipt, so its answers are those that count.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, Self
 
 from fairlead.records.accesses import (
@@ -29,7 +29,7 @@ from fairlead.records.accesses import (
     WriteRecord,
 )
 from fairlead.records.alternate_keys import field_of, value_part
-from fairlead.records.definition import IndexState, SchemaChanged, TypeRecord, read_definition, require_schema
+from fairlead.records.definition import IndexState, TypeRecord, read_definition, require_schema
 from fairlead.records.errors import IndexUnavailable
 from fairlead.records.on_shards.cleanup import cleanup_id, cleanup_item, dropped_keys_item
 from fairlead.records.on_shards.repairing import marks_of, needs_item, repair_item
@@ -88,17 +88,15 @@ class RecordTransaction:
         made._views[tr.tenant] = tr
         return made
 
-    def require_definition(self) -> TypeRecord:
+    def definition(self, first: Callable[[str], TypeRecord]) -> TypeRecord:
         """Return the definition that the shard stores; what is written from now on is written by it.
 
-        Raises:
-          SchemaChanged: the shard has none.
+        `first`: stores the definition on a shard that has none, by a transaction of its own, and returns it. Then this
+        transaction conflicts and runs again.
         """
         found = read_definition(self._attempt.tr, self._locations.type_name)
-        if found is None:
-            raise SchemaChanged(self._shard.name)
         self._is_schema_checked = True
-        return found
+        return first(self._shard.name) if found is None else found
 
     def leave_dropped(self, key: str, record: DataRecord, dropped: Sequence[bytes], below: int | None) -> None:
         """Have the index records of dropped keys deleted, once this transaction has committed; see `drop_op`."""
