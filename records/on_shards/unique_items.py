@@ -13,11 +13,12 @@ ends items leaves garbage (`fairlead.zones.queue.unique_keys`).
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from fairlead.records.accesses import Ended
 from fairlead.records.alternate_keys import Field, pack_unique
 from fairlead.records.definition import TypeRecord
+from fairlead.records.errors import RecordUnreadable
 from fairlead.records.on_shards.slots import DATA, SLOTS_APP, Key, Locations
 from fairlead.records.on_shards.transaction import LivesHere, RecordTransaction
 from fairlead.records.stored import DataRecord, IndexRecord, pack, unpack_data
@@ -25,7 +26,7 @@ from fairlead.zones import tuples
 from fairlead.zones.errors import BadArgument
 from fairlead.zones.layout import Tenant
 from fairlead.zones.queue.items import NewItem
-from fairlead.zones.records import DeadLetterRecord, ItemRecord, decode
+from fairlead.zones.records import DeadLetterRecord, ItemRecord, decode, is_newer
 from fairlead.zones.shard import Shard
 from fairlead.zones.tenant_transaction import EnqueueObserver, TenantTransaction
 from fairlead.zones.transaction_runner import Attempt
@@ -33,6 +34,8 @@ from fairlead.zones.transaction_runner import Attempt
 ITEMS_TYPE = "fairlead.items"
 UNIQUE_KEY = Field("unique_key", is_unique=True)
 _SEPARATOR = "\x00"  # Names hold no NUL.
+
+R = TypeVar("R", ItemRecord, DeadLetterRecord)
 
 Observe = Callable[[Shard], EnqueueObserver | None]
 
@@ -124,10 +127,9 @@ class ItemTransaction(RecordTransaction):
         tenant, zone, item_id = item_of_key(key)
         keys = self._shard.layout.location(tenant, zone).keys
         stored = self._attempt.tr.get(keys.item(item_id)), self._attempt.tr.get(keys.dead_letter(item_id))
-        record = None if stored[0].value is None else decode(ItemRecord, stored[0].value)
-        dead_letter = None if stored[1].value is None else decode(DeadLetterRecord, stored[1].value)
-        if record is None and dead_letter is not None:
-            record = dead_letter.item
+        record = None if stored[0].value is None else _readable(ItemRecord, stored[0].value)
+        if record is None and stored[1].value is not None:
+            record = _readable(DeadLetterRecord, stored[1].value).item
         return None if record is None else DataRecord(record.run_of(item_id), 1, (record.unique_key,), 1, b"")
 
     def _end_writers(self, index_key: bytes, entry: IndexRecord) -> Ended:
@@ -165,6 +167,18 @@ class ItemTransaction(RecordTransaction):
         self._clear(key, found)
         self._cancel_cleanup(key, found)
         return True
+
+
+def _readable(struct: type[R], value: bytes) -> R:
+    """Return what is stored of an item: one that cannot be read may have the key.
+
+    Raises:
+      RecordUnreadable: it cannot be read.
+    """
+    record = decode(struct, value)
+    if record is None:
+        raise RecordUnreadable(what="an item that may have the unique key", newer=is_newer(value))
+    return record
 
 
 def items_transaction(item: NewItem | None = None, observe: Observe | None = None) -> Callable[..., ItemTransaction]:

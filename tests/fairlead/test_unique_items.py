@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from fairlead import App, BadArgument, Job, Retry
-from fairlead.records.errors import Interrupted, Taken
+from fairlead.records.errors import Interrupted, RecordUnreadable, Taken
 from fairlead.records.on_shards.unique_items import ItemLocations, pack_unique_key
 from fairlead.testing import ManualClock, drain
+from fairlead.zones.engines import transact
+from fairlead.zones.layout import DEFAULT_ZONE
 from fairlead.zones.open_body import NestedTransaction
 from fairlead.zones.tenant_transaction import TenantTransaction
 
@@ -78,6 +80,19 @@ def test_a_dead_letter_holds_the_key_until_it_is_discarded(app: App) -> None:
     drain(app, raise_errors=False)
     app.tenant("shop/alice").discard_dead_letter(handle.item_id)
     app.tenant("shop/bob").enqueue("report", unique_key=REPORT)
+
+
+@pytest.mark.parametrize("place", ["item", "dead letter"])
+def test_what_cannot_be_read_may_have_the_key(app: App, place: str) -> None:
+    alice = app.tenant("shop/alice")
+    handle = alice.enqueue("report", "fails", unique_key=REPORT)
+    keys = alice.shard.layout.location(alice.tenant, DEFAULT_ZONE).keys
+    if place == "dead letter":
+        drain(app, raise_errors=False)
+    key = keys.item(handle.item_id) if place == "item" else keys.dead_letter(handle.item_id)
+    transact(alice.shard.db, lambda tr: tr.set(key, b"\x7f"))
+    with pytest.raises(RecordUnreadable):
+        app.tenant("shop/bob").enqueue("report", unique_key=REPORT)
 
 
 def test_a_key_stays_taken_for_its_time_after_completion(app: App) -> None:
