@@ -159,6 +159,8 @@ class RecordTransaction:
         if not _is_as(found, expected):
             return False
         self._set(key, found, record)
+        if record.is_dummy and found is not None and found.generation == record.generation:
+            return True  # The creator begins again; its item is there.
         if record.is_dummy:
             item = cleanup_item(self._locations.type_name, key, record)
             self._data_view(key).enqueue_item(item, item_id=cleanup_id(record.generation))

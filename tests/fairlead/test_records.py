@@ -19,12 +19,14 @@ from fairlead import App, BadArgument
 from fairlead.record_type import Record, Records
 from fairlead.records.accesses import WriteRecord
 from fairlead.records.alternate_keys import Field, pack_unique
+from fairlead.records.definition import SchemaChanged
 from fairlead.records.errors import Changed, Exists, IndexUnavailable, Interrupted, KeyAdded, NoSuchRecord, Taken
 from fairlead.records.on_shards.definitions import DefinitionDiffers
 from fairlead.records.on_shards.performing import ShardRecords
 from fairlead.records.on_shards.slots import Locations
 from fairlead.testing import ManualClock, drain
 from fairlead.zones.engines import StoreUnavailable
+from fairlead.zones.maintenance.integrity import check_integrity
 from fairlead.zones.tenant_transaction import TenantTransaction
 from tests.fairlead.live_consumers import consumer, eventually
 
@@ -206,8 +208,6 @@ def test_keys_that_a_transaction_drops_are_free_and_their_index_records_are_dele
     assert carts.find(code="X1") is None
 
 
-def test_coroutines_use_the_same_operations(accounts: Records[Data]) -> None:
-    async def story() -> None:
 def test_a_restore_leaves_records_as_they_are(app: App) -> None:
     carts = app.records("cart", unique=("code",), tenant=lambda key: f"shop/{key}")
     alice, cart = app.tenant("shop/alice"), carts.create("alice", {"code": "X1"})
@@ -235,6 +235,8 @@ def test_a_transaction_writes_the_first_record_of_a_shard(engine: str, tmp_path:
     app.close()
 
 
+def test_coroutines_use_the_same_operations(accounts: Records[Data]) -> None:
+    async def story() -> None:
         ann = await accounts.acreate("ann", ANN)
         assert await accounts.afind(email="ann@x.com") == await accounts.aget("ann") == ann
         later = await accounts.aupdate(ann, {**ANN, "city": "Bonn"})
@@ -302,6 +304,26 @@ def test_what_a_stopped_creator_has_left_is_cleaned_up(app: App, accounts: Recor
     assert len(left) == 4, "a dummy, and three index records"
     drain(app, within=120)
     assert rows(app, "account") == {}
+
+
+def test_a_create_that_begins_again_has_one_cleanup_item(
+    app: App, accounts: Records[Data], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    perform = ShardRecords.perform
+    refused: list[str] = []
+
+    def refuse_once(self: ShardRecords, accesses: Any) -> list[Any]:
+        match accesses:
+            case [WriteRecord(_, _, record)] if not record.is_dummy and not refused:
+                refused.append(app.shards.home_name(Locations("account").data_tenant("ann")))
+                app.clock.sleep_us(1_000_000)
+                raise SchemaChanged(refused[0])
+        return perform(self, accesses)
+
+    monkeypatch.setattr(ShardRecords, "perform", refuse_once)
+    accounts.create("ann", ANN)
+    [shard_name] = refused
+    assert check_integrity(app.shards[shard_name]).findings == []
 
 
 def test_the_keys_of_a_stopped_creator_are_free_at_once(app: App, accounts: Records[Data]) -> None:
