@@ -15,11 +15,11 @@ import pytest
 
 from fairlead import App, Config
 from fairlead.zones.moving.errors import MoveFailed, MoveRefused, MoveUnderWay
-from tests.acceptance.fleets import ROLES, ZONES, config, consumer, eventually, kill_one
+from tests.acceptance.fleets import ROLES, consumer, eventually, kill_one
 from tests.acceptance.loads import assert_nothing_left
 from tests.acceptance.orders import BUYERS, SHOP, Orders, assert_exactly_once, buyer
+from tests.acceptance.two_shards import PAIRS, pair_of_shards
 from tests.acceptance.workflow_shop import DEPOTS, depot
-from tests.foundationdb_server import FoundationServer, needs_server
 from tests.workflows.application import kept_keys
 
 pytestmark = pytest.mark.usefixtures("cluster")
@@ -28,24 +28,10 @@ PAUSE_S = 0.05  # Between two moves of the mover's client.
 CLIENT_PAUSE_S = 0.005
 
 
-@pytest.fixture(
-    params=[
-        "embedded to embedded",
-        pytest.param("embedded to foundationdb", marks=needs_server),
-        pytest.param("foundationdb to foundationdb", marks=needs_server),
-    ]
-)
+@pytest.fixture(params=PAIRS)
 def chosen(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Config]:
-    embedded = config(tmp_path, shards=("a", "b"))
-    if request.param == "embedded to embedded":
-        yield embedded
-        return
-    with FoundationServer(tmp_path / "one") as one:
-        if request.param == "embedded to foundationdb":
-            yield Config(shards={"a": embedded.shards["a"], "b": one.url}, consumer=embedded.consumer, zones=ZONES)
-            return
-        with FoundationServer(tmp_path / "two") as two:
-            yield Config(shards={"a": one.url, "b": two.url}, consumer=embedded.consumer, zones=ZONES)
+    with pair_of_shards(request.param, tmp_path) as pair:
+        yield pair
 
 
 class Movers:
