@@ -12,6 +12,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import IO, Any
@@ -184,7 +185,11 @@ def assert_records(people: Records[Data], noted: Noted) -> None:
     for city in CITIES:
         expected = sorted(key for key, record in records.items() if record is not None and record.value["city"] == city)
         assert [each.key for each in people.find_all(city=city)] == expected
-    for name, value in [*(("email", email(n)) for n in range(VALUES)), *(("phone", n) for n in range(VALUES))]:
+    wanted: list[tuple[str, Any]] = [
+        *(("email", email(n)) for n in range(VALUES)),
+        *(("phone", n) for n in range(VALUES)),
+    ]
+    for name, value in wanted:
         found = people.find(**{name: value})
         assert (None if found is None else found.key) == held.get((name, value)), (name, value)
         if found is None:
@@ -220,7 +225,7 @@ def assert_items(app: App, noted: Noted, path: Path) -> None:
             ended[key, item_id] = int(time_ns)
     spans = sorted((key, begun[key, item_id], end) for (key, item_id), end in ended.items())
     assert len(spans) == len(counted)
-    for (key, _, end), (next_key, begin, _) in zip(spans, spans[1:], strict=False):
+    for (key, _, end), (next_key, begin, _) in pairwise(spans):
         assert key != next_key or end < begin, f"two items of {key} at once"
 
 
