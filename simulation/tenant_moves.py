@@ -197,7 +197,7 @@ class Porter:
     """One incarnation of a process that carries out moves, in a world without consumers. It lives for ever.
 
     A porter completes the item of a move when its mover has come to an end, as a worker does. Porters without `leases`
-    take all moves over from each other. One that was replaced looks again later, and later still, or two porters would
+    take all moves over from each other: one that was replaced looks again later, and later still, or two porters would
     replace each other for ever.
     """
 
@@ -229,7 +229,7 @@ class Porter:
             if Mover(shard, to, first_home_of(self._shards, tenant), tenant, record.move_id).run() is not None:
                 self._complete(shard, record.move_id)
                 self._pause_us = PORTER_LOOK_US
-            else:
+            elif self._leases is None:
                 self._pause_us = min(2 * self._pause_us, PORTER_PAUSE_US_MAX)
 
     def _complete(self, shard: Shard, move_id: bytes) -> None:

@@ -29,7 +29,7 @@ from fairlead.records.accesses import (
     WriteRecord,
 )
 from fairlead.records.alternate_keys import field_of, value_part
-from fairlead.records.definition import IndexState, TypeRecord, read_definition, require_schema
+from fairlead.records.definition import IndexState, SchemaChanged, TypeRecord, read_definition, require_schema
 from fairlead.records.errors import IndexUnavailable
 from fairlead.records.on_shards.cleanup import cleanup_id, cleanup_item, dropped_keys_item
 from fairlead.records.on_shards.repairing import marks_of, needs_item, repair_item

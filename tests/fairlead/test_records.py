@@ -208,21 +208,6 @@ def test_keys_that_a_transaction_drops_are_free_and_their_index_records_are_dele
     assert carts.find(code="X1") is None
 
 
-def test_a_restore_leaves_records_as_they_are(app: App) -> None:
-    carts = app.records("cart", unique=("code",), tenant=lambda key: f"shop/{key}")
-    alice, cart = app.tenant("shop/alice"), carts.create("alice", {"code": "X1"})
-    alice.transact(lambda tr: tr.set(("own",), b"then"))
-    then = alice.snapshot()
-    alice.transact(lambda tr: tr.set(("own",), b"now"))
-    carts.update(cart, {"code": "X2"})
-    carts.create("bob", {"code": "X1"})
-    alice.restore(then)
-    assert alice.transact(lambda tr: tr.get(("own",))) == b"then"
-    assert found(carts.get("alice")).value == {"code": "X2"}
-    assert found(carts.find(code="X1")).key == "bob"
-
-
-@pytest.mark.parametrize("engine", ["memory", "embedded"])
 def test_a_transaction_writes_the_first_record_of_a_shard(engine: str, tmp_path: Path) -> None:
     app = App({name: f"embedded:{tmp_path / name}" if engine == "embedded" else "memory:" for name in SHARDS})
     carts = app.records("cart", unique=("code",), tenant=lambda key: f"shop/{key}")
