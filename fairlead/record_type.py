@@ -50,7 +50,7 @@ from fairlead.records.on_shards.slots import Locations
 from fairlead.records.on_shards.transaction import RecordTransaction
 from fairlead.records.protocol import Protocol
 from fairlead.records.stored import GENERATION_BYTES, DataRecord
-from fairlead.records.values import Values, place_of, values_of
+from fairlead.records.values import Values, place_in_value, values_of
 from fairlead.shards import Shards
 from fairlead.zones.engines import Clock, StoreError
 from fairlead.zones.errors import BadArgument
@@ -415,7 +415,7 @@ class Records(Generic[V]):
             self._locations,
             field,
             list(self._fields.values()),
-            place=place_of(self._values.type, name),
+            place=place_in_value(self._values.type, name),
             is_drop=False,
             records_per_s=records_per_s,
             by=self._operator(),

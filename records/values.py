@@ -52,7 +52,7 @@ class Values(Generic[V]):
         return value
 
 
-def place_of(type: type[Any] | None, name: str) -> str | int:
+def place_in_value(type: type[Any] | None, name: str) -> str | int:
     """Return where a field is in a packed value: its name there; or its position, if values are packed as arrays.
 
     Raises:

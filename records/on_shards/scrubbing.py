@@ -36,7 +36,7 @@ from fairlead.zones.shard import Shard
 from fairlead.zones.tenant_transaction import TenantTransaction
 from fairlead.zones.transaction_runner import Attempt
 
-SUSPECTS_MAX = 1_000  # Dangling index records that are looked at again together.
+DOUBTFUL_MAX = 1_000  # Dangling index records that are looked at again together.
 LATER_US = 1_000_000  # After which they are looked at again: far longer than a write takes.
 
 
@@ -85,7 +85,7 @@ class Scrub:
         self._rows_per_s = rows_per_s
         self._progress = progress
         self._protocol = Protocol(ends_at_once=True)
-        self._found = {name: ShardScrub(name) for name in homes}
+        self._by_shard = {name: ShardScrub(name) for name in homes}
         self._began_us = clock.now_us()
         self._rows = 0
 
@@ -100,14 +100,14 @@ class Scrub:
         records = Walk(self._homes, self._locations.type_name, DATA, Cursor(), in_tenants=self._locations.in_tenants)
         for rows in self._paced(records):
             self._scrub_records(rows)
-        suspects: list[Row] = []
+        doubtful: list[Row] = []
         for rows in self._paced(Walk(self._homes, self._locations.type_name, INDEX, Cursor())):
-            suspects += self._suspects(rows)
-            if len(suspects) >= SUSPECTS_MAX:
-                self._judge(suspects)
-                suspects = []
-        self._judge(suspects)
-        return list(self._found.values())
+            doubtful += self._seemingly_dangling(rows)
+            if len(doubtful) >= DOUBTFUL_MAX:
+                self._judge(doubtful)
+                doubtful = []
+        self._judge(doubtful)
+        return list(self._by_shard.values())
 
     def _paced(self, walk: Walk) -> Iterator[list[Row]]:
         while (rows := walk.next()) is not None:
@@ -125,7 +125,7 @@ class Scrub:
             if record.is_dummy:
                 self._scrub_dummy(row, record)
             else:
-                self._found[row.shard].records += 1
+                self._by_shard[row.shard].records += 1
         keys = [(row, key) for row, record in records if not record.is_dummy for key in self._maintained(row, record)]
         entries = self._perform([ReadIndex(key) for _, key in keys])
         for (row, index_key), entry in zip(keys, entries, strict=True):
@@ -133,17 +133,17 @@ class Scrub:
                 self._see_to_index_record(row, index_key)
         for row, record in records:
             if record.unindexed and not record.is_dummy:
-                found = self._found[row.shard]
+                found = self._by_shard[row.shard]
                 found.marked += 1
                 if self._repair:
                     found.repaired += self._unmark(row)
 
     def _scrub_dummy(self, row: Row, dummy: DataRecord) -> None:
         if self._is_left(row, dummy):
-            self._found[row.shard].dummies += 1
+            self._by_shard[row.shard].dummies += 1
             if self._repair:
                 run_op(self._protocol.clean_op(row.key, dummy.generation, dummy.keys), self._perform)
-                self._found[row.shard].repaired += 1
+                self._by_shard[row.shard].repaired += 1
 
     def _maintained(self, row: Row, record: DataRecord) -> list[bytes]:
         fields = self._definitions.on(row.shard).maintained()
@@ -161,7 +161,7 @@ class Scrub:
         [again] = self._perform([ReadRecord(row.key)])
         if (entry is not None and entry.key == row.key) or again is None or not again.is_as(record):
             return True
-        found = self._found[row.shard]
+        found = self._by_shard[row.shard]
         found.missing += 1
         return self._repair and self._claim(found, row, record, field_of(index_key))
 
@@ -197,10 +197,10 @@ class Scrub:
 
     # --- Index records ---
 
-    def _suspects(self, rows: list[Row]) -> list[Row]:
+    def _seemingly_dangling(self, rows: list[Row]) -> list[Row]:
         """Return the index records whose record does not have their key, as far as that is seen at first."""
         for row in rows:
-            self._found[row.shard].index_records += 1
+            self._by_shard[row.shard].index_records += 1
         entries = [row.entry() for row in rows]
         records = self._perform([ReadRecord(entry.key) for entry in entries])
         return [
@@ -210,19 +210,19 @@ class Scrub:
             or not (record.has(row.key) or (record.is_dummy and record.generation == entry.generation))
         ]
 
-    def _judge(self, suspects: list[Row]) -> None:
+    def _judge(self, doubtful: list[Row]) -> None:
         """Look again at index records that seem to dangle, and collect those that do."""
-        if not suspects:
+        if not doubtful:
             return
         self._clock.sleep_us(LATER_US)
-        records = self._perform([ReadRecord(row.entry().key) for row in suspects])
-        for row, record in zip(suspects, records, strict=True):
+        records = self._perform([ReadRecord(row.entry().key) for row in doubtful])
+        for row, record in zip(doubtful, records, strict=True):
             if record is not None and record.has(row.key):
                 continue
             [entry] = self._perform([ReadIndex(row.key)])
             if entry != row.entry():
                 continue
-            found = self._found[row.shard]
+            found = self._by_shard[row.shard]
             found.dangling += 1
             if self._repair:
                 try:

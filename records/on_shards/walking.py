@@ -30,7 +30,7 @@ from fairlead.zones.transaction_runner import Attempt
 TENANTS_AT_ONCE = 256  # Read by one piece of a walk, those of one shard in one transaction.
 ROWS_MAX = 250  # Read of one shard by one piece: few, as one commit writes them, and others wait for it.
 BYTES_MAX = 500_000  # The same.
-_NOBODY = ("", "")
+_NO_TENANT = ("", "")
 
 
 class AllShards(Homes, Protocol):
@@ -182,7 +182,7 @@ class Walk:
                 within = Tenant(*self._at.within)
                 if within in self._pending:
                     self._pending[within] = self._at.after
-                self._at = msgspec.structs.replace(self._at, within=_NOBODY, after=b"")
+                self._at = msgspec.structs.replace(self._at, within=_NO_TENANT, after=b"")
                 return True
             following = self._next_shard() if self._in_tenants else None
             if following is None:
@@ -190,7 +190,7 @@ class Walk:
             self._at = following
 
     def _tenants_behind(self, cursor: Cursor) -> list[Tenant]:
-        after = None if tuple(cursor.tenant) == _NOBODY else Tenant(*cursor.tenant)
+        after = None if tuple(cursor.tenant) == _NO_TENANT else Tenant(*cursor.tenant)
         if not self._in_tenants:
             begin = 0 if after is None else slot_number(after) + 1
             return [slot(self._type_name, number) for number in range(begin, min(begin + TENANTS_AT_ONCE, SLOT_COUNT))]
@@ -205,7 +205,7 @@ class Walk:
         names = sorted(self._homes)
         later = [name for name in names if name > self._at.shard]
         if later:
-            return msgspec.structs.replace(self._at, shard=later[0], tenant=_NOBODY)
+            return msgspec.structs.replace(self._at, shard=later[0], tenant=_NO_TENANT)
         if self._counts() == self._at.counts:
             return None
         return self._first_of_turn(self._at.turn + 1)

@@ -273,6 +273,8 @@ ARGUMENTS = {
     **{f"snapshots {name}": ["--tenant", "shop/alice"] for name in ("list", "take")},
     **{f"snapshots {name}": ["1", "--tenant", "shop/alice"] for name in ("diff", "restore", "drop")},
     "move": ["shop/alice", "--to", "us2"], "rebalance": ["--to", "us2"], "find": ["order=7"],
+    **{f"records {name}": ["account"] for name in ("check", "scrub", "violations")},
+    **{f"records {name}": ["account", "phone"] for name in ("add-index", "drop-index")},
 }  # fmt: skip
 
 

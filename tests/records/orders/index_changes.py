@@ -32,12 +32,12 @@ STATE_KEY = key_of("the state of the index")
 SCHEMA = "schema {}"
 FIELD = "f"
 SHARDS = (0, 1)
-CHANGED = "the shard maintains other indexes"
+REFUSED = "the shard maintains other indexes"
 HIDDEN = "the index is hidden"
 
 
 class WriteBySchema(NamedTuple):
-    """A write of a record by the definition that a writer has read. Answer: whether it was written; or CHANGED."""
+    """A write of a record by the definition that a writer has read. Answer: whether it was written; or REFUSED."""
 
     access: WriteRecord
     schema: int
@@ -65,7 +65,7 @@ class SchemaStores(ModelStores):
         """See `ModelStores`."""
         if isinstance(access, WriteBySchema):
             if self.reads_schema and self._schema_of(access.access.key) != access.schema:
-                return CHANGED
+                return REFUSED
             return super().answer(access.access)
         if isinstance(access, SetSchema):
             key = SCHEMA.format(access.shard)
@@ -219,13 +219,13 @@ class IndexClients:
             return key_of_value(record) if record.value and not is_strip else None
 
         filled = yield from by_schema(self._fill_op(self._protocol, key, read, FIELD, wanted), schema)
-        if filled == CHANGED:
+        if filled == REFUSED:
             raise Interrupted(key=key)
         return cast(filling.Filled, filled).violation is not None
 
 
 def by_schema(operation: Op[Any], schema: int) -> Op[Any]:
-    """Run an operation whose writes of records are refused by a shard of another schema number; return CHANGED then."""
+    """Run an operation whose writes of records are refused by a shard of another schema number; return REFUSED then."""
     answers: list[Any] | None = None
     while True:
         try:
@@ -233,8 +233,8 @@ def by_schema(operation: Op[Any], schema: int) -> Op[Any]:
         except StopIteration as stop:
             return stop.value
         answers = yield [WriteBySchema(each, schema) if isinstance(each, WriteRecord) else each for each in accesses]  # type: ignore[misc]
-        if CHANGED in answers:
-            return CHANGED
+        if REFUSED in answers:
+            return REFUSED
 
 
 def check_index(step: Step) -> None:
