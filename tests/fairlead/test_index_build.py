@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -17,7 +18,7 @@ from fairlead import App, BadArgument
 from fairlead.index_changes import ChangeFailed, ChangePending
 from fairlead.record_type import Record, Records
 from fairlead.records.definition import read_definition
-from fairlead.records.errors import Changed, IndexUnavailable, Interrupted, Taken
+from fairlead.records.errors import Changed, IndexUnavailable, Interrupted, KeyAdded, Taken
 from fairlead.records.on_shards import walking
 from fairlead.records.on_shards.building import Builder, BuilderStopped
 from fairlead.records.on_shards.definitions import DefinitionDiffers
@@ -293,6 +294,21 @@ def test_records_in_tenants_of_users_are_indexed(app: App) -> None:
     carts.add_index("phone", unique=True)
     drain(app)
     assert {found(carts.find(phone=f"0{number}")).key[0] for number in range(9)} == {"u"}
+
+
+def test_a_write_within_a_transaction_is_not_refused_because_the_build_has_not_come_to_its_record(app: App) -> None:
+    carts = app.records("cart", unique=("code",), tenant=lambda key: f"shop/{key}")
+    carts.create("alice", {"code": "1", "phone": "07"})
+    change = carts.add_index("phone", unique=True)
+    change_everywhere = partial(Builder, app.shards, app.shards[change.progress().home], "cart", "phone")
+    looks = iter(range(3))
+    with pytest.raises(BuilderStopped):
+        change_everywhere(locations=carts.locations, should_stop=lambda: next(looks, None) is None).run(change.id)
+    app.tenant("shop/alice").transact(lambda tr: carts.put(tr, "alice", {"code": "1", "phone": "07", "items": 3}))
+    with pytest.raises(KeyAdded):
+        app.tenant("shop/alice").transact(lambda tr: carts.put(tr, "alice", {"code": "1", "phone": "08"}))
+    drain(app)
+    assert found(carts.find(phone="07")).value["items"] == 3
 
 
 def test_the_build_waits_for_a_fleet_that_declares_where_records_lie(app: App) -> None:
