@@ -50,7 +50,7 @@ from fairlead.records.on_shards.slots import Locations
 from fairlead.records.on_shards.transaction import RecordTransaction
 from fairlead.records.protocol import Protocol
 from fairlead.records.stored import GENERATION_BYTES, DataRecord
-from fairlead.records.values import Values, place_in_value, values_of
+from fairlead.records.values import Values, check_size, place_in_value, values_of
 from fairlead.shards import Shards
 from fairlead.zones.engines import Clock, StoreError
 from fairlead.zones.errors import BadArgument
@@ -141,7 +141,7 @@ class Records(Generic[V]):
         generation = self._random().randbytes(GENERATION_BYTES)
 
         def begin(definition: TypeRecord) -> Op[DataRecord]:
-            return self._protocol.create_op(checked, self._keys(definition, checked, value), packed, generation)
+            return self._protocol.create_op(checked, self._keys(definition, checked, value, packed), packed, generation)
 
         return self._record(checked, self._write(checked, value, begin))
 
@@ -155,7 +155,7 @@ class Records(Generic[V]):
         packed, read = self._values.pack(value), _stored(record)
 
         def begin(definition: TypeRecord) -> Op[Any]:
-            return self._protocol.update_op(record.key, read, self._keys(definition, record.key, value), packed)
+            return self._protocol.update_op(record.key, read, self._keys(definition, record.key, value, packed), packed)
 
         written = self._write(record.key, value, begin)
         if written.dropped:
@@ -236,9 +236,9 @@ class Records(Generic[V]):
         here, definition = self._within(tr, checked)
         found = here.answer(ReadRecord(checked))
         read = None if found is None or found.is_dummy else found
-        keys = self._keys(definition, checked, value)
+        keys = self._keys(definition, checked, value, packed)
         if read is not None:  # A build has not come to the record yet, or lists it: what its value states is not new.
-            stated = self._keys(definition, checked, self._values.unpack(checked, read.value))
+            stated = self._keys(definition, checked, self._values.unpack(checked, read.value), read.value)
             keys = tuple(each for each in keys if read.has(each) or each not in stated)
         added = [each for each in keys if read is None or not read.has(each)]
         if added:
@@ -625,9 +625,11 @@ class Records(Generic[V]):
     def _home_of(self, key: str) -> str:
         return self._shards().home_name(self._locations.data_tenant(key))
 
-    def _keys(self, definition: TypeRecord, key: str, value: V) -> tuple[bytes, ...]:
+    def _keys(self, definition: TypeRecord, key: str, value: V, packed: bytes) -> tuple[bytes, ...]:
         fields = definition.maintained()
-        return index_keys(fields, key, values_of(value, fields))
+        keys = index_keys(fields, key, values_of(value, fields))
+        check_size(packed, keys)
+        return keys
 
     def _field(self, name: str, *, is_unique: bool) -> Field:
         found = self._fields.get(name)

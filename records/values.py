@@ -1,6 +1,6 @@
 """Values of records: plain data, or instances of a type, packed; and the fields by which a record is found."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -11,6 +11,8 @@ from fairlead.zones.errors import BadArgument
 V = TypeVar("V")
 
 VALUE_BYTES_MAX = 90_000  # Of a packed value: a record and its keys are one value of a store, at most 100,000 bytes.
+KEY_OVERHEAD_BYTES = 5  # Of each key, as it is packed.
+RECORD_BYTES_MAX = 99_000  # Of a packed value and its keys. The rest is for what the protocol adds.
 ALLOWED = "plain data: a dict whose keys are texts"
 
 
@@ -65,6 +67,18 @@ def place_in_value(type: type[Any] | None, name: str) -> str | int:
         if field.name == name:
             return position + (config.tag is not None) if config.array_like else field.encode_name
     raise BadArgument(argument="field", value=name, allowed=f"a field of {type.__qualname__}")
+
+
+def check_size(packed: bytes, keys: Sequence[bytes]) -> None:
+    """See that a packed value and the alternate keys of its record are one value of a store.
+
+    Raises:
+      BadArgument: they are too long together.
+    """
+    size = len(packed) + sum(len(each) + KEY_OVERHEAD_BYTES for each in keys)
+    if size > RECORD_BYTES_MAX:
+        allowed = f"{RECORD_BYTES_MAX} bytes packed, with all its alternate keys"
+        raise BadArgument(argument="value", value=f"{size} bytes with {len(keys)} alternate keys", allowed=allowed)
 
 
 def values_of(value: Any, names: Mapping[str, Any]) -> dict[str, Any]:

@@ -257,6 +257,14 @@ def test_what_cannot_be_stored_is_refused_before_anything_is_written(
     assert accounts.create("ann", ANN).version == 1
 
 
+def test_a_value_that_is_too_long_with_its_keys_is_refused_before_anything_is_written(app: App) -> None:
+    names = [f"field {number}" for number in range(100)]
+    wide = app.records("wide", lookup=names)
+    with pytest.raises(BadArgument, match="with 100 alternate keys"):
+        wide.create("k" * 128, {"what": "x" * 80_000, **dict.fromkeys(names, "v" * 64)})
+    assert rows(app, "wide") == {}
+
+
 def test_a_field_that_is_not_indexed_is_named_with_those_that_are(accounts: Records[Data]) -> None:
     with pytest.raises(BadArgument, match="email, phone"):
         accounts.find(city="Ulm")
