@@ -36,7 +36,7 @@ from fairlead.moves import (
 )
 from fairlead.operator import Operator, operator_here
 from fairlead.record_type import Records
-from fairlead.records.alternate_keys import declared_fields
+from fairlead.records.alternate_keys import check_type_name, declared_fields
 from fairlead.records.on_shards.slots import Locations
 from fairlead.records.values import Values
 from fairlead.registered_handler import RegisteredHandler, function_of
@@ -53,7 +53,7 @@ from fairlead.workflows.workflow_kind import WorkflowKind, workflow_handler
 from fairlead.zones.durations import DAY_S, Duration, duration_us
 from fairlead.zones.engines import Clock
 from fairlead.zones.errors import BadArgument, QueueError, TenantMoved
-from fairlead.zones.index_values import IndexValue, check_index_name
+from fairlead.zones.index_values import IndexValue
 from fairlead.zones.layout import DEFAULT_ZONE, ID_BYTES, Tenant, check_name, local_tenant, named_tenant
 from fairlead.zones.moving.errors import MoveRefused, MoveUnderWay
 from fairlead.zones.moving.move_record import MOVE_KIND
@@ -607,7 +607,7 @@ class App:
         Nothing is read or written until one of its methods is called.
 
         Args:
-          name: of the type, text of 1 to 32 bytes.
+          name: of the type, text of 1 to 32 bytes that does not begin with "fairlead.".
           unique: fields whose values no two records share.
           lookup: fields by which all records with a value are found.
           type: a `msgspec.Struct` or dataclass; None: values are dicts of plain data.
@@ -621,12 +621,13 @@ class App:
           BadArgument: a name is empty, too long, or is given twice; `normalize` names an unknown field or way.
         """
         fields = declared_fields(unique, lookup, normalize or {})
+        type_name = check_type_name(name)
 
         def placed(key: str) -> Tenant:
             assert tenant is not None
             return named_tenant(tenant(key))
 
-        locations = Locations(check_index_name("name", name), None if tenant is None else placed)
+        locations = Locations(type_name, None if tenant is None else placed)
         declared: Records[Any] = Records(
             self._shards_now,
             locations,

@@ -16,6 +16,7 @@ from fairlead.zones.errors import BadArgument
 from fairlead.zones.index_values import IndexValue, check_index_name, check_value, encoded, pack_value
 from fairlead.zones.keyspace import pack_bytes, pack_text, unpack_bytes, unpack_names
 
+RESERVED = "fairlead."  # Names of types that begin so are those of unique items, and the like.
 KEY_BYTES_MAX = 128  # of a primary key
 PLAIN_BYTES_MAX = 66  # A packed value that is longer, once its NULs are escaped, is hashed.
 _NESTED, _HASHED = b"\x05", b"\xff"  # How a hashed value begins: here, and in `pack_value`.
@@ -49,6 +50,19 @@ class Field(NamedTuple):
     name: str
     is_unique: bool
     normalizer: str = ""
+
+
+def check_type_name(name: Any) -> str:
+    """Return the name of a type of records, checked.
+
+    Raises:
+      BadArgument: it is no text of 1 to 32 bytes without NUL, or it is reserved.
+    """
+    checked = check_index_name("name", name)
+    if checked.startswith(RESERVED):
+        allowed = f"a name that does not begin with {RESERVED}, which is reserved"
+        raise BadArgument(argument="name", value=name, allowed=allowed)
+    return checked
 
 
 def declared_fields(unique: Sequence[str], lookup: Sequence[str], normalizers: Mapping[str, str]) -> tuple[Field, ...]:

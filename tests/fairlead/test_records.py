@@ -265,6 +265,11 @@ def test_a_value_that_is_too_long_with_its_keys_is_refused_before_anything_is_wr
     assert rows(app, "wide") == {}
 
 
+def test_no_type_of_records_has_the_name_of_unique_items(app: App) -> None:
+    with pytest.raises(BadArgument, match="reserved"):
+        app.records("fairlead.items", unique=("unique_key",))
+
+
 def test_a_field_that_is_not_indexed_is_named_with_those_that_are(accounts: Records[Data]) -> None:
     with pytest.raises(BadArgument, match="email, phone"):
         accounts.find(city="Ulm")
