@@ -197,7 +197,7 @@ class Clerk:
     def get_number(self, number: int) -> None:
         """Read a person by number."""
         attempt = self._recorder.begin(self._host.name)
-        found = self._read(self._protocol.get_op(name_of(number)))
+        found = self._read_one(number)
         attempt.answers = [RecordedAnswer(Get(number), None if found is None else person_of(found))]
         self._recorder.end(attempt)
 
@@ -210,7 +210,7 @@ class Clerk:
         (packed,) = self._packed_keys((key,))
         attempt = self._recorder.begin(self._host.name)
         try:
-            found = self._read(self._protocol.find_op(packed))
+            found = self._read(lambda: self._protocol.find_op(packed), nothing=None)
         except IndexUnavailable:
             self._recorder.drop(attempt)
             return
@@ -219,14 +219,20 @@ class Clerk:
         self._recorder.end(attempt)
 
     def _read_one(self, number: int) -> DataRecord | None:
-        return self._read(self._protocol.get_op(name_of(number)))
+        return self._read(lambda: self._protocol.get_op(name_of(number)), nothing=None)
 
-    def _read(self, operation: Op[T]) -> T:
-        return run_op(operation, partial(self._perform, None))
+    def _read(self, begin: Callable[[], Op[T]], *, nothing: T) -> T:
+        """Run a read, and again if a shard had no definition. `nothing`: what it returns if there are no records."""
+        while True:
+            try:
+                return run_op(begin(), partial(self._perform, None))
+            except SchemaChanged as changed:
+                if not self._definitions.copy_to(changed.shard):
+                    return nothing
 
     def _clean(self, operation: Op[Any]) -> None:
         try:
-            self._read(operation)
+            run_op(operation, partial(self._perform, None))
         except (IndexUnavailable, Interrupted) as error:
             self._host.world.note(f"leaves garbage: {error}")
 
