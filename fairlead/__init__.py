@@ -80,10 +80,12 @@ from fairlead.dead_letters import BulkResult
 from fairlead.explanation import Attempts, Cause, Explanation
 from fairlead.found_items import FoundItem, SearchUnfinished
 from fairlead.handle import EnqueuedHandle, Handle, NoResult, ResultPending
+from fairlead.index_changes import IndexChange, IndexChangeView, Violation
 from fairlead.loading import NotImportable, ReferenceNotFound, load_app
 from fairlead.move_views import MoveView
 from fairlead.moves import MovePending, MovePlan, NoMove, Rebalance, TenantMove
 from fairlead.operator import Operator
+from fairlead.record_repairs import SharedValue
 from fairlead.record_type import Record, Records
 from fairlead.recorded_steps import AwayParticipant, RunView, StepView
 from fairlead.records.alternate_keys import UnknownNormalizer
@@ -91,6 +93,7 @@ from fairlead.records.errors import (
     Changed,
     CommitUnknown,
     Exists,
+    IndexAway,
     IndexUnavailable,
     Interrupted,
     KeyAdded,
@@ -100,6 +103,8 @@ from fairlead.records.errors import (
     Taken,
 )
 from fairlead.records.on_shards.definitions import DefinitionDiffers
+from fairlead.records.on_shards.index_changes import IndexChanging, IndexExists, NoIndex
+from fairlead.records.on_shards.scrubbing import ShardScrub
 from fairlead.registered_handler import RegisteredHandler
 from fairlead.shards import NoShards, StoreMissing, UnknownShard
 from fairlead.snapshots import KeyChange, OldKeys, Snapshot
@@ -188,6 +193,11 @@ __all__ = [
     "Record",
     "Records",
     "Reservation",
+    "IndexChange",
+    "IndexChangeView",
+    "SharedValue",
+    "ShardScrub",
+    "Violation",
     "TenantLock",
     "HeldLock",
     "Tenant",
@@ -273,9 +283,13 @@ __all__ = [
     "CommitUnknown",
     "DefinitionDiffers",
     "Exists",
+    "IndexAway",
+    "IndexChanging",
+    "IndexExists",
     "IndexUnavailable",
     "Interrupted",
     "KeyAdded",
+    "NoIndex",
     "NoSuchRecord",
     "RecordError",
     "RecordUnreadable",

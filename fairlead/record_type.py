@@ -354,7 +354,9 @@ class Records(Generic[V]):
     def resolve(self, *, keep: str, **wanted: AlternateValue) -> Record[V]:
         """Let one record keep a value that several have; return that record. All others lose the value.
 
-            accounts.resolve(email="a@x.com", keep="u1")
+            accounts = app.records("account", unique=("email",))
+            for shared in accounts.violations():
+                accounts.resolve(email=shared.value, keep=shared.keys[0])
 
         In a dict the field goes, in a type it becomes None. If this stops halfway, call it again.
 
@@ -391,6 +393,7 @@ class Records(Generic[V]):
     ) -> IndexChange:
         """Begin to build an index of a field while records are read and written, and return at once.
 
+            accounts = app.records("account", unique=("email",))
             change = accounts.add_index("phone", unique=True)
 
         A running fleet carries it out, and `change.result()` waits for its end. From its first seconds on, writers

@@ -149,6 +149,7 @@ def across_shards(app: App) -> None:
         tx.on(user_on(app, "us2")).enqueue("mail", keys=ORDER)
 
     app.transact(body)
+    app.tenant(user_on(app, "us2")).count()  # What is committed is applied by whoever looks.
 
 
 def by_a_handler(app: App) -> None:

@@ -139,7 +139,7 @@ def test_a_store_with_an_index_that_is_being_built_passes_the_check_and_is_resto
     assert run("restore", "file", "--store", "main=embedded:other").code == 0
     with opened("embedded:other") as (app, accounts):
         drain(app)
-        assert [each.value for each in accounts.violations()] == ["00"]
+        assert [each.value for each in accounts.build_violations()] == ["00"]
 
 
 def test_a_damaged_definition_is_named_by_the_check() -> None:

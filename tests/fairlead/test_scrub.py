@@ -90,7 +90,7 @@ def test_a_dummy_is_left_to_its_cleanup_until_that_is_overdue(app: App, accounts
 
 def test_a_marked_record_is_counted_and_its_mark_is_removed(app: App, accounts: Records[Data]) -> None:
     stored = found(accounts.get("u4")).stored
-    marked = msgspec.structs.replace(stored, version=stored.version + 1, marked=True)
+    marked = msgspec.structs.replace(stored, version=stored.version + 1, unindexed=stored.keys)
     definition = accounts._all_definitions().on(app.shards.home_name(Locations("account").data_tenant("u4")))
     locations = Locations("account")
     ShardRecords(app.shards, locations, definition).perform([WriteRecord("u4", stored, marked)])

@@ -1,8 +1,8 @@
 """Bugs in moves of tenants: each removes a guard of `tests/protocol_models/move.py`, or one beside them.
 
 The stories of `tests/zones/moving/test_guards.py` plant all of them, and worlds find most. Those that worlds seldom
-find are planted by races, too (`races/test_moves`). Two have their stories only: a tenant that comes in by a later move
-counts as owned, which needs three shards; and a tenant moves on before it has arrived.
+find are planted by races, too (`races/test_moves`). Three have their stories only: a tenant that comes in by a later move
+counts as owned, which needs three shards; a tenant moves on before it has arrived; a source is cleared whoever owns it.
 """
 
 from fairlead.simulation.bank.world import SERIALIZABLE, SETTLED, run_bank
@@ -158,12 +158,6 @@ MOVING = (
             raise
         except MoverReplaced:""",
         ),
-        found_by=_TORN,
-        world=run_bank,
-    ),
-    mutation(
-        "a source is cleared whoever owns the tenant",
-        (source.has_moved_away, "return owner is not None", "return True or owner is not None"),
         found_by=_TORN,
         world=run_bank,
     ),
