@@ -71,7 +71,10 @@ class IndexUnavailable(RecordError):
 
 
 class IndexAway(IndexUnavailable):
-    """The shard of an index record does not answer; `find` asks all shards instead. Users need not tell it apart."""
+    """The shard of an index record does not answer; `find` asks all shards instead.
+
+    Do: as for `IndexUnavailable` without a `state`.
+    """
 
 
 class KeyAdded(RecordError):

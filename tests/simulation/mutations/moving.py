@@ -1,8 +1,9 @@
 """Bugs in moves of tenants: each removes a guard of `tests/protocol_models/move.py`, or one beside them.
 
 The stories of `tests/zones/moving/test_guards.py` plant all of them, and worlds find most. Those that worlds seldom
-find are planted by races, too (`races/test_moves`). Three have their stories only: a tenant that comes in by a later move
-counts as owned, which needs three shards; a tenant moves on before it has arrived; a source is cleared whoever owns it.
+find are planted by races, too (`races/test_moves`). Three have their stories only: a tenant that comes in by a later
+move counts as owned, which needs three shards; a tenant moves on before it has arrived; a source is cleared whoever
+owns it.
 """
 
 from fairlead.simulation.bank.world import SERIALIZABLE, SETTLED, run_bank
