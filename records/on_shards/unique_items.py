@@ -130,7 +130,11 @@ class ItemTransaction(RecordTransaction):
         record = None if stored[0].value is None else _readable(ItemRecord, stored[0].value)
         if record is None and stored[1].value is not None:
             record = _readable(DeadLetterRecord, stored[1].value).item
-        return None if record is None else DataRecord(record.run_of(item_id), 1, (record.unique_key,), 1, b"")
+        if record is not None:
+            return DataRecord(record.run_of(item_id), 1, (record.unique_key,), 1, b"")
+        retained = self._attempt.tr.get(keys.retained_id(item_id)).value
+        is_kept = retained is not None and int.from_bytes(retained[:8], "big") > self._attempt.now_us
+        return DataRecord(item_id, 1, (), 1, b"") if is_kept else None  # Which keys it keeps is not stored.
 
     def _end_writers(self, index_key: bytes, entry: IndexRecord) -> Ended:
         """Carry out phases 2 and 3 of a collection: an item holds its key, also while its id stays taken."""
@@ -138,12 +142,9 @@ class ItemTransaction(RecordTransaction):
         if found is not None and found.is_dummy:
             self._clear(entry.key, found)
             return Ended.ENDED
-        if found is not None:
-            return Ended.VALID if found.has(index_key) and found.generation == entry.generation else Ended.ENDED
-        tenant, zone, item_id = item_of_key(entry.key)
-        retained = self._attempt.tr.get(self._shard.layout.location(tenant, zone).keys.retained_id(item_id)).value
-        is_kept = retained is not None and int.from_bytes(retained[:8], "big") > self._attempt.now_us
-        return Ended.VALID if is_kept else Ended.ENDED
+        if found is None or found.generation != entry.generation:
+            return Ended.ENDED
+        return Ended.VALID if found.has(index_key) or not found.keys else Ended.ENDED
 
     def _set(self, key: str, found: DataRecord | None, record: DataRecord) -> None:
         view = self._data_view(key)

@@ -11,8 +11,11 @@ from typing import Any
 import pytest
 
 from fairlead import App, BadArgument, Job, Retry
+from fairlead.records.accesses import run_op
 from fairlead.records.errors import Interrupted, RecordUnreadable, Taken
-from fairlead.records.on_shards.unique_items import ItemLocations, pack_unique_key
+from fairlead.records.on_shards.performing import ShardRecords
+from fairlead.records.on_shards.unique_items import ItemLocations, ItemTransaction, item_key, pack_unique_key
+from fairlead.records.protocol import Protocol
 from fairlead.testing import ManualClock, drain
 from fairlead.zones.engines import transact
 from fairlead.zones.layout import DEFAULT_ZONE
@@ -102,6 +105,17 @@ def test_a_key_stays_taken_for_its_time_after_completion(app: App) -> None:
         app.tenant("shop/bob").enqueue("report", unique_key=REPORT)
     app.clock.sleep_us(61_000_000)
     app.tenant("shop/bob").enqueue("report", unique_key=REPORT)
+
+
+def test_a_late_cleanup_leaves_a_key_that_stays_taken(app: App) -> None:
+    alice = app.tenant("shop/alice")
+    item_id = alice.enqueue("report", unique_key=REPORT, unique_for=60).item_id
+    drain(app)
+    key = item_key(alice.tenant, DEFAULT_ZONE, item_id)
+    late = Protocol(ends_at_once=True).clean_op(key, item_id, [pack_unique_key(REPORT)])
+    run_op(late, ShardRecords(app.shards, ItemLocations(), None, transaction=ItemTransaction).perform)
+    with pytest.raises(Taken):
+        app.tenant("shop/bob").enqueue("report", unique_key=REPORT)
 
 
 def test_the_index_record_goes_when_the_time_is_over(app: App) -> None:
