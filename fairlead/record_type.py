@@ -231,6 +231,7 @@ class Records(Generic[V]):
         Raises:
           BadArgument: the record lies in another tenant; see `create`.
           KeyAdded: the value has a key that the record does not have.
+          NestedTransaction: `tr` is part of a transaction across shards.
         """
         checked, packed = check_key(key), self._values.pack(value)
         here, definition = self._within(tr, checked)
@@ -263,6 +264,7 @@ class Records(Generic[V]):
         return True
 
     def _within(self, tr: TenantTransaction, key: str) -> tuple[RecordTransaction, TypeRecord]:
+        refuse_across_shards(WRITE)
         tenant = self._locations.data_tenant(key)
         if tr.tenant != tenant:
             raise BadArgument(argument="tr", value=str(tr.tenant), allowed=f"a transaction on {tenant}, which holds it")

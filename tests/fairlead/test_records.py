@@ -27,6 +27,7 @@ from fairlead.records.on_shards.slots import Locations
 from fairlead.testing import ManualClock, drain
 from fairlead.zones.engines import StoreUnavailable
 from fairlead.zones.maintenance.integrity import check_integrity
+from fairlead.zones.open_body import NestedTransaction
 from fairlead.zones.tenant_transaction import TenantTransaction
 from tests.fairlead.live_consumers import consumer, eventually
 
@@ -294,6 +295,16 @@ def test_a_program_that_declares_other_fields_is_refused(app: App, accounts: Rec
 def test_a_record_is_not_written_in_the_body_of_a_transaction(app: App, accounts: Records[Data]) -> None:
     with pytest.raises(Exception, match="body of another"):
         app.tenant("shop/alice").transact(lambda _: accounts.create("ann", ANN))
+
+
+def test_a_record_is_not_written_in_a_transaction_across_shards(app: App) -> None:
+    carts = app.records("cart", unique=("code",), tenant=lambda key: f"shop/{key}")
+    cart = carts.create("alice", {"code": "X1"})
+    with pytest.raises(NestedTransaction):
+        app.transact(lambda tx: carts.put(tx.on("shop/alice"), "alice", {}))
+    with pytest.raises(NestedTransaction):
+        app.transact(lambda tx: carts.remove(tx.on("shop/alice"), "alice"))
+    assert carts.get("alice") == cart
 
 
 def test_what_a_stopped_creator_has_left_is_cleaned_up(app: App, accounts: Records[Data]) -> None:
