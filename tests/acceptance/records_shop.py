@@ -55,7 +55,7 @@ def shop(number: int) -> str:
     return f"shop/user {number % SHOPS}"
 
 
-def keys_of_clerk(clerk: int) -> list[str]:
+def people_of(clerk: int) -> list[str]:
     """Return the primary keys that a clerk owns."""
     return [f"{clerk}.{each}" for each in range(OWN_KEYS)]
 
@@ -69,7 +69,7 @@ class Clerk:
     """Changes, finds and deletes records, and enqueues unique items."""
 
     def __init__(self, number: int, random: Random) -> None:
-        self._keys = keys_of_clerk(number)
+        self._keys = people_of(number)
         self._path = Path(f"clerk-{number}")
         self._random = random
         self._count = 0

@@ -34,7 +34,7 @@ from fairlead.zones.moving.errors import MoveFailed, MoveRefused, MoveUnderWay
 from fairlead.zones.tuples import unpack
 from tests.acceptance.fleets import Machine, consumer, eventually, kill_one, machine, written
 from tests.acceptance.loads import assert_nothing_left, depth, lines_of
-from tests.acceptance.records_shop import CITIES, SHOPS, STOP, UNIQUE_KEYS, VALUES, email, keys_of_clerk, shop
+from tests.acceptance.records_shop import CITIES, SHOPS, STOP, UNIQUE_KEYS, VALUES, email, people_of, shop
 from tests.acceptance.two_shards import PAIRS, pair_of_shards
 
 pytestmark = pytest.mark.usefixtures("cluster")
@@ -86,7 +86,7 @@ class Mover:
         self._stop = threading.Event()
         self.ended: Counter[str] = Counter()
         self._tenants: list[str | Tenant] = [
-            *(people.data_tenant(key) for number in range(CLERKS) for key in keys_of_clerk(number)),
+            *(people.data_tenant(key) for number in range(CLERKS) for key in people_of(number)),
             *(people.index_tenant(_email_key(number)) for number in range(VALUES)),
             *(items.index_tenant(pack_unique_key(("count", number))) for number in range(UNIQUE_KEYS)),
             *map(shop, range(SHOPS)),
@@ -172,7 +172,7 @@ def stored(app: App, type_name: str) -> tuple[dict[str, DataRecord], dict[bytes,
 
 def assert_records(people: Records[Data], noted: Noted) -> None:
     """See that each record is as it was acknowledged, has its values alone, and is found by them."""
-    records = {key: people.get(key) for number in range(CLERKS) for key in keys_of_clerk(number)}
+    records = {key: people.get(key) for number in range(CLERKS) for key in people_of(number)}
     held: dict[tuple[str, Any], str] = {}
     for key, record in records.items():
         value = None if record is None else record.value
