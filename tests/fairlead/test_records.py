@@ -209,6 +209,7 @@ def test_keys_that_a_transaction_drops_are_free_and_their_index_records_are_dele
     assert carts.find(code="X1") is None
 
 
+@pytest.mark.parametrize("engine", ["memory", "embedded"])
 def test_a_transaction_writes_the_first_record_of_a_shard(engine: str, tmp_path: Path) -> None:
     app = App({name: f"embedded:{tmp_path / name}" if engine == "embedded" else "memory:" for name in SHARDS})
     carts = app.records("cart", unique=("code",), tenant=lambda key: f"shop/{key}")

@@ -1,6 +1,8 @@
 """Bugs in records: each removes a guard of Uniqorn's protocol, or of what our shards add to it.
 
 `tests/records/orders` removes the same guards in every order of a few clients; these are found by histories.
+Two that 200 histories do not find are removed there alone: an update deletes the index record of a later update; and a
+cleanup item deletes a record that is real.
 """
 
 from fairlead.records import protocol
@@ -15,12 +17,6 @@ RECORDS: tuple[Mutation, ...] = (
     mutation(
         "a slow creator of a record replaces the index record of whoever has taken its dummy over",
         (Protocol.claim_op, "yield from self._require_own_op(mine)", "pass"),
-        found_by=_WRONG,
-        world=run_directory,
-    ),
-    mutation(
-        "an update deletes the index record of a later update of the record",
-        (protocol._unindex_op, "if below is None or entry.version < below:", "if True:"),
         found_by=_WRONG,
         world=run_directory,
     ),
@@ -79,12 +75,6 @@ RECORDS: tuple[Mutation, ...] = (
         "a record is created without a dummy",
         (Protocol.create_op, "yield from self._insert_op(key, dummy)", "pass"),
         (Protocol.finish_op, "WriteRecord(key, dummy, record)", "WriteRecord(key, None, record)"),
-        found_by=_WRONG,
-        world=run_directory,
-    ),
-    mutation(
-        "a cleanup item deletes a record that is real",
-        (Protocol.clean_op, "(not record.is_dummy or not (yield", "(not (yield"),
         found_by=_WRONG,
         world=run_directory,
     ),
