@@ -114,9 +114,9 @@ class LockAcquisition:
 
         def take(attempt: Attempt, shard: Shard, session_id: bytes | None) -> bytes | None:
             tr, location, now_us = attempt.tr, hold.location(shard.layout), attempt.now_us
-            if session_id is None:
+            if kept.is_stored:  # Perhaps by a claim under a session that was left: what is gone is lost.
                 holds.check_held(tr, location, hold)
-            else:
+            if session_id is not None:
                 run_one(
                     holds.begin_or_claim_op(
                         tr, location, hold, process=self._process, session_id=session_id, now_us=now_us

@@ -139,7 +139,7 @@ class LockKeeper:
         """Run `claim(attempt, session_id)`, which claims a hold, in a transaction under the session of the shard.
 
         The session begins in it if it has not begun. `claim` may run several times, also after it was committed: if the
-        session has been left meanwhile, the hold is claimed under the next one.
+        session has been left meanwhile, the hold is claimed under the next one. `kept.is_stored` tells these apart.
 
         Raises:
           What `claim` raises, and the store. Then the hold may be claimed; `release` sees to that.

@@ -11,6 +11,7 @@ from fairlead.simulation.replica import ItemChange, ItemName, ParsedCommit, Shar
 from fairlead.simulation.world import World
 from fairlead.zones.records import ItemRecord
 from fairlead.zones.workflow.children import DELIVERY_KIND
+from fairlead.zones.workflow.locks import HOLD_KIND
 
 
 class ItemsRunBeforeTheyGo(Oracle):
@@ -175,7 +176,8 @@ class ItemsAreEnqueuedOnce(Oracle):
     """An item with a random id is enqueued once: a repeated transaction does not enqueue it again.
 
     An item with a given id may be enqueued again after its end. So may the delivery of a child's end: a child that was
-    retried as a dead letter ends again.
+    retried as a dead letter ends again. So may a hold that was cancelled before its process learned that it began: the
+    process has done nothing under it.
     """
 
     promise = "an item that was enqueued once is not enqueued again"
@@ -195,4 +197,4 @@ class ItemsAreEnqueuedOnce(Oracle):
 
 
 def _may_come_again(record: ItemRecord) -> bool:
-    return record.given_id is not None or record.kind == DELIVERY_KIND
+    return record.given_id is not None or record.kind in (DELIVERY_KIND, HOLD_KIND)

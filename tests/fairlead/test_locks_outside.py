@@ -39,6 +39,7 @@ from fairlead import (
 from fairlead.formatting import iso_time
 from fairlead.store_threads import THREADS_MAX
 from fairlead.testing import drain
+from fairlead.workflows.lock_keeper import LockKeeper
 from fairlead.workflows.locks import LOCKS_MAX
 from fairlead.zones.layout import DEFAULT_ZONE
 from fairlead.zones.pipelining import run_one
@@ -426,6 +427,27 @@ def test_a_process_that_lost_a_lock_learns_of_it(live: App) -> None:
         alice.cancel(hold.id)
         eventually(lambda: held.is_lost)
         assert not is_busy(alice)
+
+
+def test_a_lock_that_was_taken_and_lost_before_its_process_noticed_is_lost(
+    shop: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process stands still after the commit that took the lock; its heartbeats find the session ended."""
+    alice, commit, sessions = shop.tenant(HOME), LockKeeper._commit, []
+
+    def and_stand_still(lock_keeper: LockKeeper, session: Any, claim: Any) -> Any:
+        result = commit(lock_keeper, session, claim)
+        sessions.append(session)
+        if len(sessions) == 1:
+            take_for_dead(alice)
+            drain(shop)
+            lock_keeper._abandon(session)
+        return result
+
+    monkeypatch.setattr(LockKeeper, "_commit", and_stand_still)
+    with pytest.raises(LockLost), alice.lock(KEY):
+        pytest.fail("the block began")
+    assert_nothing_left(alice)
 
 
 def test_closing_an_application_releases_what_it_holds(live: App) -> None:
