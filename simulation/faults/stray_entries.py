@@ -12,13 +12,14 @@ from functools import partial
 from fairlead.simulation.faults.fault import Fault
 from fairlead.simulation.replica import ShardReplica, ZoneName
 from fairlead.zones.layout import ID_BYTES, Tenant, ZoneLocation
-from fairlead.zones.records import PointerRecord
+from fairlead.zones.records import PointerRecord, decode
 from fairlead.zones.shard import Shard
 from fairlead.zones.transaction_runner import Attempt
 
 Draw = Callable[[ZoneLocation, PointerRecord | None], bytes]  # Returns the key of a stray entry for a zone.
 
 EARLY_US = 1_000_000  # Their age since vesting, so that they have vested by every clock of the cluster.
+DEQUEUED_US = 60_000_000  # A queue gets a stray entry of an item if it is dequeued within this time.
 SOON_US = 1_000_000  # A pointer that vests within this time may get a second entry that vests together with it.
 
 
@@ -57,8 +58,13 @@ class StrayEntries(Fault):
         replica.expect_stray(key)
 
         def body(attempt: Attempt) -> None:
-            if attempt.tr.get(location.keys.pointer).present():  # Otherwise no consumer would find the entry.
-                attempt.tr.set(key, kind.encode())
+            value = attempt.tr.get(location.keys.pointer).value
+            pointer = None if value is None else decode(PointerRecord, value)
+            if pointer is None:  # No consumer would find the entry.
+                return
+            if draw == self._entry_of_item and pointer.vesting_us > self.cluster.world.now_us() + DEQUEUED_US:
+                return  # A queue with holds alone is dequeued when the first hold vests, after the simulation.
+            attempt.tr.set(key, kind.encode())
 
         try:
             shard.transact(body)
