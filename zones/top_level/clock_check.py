@@ -5,7 +5,8 @@ expired ones, so each shard holds a time that its consumers advance, and one tha
 takes no leases. One look cannot tell which clock is wrong: a shard's time that is far off may be another consumer's
 mistake, or be as old as the last fleet that ran. So a consumer that finds it far off watches whether others advance it.
 If they do, this clock is wrong. If none does, or no other consumer is on the shard's list, it takes the shard's time
-over.
+over. A clock that steps while its consumer watches makes it watch anew: others that watch with it, and whose
+clocks are right, take the time over first.
 """
 
 from collections.abc import Callable
@@ -15,6 +16,9 @@ from fairlead.zones.elapsed import Elapsed
 from fairlead.zones.engines import Transaction
 from fairlead.zones.keyspace import TIME_KEY
 from fairlead.zones.probes import probe
+
+
+STEP_US_MIN = 60_000_000  # Between two heartbeats; even a store that stalls delays them less.
 
 
 class ClockStatus(Enum):
@@ -34,6 +38,7 @@ class ShardClock:
         self._watch_us = watch_us
         self._watched_us: int | None = None
         self._unchanged = Elapsed(0)  # for how long it has been so
+        self._looked_us = 0
 
     def is_far_off(self, shard_us: int | None, now_us: int) -> bool:
         """Say whether this clock and the shard's time are further apart than clocks may be."""
@@ -47,7 +52,9 @@ class ShardClock:
         if is_only_consumer:
             self._watched_us = None
             return ClockStatus.TAKEN_OVER
-        if self._watched_us is None:
+        has_stepped = abs(now_us - self._looked_us) >= STEP_US_MIN
+        self._looked_us = now_us
+        if self._watched_us is None or has_stepped:
             probe("a consumer finds its clock far off the shard's time, and watches")
             self._watched_us, self._unchanged = shard_us, Elapsed(now_us)
             return ClockStatus.WATCHING

@@ -5,6 +5,7 @@ from fairlead.actors.execution import acknowledgement
 from fairlead.zones import transaction_runner
 from fairlead.zones.tenant_transaction import TenantTransaction
 from fairlead.zones.top_level import process_pointers
+from fairlead.zones.top_level.clock_check import ShardClock
 from tests.simulation.mutations.mutation import in_a_race
 
 QUEUE_IN_RACES = (
@@ -39,5 +40,9 @@ QUEUE_IN_RACES = (
     in_a_race(
         "of the items that wait for long only the first is looked at for a lease of a clock ahead",
         (process_pointers._revoke_op, "limit = max(1, FAR_ENTRIES_MAX // len(first))", "limit = 1"),
+    ),
+    in_a_race(
+        "a clock that steps while its consumer watches goes on with the watch",
+        (ShardClock.assess, "self._watched_us is None or has_stepped", "self._watched_us is None"),
     ),
 )

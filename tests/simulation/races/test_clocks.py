@@ -21,6 +21,7 @@ from fairlead.zones.settings import ZoneSettings
 from fairlead.zones.top_level import pointers
 from fairlead.zones.top_level.clock_check import ClockStatus, ShardClock
 from fairlead.zones.top_level.process_pointers import FAR_ENTRIES_MAX
+from fairlead.zones.top_level.sessions import SessionRecord, heartbeat
 from tests.simulation.races.missing_guards import TENANTS, Patch, declare_nothing, planted, read_by_snapshot
 from tests.simulation.races.scene import LEASE_US, HousekeeperRole, Scene, paid, pay, ref_of
 from tests.simulation.stage import SECOND
@@ -84,6 +85,33 @@ def test_without_the_conflict_on_the_time_consumers_with_different_clocks_both_t
     first, second = two_take_over_the_time(Scene())
     assert second.refused == []
     assert (first.fit, second.fit) == (True, True)
+
+
+def a_clock_steps_while_two_watch(scene: Scene) -> tuple[HousekeeperRole, HousekeeperRole]:
+    """The fleet failed an hour ago. Two consumers start now. The clock of the first then steps an hour ahead."""
+    failed_us = scene.now_us - HOUR_US
+    record = SessionRecord("host", 1, [], failed_us, failed_us)
+    scene.plant(TIME_KEY, failed_us.to_bytes(8, "little"))
+    scene.role("fleet", lambda shard: shard.transact(lambda attempt: heartbeat(attempt.tr, b"failed", record))).runs()
+    steps, right = scene.housekeeper("steps"), scene.housekeeper("right")
+    steps.runs_until(lambda: steps.fit is not None)
+    scene.pass_us(SECOND // 2)
+    right.runs_until(lambda: right.fit is not None)
+    scene.pass_us(2 * SECOND)
+    steps.host.clock.jump(HOUR_US)
+    scene.pass_us(2 * SECOND)
+    return steps, right
+
+
+def test_a_consumer_whose_clock_steps_while_it_watches_leaves_the_time_to_one_whose_clock_is_right() -> None:
+    steps, right = a_clock_steps_while_two_watch(Scene())
+    assert (steps.fit, right.fit) == (False, True)
+
+
+def test_without_a_new_watch_a_clock_that_has_stepped_takes_the_time_over() -> None:
+    with planted("a clock that steps while its consumer watches goes on with the watch"):
+        steps, right = a_clock_steps_while_two_watch(Scene())
+    assert (steps.fit, right.fit) == (True, False)
 
 
 # --- Before the consumer knows: its clock stepped an hour ahead less than a second ago ---
