@@ -177,19 +177,24 @@ def retry_given_up(shard: Shard) -> None:
 
 
 class MoveLeases:
-    """Who carries out which move, and until when: so long no other porter takes the move over."""
+    """Who carries out which move, and until when: so long no other porter takes the move over.
+
+    Each lease of a move is twice as long as the one before: a porter may need longer than the first one lasts to
+    note how far it has come.
+    """
 
     def __init__(self, lease_us: int) -> None:
         self._lease_us = lease_us
-        self._leased: dict[bytes, tuple[str, int]] = {}  # by whom, and until when in true time
+        self._leased: dict[bytes, tuple[str, int, int]] = {}  # by whom, until when in true time, and for how long
 
     def take(self, move_id: bytes, host: SimulatedHost) -> bool:
         """Lease a move, unless another one's lease lasts."""
         now_us = host.world.now_us()
-        by, until_us = self._leased.get(move_id, (host.name, 0))
+        by, until_us, last_us = self._leased.get(move_id, ("", 0, self._lease_us // 2))
         if by != host.name and until_us > now_us:
             return False
-        self._leased[move_id] = host.name, now_us + self._lease_us
+        lease_us = last_us if by == host.name else 2 * last_us
+        self._leased[move_id] = host.name, now_us + lease_us, lease_us
         return True
 
 

@@ -56,7 +56,7 @@ BETWEEN_MOVES_US = (50_000, 200_000)  # Mean times between the requests for move
 RESTLESS_FRAC = 1 / 2  # How often movers die at any stage, tenants move again at once, and rows come and go meanwhile.
 RESTLESS = MoveHabits(25_000, cancelled_frac=0.15, favourite_frac=0.7, back_frac=0.4)
 RESTLESS_PORTERS = 4
-RESTLESS_LEASES_US = (600_000, 1_500_000)  # Longer than a mover works before it notes how far it has come.
+RESTLESS_LEASES_US = (600_000, 1_500_000)  # The first lease of a move.
 RESTLESS_TROUBLE_US = 3_000_000
 RESTLESS_THINK_US = (30_000, 150_000, 300_000)
 MOVER_FRACS = (0.02, 0.06)

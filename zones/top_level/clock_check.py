@@ -17,7 +17,6 @@ from fairlead.zones.engines import Transaction
 from fairlead.zones.keyspace import TIME_KEY
 from fairlead.zones.probes import probe
 
-
 STEP_US_MIN = 60_000_000  # Between two heartbeats; even a store that stalls delays them less.
 
 
