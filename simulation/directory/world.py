@@ -5,48 +5,35 @@ In a third of the worlds slots move between the shards meanwhile: porters carry 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 from typing import Any, Final
 
-from fairlead.actors.handlers import Registry
 from fairlead.records.on_shards.slots import DATA, SLOTS_APP, Locations
 from fairlead.records.stored import DataRecord, IndexRecord, unpack_data, unpack_index
-from fairlead.simulation.actor import Actor
 from fairlead.simulation.bank.stages import StageFaults
 from fairlead.simulation.bank.world import PORTERS
-from fairlead.simulation.cluster import Cluster
 from fairlead.simulation.directory.clerk import OPERATIONS, TYPE, Clerk, Habits, name_of
 from fairlead.simulation.directory.janitor import Janitor
 from fairlead.simulation.directory.model import People, directory_of
 from fairlead.simulation.host import SimulatedHost
-from fairlead.simulation.linearizability.clients import FAULTS_OF_CLIENTS
-from fairlead.simulation.linearizability.counterexample import counterexample
-from fairlead.simulation.linearizability.history import Model, Recorder
-from fairlead.simulation.linearizability.search import Verdict, is_linearizable
+from fairlead.simulation.linearizability.history import Model
+from fairlead.simulation.linearizability.history_trial import END_US, ENDED, HistoryTrial, ThinkingProcess
 from fairlead.simulation.oracles.moving import TenantsMoveWhole
-from fairlead.simulation.oracles.oracle import OracleSuite
 from fairlead.simulation.plan import draw_plan
 from fairlead.simulation.reduction import NO_REDUCTION, Reduction
 from fairlead.simulation.tenant_moves import MoveHabits, MoveOperator, Porter
-from fairlead.simulation.trial import STEP_US, Report, Trial
-from fairlead.simulation.world import START_US, Violation, World
+from fairlead.simulation.trial import Report
+from fairlead.simulation.world import Violation, World
 from fairlead.zones import tuples
 from fairlead.zones.keyspace import TenantKeys
 from fairlead.zones.layout import Tenant
-from fairlead.zones.queue.periodic import Period
 
 LINEARIZABLE = "records are linearizable, by every key"
-ENDED = "every clerk ends"
 CLEANED = "what a stopped creator has left is cleaned up"
 INDEXED = "every key of a record has its index record"
-DECIDED = "every history is decided"
-STEPS_MAX = 500_000
 SHARDS_MIN, SHARDS_MAX = 2, 4
 BETWEEN_MOVES_US = (50_000, 200_000)
 SIZES: Final = {"consumers": 0, "producers": 4, "items": 60, "trouble_us": 1_500_000}
-END_US = 180_000_000
-QUIET_US = 3_000_000
 CLEANED_US_MAX = 90_000_000  # A cleanup item waits for a minute.
 
 
@@ -58,19 +45,15 @@ def run_directory(seed: int, reduction: Reduction = NO_REDUCTION, **chosen: Any)
     return Directory(seed, reduction, **chosen).run()
 
 
-class Directory(Trial):
-    """The directory of one run, ready to run once. As an application of the cluster it has no handlers."""
+class Directory(HistoryTrial):
+    """The directory of one run, ready to run once."""
 
     def __init__(self, seed: int, reduction: Reduction = NO_REDUCTION, **chosen: Any) -> None:
         world = World(f"{seed}, directory")
         draw = world.random("directory")
         sizes = {**SIZES, "shards": draw.randint(SHARDS_MIN, SHARDS_MAX), "tenants": 2, **chosen}
         plan = reduction.apply_to(draw_plan(world.random("plan"), **sizes))
-        plan = replace(plan, faults=tuple(name for name in plan.faults if name in FAULTS_OF_CLIENTS))
-        self.suite = OracleSuite(world, [f"s{number}" for number in range(plan.shards)])
-        cluster = Cluster(world, plan, self.suite, self)
-        super().__init__(seed, reduction, chosen, world=world, plan=plan, cluster=cluster)
-        self.recorder = Recorder(world.note)
+        super().__init__(seed, reduction, chosen, world=world, plan=plan)
         self.habits = Habits(
             people=draw.randint(2, 5),
             keys=draw.randint(2, 6),
@@ -82,55 +65,54 @@ class Directory(Trial):
         self._early_frac = draw.choice([0, 0.1, 0.5])
         self._stage_frac = draw.choice([0, 0.05, 0.2])
         self._locations = Locations(TYPE)
-        self._processes: list[Process] = []
         self._moves: MoveOperator | None = None
         if plan.moves:
             self.suite.oracles.append(TenantsMoveWhole(world, self.suite.shards))
             between_us = world.random("moves").choice(BETWEEN_MOVES_US)
-            self._moves = MoveOperator(cluster, world.random("moves of tenants"), MoveHabits(between_us))
-
-    def registry(self, host: SimulatedHost) -> Registry:
-        """See `Application`."""
-        return Registry()
-
-    def periods(self) -> Sequence[Period]:
-        """See `Application`."""
-        return ()
+            self._moves = MoveOperator(self.cluster, world.random("moves of tenants"), MoveHabits(between_us))
 
     def run_scenario(self) -> None:
         """See `Trial`."""
-        plan = self.plan
-        for number in range(plan.producers):
-            share = plan.items // plan.producers + (number < plan.items % plan.producers)
-            self._start(Process(f"clerk{number}", self, share))
-        self._start_actor("janitor", self._clean)
-        struck = {process.name: self.cluster.actors[process.name] for process in self._processes}
+        clerks = [f"clerk{number}" for number in range(self.plan.producers)]
+        for number, name in enumerate(clerks):
+            self.start(self._process(name, Clerk.call_one, self.share(number)))
+        self.start_actor("janitor", self._clean)
+        struck = {name: self.cluster.actors[name] for name in clerks}
         if self._moves is not None:
-            for number in range(PORTERS):
-                self._start_actor(name := f"porter{number}", self._move)
-                struck[name] = self.cluster.actors[name]
+            for name in (f"porter{number}" for number in range(PORTERS)):
+                struck[name] = self.start_actor(name, self._move)
             self._moves.begin()
         stages = StageFaults(self.world, self.world.random("stages"), self._stage_frac, struck.get)
         for store in self.cluster.stores.values():
             stages.attach(store)
         self.run_fault_phase()
         stages.stop()
-        self._run_until(ENDED, END_US, self._is_done)
-        self.world.run_until(max(self.world.now_us(), START_US + plan.trouble_us) + QUIET_US)
-        self._run_until("moves end", END_US, lambda: self._moves is None or self._moves.is_over)
-        self._run_until(CLEANED, self.world.elapsed_us + CLEANED_US_MAX, self._is_clean)
-        self._start(Reader("reader", self, 1))
-        self._run_until(ENDED, END_US, self._is_done)
+        self.run_until(ENDED, END_US, self.are_done)
+        self.run_until_quiet()
+        self.run_until("moves end", END_US, lambda: self._moves is None or self._moves.is_over)
+        self.run_until(CLEANED, self.world.elapsed_us + CLEANED_US_MAX, self._is_clean)
+        self.start(self._process("reader", self._read_all, 1))
+        self.run_until(ENDED, END_US, self.are_done)
         self._check_stored()
         self.suite.at_end()
         if self.world.violation is not None:
             raise self.world.violation
-        self._check()
+        self.check_history(LINEARIZABLE, self.model)
 
-    def clerk(self, host: SimulatedHost) -> Clerk:
-        """Return a clerk on `host`. Waits."""
+    def _process(self, name: str, call: Callable[[Clerk], object], operations: int) -> ThinkingProcess[Clerk]:
+        random = self.world.random(name)
+        return ThinkingProcess(name, self._clerk, call, operations=operations, think_us=self.think_us, random=random)
+
+    def _clerk(self, host: SimulatedHost) -> Clerk:
         shards = self.cluster.open_shards(host)
         return Clerk(host, shards, self.world.random(host.name), self.recorder, self.habits)
+
+    def _read_all(self, clerk: Clerk) -> None:
+        """Read everybody by every key."""
+        for number in range(self.habits.people):
+            clerk.get_number(number)
+        for key in range(self.habits.keys):
+            clerk.find_key(key)
 
     def _clean(self, host: SimulatedHost) -> None:
         shards = self.cluster.open_shards(host)
@@ -138,17 +120,6 @@ class Directory(Trial):
 
     def _move(self, host: SimulatedHost) -> None:
         Porter(host, self.cluster.open_shards(host), None).run()
-
-    def _start(self, process: Process) -> None:
-        self._processes.append(process)
-        self._start_actor(process.name, process.live)
-
-    def _start_actor(self, name: str, live: Callable[[SimulatedHost], None]) -> None:
-        self.cluster.actors[name] = actor = Actor(self.world, self.cluster.add_node(name), name, live)
-        actor.start()
-
-    def _is_done(self) -> bool:
-        return all(process.done for process in self._processes)
 
     def _data_tenants(self) -> list[Tenant]:
         return sorted({self._locations.data_tenant(name_of(number)) for number in range(self.habits.people)})
@@ -185,57 +156,7 @@ class Directory(Trial):
                 if index_key not in index or index[index_key].key != key:
                     raise Violation(INDEXED, f"{key} has {index_key!r}, whose index record is {index.get(index_key)}")
 
-    def _check(self) -> None:
-        history, model = self.recorder.history(), self.model
-        finding = is_linearizable(history, model, steps_max=STEPS_MAX)
-        self.world.note(f"{len(history)} operations: {finding.verdict.value}, {finding.steps} steps")
-        if finding.verdict is Verdict.UNDECIDED:
-            raise Violation(DECIDED, f"{len(history)} operations took more than {STEPS_MAX:,} steps")
-        if finding.verdict is Verdict.NOT_LINEARIZABLE:
-            raise Violation(LINEARIZABLE, counterexample(history, model, steps_max=STEPS_MAX))
-
     @property
     def model(self) -> Model[People]:
         """The directory as a sequential object."""
         return directory_of(self.habits.people)
-
-    def _run_until(self, promise: str, end_us: int, is_over: Callable[[], bool]) -> None:
-        while not is_over():
-            if self.world.elapsed_us > end_us:
-                raise Violation(promise, f"not after {end_us / 1e6} s")
-            self.world.run_until(self.world.now_us() + STEP_US)
-
-
-class Process:
-    """A process that runs the operations of one clerk. After a kill it continues with the next one."""
-
-    def __init__(self, name: str, directory: Directory, operations: int) -> None:
-        self.name = name
-        self.done = not operations
-        self._directory = directory
-        self._left = operations
-        self._random = directory.world.random(name)
-
-    def live(self, host: SimulatedHost) -> None:
-        """Run operation after operation."""
-        clerk = self._directory.clerk(host)
-        while self._left:
-            host.clock.sleep_us(int(self._random.expovariate(1 / self._directory.think_us)))
-            self._left -= 1
-            self.call(clerk)
-        self.done = True
-
-    def call(self, clerk: Clerk) -> None:
-        """Run one operation."""
-        clerk.call_one()
-
-
-class Reader(Process):
-    """A process that reads everybody by every key, when all clerks are done."""
-
-    def call(self, clerk: Clerk) -> None:
-        """See `Process`."""
-        for number in range(self._directory.habits.people):
-            clerk.get_number(number)
-        for key in range(self._directory.habits.keys):
-            clerk.find_key(key)

@@ -8,6 +8,7 @@ The operations and their right answers are those of `fairlead.simulation.zone_mo
     formatting       calls and answers as text
     search           is there an order in which the model gives the same answers? Pure
     counterexample   a history without such an order, made short and readable
+    history_trial    processes in a world of their own, with faults, and the check of their history
     client           one client: draws operations, calls the product's, and records the answers
-    clients          a few clients on one zone in a world of their own, with faults, and the check of their history
+    clients          such a world, of a few clients on one zone
 """

@@ -6,49 +6,26 @@ When all are done, a reader reads the final state. There are no consumers, so th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
 from random import Random
 from typing import Any, Final
 
-from fairlead.actors.handlers import Registry
-from fairlead.simulation.actor import Actor
-from fairlead.simulation.cluster import Cluster
 from fairlead.simulation.host import SimulatedHost
 from fairlead.simulation.linearizability.client import Client, Known
-from fairlead.simulation.linearizability.counterexample import counterexample
-from fairlead.simulation.linearizability.history import Model, Recorder
-from fairlead.simulation.linearizability.search import Verdict, is_linearizable
-from fairlead.simulation.oracles.oracle import OracleSuite
+from fairlead.simulation.linearizability.history import Model
+from fairlead.simulation.linearizability.history_trial import END_US, ENDED, HistoryTrial
 from fairlead.simulation.plan import draw_plan
 from fairlead.simulation.reduction import NO_REDUCTION, Reduction
-from fairlead.simulation.trial import STEP_US, Report, Trial
-from fairlead.simulation.world import Violation, World
+from fairlead.simulation.trial import Report
+from fairlead.simulation.world import World
 from fairlead.simulation.zone_model import Zone, changes_nothing
 from fairlead.zones.engines.api.errors import StoreError
-from fairlead.zones.queue.periodic import Period
 
 QUEUE_ZONE = Model(Zone(), lambda operation: changes_nothing(operation.call, operation.answer))
 PROMISE = "the operations of a queue zone are linearizable"
-STEPS_MAX = 500_000  # Fifteen times the steps of the longest of thirty thousand histories; five seconds.
 TROUBLE_US = 1_000_000  # Most clients end before this time.
 SIZES: Final = {
     "shards": 1, "consumers": 0, "producers": 0, "tenants": 1, "items": 0, "snapshots": False, "trouble_us": TROUBLE_US
 }  # fmt: skip
-END_US = 120_000_000  # All clients end before this time, under any faults.
-FAULTS_OF_CLIENTS: Final = frozenset(
-    {
-        "conflicts",
-        "unknown results",
-        "late commits",
-        "old transactions",
-        "recoveries",
-        "kills",
-        "node kills",
-        "pauses",
-        "clock jumps",
-    }
-)  # Other faults disturb consumers, handlers, and calls between actors. Each client has its own machine.
 
 
 def check_clients(seed: int, reduction: Reduction = NO_REDUCTION, **chosen: Any) -> Report:
@@ -59,58 +36,25 @@ def check_clients(seed: int, reduction: Reduction = NO_REDUCTION, **chosen: Any)
     return Clients(seed, reduction, **chosen).run()
 
 
-class Clients(Trial):
-    """The clients of one run, ready to run once. As an application of the cluster they have no handlers."""
+class Clients(HistoryTrial):
+    """The clients of one run, ready to run once."""
 
     def __init__(self, seed: int, reduction: Reduction = NO_REDUCTION, **chosen: Any) -> None:
         world = World(f"{seed}, clients")
         plan = reduction.apply_to(draw_plan(world.random("plan"), **{**SIZES, **chosen}))
-        plan = replace(plan, faults=tuple(name for name in plan.faults if name in FAULTS_OF_CLIENTS))
-        cluster = Cluster(world, plan, OracleSuite(world, ["s0"]), self)
-        super().__init__(seed, reduction, chosen, world=world, plan=plan, cluster=cluster)
-        self.recorder = Recorder(world.note)
+        super().__init__(seed, reduction, chosen, world=world, plan=plan)
         self._known = Known()
-        self._processes: list[Process] = []
-
-    def registry(self, host: SimulatedHost) -> Registry:
-        """See `Application`."""
-        return Registry()
-
-    def periods(self) -> Sequence[Period]:
-        """See `Application`."""
-        return ()
 
     def run_scenario(self) -> None:
         """See `Trial`: the clients with faults, then the reader, and the search for an order."""
         draw = self.world.random("clients")
         for number in range(draw.choice([3, 4])):
-            self._start(Process(f"client{number}", self, draw.randint(5, 15)))
+            self.start(Process(f"client{number}", self, draw.randint(5, 15)))
         self.run_fault_phase()
-        self._run_until_done()
-        self._start(Reader("reader", self, 4))
-        self._run_until_done()
-        self._check()
-
-    def _start(self, process: Process) -> None:
-        self._processes.append(process)
-        node = self.cluster.add_node(process.name)
-        self.cluster.actors[process.name] = actor = Actor(self.world, node, process.name, process.live)
-        actor.start()
-
-    def _run_until_done(self) -> None:
-        while not all(process.done for process in self._processes):
-            if self.world.elapsed_us > END_US:
-                raise Violation("every client ends", f"one has not ended after {END_US / 1e6} s")
-            self.world.run_until(self.world.now_us() + STEP_US)
-
-    def _check(self) -> None:
-        history = self.recorder.history()
-        finding = is_linearizable(history, QUEUE_ZONE, steps_max=STEPS_MAX)
-        self.world.note(f"{len(history)} operations: {finding.verdict.value}, {finding.steps} steps")
-        if finding.verdict is Verdict.UNDECIDED:
-            raise Violation("every history is decided", f"{len(history)} operations took more than {STEPS_MAX:,} steps")
-        if finding.verdict is Verdict.NOT_LINEARIZABLE:
-            raise Violation(PROMISE, counterexample(history, QUEUE_ZONE, steps_max=STEPS_MAX))
+        self.run_until(ENDED, END_US, self.are_done)
+        self.start(Reader("reader", self, 4))
+        self.run_until(ENDED, END_US, self.are_done)
+        self.check_history(PROMISE, QUEUE_ZONE)
 
     def client(self, name: str, host: SimulatedHost, random: Random) -> Client:
         """Return a client on `host`. Waits."""
