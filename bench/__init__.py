@@ -37,6 +37,7 @@ Read in this order:
     load/          generators as Ray actors, open loop, and the waits of all processes
     peers/         other queues in their best settings, and the measures of all of them
     paper/         figures 4 to 7, their data, plots and page
+    figures        the saved runs of a paper's figures, and a page's section for each: Olive's, Uniqorn's
     uniqorn/       the workload of Uniqorn's section 4, and what it measures
     olive_page/    docs/paper/olive.md, from what `olive` has measured
     telemetry, no_telemetry   the cost of telemetry

@@ -64,9 +64,10 @@ from typing import Any, NamedTuple
 
 import fairlead
 from bench import across_shards, harness, olive_load, olive_locks, olive_moves, olive_owner, olive_snapshots
+from bench.figures import Run
 from bench.harness import config_of, tenant_name
 from bench.olive_page import data, page
-from bench.olive_page.sections import ENGINE_NAMES
+from bench.olive_page.data import ENGINE_NAMES
 from bench.report import Options, parser, say, show_rows
 from bench.stores import Stores, cluster_file_of, prepared_stores
 from fairlead import Config, TenantTransaction, fleet
@@ -457,7 +458,7 @@ def main() -> None:
         rows, table = figure.measure(places, Sizes(opts.quick, megabytes, items, parsed.against))
     if parsed.out:
         machine["load_1m_after"] = round(os.getloadavg()[0], 2)
-        data.save(parsed.out, parsed.figure, engine, data.Run(opts.quick, machine, rows))
+        data.SAVED.save(parsed.out, parsed.figure, engine, Run(opts.quick, machine, rows))
         page.write(parsed.out)
     show_rows(rows, table, opts, figure.title.format(on=ENGINE_NAMES[engine]))
 

@@ -7,9 +7,9 @@
 
 Read in this order:
     published    the numbers in the paper's text
-    data         a saved run: its rows, its machine, and whether it was quick
+    data         the engines, and the saved figures
     plots        groups of bars with confidence intervals
-    sections     a section of the page: its plot, its table, and its text
+    sections     how tables show a mean, and whether a bar is reached
     intents      figures 9 and 10
     snapshots    figure 11
     moves        figure 12, the storage, and moves under load
@@ -18,5 +18,6 @@ Read in this order:
     owner        the cost of the ownership record
     bars         the bars of the design, and what was measured
     page         the page
-May import: bench.paper's plots and tables, the limits in the modules that measure. Imported by: bench.olive, tests.
+May import: bench.figures, bench.paper's plots and tables, the limits in the modules that measure.
+Imported by: bench.olive, tests.
 """

@@ -4,13 +4,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from bench.across_shards import COMMITS_BAR, THROUGHPUT_BAR, TIME_BAR
+from bench.figures import Row, Runs
 from bench.olive_load import BACK, FULL_ITEMS, FULL_MB, OTHERS_RATIO_MAX, RATES, TO_OTHER, WAIT_MS_MAX
 from bench.olive_locks import BARS_S as LOCK_BARS
 from bench.olive_owner import ONE_READ, QUEUE, THE_READ
 from bench.olive_page import locks, owner, spanning
-from bench.olive_page.data import BETWEEN, EMBEDDED, FOUNDATIONDB, Row, Runs
+from bench.olive_page.data import BETWEEN, EMBEDDED, ENGINE_NAMES, FOUNDATIONDB
 from bench.olive_page.moves import shown_rate
-from bench.olive_page.sections import ENGINE_NAMES, reached
+from bench.olive_page.sections import reached
 from bench.olive_snapshots import BARS as SNAPSHOT_BARS
 
 NOT_RUN = "not run yet"

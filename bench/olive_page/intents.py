@@ -2,9 +2,10 @@
 
 from matplotlib.figure import Figure
 
-from bench.olive_page.data import Runs
+from bench.figures import Runs, Section
+from bench.olive_page.data import ENGINE_NAMES
 from bench.olive_page.plots import Value, groups_of_bars
-from bench.olive_page.sections import ENGINE_NAMES, Section, ms, reached
+from bench.olive_page.sections import ms, reached
 from bench.paper.plots import panels
 
 OPERATIONS = ("read", "update")
@@ -68,7 +69,6 @@ def table10(runs: Runs) -> list[list[str]]:
 
 FIGURE_9 = Section(
     title="Figure 9: one operation in an intent",
-    command="figure9",
     draw=draw9,
     table=table9,
     what="""
@@ -85,7 +85,6 @@ completion. A bare read commits nothing here. So the ratio of reads says how muc
 
 FIGURE_10 = Section(
     title="Figure 10: several operations in an intent",
-    command="figure10",
     draw=draw10,
     table=table10,
     what="""

@@ -2,9 +2,10 @@
 
 from matplotlib.figure import Figure
 
-from bench.olive_page.data import Row, Runs
+from bench.figures import Row, Runs, Section
+from bench.olive_page.data import ENGINE_NAMES
 from bench.olive_page.plots import Value, groups_of_bars
-from bench.olive_page.sections import ENGINE_NAMES, Section, reached
+from bench.olive_page.sections import reached
 from bench.paper.plots import panels
 
 MEASURES = {
@@ -56,7 +57,6 @@ def is_reached(row: Row) -> bool:
 
 LOCKS = Section(
     title="Locks after a death",
-    command="locks",
     draw=draw_locks,
     table=table_of_locks,
     what="""

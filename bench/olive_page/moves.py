@@ -2,11 +2,12 @@
 
 from matplotlib.figure import Figure
 
+from bench.figures import Row, Run, Runs, Section
 from bench.olive_load import BACK, OTHERS_RATIO_MAX, RATES, TO_OTHER, WAIT_MS_MAX
 from bench.olive_page import published
-from bench.olive_page.data import Row, Run, Runs
+from bench.olive_page.data import ENGINE_NAMES
 from bench.olive_page.plots import Value, groups_of_bars, limit
-from bench.olive_page.sections import ENGINE_NAMES, Section, ms
+from bench.olive_page.sections import ms
 from bench.paper.plots import panels
 
 OPERATIONS = ("read", "update", "create")
@@ -149,7 +150,6 @@ def table_of_moves(runs: Runs) -> list[list[str]]:
 
 FIGURE_12 = Section(
     title="Figure 12: operations on a tenant that moves",
-    command="figure12",
     draw=draw12,
     table=table12,
     what="""
@@ -172,7 +172,6 @@ requests. The copier pauses 10 ms after each object, because otherwise its commi
 
 STORAGE = Section(
     title="Storage before, during and after a move",
-    command="storage",
     draw=draw_storage,
     table=table_of_storage,
     what="""
@@ -189,7 +188,6 @@ last number later, by garbage collection and by the deletion of the old table.
 
 MOVES = Section(
     title="Moves under load",
-    command="moves",
     draw=draw_moves,
     table=table_of_moves,
     what=f"""

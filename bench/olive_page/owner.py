@@ -2,10 +2,11 @@
 
 from matplotlib.figure import Figure
 
+from bench.figures import Row, Run, Runs, Section
 from bench.olive_owner import ONE_READ, QUEUE, THE_READ
-from bench.olive_page.data import FOUNDATIONDB, Row, Run, Runs
+from bench.olive_page.data import ENGINE_NAMES, FOUNDATIONDB
 from bench.olive_page.plots import Value, groups_of_bars, limit
-from bench.olive_page.sections import ENGINE_NAMES, Section, reached
+from bench.olive_page.sections import reached
 from bench.paper.plots import panels
 
 
@@ -67,7 +68,6 @@ def table_of_owner(runs: Runs) -> list[list[str]]:
 
 OWNER = Section(
     title="The cost of the ownership record",
-    command="owner",
     draw=draw_owner,
     table=table_of_owner,
     what="""

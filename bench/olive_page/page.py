@@ -2,19 +2,27 @@
 
 from pathlib import Path
 
-from bench.olive_page import bars, data
-from bench.olive_page.data import Runs
+from bench.olive_page import bars
+from bench.olive_page.data import SAVED
 from bench.olive_page.intents import FIGURE_9, FIGURE_10
 from bench.olive_page.locks import LOCKS
 from bench.olive_page.moves import FIGURE_12, MOVES, STORAGE
 from bench.olive_page.owner import OWNER
-from bench.olive_page.sections import ENGINE_NAMES, Section
 from bench.olive_page.snapshots import FIGURE_11
 from bench.olive_page.spanning import SPANNING
 from bench.paper.page import markdown
 
-ALL = (FIGURE_9, FIGURE_10, FIGURE_11, FIGURE_12, STORAGE, MOVES, SPANNING, LOCKS, OWNER)
-SECTIONS = {each.command: each for each in ALL}
+SECTIONS = {
+    "figure9": FIGURE_9,
+    "figure10": FIGURE_10,
+    "figure11": FIGURE_11,
+    "figure12": FIGURE_12,
+    "storage": STORAGE,
+    "moves": MOVES,
+    "spanning": SPANNING,
+    "locks": LOCKS,
+    "owner": OWNER,
+}  # By the command that measures each.
 DEFAULT_OUT = Path("docs/paper")
 
 HEAD = """# Olive's experiments, on this system
@@ -50,29 +58,8 @@ same moves: if it is as long, the disk or the processor stood still, and not the
 
 def write(out: Path) -> None:
     """Write the page and its plots, from the data in `out`. A figure without data is "not run yet"."""
-    saved = {name: data.load(out, name) for name in SECTIONS}
     parts = [HEAD]
     for name, section in SECTIONS.items():
-        parts.append(f"## {section.title}\n{section.what}")
-        parts.append(_measured(out, name, section, saved[name]))
-        parts.append(section.differences.lstrip())
-    parts.append(THE_BARS)
-    parts.append(markdown(bars.table(saved)))
+        parts += SAVED.section(out, name, section)
+    parts += [THE_BARS, markdown(bars.table({name: SAVED.load(out, name) for name in SECTIONS}))]
     (out / "olive.md").write_text("\n".join(parts).rstrip() + "\n", encoding="utf-8")
-
-
-def _measured(out: Path, name: str, section: Section, runs: Runs) -> str:
-    """Draw a figure; return its plot, its table, and its machines, as Markdown."""
-    if not runs:
-        return f"Not run yet: `python -m bench.olive {section.command} --out docs/paper`.\n"
-    plot = data.plot_path(out, name)
-    section.draw(runs).savefig(plot, bbox_inches="tight")
-    machines = "\n".join(_machine(engine, runs) for engine in runs)
-    return f"![{section.title}]({plot.name})\n\n{markdown(section.table(runs))}\n{machines}\n"
-
-
-def _machine(engine: str, runs: Runs) -> str:
-    run = runs[engine]
-    properties = ", ".join(f"{name} {value}" for name, value in run.machine.items())
-    warning = " **This was a quick run: its numbers mean little.**" if run.quick else ""
-    return f"The machine ({ENGINE_NAMES[engine]}): {properties}.{warning}"

@@ -2,10 +2,11 @@
 
 from matplotlib.figure import Figure
 
-from bench.olive_page.data import Row, Runs
+from bench.figures import Row, Runs, Section
+from bench.olive_page.data import ENGINE_NAMES
 from bench.olive_page.plots import Value, groups_of_bars
 from bench.olive_page.published import FIRST_UPDATE, FIRST_UPDATE_OF_AZURE_SQL
-from bench.olive_page.sections import ENGINE_NAMES, Section, ms, reached
+from bench.olive_page.sections import ms, reached
 from bench.paper.plots import panels
 
 WRITES = ("first update", "later update", "create")
@@ -51,7 +52,6 @@ def _line(engine: str, row: Row) -> list[str]:
 
 FIGURE_11 = Section(
     title="Figure 11: operations after a snapshot",
-    command="figure11",
     draw=draw11,
     table=table11,
     what="""

@@ -3,9 +3,9 @@
 from matplotlib.figure import Figure
 
 from bench.across_shards import COMMITS_BAR
-from bench.olive_page.data import Row, Runs
+from bench.figures import Row, Runs, Section
 from bench.olive_page.plots import Value, groups_of_bars
-from bench.olive_page.sections import Section, reached
+from bench.olive_page.sections import reached
 from bench.paper.plots import panels
 
 UNITS = {"ms to the answer, alone": "ms", "a second, 16 at once": "a second"}
@@ -56,7 +56,6 @@ def _bar(row: Row) -> str:
 
 SPANNING = Section(
     title="Transactions over two shards",
-    command="spanning",
     draw=draw_spanning,
     table=table_of_spanning,
     what="""

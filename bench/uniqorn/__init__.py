@@ -23,5 +23,5 @@ Read in this order:
     outage       figure 6
     published    the numbers in the paper's text
     page, data, sections   docs/paper/uniqorn.md
-May import: the product, bench.peers' servers, the plots and tables of bench.paper and bench.olive_page.
+May import: the product, bench.figures, bench.peers' servers, the plots and tables of bench.paper and bench.olive_page.
 """

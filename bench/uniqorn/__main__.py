@@ -10,10 +10,10 @@ from random import Random
 from typing import NamedTuple
 
 import bench.uniqorn
+from bench.figures import Row, Run
 from bench.machine import describe, scratch
 from bench.report import Options, parser, say, show_rows
 from bench.uniqorn import data, outage, page, scaling, shards
-from bench.uniqorn.data import Row
 from bench.uniqorn.garbage import Planting
 from bench.uniqorn.measuring import FIGURE_7_S, FULL, GARBAGE_RATIOS, QUICK, RECORDS_OF_POOL, Sizes, figure7, table1
 from bench.uniqorn.sections import SECTIONS
@@ -116,11 +116,11 @@ def main() -> None:
     with scratch() as directory:
         machine = describe(directory) if parsed.out and figure.store != data.SIMULATED else {}
         rows = figure.measure(directory, opts.quick)
-    run = data.Run(opts.quick, machine, rows)
+    run = Run(opts.quick, machine, rows)
     if parsed.out:
         if machine:
             machine["load_1m_after"] = round(os.getloadavg()[0], 2)
-        data.save(parsed.out, parsed.figure, figure.store, run)
+        data.SAVED.save(parsed.out, parsed.figure, figure.store, run)
         page.write(parsed.out)
     show_rows(rows, SECTIONS[parsed.figure].table({figure.store: run}), opts, figure.title)
 

@@ -2,13 +2,10 @@
 
 from pathlib import Path
 
-from bench.paper.page import markdown
-from bench.uniqorn import data
-from bench.uniqorn.data import EMBEDDED, POSTGRESQL, SIMULATED, Runs
-from bench.uniqorn.sections import SECTIONS, Section
+from bench.uniqorn.data import SAVED
+from bench.uniqorn.sections import SECTIONS
 
 DEFAULT_OUT = Path("docs/paper")
-STORE_NAMES = {POSTGRESQL: "PostgreSQL", SIMULATED: "simulated", EMBEDDED: "embedded"}
 
 HEAD = """# Uniqorn's experiments, on this system
 
@@ -43,26 +40,5 @@ def write(out: Path) -> None:
     """Write the page and its plots, from the data in `out`. A figure without data is "not run yet"."""
     parts = [HEAD]
     for name, section in SECTIONS.items():
-        parts.append(f"## {section.title}\n{section.what}")
-        parts.append(_measured(out, name, section, data.load(out, name)))
-        parts.append(section.differences.lstrip())
+        parts += SAVED.section(out, name, section)
     (out / "uniqorn.md").write_text("\n".join(parts).rstrip() + "\n", encoding="utf-8")
-
-
-def _measured(out: Path, name: str, section: Section, runs: Runs) -> str:
-    """Draw a figure; return its plot, its table, and its machines, as Markdown."""
-    if not runs:
-        return f"Not run yet: `python -m bench.uniqorn {name} --out docs/paper`.\n"
-    plot = data.plot_path(out, name)
-    section.draw(runs).savefig(plot, bbox_inches="tight")
-    machines = "\n".join(_machine(store, runs) for store in runs)
-    return f"![{section.title}]({plot.name})\n\n{markdown(section.table(runs))}\n{machines}\n"
-
-
-def _machine(store: str, runs: Runs) -> str:
-    run = runs[store]
-    warning = " **This was a quick run: its numbers mean little.**" if run.quick else ""
-    if not run.machine:
-        return f"In simulated time: the load of the machine does not matter.{warning}"
-    properties = ", ".join(f"{name} {value}" for name, value in run.machine.items())
-    return f"The machine ({STORE_NAMES[store]}): {properties}.{warning}"

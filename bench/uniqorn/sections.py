@@ -1,14 +1,13 @@
 """The sections of the page: for each figure its plot, its table, and its text."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from bench.figures import Row, Runs, Section
 from bench.olive_page.plots import Value, groups_of_bars
 from bench.paper.plots import explain, panels
-from bench.uniqorn.data import Row, Runs
 from bench.uniqorn.published import GARBAGE_RATIO_MAX, TABLE_1
 
 BARS = {
@@ -18,21 +17,6 @@ BARS = {
     "update without AK changes": 1.05,
 }
 FLAT = 1.1  # The bar of figures 4, 5 and 7: at most 10 % more.
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """A figure of the page.
-
-    `what`: what is measured, before the table; `differences`: from the paper, after it; both are Markdown.
-    `draw`, `table`: of the runs, one at least; the table has its head first.
-    """
-
-    title: str
-    what: str
-    differences: str
-    draw: Callable[[Runs], Figure]
-    table: Callable[[Runs], list[list[str]]]
 
 
 def rows_of(runs: Runs) -> list[Row]:

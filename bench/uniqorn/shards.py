@@ -7,8 +7,8 @@ from random import Random
 from statistics import median
 from typing import Any
 
+from bench.figures import Row
 from bench.report import percentile
-from bench.uniqorn.data import Row
 from bench.uniqorn.measuring import Sizes, run_rounds
 from bench.uniqorn.systems import TAIL, Aborted, Carried, Latencies, System, figures, fill
 from bench.uniqorn.workload import Kind, Request, Workload

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
+from bench.figures import Row, Run
 from bench.olive import FIGURES
 from bench.olive_load import RATES
 from bench.olive_locks import BARS_S
 from bench.olive_owner import ONE_READ, THE_READ
 from bench.olive_page import bars, data, page
-from bench.olive_page.data import BETWEEN, EMBEDDED, FOUNDATIONDB, Row, Run
+from bench.olive_page.data import BETWEEN, EMBEDDED, FOUNDATIONDB
 from bench.paper.page import markdown
 from tests.bench.test_core import ROOT, run
 
@@ -122,11 +123,11 @@ def test_every_figure_of_the_command_has_a_section() -> None:
 
 @pytest.mark.parametrize("name", ROWS)
 def test_a_figure_with_data_has_a_plot_and_a_table(name: str, tmp_path: Path) -> None:
-    data.save(tmp_path, name, EMBEDDED, full(ROWS[name]))
+    data.SAVED.save(tmp_path, name, EMBEDDED, full(ROWS[name]))
     text = written(tmp_path)
     assert f"(olive-{name}.png)" in text
-    assert data.plot_path(tmp_path, name).read_bytes().startswith(b"\x89PNG")
-    assert markdown(page.SECTIONS[name].table(data.load(tmp_path, name))) in text
+    assert data.SAVED.plot_path(tmp_path, name).read_bytes().startswith(b"\x89PNG")
+    assert markdown(page.SECTIONS[name].table(data.SAVED.load(tmp_path, name))) in text
 
 
 @pytest.mark.parametrize("name", ROWS)
@@ -144,17 +145,17 @@ def test_a_figure_that_was_not_measured_is_not_run_yet(tmp_path: Path) -> None:
 
 
 def test_the_page_says_which_run_was_quick(tmp_path: Path) -> None:
-    data.save(tmp_path, "figure10", EMBEDDED, Run(quick=True, machine={}, rows=ROWS["figure10"]))
+    data.SAVED.save(tmp_path, "figure10", EMBEDDED, Run(quick=True, machine={}, rows=ROWS["figure10"]))
     assert "quick run" in written(tmp_path)
-    data.save(tmp_path, "figure10", EMBEDDED, full(ROWS["figure10"]))
+    data.SAVED.save(tmp_path, "figure10", EMBEDDED, full(ROWS["figure10"]))
     assert "quick run" not in written(tmp_path)
 
 
 def test_measuring_one_engine_keeps_the_run_of_the_other(tmp_path: Path) -> None:
     for engine in (EMBEDDED, FOUNDATIONDB):
-        data.save(tmp_path, "figure11", engine, full(ROWS["figure11"]))
-    data.save(tmp_path, "figure11", EMBEDDED, full(ROWS["figure11"][::-1]))
-    runs = data.load(tmp_path, "figure11")
+        data.SAVED.save(tmp_path, "figure11", engine, full(ROWS["figure11"]))
+    data.SAVED.save(tmp_path, "figure11", EMBEDDED, full(ROWS["figure11"][::-1]))
+    runs = data.SAVED.load(tmp_path, "figure11")
     assert runs[FOUNDATIONDB].rows == ROWS["figure11"]
     assert runs[EMBEDDED].rows == ROWS["figure11"][::-1]
     assert "FoundationDB | first update" in written(tmp_path)
@@ -234,14 +235,14 @@ def test_bars_say_whether_they_are_reached() -> None:
 
 def test_the_documented_page_is_written_from_its_data_and_none_of_them_is_quick(tmp_path: Path) -> None:
     for name in FIGURES:
-        for engine, found in data.load(PAGE.parent, name).items():
+        for engine, found in data.SAVED.load(PAGE.parent, name).items():
             assert not found.quick, name
-            data.save(tmp_path, name, engine, found)
+            data.SAVED.save(tmp_path, name, engine, found)
     assert written(tmp_path) == PAGE.read_text(encoding="utf-8")
 
 
 @pytest.mark.timeout(240)
 def test_a_figure_is_saved_with_its_plot_and_page(tmp_path: Path) -> None:
     printed = run("bench.olive", "storage", "--quick", "--json", "--out", str(tmp_path))
-    assert data.load(tmp_path, "storage")[EMBEDDED].rows == printed["rows"]
+    assert data.SAVED.load(tmp_path, "storage")[EMBEDDED].rows == printed["rows"]
     assert {path.name for path in tmp_path.iterdir()} == {"olive-storage.json", "olive-storage.png", "olive.md"}

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from bench.figures import Row, Run
 from bench.paper.page import markdown
 from bench.uniqorn import data, page
 from bench.uniqorn.__main__ import FIGURES
-from bench.uniqorn.data import Row, Run
 from bench.uniqorn.sections import SECTIONS
 from bench.uniqorn.shards import ONE_SHARD, SYSTEMS
 from bench.uniqorn.workload import FOUR, Kind
@@ -92,11 +92,11 @@ def test_every_figure_of_the_command_has_a_section() -> None:
 
 @pytest.mark.parametrize("name", ROWS)
 def test_a_figure_with_data_has_a_plot_and_a_table(name: str, tmp_path: Path) -> None:
-    data.save(tmp_path, name, FIGURES[name].store, full(ROWS[name]))
+    data.SAVED.save(tmp_path, name, FIGURES[name].store, full(ROWS[name]))
     text = written(tmp_path)
     assert f"(uniqorn-{name}.png)" in text
-    assert data.plot_path(tmp_path, name).read_bytes().startswith(b"\x89PNG")
-    assert markdown(SECTIONS[name].table(data.load(tmp_path, name))) in text
+    assert data.SAVED.plot_path(tmp_path, name).read_bytes().startswith(b"\x89PNG")
+    assert markdown(SECTIONS[name].table(data.SAVED.load(tmp_path, name))) in text
 
 
 @pytest.mark.parametrize("name", ROWS)
@@ -114,16 +114,16 @@ def test_a_figure_that_was_not_measured_is_not_run_yet(tmp_path: Path) -> None:
 
 
 def test_the_page_says_which_run_was_quick(tmp_path: Path) -> None:
-    data.save(tmp_path, "figure4", data.SIMULATED, Run(quick=True, machine={}, rows=ROWS["figure4"]))
+    data.SAVED.save(tmp_path, "figure4", data.SIMULATED, Run(quick=True, machine={}, rows=ROWS["figure4"]))
     assert "quick run" in written(tmp_path)
-    data.save(tmp_path, "figure4", data.SIMULATED, full(ROWS["figure4"]))
+    data.SAVED.save(tmp_path, "figure4", data.SIMULATED, full(ROWS["figure4"]))
     assert "quick run" not in written(tmp_path)
 
 
 def test_a_run_on_another_kind_of_store_stands_beside(tmp_path: Path) -> None:
     for store in (data.POSTGRESQL, "embedded"):
-        data.save(tmp_path, "figure7", store, full(ROWS["figure7"]))
-    assert data.load(tmp_path, "figure7").keys() == {data.POSTGRESQL, "embedded"}
+        data.SAVED.save(tmp_path, "figure7", store, full(ROWS["figure7"]))
+    assert data.SAVED.load(tmp_path, "figure7").keys() == {data.POSTGRESQL, "embedded"}
 
 
 def test_table_1_shows_the_numbers_of_the_papers_text_and_whether_the_bars_are_reached() -> None:
@@ -136,9 +136,9 @@ def test_table_1_shows_the_numbers_of_the_papers_text_and_whether_the_bars_are_r
 
 def test_the_documented_page_is_written_from_its_data_and_none_of_them_is_quick(tmp_path: Path) -> None:
     for name in FIGURES:
-        for store, found in data.load(PAGE.parent, name).items():
+        for store, found in data.SAVED.load(PAGE.parent, name).items():
             assert not found.quick, name
-            data.save(tmp_path, name, store, found)
+            data.SAVED.save(tmp_path, name, store, found)
     assert written(tmp_path) == PAGE.read_text(encoding="utf-8")
 
 
@@ -159,5 +159,5 @@ def test_the_quick_records_on_embedded_shards_print_their_rows() -> None:
 
 def test_a_simulated_figure_is_saved_with_its_plot_and_page(tmp_path: Path) -> None:
     printed = run("bench.uniqorn", "figure6", "--quick", "--json", "--out", str(tmp_path))
-    assert data.load(tmp_path, "figure6")[data.SIMULATED].rows == printed["rows"]
+    assert data.SAVED.load(tmp_path, "figure6")[data.SIMULATED].rows == printed["rows"]
     assert {path.name for path in tmp_path.iterdir()} == {"uniqorn-figure6.json", "uniqorn-figure6.png", "uniqorn.md"}
