@@ -4,6 +4,7 @@ Read in this order:
     shop       the application whose handlers the tests run
     fleets     starting fleets, telling their processes apart, and ending every one of them
     loads      items that are enqueued all the while, and what must have become of them
+    moving     tenants that move between two shards all the while
     soaking    the accounts of a soak: effects, memory, size
     allowed    what this machine allows a test to do: mount, trace
     ..._story  what runs in a mount namespace of its own

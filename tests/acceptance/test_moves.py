@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from fairlead import App, Config
-from fairlead.zones.moving.errors import MoveFailed, MoveRefused, MoveUnderWay
-from tests.acceptance.fleets import ROLES, consumer, eventually, kill_one
+from tests.acceptance.fleets import ROLES, consumer, kill_one
 from tests.acceptance.loads import assert_nothing_left
+from tests.acceptance.moving import Movers
 from tests.acceptance.orders import BUYERS, SHOP, Orders, assert_exactly_once, buyer
 from tests.acceptance.two_shards import PAIRS, pair_of_shards
 from tests.acceptance.workflow_shop import DEPOTS, depot
@@ -24,7 +24,6 @@ from tests.workflows.application import kept_keys
 
 pytestmark = pytest.mark.usefixtures("cluster")
 
-PAUSE_S = 0.05  # Between two moves of the mover's client.
 CLIENT_PAUSE_S = 0.005
 
 
@@ -34,52 +33,33 @@ def chosen(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Config]:
         yield pair
 
 
-class Movers:
-    """Moves the shop's tenants from shard to shard, one after the other, and writes to them all the time.
+class Writer:
+    """A client that writes to tenants that move, all the time.
 
     Attributes:
-      ended: how moves have ended.
-      longest_wait_s: the longest transaction of a client of a tenant that moves.
+      longest_wait_s: its longest transaction.
+      errors: what it met.
     """
 
-    def __init__(self, app: App, random: Random) -> None:
-        self._app = app
-        self._random = random
-        self._stop = threading.Event()
-        self.ended: Counter[str] = Counter()
+    def __init__(self, app: App, random: Random, tenants: Sequence[str]) -> None:
         self.errors: list[str] = []
         self.written: Counter[str] = Counter()
         self.longest_wait_s = 0.0
-        self._tenants = [*map(buyer, range(BUYERS)), *map(depot, range(DEPOTS))]
+        self._app = app
+        self._random = random
+        self._tenants = tenants
+        self._stop = threading.Event()
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Move and write meanwhile; end with all moves ended."""
-        threads = [threading.Thread(target=work) for work in (self._move, self._write)]
-        for thread in threads:
-            thread.start()
+        """Write meanwhile."""
+        thread = threading.Thread(target=self._write)
+        thread.start()
         try:
             yield
         finally:
             self._stop.set()
-            for thread in threads:
-                thread.join()
-            eventually(lambda: not [move for move in self._app.moves() if move.state == "under way"], within_s=60)
-
-    def _move(self) -> None:
-        while not self._stop.wait(PAUSE_S):
-            tenant = self._random.choice(self._tenants)
-            to = "b" if self._app.tenant(tenant).find().name == "a" else "a"
-            try:
-                move = self._app.move(tenant, to=to, mb_per_s=1_000)
-                while not self._stop.is_set() and move.progress().state == "under way":
-                    time.sleep(PAUSE_S)
-                self.ended[move.progress().state] += 1
-            except (MoveUnderWay, MoveRefused, MoveFailed) as error:
-                self.ended[type(error).__name__] += 1
-            except Exception as error:
-                self.errors.append(f"move: {error!r}")
-                raise
+            thread.join()
 
     def _write(self) -> None:
         while not self._stop.wait(CLIENT_PAUSE_S):
@@ -108,22 +88,24 @@ def test_every_step_happens_once_though_tenants_move_and_processes_are_killed(
     app: App, chosen: Config, tmp_path: Path, kills: int, record_property: Any
 ) -> None:
     random = Random(kills)
-    orders, movers = Orders(app, tmp_path / "paid"), Movers(app, Random(kills + 1))
+    tenants = [*map(buyer, range(BUYERS)), *map(depot, range(DEPOTS))]
+    orders = Orders(app, tmp_path / "paid")
+    movers, writer = Movers(app, Random(kills + 1), tenants), Writer(app, Random(kills + 2), tenants)
     begun = time.monotonic()
     with consumer(chosen, reference=SHOP) as running:
-        with movers.running():
+        with movers.running(), writer.running():
             for _ in range(kills):
                 orders.place(30)
                 kill_one(running, chosen, random.choice([*ROLES, "worker", "worker"]), random)
             orders.approve_all()
-        movers.assert_all_written()
+        writer.assert_all_written()
         assert_exactly_once(orders)
         assert_nothing_left(app)
         assert [key for number in range(BUYERS) for key in kept_keys(app, buyer(number))] == []
-    assert movers.errors == []
+    assert movers.errors + writer.errors == []
     assert movers.ended["moved"] > 0
     record_property(
         f"{kills} kills while tenants moved between two shards",
         f"{orders.count} workflows and {dict(movers.ended)} moves in {time.monotonic() - begun:.0f} s, each step once;"
-        f" longest transaction of a client {movers.longest_wait_s:.2f} s",
+        f" longest transaction of a client {writer.longest_wait_s:.2f} s",
     )

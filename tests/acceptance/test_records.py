@@ -7,11 +7,9 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -30,10 +28,10 @@ from fairlead.zones import keyspace
 from fairlead.zones.engines import transact
 from fairlead.zones.keyspace import ROOT, ROOT_RANGE
 from fairlead.zones.layout import Tenant
-from fairlead.zones.moving.errors import MoveFailed, MoveRefused, MoveUnderWay
 from fairlead.zones.tuples import unpack
 from tests.acceptance.fleets import Machine, consumer, eventually, kill_one, machine, written
 from tests.acceptance.loads import assert_nothing_left, depth, lines_of
+from tests.acceptance.moving import Movers
 from tests.acceptance.records_shop import CITIES, SHOPS, STOP, UNIQUE_KEYS, VALUES, email, people_of, shop
 from tests.acceptance.two_shards import PAIRS, pair_of_shards
 
@@ -41,7 +39,6 @@ pytestmark = pytest.mark.usefixtures("cluster")
 
 REFERENCE = "tests.acceptance.records_shop:app"
 CLERKS = 2
-PAUSE_S = 0.05
 
 Data = dict[str, Any]
 
@@ -76,44 +73,15 @@ class Clerks:
         return self._machine.start([sys.executable, "-m", "tests.acceptance.records_shop", *typed], log=self._log)
 
 
-class Mover:
-    """Moves slots and tenants from shard to shard, one after the other. `ended`: how moves have ended."""
-
-    def __init__(self, app: App, random: Random) -> None:
-        people, items = Locations("person"), ItemLocations()
-        self._app = app
-        self._random = random
-        self._stop = threading.Event()
-        self.ended: Counter[str] = Counter()
-        self._tenants: list[str | Tenant] = [
-            *(people.data_tenant(key) for number in range(CLERKS) for key in people_of(number)),
-            *(people.index_tenant(_email_key(number)) for number in range(VALUES)),
-            *(items.index_tenant(pack_unique_key(("count", number))) for number in range(UNIQUE_KEYS)),
-            *map(shop, range(SHOPS)),
-        ]
-
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        thread = threading.Thread(target=self._move)
-        thread.start()
-        try:
-            yield
-        finally:
-            self._stop.set()
-            thread.join()
-            eventually(lambda: not [move for move in self._app.moves() if move.state == "under way"], within_s=60)
-
-    def _move(self) -> None:
-        while not self._stop.wait(PAUSE_S):
-            tenant = self._random.choice(self._tenants)
-            to = "b" if self._app.tenant(tenant).find().name == "a" else "a"
-            try:
-                move = self._app.move(tenant, to=to, mb_per_s=1_000)
-                while not self._stop.is_set() and move.progress().state == "under way":
-                    time.sleep(PAUSE_S)
-                self.ended[move.progress().state] += 1
-            except (MoveUnderWay, MoveRefused, MoveFailed) as error:
-                self.ended[type(error).__name__] += 1
+def moving_tenants() -> list[str | Tenant]:
+    """Return the slots that have records and index records, and the tenants of the shops."""
+    people, items = Locations("person"), ItemLocations()
+    return [
+        *(people.data_tenant(key) for number in range(CLERKS) for key in people_of(number)),
+        *(people.index_tenant(_email_key(number)) for number in range(VALUES)),
+        *(items.index_tenant(pack_unique_key(("count", number))) for number in range(UNIQUE_KEYS)),
+        *map(shop, range(SHOPS)),
+    ]
 
 
 class Noted:
@@ -234,13 +202,13 @@ def assert_items(app: App, noted: Noted, path: Path) -> None:
 def test_records_are_kept_found_and_unique_though_slots_move_and_processes_are_killed(
     app: App, chosen: Config, tmp_path: Path, kills: int, record_property: Any
 ) -> None:
-    random, mover, begun = Random(kills), Mover(app, Random(kills + 1)), time.monotonic()
+    random, movers, begun = Random(kills), Movers(app, Random(kills + 1), moving_tenants()), time.monotonic()
     written(chosen, tmp_path)
     people = app.records("person", unique=("email", "phone"), lookup=("city",))
     with machine(tmp_path) as here, consumer(chosen, reference=REFERENCE) as running:
         with (tmp_path / "log").open("w") as log:
             clerks = Clerks(here, random, log)
-            with mover.running():
+            with movers.running():
                 for number in range(kills):
                     eventually(lambda number=number: len(clerk_lines(tmp_path)) > 100 * (number + 1))  # type: ignore[misc]
                     if number % 3 == 2:
@@ -255,10 +223,11 @@ def test_records_are_kept_found_and_unique_though_slots_move_and_processes_are_k
         assert_items(app, noted, tmp_path / "counted")
         assert_records(people, noted)
         assert_nothing_left(app)
-    assert mover.ended["moved"] > 0
+    assert movers.errors == []
+    assert movers.ended["moved"] > 0
     record_property(
         f"{kills} kills of clerks and actors while slots moved between two shards",
-        f"{dict(noted.counts)} and {dict(mover.ended)} moves in {time.monotonic() - begun:.0f} s",
+        f"{dict(noted.counts)} and {dict(movers.ended)} moves in {time.monotonic() - begun:.0f} s",
     )
 
 
