@@ -16,7 +16,7 @@ import pytest
 
 from fairlead import App, BadArgument
 from fairlead.index_changes import ChangeFailed, ChangePending
-from fairlead.record_type import Record, Records
+from fairlead.record_type import Records
 from fairlead.records.definition import read_definition
 from fairlead.records.errors import Changed, IndexUnavailable, Interrupted, KeyAdded, Taken
 from fairlead.records.on_shards import walking
@@ -24,7 +24,7 @@ from fairlead.records.on_shards.building import Builder, BuilderStopped
 from fairlead.records.on_shards.definitions import DefinitionDiffers
 from fairlead.records.on_shards.index_changes import ChangeState, Cursor, IndexChanging, IndexExists, NoIndex
 from fairlead.records.on_shards.slots import Locations
-from fairlead.testing import ManualClock, drain
+from fairlead.testing import drain
 from fairlead.zones.engines import StoreUnavailable
 from fairlead.zones.keyspace import RECORD_TYPE, ROOT, pack_int, range_begin, range_end
 from fairlead.zones.layout import Tenant
@@ -33,16 +33,15 @@ from fairlead.zones.placement import home
 from fairlead.zones.records import MoveState
 from fairlead.zones.shard import first_shards
 from tests.fairlead.live_consumers import consumer, eventually
+from tests.fairlead.records_on_shards import SHARDS, data_home, found, on_three_shards
 
-SHARDS = ("eu", "us", "asia")
 Data = dict[str, Any]
 
 
 @pytest.fixture
 def app() -> Iterator[App]:
-    made = App(dict.fromkeys(SHARDS, "memory:"), clock=ManualClock(), random=Random(7))
-    yield made
-    made.close()
+    with on_three_shards() as made:
+        yield made
 
 
 @pytest.fixture
@@ -371,7 +370,7 @@ def test_the_field_of_a_type_is_found_however_its_values_are_packed(app: App, ki
 def test_a_shard_without_a_definition_maintains_the_index_from_its_first_record_on(app: App) -> None:
     """As one that was added meanwhile: slots come to it by moves, before anybody has written records there."""
     accounts = app.records("account", unique=("email",))
-    keys = [f"u{number}" for number in range(60) if home_of(app, f"u{number}") == "asia"]
+    keys = [f"u{number}" for number in range(60) if data_home(app, f"u{number}") == "asia"]
     for key in keys:
         accounts.create(key, {"email": key, "phone": f"p{key}"})
     type_home = accounts.add_index("phone", unique=True).progress().home
@@ -420,15 +419,6 @@ def test_a_build_beside_writers_misses_no_record_and_lets_no_two_share_a_value(t
         record = found(accounts.get(f"u{number}"))
         assert accounts.find(phone=record.value["phone"]) == record
     app.close()
-
-
-def found(record: Record[Any] | None) -> Record[Any]:
-    assert record is not None
-    return record
-
-
-def home_of(app: App, key: str) -> str:
-    return app.shards.home_name(Locations("account").data_tenant(key))
 
 
 def move(app: App, tenant: Tenant, *, to: str) -> None:

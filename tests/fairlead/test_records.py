@@ -16,22 +16,21 @@ import msgspec
 import pytest
 
 from fairlead import App, BadArgument
-from fairlead.record_type import Record, Records
+from fairlead.record_type import Records
 from fairlead.records.accesses import WriteRecord
-from fairlead.records.alternate_keys import Field, pack_unique
 from fairlead.records.definition import SchemaChanged
 from fairlead.records.errors import Changed, Exists, IndexUnavailable, Interrupted, KeyAdded, NoSuchRecord, Taken
 from fairlead.records.on_shards.definitions import DefinitionDiffers
 from fairlead.records.on_shards.performing import ShardRecords
 from fairlead.records.on_shards.slots import Locations
-from fairlead.testing import ManualClock, drain
+from fairlead.testing import drain
 from fairlead.zones.engines import StoreUnavailable
 from fairlead.zones.maintenance.integrity import check_integrity
 from fairlead.zones.open_body import NestedTransaction
 from fairlead.zones.tenant_transaction import TenantTransaction
 from tests.fairlead.live_consumers import consumer, eventually
+from tests.fairlead.records_on_shards import SHARDS, found, index_tenant, on_three_shards
 
-SHARDS = ("eu", "us", "asia")
 ANN = {"email": "ann@x.com", "phone": "1", "city": "Ulm"}
 BOB = {"email": "bob@x.com", "phone": "2", "city": "Ulm"}
 
@@ -40,9 +39,8 @@ Data = dict[str, Any]
 
 @pytest.fixture
 def app() -> Iterator[App]:
-    made = App(dict.fromkeys(SHARDS, "memory:"), clock=ManualClock(), random=Random(7))
-    yield made
-    made.close()
+    with on_three_shards() as made:
+        yield made
 
 
 @pytest.fixture
@@ -202,7 +200,7 @@ def test_keys_that_a_transaction_drops_are_free_and_their_index_records_are_dele
     app.tenant("shop/alice").transact(lambda tr: carts.put(tr, "alice", {}))
     assert carts.find(code="X1") is None
     drain(app)
-    assert app.tenant(index_home("code", "X1", "cart")).transact(lambda tr: dict(tr.get_range())) == {}
+    assert app.tenant(index_tenant("code", "X1", "cart")).transact(lambda tr: dict(tr.get_range())) == {}
     carts.create("bob", {"code": "X1"})
     assert app.tenant("shop/bob").transact(lambda tr: carts.remove(tr, "bob"))
     assert not app.tenant("shop/bob").transact(lambda tr: carts.remove(tr, "bob"))
@@ -355,7 +353,7 @@ def test_an_index_shard_that_is_away_stops_only_what_needs_it(
 ) -> None:
     ann = accounts.create("ann", ANN)
     away = name_that_is_not_home_of(app, "ann")
-    value = next(f"{n}@x.com" for n in range(99) if app.shards.home_name(index_home("email", f"{n}@x.com")) == away)
+    value = next(f"{n}@x.com" for n in range(99) if app.shards.home_name(index_tenant("email", f"{n}@x.com")) == away)
     real = app.shards[away].transact
 
     def refuse(*_: Any, **__: Any) -> Any:
@@ -417,15 +415,6 @@ def test_many_threads_that_want_the_same_keys_get_each_once(accounts: Records[Da
         assert found(accounts.find(email=email)) == found(accounts.find(phone=email))
 
 
-def found(record: Record[Any] | None) -> Record[Any]:
-    assert record is not None
-    return record
-
-
-def index_home(name: str, value: str, type_name: str = "account") -> Any:
-    return Locations(type_name).index_tenant(pack_unique(Field(name, is_unique=True), value))
-
-
 def name_that_is_not_home_of(app: App, key: str) -> str:
     home = app.shards.home_name(Locations("account").data_tenant(key))
     return next(name for name in SHARDS if name != home)
@@ -456,7 +445,7 @@ def rows(app: App, type_name: str) -> dict[tuple[Any, ...], bytes]:
     locations = Locations(type_name)
     tenants = {locations.data_tenant("ann")}
     for name, value in ANN.items():
-        tenants.add(index_home(name, value))
+        tenants.add(index_tenant(name, value))
     for tenant in tenants:
         kept.update(app.tenant(tenant).transact(lambda tr: dict(tr.get_range())))
     return kept

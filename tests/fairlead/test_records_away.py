@@ -24,7 +24,7 @@ from fairlead.records.on_shards.performing import Outcome, ShardRecords
 from fairlead.testing import ManualClock, drain
 from fairlead.zones.engines import StoreError, StoreUnavailable
 from fairlead.zones.engines.api.errors import TRANSACTION_TIMED_OUT
-from tests.fairlead.records_away import SHARDS, key_on, value_on
+from tests.fairlead.records_on_shards import SHARDS, key_on, value_on
 
 Data = dict[str, Any]
 REFUSED, AWAY, LOST = "refused once", "away from then on", "the answer is lost"

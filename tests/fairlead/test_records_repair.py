@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from random import Random
 from typing import Any
 
 import msgspec
@@ -15,17 +14,16 @@ from fairlead.record_repairs import SharedValue
 from fairlead.record_type import Records
 from fairlead.records.errors import IndexUnavailable, NoSuchRecord
 from fairlead.records.on_shards.slots import Locations
-from fairlead.testing import ManualClock, drain
-from tests.fairlead.records_away import SHARDS, away, key_on, value_on
+from fairlead.testing import drain
+from tests.fairlead.records_on_shards import SHARDS, away, key_on, on_three_shards, value_on
 
 Data = dict[str, Any]
 
 
 @pytest.fixture
 def app() -> Iterator[App]:
-    made = App(dict.fromkeys(SHARDS, "memory:"), clock=ManualClock(), random=Random(7))
-    yield made
-    made.close()
+    with on_three_shards() as made:
+        yield made
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from random import Random
 from typing import Any
 
 import pytest
@@ -18,20 +17,19 @@ from fairlead.records.definition import IndexState, read_definition, write_defin
 from fairlead.records.errors import IndexAway, IndexUnavailable
 from fairlead.records.on_shards.slots import Locations
 from fairlead.records.on_shards.transaction import local_index as entry_name
-from fairlead.testing import ManualClock, drain
+from fairlead.testing import drain
 from fairlead.zones import local_index, local_index_search
 from fairlead.zones.engines import StoreUnavailable
 from fairlead.zones.keyspace import TenantKeys
-from tests.fairlead.records_away import SHARDS, away, data_home, index_home, key_on, value_on
+from tests.fairlead.records_on_shards import away, data_home, index_home, key_on, on_three_shards, value_on
 
 Data = dict[str, Any]
 
 
 @pytest.fixture
 def app() -> Iterator[App]:
-    made = App(dict.fromkeys(SHARDS, "memory:"), clock=ManualClock(), random=Random(7))
-    yield made
-    made.close()
+    with on_three_shards() as made:
+        yield made
 
 
 @pytest.fixture

@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from random import Random
 from typing import Any
 
 import msgspec
 import pytest
 
 from fairlead import App, BadArgument
-from fairlead.record_type import Record, Records
+from fairlead.record_type import Records
 from fairlead.records.accesses import DeleteIndex, ReadIndex, ReadRecord, WriteIndex, WriteRecord
 from fairlead.records.alternate_keys import Field, pack_unique
 from fairlead.records.on_shards.performing import ShardRecords
 from fairlead.records.on_shards.scrubbing import ShardScrub
 from fairlead.records.on_shards.slots import Locations
 from fairlead.records.stored import IndexRecord
-from fairlead.testing import ManualClock
+from tests.fairlead.records_on_shards import SHARDS, found, on_three_shards
 
-SHARDS = ("eu", "us", "asia")
 KINDS = ("missing", "dangling", "dummies", "marked")
 Data = dict[str, Any]
 
 
 @pytest.fixture
 def app() -> Iterator[App]:
-    made = App(dict.fromkeys(SHARDS, "memory:"), clock=ManualClock(), random=Random(7))
-    yield made
-    made.close()
+    with on_three_shards() as made:
+        yield made
 
 
 @pytest.fixture
@@ -162,8 +159,3 @@ def stop_before_last_phase(accounts: Records[Data]) -> None:
         patch.setattr(ShardRecords, "perform", stop)
         with pytest.raises(ProcessDied):
             accounts.create("ann", {"email": "new", "city": "Ulm"})
-
-
-def found(record: Record[Any] | None) -> Record[Any]:
-    assert record is not None
-    return record

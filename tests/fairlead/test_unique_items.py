@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from random import Random
 from typing import Any
 
 import pytest
@@ -16,28 +15,27 @@ from fairlead.records.errors import Interrupted, RecordUnreadable, Taken
 from fairlead.records.on_shards.performing import ShardRecords
 from fairlead.records.on_shards.unique_items import ItemLocations, ItemTransaction, item_key, pack_unique_key
 from fairlead.records.protocol import Protocol
-from fairlead.testing import ManualClock, drain
+from fairlead.testing import drain
 from fairlead.zones.engines import transact
 from fairlead.zones.layout import DEFAULT_ZONE
 from fairlead.zones.open_body import NestedTransaction
 from fairlead.zones.tenant_transaction import TenantTransaction
+from tests.fairlead.records_on_shards import SHARDS, on_three_shards
 
-SHARDS = ("eu", "us", "asia")
 REPORT = ("report", "2026-11")
 TENANTS = [f"shop/{name}" for name in ("alice", "bob", "carol", "dave")]
 
 
 @pytest.fixture
 def app() -> Iterator[App]:
-    made = App(dict.fromkeys(SHARDS, "memory:"), clock=ManualClock(), random=Random(7))
+    with on_three_shards() as made:
 
-    @made.handler("report", retry=Retry(attempts=1))
-    def report(job: Job) -> None:
-        if job.payload == "fails":
-            raise ValueError("as asked")
+        @made.handler("report", retry=Retry(attempts=1))
+        def report(job: Job) -> None:
+            if job.payload == "fails":
+                raise ValueError("as asked")
 
-    yield made
-    made.close()
+        yield made
 
 
 def test_tenants_live_on_several_shards(app: App) -> None:

@@ -1,20 +1,36 @@
-"""Records of an application some of whose shards do not answer."""
+"""Records of an application on three shards: where they lie, and what happens while shards do not answer."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from random import Random
 from typing import Any
 
 import pytest
 
 from fairlead import App
+from fairlead.record_type import Record
 from fairlead.records.alternate_keys import Field, pack_unique
 from fairlead.records.on_shards.slots import Locations
+from fairlead.testing import ManualClock
 from fairlead.zones.engines import StoreUnavailable
 from fairlead.zones.layout import Tenant
 
 SHARDS = ("eu", "us", "asia")
+
+
+@contextmanager
+def on_three_shards() -> Iterator[App]:
+    """Yield an application with a manual clock, on three shards in memory."""
+    with closing(App(dict.fromkeys(SHARDS, "memory:"), clock=ManualClock(), random=Random(7))) as made:
+        yield made
+
+
+def found(record: Record[Any] | None) -> Record[Any]:
+    """Return a record that must be there."""
+    assert record is not None
+    return record
 
 
 @contextmanager
