@@ -137,7 +137,7 @@ def users(
 
 
 def _definition(accounts: Records[dict[str, Any]], name: str) -> Any:
-    return accounts._all_definitions().on(name)
+    return accounts._operations().definitions.on(name)
 
 
 def main() -> None:

@@ -40,7 +40,7 @@ class Repairs(Generic[V]):
         """Return how many records are marked; at most 10,000 of each shard are counted."""
         return len(self._marked(MARKED))
 
-    def list_violations(self) -> list[SharedValue]:
+    def shared_values(self) -> list[SharedValue]:
         """Return the values of unique fields that a repair has found at another record, too, with all their records."""
         shared: dict[bytes, SharedValue] = {}
         for _, record in self._scatter.read(self._marked(VIOLATION)):

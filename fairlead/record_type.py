@@ -20,29 +20,28 @@ from fairlead.index_changes import (
 )
 from fairlead.operator import Operator
 from fairlead.record_repairs import Repairs, SharedValue
-from fairlead.records.accesses import DeleteRecord, Op, ReadRecord, WriteRecord, run_op
+from fairlead.records.accesses import Op, Perform
 from fairlead.records.alternate_keys import (
     AlternateValue,
     Field,
     check_key,
     declared_fields,
-    field_of,
     index_keys,
     normalized,
     pack_unique,
 )
-from fairlead.records.definition import SchemaChanged, TypeRecord
+from fairlead.records.definition import TypeRecord
 from fairlead.records.errors import (
     Changed,
     IndexAway,
-    IndexUnavailable,
     Interrupted,
-    KeyAdded,
     NoSuchRecord,
     RecordError,
     Taken,
 )
+from fairlead.records.on_shards import within
 from fairlead.records.on_shards.definitions import Definitions
+from fairlead.records.on_shards.operations import Operations
 from fairlead.records.on_shards.performing import ShardRecords
 from fairlead.records.on_shards.scatter import Scatter
 from fairlead.records.on_shards.scrubbing import Scrub, ShardScrub
@@ -62,7 +61,6 @@ T = TypeVar("T")
 
 log = logging.getLogger("fairlead.records")
 
-SCHEMA_CHANGES_MAX = 8  # So often an operation begins again because an index was added or dropped meanwhile.
 CHANGE_ATTEMPTS_MAX = 20
 PAUSE_US_MIN, PAUSE_US_MAX = 1_000, 100_000  # Between attempts of `change`: a random time up to this, which doubles.
 FIND_ATTEMPTS_MAX = 3  # Of a delete by an alternate key, whose record changes meanwhile.
@@ -107,7 +105,6 @@ class Records(Generic[V]):
         self.name = locations.type_name
         self.locations = locations
         self._shards = shards
-        self._locations = locations
         self._operator = operator
         self._fields = {each.name: each for each in fields}
         self._values = values
@@ -115,8 +112,7 @@ class Records(Generic[V]):
         self._random = random
         self._protocol = Protocol(ends_at_once=True, writes_at_once=True, leaves_unindexed=repair)
         self._scatter_log: RateLimitedLog | None = None
-        self._definitions: Definitions | None = None
-        self._definitions_of: Shards | None = None
+        self._opened: tuple[Shards, Operations] | None = None
 
     def __repr__(self) -> str:
         return f"<Records {self.name}>"
@@ -235,41 +231,26 @@ class Records(Generic[V]):
         """
         checked, packed = check_key(key), self._values.pack(value)
         here, definition = self._within(tr, checked)
-        found = here.answer(ReadRecord(checked))
-        read = None if found is None or found.is_dummy else found
+
+        def keys_in(stored: bytes) -> tuple[bytes, ...]:
+            return self._keys(definition, checked, self._values.unpack(checked, stored), stored)
+
         keys = self._keys(definition, checked, value, packed)
-        if read is not None:  # A build has not come to the record yet, or lists it: what its value states is not new.
-            stated = self._keys(definition, checked, self._values.unpack(checked, read.value), read.value)
-            keys = tuple(each for each in keys if read.has(each) or each not in stated)
-        added = [each for each in keys if read is None or not read.has(each)]
-        if added:
-            raise KeyAdded(key=checked, fields=sorted({field_of(each) for each in added}))
-        if read is None:
-            generation = self._random().randbytes(GENERATION_BYTES)
-            here.answer(WriteRecord(checked, found, DataRecord(generation, 1, (), 1, packed)))
-            return
-        record = read.rewritten(keys, packed)
-        here.answer(WriteRecord(checked, read, record))
-        here.leave_dropped(checked, read, [each for each in read.keys if each not in keys], record.version)
+        within.put(here, checked, packed, keys, keys_in=keys_in, generation=self._random().randbytes(GENERATION_BYTES))
 
     def remove(self, tr: TenantTransaction, key: str) -> bool:
         """Delete a record within a transaction on the tenant where it lies; return whether there is one; see `put`."""
         checked = check_key(key)
         here, _ = self._within(tr, checked)
-        found = here.answer(ReadRecord(checked))
-        if found is None or found.is_dummy:
-            return False
-        here.answer(DeleteRecord(checked, found))
-        here.leave_dropped(checked, found, found.keys, None)
-        return True
+        return within.remove(here, checked)
 
     def _within(self, tr: TenantTransaction, key: str) -> tuple[RecordTransaction, TypeRecord]:
         refuse_across_shards(WRITE)
-        tenant = self._locations.data_tenant(key)
+        tenant = self.locations.data_tenant(key)
         if tr.tenant != tenant:
             raise BadArgument(argument="tr", value=str(tr.tenant), allowed=f"a transaction on {tenant}, which holds it")
-        here = RecordTransaction.within(tr, self._locations)
-        return here, here.definition(self._first_definition)
+        here = RecordTransaction.within(tr, self.locations)
+        return here, here.stored_definition(self._first_definition)
 
     # --- Reads ---
 
@@ -336,14 +317,14 @@ class Records(Generic[V]):
     def marked(self) -> int:
         """Return how many records were written without some of their index records, and are not repaired yet.
 
-        Records with a value of `violations` count until it is resolved. At most 10,000 of each shard are counted.
+        Records with one of `shared_values` count until it is resolved. At most 10,000 of each shard are counted.
 
         Raises:
           IndexUnavailable: a shard does not answer.
         """
         return self._repairs().count_marked()
 
-    def violations(self) -> list[SharedValue]:
+    def shared_values(self) -> list[SharedValue]:
         """Return the values of unique fields that several records got while a shard was away, as repairs found them.
 
         End each by `resolve`, also one that a single record has by now.
@@ -351,13 +332,13 @@ class Records(Generic[V]):
         Raises:
           IndexUnavailable: a shard does not answer, or the index of a field is not readable.
         """
-        return self._repairs().list_violations()
+        return self._repairs().shared_values()
 
     def resolve(self, *, keep: str, **wanted: AlternateValue) -> Record[V]:
         """Let one record keep a value that several have; return that record. All others lose the value.
 
             accounts = app.records("account", unique=("email",))
-            for shared in accounts.violations():
+            for shared in accounts.shared_values():
                 accounts.resolve(email=shared.value, keep=shared.keys[0])
 
         In a dict the field goes, in a type it becomes None. If this stops halfway, call it again.
@@ -375,8 +356,7 @@ class Records(Generic[V]):
             with suppress(NoSuchRecord):
                 self.change(key, repairs.without(by, value))
         refuse_any(WRITE)
-        operation = self._protocol.repair_op(kept, again=[index_key])
-        if index_key in run_op(operation, self._performing(None).perform):
+        if index_key in self._operations().run(self._protocol.repair_op(kept, again=[index_key])):
             raise Taken(field=name, value=value)
         record = self.get(kept)
         if record is None or not record.stored.has(index_key):
@@ -386,7 +366,7 @@ class Records(Generic[V]):
     def _repairs(self) -> Repairs[V]:
         refuse_across_shards(READ)
         shards = self._shards()
-        return Repairs(self.name, Scatter(shards, self._locations, shards.parallel.run_all), self._values)
+        return Repairs(self.name, Scatter(shards, self.locations, shards.parallel.run_all), self._values)
 
     # --- Indexes ---
 
@@ -420,7 +400,7 @@ class Records(Generic[V]):
         [field] = declared_fields((name,) if unique else (), () if unique else (name,), {name: normalize})
         change = begin_index_change(
             self._shards(),
-            self._locations,
+            self.locations,
             field,
             list(self._fields.values()),
             place=place_in_value(self._values.type, name),
@@ -431,7 +411,7 @@ class Records(Generic[V]):
             random=self._random(),
         )
         self._fields[name] = field
-        self._all_definitions().declare(field)
+        self._operations().definitions.declare(field)
         return change
 
     def drop_index(self, name: str, *, records_per_s: int = RECORDS_PER_S) -> IndexChange:
@@ -448,7 +428,7 @@ class Records(Generic[V]):
         shards = self._shards()
         change = begin_index_change(
             shards,
-            self._locations,
+            self.locations,
             stored_field(shards, self.name, name),
             [],
             place="",
@@ -459,7 +439,7 @@ class Records(Generic[V]):
             random=self._random(),
         )
         self._fields.pop(name, None)
-        self._all_definitions().undeclare(name)
+        self._operations().definitions.undeclare(name)
         return change
 
     def scrub(
@@ -471,7 +451,7 @@ class Records(Generic[V]):
 
         Args:
           repair: remove garbage, and finish records whose index records are missing. A record whose value another
-            record has loses it, and is listed by `build_violations`.
+            record has loses it, and is listed by `violations`.
           rows_per_s: how many records and index records to read at most, 1 to 10,000,000 a second.
           progress: called with the number of rows read so far.
 
@@ -484,7 +464,7 @@ class Records(Generic[V]):
             raise BadArgument(argument="rows_per_s", value=rows_per_s, allowed="1 to 10,000,000")
         scrub = Scrub(
             self._shards(),
-            self._locations,
+            self.locations,
             Definitions(self._shards(), self.name, tuple(self._fields.values())),
             clock=self._clock(),
             repair=repair,
@@ -493,7 +473,7 @@ class Records(Generic[V]):
         )
         return scrub.run()
 
-    def build_violations(self, *, limit: int = 100) -> list[Violation]:
+    def violations(self, *, limit: int = 100) -> list[Violation]:
         """Return records that were left without a value of a unique field, because another record has it.
 
         They are those that the last build of an index has found, and as it has found them: `add_index` looks again.
@@ -541,9 +521,9 @@ class Records(Generic[V]):
         """Count marked records as `marked` does, and let the event loop go on meanwhile."""
         return await self._shards().calls.run(self.marked)
 
-    async def aviolations(self) -> list[SharedValue]:
-        """Return shared values as `violations` does, and let the event loop go on meanwhile."""
-        return await self._shards().calls.run(self.violations)
+    async def ashared_values(self) -> list[SharedValue]:
+        """Return shared values as `shared_values` does, and let the event loop go on meanwhile."""
+        return await self._shards().calls.run(self.shared_values)
 
     async def aresolve(self, *, keep: str, **wanted: AlternateValue) -> Record[V]:
         """Let one record keep a value as `resolve` does, and let the event loop go on meanwhile."""
@@ -557,30 +537,18 @@ class Records(Generic[V]):
             self._drop_later(key, read.generation, read.keys, None)
 
     def _write(self, key: str, value: V | None, begin: Callable[[TypeRecord], Op[T]]) -> T:
-        """Run a write by the definition of the shard where the record lies, and again if the definition has changed."""
+        """Run a write of a record. `value`: its new value; None: it is deleted."""
         refuse_any(WRITE)
-        for _ in range(SCHEMA_CHANGES_MAX):
-            definitions = self._all_definitions()
-            definition = definitions.on(self._home_of(key))
-            try:
-                return run_op(begin(definition), self._performing(definition).perform)
-            except SchemaChanged as changed:
-                definitions.forget(changed.shard)
-            except Taken as taken:
-                name = str(taken.fields["field"])
-                raise Taken(field=name, value=values_of(value, {name: None})[name]) from None
-        raise Interrupted(key=key, reason="indexes of this type are added and dropped all the time")
+        try:
+            return self._operations().write(key, begin)
+        except Taken as taken:
+            name = str(taken.fields["field"])
+            raise Taken(field=name, value=values_of(value, {name: None})[name]) from None
 
     def _read(self, begin: Callable[[], Op[T]], *, nothing: T) -> T:
-        """Run a read, and again if a shard had no definition. `nothing`: what it returns if there are no records."""
+        """Run a read. `nothing`: what it returns if there are no records."""
         refuse_across_shards(READ)
-        for _ in range(SCHEMA_CHANGES_MAX):
-            try:
-                return run_op(begin(), self._performing(None).perform)
-            except SchemaChanged as changed:
-                if not self._all_definitions().copy_to(changed.shard):
-                    return nothing
-        raise IndexUnavailable(type=self.name, reason="shards are added all the time")
+        return self._operations().read(begin, nothing=nothing)
 
     def _looked_up(self, index_key: bytes) -> tuple[str, DataRecord] | None:
         try:
@@ -597,11 +565,7 @@ class Records(Generic[V]):
             self._scatter_log = RateLimitedLog(self._clock(), log, message)
         self._scatter_log.note(shard_name, away)
         shards = self._shards()
-        return Scatter(shards, self._locations, shards.parallel.run_all)
-
-    def _performing(self, definition: TypeRecord | None) -> ShardRecords:
-        shards = self._shards()
-        return ShardRecords(shards, self._locations, definition, shards.parallel.run_all)
+        return Scatter(shards, self.locations, shards.parallel.run_all)
 
     def _drop_later(self, key: str, generation: bytes, dropped: Sequence[bytes], below: int | None) -> None:
         """Delete index records of dropped keys soon; nobody waits for it, and nobody depends on it."""
@@ -614,21 +578,27 @@ class Records(Generic[V]):
 
         self._shards().calls.start(drop)
 
-    def _all_definitions(self) -> Definitions:
+    def _operations(self) -> Operations:
+        """Return what runs operations on the shards that are open now."""
         shards = self._shards()
-        if self._definitions is None or self._definitions_of is not shards:
-            self._definitions = Definitions(shards, self.name, tuple(self._fields.values()))
-            self._definitions_of = shards
-        return self._definitions
+        if self._opened is None or self._opened[0] is not shards:
+            self._opened = shards, self._operations_on(shards)
+        return self._opened[1]
+
+    def _operations_on(self, shards: Shards) -> Operations:
+        def performing(definition: TypeRecord | None) -> Perform:
+            return ShardRecords(shards, self.locations, definition, shards.parallel.run_all).perform
+
+        definitions = Definitions(shards, self.name, tuple(self._fields.values()))
+        return Operations(
+            self.name, definitions, lambda key: shards.home_name(self.locations.data_tenant(key)), performing
+        )
 
     def _first_definition(self, shard_name: str) -> TypeRecord:
         """Store the definition on a shard that has none: no record of the type was written there yet."""
-        definitions = self._all_definitions()
+        definitions = self._operations().definitions
         definitions.forget(shard_name)
         return definitions.on(shard_name)
-
-    def _home_of(self, key: str) -> str:
-        return self._shards().home_name(self._locations.data_tenant(key))
 
     def _keys(self, definition: TypeRecord, key: str, value: V, packed: bytes) -> tuple[bytes, ...]:
         fields = definition.maintained()

@@ -10,6 +10,7 @@ Read in this order:
     accesses        what the protocol asks of stores, and what runs an operation of it
     protocol        create, update, delete, find, and the collection of garbage: pure
     storage_model/  the common storage model: a read, and a conditional write, of one record
+    filling         gives a record the index record of a field whose index is being built
     definition      what a type of records is found by, as each shard stores it
     values          what users store in a record
     on_shards/      records on our shards: where they lie, and what one transaction does there at once

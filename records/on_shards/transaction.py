@@ -81,14 +81,14 @@ class RecordTransaction:
     def within(cls, tr: TenantTransaction, locations: Locations) -> Self:
         """Return a transaction on the records of the tenant of `tr`: it reads and writes by `tr`, and commits with it.
 
-        The keys of what is written must be computed by the definition that `definition` returns.
+        The keys of what is written must be computed by the definition that `stored_definition` returns.
         """
         shard, attempt = parts_of(tr)
         made = cls(shard, attempt, locations, None, lambda tenant: tenant == tr.tenant)
         made._views[tr.tenant] = tr
         return made
 
-    def definition(self, first: Callable[[str], TypeRecord]) -> TypeRecord:
+    def stored_definition(self, first: Callable[[str], TypeRecord]) -> TypeRecord:
         """Return the definition that the shard stores; what is written from now on is written by it.
 
         `first`: stores the definition on a shard that has none, by a transaction of its own, and returns it. Then this

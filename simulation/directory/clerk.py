@@ -13,11 +13,12 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from fairlead.records.accesses import Access, Op, run_op
+from fairlead.records.accesses import Access, Op
 from fairlead.records.alternate_keys import Field, index_keys
-from fairlead.records.definition import SchemaChanged, TypeRecord
+from fairlead.records.definition import TypeRecord
 from fairlead.records.errors import Changed, Exists, IndexUnavailable, Interrupted, Taken
 from fairlead.records.on_shards.definitions import Definitions
+from fairlead.records.on_shards.operations import Operations
 from fairlead.records.on_shards.performing import Outcome, ShardRecords
 from fairlead.records.on_shards.slots import Locations
 from fairlead.records.protocol import Protocol
@@ -78,7 +79,8 @@ class Clerk:
         self._recorder = recorder
         self._habits = habits
         self._locations = Locations(TYPE)
-        self._definitions = Definitions(shards, TYPE, tuple(FIELDS.values()))
+        definitions = Definitions(shards, TYPE, tuple(FIELDS.values()))
+        self._operations = Operations(TYPE, definitions, self._home_of, lambda each: partial(self._perform, each))
         self._protocol = Protocol(ends_at_once=True, writes_at_once=habits.at_once)
         self._writes = 0
 
@@ -160,7 +162,7 @@ class Clerk:
         attempt = self._recorder.begin(self._host.name)
         attempt.answers = [answer]
         try:
-            result = self._run(number, begin)
+            result = self._operations.write(name_of(number), begin)
         except Exists:
             attempt.answers = [RecordedAnswer(IsThere(number), True)]
         except Taken:
@@ -180,13 +182,8 @@ class Clerk:
         self._recorder.end(attempt)
         return None
 
-    def _run(self, number: int, begin: Callable[[TypeRecord], Op[T]]) -> T:
-        while True:
-            definition = self._definitions.on(self._shards.home_name(self._locations.data_tenant(name_of(number))))
-            try:
-                return run_op(begin(definition), partial(self._perform, definition))
-            except SchemaChanged as changed:
-                self._definitions.forget(changed.shard)
+    def _home_of(self, key: str) -> str:
+        return self._shards.home_name(self._locations.data_tenant(key))
 
     # --- Reads ---
 
@@ -210,7 +207,7 @@ class Clerk:
         (packed,) = self._packed_keys((key,))
         attempt = self._recorder.begin(self._host.name)
         try:
-            found = self._read(lambda: self._protocol.find_op(packed), nothing=None)
+            found = self._operations.read(lambda: self._protocol.find_op(packed), nothing=None)
         except IndexUnavailable:
             self._recorder.drop(attempt)
             return
@@ -219,20 +216,11 @@ class Clerk:
         self._recorder.end(attempt)
 
     def _read_one(self, number: int) -> DataRecord | None:
-        return self._read(lambda: self._protocol.get_op(name_of(number)), nothing=None)
-
-    def _read(self, begin: Callable[[], Op[T]], *, nothing: T) -> T:
-        """Run a read, and again if a shard had no definition. `nothing`: what it returns if there are no records."""
-        while True:
-            try:
-                return run_op(begin(), partial(self._perform, None))
-            except SchemaChanged as changed:
-                if not self._definitions.copy_to(changed.shard):
-                    return nothing
+        return self._operations.read(lambda: self._protocol.get_op(name_of(number)), nothing=None)
 
     def _clean(self, operation: Op[Any]) -> None:
         try:
-            run_op(operation, partial(self._perform, None))
+            self._operations.run(operation)
         except (IndexUnavailable, Interrupted) as error:
             self._host.world.note(f"leaves garbage: {error}")
 

@@ -102,7 +102,7 @@ def test_duplicates_are_violations_and_are_listed(app: App, accounts: Records[Da
     with pytest.raises(IndexUnavailable) as unavailable:
         accounts.find(phone="07")
     assert unavailable.value.fields == {"field": "phone", "state": "pending", "violations": 2}
-    listed = accounts.build_violations()
+    listed = accounts.violations()
     assert {each.value for each in listed} == {"same"}
     assert len({each.key for each in listed} & {"u3", "u4", "u5"}) == 2
 
@@ -112,16 +112,16 @@ def test_an_index_with_violations_is_readable_once_they_are_resolved(app: App, a
         accounts.change(key, lambda value: {**value, "phone": "same"})
     accounts.add_index("phone", unique=True)
     drain(app)
-    first, second = accounts.build_violations()
+    first, second = accounts.violations()
     accounts.change(first.key, lambda value: {**value, "phone": "own"})
     again = accounts.add_index("phone", unique=True)
     drain(app)
     assert (again.result().state, again.result().violations) == ("pending", 1)
-    assert [each.key for each in accounts.build_violations()] == [second.key]
+    assert [each.key for each in accounts.violations()] == [second.key]
     accounts.delete(found(accounts.get(second.key)))
     accounts.add_index("phone", unique=True)
     drain(app)
-    assert accounts.build_violations() == []
+    assert accounts.violations() == []
     assert found(accounts.find(phone="own")).key == first.key
 
 
@@ -130,7 +130,7 @@ def test_a_record_gets_the_value_that_its_owner_has_given_up(app: App, accounts:
         accounts.change(key, lambda value: {**value, "phone": "same"})
     accounts.add_index("phone", unique=True)
     drain(app)
-    [left] = accounts.build_violations()
+    [left] = accounts.violations()
     owner = "u3" if left.key == "u4" else "u4"
     accounts.delete(found(accounts.get(owner)))
     accounts.add_index("phone", unique=True)
@@ -288,7 +288,7 @@ def test_records_in_tenants_of_users_are_indexed(app: App) -> None:
     change = carts.add_index("phone", unique=True)
     drain(app)
     assert change.result().violations == 1
-    [left] = carts.build_violations()
+    [left] = carts.violations()
     carts.delete(found(carts.get(left.key)))
     carts.add_index("phone", unique=True)
     drain(app)
@@ -410,7 +410,7 @@ def test_a_build_beside_writers_misses_no_record_and_lets_no_two_share_a_value(t
         for writer in writers:
             writer.result()
         for _ in range(20):
-            for each in accounts.build_violations():
+            for each in accounts.violations():
                 accounts.change(each.key, lambda value, key=each.key: {**value, "phone": f"own {key}"})  # type: ignore[misc]
             if change.result(timeout=60).state == "readable":
                 break

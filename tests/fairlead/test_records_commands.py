@@ -133,13 +133,13 @@ def test_a_type_that_the_application_does_not_declare_is_refused() -> None:
 def test_a_store_with_an_index_that_is_being_built_passes_the_check_and_is_restored_from_a_backup() -> None:
     with opened() as (_, accounts):
         accounts.add_index("phone", unique=True)
-        accounts._all_definitions().copy_to("main")
+        accounts._operations().definitions.copy_to("main")
     assert run("check", *STORES).code == 0
     assert run("backup", "file", *STORES).code == 0
     assert run("restore", "file", "--store", "main=embedded:other").code == 0
     with opened("embedded:other") as (app, accounts):
         drain(app)
-        assert [each.value for each in accounts.build_violations()] == ["00"]
+        assert [each.value for each in accounts.violations()] == ["00"]
 
 
 def test_a_damaged_definition_is_named_by_the_check() -> None:

@@ -101,11 +101,11 @@ def test_two_records_that_got_one_value_are_listed_and_one_keeps_it(
 ) -> None:
     one, two, email = share(app, accounts)
     assert accounts.marked() == 1
-    assert accounts.violations() == [SharedValue("email", email, tuple(sorted((one, two))))]
+    assert accounts.shared_values() == [SharedValue("email", email, tuple(sorted((one, two))))]
     kept, other = (one, two) if kept_is_first else (two, one)
     assert accounts.resolve(email=email, keep=kept).key == kept
     assert accounts.marked() == 0
-    assert accounts.violations() == []
+    assert accounts.shared_values() == []
     found, lost = accounts.find(email=email), accounts.get(other)
     assert found is not None
     assert lost is not None
@@ -118,7 +118,7 @@ def test_a_value_that_one_record_has_by_now_is_resolved_for_it(app: App, account
     assert indexed is not None
     accounts.delete(indexed)
     [left] = {one, two} - {indexed.key}
-    assert accounts.violations() == [SharedValue("email", email, (left,))]
+    assert accounts.shared_values() == [SharedValue("email", email, (left,))]
     assert accounts.resolve(email=email, keep=left) == accounts.find(email=email)
     assert accounts.marked() == 0
 
@@ -130,14 +130,14 @@ def test_a_violation_ends_when_its_record_loses_the_value(app: App, accounts: Re
     [other] = {one, two} - {indexed.key}
     accounts.change(other, lambda _: {"email": "another@x.com"})
     assert accounts.marked() == 0
-    assert accounts.violations() == []
+    assert accounts.shared_values() == []
 
 
 def test_a_record_that_does_not_have_the_value_cannot_keep_it(app: App, accounts: Records[Data]) -> None:
     _, _, email = share(app, accounts)
     with pytest.raises(NoSuchRecord):
         accounts.resolve(email=email, keep="nobody")
-    assert len(accounts.violations()) == 1
+    assert len(accounts.shared_values()) == 1
 
 
 class Strict(msgspec.Struct):
@@ -181,7 +181,7 @@ def test_a_record_in_the_tenant_of_a_user_is_repaired(app: App) -> None:
     app.record_types["account"] = declared
     drain(app, within=60)
     assert carts.find(email=free) == made
-    assert [each.keys for each in carts.violations()] == [(users[0], users[1])]
+    assert [each.keys for each in carts.shared_values()] == [(users[0], users[1])]
 
 
 @pytest.mark.parametrize("is_taken", [False, True], ids=["free", "taken"])
@@ -200,7 +200,7 @@ def test_a_record_that_a_restore_brings_back_is_repaired(app: App, is_taken: boo
     assert found is not None
     assert found.key == ("bob" if is_taken else "alice")
     assert carts.find(email="new@x.com") is None
-    assert carts.marked() == len(carts.violations()) == is_taken
+    assert carts.marked() == len(carts.shared_values()) == is_taken
     restored = carts.resolve(email="old@x.com", keep="alice")
     for email in ("new@x.com", "other@x.com", "old@x.com"):
         restored = carts.update(restored, {"email": email})
@@ -215,7 +215,7 @@ def test_coroutines_use_the_same_operations(app: App, accounts: Records[Data]) -
 
     async def story() -> None:
         assert await accounts.amarked() == 1
-        assert [each.keys for each in await accounts.aviolations()] == [tuple(sorted((one, two)))]
+        assert [each.keys for each in await accounts.ashared_values()] == [tuple(sorted((one, two)))]
         assert (await accounts.aresolve(email=email, keep=two)).key == two
 
     asyncio.run(story())

@@ -58,7 +58,7 @@ def test_of_two_records_with_one_value_one_loses_it_and_is_listed(app: App, acco
     lose_index_record(app, accounts, 3)
     accounts.create("thief", {"email": key_text(3)})
     assert faults(accounts.scrub(repair=True)) == {"missing": 1, "repaired": 1, "violations": 1}
-    assert [(each.key, each.value) for each in accounts.build_violations()] == [("u3", key_text(3))]
+    assert [(each.key, each.value) for each in accounts.violations()] == [("u3", key_text(3))]
     assert faults(accounts.scrub()) == {}
     assert found(accounts.find(email=key_text(3))).key == "thief"
 
@@ -88,7 +88,7 @@ def test_a_dummy_is_left_to_its_cleanup_until_that_is_overdue(app: App, accounts
 def test_a_marked_record_is_counted_and_its_mark_is_removed(app: App, accounts: Records[Data]) -> None:
     stored = found(accounts.get("u4")).stored
     marked = msgspec.structs.replace(stored, version=stored.version + 1, unindexed=stored.keys)
-    definition = accounts._all_definitions().on(app.shards.home_name(Locations("account").data_tenant("u4")))
+    definition = accounts._operations().definitions.on(app.shards.home_name(Locations("account").data_tenant("u4")))
     locations = Locations("account")
     ShardRecords(app.shards, locations, definition).perform([WriteRecord("u4", stored, marked)])
     lose_index_record(app, accounts, 4)
