@@ -73,8 +73,8 @@ def begin(tr: Transaction, layout: ShardLayout, tenant: Tenant, record: MoveReco
     """Let a tenant move: write the move's record, say so in the ownership record, and enqueue the mover's item.
 
     The tenant's epoch is raised, and `record.epoch` is set to it. Reads with conflict: the ownership record, the record
-    of the last move. Writes: these, the item. May run twice: if the tenant's last move has this id, nothing is changed,
-    even if that move has ended meanwhile, and `record.epoch` is set.
+    of the last move, those of moves that ended long ago. Writes: these, the item. May run twice: if the tenant's last
+    move has this id, nothing is changed, even if that move has ended meanwhile, and `record.epoch` is set.
 
     Raises:
       TenantMoved, OwnerUnreadable: another shard owns the tenant, or the record cannot be read.
@@ -131,9 +131,12 @@ def item_location(layout: ShardLayout) -> ZoneLocation:
 
 
 def _forget_ended(tr: Transaction, *, now_us: int) -> None:
+    """Clear what is stored of moves that ended long ago. Reads with conflict what it clears: each may begin anew."""
     for tenant, record in list_moves(tr, moves_max=FORGET_MAX):
         if record.state is not MoveState.UNDER_WAY and not 0 <= now_us - record.ended_us < KEPT_US:
-            tr.clear(move_key(TenantKeys(*tenant)))
+            key = move_key(TenantKeys(*tenant))
+            tr.add_read_conflict_key(key)
+            tr.clear(key)
 
 
 def read_move(tr: Reader, tenant: Tenant) -> MoveRecord | None:

@@ -7,8 +7,12 @@ from contextlib import suppress
 import pytest
 
 from fairlead.zones.engines import StoreError, Transaction
-from fairlead.zones.engines.api.errors import IO_ERROR
-from fairlead.zones.records import MovePhase, MoveState
+from fairlead.zones.engines.api.errors import IO_ERROR, NOT_COMMITTED
+from fairlead.zones.keyspace import TenantKeys
+from fairlead.zones.layout import Tenant
+from fairlead.zones.moving import source
+from fairlead.zones.moving.source import write_owner
+from fairlead.zones.records import MovePhase, MoveRecord, MoveState, OwnerRecord
 from tests.zones.moving.test_guards import die, has, put
 from tests.zones.moving.town import Killed, Town, before
 
@@ -23,6 +27,25 @@ def test_a_mover_of_a_decided_move_ends_it_after_the_tenant_is_back() -> None:
     assert town.move("east") is MoveState.MOVED
     assert town.mover(move_id, "north", at="east").run() is MoveState.MOVED
     assert town.owner("north") is None
+    assert town.findings() == {}
+
+
+def test_a_begin_that_is_held_up_does_not_forget_a_move_that_has_begun_since() -> None:
+    """Before, it cleared the record of the later move: that tenant moved for ever, and nobody could end it."""
+    town = Town()
+    east, bob = town.shards["east"], Tenant("shop", "bob")
+    assert town.move("north") is MoveState.MOVED
+    assert town.move("east") is MoveState.MOVED
+    town.clock.advance_us(source.KEPT_US)
+    late = east.db.create_transaction()
+    wanted = MoveRecord(b"m" * 16, 0, "north", town.shards["north"].layout.shard_id, town.clock.now_us(), 1_000)
+    write_owner(late, TenantKeys(*bob), OwnerRecord(0, east.layout.shard_id))
+    source.begin(late, east.layout, bob, wanted, now_us=town.clock.now_us())
+    move_id = town.begin("north")
+    with pytest.raises(StoreError) as refused:
+        late.commit().wait()
+    assert refused.value.code == NOT_COMMITTED
+    assert town.mover(move_id, "north").run() is MoveState.MOVED
     assert town.findings() == {}
 
 
