@@ -151,7 +151,10 @@ class Records(Generic[V]):
         packed, read = self._values.pack(value), _stored(record)
 
         def begin(definition: TypeRecord) -> Op[Any]:
-            return self._protocol.update_op(record.key, read, self._keys(definition, record.key, value, packed), packed)
+            keys = self._keys(definition, record.key, value, packed)
+            is_any_new = not all(read.has(each) for each in keys)
+            stated = self._keys(definition, record.key, record.value, read.value) if is_any_new else ()
+            return self._protocol.update_op(record.key, read, keys, packed, stated)
 
         written = self._write(record.key, value, begin)
         if written.dropped:

@@ -5,7 +5,7 @@ answers in the same order. An answer may be a `RecordError`, which `one` and `se
 store, no thread and no event loop, and a test can stop an operation before and after every access.
 
     def find_op(index_key):
-        entry = yield from one(ReadIndex(index_key))
+        named = yield from one(LookUp(index_key))
         ...
 """
 
@@ -20,9 +20,13 @@ T = TypeVar("T")
 
 
 class ReadRecord(NamedTuple):
-    """Read the data record of a primary key. Answer: a `DataRecord`, or None."""
+    """Read the data record of a primary key. Answer: a `DataRecord`, or None.
+
+    `found_by`: the index key that named it to a user, who is refused unless the index is readable; empty: none.
+    """
 
     key: str
+    found_by: bytes = b""
 
 
 class WriteRecord(NamedTuple):
@@ -48,13 +52,29 @@ class DeleteRecord(NamedTuple):
 
 
 class ReadIndex(NamedTuple):
-    """Read the index record of an alternate key. Answer: an `IndexRecord`, or None.
+    """Read the index record of an alternate key. Answer: an `IndexRecord`, or None."""
 
-    `is_lookup`: for a user, who is to be refused while the index is being built.
+    index_key: bytes
+
+
+class LookUp(NamedTuple):
+    """Read an index record for a user, who is refused unless the index is readable. Answer: a `LookedUp`, or None.
+
+    A store that holds the record, too, reads that at the same time.
     """
 
     index_key: bytes
-    is_lookup: bool = False
+
+
+class LookedUp(NamedTuple):
+    """The answer to `LookUp`: the primary key that an index record names.
+
+    `is_read`: `record` is the record of that key, or None if there is none; otherwise it is still to be read.
+    """
+
+    key: str
+    record: DataRecord | None = None
+    is_read: bool = False
 
 
 class ListIndex(NamedTuple):
@@ -117,7 +137,7 @@ class AtOnce(Enum):
 
 
 DataAccess = ReadRecord | WriteRecord | DeleteRecord | EndWriters | WriteAtOnce
-IndexAccess = ReadIndex | ListIndex | WriteIndex | DeleteIndex
+IndexAccess = ReadIndex | LookUp | ListIndex | WriteIndex | DeleteIndex
 Access = DataAccess | IndexAccess
 Op = Generator[Sequence[Access], list[Any], T]
 Perform = Callable[[Sequence[Access]], Sequence[Any]]  # Answers in order; one may be a `RecordError`.

@@ -133,7 +133,15 @@ def read_definition(tr: Reads, type_name: str) -> TypeRecord | None:
     Raises:
       RecordUnreadable: it cannot be read.
     """
-    value = tr.get(type_key(type_name)).value
+    return unpack_definition(type_name, tr.get(type_key(type_name)).value)
+
+
+def unpack_definition(type_name: str, value: bytes | None) -> TypeRecord | None:
+    """Return the definition that a value holds; None for no value.
+
+    Raises:
+      RecordUnreadable: it cannot be read.
+    """
     if value is None:
         return None
     found = unpacked(_decoder, value)

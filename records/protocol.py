@@ -52,6 +52,8 @@ from fairlead.records.accesses import (
     Ended,
     EndWriters,
     ListIndex,
+    LookedUp,
+    LookUp,
     Op,
     ReadIndex,
     ReadRecord,
@@ -139,23 +141,32 @@ class Protocol:
             raise Interrupted(key=key)
         return record
 
-    def update_op(self, key: str, read: DataRecord, keys: Sequence[bytes], value: bytes) -> Op[Written]:
+    def update_op(
+        self, key: str, read: DataRecord, keys: Sequence[bytes], value: bytes, stated: Collection[bytes] = ()
+    ) -> Op[Written]:
         """Give a record that was read a new value and new alternate keys.
 
         If a collection has changed the record's version since it was read, the record is read once more: the caller may
         have read it long ago.
+
+        Args:
+          stated: the keys that the value as it was read states. One that the record does not have stays so: a build has
+            not come to the record, or lists it because another record has the key.
 
         Raises:
           Changed: a user has changed it since it was read, or it is gone.
           Taken, Interrupted, IndexUnavailable: see `create_op`.
         """
         try:
-            return (yield from self._update_once_op(key, read, keys, value))
+            return (yield from self._update_once_op(key, read, keys, value, stated))
         except Interrupted:
             found = yield from self._as_read_op(key, read)
-        return (yield from self._update_once_op(key, found, keys, value))
+        return (yield from self._update_once_op(key, found, keys, value, stated))
 
-    def _update_once_op(self, key: str, read: DataRecord, keys: Sequence[bytes], value: bytes) -> Op[Written]:
+    def _update_once_op(
+        self, key: str, read: DataRecord, wanted: Sequence[bytes], value: bytes, stated: Collection[bytes]
+    ) -> Op[Written]:
+        keys = kept_or_new(read, wanted, stated)
         record = read.rewritten(keys, value)
         added = [each for each in keys if not read.has(each)]
         dropped = tuple(each for each in read.keys if each not in keys)
@@ -201,16 +212,17 @@ class Protocol:
     def find_op(self, index_key: bytes) -> Op[tuple[str, DataRecord] | None]:
         """Return the record that has an alternate key, with its own key; or None.
 
-        Two reads, and never more. No index record: nobody had the key when it was read, as index records are never
-        missing. A record that has the key: it had it at the second read. A record without the key: no other can have
-        had it at the first read. So either nobody had it then, or this one gave it up in between; and a key does not
-        pass on without a moment in which nobody has it.
+        Two reads, and never more; one, if a store holds both records. No index record: nobody had the key when it was
+        read, as index records are never missing. A record that has the key: it had it at the second read. A record
+        without the key: no other can have had it at the first read. So either nobody had it then, or this one gave it
+        up in between; and a key does not pass on without a moment in which nobody has it. The index is readable at both
+        reads: while one is dropped, records lose keys that their values still state.
         """
-        entry = yield from one(ReadIndex(index_key, is_lookup=True))
-        if entry is None:
+        named: LookedUp | None = yield from one(LookUp(index_key))
+        if named is None:
             return None
-        record = yield from one(ReadRecord(entry.key))
-        return (entry.key, record) if record is not None and record.has(index_key) else None
+        record = named.record if named.is_read else (yield from one(ReadRecord(named.key, found_by=index_key)))
+        return (named.key, record) if record is not None and record.has(index_key) else None
 
     def find_all_op(self, value_part: bytes, limit: int) -> Op[list[tuple[str, DataRecord]]]:
         """Return records that have a value in a field for lookup, with their keys, in order; at most `limit`.
@@ -222,7 +234,7 @@ class Protocol:
         while len(found) < limit:
             wanted = limit - len(found)
             keys = yield from one(ListIndex(value_part, after, wanted))
-            records = (yield from several([ReadRecord(each) for each in keys])) if keys else []
+            records = (yield from several([ReadRecord(each, found_by=value_part) for each in keys])) if keys else []
             for key, record in zip(keys, records, strict=True):
                 if record is not None and record.has(value_part + pack_text(key)):
                     found.append((key, record))
@@ -400,6 +412,11 @@ class Protocol:
         if found is None or (found.generation, found.writes) != (read.generation, read.writes):
             raise Changed(key=key, expected=read.writes, found=None if found is None else found.writes)
         return found
+
+
+def kept_or_new(read: DataRecord, wanted: Sequence[bytes], stated: Collection[bytes]) -> tuple[bytes, ...]:
+    """Return the keys that a record has once a write gives it those that are wanted; `stated`: see `update_op`."""
+    return tuple(each for each in wanted if read.has(each) or each not in stated)
 
 
 def _unindex_op(index_key: bytes, key: str, generation: bytes, below: int | None) -> Op[None]:

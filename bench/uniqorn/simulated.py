@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from bench.uniqorn.operations import NOTHING, Done, request_op
 from bench.uniqorn.systems import Latencies
 from bench.uniqorn.workload import FOUR, Kind, Request, Workload
-from fairlead.records.accesses import Access, DeleteRecord, Op, ReadIndex, ReadRecord, WriteRecord
+from fairlead.records.accesses import Access, DeleteRecord, LookUp, Op, ReadIndex, ReadRecord, WriteRecord
 from fairlead.records.errors import RecordError
 from fairlead.records.storage_model.memory import MemoryStore
 from fairlead.records.storage_model.performing import ModelStores
@@ -33,7 +33,7 @@ NORMAL_99 = 2.326  # Standard deviations below which 99 % of a normal distributi
 THREADS = 8  # of a client; there is a client for each shard
 SLOTS = 64  # of a server: enough that accesses seldom wait, as on servers that are not saturated
 POOL = 4_000  # keys of each pool for each shard
-READS = (ReadRecord, ReadIndex)
+READS = (ReadRecord, ReadIndex, LookUp)
 
 
 class Setting(NamedTuple):

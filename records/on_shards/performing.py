@@ -15,6 +15,7 @@ from fairlead.records.accesses import (
     EndWriters,
     IndexAccess,
     ListIndex,
+    LookUp,
     ReadIndex,
     WriteAtOnce,
     WriteIndex,
@@ -35,7 +36,6 @@ T = TypeVar("T")
 
 MOVES_MAX = 8  # So often accesses follow tenants that move meanwhile.
 AWAY_CODES = frozenset({TRANSACTION_TIMED_OUT, IO_ERROR})
-_INDEX_ACCESSES = ReadIndex | ListIndex | WriteIndex | DeleteIndex
 
 
 class Homes(Protocol):
@@ -160,7 +160,7 @@ class ShardRecords:
 
     def _tenant(self, access: Access) -> Tenant:
         match access:
-            case ReadIndex(index_key) | WriteIndex(index_key) | DeleteIndex(index_key):
+            case ReadIndex(index_key) | LookUp(index_key) | WriteIndex(index_key) | DeleteIndex(index_key):
                 return self._locations.index_tenant(index_key)
             case ListIndex(value_part):
                 return self._locations.index_tenant(value_part)
@@ -177,7 +177,7 @@ class ShardRecords:
         """
         if isinstance(error, RecordError):
             return error
-        if isinstance(access, _INDEX_ACCESSES | EndWriters) and is_away(error):
+        if isinstance(access, IndexAccess | EndWriters) and is_away(error):
             return IndexAway(field=field_of(_indexed(access)), shard=shard_name, reason=str(error))
         raise error
 

@@ -22,6 +22,8 @@ from fairlead.records.accesses import (
     EndWriters,
     IndexAccess,
     ListIndex,
+    LookedUp,
+    LookUp,
     ReadIndex,
     ReadRecord,
     WriteAtOnce,
@@ -29,7 +31,15 @@ from fairlead.records.accesses import (
     WriteRecord,
 )
 from fairlead.records.alternate_keys import field_of, value_part
-from fairlead.records.definition import IndexState, SchemaChanged, TypeRecord, read_definition, require_schema
+from fairlead.records.definition import (
+    IndexState,
+    SchemaChanged,
+    TypeRecord,
+    read_definition,
+    require_schema,
+    type_key,
+    unpack_definition,
+)
 from fairlead.records.errors import IndexUnavailable
 from fairlead.records.on_shards.cleanup import cleanup_id, cleanup_item, dropped_keys_item
 from fairlead.records.on_shards.repairing import marks_of, needs_item, repair_item
@@ -115,8 +125,8 @@ class RecordTransaction:
           TenantMoved, TenantLocked, Restoring: see `TenantTransaction`.
         """
         match access:
-            case ReadRecord(key):
-                return self._read(key)
+            case ReadRecord(key, found_by):
+                return self._read(key) if not found_by else self._read_found(key, found_by)
             case WriteRecord(key, expected, record):
                 return self._write(key, expected, record)
             case DeleteRecord(key, expected, is_clean):
@@ -130,12 +140,12 @@ class RecordTransaction:
 
     def _answer_index(self, access: IndexAccess) -> Any:
         match access:
-            case ReadIndex(index_key, is_lookup):
-                if is_lookup:
-                    self._require_readable(field_of(index_key))
+            case ReadIndex(index_key):
                 return self._read_index(index_key)
+            case LookUp(index_key):
+                return self._looked_up(index_key)
             case ListIndex(prefix, after, limit):
-                self._require_readable(field_of(prefix))
+                self._begin_readable(field_of(prefix))()
                 return self._listed(prefix, after, limit)
             case WriteIndex(index_key, expected, entry):
                 if self._read_index(index_key) != expected:
@@ -153,6 +163,12 @@ class RecordTransaction:
     def _read(self, key: str) -> DataRecord | None:
         value = self._data_view(key).get(self._locations.data_key(key))
         return None if value is None else unpack_data(key, value)
+
+    def _read_found(self, key: str, found_by: bytes) -> DataRecord | None:
+        require_readable = self._begin_readable(field_of(found_by))
+        found = self._read(key)
+        require_readable()
+        return found
 
     def _write(self, key: str, expected: DataRecord | None, record: DataRecord) -> bool:
         found = self._read(key)
@@ -221,8 +237,8 @@ class RecordTransaction:
 
     def _set(self, key: str, found: DataRecord | None, record: DataRecord) -> None:
         """Write a data record, what the shard's own index says of it, and the item that repairs it if it is marked."""
-        if found is None or found.writes != record.writes:  # Else its keys are those of whoever wrote it.
-            self._check_schema()
+        if found is None or (found.writes, found.keys) != (record.writes, record.keys):
+            self._check_schema()  # A collection or a repair leaves a record its keys, whatever indexes there are.
         view = self._data_view(key)
         before, after = self._own_indexes(found), self._own_indexes(record)
         for index in sorted(before - after):
@@ -258,6 +274,17 @@ class RecordTransaction:
         value = self._index_view(index_key).get(self._locations.index_key(index_key))
         return None if value is None else unpack_index(value)
 
+    def _looked_up(self, index_key: bytes) -> LookedUp | None:
+        """Return the key that an index record names, and the record if it lies here: that saves a transaction."""
+        require_readable = self._begin_readable(field_of(index_key))
+        entry = self._read_index(index_key)
+        require_readable()
+        if entry is None:
+            return None
+        if not self._lives_here(self._locations.data_tenant(entry.key)):
+            return LookedUp(entry.key)
+        return LookedUp(entry.key, self._read(entry.key), is_read=True)
+
     def _set_index(self, index_key: bytes, entry: IndexRecord) -> None:
         self._index_view(index_key).set(self._locations.index_key(index_key), pack(entry).value)
 
@@ -267,22 +294,27 @@ class RecordTransaction:
         bounds = self._locations.index_key(begin), self._locations.index_key(prefix + b"\xff")
         return [unpack_index(value).key for _, value in view.get_between(*bounds, limit=limit)]
 
-    def _require_readable(self, field: str) -> None:
-        """See that a user may read an index.
+    def _begin_readable(self, field: str) -> Callable[[], None]:
+        """Begin to read whether a user may read an index; return what sees that it is so.
 
-        Raises:
-          IndexUnavailable: it is being built, is dropped, or has violations.
+        So the read is on its way beside those that follow. What is returned raises:
+          IndexUnavailable: the index is being built, is dropped, or has violations.
           SchemaChanged: the shard has no definition yet, so it cannot tell.
         """
-        found = read_definition(self._attempt.tr, self._locations.type_name)
-        if found is None:
-            raise SchemaChanged(self._shard.name)
-        named = found.named(field)
-        if named is None or named.state != IndexState.READABLE:
-            state = "hidden" if named is None else IndexState(named.state).name.lower()
-            violations = 0 if named is None else named.violations
-            more = {"violations": violations} if violations else {}
-            raise IndexUnavailable(field=field, state=state, **more)
+        stored = self._attempt.tr.get(type_key(self._locations.type_name))
+
+        def require_readable() -> None:
+            found = unpack_definition(self._locations.type_name, stored.value)
+            if found is None:
+                raise SchemaChanged(self._shard.name)
+            named = found.named(field)
+            if named is None or named.state != IndexState.READABLE:
+                state = "hidden" if named is None else IndexState(named.state).name.lower()
+                violations = 0 if named is None else named.violations
+                more = {"violations": violations} if violations else {}
+                raise IndexUnavailable(field=field, state=state, **more)
+
+        return require_readable
 
     # --- Tenants ---
 

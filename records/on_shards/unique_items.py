@@ -117,8 +117,9 @@ class ItemTransaction(RecordTransaction):
     def _check_schema(self) -> None:
         """Do nothing: items have one definition."""
 
-    def _require_readable(self, field: str) -> None:
-        """Do nothing: the index is never built."""
+    def _begin_readable(self, field: str) -> Callable[[], None]:
+        """Begin nothing: the index is never built."""
+        return lambda: None
 
     def _read(self, key: str) -> DataRecord | None:
         value = self._data_view(key).get(self._locations.data_key(key))

@@ -9,6 +9,7 @@ from fairlead.records.accesses import DeleteRecord, ReadRecord, WriteRecord
 from fairlead.records.alternate_keys import field_of
 from fairlead.records.errors import KeyAdded
 from fairlead.records.on_shards.transaction import RecordTransaction
+from fairlead.records.protocol import kept_or_new
 from fairlead.records.stored import DataRecord
 
 
@@ -34,8 +35,7 @@ def put(
     found = here.answer(ReadRecord(key))
     read = None if found is None or found.is_dummy else found
     if read is not None:  # A build has not come to the record yet, or lists it: what its value states is not new.
-        stated = keys_in(read.value)
-        keys = tuple(each for each in keys if read.has(each) or each not in stated)
+        keys = kept_or_new(read, keys, keys_in(read.value))
     added = [each for each in keys if read is None or not read.has(each)]
     if added:
         raise KeyAdded(key=key, fields=sorted({field_of(each) for each in added}))

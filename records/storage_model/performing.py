@@ -16,6 +16,8 @@ from fairlead.records.accesses import (
     DeleteRecord,
     IndexAccess,
     ListIndex,
+    LookedUp,
+    LookUp,
     ReadIndex,
     ReadRecord,
     WriteIndex,
@@ -27,6 +29,8 @@ from fairlead.records.storage_model.record_store import RecordStore
 from fairlead.records.stored import DataRecord, IndexRecord, pack, unpack_data, unpack_index, version_of
 from fairlead.zones.engines import StoreUnavailable
 from fairlead.zones.keyspace import pack_text, range_begin, range_end
+
+Answer = DataRecord | IndexRecord | LookedUp | list[str] | bool | None
 
 
 class ModelStores:
@@ -61,7 +65,7 @@ class ModelStores:
         except RecordError as error:
             return error
 
-    def answer(self, access: Access) -> DataRecord | IndexRecord | list[str] | bool | None:
+    def answer(self, access: Access) -> Answer:
         """Make one access; return its answer.
 
         Raises:
@@ -90,14 +94,17 @@ class ModelStores:
             case DeleteRecord(_, expected, _):
                 return store.delete_if(key, version_of(expected))
 
-    def _answer_of_index(self, access: IndexAccess) -> IndexRecord | list[str] | bool | None:
+    def _answer_of_index(self, access: IndexAccess) -> IndexRecord | LookedUp | list[str] | bool | None:
         if isinstance(access, ListIndex):
             return self._listed(access.value_part, access.after, access.limit)
         store = self.index_store(access.index_key)
         match access:
-            case ReadIndex(key, _):
+            case ReadIndex(key):
                 found = store.get(key)
                 return None if found is None else unpack_index(found.value)
+            case LookUp(key):
+                found = store.get(key)
+                return None if found is None else LookedUp(unpack_index(found.value).key)
             case WriteIndex(key, expected, entry):
                 return store.put_if(key, pack(entry), None if expected is None else version_of(expected))
             case DeleteIndex(key, expected):

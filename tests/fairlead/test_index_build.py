@@ -17,12 +17,14 @@ import pytest
 from fairlead import App, BadArgument
 from fairlead.index_changes import ChangeFailed, ChangePending
 from fairlead.record_type import Records
-from fairlead.records.definition import read_definition
+from fairlead.records.accesses import WriteRecord
+from fairlead.records.definition import SchemaChanged, read_definition
 from fairlead.records.errors import Changed, IndexUnavailable, Interrupted, KeyAdded, Taken
 from fairlead.records.on_shards import walking
 from fairlead.records.on_shards.building import Builder, BuilderStopped
 from fairlead.records.on_shards.definitions import DefinitionDiffers
 from fairlead.records.on_shards.index_changes import ChangeState, Cursor, IndexChanging, IndexExists, NoIndex
+from fairlead.records.on_shards.performing import ShardRecords
 from fairlead.records.on_shards.slots import Locations
 from fairlead.testing import drain
 from fairlead.zones.engines import StoreUnavailable
@@ -123,6 +125,43 @@ def test_an_index_with_violations_is_readable_once_they_are_resolved(app: App, a
     drain(app)
     assert accounts.violations() == []
     assert found(accounts.find(phone="own")).key == first.key
+
+
+def test_a_builder_that_was_held_up_gives_no_record_a_key_of_an_index_that_is_dropped(
+    app: App, accounts: Records[Data]
+) -> None:
+    """Before, only writes of users stated by which definition they are made."""
+    accounts.add_index("phone", unique=True)
+    drain(app)
+    record, locations = found(accounts.get("u3")), Locations("account")
+    late = ShardRecords(app.shards, locations, accounts._operations().definitions.on(data_home(app, "u3")))
+    accounts.drop_index("phone")
+    drain(app)
+    stripped = found(accounts.get("u3")).stored
+    keys = (*stripped.keys, *(each for each in record.stored.keys if each not in stripped.keys))
+    again = msgspec.structs.replace(stripped, version=stripped.version + 1, keys=keys)
+    assert again.keys != stripped.keys
+    with pytest.raises(SchemaChanged):
+        late.perform([WriteRecord("u3", stripped, again)])
+
+
+def test_a_listed_record_is_updated_while_it_keeps_the_value_that_another_one_has(
+    app: App, accounts: Records[Data]
+) -> None:
+    for key in ("u3", "u4"):
+        accounts.change(key, lambda value: {**value, "phone": "same"})
+    accounts.add_index("phone", unique=True)
+    drain(app)
+    [listed] = accounts.violations()
+    accounts.change(listed.key, lambda value: {**value, "city": "Ulm"})
+    [first] = {"u3", "u4"} - {listed.key}
+    accounts.change(first, lambda value: {**value, "phone": "own"})
+    accounts.add_index("phone", unique=True)
+    drain(app)
+    record = found(accounts.find(phone="same"))
+    assert (record.key, record.value["city"]) == (listed.key, "Ulm")
+    with pytest.raises(Taken):
+        accounts.change(first, lambda value: {**value, "phone": "same"})
 
 
 def test_a_record_gets_the_value_that_its_owner_has_given_up(app: App, accounts: Records[Data]) -> None:

@@ -86,12 +86,18 @@ class Step(NamedTuple):
     state: State
 
 
+def indexed_keys(record: DataRecord) -> list[bytes]:
+    """Return the keys that a record has, but for those that it has without an index record."""
+    return [] if record.is_dummy else [each for each in record.keys if each not in record.unindexed]
+
+
 class Scene(NamedTuple):
     """What some clients do at once, and the records that there are at first.
 
     Attributes:
       check: called after each access that comes to a new state; raises `Violation`.
       stores: carries out accesses.
+      keys_of: the keys by which a find must not miss a record.
     """
 
     clients: Sequence[Client]
@@ -99,6 +105,7 @@ class Scene(NamedTuple):
     entries: Mapping[bytes, IndexRecord]
     check: Callable[[Step], None]
     stores: type[ModelStores] = ModelStores
+    keys_of: Callable[[DataRecord], list[bytes]] = indexed_keys
 
 
 class Enumeration:
@@ -141,7 +148,7 @@ class Enumeration:
 
     def _begun(self, number: int) -> Run:
         wanted = self._scene.clients[number].finds
-        has_owner = any(wanted in indexed_keys(record) for record in self._scene.data.values())
+        has_owner = any(wanted in self._scene.keys_of(record) for record in self._scene.data.values())
         return Run(was_free=wanted is not None and not has_owner)
 
     def _step(self, state: State, number: int, which: int, progress: Progress) -> State | None:
@@ -161,7 +168,7 @@ class Enumeration:
         runs = [*state.runs]
         runs[number] = run
         after = _records(self._data.rows)
-        owned = {each for record in after.values() for each in indexed_keys(record)}
+        owned = {each for record in after.values() for each in self._scene.keys_of(record)}
         for other, client in enumerate(self._scene.clients):
             if client.finds is not None and client.finds not in owned:
                 runs[other] = runs[other]._replace(was_free=True)
@@ -191,11 +198,6 @@ class Enumeration:
             order.append(at[1])
             at = self._came_from[at[0]]
         return order[::-1]
-
-
-def indexed_keys(record: DataRecord) -> list[bytes]:
-    """Return the keys that a record has, but for those that it has without an index record."""
-    return [] if record.is_dummy else [each for each in record.keys if each not in record.unindexed]
 
 
 def enumerate_orders(scene: Scene) -> int:

@@ -12,8 +12,8 @@ from fairlead.records import protocol
 from fairlead.records.accesses import Access, DeleteIndex, DeleteRecord, WriteIndex, WriteRecord
 from fairlead.records.on_shards import transaction
 from fairlead.records.protocol import Protocol
-from fairlead.records.storage_model.performing import ModelStores
-from fairlead.records.stored import DataRecord, IndexRecord, pack
+from fairlead.records.storage_model.performing import Answer, ModelStores
+from fairlead.records.stored import pack
 from tests.records.orders.enumeration import Scene
 from tests.records.orders.scenes import one_shard_scenes, repair_scenes, scenes
 from tests.records.orders.shard_stores import ShardStores
@@ -43,7 +43,7 @@ class Planted(NamedTuple):
 class BlindFinal(ModelStores):
     """The last phase of a write does not compare the version."""
 
-    def answer(self, access: Access) -> DataRecord | IndexRecord | list[str] | bool | None:
+    def answer(self, access: Access) -> Answer:
         """See `ModelStores`."""
         if isinstance(access, WriteRecord) and access.expected is not None and not access.record.is_dummy:
             store, key = self.data_store(access.key), access.key.encode()
@@ -55,7 +55,7 @@ class BlindFinal(ModelStores):
 class BlindIndexDelete(ModelStores):
     """An index record is deleted, whatever it is by now."""
 
-    def answer(self, access: Access) -> DataRecord | IndexRecord | list[str] | bool | None:
+    def answer(self, access: Access) -> Answer:
         """See `ModelStores`."""
         if isinstance(access, DeleteIndex):
             store = self.index_store(access.index_key)
@@ -67,7 +67,7 @@ class BlindIndexDelete(ModelStores):
 class BlindIndexReplace(ModelStores):
     """An index record is replaced, whatever it is by now."""
 
-    def answer(self, access: Access) -> DataRecord | IndexRecord | list[str] | bool | None:
+    def answer(self, access: Access) -> Answer:
         """See `ModelStores`."""
         if isinstance(access, WriteIndex) and access.expected is not None:
             store = self.index_store(access.index_key)
@@ -79,7 +79,7 @@ class BlindIndexReplace(ModelStores):
 class BlindDummyDelete(ModelStores):
     """A dummy is deleted, whatever it is by now: the paper says that it may be."""
 
-    def answer(self, access: Access) -> DataRecord | IndexRecord | list[str] | bool | None:
+    def answer(self, access: Access) -> Answer:
         """See `ModelStores`."""
         if isinstance(access, DeleteRecord) and access.expected.is_dummy:
             store, key = self.data_store(access.key), access.key.encode()
@@ -91,7 +91,7 @@ class BlindDummyDelete(ModelStores):
 class ForgetsMarks(ModelStores):
     """A user's write does not keep what the record says of keys without index records."""
 
-    def answer(self, access: Access) -> DataRecord | IndexRecord | list[str] | bool | None:
+    def answer(self, access: Access) -> Answer:
         """See `ModelStores`."""
         if isinstance(access, WriteRecord) and access.expected is not None:
             is_users = access.record.writes > access.expected.writes

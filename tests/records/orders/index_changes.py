@@ -4,7 +4,7 @@ The schema numbers and the state of the index are rows, too: a dummy named "sche
 version; an index record says by its version whether the index is readable. So the enumeration sees them change.
 
 In each state of each order:
-    a find      that meets no index record says the truth: no record's value states the key
+    a find      that says that nobody has a key says the truth: there was a moment in which no record's value stated it
     complete    while the index is readable, each record whose value states a key has it, and has its index record
     uniqueness, no loss, finds: see `scenes`
 """
@@ -19,13 +19,24 @@ from typing import Any, NamedTuple, cast
 import msgspec
 
 from fairlead.records import filling
-from fairlead.records.accesses import Access, DeleteIndex, Op, ReadIndex, ReadRecord, WriteIndex, WriteRecord, one
+from fairlead.records.accesses import (
+    Access,
+    DeleteIndex,
+    LookUp,
+    Op,
+    ReadIndex,
+    ReadRecord,
+    WriteIndex,
+    WriteRecord,
+    one,
+)
 from fairlead.records.errors import Changed, Interrupted
 from fairlead.records.on_shards.index_changes import BUILD_STAGES, DROP_STAGES, Stage
 from fairlead.records.protocol import Protocol
-from fairlead.records.storage_model.performing import ModelStores
+from fairlead.records.storage_model.performing import Answer, ModelStores
 from fairlead.records.stored import DataRecord, IndexRecord
 from tests.records.orders.enumeration import Client, Scene, Step, Violation
+from tests.records.orders.guards import Planted
 from tests.records.orders.scenes import check, entry, key_of, keys_of
 
 STATE_KEY = key_of("the state of the index")
@@ -60,6 +71,7 @@ class SchemaStores(ModelStores):
     """Stores that know schema numbers, and whether the index is readable."""
 
     reads_schema = True
+    reads_state_again = True
 
     def answer(self, access: Any) -> Any:
         """See `ModelStores`."""
@@ -78,11 +90,13 @@ class SchemaStores(ModelStores):
             changed = msgspec.structs.replace(state, version=int(access.is_readable))
             super().answer(WriteIndex(STATE_KEY, state, changed))
             return None
-        if isinstance(access, ReadIndex) and access.is_lookup:
+        if isinstance(access, LookUp):
             return self._look_up(access)
+        if isinstance(access, ReadRecord) and access.found_by and self.reads_state_again and not self.is_readable():
+            return HIDDEN
         return super().answer(cast(Access, access))
 
-    def _look_up(self, access: ReadIndex) -> DataRecord | IndexRecord | list[str] | bool | str | None:
+    def _look_up(self, access: LookUp) -> Answer | str:
         """Answer a lookup; here each one is seen, while the enumeration passes over states that it knows.
 
         Raises:
@@ -114,6 +128,12 @@ class BlindSchemaStores(SchemaStores):
     reads_schema = False
 
 
+class StateOnceStores(SchemaStores):
+    """The read of a record that a lookup has named does not read the state."""
+
+    reads_state_again = False
+
+
 class CachedStateStores(SchemaStores):
     """A lookup does not read the state: it goes on what its client believed when it began."""
 
@@ -137,8 +157,9 @@ class IndexClients:
         drop: Sequence[Stage] = DROP_STAGES,
         fill_op: Callable[..., Op[filling.Filled]] = filling.fill_op,
         believes: bool = False,
+        protocol: Protocol | None = None,
     ) -> None:
-        self._protocol = Protocol()
+        self._protocol = protocol or Protocol()
         self._build_stages = build
         self._drop_stages = drop
         self._fill_op = fill_op
@@ -170,7 +191,9 @@ class IndexClients:
         if read is None:
             raise Changed(key=key, found=None)
         keys = keys_of(name) if schema % 2 else ()
-        return (yield from by_schema(self._protocol.update_op(key, read, keys, name.encode()), schema))
+        stated = stated_keys(read) if schema % 2 else ()
+        writing = self._protocol.update_op(key, read, keys, name.encode(), stated)
+        return (yield from by_schema(writing, schema))
 
     def _find_op(self, name: str) -> Op[Any]:
         if self._believes:
@@ -253,7 +276,17 @@ def check_index(step: Step) -> None:
                 raise Violation(f"the index is readable, and {key} has not got its key {index_key!r}")
             if index_key not in step.index_records or step.index_records[index_key].key != key:
                 raise Violation(f"the index is readable, and {index_key!r} of {key} is not in it")
+    progress, wanted = step.progress, step.client.finds
+    if wanted is not None and progress is not None and progress.has_ended and progress.result is None:
+        stating = [key for key, record in step.after.items() if wanted in stated_keys(record)]
+        if stating and not step.run.was_free:
+            raise Violation(f"a find says that nobody has {wanted!r}, and {stating} always had it")
     check(step)
+
+
+def stated_keys(record: DataRecord) -> list[bytes]:
+    """Return the index key that a record's value states, if it states one."""
+    return [key_of_value(record)] if record.value else []
 
 
 def scenes_of(do: IndexClients, stores: type[ModelStores] = SchemaStores) -> dict[str, Scene]:
@@ -273,7 +306,7 @@ def scenes_of(do: IndexClients, stores: type[ModelStores] = SchemaStores) -> dic
         rows = {SCHEMA.format(shard): DataRecord(b"", schema, (), 0, b"") for shard in SHARDS}
         entries = {key_of(name): each for name, each in (index or {}).items()}
         state = {STATE_KEY: IndexRecord("", b"", int(readable))}
-        return Scene(list(clients), {**data, **rows}, {**entries, **state}, check_index, stores)
+        return Scene(list(clients), {**data, **rows}, {**entries, **state}, check_index, stores, stated_keys)
 
     from_before: dict[str, Any] = {
         "data": {"0": valued(1, "y"), "1": valued(2, "x")},
@@ -284,6 +317,7 @@ def scenes_of(do: IndexClients, stores: type[ModelStores] = SchemaStores) -> dic
         "a drop beside writers and a find": made(
             [do.drop(), do.write("0", "a"), do.find("a")], indexed, x_of_0, 1, readable=True
         ),
+        "a drop beside a find": made([do.drop(), do.find("x")], indexed, x_of_0, 1, readable=True),
         "a build beside two writers, a find": made(
             [do.build(), do.write("0", "a"), do.write("1", "b"), do.find("a")], plain
         ),
@@ -292,6 +326,9 @@ def scenes_of(do: IndexClients, stores: type[ModelStores] = SchemaStores) -> dic
         ),
         "a fill, a key is given up and taken": made(
             [do.fill(), do.write("0", ""), do.write("1", "x")], plain, schema=1
+        ),
+        "a fill beside a writer who changes no key": made(
+            [do.fill(), do.write("0", "x"), do.find("x")], plain, schema=1
         ),
         "a build, one record changes twice": made(
             [do.build(), do.write("0", "a"), do.write("0", "x"), do.find("x")], plain
@@ -320,6 +357,11 @@ BLIND = """                found = yield from one(ReadIndex(wanted))
                 yield from one(WriteIndex(wanted, found, IndexRecord(key, read.generation, read.version)))
 """
 SKIP = "                yield from one(WriteIndex(wanted, None, IndexRecord(key, read.generation, read.version)))\n"
+
+
+KEPT = """            found = yield from self._as_read_op(key, read)
+        return (yield from self._update_once_op(key, found,"""
+KEPT_AS_READ_FIRST = f"            keys = kept_or_new(read, keys, stated)\n{KEPT}"
 
 
 def fill_op_with(old: str, new: str) -> Callable[..., Op[filling.Filled]]:
@@ -355,5 +397,9 @@ PLANTED: dict[str, Callable[[], dict[str, Scene]]] = {
     "a drop hides the index first": lambda: scenes_of(
         IndexClients(drop=(Stage.OFF, Stage.HIDDEN, Stage.STRIPPED, Stage.CLEARED))
     ),
+    "an update of a record that was filled meanwhile keeps the key": lambda: scenes_of(
+        IndexClients(protocol=Planted("", ((KEPT, KEPT_AS_READ_FIRST),)).protocol())
+    ),
+    "a lookup reads the state with the record": lambda: scenes_of(IndexClients(), StateOnceStores),
     "a lookup reads the state with the index record": lambda: scenes_of(IndexClients(believes=True), CachedStateStores),
 }

@@ -5,7 +5,7 @@ An access is one transaction on one shard, so it is one step. `EndWriters` and `
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 from fairlead.records.accesses import Access
@@ -82,8 +82,9 @@ class ShardStores(ModelStores):
             def _remove_entry(self, view: RowsView, index_key: bytes, key: str) -> None:
                 """Keep no index of the shard's own."""
 
-            def _require_readable(self, field: str) -> None:
+            def _begin_readable(self, field: str) -> Callable[[], None]:
                 """The index is complete."""
+                return lambda: None
 
         made = OverRows(None, None, Locations("scene"), None, lambda _: True)
         return made.answer(access)
