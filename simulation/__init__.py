@@ -23,6 +23,7 @@ Read in this order:
     lock_clients  processes that hold locks outside of workflows; `lock_tasks` are the tasks of their lock keepers
     operator      a client outside the cluster that calls actors and writes
     tenant_moves  moves tenants between the shards meanwhile
+    local_items   ends local items of shards, in worlds without consumers
     faults/       disturbances of a run
     plan          sizes, settings, latencies and faults of a run, drawn from its seed
     zone_model    the sequential model of a queue zone, for oracles, histories and a stateful test

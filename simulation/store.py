@@ -20,6 +20,7 @@ from fairlead.zones.engines.api.errors import (
     TRANSACTION_TIMED_OUT,
     TRANSACTION_TOO_OLD,
     StoreError,
+    StoreUnavailable,
 )
 from fairlead.zones.engines.memory import sorted_map
 from fairlead.zones.engines.memory.engine import MemorySnapshot, MemoryStore
@@ -90,6 +91,7 @@ class SimulatedStore(MemoryStore):
     Attributes:
       draw_fate: functions of faults that decide the fate of a commit; the first that is not `DECIDED` counts.
       forgets_version: functions of faults that decide whether a read fails as too old (1007).
+      refuses: functions of faults that decide whether the store does not answer a process that asks for a read version.
       loses_watch, refuses_watch: functions of faults that decide whether a watch is lost, or fails.
       on_commit: is called with each applied commit.
       on_applied: is called after each applied commit.
@@ -105,6 +107,7 @@ class SimulatedStore(MemoryStore):
         self.name = name
         self.draw_fate: list[Callable[[], Fate]] = []
         self.forgets_version: list[Callable[[], bool]] = []
+        self.refuses: list[Callable[[], bool]] = []
         self.on_commit: list[Callable[[Commit], None]] = []
         self.on_applied: list[Callable[[], None]] = []
         self.unavailable_until_us = 0
@@ -136,6 +139,9 @@ class SimulatedStore(MemoryStore):
         if self.world.current is None:
             return super().snapshot(clock)
         wait_us = self._wait_us(self._latencies.read_version_us)
+        if any(refuses() for refuses in self.refuses):
+            self.world.sleep_us(wait_us)
+            raise StoreUnavailable("the store does not answer", remedy="Do: try again later.", store=self.name)
         away_us = self.unavailable_until_us - self.world.now_us()
         if away_us > 0 or self._random.random() < 0.5:
             self.world.sleep_us(max(0, away_us) + wait_us)

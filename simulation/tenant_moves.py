@@ -12,10 +12,11 @@ from typing import NamedTuple
 
 from fairlead.simulation.cluster import Cluster
 from fairlead.simulation.host import SimulatedHost
+from fairlead.simulation.local_items import complete_local_item
 from fairlead.simulation.open_shards import OpenShards
 from fairlead.simulation.replica import ZoneName
 from fairlead.zones.engines.api.errors import StoreError
-from fairlead.zones.errors import ItemGone, TenantBusy, TenantMoved
+from fairlead.zones.errors import TenantBusy, TenantMoved
 from fairlead.zones.layout import DEFAULT_ZONE, Tenant, local_tenant
 from fairlead.zones.moving import source
 from fairlead.zones.moving.errors import MoveRefused, MoveUnderWay
@@ -232,15 +233,10 @@ class Porter:
             if self._leases is not None and not self._leases.take(record.move_id, self._host):
                 continue
             if Mover(shard, to, first_home_of(self._shards, tenant), tenant, record.move_id).run() is not None:
-                self._complete(shard, record.move_id)
+                complete_local_item(shard, MOVE_KIND, record.move_id)
                 self._pause_us = PORTER_LOOK_US
             elif self._leases is None:
                 self._pause_us = min(2 * self._pause_us, PORTER_PAUSE_US_MAX)
-
-    def _complete(self, shard: Shard, move_id: bytes) -> None:
-        queue = shard.zone(local_tenant(MOVE_KIND))
-        with suppress(ItemGone):
-            shard.transact(lambda attempt: queue.complete(attempt.tr, move_id, now_us=attempt.now_us))
 
 
 def first_home_of(shards: OpenShards, tenant: Tenant) -> Shard:

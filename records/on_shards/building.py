@@ -26,6 +26,7 @@ from fairlead.records.filling import Filled, fill_op
 from fairlead.records.on_shards.index_changes import (
     BUILD_STAGES,
     DROP_STAGES,
+    ChangeReplaced,
     ChangeState,
     Cursor,
     Stage,
@@ -52,6 +53,7 @@ from fairlead.zones.keyspace import pack_text
 from fairlead.zones.layout import Tenant
 from fairlead.zones.shard import Shard
 from fairlead.zones.tenant_transaction import TenantTransaction
+from fairlead.zones.transaction_runner import Attempt
 
 NOTE_US = 500_000  # So often it notes how far it has come, and looks whether it is to stop.
 ATTEMPTS_MAX = 8  # Of some records, whose shard's definition changes meanwhile.
@@ -139,7 +141,7 @@ class Builder:
     def _require_locations(self) -> None:
         if self._mine.in_tenants and (self._declared is None or not self._declared.in_tenants):
             raise ChangeHeldUp(type=self._type_name, field=self._field, reason=TENANTS_UNKNOWN)
-        if not self._mine.in_tenants:
+        if not self._mine.in_tenants and self._locations.in_tenants:
             self._locations = Locations(self._type_name)
 
     def _run_stages(self) -> None:
@@ -196,8 +198,22 @@ class Builder:
         if name not in self._definitions:
             shard = self._shard(name)
             found = shard.transact(lambda attempt: read_definition(attempt.tr, self._type_name))
-            self._definitions[name] = self._copied(shard) if found is None else found
+            found = self._copied(shard) if found is None else found
+            self._require_latest(found)
+            self._definitions[name] = found
         return self._definitions[name]
+
+    def _require_latest(self, definition: TypeRecord) -> None:
+        """See that no later change has come to a shard, whose definition this is.
+
+        What is written then must read the definition with conflict, or state its schema.
+
+        Raises:
+          ChangeReplaced: one has. This process was held up, and what it would write is of a change that has ended.
+        """
+        stored = definition.named(self._field)
+        if stored is not None and stored.change > self._mine.number:
+            raise ChangeReplaced
 
     def _copied(self, shard: Shard) -> TypeRecord:
         copied = self._home.transact(lambda attempt: copy_definition(attempt.tr, self._type_name, shard.name))
@@ -226,7 +242,7 @@ class Builder:
         self._walk_records(lambda key, record: None)
 
     def _walk_records(self, key_of: Callable[[str, DataRecord], bytes | None]) -> None:
-        walk = Walk(self._homes, self._type_name, DATA, self._mine.cursor, in_tenants=self._mine.in_tenants)
+        walk = Walk(self._homes, self._locations, DATA, self._mine.cursor)
         while (rows := walk.next()) is not None:
             by_schema: dict[tuple[tuple[str, int], ...], list[Row]] = {}  # One group, but while an index changes.
             for row in rows:
@@ -307,7 +323,7 @@ class Builder:
     def _clear(self) -> None:
         """Clear the index records, and what lists violations."""
         prefix = pack_text(self._field)
-        walk = Walk(self._homes, self._type_name, INDEX, self._mine.cursor, prefix=prefix)
+        walk = Walk(self._homes, self._locations, INDEX, self._mine.cursor, prefix=prefix)
         while (rows := walk.next()) is not None:
             by_tenant: dict[Tenant, list[Row]] = {}
             for row in rows:
@@ -325,11 +341,22 @@ class Builder:
     # --- What all of them use ---
 
     def _at_home(self, tenant: Tenant, body: Callable[[TenantTransaction], Any]) -> Any:
-        """Run a transaction on a tenant where it lives. May run twice."""
+        """Run a transaction on a tenant where it lives. Reads the definition of the shard with conflict. May run twice.
+
+        Raises:
+          ChangeReplaced: see `_require_latest`; nothing is written.
+        """
         for _ in range(MOVES_MAX):
             shard = self._homes[self._homes.home_name(tenant)]
+
+            def checked(attempt: Attempt, shard: Shard = shard) -> Any:
+                definition = read_definition(attempt.tr, self._type_name)
+                if definition is not None:
+                    self._require_latest(definition)
+                return body(TenantTransaction(shard, tenant, attempt))
+
             try:
-                return shard.transact(lambda attempt: body(TenantTransaction(shard, tenant, attempt)))  # noqa: B023
+                return shard.transact(checked)
             except TenantMoved as moved:
                 if not self._homes.note_moved(moved):
                     raise

@@ -17,6 +17,7 @@ import msgspec
 
 from fairlead.records.accesses import Access, ReadIndex, ReadRecord, run_op
 from fairlead.records.alternate_keys import field_of
+from fairlead.records.definition import SchemaChanged
 from fairlead.records.errors import Interrupted
 from fairlead.records.filling import fill_op
 from fairlead.records.on_shards.cleanup import DELAY_S, cleanup_id
@@ -97,11 +98,11 @@ class Scrub:
           Interrupted: a record changes all the time.
         """
         # Data records first: an index record that is written beside the scrub is then found with its record.
-        records = Walk(self._homes, self._locations.type_name, DATA, Cursor(), in_tenants=self._locations.in_tenants)
+        records = Walk(self._homes, self._locations, DATA, Cursor())
         for rows in self._paced(records):
             self._scrub_records(rows)
         doubtful: list[Row] = []
-        for rows in self._paced(Walk(self._homes, self._locations.type_name, INDEX, Cursor())):
+        for rows in self._paced(Walk(self._homes, self._locations, INDEX, Cursor())):
             doubtful += self._seemingly_dangling(rows)
             if len(doubtful) >= DOUBTFUL_MAX:
                 self._judge(doubtful)
@@ -168,7 +169,12 @@ class Scrub:
     def _claim(self, found: ShardScrub, row: Row, record: DataRecord, field: str) -> bool:
         """Finish a record that has no index record, by a claim; False: another has the value, so this one loses it."""
         claiming = fill_op(self._protocol, row.key, record, field, partial(_key_in, field))
-        filled = run_op(claiming, self._performing(row.shard).perform)
+        try:
+            filled = run_op(claiming, self._performing(row.shard).perform)
+        except SchemaChanged as changed:  # An index is dropped just now, so none of its records need be there.
+            self._definitions.forget(changed.shard)
+            found.missing -= 1
+            return True
         found.repaired += 1
         if filled.violation is None:
             return True

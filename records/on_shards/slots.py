@@ -25,11 +25,16 @@ Key = tuple[str, str, int, str | bytes]
 class Locations:
     """Where the records of one type, and their index records, lie.
 
-    `tenant_of`: the tenant of a primary key; None: a slot.
+    Args:
+      tenant_of: returns the tenant of a primary key; None: a slot.
+      slot_count: how many slots there are. Fewer are for the simulation: it goes through all of them in milliseconds.
     """
 
-    def __init__(self, type_name: str, tenant_of: Callable[[str], Tenant] | None = None) -> None:
+    def __init__(
+        self, type_name: str, tenant_of: Callable[[str], Tenant] | None = None, *, slot_count: int = SLOT_COUNT
+    ) -> None:
         self.type_name = type_name
+        self.slot_count = slot_count
         self._tenant_of = tenant_of
 
     @property
@@ -47,7 +52,7 @@ class Locations:
 
     def slots(self) -> list[Tenant]:
         """Return all slots of the type."""
-        return [slot(self.type_name, number) for number in range(SLOT_COUNT)]
+        return [slot(self.type_name, number) for number in range(self.slot_count)]
 
     def data_key(self, key: str) -> Key:
         """Return the key of a data record, within its tenant."""
@@ -58,7 +63,7 @@ class Locations:
         return (SLOTS_APP, self.type_name, INDEX, index_key)
 
     def _slot(self, hashed: bytes) -> Tenant:
-        number = int.from_bytes(blake2b(hashed, digest_size=8).digest(), "big") % SLOT_COUNT
+        number = int.from_bytes(blake2b(hashed, digest_size=8).digest(), "big") % self.slot_count
         return slot(self.type_name, number)
 
 

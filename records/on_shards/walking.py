@@ -16,7 +16,7 @@ import msgspec
 
 from fairlead.records.on_shards.index_changes import Cursor
 from fairlead.records.on_shards.performing import MOVES_MAX, Homes
-from fairlead.records.on_shards.slots import DATA, SLOT_COUNT, SLOTS_APP, slot, slot_number
+from fairlead.records.on_shards.slots import DATA, SLOTS_APP, Locations, slot_number
 from fairlead.records.stored import DataRecord, IndexRecord, unpack_data, unpack_index
 from fairlead.zones.errors import TenantMoved
 from fairlead.zones.layout import Tenant
@@ -63,24 +63,16 @@ class Walk:
 
     Args:
       part: DATA or INDEX; index records are in slots always.
-      in_tenants: data records lie in tenants of users.
       prefix: only index keys that begin with it.
     """
 
     def __init__(
-        self,
-        homes: AllShards,
-        type_name: str,
-        part: int,
-        cursor: Cursor,
-        *,
-        in_tenants: bool = False,
-        prefix: bytes = b"",
+        self, homes: AllShards, locations: Locations, part: int, cursor: Cursor, *, prefix: bytes = b""
     ) -> None:
         self._homes = homes
-        self._type_name = type_name
+        self._locations = locations
         self._part = part
-        self._in_tenants = in_tenants
+        self._in_tenants = part == DATA and locations.in_tenants
         self._prefix = prefix
         self._at = cursor
         self._page: list[Tenant] = []  # the tenants that were listed last
@@ -160,13 +152,13 @@ class Walk:
         return rows, pending
 
     def _of_tenant(self, view: TenantTransaction, after: bytes, limit: int) -> Iterator[tuple[tuple[Any, ...], bytes]]:
-        head = (SLOTS_APP, self._type_name, self._part)
-        if self._part == DATA:
-            begin: tuple[Any, ...] = (*head, after.decode() + "\x00" if after else "")
-            end: tuple[Any, ...] = (SLOTS_APP, self._type_name, self._part + 1)
-        else:
-            begin = (*head, after + b"\x00" if after else self._prefix)
-            end = (*head, self._prefix + b"\xff") if self._prefix else (SLOTS_APP, self._type_name, self._part + 1)
+        table, part, prefix = (SLOTS_APP, self._locations.type_name), self._part, self._prefix
+        end: tuple[Any, ...] = (*table, part, prefix + b"\xff") if prefix else (*table, part + 1)
+        begin: tuple[Any, ...] = (*table, part, prefix)
+        if part == DATA:
+            begin = (*table, part, after.decode() + "\x00" if after else "")
+        elif after:
+            begin = (*table, part, after + b"\x00")
         return view.get_between(begin, end, limit=limit)
 
     # --- Which tenants there are ---
@@ -193,7 +185,7 @@ class Walk:
         after = None if tuple(cursor.tenant) == _NO_TENANT else Tenant(*cursor.tenant)
         if not self._in_tenants:
             begin = 0 if after is None else slot_number(after) + 1
-            return [slot(self._type_name, number) for number in range(begin, min(begin + TENANTS_AT_ONCE, SLOT_COUNT))]
+            return self._locations.slots()[begin : begin + TENANTS_AT_ONCE]
         shard = self._homes[cursor.shard]
         return shard.transact(lambda attempt: all_tenants(attempt.tr, after=after, tenants_max=TENANTS_AT_ONCE))
 

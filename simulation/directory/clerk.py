@@ -1,7 +1,7 @@
 """One clerk of the directory: draws operations, runs them by the product's own code, and records their answers.
 
 A write that its process has not seen end, or that a store did not answer, may have happened, or may still happen. One
-that was refused, or interrupted, has not.
+that was refused, or interrupted, has not. While the shard of an index record does not answer, a clerk asks all shards.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from functools import partial
 from random import Random
 from typing import Any, NamedTuple, TypeVar
 
-import msgspec
-
 from fairlead.records.accesses import Access, Op
-from fairlead.records.alternate_keys import Field, index_keys
+from fairlead.records.alternate_keys import index_keys, pack_unique
 from fairlead.records.definition import TypeRecord
-from fairlead.records.errors import Changed, Exists, IndexUnavailable, Interrupted, Taken
+from fairlead.records.errors import Changed, Exists, IndexAway, IndexUnavailable, Interrupted, Taken
 from fairlead.records.on_shards.definitions import Definitions
 from fairlead.records.on_shards.operations import Operations
-from fairlead.records.on_shards.performing import Outcome, ShardRecords
+from fairlead.records.on_shards.performing import ShardRecords
+from fairlead.records.on_shards.scatter import Scatter
+from fairlead.records.on_shards.scrubbing import Scrub, ShardScrub
 from fairlead.records.on_shards.slots import Locations
 from fairlead.records.protocol import Protocol
 from fairlead.records.stored import GENERATION_BYTES, DataRecord
@@ -32,8 +32,18 @@ from fairlead.simulation.directory.model import (
     IsTaken,
     IsThere,
     Keys,
-    Person,
     Update,
+)
+from fairlead.simulation.directory.people import (
+    DECLARED,
+    FIELDS,
+    TYPE,
+    field_number,
+    name_of,
+    number_of,
+    pack_person,
+    person_of,
+    values_of,
 )
 from fairlead.simulation.host import SimulatedHost
 from fairlead.simulation.linearizability.history import RecordedAnswer, Recorder
@@ -44,9 +54,7 @@ from fairlead.zones.probes import probe
 
 T = TypeVar("T")
 
-TYPE = "person"
-NAMES = ("email", "phone")  # Of the fields. A key is a number: of the field first, then of the value.
-FIELDS = {name: Field(name, is_unique=True) for name in NAMES}
+OWN_BADGE_FRAC = 0.8
 OPERATIONS = ("create", "update", "delete", "get", "find", "collect")
 
 
@@ -55,33 +63,52 @@ class Habits(NamedTuple):
 
     Attributes:
       people, keys: how many numbers, and how many keys, there are.
+      fields: how many fields the keys are of.
       pauses_frac: how often a clerk pauses before an access.
       at_once: whether writes on one shard are made in one transaction.
       weights: how often each operation is drawn, by its name.
+      leaves_unindexed: whether writes go on while shards of their index records do not answer. Then two people may
+        have one key, and a lookup may miss a person, until a repair.
     """
 
     people: int
     keys: int
+    fields: int
     pauses_frac: float
     at_once: bool
     weights: Mapping[str, int]
+    leaves_unindexed: bool
+
+    def shared(self, keys: Keys) -> Keys:
+        """Return those of some keys that others may have, too."""
+        if self.leaves_unindexed:
+            return keys
+        return tuple(key for key in keys if field_number(key, self.fields) >= len(DECLARED))
 
 
 class Clerk:
     """One incarnation of a clerk, on its open shards."""
 
     def __init__(
-        self, host: SimulatedHost, shards: OpenShards, random: Random, recorder: Recorder, habits: Habits
+        self,
+        host: SimulatedHost,
+        shards: OpenShards,
+        locations: Locations,
+        random: Random,
+        recorder: Recorder,
+        habits: Habits,
     ) -> None:
         self._host = host
         self._shards = shards
         self._draw = random
         self._recorder = recorder
         self._habits = habits
-        self._locations = Locations(TYPE)
-        definitions = Definitions(shards, TYPE, tuple(FIELDS.values()))
-        self._operations = Operations(TYPE, definitions, self._home_of, lambda each: partial(self._perform, each))
-        self._protocol = Protocol(ends_at_once=True, writes_at_once=habits.at_once)
+        self._locations = locations
+        self.definitions = Definitions(shards, TYPE, DECLARED)
+        self._operations = Operations(TYPE, self.definitions, self._home_of, lambda each: partial(self._perform, each))
+        self._protocol = Protocol(
+            ends_at_once=True, writes_at_once=habits.at_once, leaves_unindexed=habits.leaves_unindexed
+        )
         self._writes = 0
 
     def call_one(self) -> None:
@@ -100,29 +127,31 @@ class Clerk:
 
     def create(self) -> None:
         """Create a person."""
-        number, keys, tag = self._number(), self._keys(), self._tag()
+        number = self._number()
+        keys, tag = self._keys(number), self._tag()
 
         def begin(definition: TypeRecord) -> Op[DataRecord]:
             packed = self._packed(definition, number, keys)
             generation = self._host.random.randbytes(GENERATION_BYTES)
-            return self._protocol.create_op(name_of(number), packed, pack_person(tag, keys), generation)
+            return self._protocol.create_op(name_of(number), packed, self._value(tag, keys), generation)
 
-        self._write(number, RecordedAnswer(Create(number, keys, tag), True), begin, keys)
+        self._write(number, RecordedAnswer(Create(number, keys, tag, self._habits.shared(keys)), True), begin, keys)
 
     def update(self) -> None:
         """Read a person, wait perhaps, and give it other keys."""
-        number, keys, tag = self._number(), self._keys(), self._tag()
+        number = self._number()
+        keys, tag = self._keys(number), self._tag()
         read = self._read_one(number)
         if read is None:
             return
         self._pause()
-        before = person_of(read).tag
+        before, keys_before = person_of(read)
 
         def begin(definition: TypeRecord) -> Op[Any]:
-            packed = self._packed(definition, number, keys)
-            return self._protocol.update_op(name_of(number), read, packed, pack_person(tag, keys))
+            packed, stated = self._packed(definition, number, keys), self._packed(definition, number, keys_before)
+            return self._protocol.update_op(name_of(number), read, packed, self._value(tag, keys), stated)
 
-        call = RecordedAnswer(Update(number, before, keys, tag), True)
+        call = RecordedAnswer(Update(number, before, keys, tag, self._habits.shared(keys)), True)
         written = self._write(number, call, begin, keys, before)
         if written is not None and written.dropped:
             drop = self._protocol.drop_op(
@@ -147,8 +176,23 @@ class Clerk:
 
     def collect(self) -> None:
         """Collect a key's index record, if it is garbage."""
-        (packed,) = self._packed_keys((self._key(),))
-        self._clean(self._protocol.collect_op(packed))
+        self._clean(self._protocol.collect_op(self._index_key(self._key())))
+
+    def scrub(self) -> list[ShardScrub]:
+        """Repair what writers have left, and return what was found; again and again if a shard does not answer."""
+        while True:
+            try:
+                return Scrub(
+                    self._shards,
+                    self._locations,
+                    self.definitions,
+                    clock=self._host.clock,
+                    repair=True,
+                    rows_per_s=1_000_000,
+                    progress=lambda _: None,
+                ).run()
+            except (StoreError, IndexUnavailable, Interrupted) as error:
+                self._host.world.note(f"scrubs anew: {error!r}")
 
     def _write(
         self,
@@ -203,17 +247,30 @@ class Clerk:
         self.find_key(self._key())
 
     def find_key(self, key: int) -> None:
-        """Look for a person by a key."""
-        (packed,) = self._packed_keys((key,))
+        """Look for a person by a key. If several may have it, it says only that one of them has."""
         attempt = self._recorder.begin(self._host.name)
         try:
-            found = self._operations.read(lambda: self._protocol.find_op(packed), nothing=None)
+            found = self._looked_up(self._index_key(key))
         except IndexUnavailable:
             self._recorder.drop(attempt)
             return
-        answer = None if found is None else (number_of(found[0]), person_of(found[1]))
-        attempt.answers = [RecordedAnswer(Find(key), answer)]
+        if found is None and self._habits.leaves_unindexed:
+            self._recorder.drop(attempt)
+            return
+        if found is None:
+            attempt.answers = [RecordedAnswer(Find(key), None)]
+        else:
+            number, person = number_of(found[0]), person_of(found[1])
+            has = Get(number) if self._habits.leaves_unindexed else Find(key)
+            attempt.answers = [RecordedAnswer(has, person if self._habits.leaves_unindexed else (number, person))]
         self._recorder.end(attempt)
+
+    def _looked_up(self, index_key: bytes) -> tuple[str, DataRecord] | None:
+        try:
+            return self._operations.read(lambda: self._protocol.find_op(index_key), nothing=None)
+        except IndexAway:
+            probe("a lookup asks all shards, as the shard of an index record is away")
+            return Scatter(self._shards, self._locations, self._in_any_order).find(index_key)
 
     def _read_one(self, number: int) -> DataRecord | None:
         return self._operations.read(lambda: self._protocol.get_op(name_of(number)), nothing=None)
@@ -229,9 +286,9 @@ class Clerk:
         self._pause()
         return records.perform(accesses)
 
-    def _in_any_order(self, calls: Sequence[Callable[[], Outcome]]) -> list[Outcome]:
+    def _in_any_order(self, calls: Sequence[Callable[[], T]]) -> list[T]:
         """Run calls on several shards one after the other, in any order, with pauses."""
-        outcomes: dict[int, Outcome] = {}
+        outcomes: dict[int, T] = {}
         for number in self._draw.sample(range(len(calls)), len(calls)):
             outcomes[number] = calls[number]()
             self._pause()
@@ -245,13 +302,15 @@ class Clerk:
     def _key(self) -> int:
         return self._draw.randrange(self._habits.keys)
 
-    def _keys(self) -> Keys:
-        """Draw one key of each field, or none."""
+    def _keys(self, number: int) -> Keys:
+        """Draw one key of each field, or none. A badge is mostly a person's own, or no index of badges is readable."""
         drawn = []
-        for field in range(len(NAMES)):
-            of_field = range(field, self._habits.keys, len(NAMES))
-            if of_field and self._draw.random() < 0.7:
-                drawn.append(self._draw.choice(of_field))
+        for field in range(self._habits.fields):
+            of_field = range(field, self._habits.keys, self._habits.fields)
+            if not of_field or self._draw.random() >= 0.7:
+                continue
+            is_own = field >= len(DECLARED) and self._draw.random() < OWN_BADGE_FRAC
+            drawn.append(of_field[number % len(of_field)] if is_own else self._draw.choice(of_field))
         return tuple(drawn)
 
     def _tag(self) -> str:
@@ -259,39 +318,17 @@ class Clerk:
         return f"{self._host.name}.{self._writes}"
 
     def _packed(self, definition: TypeRecord, number: int, keys: Keys) -> tuple[bytes, ...]:
-        return index_keys(definition.maintained(), name_of(number), _values(keys))
+        return index_keys(definition.maintained(), name_of(number), values_of(keys, self._habits.fields))
 
-    def _packed_keys(self, keys: Keys) -> tuple[bytes, ...]:
-        return index_keys(FIELDS, "", _values(keys))
+    def _index_key(self, key: int) -> bytes:
+        return pack_unique(FIELDS[field_number(key, self._habits.fields)], key)
+
+    def _value(self, tag: str, keys: Keys) -> bytes:
+        return pack_person(tag, keys, self._habits.fields)
 
     def _pause(self) -> None:
         if self._host.random.random() < self._habits.pauses_frac:
             self._host.clock.sleep_us(self._host.random.choice([1_000, 20_000, 300_000]))
-
-
-def name_of(number: int) -> str:
-    """Return the primary key of a person."""
-    return f"p{number}"
-
-
-def number_of(name: str) -> int:
-    """Return the number of a person, by the primary key."""
-    return int(name[1:])
-
-
-def pack_person(tag: str, keys: Keys) -> bytes:
-    """Return the value of a record."""
-    return msgspec.msgpack.encode((tag, keys))
-
-
-def person_of(record: DataRecord) -> Person:
-    """Return what a record says of a person."""
-    tag, keys = msgspec.msgpack.decode(record.value)
-    return Person(tag, tuple(keys))
-
-
-def _values(keys: Keys) -> dict[str, int]:
-    return {NAMES[key % len(NAMES)]: key for key in keys}
 
 
 def _true(operation: Op[None]) -> Op[bool]:

@@ -1,16 +1,17 @@
-"""A janitor of the directory: runs cleanup items, as a worker does; also early, twice, and beside their creators."""
+"""A janitor of the directory: runs cleanup items and repairs, as a worker does; also early, and twice."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
+from typing import Any
 
-from fairlead.records.accesses import run_op
+from fairlead.records.accesses import Op, run_op
 from fairlead.records.errors import IndexUnavailable, Interrupted
 from fairlead.records.on_shards.performing import ShardRecords
+from fairlead.records.on_shards.repairing import REPAIR_KIND
 from fairlead.records.on_shards.slots import Locations
 from fairlead.records.protocol import Protocol
-from fairlead.simulation.directory.clerk import TYPE
 from fairlead.simulation.host import SimulatedHost
 from fairlead.simulation.open_shards import OpenShards
 from fairlead.zones.engines.api.errors import StoreError
@@ -30,14 +31,23 @@ ITEMS_MAX = 20
 class Janitor:
     """One incarnation of a janitor.
 
-    `early_frac`: how often it runs an item before its time.
+    Args:
+      tenants: those that hold records.
+      early_frac: how often it runs an item before its time.
     """
 
     def __init__(
-        self, host: SimulatedHost, shards: OpenShards, tenants: Sequence[Tenant], random: Random, early_frac: float
+        self,
+        host: SimulatedHost,
+        shards: OpenShards,
+        locations: Locations,
+        tenants: Sequence[Tenant],
+        random: Random,
+        early_frac: float,
     ) -> None:
         self._host = host
         self._shards = shards
+        self._locations = locations
         self._tenants = tenants
         self._draw = random
         self._early_frac = early_frac
@@ -53,19 +63,24 @@ class Janitor:
             self._host.clock.sleep_us(LOOK_US)
 
     def look(self, tenant: Tenant) -> None:
-        """Run the cleanup items of a tenant whose time has come, and some of the others."""
+        """Run the items of a tenant whose time has come, and some of the others."""
         for item in self._shards.at_home(tenant, lambda shard: _items(shard, tenant)):
             if item.record.vesting_us <= self._host.clock.now_us() or self._draw.random() < self._early_frac:
-                self._clean(tenant, item)
+                self._run(tenant, item)
 
-    def _clean(self, tenant: Tenant, item: Item) -> None:
+    def _run(self, tenant: Tenant, item: Item) -> None:
         payload = unpack_payload(item.record.payload)
-        clean = Protocol().clean_op(payload["key"], payload["generation"], payload["keys"])
+        is_repair = item.record.kind == REPAIR_KIND
+        operation: Op[Any] = (
+            Protocol(ends_at_once=True).repair_op(payload["key"])
+            if is_repair
+            else Protocol().clean_op(payload["key"], payload["generation"], payload["keys"])
+        )
         try:
-            run_op(clean, ShardRecords(self._shards, Locations(TYPE, lambda _: tenant), None).perform)
+            run_op(operation, ShardRecords(self._shards, self._locations, None).perform)
         except (IndexUnavailable, Interrupted):
             return  # The item stays.
-        probe("a cleanup item has run")
+        probe("a record is repaired" if is_repair else "a cleanup item has run")
         if self._draw.random() < 0.2:
             return  # It runs twice.
         try:

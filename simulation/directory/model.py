@@ -24,31 +24,36 @@ People = tuple[Person | None, ...]  # by number
 
 
 class Create(NamedTuple):
-    """Create a person; the answer: True. If it is refused, the call is one of the reads below."""
+    """Create a person; the answer: True. If it is refused, the call is one of the reads below.
+
+    `shared`: those of the keys that others may have, too: their index is not complete.
+    """
 
     number: int
     keys: Keys
     tag: str
+    shared: Keys = ()
 
     def on(self, state: People) -> tuple[bool, People]:
         """See `Call`."""
-        if state[self.number] is not None or owners(state, self.number, self.keys):
+        if state[self.number] is not None or owners(state, self.number, self.keys, self.shared):
             return False, state
         return True, with_person(state, self.number, Person(self.tag, self.keys))
 
 
 class Update(NamedTuple):
-    """Give a person keys and a tag, if the tag is as read; the answer: True."""
+    """Give a person keys and a tag, if the tag is as read; the answer: True. `shared`: see `Create`."""
 
     number: int
     read: str
     keys: Keys
     tag: str
+    shared: Keys = ()
 
     def on(self, state: People) -> tuple[bool, People]:
         """See `Call`."""
         person = state[self.number]
-        if person is None or person.tag != self.read or owners(state, self.number, self.keys):
+        if person is None or person.tag != self.read or owners(state, self.number, self.keys, self.shared):
             return False, state
         return True, with_person(state, self.number, Person(self.tag, self.keys))
 
@@ -126,11 +131,10 @@ class IsChanged(NamedTuple):
 READS = (Get, Find, IsThere, IsTaken, IsChanged)
 
 
-def owners(state: People, number: int, keys: Keys) -> bool:
-    """Say whether somebody else has one of the keys."""
-    return any(
-        person is not None and other != number and set(keys) & set(person.keys) for other, person in enumerate(state)
-    )
+def owners(state: People, number: int, keys: Keys, shared: Keys = ()) -> bool:
+    """Say whether somebody else has one of the keys, but for those that may be shared."""
+    own = set(keys) - set(shared)
+    return any(person is not None and other != number and own & set(person.keys) for other, person in enumerate(state))
 
 
 def with_person(state: People, number: int, person: Person | None) -> People:

@@ -1,36 +1,54 @@
 """A directory in a world of its own: clerks with faults; then what is left is cleaned up, read, and checked.
 
-In a third of the worlds slots move between the shards meanwhile: porters carry out the moves.
+In a third of the worlds slots move between the shards meanwhile: porters carry out the moves. In a third an index is
+built and dropped. In half of them shards stop answering for a while. In a quarter writes go on nevertheless, and
+records are repaired later. In half a scrub is run at the end, after which nothing is left.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from fairlead.records.alternate_keys import field_of
+from fairlead.records.definition import FieldRecord, IndexState, type_key, unpack_definition
 from fairlead.records.on_shards.slots import DATA, SLOTS_APP, Locations
 from fairlead.records.stored import DataRecord, IndexRecord, unpack_data, unpack_index
 from fairlead.simulation.bank.stages import StageFaults
 from fairlead.simulation.bank.world import PORTERS
-from fairlead.simulation.directory.clerk import OPERATIONS, TYPE, Clerk, Habits, name_of
+from fairlead.simulation.directory.clerk import OPERATIONS, Clerk, Habits
+from fairlead.simulation.directory.index_changes import IndexBuilder, IndexOperator
 from fairlead.simulation.directory.janitor import Janitor
 from fairlead.simulation.directory.model import People, directory_of
+from fairlead.simulation.directory.outages import Outages
+from fairlead.simulation.directory.people import BADGE, DECLARED, FIELDS, TYPE, field_number, name_of, person_of
 from fairlead.simulation.host import SimulatedHost
 from fairlead.simulation.linearizability.history import Model
 from fairlead.simulation.linearizability.history_trial import END_US, ENDED, HistoryTrial, ThinkingProcess
+from fairlead.simulation.open_shards import OpenShards
 from fairlead.simulation.oracles.moving import TenantsMoveWhole
 from fairlead.simulation.plan import draw_plan
 from fairlead.simulation.reduction import NO_REDUCTION, Reduction
 from fairlead.simulation.tenant_moves import MoveHabits, MoveOperator, Porter
 from fairlead.simulation.trial import Report
 from fairlead.simulation.world import Violation, World
-from fairlead.zones import tuples
+from fairlead.zones import placement, tuples
+from fairlead.zones.engines.api.errors import StoreUnavailable
+from fairlead.zones.engines.memory import sorted_map
 from fairlead.zones.keyspace import TenantKeys
 from fairlead.zones.layout import Tenant
 
 LINEARIZABLE = "records are linearizable, by every key"
 CLEANED = "what a stopped creator has left is cleaned up"
 INDEXED = "every key of a record has its index record"
+REPAIRED = "records that were written while a shard was away are repaired"
+COMPLETE = "an index that is readable has all records, and one that is dropped has none"
+SCRUBBED = "a scrub leaves nothing"
+SLOT_COUNTS = (4, 16, 64)
+BUILDERS = 2
+BADGES = 8  # So many keys are added for the third field.
+SCRUBS_MAX = 20
+REOPENS_US = 100_000
 SHARDS_MIN, SHARDS_MAX = 2, 4
 BETWEEN_MOVES_US = (50_000, 200_000)
 SIZES: Final = {"consumers": 0, "producers": 4, "items": 60, "trouble_us": 1_500_000}
@@ -54,17 +72,23 @@ class Directory(HistoryTrial):
         sizes = {**SIZES, "shards": draw.randint(SHARDS_MIN, SHARDS_MAX), "tenants": 2, **chosen}
         plan = reduction.apply_to(draw_plan(world.random("plan"), **sizes))
         super().__init__(seed, reduction, chosen, world=world, plan=plan)
+        changes_indexes = draw.random() < 1 / 3
         self.habits = Habits(
             people=draw.randint(2, 5),
-            keys=draw.randint(2, 6),
+            keys=draw.randint(2, 6) + (BADGES if changes_indexes else 0),
+            fields=len(FIELDS if changes_indexes else DECLARED),
             pauses_frac=draw.choice([0, 0.1, 0.3]),
             at_once=draw.random() < 0.7,
             weights={name: draw.choice([1, 2, 6]) for name in OPERATIONS},
+            leaves_unindexed=draw.random() < 1 / 4,
         )
         self.think_us = draw.choice([1_000, 30_000, 100_000])
         self._early_frac = draw.choice([0, 0.1, 0.5])
         self._stage_frac = draw.choice([0, 0.05, 0.2])
-        self._locations = Locations(TYPE)
+        self._locations = Locations(TYPE, slot_count=draw.choice(SLOT_COUNTS))
+        self._has_outages = self.habits.leaves_unindexed or draw.random() < 1 / 3
+        self._scrubs = draw.random() < 1 / 2
+        self._indexes = IndexOperator(self.cluster, world.random("changes of indexes")) if changes_indexes else None
         self._moves: MoveOperator | None = None
         if plan.moves:
             self.suite.oracles.append(TenantsMoveWhole(world, self.suite.shards))
@@ -82,14 +106,24 @@ class Directory(HistoryTrial):
             for name in (f"porter{number}" for number in range(PORTERS)):
                 struck[name] = self.start_actor(name, self._move)
             self._moves.begin()
+        if self._indexes is not None:
+            for name in (f"builder{number}" for number in range(BUILDERS)):
+                struck[name] = self.start_actor(name, self._build)
+            self._indexes.begin()
+        outages = Outages(self.world, self.world.random("outages"), clerks)
         stages = StageFaults(self.world, self.world.random("stages"), self._stage_frac, struck.get)
         for store in self.cluster.stores.values():
             stages.attach(store)
+            outages.attach(store)
+        if self._has_outages:
+            outages.begin()
         self.run_fault_phase()
         stages.stop()
+        outages.stop()
         self.run_until(ENDED, END_US, self.are_done)
         self.run_until_quiet()
         self.run_until("moves end", END_US, lambda: self._moves is None or self._moves.is_over)
+        self.run_until("changes of indexes end", END_US, lambda: self._indexes is None or self._indexes.is_over)
         self.run_until(CLEANED, self.world.elapsed_us + CLEANED_US_MAX, self._is_clean)
         self.start(self._process("reader", self._read_all, 1))
         self.run_until(ENDED, END_US, self.are_done)
@@ -104,22 +138,48 @@ class Directory(HistoryTrial):
         return ThinkingProcess(name, self._clerk, call, operations=operations, think_us=self.think_us, random=random)
 
     def _clerk(self, host: SimulatedHost) -> Clerk:
-        shards = self.cluster.open_shards(host)
-        return Clerk(host, shards, self.world.random(host.name), self.recorder, self.habits)
+        shards, draw = self._opened(host), self.world.random(host.name)
+        return Clerk(host, shards, self._locations, draw, self.recorder, self.habits)
+
+    def _opened(self, host: SimulatedHost) -> OpenShards:
+        while True:
+            try:
+                return self.cluster.open_shards(host)
+            except StoreUnavailable:
+                self.world.sleep_us(REOPENS_US)
 
     def _read_all(self, clerk: Clerk) -> None:
-        """Read everybody by every key."""
+        """Read everybody by every key. Then scrub, perhaps."""
         for number in range(self.habits.people):
             clerk.get_number(number)
         for key in range(self.habits.keys):
             clerk.find_key(key)
+        if self._scrubs:
+            self._scrub(clerk)
+
+    def _scrub(self, clerk: Clerk) -> None:
+        """Scrub until nothing is left to be done. What it finds at first is garbage: no index record is missing.
+
+        Raises:
+          Violation: index records are missing, or it does not come to an end.
+        """
+        for _ in range(SCRUBS_MAX):
+            found = clerk.scrub()
+            if sum(each.missing for each in found):
+                raise Violation(INDEXED, f"a scrub finds {found}")
+            if not any(each.faults or each.repaired for each in found):
+                return
+        raise Violation(SCRUBBED, f"after {SCRUBS_MAX} times there are {found}")
 
     def _clean(self, host: SimulatedHost) -> None:
-        shards = self.cluster.open_shards(host)
-        Janitor(host, shards, self._data_tenants(), self.world.random(host.name), self._early_frac).run()
+        shards, draw = self.cluster.open_shards(host), self.world.random(host.name)
+        Janitor(host, shards, self._locations, self._data_tenants(), draw, self._early_frac).run()
 
     def _move(self, host: SimulatedHost) -> None:
         Porter(host, self.cluster.open_shards(host), None).run()
+
+    def _build(self, host: SimulatedHost) -> None:
+        IndexBuilder(host, self.cluster.open_shards(host), self._locations).run()
 
     def _data_tenants(self) -> list[Tenant]:
         return sorted({self._locations.data_tenant(name_of(number)) for number in range(self.habits.people)})
@@ -152,9 +212,39 @@ class Directory(HistoryTrial):
     def _check_stored(self) -> None:
         data, index = self._stored()
         for key, record in data.items():
+            if record.unrepaired:
+                raise Violation(REPAIRED, f"{key} still lacks index records of {record.unrepaired}")
             for index_key in record.keys:
-                if index_key not in index or index[index_key].key != key:
+                is_named = index_key in index and index[index_key].key == key
+                if not is_named and index_key not in record.violations:
                     raise Violation(INDEXED, f"{key} has {index_key!r}, whose index record is {index.get(index_key)}")
+        self._check_badges(data)
+        if self._scrubs:
+            for index_key, entry in index.items():
+                if entry.key not in data or not data[entry.key].has(index_key):
+                    raise Violation(SCRUBBED, f"{index_key!r} names {entry.key}, which is {data.get(entry.key)}")
+
+    def _check_badges(self, data: Mapping[str, DataRecord]) -> None:
+        """See that the index of badges is complete, or that no record has a key of it.
+
+        Writers that were held up may leave index records of an index that is dropped: garbage, as of any other.
+        """
+        badges = self._stored_badges()
+        has_key = {key: any(field_of(each) == BADGE.name for each in record.keys) for key, record in data.items()}
+        if badges is None or not badges.is_maintained:
+            if any(has_key.values()):
+                raise Violation(COMPLETE, f"the index is dropped, and records have keys of it: {has_key}")
+        elif badges.state == IndexState.READABLE:
+            for key, record in data.items():
+                states = any(field_number(each, len(FIELDS)) == len(DECLARED) for each in person_of(record).keys)
+                if has_key[key] is not states:
+                    raise Violation(COMPLETE, f"the index is readable, and {key} is {record}")
+
+    def _stored_badges(self) -> FieldRecord | None:
+        """Return the field of badges, as the home of the type defines it; None: no index of it was ever built."""
+        home = self.cluster.stores[placement.home(Tenant(SLOTS_APP, TYPE), list(self.cluster.stores))]
+        definition = unpack_definition(TYPE, sorted_map.get(home.contents, type_key(TYPE)))
+        return None if definition is None else definition.named(BADGE.name)
 
     @property
     def model(self) -> Model[People]:

@@ -1,14 +1,25 @@
 """Bugs in records: each removes a guard of Uniqorn's protocol, or of what our shards add to it.
 
 `tests/records/orders` removes the same guards in every order of a few clients; these are found by histories.
-Two that 200 histories do not find are removed there alone: an update deletes the index record of a later update; and a
-cleanup item deletes a record that is real.
+Four that 200 histories do not find are removed there alone: an update deletes the index record of a later update; a
+cleanup item deletes a record that is real; an index record is replaced, whatever it is by now; and a collection does
+not change the version of a record.
 """
 
 from fairlead.records import protocol
+from fairlead.records.on_shards.building import Builder
+from fairlead.records.on_shards.scatter import Scatter
 from fairlead.records.on_shards.transaction import RecordTransaction
 from fairlead.records.protocol import Protocol
-from fairlead.simulation.directory.world import CLEANED, INDEXED, LINEARIZABLE, run_directory
+from fairlead.records.stored import DataRecord
+from fairlead.simulation.directory.world import (
+    CLEANED,
+    COMPLETE,
+    INDEXED,
+    LINEARIZABLE,
+    REPAIRED,
+    run_directory,
+)
 from tests.simulation.mutations.mutation import Mutation, mutation
 
 _WRONG = (LINEARIZABLE, INDEXED)
@@ -39,23 +50,6 @@ RECORDS: tuple[Mutation, ...] = (
             "case DeleteIndex(index_key, expected):\n                if self._read_index(index_key) != expected:",
             "case DeleteIndex(index_key, expected):\n                if self._read_index(index_key) is None:",
         ),
-        found_by=_WRONG,
-        world=run_directory,
-    ),
-    mutation(
-        "an index record is replaced, whatever it is by now",
-        (
-            RecordTransaction._answer_index,
-            "case WriteIndex(index_key, expected, entry):\n                if self._read_index(index_key) != expected:",
-            "case WriteIndex(index_key, expected, entry):\n"
-            "                if expected is None and self._read_index(index_key) is not None:",
-        ),
-        found_by=_WRONG,
-        world=run_directory,
-    ),
-    mutation(
-        "a collection does not change the version of the record that an index record names",
-        (RecordTransaction._end_writers, "pack(found.bumped()).value", "pack(found).value"),
         found_by=_WRONG,
         world=run_directory,
     ),
@@ -110,6 +104,48 @@ RECORDS: tuple[Mutation, ...] = (
         "a dummy is inserted without an item that cleans up",
         (RecordTransaction._write, ".enqueue_item(item, item_id=cleanup_id(record.generation))", ""),
         found_by=(CLEANED,),
+        world=run_directory,
+    ),
+    mutation(
+        "a builder does not see that a later change of the index has come",
+        (Builder._require_latest, "stored.change > self._mine.number", "False"),
+        found_by=(*_WRONG, COMPLETE),
+        world=run_directory,
+    ),
+    mutation(
+        "an index becomes readable before the records have it",
+        (Builder._run_stages, "self._fill()", "pass"),
+        found_by=(*_WRONG, COMPLETE),
+        world=run_directory,
+    ),
+    mutation(
+        "a drop of an index leaves its keys in the records",
+        (Builder._strip, "self._walk_records(lambda key, record: None)", "pass"),
+        found_by=(*_WRONG, COMPLETE),
+        world=run_directory,
+    ),
+    mutation(
+        "writers do not see that an index is added or dropped",
+        (RecordTransaction._check_schema, "if not self._is_schema_checked:", "if False:"),
+        found_by=(*_WRONG, COMPLETE),
+        world=run_directory,
+    ),
+    mutation(
+        "a record that is written while a shard is away has no item that repairs it",
+        (RecordTransaction._set, "if needs_item(found, record):", "if False:"),
+        found_by=(REPAIRED,),
+        world=run_directory,
+    ),
+    mutation(
+        "a repair takes a key for indexed that another record has",
+        (DataRecord.repaired, "if each not in indexed)", "if each not in indexed and each not in taken)"),
+        found_by=(*_WRONG,),
+        world=run_directory,
+    ),
+    mutation(
+        "a lookup that asks all shards takes silence for an answer",
+        (Scatter.named_by, "found.is_whole and not away", "True"),
+        found_by=_WRONG,
         world=run_directory,
     ),
 )
