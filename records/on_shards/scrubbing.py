@@ -147,8 +147,9 @@ class Scrub:
                 self._by_shard[row.shard].repaired += 1
 
     def _maintained(self, row: Row, record: DataRecord) -> list[bytes]:
+        """Return the keys of a record that must have index records; a repair sees to those that it marks."""
         fields = self._definitions.on(row.shard).maintained()
-        return [each for each in record.keys if field_of(each) in fields]
+        return [each for each in record.keys if field_of(each) in fields and each not in record.unindexed]
 
     def _see_to_index_record(self, row: Row, index_key: bytes) -> bool:
         """See whether a record that has no index record of a key changes just now; else repair it. False: it has none.
@@ -156,7 +157,7 @@ class Scrub:
         The record is read first. So if its index record is missing then, it was so when the record had the key.
         """
         [record] = self._perform([ReadRecord(row.key)])
-        if record is None or not record.has(index_key):
+        if record is None or not record.has(index_key) or index_key in record.unindexed:
             return True
         [entry] = self._perform([ReadIndex(index_key)])
         [again] = self._perform([ReadRecord(row.key)])

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from fairlead.records.alternate_keys import field_of
 from fairlead.records.definition import FieldRecord, IndexState, type_key, unpack_definition
+from fairlead.records.on_shards.scrubbing import ShardScrub
 from fairlead.records.on_shards.slots import DATA, SLOTS_APP, Locations
 from fairlead.records.stored import DataRecord, IndexRecord, unpack_data, unpack_index
 from fairlead.simulation.bank.stages import StageFaults
@@ -88,6 +89,7 @@ class Directory(HistoryTrial):
         self._locations = Locations(TYPE, slot_count=draw.choice(SLOT_COUNTS))
         self._has_outages = self.habits.leaves_unindexed or draw.random() < 1 / 3
         self._scrubs = draw.random() < 1 / 2
+        self._scrubbed: list[list[ShardScrub]] = []
         self._indexes = IndexOperator(self.cluster, world.random("changes of indexes")) if changes_indexes else None
         self._moves: MoveOperator | None = None
         if plan.moves:
@@ -127,6 +129,7 @@ class Directory(HistoryTrial):
         self.run_until(CLEANED, self.world.elapsed_us + CLEANED_US_MAX, self._is_clean)
         self.start(self._process("reader", self._read_all, 1))
         self.run_until(ENDED, END_US, self.are_done)
+        self._check_scrubs()
         self._check_stored()
         self.suite.at_end()
         if self.world.violation is not None:
@@ -158,18 +161,22 @@ class Directory(HistoryTrial):
             self._scrub(clerk)
 
     def _scrub(self, clerk: Clerk) -> None:
-        """Scrub until nothing is left to be done. What it finds at first is garbage: no index record is missing.
+        """Scrub until nothing is left to be done, and keep what each scrub has found.
 
-        Raises:
-          Violation: index records are missing, or it does not come to an end.
+        What a repair has left marked stays so: another record has the key, and a user says which is to keep it.
         """
         for _ in range(SCRUBS_MAX):
-            found = clerk.scrub()
-            if sum(each.missing for each in found):
-                raise Violation(INDEXED, f"a scrub finds {found}")
-            if not any(each.faults or each.repaired for each in found):
+            self._scrubbed.append(clerk.scrub())
+            if not any(each.missing or each.dangling or each.dummies for each in self._scrubbed[-1]):
                 return
-        raise Violation(SCRUBBED, f"after {SCRUBS_MAX} times there are {found}")
+
+    def _check_scrubs(self) -> None:
+        """See that no index record was missing, and that the scrubs have come to an end."""
+        for number, found in enumerate(self._scrubbed, start=1):
+            if any(each.missing for each in found):
+                raise Violation(INDEXED, f"a scrub finds {found}")
+            if number == SCRUBS_MAX:
+                raise Violation(SCRUBBED, f"after {number} times there are {found}")
 
     def _clean(self, host: SimulatedHost) -> None:
         shards, draw = self.cluster.open_shards(host), self.world.random(host.name)

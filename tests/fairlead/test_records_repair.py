@@ -112,6 +112,16 @@ def test_two_records_that_got_one_value_are_listed_and_one_keeps_it(
     assert (found.key, lost.value) == (kept, {})
 
 
+def test_a_scrub_leaves_a_value_to_both_records_until_a_user_says_which_keeps_it(
+    app: App, accounts: Records[Data]
+) -> None:
+    """Before, it took the value from one of them, as if its index record had been lost."""
+    one, two, email = share(app, accounts)
+    accounts.scrub(repair=True)
+    assert accounts.shared_values() == [SharedValue("email", email, tuple(sorted((one, two))))]
+    assert accounts.resolve(email=email, keep=two) == accounts.find(email=email)
+
+
 def test_a_value_that_one_record_has_by_now_is_resolved_for_it(app: App, accounts: Records[Data]) -> None:
     one, two, email = share(app, accounts)
     indexed = accounts.find(email=email)

@@ -2,6 +2,8 @@
 
 from collections import Counter
 
+import pytest
+
 from fairlead.simulation.directory.model import Create, Find, IsTaken, Person, directory_of
 from fairlead.simulation.directory.world import SHARDS_MAX, SHARDS_MIN, Directory, run_directory
 from fairlead.simulation.linearizability.history import Operation
@@ -34,7 +36,17 @@ def test_clerks_get_every_kind_of_answer_on_any_number_of_shards() -> None:
     assert set(shards) == set(range(SHARDS_MIN, SHARDS_MAX + 1))
     assert probes["a write of a record is interrupted"]
     assert probes["a cleanup item has run"]
+    assert probes["a lookup asks all shards, as the shard of an index record is away"]
+    assert probes["a record is repaired"]
+    assert probes["a change of an index ends: readable"]
+    assert probes["a change of an index ends: dropped"]
     assert may_have_happened > len(SEEDS) // 10
+
+
+@pytest.mark.parametrize("seed", [30, 90, 1004])
+def test_a_seed_that_has_found_a_bug_finds_none_any_more(seed: int) -> None:
+    """A held-up builder; a held-up begin of a move; a scrub that took a record the key that it shares."""
+    assert not run_directory(seed).violations
 
 
 def test_a_find_that_misses_a_key_which_was_never_free_has_no_order() -> None:

@@ -9,6 +9,7 @@ not change the version of a record.
 from fairlead.records import protocol
 from fairlead.records.on_shards.building import Builder
 from fairlead.records.on_shards.scatter import Scatter
+from fairlead.records.on_shards.scrubbing import Scrub
 from fairlead.records.on_shards.transaction import RecordTransaction
 from fairlead.records.protocol import Protocol
 from fairlead.records.stored import DataRecord
@@ -18,6 +19,7 @@ from fairlead.simulation.directory.world import (
     INDEXED,
     LINEARIZABLE,
     REPAIRED,
+    SCRUBBED,
     run_directory,
 )
 from tests.simulation.mutations.mutation import Mutation, mutation
@@ -146,6 +148,12 @@ RECORDS: tuple[Mutation, ...] = (
         "a lookup that asks all shards takes silence for an answer",
         (Scatter.named_by, "found.is_whole and not away", "True"),
         found_by=_WRONG,
+        world=run_directory,
+    ),
+    mutation(
+        "a scrub does not collect garbage",
+        (Scrub._judge, "if self._repair:", "if False:"),
+        found_by=(SCRUBBED,),
         world=run_directory,
     ),
 )
