@@ -465,10 +465,11 @@ class Records(Generic[V]):
         """
         if isinstance(rows_per_s, bool) or not isinstance(rows_per_s, int) or not 1 <= rows_per_s <= 10_000_000:
             raise BadArgument(argument="rows_per_s", value=rows_per_s, allowed="1 to 10,000,000")
+        shards = self._shards()
         scrub = Scrub(
-            self._shards(),
+            shards,
             self.locations,
-            Definitions(self._shards(), self.name, tuple(self._fields.values())),
+            self._operations_on(shards),
             clock=self._clock(),
             repair=repair,
             rows_per_s=rows_per_s,

@@ -22,7 +22,8 @@ T = TypeVar("T")
 class ReadRecord(NamedTuple):
     """Read the data record of a primary key. Answer: a `DataRecord`, or None.
 
-    `found_by`: the index key that named it to a user, who is refused unless the index is readable; empty: none.
+    `found_by`: the index key, or what it begins with, that named it to a user, who is refused unless the index is
+    readable; empty: none.
     """
 
     key: str

@@ -26,6 +26,7 @@ from fairlead.simulation.plan import Plan
 from fairlead.simulation.store import SimulatedStore
 from fairlead.simulation.world import START_US, World
 from fairlead.workflows.moves import move_handler
+from fairlead.zones.engines.api.errors import StoreError
 from fairlead.zones.moving.move_record import MOVE_KIND
 from fairlead.zones.queue.periodic import Period
 from fairlead.zones.shard import open_shard
@@ -33,6 +34,7 @@ from fairlead.zones.shard import open_shard
 ISOLATED = "isolated"  # the worker of each consumer that runs poison candidates
 COORDINATOR = "coordinator"  # its name, and its node's
 
+REOPENED_US = 100_000  # After which a process that cannot open its shards tries again.
 RECYCLE_DRAIN_MS = 2_000  # As on the Ray host.
 
 
@@ -129,6 +131,14 @@ class Cluster:
             for actor in node.actors:
                 actor.kill("the end")
         self.operator.host.kill()
+
+    def open_shards_once_there(self, host: SimulatedHost) -> OpenShards:
+        """Open all shards for a process on `host`, again and again until all answer. Waits."""
+        while True:
+            try:
+                return self.open_shards(host)
+            except StoreError:
+                self.world.sleep_us(REOPENED_US)
 
     def open_shards(self, host: SimulatedHost, databases: Mapping[str, SimulatedDatabase] | None = None) -> OpenShards:
         """Open all shards for a process on `host`, perhaps through the caller's own databases. Waits."""

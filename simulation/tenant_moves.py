@@ -90,7 +90,7 @@ class MoveOperator:
 
     def _live(self) -> None:
         world, draw, mean_us = self._cluster.world, self._draw, self._habits.mean_us
-        shards = self._opened()
+        shards = self._cluster.open_shards_once_there(self._cluster.operator.host)
         while world.elapsed_us < self._cluster.plan.trouble_us:
             world.sleep_us(min(mean_us, 1 + int(draw.expovariate(1 / mean_us))))
             try:
@@ -105,13 +105,6 @@ class MoveOperator:
             for shard in shards.values():
                 with suppress(StoreError, TenantBusy):
                     retry_given_up(shard)
-
-    def _opened(self) -> OpenShards:
-        while True:
-            try:
-                return self._cluster.open_shards(self._cluster.operator.host)
-            except StoreError:
-                self._cluster.world.sleep_us(LOOK_US)
 
     def _move(self, shards: OpenShards) -> None:
         replicas = self._cluster.suite.shards.values()

@@ -17,12 +17,11 @@ import msgspec
 
 from fairlead.records.accesses import Access, ReadIndex, ReadRecord, run_op
 from fairlead.records.alternate_keys import field_of
-from fairlead.records.definition import SchemaChanged
 from fairlead.records.errors import Interrupted
 from fairlead.records.filling import fill_op
 from fairlead.records.on_shards.cleanup import DELAY_S, cleanup_id
-from fairlead.records.on_shards.definitions import Definitions
 from fairlead.records.on_shards.index_changes import Cursor
+from fairlead.records.on_shards.operations import Operations
 from fairlead.records.on_shards.performing import MOVES_MAX, ShardRecords
 from fairlead.records.on_shards.slots import DATA, INDEX, Locations
 from fairlead.records.on_shards.violations import note_violation
@@ -71,7 +70,7 @@ class Scrub:
         self,
         homes: AllShards,
         locations: Locations,
-        definitions: Definitions,
+        operations: Operations,
         *,
         clock: Clock,
         repair: bool,
@@ -80,7 +79,7 @@ class Scrub:
     ) -> None:
         self._homes = homes
         self._locations = locations
-        self._definitions = definitions
+        self._operations = operations
         self._clock = clock
         self._repair = repair
         self._rows_per_s = rows_per_s
@@ -148,7 +147,7 @@ class Scrub:
 
     def _maintained(self, row: Row, record: DataRecord) -> list[bytes]:
         """Return the keys of a record that must have index records; a repair sees to those that it marks."""
-        fields = self._definitions.on(row.shard).maintained()
+        fields = self._operations.definitions.on(row.shard).maintained()
         return [each for each in record.keys if field_of(each) in fields and each not in record.unindexed]
 
     def _see_to_index_record(self, row: Row, index_key: bytes) -> bool:
@@ -169,13 +168,8 @@ class Scrub:
 
     def _claim(self, found: ShardScrub, row: Row, record: DataRecord, field: str) -> bool:
         """Finish a record that has no index record, by a claim; False: another has the value, so this one loses it."""
-        claiming = fill_op(self._protocol, row.key, record, field, partial(_key_in, field))
-        try:
-            filled = run_op(claiming, self._performing(row.shard).perform)
-        except SchemaChanged as changed:  # An index is dropped just now, so none of its records need be there.
-            self._definitions.forget(changed.shard)
-            found.missing -= 1
-            return True
+        claiming = partial(fill_op, self._protocol, row.key, record, field, partial(_key_in, field))
+        filled = self._operations.write(row.key, lambda _: claiming())
         found.repaired += 1
         if filled.violation is None:
             return True
@@ -189,7 +183,7 @@ class Scrub:
 
     def _unmark(self, row: Row) -> bool:
         """Repair a marked record; return whether no other record has one of its keys."""
-        return not run_op(self._protocol.repair_op(row.key), self._performing(row.shard).perform)
+        return not self._operations.run(self._protocol.repair_op(row.key))
 
     def _is_left(self, row: Row, dummy: DataRecord) -> bool:
         """Say whether the item that cleans up after a dummy has had its time, or is gone."""
@@ -241,9 +235,6 @@ class Scrub:
 
     def _perform(self, accesses: Sequence[Access]) -> list[Any]:
         return ShardRecords(self._homes, self._locations, None).perform(accesses)
-
-    def _performing(self, shard: str) -> ShardRecords:
-        return ShardRecords(self._homes, self._locations, self._definitions.on(shard))
 
     def _at_home(self, row: Row, body: Callable[[TenantTransaction], None]) -> None:
         for _ in range(MOVES_MAX):

@@ -86,6 +86,7 @@ class RecordTransaction:
         self._lives_here = lives_here
         self._views: dict[Tenant, TenantTransaction] = {}
         self._is_schema_checked = False
+        self._readable: set[str] = set()  # fields whose index a user may read, as this attempt has seen
 
     @classmethod
     def within(cls, tr: TenantTransaction, locations: Locations) -> Self:
@@ -301,6 +302,8 @@ class RecordTransaction:
           IndexUnavailable: the index is being built, is dropped, or has violations.
           SchemaChanged: the shard has no definition yet, so it cannot tell.
         """
+        if field in self._readable:
+            return lambda: None
         stored = self._attempt.tr.get(type_key(self._locations.type_name))
 
         def require_readable() -> None:
@@ -313,6 +316,7 @@ class RecordTransaction:
                 violations = 0 if named is None else named.violations
                 more = {"violations": violations} if violations else {}
                 raise IndexUnavailable(field=field, state=state, **more)
+            self._readable.add(field)
 
         return require_readable
 

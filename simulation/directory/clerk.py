@@ -104,8 +104,8 @@ class Clerk:
         self._recorder = recorder
         self._habits = habits
         self._locations = locations
-        self.definitions = Definitions(shards, TYPE, DECLARED)
-        self._operations = Operations(TYPE, self.definitions, self._home_of, lambda each: partial(self._perform, each))
+        definitions = Definitions(shards, TYPE, DECLARED)
+        self._operations = Operations(TYPE, definitions, self._home_of, lambda each: partial(self._perform, each))
         self._protocol = Protocol(
             ends_at_once=True, writes_at_once=habits.at_once, leaves_unindexed=habits.leaves_unindexed
         )
@@ -185,7 +185,7 @@ class Clerk:
                 return Scrub(
                     self._shards,
                     self._locations,
-                    self.definitions,
+                    self._operations,
                     clock=self._host.clock,
                     repair=True,
                     rows_per_s=1_000_000,

@@ -57,20 +57,13 @@ class IndexOperator:
 
     def _live(self) -> None:
         world = self._cluster.world
-        shards = self._opened()
+        shards = self._cluster.open_shards_once_there(self._cluster.operator.host)
         while world.elapsed_us < self._cluster.plan.trouble_us:
             world.sleep_us(1 + int(self._draw.expovariate(1 / self._mean_us)))
             self._try(shards)
         while change_under_way(home_of_type(shards)) is not None:
             world.sleep_us(LOOK_US)
         self.is_over = True
-
-    def _opened(self) -> OpenShards:
-        while True:
-            try:
-                return self._cluster.open_shards(self._cluster.operator.host)
-            except StoreError:
-                self._cluster.world.sleep_us(LOOK_US)
 
     def _try(self, shards: OpenShards) -> None:
         home = home_of_type(shards)

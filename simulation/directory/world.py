@@ -26,7 +26,6 @@ from fairlead.simulation.directory.people import BADGE, DECLARED, FIELDS, TYPE, 
 from fairlead.simulation.host import SimulatedHost
 from fairlead.simulation.linearizability.history import Model
 from fairlead.simulation.linearizability.history_trial import END_US, ENDED, HistoryTrial, ThinkingProcess
-from fairlead.simulation.open_shards import OpenShards
 from fairlead.simulation.oracles.moving import TenantsMoveWhole
 from fairlead.simulation.plan import draw_plan
 from fairlead.simulation.reduction import NO_REDUCTION, Reduction
@@ -34,7 +33,6 @@ from fairlead.simulation.tenant_moves import MoveHabits, MoveOperator, Porter
 from fairlead.simulation.trial import Report
 from fairlead.simulation.world import Violation, World
 from fairlead.zones import placement, tuples
-from fairlead.zones.engines.api.errors import StoreUnavailable
 from fairlead.zones.engines.memory import sorted_map
 from fairlead.zones.keyspace import TenantKeys
 from fairlead.zones.layout import Tenant
@@ -49,7 +47,6 @@ SLOT_COUNTS = (4, 16, 64)
 BUILDERS = 2
 BADGES = 8  # So many keys are added for the third field.
 SCRUBS_MAX = 20
-REOPENS_US = 100_000
 SHARDS_MIN, SHARDS_MAX = 2, 4
 BETWEEN_MOVES_US = (50_000, 200_000)
 SIZES: Final = {"consumers": 0, "producers": 4, "items": 60, "trouble_us": 1_500_000}
@@ -141,15 +138,8 @@ class Directory(HistoryTrial):
         return ThinkingProcess(name, self._clerk, call, operations=operations, think_us=self.think_us, random=random)
 
     def _clerk(self, host: SimulatedHost) -> Clerk:
-        shards, draw = self._opened(host), self.world.random(host.name)
+        shards, draw = self.cluster.open_shards_once_there(host), self.world.random(host.name)
         return Clerk(host, shards, self._locations, draw, self.recorder, self.habits)
-
-    def _opened(self, host: SimulatedHost) -> OpenShards:
-        while True:
-            try:
-                return self.cluster.open_shards(host)
-            except StoreUnavailable:
-                self.world.sleep_us(REOPENS_US)
 
     def _read_all(self, clerk: Clerk) -> None:
         """Read everybody by every key. Then scrub, perhaps."""

@@ -13,9 +13,10 @@ from fairlead.record_type import Records
 from fairlead.records.accesses import DeleteIndex, ReadIndex, ReadRecord, WriteIndex, WriteRecord
 from fairlead.records.alternate_keys import Field, pack_unique
 from fairlead.records.on_shards.performing import ShardRecords
-from fairlead.records.on_shards.scrubbing import ShardScrub
+from fairlead.records.on_shards.scrubbing import Scrub, ShardScrub
 from fairlead.records.on_shards.slots import Locations
 from fairlead.records.stored import IndexRecord
+from fairlead.testing import drain
 from tests.fairlead.records_on_shards import SHARDS, found, on_three_shards
 
 KINDS = ("missing", "dangling", "dummies", "marked")
@@ -61,6 +62,23 @@ def test_of_two_records_with_one_value_one_loses_it_and_is_listed(app: App, acco
     assert [(each.key, each.value) for each in accounts.violations()] == [("u3", key_text(3))]
     assert faults(accounts.scrub()) == {}
     assert found(accounts.find(email=key_text(3))).key == "thief"
+
+
+def test_a_scrub_goes_on_by_the_definition_of_an_index_that_is_added_meanwhile(
+    app: App, accounts: Records[Data], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lose_index_record(app, accounts, 3)
+    accounts.create("thief", {"email": key_text(3)})
+    claim = Scrub._claim
+
+    def claim_once_added(*args: Any) -> bool:
+        accounts.add_index("phone", unique=True)
+        drain(app)
+        return claim(*args)
+
+    monkeypatch.setattr(Scrub, "_claim", claim_once_added)
+    assert faults(accounts.scrub(repair=True)) == {"missing": 1, "repaired": 1, "violations": 1}
+    assert faults(accounts.scrub()) == {}
 
 
 def test_garbage_is_found_and_collected(app: App, accounts: Records[Data]) -> None:

@@ -134,6 +134,18 @@ class StateOnceStores(SchemaStores):
     reads_state_again = False
 
 
+class BlindFillStores(SchemaStores):
+    """A write that leaves a user's version as it is, as a fill does, does not read the schema number."""
+
+    def answer(self, access: Any) -> Any:
+        """See `ModelStores`."""
+        if isinstance(access, WriteBySchema):
+            write = access.access
+            if write.expected is not None and write.expected.writes == write.record.writes:
+                return super().answer(write)
+        return super().answer(access)
+
+
 class CachedStateStores(SchemaStores):
     """A lookup does not read the state: it goes on what its client believed when it began."""
 
@@ -180,6 +192,10 @@ class IndexClients:
     def fill(self) -> Client:
         """Return the process that builds the index, once all shards maintain it."""
         return Client("fill", lambda: self._change_op(self._build_stages[1:], 1))
+
+    def late_fill(self) -> Client:
+        """Return a process that fills the index, and stops then: another one goes on."""
+        return Client("late fill", lambda: self._change_op((Stage.FILLED,), 1))
 
     def drop(self) -> Client:
         """Return the process that drops the index."""
@@ -317,6 +333,7 @@ def scenes_of(do: IndexClients, stores: type[ModelStores] = SchemaStores) -> dic
         "a drop beside writers and a find": made(
             [do.drop(), do.write("0", "a"), do.find("a")], indexed, x_of_0, 1, readable=True
         ),
+        "a drop beside a fill that was held up": made([do.late_fill(), do.drop()], plain, schema=1),
         "a drop beside a find": made([do.drop(), do.find("x")], indexed, x_of_0, 1, readable=True),
         "a build beside two writers, a find": made(
             [do.build(), do.write("0", "a"), do.write("1", "b"), do.find("a")], plain
@@ -381,6 +398,7 @@ def scenes_without(guard: str) -> dict[str, Scene]:
 
 PLANTED: dict[str, Callable[[], dict[str, Scene]]] = {
     "the last phase of a write reads the schema number": lambda: scenes_of(IndexClients(), BlindSchemaStores),
+    "a fill reads the schema number": lambda: scenes_of(IndexClients(), BlindFillStores),
     "the fill begins when all shards maintain the index": lambda: scenes_of(
         IndexClients(build=(Stage.FILLED, Stage.MAINTAINED, Stage.READABLE))
     ),

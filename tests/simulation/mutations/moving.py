@@ -7,6 +7,7 @@ owns it.
 """
 
 from fairlead.simulation.bank.world import SERIALIZABLE, SETTLED, run_bank
+from fairlead.simulation.directory.world import run_directory
 from fairlead.simulation.oracles.bank import MoneyStays, StatementsComeOnce
 from fairlead.simulation.oracles.consistency import CountsEqualItems
 from fairlead.simulation.oracles.found_by_keys import KeysFindItems, SearchesMissNothing
@@ -196,6 +197,12 @@ MOVING = (
         (transaction_runner.run, "if results and was_applied(tr):", "if False:"),
         found_by=_TORN,
         world=run_bank,
+    ),
+    mutation(
+        "a begin of a move forgets an ended move that has begun again",
+        (source._forget_ended, "tr.add_read_conflict_key(key)", "pass"),
+        found_by=(WHOLE,),
+        world=run_directory,
     ),
 )
 MOVING_IN_RACES = (
