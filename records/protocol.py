@@ -68,6 +68,7 @@ from fairlead.records.alternate_keys import field_of
 from fairlead.records.errors import Changed, Exists, IndexAway, IndexUnavailable, Interrupted, Taken
 from fairlead.records.stored import DataRecord, IndexRecord
 from fairlead.zones.keyspace import pack_text
+from fairlead.zones.probes import probe
 
 CLAIM_ATTEMPTS_MAX = 3  # The first finds what is there, the second replaces it; the third is for what has just gone.
 
@@ -137,6 +138,7 @@ class Protocol:
             raise
         record = record.with_unindexed(unindexed)
         if not (yield from one(WriteRecord(key, dummy, record))):
+            probe("a creator finds its dummy changed or gone")
             yield from self._give_up_op(key, dummy)
             raise Interrupted(key=key)
         return record
@@ -160,6 +162,7 @@ class Protocol:
         try:
             return (yield from self._update_once_op(key, read, keys, value, stated))
         except Interrupted:
+            probe("a collection has changed the version of a record while it is updated")
             found = yield from self._as_read_op(key, read)
         return (yield from self._update_once_op(key, found, keys, value, stated))
 
@@ -263,6 +266,8 @@ class Protocol:
         is_its_own = record is not None and record.generation == generation
         if is_its_own and (not record.is_dummy or not (yield from one(DeleteRecord(key, record)))):
             return
+        if is_its_own:
+            probe("what a stopped creator has left is removed")
         yield from together([_unindex_op(each, key, generation, None) for each in keys])
 
     def repair_op(self, key: str, again: Collection[bytes] = ()) -> Op[tuple[bytes, ...]]:
@@ -293,6 +298,7 @@ class Protocol:
         for failed in outcomes:
             if isinstance(failed, IndexUnavailable):
                 raise failed
+        probe("a record that was written while an index shard was away is repaired")
         return repaired.violations
 
     def mark_op(self, key: str, generation: bytes) -> Op[None]:

@@ -21,7 +21,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from fairlead import actors, workflows, zones
+from fairlead import actors, records, workflows, zones
 from fairlead.simulation.application import Code, run_application
 from fairlead.simulation.bank.world import run_bank
 from fairlead.simulation.directory.world import run_directory
@@ -78,8 +78,8 @@ class Outcome(NamedTuple):
 
 
 def probe_names() -> list[str]:
-    """Return the names of all probes in the sources of `workflows`, `actors` and `zones`, sorted."""
-    folders = [Path(folder) for package in (workflows, actors, zones) for folder in package.__path__]
+    """Return the names of all probes in the sources of `workflows`, `actors`, `records` and `zones`, sorted."""
+    folders = [Path(folder) for package in (workflows, actors, records, zones) for folder in package.__path__]
     sources = [path.read_text("utf-8") for folder in folders for path in folder.rglob("*.py")]
     return sorted(name for source in sources for name in _probes_in(source))
 

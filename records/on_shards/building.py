@@ -51,6 +51,7 @@ from fairlead.zones.engines import Transaction
 from fairlead.zones.errors import BadArgument, TenantMoved
 from fairlead.zones.keyspace import pack_text
 from fairlead.zones.layout import Tenant
+from fairlead.zones.probes import probe
 from fairlead.zones.shard import Shard
 from fairlead.zones.tenant_transaction import TenantTransaction
 from fairlead.zones.transaction_runner import Attempt
@@ -169,6 +170,13 @@ class Builder:
             state = ChangeState.CANCELLED if was_cancelled else ChangeState.FAILED
             state = state if self._mine.reason else ChangeState.DROPPED
         self._note(state=state, ended_us=self._home.clock.now_us())
+        match state:
+            case ChangeState.READABLE:
+                probe("an index is built")
+            case ChangeState.DROPPED:
+                probe("an index is dropped")
+            case ChangeState.CANCELLED:
+                probe("the build of an index is cancelled")
         return state
 
     # --- Stages that change the definition of every shard ---

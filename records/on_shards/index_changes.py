@@ -37,6 +37,7 @@ from fairlead.zones.engines import Reader, Transaction
 from fairlead.zones.keyspace import range_begin, range_end, unpack_name
 from fairlead.zones.layout import DEFAULT_ZONE, ShardLayout, local_tenant
 from fairlead.zones.pipelining import run_one
+from fairlead.zones.probes import probe
 from fairlead.zones.queue.insertion import enqueue_op
 from fairlead.zones.queue.items import new_item
 from fairlead.zones.records import is_newer, pack_value, unpacked
@@ -259,6 +260,7 @@ def note_change(tr: Transaction, type_name: str, field: str, mine: ChangeRecord,
     """
     found = read_change(tr, type_name, field)
     if found is None or (found.change_id, found.number) != (mine.change_id, mine.number) or not found.is_under_way:
+        probe("who carries out a change of an index finds itself replaced")
         raise ChangeReplaced
     changed = msgspec.structs.replace(found, **changes)
     _write(tr, type_name, field, changed)

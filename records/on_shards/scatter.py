@@ -22,6 +22,7 @@ from fairlead.zones.engines import Database, Reader, StoreUnavailable
 from fairlead.zones.errors import ShardRefused
 from fairlead.zones.keyspace import pack_text
 from fairlead.zones.local_index_search import search
+from fairlead.zones.probes import probe
 
 T = TypeVar("T")
 
@@ -74,6 +75,7 @@ class Scatter:
             built, is dropped, or has violations.
           StoreError: a shard has stopped answering meanwhile.
         """
+        probe("a lookup asks all shards, as the shard of an index record is away")
         named = self._named(index_key)
         found = next(self._that_have(named.keys, lambda _: index_key), None)
         if found is None:

@@ -50,7 +50,6 @@ from fairlead.simulation.linearizability.history import RecordedAnswer, Recorder
 from fairlead.simulation.open_shards import OpenShards
 from fairlead.zones.engines.api.errors import StoreError
 from fairlead.zones.errors import TenantBusy, TenantMoved
-from fairlead.zones.probes import probe
 
 T = TypeVar("T")
 
@@ -214,7 +213,6 @@ class Clerk:
         except Changed:
             attempt.answers = [RecordedAnswer(IsChanged(number, before), True)]
         except Interrupted:
-            probe("a write of a record is interrupted")
             self._recorder.drop(attempt)
             return None
         except IndexUnavailable:
@@ -269,7 +267,6 @@ class Clerk:
         try:
             return self._operations.read(lambda: self._protocol.find_op(index_key), nothing=None)
         except IndexAway:
-            probe("a lookup asks all shards, as the shard of an index record is away")
             return Scatter(self._shards, self._locations, self._in_any_order).find(index_key)
 
     def _read_one(self, number: int) -> DataRecord | None:

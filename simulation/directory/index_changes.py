@@ -29,7 +29,6 @@ from fairlead.simulation.open_shards import OpenShards
 from fairlead.zones.engines.api.errors import StoreError
 from fairlead.zones.errors import TenantBusy, TenantMoved
 from fairlead.zones.layout import Tenant
-from fairlead.zones.probes import probe
 from fairlead.zones.shard import Shard
 from fairlead.zones.transaction_runner import Attempt
 
@@ -110,7 +109,6 @@ class IndexBuilder:
             try:
                 self._carry_out()
             except ChangeReplaced:
-                probe("who carries out a change of an index is replaced")
                 self._pause_us = min(2 * self._pause_us, BUILDER_PAUSE_US_MAX)
             except (StoreError, TenantBusy, TenantMoved, RecordError) as error:
                 self._host.world.note(f"gives up a change of the index: {error!r}")
@@ -125,7 +123,6 @@ class IndexBuilder:
         ended = builder.run(change.change_id)
         self._pause_us = BUILDER_LOOK_US
         if ended is not None:
-            probe(f"a change of an index ends: {ended.name.lower()}")
             complete_local_item(home, CHANGE_KIND, change.change_id)
 
 

@@ -18,7 +18,6 @@ from fairlead.zones.engines.api.errors import StoreError
 from fairlead.zones.errors import ItemGone, ItemUnreadable, TenantBusy, TenantMoved
 from fairlead.zones.layout import Tenant
 from fairlead.zones.ownership import check_home
-from fairlead.zones.probes import probe
 from fairlead.zones.queue.items import Item, unpack_payload
 from fairlead.zones.queue.queue_zone import LATER_THAN_ANY_US
 from fairlead.zones.shard import Shard
@@ -80,7 +79,6 @@ class Janitor:
             run_op(operation, ShardRecords(self._shards, self._locations, None).perform)
         except (IndexUnavailable, Interrupted):
             return  # The item stays.
-        probe("a record is repaired" if is_repair else "a cleanup item has run")
         if self._draw.random() < 0.2:
             return  # It runs twice.
         try:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
+from fairlead import simulation
 from fairlead.simulation.campaign import probe_names
 from fairlead.simulation.run import run
 from fairlead.zones.probes import probe, probes_into
@@ -30,3 +32,9 @@ def test_a_run_reports_only_probes_that_are_in_the_code() -> None:
     reached = run(7).probes
     assert reached["a sleeping pointer is woken"] > 0
     assert set(reached) <= set(probe_names())
+
+
+def test_no_probe_is_outside_the_product() -> None:
+    """A campaign counts those of the product: another one would be counted in a run that reaches it only."""
+    sources = [path for folder in simulation.__path__ for path in Path(folder).rglob("*.py")]
+    assert [path.name for path in sources if "import probe\n" in path.read_text("utf-8")] == []
