@@ -2,7 +2,7 @@
 
 A clerk owns primary keys, and shares the values of unique fields with all others. It writes each operation into a file
 before it begins and after it has ended, so the file says what was acknowledged. Its working directory has a
-`fairlead.toml`. Run by `test_records`:
+`fairlead.toml`. No test imports this module: it shortens the product's delays. Run by `test_records`:
 
     python -m tests.acceptance.records_shop NUMBER SEED
 """
@@ -21,16 +21,10 @@ import fairlead
 from fairlead.record_type import Record
 from fairlead.records.errors import Interrupted, Taken
 from fairlead.records.on_shards import cleanup
+from tests.acceptance.clerk_values import CITIES, SHOPS, STOP, UNIQUE_KEYS, VALUES, email, people_of, shop
 from tests.acceptance.shop import note
 
 CLEANUP_DELAY_S = 3  # Instead of a minute.
-OWN_KEYS = 6
-CITIES = ("Ulm", "Bonn", "Kiel")
-VALUES = 16  # Of each unique field; all clerks want them.
-UNIQUE_KEYS = 6
-SHOPS = 4
-STOP = "stop"
-
 Data = dict[str, Any]
 
 cleanup.DELAY_S = CLEANUP_DELAY_S
@@ -48,21 +42,6 @@ def counted(job: fairlead.Job, tr: fairlead.TenantTransaction) -> None:
     tr.add(("done", job.id.hex()), 1)
     tr.set(("token", job.id.hex()), token.encode())
     note(job.payload["path"], "end", *words, time.monotonic_ns())
-
-
-def shop(number: int) -> str:
-    """Return a tenant that lives on one shard or the other."""
-    return f"shop/user {number % SHOPS}"
-
-
-def people_of(clerk: int) -> list[str]:
-    """Return the primary keys that a clerk owns."""
-    return [f"{clerk}.{each}" for each in range(OWN_KEYS)]
-
-
-def email(number: int) -> str:
-    """Return a value of the field `email`."""
-    return f"{number}@x.com"
 
 
 class Clerk:

@@ -29,10 +29,10 @@ from fairlead.zones.engines import transact
 from fairlead.zones.keyspace import ROOT, ROOT_RANGE
 from fairlead.zones.layout import Tenant
 from fairlead.zones.tuples import unpack
+from tests.acceptance.clerk_values import CITIES, SHOPS, STOP, UNIQUE_KEYS, VALUES, email, people_of, shop
 from tests.acceptance.fleets import Machine, consumer, eventually, kill_one, machine, written
 from tests.acceptance.loads import assert_nothing_left, depth, lines_of
 from tests.acceptance.moving import Movers
-from tests.acceptance.records_shop import CITIES, SHOPS, STOP, UNIQUE_KEYS, VALUES, email, people_of, shop
 from tests.acceptance.two_shards import PAIRS, pair_of_shards
 
 pytestmark = pytest.mark.usefixtures("cluster")

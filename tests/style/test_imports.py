@@ -3,7 +3,7 @@
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 
@@ -19,6 +19,7 @@ from tests.style.sources import (
     imports,
     place,
     product_sources,
+    references,
     source,
 )
 
@@ -239,3 +240,32 @@ def _own_nodes(function: Function) -> Iterator[ast.AST]:
         yield node
         if not isinstance(node, Function):
             waiting += ast.iter_child_nodes(node)
+
+
+def changes_when_imported(source: Source) -> bool:
+    """Return whether a module gives an attribute of what it imports a value, as it is imported itself."""
+    targets = [each.targets[0] for each in source.tree.body if isinstance(each, ast.Assign)]
+    imported = {node for node, _ in references(source.tree)}
+    return any(isinstance(target, ast.Attribute) and target.value in imported for target in targets)
+
+
+def changing_modules(sources: Sequence[Source]) -> list[str]:
+    """Return the modules that change others when tests are collected: test files, and what any module imports."""
+    changing = {module_of(each.path) for each in sources if changes_when_imported(each)}
+    collected = {module for module in changing if module.rpartition(".")[2].startswith("test_")}
+    return sorted(collected.union(*(changing.intersection(found) for found in import_graph(sources).values())))
+
+
+def test_no_test_changes_the_product_when_it_is_collected() -> None:
+    """The simulated worlds of that process would be others than those of the next one. A process of its own may."""
+    assert not changing_modules(product_sources("tests"))
+
+
+def test_a_planted_test_that_changes_the_product_is_found() -> None:
+    sources = [
+        source("tests/shop.py", "from fairlead.records import cleanup\ncleanup.DELAY_S = 3"),
+        source("tests/test_shop.py", "from tests.shop import app"),
+        source("tests/test_own.py", "import fairlead\nfairlead.x = 3"),
+        source("tests/test_other.py", "def test_it(): fairlead.x = 3"),
+    ]
+    assert changing_modules(sources) == ["tests.shop", "tests.test_own"]
