@@ -12,28 +12,23 @@ client may have written that: versions are chosen by writers, and two that have 
 absent row may never have been, or another may have deleted it. So such a write raises `CommitUnknown`. A server could
 tell (`pg_xact_status`), if the client knew the transaction's number before it commits: that is another round trip, and
 a row that stays locked meanwhile.
-
-Connections are our own: one for each call that is under way, kept for later calls. psycopg's pool would add threads
-that reconnect, with retries and timeouts of their own; here the call that finds no server says so.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from select import POLLIN, poll
 from typing import Any
 
 import psycopg
 from psycopg import sql
-from psycopg.pq import TransactionStatus
 
 from fairlead.records.errors import CommitUnknown
 from fairlead.records.storage_model.record_store import Batch, ConditionalWrite
 from fairlead.records.stored import Versioned
 from fairlead.zones.engines import StoreUnavailable
+from fairlead.zones.postgresql.connections import AnswerLost, Call, Connections
 
 PIECE_RECORDS = 500  # that one statement of a scan reads
 DEADLOCKS_MAX = 10  # after which a batch gives up
-ENDING = "57P"  # How the codes of a server that ends begin: it may say so after a commit, instead of an answer.
 
 STATEMENTS = {
     "create": "CREATE TABLE IF NOT EXISTS {table} "
@@ -64,9 +59,8 @@ class PostgresStore:
     """
 
     def __init__(self, dsn: str, table: str) -> None:
-        self._dsn = dsn
         self._table = table
-        self._idle: list[Any] = []
+        self._connections = Connections(dsn, {"table": table})
         self._sql = {name: sql.SQL(text).format(table=sql.Identifier(table)) for name, text in STATEMENTS.items()}
 
     def create_table(self) -> None:
@@ -83,8 +77,7 @@ class PostgresStore:
 
     def close(self) -> None:
         """Close the connections that no call uses."""
-        while self._idle:
-            self._idle.pop().close()
+        self._connections.close()
 
     def get(self, key: bytes) -> Versioned | None:
         """See `RecordStore`."""
@@ -150,75 +143,39 @@ class PostgresStore:
             for row in put:
                 call.execute("write held", *row)
             call.execute("delete held", sorted(gone))
-            call.is_committing = True
+            call.begin_commit()
         return done
 
     @contextmanager
     def _call(self, *, is_committing: bool = False) -> Iterator["_Call"]:
         """Yield a connection of this call's own; raise what `RecordStore` names for what psycopg raises."""
-        connection = self._take()
-        call = _Call(connection, self._sql, is_committing)
         try:
-            yield call
-        except psycopg.Error as error:
-            answered = connection.pgconn.transaction_status == TransactionStatus.IDLE
-            if answered and not (error.sqlstate or ENDING).startswith(ENDING):
-                raise StoreUnavailable("PostgreSQL refused", remedy="See `error`.", **self._of(error)) from error
-            if call.is_committing:
-                raise CommitUnknown(**self._of(error)) from error
-            raise StoreUnavailable("the connection broke", remedy="Try again.", **self._of(error)) from error
-        finally:
-            if connection.pgconn.transaction_status == TransactionStatus.IDLE:
-                self._idle.append(connection)
-            else:
-                connection.close()
-
-    def _take(self) -> Any:
-        """Return a connection that the server has not closed, a new one if there is none.
-
-        Raises:
-          StoreUnavailable: no server that takes writes answers.
-        """
-        while True:
-            try:
-                connection = self._idle.pop()
-            except IndexError:
-                return self._connect()
-            waiting = poll()
-            waiting.register(connection.fileno(), POLLIN)
-            if not waiting.poll(0):
-                return connection
-            connection.close()  # The server has something to say that nobody asked for: it ends.
-
-    def _connect(self) -> Any:
-        try:
-            connection = psycopg.connect(self._dsn, autocommit=True, target_session_attrs="read-write")
-        except psycopg.Error as error:
-            raise StoreUnavailable(
-                "no PostgreSQL that takes writes answers", remedy="Start it, or see `error`.", **self._of(error)
-            ) from error
-        try:
-            connection.execute("SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED")
-        except psycopg.Error as error:
-            connection.close()
-            raise StoreUnavailable("the connection broke", remedy="Try again.", **self._of(error)) from error
-        return connection
-
-    def _of(self, error: Any) -> Mapping[str, Any]:
-        return {"table": self._table, "error": str(error).strip(), "sqlstate": error.sqlstate}
+            with self._connections.call(is_committing=is_committing) as call:
+                yield _Call(call, self._sql)
+        except AnswerLost as error:
+            fields = {name: value for name, value in error.fields.items() if name != "reason"}
+            raise CommitUnknown(**fields) from error
 
 
 class _Call:
-    """One call of a store, and its connection. `is_committing`: what it sends next may be a commit."""
+    """One call of a store, and its connection."""
 
-    def __init__(self, connection: Any, statements: Mapping[str, Any], is_committing: bool) -> None:
-        self.connection = connection
-        self.is_committing = is_committing
+    def __init__(self, call: Call, statements: Mapping[str, Any]) -> None:
+        self._call = call
         self._statements = statements
+
+    @property
+    def connection(self) -> Any:
+        """Psycopg's connection."""
+        return self._call.connection
+
+    def begin_commit(self) -> None:
+        """Note that what is sent next may be a commit."""
+        self._call.is_committing = True
 
     def execute(self, statement: str, *arguments: Any) -> Any:
         """Execute a statement; return psycopg's cursor."""
-        return self.connection.execute(self._statements[statement], arguments, binary=True)
+        return self._call.execute(self._statements[statement], *arguments)
 
 
 def _version(found: Versioned | None) -> bytes | None:

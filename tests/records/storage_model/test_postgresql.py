@@ -151,7 +151,7 @@ def test_statements_run_at_read_committed_whatever_the_database_says(postgresql:
 
     dsn = f"{postgresql.url}?options=-c%20default_transaction_isolation%3Dserializable"
     store = PostgresStore(dsn, clients.one._table)  # type: ignore[attr-defined]
-    connection = store._take()
+    connection = store._connections._take()
     assert connection.execute("SHOW transaction_isolation").fetchone() == ("read committed",)
     connection.close()
 

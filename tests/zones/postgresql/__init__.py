@@ -1,0 +1,1 @@
+"""Queue zones in a real PostgreSQL."""

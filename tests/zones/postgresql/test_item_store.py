@@ -1,0 +1,205 @@
+"""Items in PostgreSQL: what each operation does, and what it leaves to others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fairlead.zones.layout import Tenant
+from fairlead.zones.queue.items import EnqueueStatus, Outcome, new_item, unpack_payload
+from tests.zones.postgresql.database import ALICE, LEASE_US, NOW_US, Database, held
+
+BOB = Tenant("shop", "bob")
+
+
+def test_an_item_comes_out_as_it_went_in(database: Database) -> None:
+    item_id = database.enqueue("mail", {"to": ["a", 1, None, b"\x00"]}, priority=7, item_id="order 7", unique_for=5)
+    (leased,) = database.lease()
+    assert (leased.queue, leased.id) == ((ALICE, "queue"), item_id)
+    record = leased.record
+    assert unpack_payload(record.payload) == {"to": ["a", 1, None, b"\x00"]}
+    assert (record.kind, record.priority, record.given_id, record.unique_us) == ("mail", 7, "order 7", 5_000_000)
+    assert (record.attempt, record.lease_number, record.vesting_us) == (1, 1, NOW_US + LEASE_US)
+    assert NOW_US - 60_000_000 < record.enqueued_us <= NOW_US
+
+
+def test_what_sql_enqueues_comes_out_with_its_arguments_as_payload(database: Database, connection: Any) -> None:
+    sent = """SELECT status FROM fairlead.enqueue('shop', 'alice', 'mail', '{"order": 7, "lines": [1.5, "ä"]}')"""
+    assert connection.execute(sent).fetchone() == ("enqueued",)
+    (leased,) = database.lease()
+    assert unpack_payload(leased.record.payload) == {"order": 7, "lines": [1.5, "ä"]}
+
+
+def test_a_given_id_has_the_same_id_in_sql_and_in_python(database: Database, connection: Any) -> None:
+    sent = "SELECT id, status FROM fairlead.enqueue('shop', 'alice', 'mail', item_id => 'Order ä')"
+    item_id, _ = connection.execute(sent).fetchone()
+    again = database.put(new_item("mail", item_id="Order ä"))
+    assert again == [(item_id.bytes, EnqueueStatus.PRESENT)]
+
+
+def test_an_id_is_taken_while_its_item_waits_and_for_a_while_after_its_end(database: Database) -> None:
+    once = new_item("mail", item_id="a", unique_for=50)
+    ((_, first),) = database.put(once)
+    ((_, second),) = database.put(once)
+    (leased,) = database.lease()
+    assert database.complete(leased, keeps_us=[leased.record.unique_us]) == [Outcome.DONE]
+    ((_, third),) = database.put(once)
+    assert [first, second, third] == [EnqueueStatus.ENQUEUED, EnqueueStatus.PRESENT, EnqueueStatus.COMPLETED]
+    database.let_pass("keep_until_us")
+    assert database.put(once)[0][1] is EnqueueStatus.ENQUEUED
+    (again,) = database.lease()
+    assert (again.record.attempt, again.record.lease_number) == (1, 1)
+
+
+def test_a_rolled_back_transaction_enqueues_nothing(database: Database) -> None:
+    with database.connect(autocommit=False) as connection:
+        connection.execute("SELECT fairlead.enqueue('shop', 'alice', 'mail')")
+        connection.rollback()
+    assert database.lease() == []
+
+
+def test_items_are_leased_by_priority_and_then_by_time(database: Database) -> None:
+    names = [("late", 100), ("first", 1), ("later", 100)]
+    ids = {name: database.enqueue(item_id=name, priority=priority) for name, priority in names}
+    assert [each.id for each in database.lease(items_max=2)] == [ids["first"], ids["late"]]
+    assert [each.id for each in database.lease()] == [ids["later"]]
+
+
+def test_a_kind_without_room_holds_up_no_other(database: Database) -> None:
+    for _ in range(20):
+        database.enqueue("unknown", priority=0)
+    database.enqueue("full", priority=0)
+    wanted = database.enqueue("mail", priority=200)
+    assert [each.id for each in database.lease(rooms={"mail": 5, "full": 0})] == [wanted]
+
+
+def test_the_room_of_a_kind_is_divided_among_tenants(database: Database) -> None:
+    for _ in range(10):
+        database.put(new_item("mail"), tenant=ALICE)
+    for _ in range(2):
+        database.put(new_item("mail"), tenant=BOB)
+    leased = database.lease(ALICE, BOB, items_max=10, rooms={"mail": 4})
+    assert sorted(each.queue.tenant.user for each in leased) == ["alice", "alice", "bob", "bob"]
+
+
+def test_a_leased_item_is_leased_again_only_when_its_lease_has_expired(database: Database) -> None:
+    database.enqueue()
+    (first,) = database.lease()
+    assert database.lease() == []
+    database.let_pass("leased_until_us")
+    (second,) = database.lease()
+    assert (second.record.attempt, second.record.expiry_count, second.had_expired) == (2, 1, True)
+    assert database.complete(first) == [Outcome.LEASE_LOST]
+    assert database.complete(second) == [Outcome.DONE]
+    assert database.complete(second) == [Outcome.GONE]
+
+
+def test_an_item_that_failed_comes_back_with_its_history(database: Database) -> None:
+    database.enqueue()
+    (leased,) = database.lease()
+    leased.record.error_count, leased.record.last_error = 1, "boom"
+    assert database.store.requeue([held(leased)], [0], [leased.record]) == [Outcome.DONE]
+    (again,) = database.lease()
+    record = again.record
+    assert (record.attempt, record.last_error, record.expiry_count, again.had_expired) == (2, "boom", 0, False)
+
+
+def test_an_item_that_is_returned_keeps_its_place(database: Database) -> None:
+    first, _ = database.enqueue(), database.enqueue()
+    (leased,) = database.lease(items_max=1)
+    assert database.store.requeue([held(leased)], [None], [leased.record]) == [Outcome.DONE]
+    (again,) = database.lease(items_max=1)
+    assert (leased.id, again.id, again.record.attempt) == (first, first, 1)
+
+
+def test_an_extended_lease_lasts_longer(database: Database) -> None:
+    database.enqueue()
+    (leased,) = database.lease()
+    database.let_pass("leased_until_us")
+    assert database.store.extend([held(leased)], lease_us=LEASE_US) == [Outcome.DONE]
+    assert database.lease() == []
+
+
+def test_a_batch_leaves_out_what_another_transaction_has_locked(database: Database) -> None:
+    database.enqueue(), database.enqueue()
+    leased = database.lease()
+    with database.connect(autocommit=False) as user:
+        user.execute("SELECT 1 FROM fairlead.items WHERE id = %s FOR UPDATE", [leased[0].id.hex()])
+        assert database.complete(*leased) == [None, Outcome.DONE]
+    assert database.complete(leased[0]) == [Outcome.DONE]
+
+
+def test_the_outlook_says_what_waits_and_when_something_can_be_leased(database: Database) -> None:
+    from fairlead.zones.postgresql.item_store import Queue
+
+    database.enqueue("mail"), database.enqueue("mail", delay=50), database.enqueue("other", priority=3)
+    alice, empty = Queue(ALICE, "queue"), Queue(BOB, "queue")
+    before, nothing = database.store.outlook([alice, empty])
+    assert nothing == []
+    assert [(each.kind, each.priority, each.waits) for each in before] == [("mail", 100, True), ("other", 3, True)]
+    assert 40_000_000 < before[0].next_us < 50_000_000
+    database.lease(lease_us=10_000_000)
+    ((mail, _),) = database.store.outlook([alice])
+    assert not mail.waits
+    assert 5_000_000 < mail.next_us < 10_000_000
+
+
+def test_the_reader_sees_each_commit_once_and_a_late_one_too(database: Database) -> None:
+    store = database.store
+    seen, _ = store.arrivals("1:1:")
+    with database.connect(autocommit=False) as late:
+        late.execute("SELECT fairlead.enqueue('shop', 'alice', 'mail')")
+        database.put(new_item("mail", delay=100), tenant=BOB)
+        seen, found = store.arrivals(seen)
+        assert [each.queue.tenant for each in found] == [BOB]
+        assert 90_000_000 < found[0].in_us <= 100_000_000
+        late.commit()
+    seen, found = store.arrivals(seen)
+    assert [each.queue.tenant for each in found] == [ALICE]
+    assert store.arrivals(seen)[1] == []
+
+
+@pytest.mark.parametrize("how", ["requeue", "shorten"])
+def test_the_reader_sees_what_vests_earlier_than_before(database: Database, how: str) -> None:
+    store = database.store
+    database.enqueue()
+    (leased,) = database.lease()
+    seen, _ = store.arrivals(store.arrivals("1:1:")[0])
+    if how == "requeue":
+        store.requeue([held(leased)], [0], [leased.record])
+    else:
+        store.extend([held(leased)], lease_us=1_000)
+    assert [each.queue.tenant for each in store.arrivals(seen)[1]] == [ALICE]
+
+
+def test_a_full_look_names_every_queue_with_items_slice_by_slice(database: Database) -> None:
+    for user in "abc":
+        for _ in range(3):
+            database.put(new_item("mail"), tenant=Tenant("shop", user))
+    first = database.store.queues_behind(None, 2)
+    rest = database.store.queues_behind(first[-1], 2)
+    assert [[each.tenant.user for each in some] for some in (first, rest)] == [["a", "b"], ["c"]]
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        ("'', 'alice', 'mail'", "app is '', and must be text of 1 to 96 bytes"),
+        ("'shop', NULL, 'mail'", "tenant is NULL, and must be text of 1 to 96 bytes"),
+        ("'shop', 'alice', repeat('k', 97)", "must be text of 1 to 96 bytes"),
+        ("'shop', 'alice', 'mail', priority => 256", "priority is 256, and must be 0 to 255"),
+        ("'shop', 'alice', 'mail', delay_s => -1", "delay_s is -1"),
+        ("'shop', 'alice', 'mail', delay_s => 'NaN'", "delay_s is NaN"),
+        ("'shop', 'alice', 'mail', unique_for_s => 3", "unique_for_s without an item_id"),
+        ("'shop', 'alice', 'mail', '1', '\\x01'", "args and payload are given; give one of them"),
+        ("'shop', 'alice', 'mail', item_id => ''", "item_id has 0 bytes, and must have 1 to 1,024"),
+        ("'shop', 'alice', 'mail', to_jsonb(repeat('x', 1000000))", "the payload has 1000002 bytes"),
+    ],
+)
+def test_a_wrong_argument_is_named(connection: Any, call: str, says: str) -> None:
+    import psycopg
+
+    with pytest.raises(psycopg.Error) as raised:
+        connection.execute(f"SELECT fairlead.enqueue({call})")
+    assert says in str(raised.value)

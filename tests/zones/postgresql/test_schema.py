@@ -1,0 +1,166 @@
+"""The schema of queues in a database: it is made once, upgraded, checked, and lent to roles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from tests.zones.postgresql.database import Database
+
+
+@contextmanager
+def role(connection: Any, name: str) -> Iterator[str]:
+    """Make a role, and drop it afterwards: roles belong to the whole server."""
+    connection.execute(f"CREATE ROLE {name}")
+    try:
+        yield name
+    finally:
+        connection.execute(f"RESET ROLE; DROP OWNED BY {name}; DROP ROLE {name}")
+
+
+def test_a_second_init_changes_nothing(empty_database: Database) -> None:
+    from fairlead.zones.postgresql import schema
+
+    with empty_database.connect() as connection:
+        first = schema.prepare(connection)
+        connection.execute("SELECT fairlead.enqueue('shop', 'alice', 'mail')")
+        assert schema.prepare(connection) == first == schema.check(connection)
+        assert connection.execute("SELECT count(*) FROM fairlead.items").fetchone() == (1,)
+
+
+def test_two_inits_at_once_make_one_store(empty_database: Database) -> None:
+    from fairlead.zones.postgresql import schema
+
+    def init(_: int) -> Any:
+        with empty_database.connect() as connection:
+            return schema.prepare(connection)
+
+    with ThreadPoolExecutor(4) as threads:
+        assert len(set(threads.map(init, range(4)))) == 1
+
+
+def test_a_database_without_a_schema_is_refused_with_the_command_that_makes_it(empty_database: Database) -> None:
+    from fairlead.zones.postgresql import schema
+    from fairlead.zones.postgresql.errors import SchemaMissing
+
+    with empty_database.connect() as connection, pytest.raises(SchemaMissing) as raised:
+        schema.check(connection)
+    assert "fairlead postgres init" in str(raised.value.__doc__)
+
+
+@pytest.mark.parametrize(("version", "refusal"), [(0, "SchemaOutdated"), (99, "SchemaNewer")])
+def test_a_schema_of_another_version_is_refused(empty_database: Database, version: int, refusal: str) -> None:
+    from fairlead.zones.postgresql import errors, schema
+
+    empty_database.prepare()
+    with empty_database.connect() as connection:
+        connection.execute("UPDATE fairlead.store SET version = %s", [version])
+        with pytest.raises(getattr(errors, refusal)):
+            schema.check(connection)
+
+
+def test_a_newer_schema_is_not_changed_by_an_upgrade(empty_database: Database) -> None:
+    from fairlead.zones.postgresql import schema
+    from fairlead.zones.postgresql.errors import SchemaNewer
+
+    empty_database.prepare()
+    with empty_database.connect() as connection:
+        connection.execute("UPDATE fairlead.store SET version = 99")
+        with pytest.raises(SchemaNewer):
+            schema.prepare(connection)
+
+
+def test_a_database_in_another_encoding_is_refused(empty_database: Database) -> None:
+    import psycopg
+
+    from fairlead.zones.postgresql import schema
+    from fairlead.zones.postgresql.errors import PostgresRefused
+
+    with empty_database.connect() as connection:
+        connection.execute("CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
+    dsn = f"{empty_database.dsn.rpartition('/')[0]}/latin"
+    with psycopg.connect(dsn, autocommit=True) as connection, pytest.raises(PostgresRefused, match="LATIN1"):
+        schema.prepare(connection)
+
+
+def test_a_role_that_may_not_create_schemas_is_told_so(empty_database: Database) -> None:
+    import psycopg
+
+    from fairlead.zones.postgresql import schema
+
+    with empty_database.connect() as connection, role(connection, "nobody_here"):
+        connection.execute("SET ROLE nobody_here")
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            schema.prepare(connection)
+
+
+def test_a_producer_can_enqueue_and_read_nothing(database: Database) -> None:
+    import psycopg
+
+    from fairlead.zones.postgresql import schema
+
+    with database.connect() as connection, role(connection, "web"):
+        connection.execute("SET ROLE web")
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            connection.execute("SELECT fairlead.enqueue('shop', 'alice', 'mail')")
+        connection.execute("RESET ROLE")
+        schema.grant(connection, producers=("web",))
+        connection.execute("SET ROLE web")
+        connection.execute("SELECT fairlead.enqueue('shop', 'alice', 'mail')")
+        for forbidden in ("SELECT * FROM fairlead.items", "SELECT fairlead.arrivals('1:1:')"):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                connection.execute(forbidden)
+
+
+def test_a_consumer_needs_no_rights_of_the_owner(database: Database) -> None:
+    from fairlead.zones.postgresql import schema
+
+    with database.connect() as connection, role(connection, "fleet"):
+        schema.grant(connection, consumers=("fleet",))
+        connection.execute("SET ROLE fleet")
+        connection.execute("SELECT fairlead.enqueue('shop', 'alice', 'mail')")
+        leased = (
+            "SELECT id FROM fairlead.dequeue('{shop}', '{alice}', '{queue}', '{5}', '{NULL}', '{NULL}', '{NULL}', "
+            "'{mail}', '{9}', gen_random_uuid(), 1000000)"
+        )
+        assert len(connection.execute(leased).fetchall()) == 1
+
+
+def test_an_upgrade_keeps_what_was_granted(database: Database) -> None:
+    from fairlead.zones.postgresql import schema
+
+    with database.connect() as connection, role(connection, "web"):
+        schema.grant(connection, producers=("web",))
+        connection.execute(schema.functions())
+        connection.execute("SET ROLE web")
+        connection.execute("SELECT fairlead.enqueue('shop', 'alice', 'mail')")
+
+
+def test_the_printed_script_does_what_init_does(empty_database: Database) -> None:
+    from fairlead.zones.postgresql import schema
+
+    with empty_database.connect() as connection:
+        connection.execute(schema.script(1))
+        assert schema.check(connection).version == schema.VERSION
+
+
+def test_a_long_transaction_on_the_items_does_not_hold_up_enqueues_behind_an_upgrade(
+    empty_database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fairlead.zones.postgresql import schema
+    from fairlead.zones.postgresql.errors import PostgresRefused
+
+    empty_database.prepare()
+    monkeypatch.setattr(schema, "VERSION", schema.VERSION + 1)
+    monkeypatch.setattr(schema, "LOCK_TIMEOUT_MS", 50)
+    monkeypatch.setattr(schema, "migration", lambda _: "ALTER TABLE fairlead.items ADD COLUMN later int;")
+    with empty_database.connect(autocommit=False) as user, empty_database.connect() as connection:
+        user.execute("SELECT fairlead.enqueue('shop', 'alice', 'mail')")
+        with pytest.raises(PostgresRefused, match="in use"):
+            schema.prepare(connection)
+        user.commit()
+        assert schema.prepare(connection).version == schema.VERSION

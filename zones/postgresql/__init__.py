@@ -1,0 +1,30 @@
+"""Queue zones whose items lie in PostgreSQL, beside data that lives there (QuiCK section 6.1).
+
+An application's data may be in PostgreSQL. Then its items are there, too, so a user's SQL transaction changes data and
+enqueues work. The tenant's shard holds the pointer of such a zone, as of any other zone.
+
+Read in this order:
+    sql/migration_001.sql  the tables: items, and what an application knows the store by
+    sql/functions.sql      what programs call: enqueue, dequeue, the ends of items
+    errors                 what a user can meet, and what to do then
+    connections            connections of our own, and what their errors mean
+    schema                 init, upgrade and check
+    item_ids               the ids of items: new ones, and those of given ids
+    item_store             the operations on items, each one statement
+
+What each operation reads and writes, at READ COMMITTED:
+
+    operation       locks                                         writes
+    enqueue         the row of a given id that exists             the item; rings the doorbell if it is on
+    dequeue         what it takes; passes over what is locked     lease columns, which are in no index
+    complete        what is held; leaves out what is locked       deletes, or leaves id and result
+    extend          likewise                                      lease columns
+    requeue         likewise                                      vesting time and history; ends the lease
+    dead letter     likewise                                      the item's state
+    arrivals        nothing                                       nothing
+
+A conditional statement locks the row, and then compares what was committed last. So two holders of one item cannot both
+end it. Times are of the server's clock. They leave this package as differences, because the two clocks never meet.
+
+May import: zones. It needs the extra `postgresql`, so other packages import it by its name only where it is used.
+"""

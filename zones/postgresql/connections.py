@@ -1,0 +1,110 @@
+"""Connections to one PostgreSQL server, and what psycopg's errors mean for whoever calls.
+
+Connections are our own: one for each call that is under way, kept for later calls. psycopg's pool would add threads
+that reconnect, with retries and timeouts of their own; here the call that finds no server says so.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from select import POLLIN, poll
+from typing import Any
+
+import psycopg
+from psycopg.pq import TransactionStatus
+
+from fairlead.zones.engines import StoreUnavailable
+
+ENDING = "57P"  # How the codes of a server that ends begin: it may say so after a commit, instead of an answer.
+
+
+class AnswerLost(StoreUnavailable):
+    """The connection broke between a commit and its answer: it may have been made, or may still be."""
+
+    def __init__(self, **fields: object) -> None:
+        super().__init__("the connection broke during a commit", remedy="Read whether it was made.", **fields)
+
+
+class Call:
+    """One call, and its connection. `is_committing`: what it sends next may be a commit."""
+
+    def __init__(self, connection: Any, is_committing: bool) -> None:
+        self.connection = connection
+        self.is_committing = is_committing
+
+    def execute(self, statement: Any, *arguments: Any) -> Any:
+        """Execute a statement; return psycopg's cursor, whose rows are binary."""
+        return self.connection.execute(statement, arguments, binary=True)
+
+
+class Connections:
+    """Connections with autocommit, at READ COMMITTED, to a server that takes writes. Any thread may call.
+
+    Args:
+      dsn: how psycopg connects; one that names several servers finds the one that takes writes.
+      shown: what errors say of the place, such as `{"table": ...}`. A DSN may hold a password.
+    """
+
+    def __init__(self, dsn: str, shown: Mapping[str, object]) -> None:
+        self._dsn = dsn
+        self._shown = shown
+        self._idle: list[Any] = []
+
+    def close(self) -> None:
+        """Close the connections that no call uses."""
+        while self._idle:
+            self._idle.pop().close()
+
+    @contextmanager
+    def call(self, *, is_committing: bool = False) -> Iterator[Call]:
+        """Yield a connection of this call's own.
+
+        Raises:
+          StoreUnavailable: no server answers, it refuses, or the connection broke; nothing was changed.
+          AnswerLost: the connection broke while the call was committing.
+        """
+        connection = self._take()
+        call = Call(connection, is_committing)
+        try:
+            yield call
+        except psycopg.Error as error:
+            answered = connection.pgconn.transaction_status == TransactionStatus.IDLE
+            if answered and not (error.sqlstate or ENDING).startswith(ENDING):
+                raise StoreUnavailable("PostgreSQL refused", remedy="See `error`.", **self._of(error)) from error
+            if call.is_committing:
+                raise AnswerLost(**self._of(error)) from error
+            raise StoreUnavailable("the connection broke", remedy="Try again.", **self._of(error)) from error
+        finally:
+            if connection.pgconn.transaction_status == TransactionStatus.IDLE:
+                self._idle.append(connection)
+            else:
+                connection.close()
+
+    def _take(self) -> Any:
+        """Return a connection that the server has not closed, a new one if there is none."""
+        while True:
+            try:
+                connection = self._idle.pop()
+            except IndexError:
+                return self._connect()
+            waiting = poll()
+            waiting.register(connection.fileno(), POLLIN)
+            if not waiting.poll(0):
+                return connection
+            connection.close()  # The server has something to say that nobody asked for: it ends.
+
+    def _connect(self) -> Any:
+        try:
+            connection = psycopg.connect(self._dsn, autocommit=True, target_session_attrs="read-write")
+        except psycopg.Error as error:
+            raise StoreUnavailable(
+                "no PostgreSQL that takes writes answers", remedy="Start it, or see `error`.", **self._of(error)
+            ) from error
+        try:
+            connection.execute("SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED")
+        except psycopg.Error as error:
+            connection.close()
+            raise StoreUnavailable("the connection broke", remedy="Try again.", **self._of(error)) from error
+        return connection
+
+    def _of(self, error: Any) -> Mapping[str, Any]:
+        return {**self._shown, "error": str(error).strip(), "sqlstate": error.sqlstate}

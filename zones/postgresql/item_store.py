@@ -1,0 +1,263 @@
+"""The operations on items in PostgreSQL: each is one call of a function of the schema, which is one statement.
+
+Durations and differences go in and come out, never times of the server's clock.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import msgspec
+
+from fairlead.zones.layout import Tenant
+from fairlead.zones.postgresql.connections import Call, Connections
+from fairlead.zones.postgresql.item_ids import packed_given, unpacked_given
+from fairlead.zones.queue.items import EnqueueStatus, NewItem, Outcome, pack_payload
+from fairlead.zones.records import ItemRecord, decode, encode
+
+_FOUND = (EnqueueStatus.PRESENT, EnqueueStatus.COMPLETED, EnqueueStatus.DEAD_LETTER)
+_OUTCOMES = (Outcome.DONE, Outcome.LEASE_LOST, Outcome.GONE, None)
+
+_PUT = (
+    "SELECT found FROM fairlead.put(%b::uuid[], %b::text[], %b::text[], %b::text[], %b::text[], %b::smallint[], "
+    "%b::bigint[], %b::bigint[], %b::bytea[], %b::bytea[], NULL, %b::bytea[]) ORDER BY ord"
+)
+_DEQUEUE = (
+    "SELECT id, app, tenant, zone, kind, priority, waited_us, age_us, leases, expired, unique_us, given, payload, "
+    "args::text, record FROM fairlead.dequeue(%b::text[], %b::text[], %b::text[], %b::int[], %b::text[], "
+    "%b::smallint[], %b::bigint[], %b::text[], %b::int[], %b::uuid, %b::bigint)"
+)
+_OUTLOOK = "SELECT ord, kind, priority, waits, next_us FROM fairlead.outlook(%b::text[], %b::text[], %b::text[])"
+_COMPLETE = "SELECT outcome FROM fairlead.complete(%b::uuid[], %b::uuid[], %b::bigint[], %b::bytea[]) ORDER BY ord"
+_EXTEND = "SELECT outcome FROM fairlead.extend(%b::uuid[], %b::uuid[], %b::bigint) ORDER BY ord"
+_REQUEUE = "SELECT outcome FROM fairlead.requeue(%b::uuid[], %b::uuid[], %b::bigint[], %b::bytea[]) ORDER BY ord"
+_DEAD_LETTER = "SELECT outcome FROM fairlead.dead_letter(%b::uuid[], %b::uuid[], %b::bytea[]) ORDER BY ord"
+_ARRIVALS = "SELECT seen::text, app, tenant, zone, in_us FROM fairlead.arrivals(%s::pg_snapshot)"
+_QUEUES = "SELECT app, tenant, zone FROM fairlead.queues(%s, %s, %s, %s)"
+
+
+class Queue(NamedTuple):
+    """A queue zone in an external store."""
+
+    tenant: Tenant
+    zone: str
+
+
+class Want(NamedTuple):
+    """How many items a queue may give, and perhaps where the last visit stopped: at a vesting time of a kind."""
+
+    queue: Queue
+    items_max: int
+    kind: str | None = None
+    priority: int | None = None
+    from_us: int | None = None
+
+
+class LeasedRow(NamedTuple):
+    """An item that was leased now.
+
+    Attributes:
+      queue: where it is.
+      id: 16 bytes.
+      record: as everywhere, with times of the caller's clock.
+      waited_us: for how long it had been vested.
+      had_expired: its last lease had expired.
+    """
+
+    queue: Queue
+    id: bytes
+    record: ItemRecord
+    waited_us: int
+    had_expired: bool
+
+
+class Outlook(NamedTuple):
+    """What is left of a kind and priority: whether something could be leased now, and in how long something can be.
+
+    `next_us`: None: nothing vests later, and no lease ends.
+    """
+
+    kind: str
+    priority: int
+    waits: bool
+    next_us: int | None
+
+
+class ItemLease(NamedTuple):
+    """An item that an operation is to change. `lease_id`: under which it is held; None: whoever holds it."""
+
+    id: bytes
+    lease_id: bytes | None
+
+
+class Arrival(NamedTuple):
+    """A queue with new items. `in_us`: in how long the earliest of them vests."""
+
+    queue: Queue
+    in_us: int
+
+
+class ItemStore:
+    """The items of one database.
+
+    Every method raises `StoreUnavailable` if the server does not answer or refuses, and `AnswerLost`, which is one, if
+    the connection broke while it may have committed.
+    """
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+
+    def dequeue(
+        self, wants: Sequence[Want], rooms: Mapping[str, int], *, lease_id: bytes, lease_us: int, now_us: int
+    ) -> list[LeasedRow]:
+        """Lease items of many queues: of each at most what it may give, of each kind at most its room.
+
+        Of kinds that `rooms` does not name nothing is taken. Passes over items that another transaction has locked.
+        Returns them by priority, then by vesting time.
+
+        Args:
+          lease_id: 16 random bytes.
+          now_us: the caller's time, from which the leases count for the caller.
+        """
+        with self._connections.call(is_committing=True) as call:
+            rows = call.execute(
+                _DEQUEUE,
+                *_names(want.queue for want in wants),
+                [want.items_max for want in wants],
+                [want.kind for want in wants],
+                [want.priority for want in wants],
+                [want.from_us for want in wants],
+                list(rooms),
+                list(rooms.values()),
+                UUID(bytes=lease_id),
+                lease_us,
+            ).fetchall()
+        leased = [_leased(row, lease_id, lease_us, now_us) for row in rows]
+        return sorted(leased, key=lambda each: (each.record.priority, -each.waited_us, each.id))
+
+    def outlook(self, queues: Sequence[Queue]) -> list[list[Outlook]]:
+        """Return what is left in each queue, by kind and priority; nothing for an empty one."""
+        left: list[list[Outlook]] = [[] for _ in queues]
+        with self._connections.call() as call:
+            for ord_, kind, priority, waits, next_us in call.execute(_OUTLOOK, *_names(queues)):
+                left[ord_ - 1].append(Outlook(kind, priority, waits, next_us))
+        return left
+
+    def complete(
+        self, held: Sequence[ItemLease], *, keeps_us: Sequence[int] = (), results: Sequence[bytes | None] = ()
+    ) -> list[Outcome | None]:
+        """End items; return how each went, None: another transaction has locked it.
+
+        Args:
+          keeps_us: for how long each leaves its id and its result; 0: it is deleted.
+          results: what each leaves.
+        """
+        keeps = list(keeps_us) or [0] * len(held)
+        return self._change(_COMPLETE, held, keeps, list(results) or [None] * len(held))
+
+    def extend(self, held: Sequence[ItemLease], *, lease_us: int) -> list[Outcome | None]:
+        """Let leases end `lease_us` from now; return how each went, as `complete`."""
+        return self._change(_EXTEND, held, lease_us)
+
+    def requeue(
+        self, held: Sequence[ItemLease], delays_us: Sequence[int | None], records: Sequence[ItemRecord | None]
+    ) -> list[Outcome | None]:
+        """End leases; return how each went, as `complete`.
+
+        Args:
+          delays_us: in how long each vests; None: when it vested before.
+          records: the history of each; None: it stays.
+        """
+        packed = [None if record is None else _packed_history(record) for record in records]
+        return self._change(_REQUEUE, held, list(delays_us), packed)
+
+    def dead_letter(self, held: Sequence[ItemLease], records: Sequence[bytes]) -> list[Outcome | None]:
+        """Make items dead letters; `records` say why. Return how each went, as `complete`."""
+        return self._change(_DEAD_LETTER, held, list(records))
+
+    def arrivals(self, seen: str) -> tuple[str, list[Arrival]]:
+        """Return a snapshot, and the queues with items that were committed between `seen` and it."""
+        with self._connections.call() as call:
+            rows = call.execute(_ARRIVALS, seen).fetchall()
+        found = [
+            Arrival(Queue(Tenant(app, user), zone), in_us) for _, app, user, zone, in_us in rows if app is not None
+        ]
+        return rows[0][0], found
+
+    def queues_behind(self, queue: Queue | None, limit: int) -> list[Queue]:
+        """Return queues that hold items, in order of their names, behind `queue`; None: from the first on."""
+        (app, user), zone = queue or Queue(Tenant("", ""), "")
+        with self._connections.call() as call:
+            rows = call.execute(_QUEUES, app, user, zone, limit).fetchall()
+        return [Queue(Tenant(app, user), zone) for app, user, zone in rows]
+
+    def _change(self, statement: str, held: Sequence[ItemLease], *arguments: Any) -> list[Outcome | None]:
+        ids = [UUID(bytes=each.id) for each in held]
+        leases = [None if each.lease_id is None else UUID(bytes=each.lease_id) for each in held]
+        with self._connections.call(is_committing=True) as call:
+            return [_OUTCOMES[outcome] for (outcome,) in call.execute(statement, ids, leases, *arguments)]
+
+
+class ItemToPut(NamedTuple):
+    """An item to enqueue: where, and under which id."""
+
+    queue: Queue
+    id: bytes
+    item: NewItem
+
+
+def put(call: Call, items: Sequence[ItemToPut]) -> list[EnqueueStatus]:
+    """Enqueue items in the transaction of a connection; return what became of each.
+
+    An id that another transaction is inserting waits for its end.
+    """
+    rows = call.execute(
+        _PUT,
+        [UUID(bytes=each.id) for each in items],
+        *_names(each.queue for each in items),
+        [each.item.kind for each in items],
+        [each.item.priority for each in items],
+        [each.item.delay_us for each in items],
+        [each.item.unique_us for each in items],
+        [None if each.item.given_id is None else packed_given(each.item.given_id) for each in items],
+        [each.item.payload for each in items],
+        [_packed_new(each.item) for each in items],
+    )
+    return [EnqueueStatus.ENQUEUED if found is None else _FOUND[found] for (found,) in rows]
+
+
+def _names(queues: Any) -> tuple[list[str], list[str], list[str]]:
+    queues = list(queues)
+    return ([each.tenant.app for each in queues], [each.tenant.user for each in queues], [each.zone for each in queues])
+
+
+def _packed_new(item: NewItem) -> bytes | None:
+    """Return what the columns do not say of an item; None: they say it all."""
+    if item.trace is None and item.run is None and item.parent is None and not item.keys and not item.unique_key:
+        return None
+    record = ItemRecord(
+        kind=item.kind, payload=b"", priority=item.priority, vesting_us=0, enqueued_us=0, trace=item.trace,
+        run=item.run, parent=item.parent, keys=item.keys, unique_key=item.unique_key,
+    )  # fmt: skip
+    return encode(record)
+
+
+def _packed_history(record: ItemRecord) -> bytes:
+    """Return a record without what is in columns."""
+    return encode(
+        msgspec.structs.replace(record, payload=b"", vesting_us=0, enqueued_us=0, lease_id=b"", given_id=None)
+    )
+
+
+def _leased(row: Sequence[Any], lease_id: bytes, lease_us: int, now_us: int) -> LeasedRow:
+    id_, app, user, zone, kind, priority, waited_us, age_us, leases, expired, unique_us, given, *rest = row
+    payload, args, packed = rest
+    record = (None if packed is None else decode(ItemRecord, packed)) or ItemRecord(kind, b"", priority, 0, 0)
+    expired_since = expired - record.expired_count  # since its last holder ended its lease
+    record.kind, record.priority, record.unique_us = kind, priority, unique_us
+    record.payload = pack_payload(None if args is None else msgspec.json.decode(args)) if payload is None else payload
+    record.given_id = None if given is None else unpacked_given(given)
+    record.lease_id, record.lease_us, record.lease_number, record.leased_us = lease_id, lease_us, leases, now_us
+    record.expired_count, record.expiry_count = expired, record.expiry_count + expired_since
+    record.vesting_us, record.enqueued_us = now_us + lease_us, max(0, now_us - age_us)
+    return LeasedRow(Queue(Tenant(app, user), zone), id_.bytes, record, waited_us, expired_since > 0)

@@ -1,0 +1,148 @@
+"""The schema of the queues in a database: made, upgraded, and checked.
+
+A migration expands: programs of the version before go on beside it. What they no longer need goes with the migration
+after it. Each is one transaction, and waits a second for a lock at most, because an `ALTER` that waits holds up every
+enqueue.
+"""
+
+from collections.abc import Iterator
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+import psycopg
+from psycopg import sql
+
+from fairlead.zones.postgresql.errors import PostgresRefused, SchemaMissing, SchemaNewer, SchemaOutdated
+
+VERSION = 1  # The last migration of this program.
+SERVER_MIN = 14_00_00
+LOCK_TIMEOUT_MS = 1_000
+PRODUCER_FUNCTIONS = ("enqueue", "put", "store_id", "id_of")
+
+# Programs that begin together would all make the schema. The number is an arbitrary one.
+_ONE_AT_A_TIME = "SELECT pg_advisory_xact_lock(7236402195301)"
+_SQL = files("fairlead.zones.postgresql") / "sql"
+
+
+class StoreState(NamedTuple):
+    """What a database holds: the id of its store, and the last migration that was made."""
+
+    store_id: bytes
+    version: int
+
+
+def migration(number: int) -> str:
+    """Return the SQL of a migration, without the functions."""
+    return (_SQL / f"migration_{number:03}.sql").read_text("utf-8")
+
+
+def functions() -> str:
+    """Return the SQL that makes the functions of this version."""
+    return (_SQL / "functions.sql").read_text("utf-8")
+
+
+def script(first: int) -> str:
+    """Return what `prepare` executes in a database whose next migration is `first`, for people to read or to run."""
+    return "\n".join(["BEGIN;", *_steps(first), "COMMIT;\n"])
+
+
+def _steps(first: int) -> Iterator[str]:
+    yield f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT_MS}ms';\n"
+    for number in range(first, VERSION + 1):
+        yield migration(number)
+    yield functions()
+    if first == 1:
+        yield f"INSERT INTO fairlead.store (version) VALUES ({VERSION});"
+    else:
+        yield f"UPDATE fairlead.store SET version = {VERSION};"
+
+
+def prepare(connection: Any) -> StoreState:
+    """Make the schema, or upgrade it; return what the database holds now. Does nothing if nothing is to be done.
+
+    Args:
+      connection: of psycopg, with autocommit; its role may create schemas, or owns the schema.
+
+    Raises:
+      PostgresRefused: the server is too old, the database is not in UTF-8, or a table is in use.
+      SchemaNewer: see there.
+      psycopg.Error: what the server refuses.
+    """
+    check_server(connection)
+    try:
+        with connection.transaction():
+            connection.execute(_ONE_AT_A_TIME)
+            found = _state(connection)
+            if found is not None and found.version > VERSION:
+                raise SchemaNewer(version=found.version, known=VERSION)
+            if found is None or found.version < VERSION:
+                for step in _steps(1 if found is None else found.version + 1):
+                    connection.execute(step)
+    except psycopg.errors.LockNotAvailable as error:
+        remedy = "run it again when long transactions on the table fairlead.items have ended"
+        raise PostgresRefused(reason="a table is in use", remedy=remedy) from error
+    state = _state(connection)
+    assert state is not None
+    return state
+
+
+def check(connection: Any) -> StoreState:
+    """Return what a database holds, if this program can use it. Changes nothing.
+
+    Raises:
+      PostgresRefused: see `prepare`.
+      SchemaMissing, SchemaOutdated, SchemaNewer: see there.
+    """
+    check_server(connection)
+    found = _state(connection)
+    if found is None:
+        raise SchemaMissing
+    if found.version != VERSION:
+        kind = SchemaNewer if found.version > VERSION else SchemaOutdated
+        raise kind(version=found.version, known=VERSION)
+    return found
+
+
+def check_server(connection: Any) -> None:
+    """See that the server is new enough, and the database in UTF-8.
+
+    Raises:
+      PostgresRefused: it is not.
+    """
+    version = connection.info.server_version
+    if version < SERVER_MIN:
+        found = f"{version // 10_000}.{version % 10_000}"
+        raise PostgresRefused(reason=f"the server is PostgreSQL {found}", remedy="upgrade it to 14 or newer")
+    (encoding,) = connection.execute("SHOW server_encoding").fetchone()
+    if encoding != "UTF8":
+        remedy = "create a database with ENCODING 'UTF8', and move the data there"
+        raise PostgresRefused(reason=f"the database is in {encoding}", remedy=remedy)
+
+
+def grant(connection: Any, *, producers: tuple[str, ...] = (), consumers: tuple[str, ...] = ()) -> None:
+    """Let roles enqueue, or let them run a fleet.
+
+    A producer may enqueue any kind for any tenant, and can read nothing: `enqueue` runs with the rights of the schema's
+    owner. A consumer may call every function, and change the tables.
+
+    Raises:
+      psycopg.Error: there is no such role, or the caller may not grant.
+    """
+    for role in (*producers, *consumers):
+        connection.execute(sql.SQL("GRANT USAGE ON SCHEMA fairlead TO {}").format(sql.Identifier(role)))
+    for role in producers:
+        for name in PRODUCER_FUNCTIONS:
+            statement = sql.SQL("GRANT EXECUTE ON FUNCTION fairlead.{} TO {}")
+            connection.execute(statement.format(sql.Identifier(name), sql.Identifier(role)))
+    for role in consumers:
+        for objects in ("SELECT, INSERT, UPDATE, DELETE ON ALL TABLES", "EXECUTE ON ALL FUNCTIONS"):
+            statement = sql.SQL("GRANT " + objects + " IN SCHEMA fairlead TO {}")
+            connection.execute(statement.format(sql.Identifier(role)))
+
+
+def _state(connection: Any) -> StoreState | None:
+    (there,) = connection.execute("SELECT to_regclass('fairlead.store') IS NOT NULL").fetchone()
+    if not there:
+        return None
+    row = connection.execute("SELECT id, version FROM fairlead.store").fetchone()
+    return None if row is None else StoreState(row[0].bytes, row[1])
