@@ -14,6 +14,7 @@ Read in this order:
     locks          locks
     snapshots      snapshots list, take, diff, restore, drop
     moves          move, moves, rebalance
+    postgres       postgres init, upgrade, check, grant
     records        records list, check, scrub, violations, add-index, drop-index
     log            log
     why            why
@@ -41,6 +42,7 @@ from fairlead.cli import (
     maintenance,
     moves,
     overview,
+    postgres,
     quarantine,
     records,
     replay,
@@ -120,6 +122,7 @@ SECTIONS: dict[str, tuple[tuple[click.Command, str], ...]] = {
         (quarantine.quarantine, "show damaged records that were set aside"),
         (maintenance.backup, "write a store to a file"),
         (maintenance.restore, "restore a backup into an empty store"),
+        (postgres.postgres, "prepare a PostgreSQL database for queues beside its data"),
     ),
 }
 for title, commands in SECTIONS.items():

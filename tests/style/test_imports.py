@@ -26,6 +26,7 @@ from tests.style.sources import (
 # Modules that are loaded only when they are chosen, and why. Nothing else is imported inside a function.
 LAZY = {
     "fairlead.actors.runtime.ray_host": "importing Ray takes seconds, and the threads host never needs it",
+    "fairlead.zones.postgresql": "psycopg is an extra, needed where queues or records lie in PostgreSQL",
     "fairlead.dashboard": "a web server is slow to import, and only one command serves pages",
     "fairlead.telemetry.prometheus": "prometheus_client is needed by one process, where a port is set",
     "fairlead.telemetry.otel_sdk": "OpenTelemetry's SDK and its exporters are needed only where something is exported",

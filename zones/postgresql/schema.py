@@ -64,7 +64,7 @@ def prepare(connection: Any) -> StoreState:
       connection: of psycopg, with autocommit; its role may create schemas, or owns the schema.
 
     Raises:
-      PostgresRefused: the server is too old, the database is not in UTF-8, or a table is in use.
+      PostgresRefused: the server is too old, the database is not in UTF-8, a table is in use, or the role may not.
       SchemaNewer: see there.
       psycopg.Error: what the server refuses.
     """
@@ -81,6 +81,9 @@ def prepare(connection: Any) -> StoreState:
     except psycopg.errors.LockNotAvailable as error:
         remedy = "run it again when long transactions on the table fairlead.items have ended"
         raise PostgresRefused(reason="a table is in use", remedy=remedy) from error
+    except psycopg.errors.InsufficientPrivilege as error:
+        remedy = "run it as a role that may create schemas in the database, or as the one that owns the schema"
+        raise PostgresRefused(reason=str(error).strip(), remedy=remedy) from error
     state = _state(connection)
     assert state is not None
     return state
@@ -90,17 +93,31 @@ def check(connection: Any) -> StoreState:
     """Return what a database holds, if this program can use it. Changes nothing.
 
     Raises:
-      PostgresRefused: see `prepare`.
+      PostgresRefused: see `prepare`; or the role may not read the schema.
       SchemaMissing, SchemaOutdated, SchemaNewer: see there.
     """
     check_server(connection)
-    found = _state(connection)
+    try:
+        found = _state(connection)
+    except psycopg.errors.InsufficientPrivilege as error:
+        remedy = "let the role of a fleet use the schema: fairlead postgres grant --consumer ROLE"
+        raise PostgresRefused(reason=str(error).strip(), remedy=remedy) from error
     if found is None:
         raise SchemaMissing
     if found.version != VERSION:
         kind = SchemaNewer if found.version > VERSION else SchemaOutdated
         raise kind(version=found.version, known=VERSION)
     return found
+
+
+def check_is_there(connection: Any) -> None:
+    """See that the schema is there, of whatever version.
+
+    Raises:
+      SchemaMissing: see there.
+    """
+    if _state(connection) is None:
+        raise SchemaMissing
 
 
 def check_server(connection: Any) -> None:
@@ -141,6 +158,7 @@ def grant(connection: Any, *, producers: tuple[str, ...] = (), consumers: tuple[
 
 
 def _state(connection: Any) -> StoreState | None:
+    """Return what the database holds; None: nothing, or nothing that this role may see."""
     (there,) = connection.execute("SELECT to_regclass('fairlead.store') IS NOT NULL").fetchone()
     if not there:
         return None

@@ -88,13 +88,12 @@ def test_a_database_in_another_encoding_is_refused(empty_database: Database) -> 
 
 
 def test_a_role_that_may_not_create_schemas_is_told_so(empty_database: Database) -> None:
-    import psycopg
-
     from fairlead.zones.postgresql import schema
+    from fairlead.zones.postgresql.errors import PostgresRefused
 
     with empty_database.connect() as connection, role(connection, "nobody_here"):
         connection.execute("SET ROLE nobody_here")
-        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        with pytest.raises(PostgresRefused, match="permission denied"):
             schema.prepare(connection)
 
 

@@ -1,0 +1,126 @@
+"""postgres init, upgrade, check, grant: the schema of queues in a PostgreSQL database."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import Any
+from uuid import UUID
+
+import click
+
+from fairlead.cli.output import example, json_option, show
+from fairlead.zones.errors import QueueError
+
+DSN = "postgresql://localhost/shop"
+
+
+class PsycopgMissing(QueueError):
+    """The library that talks to PostgreSQL is not installed.
+
+    Do: install it, `pip install 'fairlead[postgresql]'`.
+    """
+
+    message = "psycopg is not installed"
+
+
+dsn_option = click.option(
+    "--dsn", required=True, metavar="DSN", help=f"Where the database is, such as {DSN} or 'host=... dbname=...'."
+)  # fmt: skip
+
+
+@click.group()
+def postgres() -> None:
+    """Prepare PostgreSQL databases for queues beside their data."""
+
+
+@postgres.command(epilog=example(f"fairlead postgres init --dsn {DSN}"))
+@click.option("--dsn", metavar="DSN", help=f"Where the database is, such as {DSN} or 'host=... dbname=...'.")
+@click.option("--sql", "prints", is_flag=True, help="Print the SQL for somebody else to run, and change nothing.")
+@json_option
+def init(dsn: str | None, prints: bool) -> None:
+    """Make the schema `fairlead` in a database. A second init changes nothing.
+
+    The role must be allowed to create schemas in the database. It owns the schema; fairlead postgres grant lets other
+    roles use it.
+    """
+    if prints:
+        click.echo(_schema().script(1))
+        return
+    if dsn is None:
+        raise click.UsageError("Missing option '--dsn'.")
+    _prepare(dsn)
+
+
+@postgres.command(epilog=example(f"fairlead postgres upgrade --dsn {DSN}"))
+@dsn_option
+@json_option
+def upgrade(dsn: str) -> None:
+    """Bring the schema to the version of this program, once the new version is to run.
+
+    Programs of the version before go on meanwhile. It waits a second at most for other transactions, and then changes
+    nothing: run it again.
+    """
+    with _connected(dsn) as (connection, schema):
+        schema.check_is_there(connection)
+    _prepare(dsn)
+
+
+@postgres.command(epilog=example(f"fairlead postgres check --dsn {DSN}"))
+@dsn_option
+@json_option
+def check(dsn: str) -> None:
+    """See whether this program can use a database for queues; changes nothing."""
+    with _connected(dsn) as (connection, schema):
+        _show(schema.check(connection))
+
+
+@postgres.command(epilog=example(f"fairlead postgres grant --producer web --consumer fleet --dsn {DSN}"))
+@click.option("--producer", "producers", multiple=True, metavar="ROLE", help="May enqueue any kind for any tenant.")
+@click.option("--consumer", "consumers", multiple=True, metavar="ROLE", help="May run a fleet.")
+@dsn_option
+@json_option
+def grant(dsn: str, producers: tuple[str, ...], consumers: tuple[str, ...]) -> None:
+    """Let roles enqueue, or run a fleet. Run it as the role that made the schema."""
+    with _connected(dsn) as (connection, schema):
+        schema.check(connection)
+        schema.grant(connection, producers=producers, consumers=consumers)
+    answer = {"producers": producers, "consumers": consumers}
+    show(
+        answer,
+        lambda: [f"{role} may enqueue" for role in producers] + [f"{role} may run a fleet" for role in consumers],
+    )
+
+
+def _prepare(dsn: str) -> None:
+    with _connected(dsn) as (connection, schema):
+        _show(schema.prepare(connection))
+
+
+def _show(state: Any) -> None:
+    store_id = str(UUID(bytes=state.store_id))
+    show(
+        {"store": store_id, "version": state.version},
+        lambda: [f"the database holds queues: store {store_id}, schema version {state.version}"],
+    )
+
+
+def _schema() -> Any:
+    if find_spec("psycopg") is None:
+        raise PsycopgMissing
+    from fairlead.zones.postgresql import schema
+
+    return schema
+
+
+@contextmanager
+def _connected(dsn: str) -> Iterator[tuple[Any, Any]]:
+    """Yield a connection, and the module that knows the schema; what psycopg raises comes as errors of a store."""
+    schema = _schema()
+    from fairlead.zones.postgresql.connections import Connections
+
+    connections = Connections(dsn, {})
+    try:
+        with connections.call(is_committing=True) as call:
+            yield call.connection, schema
+    finally:
+        connections.close()

@@ -1,0 +1,76 @@
+"""The commands that prepare a PostgreSQL database, and what they say of wrong ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from fairlead.cli import postgres
+from tests.fairlead.shell import run
+from tests.foundationdb_server import free_port
+from tests.postgresql_server import TestedPostgres, missing, started
+from tests.zones.postgresql.database import Database
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[TestedPostgres]:
+    """A running server."""
+    if reason := missing():
+        pytest.skip(reason)
+    with started() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def dsn(server: TestedPostgres) -> str:
+    """A database without a schema."""
+    return Database(server, "commands").dsn
+
+
+def test_a_database_is_checked_made_and_lent(server: TestedPostgres, dsn: str) -> None:
+    before = run("postgres", "check", "--dsn", dsn, "--json")
+    assert before.code == 2
+    assert "fairlead postgres init" in before.error["do"]
+    made = run("postgres", "init", "--dsn", dsn, "--json")
+    assert (made.code, made.json["version"]) == (0, 1)
+    assert run("postgres", "upgrade", "--dsn", dsn, "--json").json == made.json
+    assert run("postgres", "check", "--dsn", dsn, "--json").json == made.json
+    with Database(server, "roles").connect() as connection:
+        connection.execute("CREATE ROLE shop_web LOGIN")
+    as_web = dsn.replace("postgres@", "shop_web@")
+    assert "permission denied" in run("postgres", "init", "--dsn", as_web.replace("commands", "roles")).err
+    granted = run("postgres", "grant", "--producer", "shop_web", "--dsn", dsn)
+    assert (granted.code, granted.out) == (0, "shop_web may enqueue\n")
+    refused = run("postgres", "check", "--dsn", as_web)
+    assert refused.code == 2
+    assert "fairlead postgres grant --consumer" in refused.err
+
+
+def test_an_upgrade_of_nothing_is_refused(server: TestedPostgres) -> None:
+    answer = run("postgres", "upgrade", "--dsn", Database(server, "nothing").dsn)
+    assert answer.code == 2
+    assert "fairlead postgres init" in answer.err
+
+
+def test_a_server_that_does_not_answer_is_named_without_the_password(server: TestedPostgres) -> None:
+    answer = run("postgres", "check", "--dsn", f"postgresql://web:secret@127.0.0.1:{free_port()}/shop")
+    assert answer.code == 3
+    assert "no PostgreSQL that takes writes answers" in answer.err
+    assert "secret" not in answer.err
+
+
+def test_the_sql_is_printed_for_somebody_else_to_run() -> None:
+    if missing().startswith("psycopg"):
+        pytest.skip(missing())
+    answer = run("postgres", "init", "--sql")
+    assert answer.code == 0
+    assert answer.out.startswith("BEGIN;")
+    assert "CREATE TABLE fairlead.items" in answer.out
+
+
+def test_without_psycopg_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postgres, "find_spec", lambda _: None)
+    answer = run("postgres", "check", "--dsn", "postgresql://localhost/shop")
+    assert answer.code == 2
+    assert "pip install 'fairlead[postgresql]'" in answer.err
