@@ -12,9 +12,11 @@ from fairlead.zones.layout import Tenant
 from fairlead.zones.moving.destination import NOBODY
 from fairlead.zones.moving.rows import expires, is_copied, parse_zone_row
 from fairlead.zones.placement import home
+from fairlead.zones.queue.id_retention import kept_until_us
 from fairlead.zones.records import MovePhase, MoveRecord, MoveState, OwnerRecord
 from fairlead.zones.workflow.participants import is_tombstone
 
+AHEAD_US_MAX = 5_000_000  # The largest `max_skew_ms` of a plan.
 _MOVE_ENDED = frozenset({MoveState.MOVED, MoveState.CANCELLED, MoveState.FAILED})
 
 
@@ -22,7 +24,7 @@ class TenantsMoveWhole(Oracle):
     """With the commit by which a shard owns a tenant, it has exactly the rows that the frozen source has.
 
     Rows that expire, and tombstones, may be cleared at the source unseen. They are listed at the destination, too, and
-    are cleared there when their time comes.
+    are cleared there when their time comes: perhaps before the source clears them.
 
     From then on the source's rows of the tenant are only cleared, once it says that the tenant has moved. A shard to
     which the tenant does not come in gets no rows. A source goes on only if nobody can come in at the destination.
@@ -85,6 +87,7 @@ class TenantsMoveWhole(Oracle):
             for key in {*there, *here}
             if there.get(key) != here.get(key)
             and not (key not in there and _may_expire(TenantKeys(*tenant), key, here[key]))
+            and not (key not in here and self._has_expired(TenantKeys(*tenant), key, there[key]))
         )
         if different:
             key = different[0]
@@ -92,6 +95,11 @@ class TenantsMoveWhole(Oracle):
                 f"{parsed.by} moves {_name(tenant)} to {parsed.shard.name} with {len(different)} other rows than"
                 f" {source.name} has: {key!r} is {here.get(key)!r}, and was {there.get(key)!r}"
             )
+
+    def _has_expired(self, keys: TenantKeys, key: bytes, value: bytes) -> bool:
+        """Return whether the time of a row has passed, by the clock of a consumer that may be ahead."""
+        row = parse_zone_row(keys, key)
+        return row is not None and expires(row) and kept_until_us(value) < self.world.now_us() + AHEAD_US_MAX
 
     def _check_move_away(self, parsed: ParsedCommit, tenant: Tenant) -> None:
         owner = parsed.shard.owners[tenant]

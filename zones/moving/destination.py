@@ -33,7 +33,7 @@ from fairlead.zones.policy.policies import list_tenant_policy
 from fairlead.zones.probes import probe
 from fairlead.zones.queue import stored_item
 from fairlead.zones.queue.dead_letters import dead_letter_index_key
-from fairlead.zones.queue.id_retention import TIME_BYTES, retention_key
+from fairlead.zones.queue.id_retention import kept_until_us, retention_key
 from fairlead.zones.queue.index_scan import WANT_ALL
 from fairlead.zones.queue.insertion import wake_op
 from fairlead.zones.queue.stored_item import number_of
@@ -247,7 +247,7 @@ def _list_zone_row(tr: Transaction, location: ZoneLocation, zone_row: ZoneRow, r
         key = dead_letter_index_key(location, item_id, dead_letter.dead_lettered_us)
         tr.set(key, dead_letter.item.kind.encode())
     elif expires(zone_row):
-        until_us = int.from_bytes(row.value[:TIME_BYTES], "big")
+        until_us = kept_until_us(row.value)
         tr.set(retention_key(location, row.key, until_us), b"")
 
 

@@ -85,11 +85,16 @@ def expire(tr: Transaction, part: int, *, now_us: int, keys_max: int) -> int:
         for (row_key, key), until in zip(some, reads, strict=True):
             probe("an id that was kept taken is free again")
             size += len(until.value or b"")
-            if until.value is not None and int.from_bytes(until.value[:TIME_BYTES], "big") < now_us:
+            if until.value is not None and kept_until_us(until.value) < now_us:
                 tr.clear(key)
             tr.clear(row_key)
         expired += len(some)
     return expired
+
+
+def kept_until_us(value: bytes) -> int:
+    """Return until when an id stays taken, or a result is kept, by its value."""
+    return int.from_bytes(value[:TIME_BYTES], "big")
 
 
 def _retained_key(row_key: bytes, at: int) -> bytes:

@@ -47,7 +47,7 @@ from fairlead.zones.maintenance.backup.backup_file import (
 )
 from fairlead.zones.maintenance.integrity.parsed_keys import KeyParser, ZoneKey
 from fairlead.zones.queue.dead_letters import dead_letter_index_key
-from fairlead.zones.queue.id_retention import TIME_BYTES, retention_key
+from fairlead.zones.queue.id_retention import kept_until_us, retention_key
 from fairlead.zones.records import FORMAT, DeadLetterRecord, ItemRecord, ShardRecord, decode, encode
 from fairlead.zones.settings import ZoneSettings
 from fairlead.zones.shard import RESTORING
@@ -224,7 +224,7 @@ class _Rebuilding:
             case int(number), bytes(item_id) if key == (keys.retained_id if number == RETAINED_ID else keys.result)(
                 item_id
             ):
-                yield _set(retention_key(location, key, int.from_bytes(value[:TIME_BYTES], "big")), b"")
+                yield _set(retention_key(location, key, kept_until_us(value)), b"")
         yield _set(key, value, from_file=True)
 
     def _release(self, item: ItemRecord) -> None:

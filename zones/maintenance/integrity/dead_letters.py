@@ -8,7 +8,7 @@ from fairlead.zones.maintenance.integrity.items import key_problems_op, with_pay
 from fairlead.zones.maintenance.integrity.parsed_keys import KeyParser, ZoneKey
 from fairlead.zones.pipelining import Operation
 from fairlead.zones.queue.dead_letters import dead_letter_index_key
-from fairlead.zones.queue.id_retention import TIME_BYTES, retention_key
+from fairlead.zones.queue.id_retention import kept_until_us, retention_key
 from fairlead.zones.records import DeadLetterRecord, decode, is_newer
 from fairlead.zones.tuples import elements_of
 
@@ -89,7 +89,7 @@ def check_result(tr: Transaction, location: ZoneLocation, item_id: bytes) -> Ope
     yield
     if stored.value is None:
         return []
-    expiry_key = retention_key(location, key, int.from_bytes(stored.value[:TIME_BYTES], "big"))
+    expiry_key = retention_key(location, key, kept_until_us(stored.value))
     entry = tr.get(expiry_key)
     yield
     if entry.value is not None:
