@@ -122,8 +122,8 @@ class Manager:
         line 4         p_t                                     `PointerRecord.last_active_us`
         line 5         dequeue                                 `dequeue.plan_op`, `dequeue.apply_plan`
         line 6         pass the items to the workers pool      `_pass_to_workers`, after the commit
-        lines 7 to 10  requeue p after vesting_delay           `process_pointers.delay_after`, `_requeue_op`
-        lines 11, 12   complete p if it is inactive            `process_pointers._requeue_op`
+        lines 7 to 10  requeue p after vesting_delay           `process_pointers.delay_after`, `requeue_pointer_op`
+        lines 11, 12   complete p if it is inactive            `process_pointers.requeue_pointer_op`
         line 13        SUCCESS                                 `PointerResult`
         """
         capacity, in_flight_limit = reserved.capacity, reserved.in_flight_limit

@@ -54,7 +54,7 @@ from fairlead.zones.durations import DAY_S, Duration, duration_us
 from fairlead.zones.engines import Clock
 from fairlead.zones.errors import BadArgument, QueueError, TenantMoved
 from fairlead.zones.index_values import IndexValue
-from fairlead.zones.layout import DEFAULT_ZONE, ID_BYTES, Tenant, check_name, local_tenant, named_tenant
+from fairlead.zones.layout import DEFAULT_ZONE, ID_BYTES, Tenant, check_zone, local_tenant, named_tenant
 from fairlead.zones.moving.errors import MoveRefused, MoveUnderWay
 from fairlead.zones.moving.move_record import MOVE_KIND
 from fairlead.zones.process_lock import ProcessLock
@@ -662,7 +662,7 @@ class App:
           Taken, Interrupted, IndexUnavailable: by the block: see `TenantDatabase.enqueue`.
         """
         return Reservation(
-            self.shards, tenant_of(tenant), check_name("zone", zone), unique_key, self.random.randbytes(ID_BYTES)
+            self.shards, tenant_of(tenant), check_zone(zone), unique_key, self.random.randbytes(ID_BYTES)
         )
 
     def local(self, kind: str | HasKind, *, shard: str | None = None) -> TenantDatabase:

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 from fairlead.actors.telemetry.enqueueing import Enqueueing
 from fairlead.shards import MOVES_MAX
 from fairlead.zones.errors import BadArgument, TenantMoved
-from fairlead.zones.layout import DEFAULT_ZONE, Tenant, check_name, item_id_of
+from fairlead.zones.layout import DEFAULT_ZONE, Tenant, check_zone, item_id_of
 from fairlead.zones.pipelining import run_together
 from fairlead.zones.queue.items import Enqueued, NewItem
 from fairlead.zones.shard import Shard
@@ -71,7 +71,7 @@ def enqueue_many(items: Iterable[tuple[Database, NewItem]], *, zone: str = DEFAU
       BadArgument: `zone` cannot be the name of a zone; or `new_item` did not make an item: earlier batches stay.
       StoreError (on FoundationDB: FDBError): an error that a retry does not cure.
     """
-    check_name("zone", zone)
+    check_zone(zone)
     with Enqueueing(tenant=None) as enqueueing:
         return _enqueue_all(items, zone, enqueueing)
 

@@ -20,7 +20,7 @@ from fairlead.unique_items import enqueue_unique
 from fairlead.views import DeadLetterView, ItemView, dead_letter_view, item_view
 from fairlead.zones.durations import Duration, duration_us
 from fairlead.zones.errors import BadArgument, QueueError, TenantMoved
-from fairlead.zones.layout import DEFAULT_ZONE, ID_BYTES, Tenant, check_name, gone_by_name, named_tenant, shown_id
+from fairlead.zones.layout import DEFAULT_ZONE, ID_BYTES, Tenant, check_zone, gone_by_name, named_tenant, shown_id
 from fairlead.zones.layout import checked_id as checked_id
 from fairlead.zones.open_body import ACROSS_SHARDS, ON_A_TENANT, NestedTransaction, open_body, refuse_across_shards
 from fairlead.zones.ownership import check_home
@@ -189,7 +189,7 @@ class TenantDatabase:
             raise BadArgument(argument="unique_key", value=unique_key, allowed="None for a local item")
         kept = duration_us("unique_for", options.pop("unique_for", 0))
         item = new_item(kind, payload, **options)._replace(unique_us=kept)
-        shards, name = self._shards(), check_name("zone", zone)
+        shards, name = self._shards(), check_zone(zone)
         item_id = new_seed(shards.clock.now_us(), shards.random) + bytes(ID_BYTES - SEED_BYTES)
         enqueue_unique(shards, self.tenant, name, item, unique_key, item_id)
         return EnqueuedHandle(self, item_id, zone, EnqueueStatus.ENQUEUED)
@@ -265,7 +265,7 @@ class TenantDatabase:
           BadArgument: `item_id` is neither text nor bytes.
         """
         wanted, name = checked_id(item_id), item_id if isinstance(item_id, str) else None
-        return Handle(self, wanted, check_name("zone", zone), name=name)
+        return Handle(self, wanted, check_zone(zone), name=name)
 
     def enqueue_many(self, items: Iterable[NewItem], *, zone: str = DEFAULT_ZONE) -> list[Enqueued]:
         """Enqueue items that `new_item` made; see `App.enqueue_many`."""
@@ -348,7 +348,7 @@ class TenantDatabase:
         """
 
         def body(attempt: Attempt, shard: Shard) -> list[ItemView]:
-            queue = shard.zone(self.tenant, check_name("zone", zone))
+            queue = shard.zone(self.tenant, check_zone(zone))
             until_us = attempt.now_us if vested_only else LATER_THAN_ANY_US
             found = queue.peek(attempt.tr, items_max=items_max, now_us=until_us)
             return [
@@ -362,7 +362,7 @@ class TenantDatabase:
         """Return how many items of each kind are in the queue: waiting, delayed and leased ones, no dead letters."""
 
         def body(attempt: Attempt, shard: Shard) -> dict[str, int]:
-            return shard.zone(self.tenant, check_name("zone", zone)).count(attempt.tr)
+            return shard.zone(self.tenant, check_zone(zone)).count(attempt.tr)
 
         return self._read(body)
 
@@ -387,7 +387,7 @@ class TenantDatabase:
           ItemGone: it completed, was cancelled, was never enqueued, or is a dead letter without recorded steps.
         """
         wanted = checked_id(item_id)
-        check_name("zone", zone)
+        check_zone(zone)
 
         def cancel_on(shard: Shard) -> CancelOutcome:
             queue = shard.zone(self.tenant, zone)
@@ -451,7 +451,7 @@ class TenantDatabase:
           ItemGone: it ended, was cancelled, or was never enqueued.
           ItemUnreadable: a newer version wrote it.
         """
-        wanted, name = checked_id(item_id), check_name("zone", zone)
+        wanted, name = checked_id(item_id), check_zone(zone)
         with gone_by_name(item_id):
             return self.at_home(lambda shard: read_steps(self._shards(), shard, self.tenant, name, wanted))
 
@@ -464,7 +464,7 @@ class TenantDatabase:
         Raises:
           BadArgument: `item_id` is neither text nor bytes.
         """
-        shards, name, wanted = self._shards(), check_name("zone", zone), checked_id(item_id)
+        shards, name, wanted = self._shards(), check_zone(zone), checked_id(item_id)
         return self.at_home(lambda shard: explain_at(shard, self.tenant, name, wanted, shards=shards))
 
     def end_reason_elsewhere(self, item_id: bytes, *, zone: str) -> EndReason | None:
@@ -482,7 +482,7 @@ class TenantDatabase:
 
     def dead_letters(self, items_max: int = 20, *, zone: str = DEFAULT_ZONE) -> list[DeadLetterView]:
         """Return the tenant's dead letters with their errors, in no particular order. Changes nothing."""
-        check_name("zone", zone)
+        check_zone(zone)
 
         def body(attempt: Attempt, shard: Shard) -> list[DeadLetterView]:
             location = shard.layout.location(self.tenant, zone)
@@ -541,7 +541,7 @@ class TenantDatabase:
         change: Callable[[Attempt, QueueZone, bytes, DeadLetterRecord], None],
     ) -> None:
         wanted = checked_id(item_id)
-        check_name("zone", zone)
+        check_zone(zone)
 
         def change_on(shard: Shard) -> None:
             queue = shard.zone(self.tenant, zone)

@@ -27,6 +27,7 @@ Read in this order:
     submitted_handlers  code that was submitted to a running fleet
     maintenance/        checking, repairing and copying a shard
     engines/            transactions: memory, embedded (LMDB), FoundationDB
+    external/           pointers of queues whose items lie in another store
     postgresql/         queue zones whose items lie in PostgreSQL, beside a user's data
     durations           durations of users, as seconds or `timedelta`, and of the code, as microseconds
     elapsed             how long something has lasted, by a clock that may be set

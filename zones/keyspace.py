@@ -66,6 +66,7 @@ QuiCK's pointer index, which leads from a zone to its pointer, is the record's o
     (ROOT, RECORD_TYPE, type)                        -> what such records are found by, see `fairlead.records`
     (ROOT, RECORD_TYPE, type, 1, shard)              -> empty; which shards have a copy of that, or are about to get one
     (ROOT, RECORD_TYPE, type, 2, field)              -> the last change of an index, see `records.index_changes`
+    (ROOT, EXTERNAL_READER, store)                   -> who reads an external store, and what it saw, see `external`
 
 Keys that many commits append at once, in order of time, begin with a part or a bucket. A cluster keeps neighbouring
 keys on one storage server, and commits of busy parts must not all write there.
@@ -87,7 +88,7 @@ PLACEMENT, POLICY, PAUSED_POINTER, LIMIT, COMPLETION_LOG = range(13, 18)
 LOCAL_INDEX = 19
 WORKER_STATUS, QUARANTINE, AUDIT_LOG, ROLLUP, CHANGE_COUNTER, TOMBSTONE, FLOOR, WORKER_SESSION = range(20, 28)
 PREPARED, PREPARED_WRITES, DECISION, MOVE = range(28, 32)
-SNAPSHOT_WORK, MOVE_COUNT, RECORD_TYPE = 34, 35, 36
+SNAPSHOT_WORK, MOVE_COUNT, RECORD_TYPE, EXTERNAL_READER = 34, 35, 36, 37
 DATA, OWNER, ZONE, IN_FLIGHT, BUCKET, STEP_LOG, FENCE, SIGNAL, CHILD_RESULT, LOCK, SNAP, MARK = range(1, 13)
 INDEXED = 13
 ITEM, VEST = 1, 2

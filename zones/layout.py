@@ -17,6 +17,7 @@ from fairlead.zones.settings import ZoneSettings
 
 DEFAULT_ZONE = "queue"
 ID_BYTES = 16
+EXTERNAL_MARK = "\x01"  # How the names of zones begin whose items lie in an external store; see `external.names`.
 LOCATIONS_MAX = 4_096  # Remembered at a time; about 600 bytes each.
 _APP_ENDS = re.compile(r"(?<!/)/(?!/)")  # The first slash that stands alone.
 _POINTER_ID_BYTES_MAX = 3 * (NAME_BYTES_MAX + 2)  # Three names, each with a byte before and one behind it.
@@ -91,6 +92,17 @@ def check_name(argument: str, name: str) -> str:
         raise BadArgument(argument=argument, value=name, allowed=allowed) from None
     if size > NAME_BYTES_MAX or "\0" in name:
         raise BadArgument(argument=argument, value=name[:120], allowed=allowed)
+    return name
+
+
+def check_zone(name: str) -> str:
+    """Return `name` if a user can give it to a queue zone.
+
+    Raises:
+      BadArgument: see `check_name`; or it begins with the mark of zones whose items lie elsewhere.
+    """
+    if check_name("zone", name).startswith(EXTERNAL_MARK):
+        raise BadArgument(argument="zone", value=name, allowed="text that does not begin with a control character")
     return name
 
 

@@ -19,7 +19,16 @@ from fairlead.zones.engines import Reads, Transaction
 from fairlead.zones.engines.api.database import ValueFuture
 from fairlead.zones.errors import BadArgument, RawRefused
 from fairlead.zones.keyspace import range_begin, range_end
-from fairlead.zones.layout import DEFAULT_ZONE, Tenant, check_name, checked_id, gone_by_name, item_id_of, named_tenant
+from fairlead.zones.layout import (
+    DEFAULT_ZONE,
+    Tenant,
+    check_name,
+    check_zone,
+    checked_id,
+    gone_by_name,
+    item_id_of,
+    named_tenant,
+)
 from fairlead.zones.ownership import check_owner
 from fairlead.zones.pipelining import run_one
 from fairlead.zones.queue import results
@@ -321,7 +330,7 @@ class TenantTransaction:
             commit: let the error pass, or catch it to commit what else it does.
           ItemUnreadable: a newer version wrote the item.
         """
-        wanted, receiver_zone = checked_id(item_id), check_name("zone", zone)
+        wanted, receiver_zone = checked_id(item_id), check_zone(zone)
         packed = signals.pack_signal(check_name("name", name), payload)
         receiver = self.tenant if to is None else tenant_of(to)
         if receiver == self.tenant:
@@ -490,7 +499,7 @@ class TenantTransaction:
         self._attempt.has_read = not self._raw_is_out
 
     def _zone(self, name: str) -> QueueZone:
-        return self._shard.zone(self.tenant, check_name("zone", name))
+        return self._shard.zone(self.tenant, check_zone(name))
 
     def _pack(self, key: Key) -> bytes:
         if not isinstance(key, tuple) or not key:

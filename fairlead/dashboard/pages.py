@@ -42,7 +42,7 @@ from fairlead.tenant_database import TenantDatabase, checked_id
 from fairlead.views import keys_of
 from fairlead.zones.engines import StoreError
 from fairlead.zones.errors import BadArgument, ItemGone, ShardRefused
-from fairlead.zones.layout import DEFAULT_ZONE, Tenant, check_name, named_tenant
+from fairlead.zones.layout import DEFAULT_ZONE, Tenant, check_name, check_zone, named_tenant
 from fairlead.zones.queue.dead_letter_search import DeadLetterFilter
 from fairlead.zones.reporting import audit_log
 from fairlead.zones.shard import Shard
@@ -306,7 +306,7 @@ def workflows(app: App, query: Query) -> Context:
     """Which workflows have begun, and what do they wait for?"""
     state = _workflow_state(query)
     zone = query.get("zone") or None
-    criteria = filter_of(query)._replace(zone=None if zone is None else check_name("zone", zone))
+    criteria = filter_of(query)._replace(zone=None if zone is None else check_zone(zone))
     criteria = criteria._replace(error=None, signature=None)
     is_dead = state is WorkflowState.DEAD
     from_key = _cursors(query)
@@ -352,7 +352,7 @@ def workflows(app: App, query: Query) -> Context:
 def item(app: App, query: Query) -> Context:
     """Why is this one not running?"""
     database = database_of(app, query)
-    zone = check_name("zone", query.get("zone") or DEFAULT_ZONE)
+    zone = check_zone(query.get("zone") or DEFAULT_ZONE)
     item_id = id_of(query.get("id", ""))
     shard, found = database.at_home(
         lambda shard: (shard, read_item(shard, database.tenant, zone, item_id, shards=app.shards))

@@ -66,7 +66,7 @@ def test_a_stray_entry_that_is_not_cleared_is_found(monkeypatch: pytest.MonkeyPa
         yield
         return PointerResult(ref, PointerOutcome.GONE)
 
-    monkeypatch.setattr(process_pointers, "_clear_dangling", leave)
+    monkeypatch.setattr(process_pointers, "clear_dangling_op", leave)
     assert "stray entries are left" in failure_of_recovery(faults=("stray entries",))
 
 

@@ -90,6 +90,7 @@ What names a tenant outside of the tenant's own rows, by the first number of its
 | AUDIT_LOG | what operators did | leaves it: they did it at A |
 | RECEIPT, DECISION | transactions, no tenant | leaves them: who has no answer asks where it was tried |
 | META, PLACEMENT, TIME, CHANGE_COUNTER, FLOOR | the shard | leaves them: a new epoch makes runs ask for FLOOR again |
+| EXTERNAL_READER | external stores | leaves it: pointers of external queues are rows of the tenant |
 | RECORD_TYPE | types of records | leaves it: B gets a definition before its first record of the type |
 | HANDLER, PERIODIC, SESSION, LIMIT, WORKER_STATUS | kinds, consumers | leaves them: local items are no tenant's |
 

@@ -9,6 +9,7 @@ from uuid import UUID
 
 import msgspec
 
+from fairlead.zones.external.store import Arrival, ItemLease, LeasedRow, Outlook, Queue, Want
 from fairlead.zones.layout import Tenant
 from fairlead.zones.postgresql.connections import Call, Connections
 from fairlead.zones.postgresql.item_ids import packed_given, unpacked_given
@@ -36,67 +37,6 @@ _ARRIVALS = "SELECT seen::text, app, tenant, zone, in_us FROM fairlead.arrivals(
 _QUEUES = "SELECT app, tenant, zone FROM fairlead.queues(%s, %s, %s, %s)"
 
 
-class Queue(NamedTuple):
-    """A queue zone in an external store."""
-
-    tenant: Tenant
-    zone: str
-
-
-class Want(NamedTuple):
-    """How many items a queue may give, and perhaps where the last visit stopped: at a vesting time of a kind."""
-
-    queue: Queue
-    items_max: int
-    kind: str | None = None
-    priority: int | None = None
-    from_us: int | None = None
-
-
-class LeasedRow(NamedTuple):
-    """An item that was leased now.
-
-    Attributes:
-      queue: where it is.
-      id: 16 bytes.
-      record: as everywhere, with times of the caller's clock.
-      waited_us: for how long it had been vested.
-      had_expired: its last lease had expired.
-    """
-
-    queue: Queue
-    id: bytes
-    record: ItemRecord
-    waited_us: int
-    had_expired: bool
-
-
-class Outlook(NamedTuple):
-    """What is left of a kind and priority: whether something could be leased now, and in how long something can be.
-
-    `next_us`: None: nothing vests later, and no lease ends.
-    """
-
-    kind: str
-    priority: int
-    waits: bool
-    next_us: int | None
-
-
-class ItemLease(NamedTuple):
-    """An item that an operation is to change. `lease_id`: under which it is held; None: whoever holds it."""
-
-    id: bytes
-    lease_id: bytes | None
-
-
-class Arrival(NamedTuple):
-    """A queue with new items. `in_us`: in how long the earliest of them vests."""
-
-    queue: Queue
-    in_us: int
-
-
 class ItemStore:
     """The items of one database.
 
@@ -110,15 +50,7 @@ class ItemStore:
     def dequeue(
         self, wants: Sequence[Want], rooms: Mapping[str, int], *, lease_id: bytes, lease_us: int, now_us: int
     ) -> list[LeasedRow]:
-        """Lease items of many queues: of each at most what it may give, of each kind at most its room.
-
-        Of kinds that `rooms` does not name nothing is taken. Passes over items that another transaction has locked.
-        Returns them by priority, then by vesting time.
-
-        Args:
-          lease_id: 16 random bytes.
-          now_us: the caller's time, from which the leases count for the caller.
-        """
+        """See `ExternalStore`. Passes over items that another transaction has locked."""
         with self._connections.call(is_committing=True) as call:
             rows = call.execute(
                 _DEQUEUE,
@@ -136,7 +68,7 @@ class ItemStore:
         return sorted(leased, key=lambda each: (each.record.priority, -each.waited_us, each.id))
 
     def outlook(self, queues: Sequence[Queue]) -> list[list[Outlook]]:
-        """Return what is left in each queue, by kind and priority; nothing for an empty one."""
+        """See `ExternalStore`."""
         left: list[list[Outlook]] = [[] for _ in queues]
         with self._connections.call() as call:
             for ord_, kind, priority, waits, next_us in call.execute(_OUTLOOK, *_names(queues)):
@@ -146,37 +78,27 @@ class ItemStore:
     def complete(
         self, held: Sequence[ItemLease], *, keeps_us: Sequence[int] = (), results: Sequence[bytes | None] = ()
     ) -> list[Outcome | None]:
-        """End items; return how each went, None: another transaction has locked it.
-
-        Args:
-          keeps_us: for how long each leaves its id and its result; 0: it is deleted.
-          results: what each leaves.
-        """
+        """See `ExternalStore`."""
         keeps = list(keeps_us) or [0] * len(held)
         return self._change(_COMPLETE, held, keeps, list(results) or [None] * len(held))
 
     def extend(self, held: Sequence[ItemLease], *, lease_us: int) -> list[Outcome | None]:
-        """Let leases end `lease_us` from now; return how each went, as `complete`."""
+        """See `ExternalStore`."""
         return self._change(_EXTEND, held, lease_us)
 
     def requeue(
         self, held: Sequence[ItemLease], delays_us: Sequence[int | None], records: Sequence[ItemRecord | None]
     ) -> list[Outcome | None]:
-        """End leases; return how each went, as `complete`.
-
-        Args:
-          delays_us: in how long each vests; None: when it vested before.
-          records: the history of each; None: it stays.
-        """
+        """See `ExternalStore`."""
         packed = [None if record is None else _packed_history(record) for record in records]
         return self._change(_REQUEUE, held, list(delays_us), packed)
 
     def dead_letter(self, held: Sequence[ItemLease], records: Sequence[bytes]) -> list[Outcome | None]:
-        """Make items dead letters; `records` say why. Return how each went, as `complete`."""
+        """See `ExternalStore`."""
         return self._change(_DEAD_LETTER, held, list(records))
 
     def arrivals(self, seen: str) -> tuple[str, list[Arrival]]:
-        """Return a snapshot, and the queues with items that were committed between `seen` and it."""
+        """See `ExternalStore`."""
         with self._connections.call() as call:
             rows = call.execute(_ARRIVALS, seen).fetchall()
         found = [
@@ -185,7 +107,7 @@ class ItemStore:
         return rows[0][0], found
 
     def queues_behind(self, queue: Queue | None, limit: int) -> list[Queue]:
-        """Return queues that hold items, in order of their names, behind `queue`; None: from the first on."""
+        """See `ExternalStore`."""
         (app, user), zone = queue or Queue(Tenant("", ""), "")
         with self._connections.call() as call:
             rows = call.execute(_QUEUES, app, user, zone, limit).fetchall()

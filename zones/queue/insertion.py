@@ -76,7 +76,7 @@ def enqueue_op(
     for kind, count in added.items():
         stored_item.change_count(tr, location, kind, count, parts)
     if earliest_us is not None:
-        _ensure_pointer(tr, location, stored.value, earliest_us, now_us, asleep=policy.paused, parts=parts)
+        ensure_pointer(tr, location, stored.value, earliest_us, now_us, asleep=policy.paused, parts=parts)
     return results
 
 
@@ -88,10 +88,10 @@ def wake_op(tr: Transaction, location: ZoneLocation, *, earliest_us: int, now_us
     """
     stored = pointers.read_for_insert(tr, location)
     yield
-    _ensure_pointer(tr, location, stored.value, earliest_us, now_us)
+    ensure_pointer(tr, location, stored.value, earliest_us, now_us)
 
 
-def _ensure_pointer(
+def ensure_pointer(
     tr: Transaction,
     location: ZoneLocation,
     stored: bytes | None,

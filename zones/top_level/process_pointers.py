@@ -167,7 +167,7 @@ def process_op(
     location = pointers.location_of(ref, layout)
     if location is None:
         probe("an index entry of a pointer names no zone of its part")
-        return (yield from _clear_dangling(tr, layout, ref))
+        return (yield from clear_dangling_op(tr, layout, ref))
     stored = tr.get(location.keys.pointer)
     quantum = fair_share.join(location, tr.get(location.keys.tenant.owner))
     index_scan = IndexScan(location, items_max=params.items_max, now_us=params.now_us)
@@ -175,16 +175,16 @@ def process_op(
     yield
     if stored.value is None:
         probe("a pointer was deleted after the scan")
-        return (yield from _clear_dangling(tr, layout, ref))
+        return (yield from clear_dangling_op(tr, layout, ref))
     pointer = decode(PointerRecord, stored.value)
     damaged = pointer is None and not is_newer(stored.value)
     if damaged:  # All that it says can be found out anew.
         pointer = PointerRecord(ref.vesting_us, params.now_us, priority=ref.priority)
     if pointer is None:
-        return _leave_unreadable(ref, params)
+        return leave_unreadable(ref, params)
     # Line 1, obtain_lease(p): the pointer was read with conflict, and the requeue below writes it.
     if pointer.vesting_us > params.now_us and pointer.lease_id != params.lease_id:
-        return (yield from _conflict_op(tr, layout, ref, pointer))  # Line 2
+        return (yield from leave_leased_op(tr, layout, ref, pointer))  # Line 2
     # Lines 3 to 5: is_active is whether the plan found any entry, p_t is `pointer.last_active_us`.
     cursor = Cursor(pointer.cursor, Admission(pointer.best_skipped))
     quantum.deficit = pointer.deficit
@@ -195,7 +195,7 @@ def process_op(
         outcome, deferred = PointerOutcome.SERVED, None
         _requeue_awake(tr, location, pointer, plan, params)
     else:
-        outcome, deferred = yield from _requeue_op(tr, location, pointer, plan, capacity, params)
+        outcome, deferred = yield from requeue_pointer_op(tr, location, pointer, plan, capacity, params)
     # Line 5, what the dequeue writes. It comes last: to find a conflict before the first write is cheap.
     items = apply_plan(
         tr, location, plan, quantum.policy, lease_id=params.lease_id, lease_us=params.lease_us, now_us=params.now_us,
@@ -309,7 +309,7 @@ def _entry_value(plan: DequeuePlan) -> bytes:
     return pointers.UNREADABLE if plan.unreadable else b""
 
 
-def _requeue_op(
+def requeue_pointer_op(
     tr: Transaction,
     location: ZoneLocation,
     pointer: PointerRecord,
@@ -407,23 +407,23 @@ def _may_run_elsewhere_op(tr: Reader, plan: DequeuePlan, capacity: Capacity, now
     return knowing - is_known_here > 0
 
 
-def _leave_unreadable(ref: PointerRef, params: DequeueParams) -> PointerResult:
+def leave_unreadable(ref: PointerRef, params: DequeueParams) -> PointerResult:
     """Leave a pointer that a newer version wrote to consumers of that version."""
     deferred = Deferred(ref.id, ref.vesting_us, params.now_us + params.pause_recheck_us)
     return PointerResult(ref, PointerOutcome.UNREADABLE, deferred=deferred)
 
 
-def _conflict_op(
+def leave_leased_op(
     tr: Transaction, layout: ShardLayout, ref: PointerRef, pointer: PointerRecord
 ) -> Operation[PointerResult]:
     """Leave a pointer to the consumer that leased it (line 2)."""
     if pointer.vesting_us != ref.vesting_us:
         probe("a pointer was moved after the scan")
-        yield from _clear_dangling(tr, layout, ref)
+        yield from clear_dangling_op(tr, layout, ref)
     return PointerResult(ref, PointerOutcome.LEASED)
 
 
-def _clear_dangling(tr: Transaction, layout: ShardLayout, ref: PointerRef) -> Operation[PointerResult]:
+def clear_dangling_op(tr: Transaction, layout: ShardLayout, ref: PointerRef) -> Operation[PointerResult]:
     """Clear an index entry that names no pointer, or another vesting time; the record was read with conflict."""
     key = layout.parts[ref.part].vest(ref.priority, ref.vesting_us, ref.id)
     entry = tr.get(key)

@@ -18,7 +18,7 @@ DRAINS = "everything drains after the faults"
 POINTERS = (
     mutation(
         "a sleep declares no write conflict on the guard",
-        (process_pointers._requeue_op, "tr.add_write_conflict_key(location.keys.pointer_guard)", "pass"),
+        (process_pointers.requeue_pointer_op, "tr.add_write_conflict_key(location.keys.pointer_guard)", "pass"),
         found_by=[IN_TIME],
     ),
     mutation(
@@ -43,7 +43,7 @@ POINTERS = (
     ),
     mutation(
         "a pointer sleeps until the item vests that was first, although another came before it",
-        (process_pointers._requeue_op, "conflict_before_first(tr, location.keys, plan.first)", "pass"),
+        (process_pointers.requeue_pointer_op, "conflict_before_first(tr, location.keys, plan.first)", "pass"),
         found_by=[IN_TIME],
     ),
     mutation(
@@ -64,12 +64,12 @@ POINTERS = (
     mutation(
         "a pointer is deleted because a snapshot showed its zone empty",
         (
-            process_pointers._requeue_op,
+            process_pointers.requeue_pointer_op,
             "rows = tr.get_range(begin, end, limit=1 + len(dead_letters))",
             "rows = tr.snapshot.get_range(begin, end, limit=1 + len(dead_letters))",
         ),
         (
-            process_pointers._requeue_op,
+            process_pointers.requeue_pointer_op,
             "    if plan.remaining is None:\n",
             "    if plan.remaining is None and plan.first:\n",
         ),

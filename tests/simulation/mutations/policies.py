@@ -45,7 +45,7 @@ POLICIES = (
     mutation(
         "a pointer sleeps because of a pause, and is not in the index of paused pointers",
         (
-            process_pointers._requeue_op,
+            process_pointers.requeue_pointer_op,
             "policies.index_paused_pointer(tr, location, plan.skipped_kinds & capacity.paused)",
             "pass",
         ),

@@ -6,6 +6,7 @@ from functools import cached_property
 from random import Random
 from typing import Any
 
+from fairlead.zones.external.store import ItemLease, Queue, Want
 from fairlead.zones.layout import Tenant
 from fairlead.zones.queue.items import EnqueueStatus, NewItem, Outcome, new_item
 from tests.postgresql_server import TestedPostgres
@@ -66,7 +67,7 @@ class Database:
     def put(self, *items: NewItem, tenant: Tenant = ALICE, zone: str = "queue") -> list[tuple[bytes, EnqueueStatus]]:
         """Enqueue items in a transaction of their own; return their ids, and what became of them."""
         from fairlead.zones.postgresql.item_ids import id_of_given, new_id
-        from fairlead.zones.postgresql.item_store import ItemToPut, Queue, put
+        from fairlead.zones.postgresql.item_store import ItemToPut, put
 
         queue = Queue(tenant, zone)
         wanted = [
@@ -89,8 +90,6 @@ class Database:
 
     def lease(self, *tenants: Tenant, items_max: int = 10, rooms: dict[str, int] | None = None, **options: Any) -> Any:
         """Lease items of tenants, of alice by default."""
-        from fairlead.zones.postgresql.item_store import Queue, Want
-
         wants = [Want(Queue(tenant, "queue"), items_max) for tenant in tenants or (ALICE,)]
         arguments = {"lease_id": self.random.randbytes(16), "lease_us": LEASE_US, "now_us": NOW_US, **options}
         return self.store.dequeue(wants, {"mail": 100} if rooms is None else rooms, **arguments)
@@ -106,6 +105,4 @@ class Database:
 
 def held(leased: Any) -> Any:
     """Return a leased item as operations name it."""
-    from fairlead.zones.postgresql.item_store import ItemLease
-
     return ItemLease(leased.id, leased.record.lease_id)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from fairlead.zones.external.store import Queue
 from fairlead.zones.layout import Tenant
 from fairlead.zones.queue.items import EnqueueStatus, Outcome, new_item, unpack_payload
 from tests.zones.postgresql.database import ALICE, LEASE_US, NOW_US, Database, held
@@ -131,8 +132,6 @@ def test_a_batch_leaves_out_what_another_transaction_has_locked(database: Databa
 
 
 def test_the_outlook_says_what_waits_and_when_something_can_be_leased(database: Database) -> None:
-    from fairlead.zones.postgresql.item_store import Queue
-
     database.enqueue("mail"), database.enqueue("mail", delay=50), database.enqueue("other", priority=3)
     alice, empty = Queue(ALICE, "queue"), Queue(BOB, "queue")
     before, nothing = database.store.outlook([alice, empty])

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from functools import partial
 
 from fairlead.zones.engines import KeyValue, Transaction
+from fairlead.zones.external import arrivals
 from fairlead.zones.keyspace import (
     AUDIT_LOG,
     CHANGE_COUNTER,
@@ -15,6 +16,7 @@ from fairlead.zones.keyspace import (
     DEAD_LETTER_INDEX,
     DECISION,
     DEPTH,
+    EXTERNAL_READER,
     FENCE,
     FLOOR,
     HANDLER,
@@ -141,6 +143,7 @@ _KNOWN = [
     SNAPSHOT_WORK,
     MOVE_COUNT,
     RECORD_TYPE,
+    EXTERNAL_READER,
 ]
 # The ranges between the subspaces that this version has names for.
 _UNKNOWN = list(
@@ -272,7 +275,11 @@ class _Checker:
         self._check_rows(PERIODIC, _period_check, self._note_record)
         self._check_rows(POLICY, _policy_check, self._note_policy)
         self._check_rows(AUDIT_LOG, _audit_entry_check, self._note_record)
-        for number, readable in ((SESSION, sessions.is_readable), (WORKER_STATUS, worker_status.is_readable)):
+        for number, readable in (
+            (SESSION, sessions.is_readable),
+            (WORKER_STATUS, worker_status.is_readable),
+            (EXTERNAL_READER, arrivals.is_readable),
+        ):
             self._check_rows(number, lambda row: partial(check_soft_record, readable=readable, key=row.key))  # noqa: B023
         self._check_rows(WORKER_SESSION, claims.session_key_check(self._layout))
         self._check_rows(TOMBSTONE, lambda row: partial(check_tombstone, layout=self._layout, key=row.key))

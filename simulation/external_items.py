@@ -1,0 +1,198 @@
+"""A model of an external store: items in memory, transactions of users at READ COMMITTED, snapshots as PostgreSQL's.
+
+A user's transaction gets its number when it inserts, and its items are seen once it commits: perhaps after those of
+later numbers. A replica that is promoted without the last commits begins another history, and gives numbers anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from fairlead.zones.external.store import Arrival, ItemLease, LeasedRow, Outlook, Queue, Want
+from fairlead.zones.queue.items import NewItem, Outcome, new_record
+from fairlead.zones.records import ItemRecord
+
+
+@dataclass(slots=True)
+class StoredItem:
+    """One row. `number`: of the transaction that enqueued it, or last made it vest earlier."""
+
+    queue: Queue
+    item_id: bytes
+    record: ItemRecord
+    number: int
+    vesting_us: int
+    leased_until_us: int = 0
+    expired: int = 0
+    is_dead: bool = False
+
+
+@dataclass(slots=True)
+class UserTransaction:
+    """An open transaction of a user, and what it has inserted."""
+
+    number: int
+    rows: list[StoredItem] = field(default_factory=list)
+
+
+class ExternalItems:
+    """See `ExternalStore`. `now_us`: the store's own clock."""
+
+    def __init__(self, now_us: Callable[[], int]) -> None:
+        self._now_us = now_us
+        self._items: dict[bytes, StoredItem] = {}
+        self._open: list[UserTransaction] = []
+        self._next_number = 1
+
+    # --- Users ---
+
+    def begin(self) -> UserTransaction:
+        """Begin a user's transaction, which gets its number now."""
+        begun = UserTransaction(self._take_number())
+        self._open.append(begun)
+        return begun
+
+    def enqueue(self, user: UserTransaction, queue: Queue, item_id: bytes, item: NewItem) -> None:
+        """Insert an item in a user's transaction."""
+        now_us = self._now_us()
+        record = new_record(item, item_id, vesting_us=now_us + item.delay_us, now_us=now_us)
+        user.rows.append(StoredItem(queue, item_id, record, user.number, now_us + item.delay_us))
+
+    def commit(self, user: UserTransaction) -> None:
+        """Commit a user's transaction."""
+        self._open.remove(user)
+        self._items.update((row.item_id, row) for row in user.rows)
+
+    def roll_back(self, user: UserTransaction) -> None:
+        """End a user's transaction without what it has inserted."""
+        self._open.remove(user)
+
+    @property
+    def items(self) -> Mapping[bytes, StoredItem]:
+        """All rows that are committed."""
+        return self._items
+
+    # --- `ExternalStore` ---
+
+    def dequeue(
+        self, wants: Sequence[Want], rooms: Mapping[str, int], *, lease_id: bytes, lease_us: int, now_us: int
+    ) -> list[LeasedRow]:
+        """See `ExternalStore`."""
+        here_us, left, leased = self._now_us(), dict(rooms), []
+        for want in wants:
+            taken = 0
+            for row in self._waiting(want.queue, here_us):
+                if taken < want.items_max and left.get(row.record.kind, 0) > 0:
+                    taken, left[row.record.kind] = taken + 1, left[row.record.kind] - 1
+                    leased.append(self._lease(row, lease_id, lease_us, here_us, now_us))
+        return leased
+
+    def _lease(self, row: StoredItem, lease_id: bytes, lease_us: int, here_us: int, now_us: int) -> LeasedRow:
+        record, had_expired = row.record, bool(row.record.lease_id)
+        row.expired += had_expired
+        record.lease_id, record.lease_us, record.lease_number = lease_id, lease_us, record.lease_number + 1
+        record.expired_count, record.expiry_count = row.expired, record.expiry_count + had_expired
+        record.vesting_us = now_us + lease_us
+        row.leased_until_us = here_us + lease_us
+        return LeasedRow(row.queue, row.item_id, record, here_us - row.vesting_us, had_expired)
+
+    def outlook(self, queues: Sequence[Queue]) -> list[list[Outlook]]:
+        """See `ExternalStore`."""
+        return [self._outlook_of(queue) for queue in queues]
+
+    def _outlook_of(self, queue: Queue) -> list[Outlook]:
+        here_us = self._now_us()
+        rows = [row for row in self._items.values() if row.queue == queue and not row.is_dead]
+        found = []
+        for kind, priority in sorted({(row.record.kind, row.record.priority) for row in rows}):
+            some = [row for row in rows if (row.record.kind, row.record.priority) == (kind, priority)]
+            times = [max(row.vesting_us, row.leased_until_us) - here_us for row in some]
+            later = [time for time in times if time > 0]
+            found.append(Outlook(kind, priority, len(later) < len(times), min(later, default=None)))
+        return found
+
+    def complete(
+        self, held: Sequence[ItemLease], *, keeps_us: Sequence[int] = (), results: Sequence[bytes | None] = ()
+    ) -> list[Outcome | None]:
+        """See `ExternalStore`. Keeps no ids and no results."""
+        return [self._change(each, lambda row: self._items.pop(row.item_id)) for each in held]
+
+    def extend(self, held: Sequence[ItemLease], *, lease_us: int) -> list[Outcome | None]:
+        """See `ExternalStore`."""
+        until_us = self._now_us() + lease_us
+
+        def extend(row: StoredItem) -> None:
+            if until_us < row.leased_until_us:
+                row.number = self._take_number()
+            row.leased_until_us = until_us
+
+        return [self._change(each, extend) for each in held]
+
+    def requeue(
+        self, held: Sequence[ItemLease], delays_us: Sequence[int | None], records: Sequence[ItemRecord | None]
+    ) -> list[Outcome | None]:
+        """See `ExternalStore`."""
+        here_us = self._now_us()
+
+        def requeue(row: StoredItem, delay_us: int | None, record: ItemRecord | None) -> None:
+            row.record = record or row.record
+            row.record.lease_id = b""
+            row.leased_until_us, row.number = 0, self._take_number()
+            row.vesting_us = row.vesting_us if delay_us is None else here_us + delay_us
+
+        return [
+            self._change(each, lambda row, us=us, record=record: requeue(row, us, record))  # type: ignore[misc]
+            for each, us, record in zip(held, delays_us, records, strict=True)
+        ]
+
+    def dead_letter(self, held: Sequence[ItemLease], records: Sequence[bytes]) -> list[Outcome | None]:
+        """See `ExternalStore`."""
+
+        def make_dead(row: StoredItem) -> None:
+            row.is_dead = True
+
+        return [self._change(each, make_dead) for each in held]
+
+    def arrivals(self, seen: str) -> tuple[str, list[Arrival]]:
+        """See `ExternalStore`. A snapshot is written as PostgreSQL writes it: xmin:xmax:those that run."""
+        _, xmax, running = seen.split(":")
+        ran = {int(number) for number in running.split(",") if number}
+        here_us = self._now_us()
+        came: dict[Queue, int] = {}
+        for row in self._items.values():
+            if (row.number >= int(xmax) or row.number in ran) and not row.is_dead:
+                in_us = row.vesting_us - here_us
+                came[row.queue] = min(in_us, came.get(row.queue, in_us))
+        return self._snapshot(), [Arrival(queue, in_us) for queue, in_us in came.items()]
+
+    def queues_behind(self, queue: Queue | None, limit: int) -> list[Queue]:
+        """See `ExternalStore`."""
+        queues = sorted({row.queue for row in self._items.values() if not row.is_dead})
+        return [each for each in queues if queue is None or each > queue][:limit]
+
+    def _waiting(self, queue: Queue, here_us: int) -> list[StoredItem]:
+        found = [
+            row
+            for row in self._items.values()
+            if row.queue == queue and not row.is_dead and max(row.vesting_us, row.leased_until_us) <= here_us
+        ]
+        return sorted(found, key=lambda row: (row.record.priority, row.vesting_us, row.item_id))
+
+    def _change(self, held: ItemLease, change: Callable[[StoredItem], object]) -> Outcome:
+        row = self._items.get(held.id)
+        if row is None or row.is_dead:
+            return Outcome.GONE
+        if held.lease_id is not None and row.record.lease_id != held.lease_id:
+            return Outcome.LEASE_LOST
+        change(row)
+        return Outcome.DONE
+
+    def _snapshot(self) -> str:
+        running = sorted(each.number for each in self._open)
+        xmin = running[0] if running else self._next_number
+        return f"{xmin}:{self._next_number}:{','.join(map(str, running))}"
+
+    def _take_number(self) -> int:
+        number, self._next_number = self._next_number, self._next_number + 1
+        return number

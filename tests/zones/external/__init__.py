@@ -1,0 +1,1 @@
+"""Pointers of queues whose items lie in another store."""

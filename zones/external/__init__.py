@@ -1,0 +1,25 @@
+"""Queues whose items lie in an external store: what their tenants' shards hold of them (QuiCK section 6.1).
+
+The items lie beside a user's data, in PostgreSQL for example. The tenant's shard holds the pointer of such a queue, so
+scanners and managers find its work as that of any other queue.
+
+Read in this order:
+    store     what is asked of an external store, and what it answers
+    names     how the pointer of such a queue is called
+    arrivals  what the reader of a store saves, and how it makes or wakes pointers
+    visits    a visit of many queues: one transaction of the shard around one statement in the store
+
+No transaction spans both stores. What keeps a committed item from lying behind a sleeping pointer:
+
+    transaction           reads with conflict                        writes
+    reader, no pointer    guard                                      record, entry, guard
+    reader, asleep        guard, record                              record, entry
+    reader, awake         guard                                      guard: a declared write conflict
+    visit that sleeps     record, guard; at a read version taken     record, entry, guard
+    or deletes            before the store said that nothing waits
+    save of the reader    what it saved last                         the snapshot, once all its pointers are committed
+
+So a visit that finds a queue empty conflicts with a reader that has seen a later commit, in whatever order they come.
+
+May import: zones, engines. Imported by: zones.postgresql, actors, fairlead.
+"""

@@ -1,0 +1,54 @@
+"""How the pointer of an external queue is called: as a zone of its tenant, by a name that no user's zone has.
+
+So all that knows pointers and tenants serves it, too: scans, turns, moves of tenants, backups and checks.
+"""
+
+from typing import NamedTuple
+
+from fairlead.zones.errors import BadArgument
+from fairlead.zones.keyspace import NAME_BYTES_MAX
+from fairlead.zones.layout import EXTERNAL_MARK, check_name
+
+STORE_BYTES_MAX = 16
+ZONE_BYTES_MAX = NAME_BYTES_MAX - STORE_BYTES_MAX - 2 * len(EXTERNAL_MARK)
+
+
+class ExternalZone(NamedTuple):
+    """A queue zone in an external store: the store's name in the configuration, and the zone's."""
+
+    store: str
+    zone: str
+
+
+def pointer_zone(store: str, zone: str) -> str:
+    """Return the name under which a shard holds the pointer of a zone in an external store.
+
+    Raises:
+      BadArgument: a name is empty or too long.
+    """
+    return f"{EXTERNAL_MARK}{check_store_name(store)}{EXTERNAL_MARK}{check_zone_name(zone)}"
+
+
+def external_zone(name: str) -> ExternalZone | None:
+    """Return what `pointer_zone` named; None: it is a zone whose items lie in the shard."""
+    if not name.startswith(EXTERNAL_MARK):
+        return None
+    store, _, zone = name[len(EXTERNAL_MARK) :].partition(EXTERNAL_MARK)
+    return ExternalZone(store, zone)
+
+
+def check_store_name(name: str) -> str:
+    """Return the name of an external store if it can be one: text of 1 to 16 bytes."""
+    return _checked("store", name, STORE_BYTES_MAX)
+
+
+def check_zone_name(name: str) -> str:
+    """Return the name of a zone if an external store can have it: text of 1 to 78 bytes."""
+    return _checked("zone", name, ZONE_BYTES_MAX)
+
+
+def _checked(argument: str, name: str, bytes_max: int) -> str:
+    if len(check_name(argument, name).encode()) > bytes_max or EXTERNAL_MARK in name:
+        allowed = f"text of 1 to {bytes_max} bytes in UTF-8, without control characters"
+        raise BadArgument(argument=argument, value=name, allowed=allowed)
+    return name

@@ -1,0 +1,131 @@
+"""What is asked of an external store, and what it answers. Durations go in and come out, never times of its clock."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from fairlead.zones.layout import Tenant
+from fairlead.zones.queue.items import Outcome
+from fairlead.zones.records import ItemRecord
+
+
+class Queue(NamedTuple):
+    """A queue zone in an external store."""
+
+    tenant: Tenant
+    zone: str
+
+
+class Want(NamedTuple):
+    """How many items a queue may give, and perhaps where the last visit stopped: at a vesting time of a kind."""
+
+    queue: Queue
+    items_max: int
+    kind: str | None = None
+    priority: int | None = None
+    from_us: int | None = None
+
+
+class LeasedRow(NamedTuple):
+    """An item that was leased now.
+
+    Attributes:
+      queue: where it is.
+      id: 16 bytes.
+      record: as everywhere, with times of the caller's clock.
+      waited_us: for how long it had been vested.
+      had_expired: its last lease had expired.
+    """
+
+    queue: Queue
+    id: bytes
+    record: ItemRecord
+    waited_us: int
+    had_expired: bool
+
+
+class Outlook(NamedTuple):
+    """What is left of a kind and priority: whether something could be leased now, and in how long something can be.
+
+    `next_us`: None: nothing vests later, and no lease ends.
+    """
+
+    kind: str
+    priority: int
+    waits: bool
+    next_us: int | None
+
+
+class ItemLease(NamedTuple):
+    """An item that an operation is to change. `lease_id`: under which it is held; None: whoever holds it."""
+
+    id: bytes
+    lease_id: bytes | None
+
+
+class Arrival(NamedTuple):
+    """A queue with new items. `in_us`: in how long the earliest of them vests."""
+
+    queue: Queue
+    in_us: int
+
+
+class ExternalStore(Protocol):
+    """The items of one external store.
+
+    Every method raises `StoreUnavailable` if the store does not answer or refuses.
+    """
+
+    def dequeue(
+        self, wants: Sequence[Want], rooms: Mapping[str, int], *, lease_id: bytes, lease_us: int, now_us: int
+    ) -> list[LeasedRow]:
+        """Lease items of many queues: of each at most what it may give, of each kind at most its room.
+
+        Of kinds that `rooms` does not name nothing is taken. Returns them by priority, then by vesting time.
+
+        Args:
+          lease_id: 16 random bytes.
+          now_us: the caller's time, from which the leases count for the caller.
+        """
+        ...
+
+    def outlook(self, queues: Sequence[Queue]) -> list[list[Outlook]]:
+        """Return what is left in each queue, by kind and priority; nothing for an empty one."""
+        ...
+
+    def complete(
+        self, held: Sequence[ItemLease], *, keeps_us: Sequence[int] = (), results: Sequence[bytes | None] = ()
+    ) -> list[Outcome | None]:
+        """End items; return how each went, None: another transaction has locked it.
+
+        Args:
+          keeps_us: for how long each leaves its id and its result; 0: it is deleted.
+          results: what each leaves.
+        """
+        ...
+
+    def extend(self, held: Sequence[ItemLease], *, lease_us: int) -> list[Outcome | None]:
+        """Let leases end `lease_us` from now; return how each went, as `complete`."""
+        ...
+
+    def requeue(
+        self, held: Sequence[ItemLease], delays_us: Sequence[int | None], records: Sequence[ItemRecord | None]
+    ) -> list[Outcome | None]:
+        """End leases; return how each went, as `complete`.
+
+        Args:
+          delays_us: in how long each vests; None: when it vested before.
+          records: the history of each; None: it stays.
+        """
+        ...
+
+    def dead_letter(self, held: Sequence[ItemLease], records: Sequence[bytes]) -> list[Outcome | None]:
+        """Make items dead letters; `records` say why. Return how each went, as `complete`."""
+        ...
+
+    def arrivals(self, seen: str) -> tuple[str, list[Arrival]]:
+        """Return a snapshot, and the queues with items that were committed between `seen` and it."""
+        ...
+
+    def queues_behind(self, queue: Queue | None, limit: int) -> list[Queue]:
+        """Return queues that hold items, in order of their names, behind `queue`; None: from the first on."""
+        ...

@@ -1,0 +1,269 @@
+"""A visit of external queues: Algorithm 2 for pointers whose items lie in another store (QuiCK sections 6 and 6.1).
+
+One transaction of the shard goes around one statement in the store:
+
+    1. read in the shard: pointers, guards, ownership, policies. From here on an arrival conflicts
+    2. lease items of all queues in the store; that is committed at once
+    3. ask the store what is left in the queues that gave less than they were asked for
+    4. requeue, put to sleep or delete the pointers; commit in the shard
+
+If the shard's commit fails, the items are leased all the same, and the pointers are as they were: somebody visits them
+again. A dequeue of unknown result is not repeated: the rows carry the lease id, and their leases expire.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fairlead.zones.engines import StoreUnavailable, Transaction
+from fairlead.zones.errors import QueueError
+from fairlead.zones.external.names import external_zone
+from fairlead.zones.external.store import ExternalStore, ItemLease, LeasedRow, Outlook, Queue, Want
+from fairlead.zones.keyspace import IndexEntry
+from fairlead.zones.layout import ShardLayout, ZoneLocation
+from fairlead.zones.pipelining import Operation, run_one, run_together, start_op
+from fairlead.zones.policy.fair_share import FairShare, Quantum
+from fairlead.zones.policy.policies import NO_POLICIES, Policies, read_policies_op
+from fairlead.zones.policy.tenant_limits import allowed_op, charge_limits
+from fairlead.zones.probes import probe
+from fairlead.zones.queue.dequeue_plan import FRONT, NOTHING, Admission, Capacity, DequeuePlan, Reservation
+from fairlead.zones.queue.items import LeasedItem
+from fairlead.zones.queue.poison_candidates import is_poison_candidate
+from fairlead.zones.records import PointerRecord, decode, encode, is_newer
+from fairlead.zones.top_level import pointers
+from fairlead.zones.top_level.pointers import PointerRef
+from fairlead.zones.top_level.process_pointers import (
+    DequeueParams,
+    PointerResult,
+    clear_dangling_op,
+    leave_leased_op,
+    leave_unreadable,
+    requeue_pointer_op,
+)
+
+ROOM_MAX = 1 << 20  # Of a kind without a limit: more than a visit takes.
+
+
+class ExternalAway(QueueError):
+    """An external store does not answer, or refuses.
+
+    Do: see `error`. Its items wait until it answers again; other stores are served meanwhile.
+    """
+
+    message = "an external store does not answer"
+
+
+@dataclass(slots=True)
+class _Visit:
+    """One pointer of a visit: what was read of it, and what the store gave."""
+
+    ref: PointerRef
+    location: ZoneLocation
+    stored: Any
+    quantum: Quantum
+    pointer: PointerRecord | None = None
+    damaged: bool = False
+    wanted: int = 0
+    taken: Sequence[LeasedItem] = ()
+    left: Sequence[Outlook] = ()
+
+    @property
+    def queue(self) -> Queue:
+        """The queue in the store."""
+        found = external_zone(self.location.name)
+        assert found is not None
+        return Queue(self.location.tenant, found.zone)
+
+
+def visit_queues(
+    tr: Transaction,
+    layout: ShardLayout,
+    refs: Sequence[PointerRef],
+    capacity: Capacity,
+    params: DequeueParams,
+    store: ExternalStore,
+    known: Policies = NO_POLICIES,
+) -> tuple[list[PointerResult], Policies]:
+    """Visit queues of one store; return what came of each pointer, and the policies as found.
+
+    Must run once: what it leases stays leased if the transaction does not commit. Reads with conflict: the pointers,
+    their guards, ownership, what limits of tenants need. Writes: as `process_pointers.requeue_pointer_op`; the marks of
+    limits. Not supported: `max_running` of a tenant counts no external items.
+
+    Raises:
+      ExternalAway: the store does not answer.
+      TenantMoved, TenantLocked: a tenant refuses; nothing was leased.
+    """
+    asking = start_op(read_policies_op(tr, known))
+    fair_share = FairShare(tr, params.items_max)
+    results: list[PointerResult] = []
+    dangling: list[PointerRef] = []
+    visits = []
+    for ref in refs:
+        location = pointers.location_of(ref, layout)
+        if location is None:
+            dangling.append(ref)
+            continue
+        stored = tr.get(location.keys.pointer)
+        tr.add_read_conflict_key(location.keys.pointer_guard)
+        visits.append(_Visit(ref, location, stored, fair_share.join(location, tr.get(location.keys.tenant.owner))))
+    in_force = run_one(asking)
+    if in_force.shard_paused:
+        return [], in_force
+    capacity.paused = in_force.paused_kinds
+    for kind in in_force.limited_later_than(capacity.observed):
+        capacity.exhaust(kind)
+    vested = []
+    for visit in visits:
+        ended = run_one(_read_pointer_op(tr, layout, visit, params))
+        if ended is None:
+            vested.append(visit)
+        else:
+            results.append(ended)
+    results += run_together(clear_dangling_op(tr, layout, ref) for ref in dangling)
+    for visit in vested:
+        visit.wanted = _wanted(tr, visit, params)
+    rooms = _rooms(capacity)
+    try:
+        _take(vested, rooms, capacity, params, store, layout)
+        _ask_what_is_left(vested, store)
+    except StoreUnavailable as error:
+        raise ExternalAway(**error.fields) from error
+    ends = run_together([_end_op(tr, visit, capacity, params) for visit in vested])
+    for visit in vested:
+        if visit.quantum.policy.is_limited:
+            item_ids = [item.id for item in visit.taken]
+            charge_limits(tr, visit.location, visit.quantum.policy, item_ids, now_us=params.now_us)
+    return [*results, *ends], in_force
+
+
+def _read_pointer_op(
+    tr: Transaction, layout: ShardLayout, visit: _Visit, params: DequeueParams
+) -> Operation[PointerResult | None]:
+    """Decode a pointer; return what came of it if it is not to be visited."""
+    yield
+    value, ref = visit.stored.value, visit.ref
+    if value is None:
+        probe("an external queue's pointer was deleted after the scan")
+        return (yield from clear_dangling_op(tr, layout, ref))
+    pointer = decode(PointerRecord, value)
+    visit.damaged = pointer is None and not is_newer(value)
+    if visit.damaged:
+        pointer = PointerRecord(ref.vesting_us, params.now_us, priority=ref.priority)
+    if pointer is None:
+        return leave_unreadable(ref, params)
+    if pointer.vesting_us > params.now_us and pointer.lease_id != params.lease_id:
+        return (yield from leave_leased_op(tr, layout, ref, pointer))
+    visit.pointer = pointer
+    visit.quantum.deficit = pointer.deficit
+    return None
+
+
+def _wanted(tr: Transaction, visit: _Visit, params: DequeueParams) -> int:
+    """Return how many items a queue may give."""
+    quantum = visit.quantum
+    if quantum.policy.paused:
+        return 0
+    if quantum.must_ask:
+        asks = quantum.is_first(visit.location.tenant)
+        asking = allowed_op(tr, visit.location, quantum.policy, now_us=params.now_us)
+        quantum.allowed = run_one(asking) if asks else 0
+    return quantum.share()
+
+
+def _rooms(capacity: Capacity) -> Mapping[str, int]:
+    return {
+        kind: min(room, ROOM_MAX)
+        for kind, room in capacity.kinds.items()
+        if room > 0 and kind not in capacity.paused and capacity.items > 0
+    }
+
+
+def _take(
+    visits: Sequence[_Visit],
+    rooms: Mapping[str, int],
+    capacity: Capacity,
+    params: DequeueParams,
+    store: ExternalStore,
+    layout: ShardLayout,
+) -> None:
+    """Lease items in the store, and take them out of the capacity. A poison candidate without room is returned."""
+    wants = [Want(visit.queue, visit.wanted) for visit in visits if visit.wanted > 0]
+    if not wants or not rooms:
+        return
+    rows = store.dequeue(wants, rooms, lease_id=params.lease_id, lease_us=params.lease_us, now_us=params.now_us)
+    taken: dict[Queue, list[LeasedItem]] = {}
+    returned: list[LeasedRow] = []
+    for row in rows:
+        isolated = is_poison_candidate(row.record, layout.settings)
+        if isolated and not capacity.poison_candidates:
+            probe("a poison candidate of an external store is returned, as none can run isolated now")
+            returned.append(row)
+            continue
+        capacity.take(Reservation({row.record.kind: 1}, int(isolated)))
+        vested_us = params.now_us - row.waited_us
+        stored = encode(row.record)
+        item = LeasedItem(row.id, row.record, isolated, stored, vested_us, row.had_expired)
+        taken.setdefault(row.queue, []).append(item)
+    if returned:
+        held = [ItemLease(row.id, params.lease_id) for row in returned]
+        store.requeue(held, [params.throttle_delay_us] * len(held), [row.record for row in returned])
+    for visit in visits:
+        visit.taken = taken.get(visit.queue, ())
+
+
+def _ask_what_is_left(visits: Sequence[_Visit], store: ExternalStore) -> None:
+    """Ask what is left in the queues that gave less than they were asked for."""
+    short = [visit for visit in visits if len(visit.taken) < max(1, visit.wanted)]
+    if not short:
+        return
+    for visit, left in zip(short, store.outlook([visit.queue for visit in short]), strict=True):
+        visit.left = left
+
+
+def _end_op(tr: Transaction, visit: _Visit, capacity: Capacity, params: DequeueParams) -> Operation[PointerResult]:
+    """Requeue or delete a pointer (Algorithm 2, lines 7 to 12)."""
+    assert visit.pointer is not None
+    plan = _plan(visit, capacity, params)
+    more = plan.remaining is Admission.RUNS
+    visit.pointer.deficit = visit.quantum.deficit_after(taken=len(visit.taken), more=more)
+    outcome, deferred = yield from requeue_pointer_op(tr, visit.location, visit.pointer, plan, capacity, params)
+    return PointerResult(
+        visit.ref, outcome, visit.location, visit.taken, unreadable=int(visit.damaged), deferred=deferred,
+        skipped_kinds=plan.skipped_kinds,
+    )  # fmt: skip
+
+
+def _plan(visit: _Visit, capacity: Capacity, params: DequeueParams) -> DequeuePlan:
+    """Return what a visit leaves, in the form in which a dequeue from a shard says it."""
+    remaining: Admission | None = None
+    skipped: set[str] = set()
+    if visit.wanted and len(visit.taken) >= visit.wanted:
+        is_full = visit.quantum.allowed == visit.wanted
+        remaining = Admission.FULL if is_full else Admission.RUNS
+    for each in visit.left:
+        if not each.waits:
+            continue
+        admission = _admission(visit, each.kind, capacity)
+        if admission is not Admission.FULL:
+            skipped.add(each.kind)
+        remaining = admission if remaining is None else max(remaining, admission)
+    first = [
+        IndexEntry(each.priority, params.now_us + max(1, each.next_us), b"")
+        for each in visit.left
+        if each.next_us is not None
+    ]
+    return DequeuePlan(
+        [], remaining, sorted(first), FRONT, skipped, [], [], unreadable=0, poison_candidates=0, reserved=NOTHING
+    )
+
+
+def _admission(visit: _Visit, kind: str, capacity: Capacity) -> Admission:
+    """Return why an item waits on. One that could run has been locked by another transaction of its store."""
+    if visit.quantum.policy.paused:
+        return Admission.PAUSED
+    admission = capacity.admission(kind)
+    if admission is Admission.RUNS:
+        probe("items of an external queue are locked by another transaction")
+        return Admission.FULL
+    return admission
