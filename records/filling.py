@@ -31,12 +31,10 @@ class Filled(NamedTuple):
     Attributes:
       is_filled: an index record was written.
       violation: the key that the record was left without, as another record has it; None: there is none.
-      record: the record as it is now; None: there is none.
     """
 
     is_filled: bool = False
     violation: bytes | None = None
-    record: DataRecord | None = None
 
 
 def fill_op(protocol: Protocol, key: str, read: DataRecord | None, field: str, key_of: KeyOf) -> Op[Filled]:
@@ -67,10 +65,10 @@ def fill_op(protocol: Protocol, key: str, read: DataRecord | None, field: str, k
                 read = yield from one(ReadRecord(key))
                 continue
         if set(keys) == set(read.keys):
-            return Filled(is_filled, violation, read)
+            return Filled(is_filled, violation)
         written = msgspec.structs.replace(read, version=read.version + 1, keys=keys)
         if (yield from one(WriteRecord(key, read, written))):
-            return Filled(is_filled, violation, written)
+            return Filled(is_filled, violation)
         read = yield from one(ReadRecord(key))
     raise Interrupted(key=key, reason="it changes all the time")
 

@@ -259,7 +259,8 @@ class Builder:
                 filled = self._fill_some(some[0].shard, [(row.key, row.record()) for row in some], key_of)
                 for row, each in zip(some, filled, strict=True):
                     if each.violation is not None:
-                        self._at_home(row.tenant, partial(self._note_violation, key=row.key, filled=each))
+                        note = partial(self._note_violation, key=row.key, violation=each.violation, key_of=key_of)
+                        self._at_home(row.tenant, note)
                 count = self._mine.filled + sum(each.is_filled for each in filled)
                 self._mine = msgspec.structs.replace(self._mine, filled=count)
             self._advance(len(rows), walk.cursor)
@@ -287,13 +288,19 @@ class Builder:
             read = yield from one(ReadRecord(key))
         return (yield from fill_op(self._protocol, key, read, self._field, partial(key_of, key)))
 
-    def _note_violation(self, view: TenantTransaction, *, key: str, filled: Filled) -> None:
-        """List a record that was left without its value, unless it has changed since: that was its writer's affair."""
+    def _note_violation(
+        self, view: TenantTransaction, *, key: str, violation: bytes, key_of: Callable[[str, DataRecord], bytes | None]
+    ) -> None:
+        """List a record that was left without its value, if it still states the value, and still lacks the key.
+
+        It may have changed since: an update that keeps the value, and a collection, give it no key.
+        """
         found = view.get(self._locations.data_key(key))
-        assert filled.record is not None
-        assert filled.violation is not None
-        if found is not None and unpack_data(key, found).is_as(filled.record):
-            note_violation(view, self._type_name, key, filled.violation)
+        record = None if found is None else unpack_data(key, found)
+        if record is None or record.is_dummy or record.has(violation):
+            return
+        if key_of(key, record) == violation:
+            note_violation(view, self._type_name, key, violation)
 
     def _check_violations(self) -> int:
         """Look at the violations again: records that can have their value now get it. Return how many cannot."""
@@ -310,7 +317,9 @@ class Builder:
                     self._at_home(entry.tenant, partial(self._forget, entry=entry))
                     if filled.violation is not None:
                         left += 1
-                        self._at_home(entry.tenant, partial(self._note_violation, key=entry.key, filled=filled))
+                        violation, key = filled.violation, entry.key
+                        note = partial(self._note_violation, key=key, violation=violation, key_of=key_of)
+                        self._at_home(entry.tenant, note)
             if counts == self._move_counts():
                 return left
 

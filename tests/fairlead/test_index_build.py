@@ -70,6 +70,25 @@ def test_an_index_of_a_field_is_built_and_finds_all_records(app: App, accounts: 
         accounts.create("other", {"phone": "07"})
 
 
+def test_a_record_that_lacks_its_value_is_listed_though_it_was_written_meanwhile(
+    app: App, accounts: Records[Data], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The writer keeps the value, and so gives the record no key: nobody else would ever list it."""
+    accounts.change("u3", lambda value: {**value, "phone": "07"})
+    fill_some = Builder._fill_some
+
+    def fill_and_write(self: Builder, *arguments: Any) -> Any:
+        filled = fill_some(self, *arguments)
+        for key in ("u3", "u7"):
+            accounts.change(key, lambda value: {**value, "visits": value.get("visits", 0) + 1})
+        return filled
+
+    monkeypatch.setattr(Builder, "_fill_some", fill_and_write)
+    accounts.add_index("phone", unique=True)
+    drain(app)
+    assert [each.key for each in accounts.violations()] in (["u3"], ["u7"])
+
+
 def test_an_index_that_is_not_unique_is_built(app: App, accounts: Records[Data]) -> None:
     for key in ("u3", "u5", "u9"):
         accounts.change(key, lambda value: {**value, "city": "Ulm"})
