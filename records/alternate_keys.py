@@ -14,7 +14,7 @@ from fairlead.records.errors import RecordError
 from fairlead.zones import tuples
 from fairlead.zones.errors import BadArgument
 from fairlead.zones.index_values import IndexValue, check_index_name, check_value, encoded, pack_value
-from fairlead.zones.keyspace import pack_bytes, pack_text, unpack_bytes, unpack_names
+from fairlead.zones.keyspace import pack_bytes, pack_text, unpack_bytes
 
 RESERVED = "fairlead."  # Names of types that begin so are those of unique items, and the like.
 KEY_BYTES_MAX = 128  # of a primary key
@@ -130,7 +130,7 @@ def normalized(field: Field, value: AlternateValue) -> AlternateValue:
 
 def field_of(index_key: bytes) -> str:
     """Return the name of the field of an index key."""
-    return _field_and_end(index_key)[0]
+    return index_key[1 : _field_end(index_key)].decode()
 
 
 def value_part(index_key: bytes) -> bytes:
@@ -138,22 +138,21 @@ def value_part(index_key: bytes) -> bytes:
 
     All index keys that begin with it lie in one slot.
     """
-    at = _field_and_end(index_key)[1] + 1
-    while index_key[at : at + 1] != b"\x00" or index_key[at : at + 2] == b"\x00\xff":
-        at += 2 if index_key[at : at + 1] == b"\x00" else 1
-    return index_key[: at + 1]
+    end = index_key.index(b"\x00", _field_end(index_key) + 1)
+    while index_key[end + 1 : end + 2] == b"\xff":  # An escaped NUL of the value.
+        end = index_key.index(b"\x00", end + 2)
+    return index_key[: end + 1]
 
 
 def value_of(index_key: bytes) -> AlternateValue | None:
     """Return the value that an index key states, as it is compared; None if it is hashed."""
-    packed = unpack_bytes(value_part(index_key)[_field_and_end(index_key)[1] :])
+    packed = unpack_bytes(value_part(index_key)[_field_end(index_key) + 1 :])
     return None if packed[:1] in (_NESTED, _HASHED) else tuples.unpack(packed)[0]
 
 
-def _field_and_end(index_key: bytes) -> tuple[str, int]:
-    found = unpack_names(index_key, 0, 1)
-    assert found is not None
-    return found[0][0], found[1]
+def _field_end(index_key: bytes) -> int:
+    """Return where the name of the field ends, which holds no NUL."""
+    return index_key.index(b"\x00")
 
 
 def check_key(key: Any) -> str:

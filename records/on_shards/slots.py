@@ -10,6 +10,7 @@ A type of records may lie in its users' tenants instead, below the same keys: th
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 from hashlib import blake2b
 
 from fairlead.records.alternate_keys import value_part
@@ -44,15 +45,17 @@ class Locations:
 
     def data_tenant(self, key: str) -> Tenant:
         """Return the tenant that holds a record."""
-        return self._slot(key.encode()) if self._tenant_of is None else self._tenant_of(key)
+        if self._tenant_of is not None:
+            return self._tenant_of(key)
+        return _data_slot(self.type_name, self.slot_count, key)
 
     def index_tenant(self, index_key: bytes) -> Tenant:
         """Return the tenant that holds an index record. All index records of one value lie together."""
-        return self._slot(value_part(index_key))
+        return _index_slot(self.type_name, self.slot_count, index_key)
 
-    def slots(self) -> list[Tenant]:
-        """Return all slots of the type."""
-        return [slot(self.type_name, number) for number in range(self.slot_count)]
+    def slots(self, begin: int = 0, *, limit: int = SLOT_COUNT) -> list[Tenant]:
+        """Return the slots of the type from number `begin` on, at most so many."""
+        return [slot(self.type_name, number) for number in range(begin, min(begin + limit, self.slot_count))]
 
     def data_key(self, key: str) -> Key:
         """Return the key of a data record, within its tenant."""
@@ -62,9 +65,21 @@ class Locations:
         """Return the key of an index record, within its tenant."""
         return (SLOTS_APP, self.type_name, INDEX, index_key)
 
-    def _slot(self, hashed: bytes) -> Tenant:
-        number = int.from_bytes(blake2b(hashed, digest_size=8).digest(), "big") % self.slot_count
-        return slot(self.type_name, number)
+
+# A transaction asks three times for the slot of each key; to hash it anew takes some 2 microseconds each time.
+@lru_cache(maxsize=1_024)
+def _data_slot(type_name: str, slot_count: int, key: str) -> Tenant:
+    return _hashed_slot(type_name, slot_count, key.encode())
+
+
+@lru_cache(maxsize=1_024)
+def _index_slot(type_name: str, slot_count: int, index_key: bytes) -> Tenant:
+    return _hashed_slot(type_name, slot_count, value_part(index_key))
+
+
+def _hashed_slot(type_name: str, slot_count: int, hashed: bytes) -> Tenant:
+    number = int.from_bytes(blake2b(hashed, digest_size=8).digest(), "big") % slot_count
+    return slot(type_name, number)
 
 
 def slot(type_name: str, number: int) -> Tenant:

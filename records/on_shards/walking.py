@@ -185,7 +185,7 @@ class Walk:
         after = None if tuple(cursor.tenant) == _NO_TENANT else Tenant(*cursor.tenant)
         if not self._in_tenants:
             begin = 0 if after is None else slot_number(after) + 1
-            return self._locations.slots()[begin : begin + TENANTS_AT_ONCE]
+            return self._locations.slots(begin, limit=TENANTS_AT_ONCE)
         shard = self._homes[cursor.shard]
         return shard.transact(lambda attempt: all_tenants(attempt.tr, after=after, tenants_max=TENANTS_AT_ONCE))
 
