@@ -11,6 +11,7 @@ maintained, nobody writes a record there without it.
 
 from collections.abc import Iterable, Iterator
 from enum import IntEnum
+from functools import lru_cache
 
 import msgspec
 
@@ -84,7 +85,10 @@ class TypeRecord(msgspec.Struct, array_like=True, frozen=True):
 
     def named(self, name: str) -> FieldRecord | None:
         """Return a field by its name."""
-        return next((each for each in self.fields if each.name == name), None)
+        for each in self.fields:
+            if each.name == name:
+                return each
+        return None
 
     def with_field(self, field: FieldRecord) -> "TypeRecord":
         """Return the definition with a field added, or replaced by its name."""
@@ -142,8 +146,11 @@ def unpack_definition(type_name: str, value: bytes | None) -> TypeRecord | None:
     Raises:
       RecordUnreadable: it cannot be read.
     """
-    if value is None:
-        return None
+    return None if value is None else _unpacked(type_name, value)
+
+
+@lru_cache(maxsize=256)  # By the bytes that were read, so it cannot be stale. Nearly all transactions read the same.
+def _unpacked(type_name: str, value: bytes) -> TypeRecord:
     found = unpacked(_decoder, value)
     if found is None:
         raise RecordUnreadable(type=type_name, what="its definition", newer=is_newer(value))
@@ -225,5 +232,5 @@ def require_schema(tr: Transaction, type_name: str, used: TypeRecord, *, shard: 
       RecordUnreadable: see `read_definition`.
     """
     found = read_definition(tr, type_name)
-    if found is None or found.schema != used.schema:
+    if found is not used and (found is None or found.schema != used.schema):
         raise SchemaChanged(shard)
