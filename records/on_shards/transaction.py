@@ -44,10 +44,11 @@ from fairlead.records.errors import IndexUnavailable
 from fairlead.records.on_shards.cleanup import cleanup_id, cleanup_item, dropped_keys_item
 from fairlead.records.on_shards.repairing import marks_of, needs_item, repair_item
 from fairlead.records.on_shards.slots import Locations
-from fairlead.records.stored import DataRecord, IndexRecord, pack, unpack_data, unpack_index
+from fairlead.records.stored import DataRecord, IndexRecord, unpack_data, unpack_index
 from fairlead.zones.errors import ItemGone
 from fairlead.zones.keyspace import pack_text
 from fairlead.zones.layout import Tenant
+from fairlead.zones.records import pack_value
 from fairlead.zones.shard import Shard
 from fairlead.zones.tenant_transaction import (
     TenantTransaction,
@@ -204,7 +205,7 @@ class RecordTransaction:
         if found.is_dummy:
             self._clear(entry.key, found)
         else:
-            self._data_view(entry.key).set(self._locations.data_key(entry.key), pack(found.bumped()).value)
+            self._data_view(entry.key).set(self._locations.data_key(entry.key), pack_value(found.bumped()))
         return Ended.ENDED
 
     def _write_at_once(self, key: str, read: DataRecord | None, record: DataRecord) -> AtOnce:
@@ -241,13 +242,17 @@ class RecordTransaction:
         if found is None or (found.writes, found.keys) != (record.writes, record.keys):
             self._check_schema()  # A collection or a repair leaves a record its keys, whatever indexes there are.
         view = self._data_view(key)
-        before, after = self._own_indexes(found), self._own_indexes(record)
-        for index in sorted(before - after):
+        kept = _kept_keys(found, record)
+        before, after = self._own_indexes(found, besides=kept), self._own_indexes(record, besides=kept)
+        gone = before - after
+        if gone:  # A key that is kept may state the same value of the field, in the form of another index.
+            gone -= self._own_indexes(record)
+        for index in sorted(gone):
             self._remove_entry(view, index, key)
         is_same_life = found is not None and found.generation == record.generation
         for index in sorted(after - before if is_same_life else after):
             self._add_entry(view, index, key)
-        view.set(self._locations.data_key(key), pack(record).value)
+        view.set(self._locations.data_key(key), pack_value(record))
         if needs_item(found, record):
             view.enqueue_item(repair_item(self._locations.type_name, key))
 
@@ -287,7 +292,7 @@ class RecordTransaction:
         return LookedUp(entry.key, self._read(entry.key), is_read=True)
 
     def _set_index(self, index_key: bytes, entry: IndexRecord) -> None:
-        self._index_view(index_key).set(self._locations.index_key(index_key), pack(entry).value)
+        self._index_view(index_key).set(self._locations.index_key(index_key), pack_value(entry))
 
     def _listed(self, prefix: bytes, after: str, limit: int) -> Sequence[str]:
         view = self._index_view(prefix)
@@ -350,17 +355,28 @@ class RecordTransaction:
         """Undo `_add_entry`."""
         remove_from_local_index(view, index, key.encode())
 
-    def _own_indexes(self, record: DataRecord | None) -> set[bytes]:
-        """Return the names of the shard's own indexes that name a record."""
+    def _own_indexes(self, record: DataRecord | None, *, besides: Sequence[bytes] = ()) -> set[bytes]:
+        """Return the names of the shard's own indexes that name a record; not those of the keys `besides`."""
         type_name = self._locations.type_name
         if record is None or record.is_dummy:
             return set()
-        return {local_index(type_name, value_part(each)) for each in record.keys} | marks_of(type_name, record)
+        keys = [each for each in record.keys if each not in besides]
+        return {local_index(type_name, value_part(each)) for each in keys} | marks_of(type_name, record)
 
 
 def local_index(type_name: str, value: bytes) -> bytes:
     """Return the name of the entries of a shard's own index that state a value of a field of a type of records."""
     return pack_text(type_name) + value
+
+
+def _kept_keys(found: DataRecord | None, record: DataRecord) -> Sequence[bytes]:
+    """Return the keys by which the shard's own index names a record before and after a write: nearly always all.
+
+    A dummy has no entries, whatever its keys are, and a record of another life gets all of its own anew.
+    """
+    if found is None or found.is_dummy or record.is_dummy or found.generation != record.generation:
+        return ()
+    return [each for each in found.keys if each in record.keys]
 
 
 def _is_as(found: DataRecord | None, expected: DataRecord | None) -> bool:

@@ -234,7 +234,7 @@ SET_OLD_VERSION = """        import msgspec
         return AtOnce.WRITTEN
 """
 SET_INDEX = "            self._set_index(index_key, IndexRecord(key, record.generation, record.version - 1))\n"
-BUMP = "            self._data_view(entry.key).set(self._locations.data_key(entry.key), pack(found.bumped()).value)\n"
+BUMP = "            self._data_view(entry.key).set(self._locations.data_key(entry.key), pack_value(found.bumped()))\n"
 IS_AS = "        if not _is_as(found, expected):\n            return False\n"
 IS_EQUAL = "                if self._read_index(index_key) != expected:\n                    return False\n"
 WRITES_INDEX, DELETES_INDEX = "                self._set_index", "                self._index_view"
