@@ -1,5 +1,7 @@
 """Records of one type, as an application uses them: found by any key, kept unique, across shards (Uniqorn)."""
 
+from __future__ import annotations  # Annotations of the functions within `create` and `update` cost 5 us in each call.
+
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
