@@ -13,6 +13,7 @@ from random import Random
 
 from fairlead.actors.coordinator import Coordinator
 from fairlead.actors.execution.submitted_handlers import SubmittedHandlers
+from fairlead.actors.external_reader import ExternalReader
 from fairlead.actors.housekeeping.housekeeping import Housekeeping
 from fairlead.actors.manager import Manager
 from fairlead.actors.runtime.actor_identity import Identity
@@ -33,6 +34,7 @@ from fairlead.actors.telemetry.telemetry import Exports, Telemetry
 from fairlead.actors.worker import Isolation, Worker
 from fairlead.zones.durations import Duration, duration_us
 from fairlead.zones.engines import Clock
+from fairlead.zones.external.store import NO_EXTERNALS, ExternalStore
 from fairlead.zones.queue.periodic import Period
 from fairlead.zones.shard import Shard
 
@@ -53,6 +55,7 @@ class Resources:
     clock: Clock
     random: Random
     exports: Exports = field(default_factory=Exports)
+    externals: Mapping[str, ExternalStore] = field(default_factory=lambda: NO_EXTERNALS)  # by name
 
 
 OpenResources = Callable[[], Resources]  # Crosses to other processes by pickle, and runs in each.
@@ -77,13 +80,22 @@ class ClockedCoordinator:
         )
 
 
-class ScannerLoops:
-    """A scanner and its housekeeping, running, which a host wraps as an actor."""
+def readers_of(host: Host, resources: Resources) -> list[ExternalReader]:
+    """Return a reader for each external store."""
+    return [ExternalReader(host, name, store, resources.shards) for name, store in resources.externals.items()]
 
-    def __init__(self, host: Host, scanner: Scanner, housekeeping: Housekeeping) -> None:
+
+class ScannerLoops:
+    """A scanner, its housekeeping and its readers, running, which a host wraps as an actor."""
+
+    def __init__(
+        self, host: Host, scanner: Scanner, housekeeping: Housekeeping, readers: Sequence[ExternalReader] = ()
+    ) -> None:
         self._scanner = scanner
         self._housekeeping = housekeeping
+        self._readers = readers
         self._tasks = [host.spawn("scanner", scanner.run), host.spawn("housekeeping", housekeeping.run)]
+        self._tasks += [host.spawn("reader", reader.run) for reader in readers]
 
     def counts(self) -> dict[str, int]:
         """See `Scanner.counts`."""
@@ -93,6 +105,8 @@ class ScannerLoops:
         """Ask both loops to end; do not wait for them."""
         self._scanner.stop()
         self._housekeeping.stop()
+        for reader in self._readers:
+            reader.stop()
 
     def stop(self) -> None:
         """End both loops, and wait for them."""
@@ -120,21 +134,9 @@ class Consumer:
         shards, registry, settings = resources.shards, resources.submitted.registry, resources.settings
         self._settings = settings
         worker_hosts = [host_of(f"worker-{number}").of_actor(number) for number in range(settings.workers)]
-        self._workers = [
-            Worker(each, shards, resources.submitted, settings, ThreadRunners(each), identity) for each in worker_hosts
-        ]
+        self._workers = [_worker_of(each, resources, identity) for each in worker_hosts]
         isolated_host = host_of("isolated").of_actor(settings.workers)
-        self._workers.append(
-            Worker(
-                isolated_host,
-                shards,
-                resources.submitted,
-                settings,
-                ThreadRunners(isolated_host),
-                identity,
-                Isolation.SHARED,
-            )
-        )
+        self._workers.append(_worker_of(isolated_host, resources, identity, Isolation.SHARED))
         for worker in self._workers:
             worker.start()
         self._pending_calls = PendingCalls()
@@ -150,6 +152,7 @@ class Consumer:
                 consumer_id=identity.consumer_id,
                 index=index,
                 count=settings.managers,
+                externals=resources.externals,
             )
             for index, numbers in enumerate(assign_workers(settings.workers, settings.managers))
         ]
@@ -160,7 +163,7 @@ class Consumer:
         housekeeping = Housekeeping(
             host, shards, identity, resources.periods, resources.submitted, scanner, slots=settings.all_slots
         )
-        self._loops = ScannerLoops(host, scanner, housekeeping)
+        self._loops = ScannerLoops(host, scanner, housekeeping, readers_of(host, resources))
         threading.Thread(target=self._await_failure, name="failure", daemon=True).start()
 
     def counts(self) -> dict[str, int]:
@@ -225,6 +228,21 @@ class Consumer:
         self._failed.set()
         self._exports.close()
         return self.counts()
+
+
+def _worker_of(
+    host: ThreadHost, resources: Resources, identity: Identity, isolation: Isolation = Isolation.NONE
+) -> Worker:
+    return Worker(
+        host,
+        resources.shards,
+        resources.submitted,
+        resources.settings,
+        ThreadRunners(host),
+        identity,
+        isolation,
+        externals=resources.externals,
+    )
 
 
 def _drain(worker: Worker, drain_ms: int) -> None:

@@ -24,6 +24,7 @@ from fairlead.actors.runtime.rate_limited_log import RateLimitedLog
 from fairlead.actors.settings import ConsumerSettings
 from fairlead.actors.telemetry.counters import Reading
 from fairlead.actors.telemetry.errors import error_type
+from fairlead.zones.external.store import NO_EXTERNALS, ExternalStore
 from fairlead.zones.probes import probe
 from fairlead.zones.queue.dequeue_plan import Capacity
 from fairlead.zones.shard import Shard
@@ -54,6 +55,7 @@ class Manager:
         consumer_id: bytes,
         index: int = 0,
         count: int = 1,
+        externals: Mapping[str, ExternalStore] = NO_EXTERNALS,
     ) -> None:
         self._host = host
         self._shards = shards
@@ -70,13 +72,14 @@ class Manager:
             host, shards, self._lock, self._pool.usage,
             holder=consumer_id + bytes([index]), lease_us=settings.lease_ms * 1000,
         )  # fmt: skip
-        self._reclaimer = Reclaimer(shards, self._pool.members, self._lock, host.has_ended)
+        self._externals = externals
+        self._reclaimer = Reclaimer(shards, self._pool.members, self._lock, host.has_ended, externals)
         policies = PolicyRefresh(
             shards, self._lock, runs_something=self._pool.runs_something, apply=self._limiter.apply_policies
         )
         self._corruption_log = CorruptionLog()
         self._batches = PointerBatches(
-            host, settings, self._lock, policies, self._corruption_log, consumer_id=consumer_id
+            host, settings, self._lock, policies, self._corruption_log, consumer_id=consumer_id, externals=externals
         )
         self._periodic_tasks = (
             PeriodicTask(host, "reclaim", self._lock, self._reclaim_orphans, pause_s=RECLAIM_S),
@@ -166,7 +169,7 @@ class Manager:
         self._pool.place(assignments)
         if unassigned:
             probe("items are leased for workers of which all are dead by now")
-            return_items(shard, unassigned)
+            return_items(shard, unassigned, self._externals)
 
     def await_capacity(self) -> int:
         """Return how many items the workers can take, once it is more than none, or after a second."""

@@ -13,11 +13,12 @@ from enum import Enum
 from functools import partial
 from itertools import chain
 
-from fairlead.actors.execution.arrivals import still_leased
+from fairlead.actors.execution.arrivals import still_leased, still_leased_in_store
 from fairlead.actors.execution.deadlines import TICK_US, DueWork, lease_at_start
+from fairlead.actors.execution.external_loops import ExternalLoops
 from fairlead.actors.execution.failed_attempt import Failure, failure_of
 from fairlead.actors.execution.failure_log import FailureLog
-from fairlead.actors.execution.in_flight import HeldItem, Phase, by_shard
+from fairlead.actors.execution.in_flight import HeldItem, Phase, by_place
 from fairlead.actors.execution.runner import AttemptAccess, Runners, run_handler, timeout_of
 from fairlead.actors.execution.shard_loops import ShardLoops
 from fairlead.actors.execution.slots import Slots
@@ -32,6 +33,8 @@ from fairlead.actors.telemetry.metrics import SLOTS, SLOTS_IN_USE
 from fairlead.actors.telemetry.step_counts import StepCounts
 from fairlead.zones.engines.api.progress import unsupervised
 from fairlead.zones.errors import TenantMoved
+from fairlead.zones.external.names import store_of
+from fairlead.zones.external.store import NO_EXTERNALS, ExternalStore
 from fairlead.zones.probes import probe
 from fairlead.zones.shard import Shard
 
@@ -61,6 +64,8 @@ class Worker:
         runners: Runners,
         identity: Identity,
         isolation: Isolation = Isolation.NONE,
+        *,
+        externals: Mapping[str, ExternalStore] = NO_EXTERNALS,
     ) -> None:
         isolates = isolation is not Isolation.NONE
         if isolates:
@@ -69,6 +74,7 @@ class Worker:
         self._host = host
         self._clock = host.clock
         self._shards = shards
+        self._externals = externals
         self._submitted = submitted
         self._settings = settings
         self._lease_us = settings.lease_ms * 1000
@@ -79,7 +85,7 @@ class Worker:
         self._slots = Slots(host, count=settings.slots, isolates=isolates)
         self._failure_log = FailureLog(host)
         self._lock = host.lock()  # Guards the two below, and is held for nothing else.
-        self._loops: dict[str, ShardLoops] = {}  # Of the shards from which an item came.
+        self._loops: dict[str, ShardLoops | ExternalLoops] = {}  # Of the places from which an item came.
         self._stopping = False
         self._replaced_slots = 0
         host.telemetry.read_by(self._reading)
@@ -101,7 +107,7 @@ class Worker:
             following = self._slots.finish(held)
             if held.phase is Phase.GIVEN_UP:
                 return
-            completer = self._loops_of(held.shard_name).completer
+            completer = self._loops_of(held.place).completer
             if held.failure is not None:  # Line 3: if failed to process the item,
                 completer.requeue(held, held.failure)  # lines 4 and 5: requeue it with an exponential back-off,
             else:  # line 6: else
@@ -116,7 +122,7 @@ class Worker:
             for name, of_shard in due.for_store().items():
                 # Line 11: extend the lease (here: claim the item). Line 2, "execution_bound": requeue after a timeout.
                 self._loops_of(name).lease_keeper.take(of_shard)
-            for name, lost in by_shard(due.lost).items():  # Section 6: "if this fails, processing is interrupted".
+            for name, lost in by_place(due.lost).items():  # Section 6: "if this fails, processing is interrupted".
                 self._loops_of(name).completer.note_lost(lost)
             if due.stuck:
                 self._replace_slots(due.stuck)
@@ -152,26 +158,26 @@ class Worker:
         now_us, refused = self._clock.now_us(), False
         lease_us = lease_at_start(held, now_us=now_us, lease_us=self._lease_us)
         if lease_us is not None:
-            lease_keeper = self._loops_of(held.shard_name).lease_keeper
+            lease_keeper = self._loops_of(held.place).lease_keeper
             marked = self._isolation is Isolation.PROCESS
             refused = not lease_keeper.mark_started(held, lease_us, ran_isolated=marked)
             now_us = self._clock.now_us()
         if (refused or now_us >= held.lease_until_us) and not held.job.cancelled:
             probe("an item is lost just before it starts")
-            self._loops_of(held.shard_name).completer.note_lost(self._slots.lose([held]))
+            self._loops_of(held.place).completer.note_lost(self._slots.lose([held]))
         held.begin(now_us)
         return not held.job.cancelled
 
     def _keep_lease(self, held: HeldItem) -> bool:
         """Claim an item that runs, which is one write for minutes; False: it is lost, or the store refuses."""
-        loops = self._loops_of(held.shard_name)
+        loops = self._loops_of(held.place)
         claimed = loops.access.succeeds(lambda: loops.claim_keeper.claim([held]))
         return claimed and not held.job.cancelled
 
     def _replace_slots(self, stuck: Sequence[HeldItem]) -> None:
         """Start a slot for each item whose handler ignores its cancellation; restart if every slot was replaced."""
         for held in stuck:
-            self._loops_of(held.shard_name).completer.note_given_up([held])
+            self._loops_of(held.place).completer.note_given_up([held])
             log.error(
                 "handler %s ignores job.cancelled; its slot is replaced, kind=%s item=%s",
                 describe(held.handler.function), held.ref.kind, held.ref.item_id.hex(),
@@ -192,10 +198,7 @@ class Worker:
         if incarnation != self._host.incarnation:
             probe("items arrive for an incarnation of a worker that has ended")
             return self._slots.report()
-        arrived = {
-            name: still_leased(self._loops_of(name).access, some, self._submitted, self._shards)
-            for name, some in by_shard(refs).items()
-        }
+        arrived = {place: self._still_leased(place, some) for place, some in by_place(refs).items()}
         report = self._slots.accept(chain.from_iterable(arrived.values()))
         if report is None:
             probe("items arrive at a worker that drains")
@@ -206,6 +209,13 @@ class Worker:
             if some:
                 self._loops[name].status_reporter.note_change()
         return report
+
+    def _still_leased(self, place: str, refs: Sequence[ItemRef]) -> list[HeldItem]:
+        loops = self._loops_of(place)
+        if isinstance(loops, ExternalLoops):
+            store = self._externals[str(store_of(place))]
+            return still_leased_in_store(loops.access, store, refs, self._submitted, self._shards)
+        return still_leased(loops.access, refs, self._submitted, self._shards)
 
     def await_progress(self, seen: int) -> Report:
         """Answer once items have left since `progress` was `seen`, or after a second."""
@@ -249,15 +259,15 @@ class Worker:
         Running items are cancelled, and returned together with those that wait: neither as errors nor as expiries.
         """
         ended, others = self._slots.abandon()
-        for name, some in by_shard(others).items():
+        for name, some in by_place(others).items():
             self._loops_of(name).lease_keeper.return_items(some)
-        for name, some in by_shard(ended).items():
+        for name, some in by_place(ended).items():
             self._loops_of(name).completer.settle_once(some)
         for each in self._all_loops():
             each.claim_keeper.end_once()
 
     def _return(self, items: Sequence[HeldItem]) -> None:
-        for name, some in by_shard(items).items():
+        for name, some in by_place(items).items():
             self._loops_of(name).lease_keeper.take(DueWork(return_now=some))
 
     def _stop_loops(self) -> None:
@@ -273,25 +283,24 @@ class Worker:
             passed_us = max(0, self._clock.now_us() - begun_us)
             each.await_end(max(0, DRAIN_FLUSH_US - passed_us))
 
-    def _loops_of(self, name: str) -> ShardLoops:
-        """Return the loops of a shard; start them before its first item."""
+    def _loops_of(self, place: str) -> ShardLoops | ExternalLoops:
+        """Return the loops of a place; start them before its first item."""
         with self._lock:
-            loops = self._loops.get(name)
+            loops = self._loops.get(place)
             if loops is not None:
                 return loops
-            loops = self._loops[name] = ShardLoops(
-                self._host,
-                self._shards[name],
-                self._settings,
-                self._slots,
-                self._failure_log,
-                self._identity,
-                follow=self._follow,
-            )
+            loops = self._loops[place] = self._new_loops(place)
             stopping = self._stopping
         if not stopping:
             loops.start()
         return loops
+
+    def _new_loops(self, place: str) -> ShardLoops | ExternalLoops:
+        host, settings, slots, failure_log = self._host, self._settings, self._slots, self._failure_log
+        name = store_of(place)
+        if name is not None:
+            return ExternalLoops(host, name, self._externals[name], settings, slots, failure_log)
+        return ShardLoops(host, self._shards[place], settings, slots, failure_log, self._identity, follow=self._follow)
 
     def _follow(self, held: HeldItem, moved: TenantMoved) -> ShardLoops | None:
         """Return the loops of the shard where the tenant of an item lives now; None: it is not known."""
@@ -299,9 +308,11 @@ class Worker:
         if home is None:
             return None
         held.shard_name = home.name
-        return self._loops_of(home.name)
+        loops = self._loops_of(home.name)
+        assert isinstance(loops, ShardLoops)
+        return loops
 
-    def _all_loops(self) -> list[ShardLoops]:
+    def _all_loops(self) -> list[ShardLoops | ExternalLoops]:
         with self._lock:
             return list(self._loops.values())
 

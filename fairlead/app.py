@@ -18,6 +18,7 @@ from fairlead.config import Config, arguments_of, load, named_shards
 from fairlead.control import Control
 from fairlead.dead_letters import BulkResult, discard_all, retry_all
 from fairlead.explanation import Explanation, explain
+from fairlead.external_stores import enqueue_within, open_stores
 from fairlead.found_items import FoundItem, find_items
 from fairlead.handle import EnqueuedHandle
 from fairlead.handler_types import HandlerDecorator, HandlerFunction, Hook
@@ -53,6 +54,7 @@ from fairlead.workflows.workflow_kind import WorkflowKind, workflow_handler
 from fairlead.zones.durations import DAY_S, Duration, duration_us
 from fairlead.zones.engines import Clock
 from fairlead.zones.errors import BadArgument, QueueError, TenantMoved
+from fairlead.zones.external.store import ExternalStore, Queue
 from fairlead.zones.index_values import IndexValue
 from fairlead.zones.layout import DEFAULT_ZONE, ID_BYTES, Tenant, check_zone, local_tenant, named_tenant
 from fairlead.zones.moving.errors import MoveRefused, MoveUnderWay
@@ -81,6 +83,8 @@ class App:
         the shards of the configuration. A relative path begins in the directory of the configuration file if there is
         one, else in the current directory.
       config: a whole configuration; then neither the environment nor `fairlead.toml` is read.
+      external: databases by name whose queues lie beside a user's data, `{"pg": "postgresql://localhost/shop"}`; None:
+        those of the configuration. `fairlead postgres init` prepares one.
       known_kinds_only: refuse to enqueue a kind without a handler here. For programs that import all handlers; a web
         server that imports none of the fleet's handlers leaves it False.
       clock, random: the sources of time and randomness; default: the machine's.
@@ -96,6 +100,7 @@ class App:
         shards: str | Mapping[str, str] | None = None,
         *,
         config: Config | None = None,
+        external: Mapping[str, str] | None = None,
         known_kinds_only: bool = False,
         clock: Clock | None = None,
         random: Random | None = None,
@@ -107,11 +112,13 @@ class App:
         self.operator: Operator = operator_here("program")
         self.clock: Clock = clock or SystemClock()
         self.random = random or SystemRandom()  # The machine's entropy: forked processes share no state.
-        self.arguments = {"shards": named_shards(shards)} if config is None else arguments_of(config)
+        chosen = {"shards": named_shards(shards), "external": None if external is None else dict(external)}
+        self.arguments = chosen if config is None else arguments_of(config)
         self._directory = None if shards is None else Path.cwd()  # The program may change it before the first use.
         self._known_kinds_only = known_kinds_only
         self._config = config
         self._shards: Shards | None = None
+        self._externals: dict[str, ExternalStore] | None = None
         self._lock = ProcessLock()
 
     @property
@@ -142,6 +149,18 @@ class App:
         """
         return self._shards_now()
 
+    @property
+    def externals(self) -> Mapping[str, ExternalStore]:
+        """The external stores by name, each of which connects when it is first used.
+
+        Raises:
+          PsycopgMissing: see there.
+        """
+        with self._lock:
+            if self._externals is None:
+                self._externals = open_stores(self.config.external)
+            return self._externals
+
     def configure(self, config: Config) -> None:
         """Use `config` from now on, as a worker does with the configuration of its fleet. Closes open stores."""
         self.close()
@@ -152,7 +171,9 @@ class App:
         with self._lock:
             if self._shards is not None:
                 self._shards.close()
-            self._shards = None
+            for store in (self._externals or {}).values():
+                store.close()
+            self._shards = self._externals = None
 
     @contextmanager
     def using(self, shards: Shards, *, clock: Clock, random: Random) -> Iterator[None]:
@@ -718,7 +739,13 @@ class App:
 
     def _database(self, tenant: Tenant, shard: str | None = None) -> TenantDatabase:
         self._shards_now()  # Raises NoShards now; the application may be configured anew before the database is used.
-        return TenantDatabase(self._shards_now, tenant, shard_name=shard)
+        return TenantDatabase(self._shards_now, tenant, shard_name=shard, within=self._enqueue_within)
+
+    def _enqueue_within(self, tenant: Tenant, zone: str, item: NewItem, connection: Any) -> Enqueued:
+        if self._known_kinds_only:
+            check_known(self.registry, item.kind)
+        queue, now_us = Queue(tenant, zone), self.clock.now_us()
+        return enqueue_within(self.externals, queue, item, connection, now_us=now_us, random=self.random)
 
     def _shards_now(self) -> Shards:
         shards = self._shards

@@ -31,6 +31,7 @@ from fairlead.config_layers import (
     file_layer,
 )
 from fairlead.zones.errors import BadArgument
+from fairlead.zones.external.names import check_store_name
 from fairlead.zones.keyspace import PART_COUNT_MAX
 from fairlead.zones.layout import check_name
 from fairlead.zones.settings import ZoneSettings, check_ranges
@@ -52,6 +53,10 @@ class Config:
     shards: Mapping[str, str] = field(default_factory=dict)
     """The stores by name: `embedded:PATH`, `fdb:CLUSTER_FILE` (`fdb:` is the default cluster), `memory:`. The set of
     names decides where tenants live: do not change it once tenants are stored."""
+
+    external: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """External stores by name, where queues lie beside a user's data: `postgresql://HOST/DATABASE`. The name, text of 1
+    to 16 bytes, is stored with each queue's pointer: do not change it."""
 
     part_count: Annotated[int, Meta(ge=1, le=PART_COUNT_MAX)] = DEFAULT_PART_COUNT
     """Parts of the top-level queue of a shard that is made now; one that exists keeps its own."""
@@ -83,6 +88,7 @@ class Config:
 
     def __post_init__(self) -> None:
         _check_shards(self.shards)
+        _check_external(self.external)
         try:
             check_ranges(self)
         except BadArgument as error:
@@ -142,14 +148,16 @@ def load(
     sources = dict.fromkeys(_TYPES, "default")
     for layer in reversed(layers):
         for key, value in layer.values.items():
-            if not key.startswith("shards."):
+            if not key.startswith(("shards.", "external.")):
                 values[key] = _converted(key, value, layer)
                 sources[key] = layer.sources[key]
     shards, shard_sources = next((found for layer in layers if (found := _shards_of(layer))[0]), ({}, {}))
-    sources |= shard_sources
+    external, external_sources = next((found for layer in layers if (found := _external_of(layer))[0]), ({}, {}))
+    sources |= shard_sources | external_sources
     try:
         return Config(
             shards=shards,
+            external=external,
             consumer=ConsumerSettings(**_table(values, "consumer")),
             zones=ZoneSettings(**_table(values, "zones")),
             sources=sources,
@@ -172,6 +180,10 @@ def settings_of(config: Config) -> list[Setting]:
     """Return every value in force with its source, secrets hidden, in the order of the file's tables."""
     rows = [Setting(f"shards.{name}", url, config.sources.get(f"shards.{name}", "argument"))
             for name, url in config.shards.items()]  # fmt: skip
+    rows += [
+        Setting(f"external.{name}", HIDDEN, config.sources.get(f"external.{name}", "argument"))
+        for name in config.external
+    ]
     for key in _TYPES:
         value = _value(config, key)
         if key in _SECRETS and value:
@@ -182,7 +194,11 @@ def settings_of(config: Config) -> list[Setting]:
 
 def arguments_of(config: Config) -> dict[str, Any]:
     """Return every value of a configuration as arguments of `load`, which override every other source."""
-    return {"shards": dict(config.shards), **{key: _value(config, key) for key in _TYPES}}
+    return {
+        "shards": dict(config.shards),
+        "external": dict(config.external),
+        **{key: _value(config, key) for key in _TYPES},
+    }
 
 
 def named_shards(shards: str | Mapping[str, str] | None) -> dict[str, str] | None:
@@ -220,9 +236,10 @@ def _value(config: Config, key: str) -> Any:
 
 def _refuse_unknown(layer: ConfigLayer) -> None:
     for key in layer.values:
-        if key in _TYPES or (key.startswith("shards.") and key != "shards."):
+        table, dot, name = key.partition(".")
+        if key in _TYPES or (table in ("shards", "external") and dot and name):
             continue
-        known = [*_TYPES, "shards"]
+        known = [*_TYPES, "shards", "external"]
         by_name = {each.rpartition(".")[2]: each for each in reversed(known)}
         near = get_close_matches(key, known, 1) or [
             by_name[name] for name in get_close_matches(key.rpartition(".")[2], by_name, 1)
@@ -259,6 +276,24 @@ def _shards_of(layer: ConfigLayer) -> tuple[dict[str, str], dict[str, str]]:
     keys = [key for key in layer.values if key.startswith("shards.")]
     urls = {key.removeprefix("shards."): layer.values[key] for key in keys}
     return urls, {key: layer.sources[key] for key in keys}
+
+
+def _external_of(layer: ConfigLayer) -> tuple[dict[str, str], dict[str, str]]:
+    keys = [key for key in layer.values if key.startswith("external.")]
+    dsns = {key.removeprefix("external."): layer.values[key] for key in keys}
+    return dsns, {key: layer.sources[key] for key in keys}
+
+
+def _check_external(external: Mapping[str, str]) -> None:
+    """See that external stores have names, and texts that may be those of databases. A wrong one may hold a secret."""
+    for name, dsn in external.items():
+        key = f"external.{name}"
+        try:
+            check_store_name(name)
+        except BadArgument as error:
+            raise BadConfig(key=key, value=name, allowed=error.fields["allowed"]) from None
+        if not isinstance(dsn, str) or not (dsn.startswith(("postgresql://", "postgres://")) or "=" in dsn):
+            raise BadConfig(key=key, value=HIDDEN, allowed="postgresql://HOST/DATABASE, or 'host=... dbname=...'")
 
 
 def _table(values: Mapping[str, Any], table: str) -> dict[str, Any]:

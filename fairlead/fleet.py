@@ -219,4 +219,5 @@ def open_for_actors(app: App, exports: Exports | None = None) -> Resources:
         clock=app.clock,
         random=app.random,
         exports=exports or Exports(),
+        externals=app.externals,
     )

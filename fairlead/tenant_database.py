@@ -52,16 +52,28 @@ class NotADeadLetter(QueueError):
     message = "no dead letter with this id"
 
 
+# Enqueues an item in a transaction of an external store: the tenant, the zone, the item, and the connection.
+EnqueueWithin = Callable[[Tenant, str, NewItem, Any], Enqueued]
+
+
 class TenantDatabase:
     """One tenant's keys and queue zones. Made by `App.tenant`; makes no call to the store until a method is called.
 
     `shards` returns the shards that the application has now: a module may make this object before `App.configure`.
     """
 
-    __slots__ = ("_shard_name", "_shards", "tenant")
+    __slots__ = ("_shard_name", "_shards", "_within", "tenant")
 
-    def __init__(self, shards: Callable[[], Shards], tenant: Tenant, *, shard_name: str | None = None) -> None:
+    def __init__(
+        self,
+        shards: Callable[[], Shards],
+        tenant: Tenant,
+        *,
+        shard_name: str | None = None,
+        within: EnqueueWithin | None = None,
+    ) -> None:
         self.tenant = tenant
+        self._within = within
         self._shards = shards
         self._shard_name = shard_name
 
@@ -158,6 +170,7 @@ class TenantDatabase:
         *,
         zone: str = DEFAULT_ZONE,
         unique_key: Any = None,
+        within: Any = None,
         **options: Unpack[ItemOptions],
     ) -> EnqueuedHandle:
         """Enqueue one item in a transaction of its own; return a handle: its id, and whether this call put it there.
@@ -167,18 +180,35 @@ class TenantDatabase:
           payload: plain data, at most 1,000,000 bytes packed.
           zone: one of the tenant's queue zones.
           unique_key: what no other item of the whole application has; see `EnqueueOptions`.
+          within: a connection to an external store, with an open transaction: the item lies there, and exists if and
+            only if that transaction commits. See `zones.postgresql.within`.
           options: see `ItemOptions`.
 
         Raises:
           BadArgument, PayloadNotData, PayloadTooLarge: nothing was changed.
+          NoTransaction, ForeignDatabase, SchemaMissing, PostgresRefused: only with `within`.
           Taken, Interrupted, IndexUnavailable, NestedTransaction: only with a `unique_key`; see `enqueue_unique`.
         """
+        if within is not None:
+            return self._enqueue_within(kind, payload, zone, unique_key, within, options)
         if unique_key is not None:
             return self._enqueue_unique(kind, payload, zone, unique_key, options)
         item = new_item(kind, payload, **options)
         made = self.transact(lambda tr: tr.enqueue_item(item, zone=zone))
         given = item.given_id if isinstance(item.given_id, str) else None
         return EnqueuedHandle(self, made.item_id, zone, made.status, name=given)
+
+    def _enqueue_within(
+        self, kind: str | HasKind, payload: Any, zone: str, unique_key: Any, within: Any, options: ItemOptions
+    ) -> EnqueuedHandle:
+        if unique_key is not None or options.get("keys"):
+            given = "unique_key" if unique_key is not None else "keys"
+            raise BadArgument(argument=given, value=..., allowed="None with `within`: its index lies in the shards")
+        if self._within is None or not self.tenant.app:
+            raise BadArgument(argument="within", value=..., allowed="None for a local item")
+        item = new_item(kind, payload, **options)
+        made = self._within(self.tenant, zone, item, within)
+        return EnqueuedHandle(self, made.item_id, zone, made.status)
 
     def _enqueue_unique(
         self, kind: str | HasKind, payload: Any, zone: str, unique_key: Any, options: ItemOptions

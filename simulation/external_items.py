@@ -97,6 +97,11 @@ class ExternalItems:
         row.leased_until_us = here_us + lease_us
         return LeasedRow(row.queue, row.item_id, record, here_us - row.vesting_us, had_expired)
 
+    def read(self, held: Sequence[ItemLease], *, now_us: int) -> list[LeasedRow]:
+        """See `ExternalStore`."""
+        rows = [row for each in held if (row := self._items.get(each.id)) and row.record.lease_id == each.lease_id]
+        return [LeasedRow(row.queue, row.item_id, row.record, 0, had_expired=False) for row in rows]
+
     def outlook(self, queues: Sequence[Queue]) -> list[list[Outlook]]:
         """See `ExternalStore`."""
         return [self._outlook_of(queue) for queue in queues]
@@ -165,6 +170,28 @@ class ExternalItems:
                 in_us = row.vesting_us - here_us
                 came[row.queue] = min(in_us, came.get(row.queue, in_us))
         return self._snapshot(), [Arrival(queue, in_us) for queue, in_us in came.items()]
+
+    def snapshot(self) -> str:
+        """See `ExternalStore`."""
+        return self._snapshot()
+
+    def history(self) -> str:
+        """See `ExternalStore`."""
+        return "1"
+
+    def set_doorbell(self, rings: bool) -> None:
+        """See `ExternalStore`. Nobody hears this bell."""
+
+    def await_doorbell(self, timeout_s: float) -> bool:
+        """See `ExternalStore`."""
+        return False
+
+    def store_id(self) -> bytes:
+        """See `ExternalStore`."""
+        return b"external"
+
+    def close(self) -> None:
+        """See `ExternalStore`."""
 
     def queues_behind(self, queue: Queue | None, limit: int) -> list[Queue]:
         """See `ExternalStore`."""

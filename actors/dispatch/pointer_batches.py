@@ -7,9 +7,10 @@ before the lease ends. The pointer of a tenant that is locked is left alone for 
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from fairlead.actors.dispatch.corruption_log import CorruptionLog
+from fairlead.actors.dispatch.external_visits import ExternalVisits, by_store
 from fairlead.actors.dispatch.policy_refresh import PolicyRefresh
 from fairlead.actors.runtime.host import Host, Lock
 from fairlead.actors.settings import ConsumerSettings
@@ -22,6 +23,7 @@ from fairlead.zones.engines.api.errors import (
     error_code,
 )
 from fairlead.zones.errors import OwnerUnreadable, TenantLocked, TenantMoved
+from fairlead.zones.external.store import NO_EXTERNALS, ExternalStore
 from fairlead.zones.probes import probe
 from fairlead.zones.queue.dequeue_plan import Capacity
 from fairlead.zones.records import ItemRecord, decode
@@ -62,6 +64,7 @@ class PointerBatches:
         corruption_log: CorruptionLog,
         *,
         consumer_id: bytes,
+        externals: Mapping[str, ExternalStore] = NO_EXTERNALS,
     ) -> None:
         self._host = host
         self._settings = settings
@@ -69,6 +72,9 @@ class PointerBatches:
         self._policies = policies
         self._corruption_log = corruption_log
         self._consumer_id = consumer_id
+        self._external = ExternalVisits(
+            host, externals, policies, self._params, leave_locked=self._leave_locked, drop_moved=self._drop_moved
+        )
         self._deferred_until_us: dict[bytes, int] = {}  # pointers that it has left to others, and until when
 
     def process(
@@ -90,6 +96,22 @@ class PointerBatches:
           counts: `conflicts`, `missed_at_commit` and `moved` are added to it.
           version: the read version to use; 0: a new one.
         """
+        for store, some in by_store(shard.layout, refs).items():
+            if store is None:
+                yield from self._process(shard, some, capacity, items_max, counts, version=version)
+            else:
+                yield from self._external.process(shard, store, some, capacity, items_max, counts)
+
+    def _process(
+        self,
+        shard: Shard,
+        refs: Sequence[PointerRef],
+        capacity: Capacity,
+        items_max: int,
+        counts: Counter[str],
+        *,
+        version: int = 0,
+    ) -> Iterator[Results]:
         lease_id = self._host.random.randbytes(16)
         moved = locked = False
         try:
@@ -105,11 +127,11 @@ class PointerBatches:
             counts["conflicts"] += code == NOT_COMMITTED
             if version and code in (NOT_COMMITTED, TRANSACTION_TOO_OLD):
                 probe("a batch at the read version of its scan conflicts, and is tried at a new one")
-                yield from self.process(shard, refs, capacity, items_max, counts)
+                yield from self._process(shard, refs, capacity, items_max, counts)
                 return
             full = isinstance(error, StoreFull)
             if (full or code == TRANSACTION_TOO_LARGE) and len(refs) == 1 and items_max > 1:
-                yield from self.process(shard, refs, capacity, items_max // 2, counts)
+                yield from self._process(shard, refs, capacity, items_max // 2, counts)
                 return
             if code not in CAN_BE_HALVED and not (full and len(refs) > 1):
                 raise
@@ -119,8 +141,8 @@ class PointerBatches:
         if len(refs) > 1:
             probe("a batch of pointers conflicts and is halved")
             half = len(refs) // 2
-            yield from self.process(shard, refs[:half], capacity, items_max, counts)
-            yield from self.process(shard, refs[half:], capacity, items_max, counts)
+            yield from self._process(shard, refs[:half], capacity, items_max, counts)
+            yield from self._process(shard, refs[half:], capacity, items_max, counts)
         elif locked:
             yield [self._leave_locked(refs[0])]
         elif moved:

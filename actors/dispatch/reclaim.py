@@ -14,12 +14,16 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from fairlead.actors.dispatch.pool_member import Member, OrphanedItems
-from fairlead.actors.execution.in_flight import by_shard
+from fairlead.actors.execution.external_items import return_external_items
+from fairlead.actors.execution.in_flight import by_place
 from fairlead.actors.execution.returned_items import change_where_they_live, return_where_they_live
 from fairlead.actors.execution.zone_by_zone import Refusal, zone_by_zone
 from fairlead.actors.messages import ItemRef
 from fairlead.actors.runtime.host import Lock
+from fairlead.zones.engines import StoreUnavailable
 from fairlead.zones.errors import TenantBusy
+from fairlead.zones.external.names import store_of
+from fairlead.zones.external.store import NO_EXTERNALS, ExternalStore, ItemLease
 from fairlead.zones.pipelining import run_one
 from fairlead.zones.probes import probe
 from fairlead.zones.queue.claims import release_all
@@ -33,16 +37,22 @@ log = logging.getLogger("fairlead.manager")
 RECLAIM_S = 0.25  # Between two checks of the workers. One costs a tenth of a millisecond.
 RECLAIM_MAX = 256  # Items in one transaction.
 RECLAIMED_LEASE_US = 1
-NOT_RECLAIMED = "shard %s refuses; the items that a dead worker held there vest when their leases expire: %s"
+NOT_RECLAIMED = "%s refuses; the items that a dead worker held there vest when their leases expire: %s"
 
 
 class Reclaimer:
     """Reclaims the items of one manager's dead workers. `has_ended`: see `Host`. `lock`: what guards `members`."""
 
     def __init__(
-        self, shards: Mapping[str, Shard], members: Sequence[Member], lock: Lock, has_ended: Callable[[bytes], bool]
+        self,
+        shards: Mapping[str, Shard],
+        members: Sequence[Member],
+        lock: Lock,
+        has_ended: Callable[[bytes], bool],
+        externals: Mapping[str, ExternalStore] = NO_EXTERNALS,
     ) -> None:
         self._shards = shards
+        self._externals = externals
         self._members = members
         self._lock = lock
         self._has_ended = has_ended
@@ -55,28 +65,34 @@ class Reclaimer:
         with self._lock:
             orphans = [each for member in self._members for each in member.take_orphans(ended)]
         for _, refs in orphans:
-            reclaim(self._shards, refs)
+            reclaim(self._shards, refs, self._externals)
         for incarnation, _ in orphans:  # Last: this asks every shard, and one that is away delays the others.
             end_sessions(self._shards, incarnation)
 
 
-def reclaim(shards: Mapping[str, Shard], orphans: OrphanedItems) -> None:
+def reclaim(
+    shards: Mapping[str, Shard], orphans: OrphanedItems, externals: Mapping[str, ExternalStore] = NO_EXTERNALS
+) -> None:
     """Let the items of a dead worker vest now.
 
     Items that were completed, or leased by another worker since, stay as they are. An item whose tenant has moved vests
     where the tenant lives. If the store refuses, or a tenant stays locked, their leases expire.
     """
     probe("the items of a dead worker are reclaimed")
-    for name, refs in by_shard(orphans).items():
+    for name, refs in by_place(orphans).items():
+        store = store_of(name)
+        if store is not None:
+            _reclaim_external(store, externals[store], refs)
+            continue
         shard = shards[name]
         try:
             reclaimed = sum(
                 _reclaim(shard, refs[begin : begin + RECLAIM_MAX]) for begin in range(0, len(refs), RECLAIM_MAX)
             )
         except TenantBusy as error:
-            log.warning(NOT_RECLAIMED, name, error)
+            log.warning(NOT_RECLAIMED, f"shard {name}", error)
         except shard.db.errors as error:
-            log.warning(NOT_RECLAIMED, name, error)
+            log.warning(NOT_RECLAIMED, f"shard {name}", error)
         else:
             log.info("a worker died; %d items that it held on shard %s vest now", reclaimed, name)
 
@@ -101,8 +117,34 @@ def _end_sessions(attempt: Attempt, *, incarnation: bytes) -> list[bytes]:
     return session_ids
 
 
-def return_items(shard: Shard, refs: Sequence[ItemRef]) -> None:
+def _reclaim_external(name: str, store: ExternalStore, refs: Sequence[ItemRef]) -> None:
+    held = [ItemLease(ref.item_id, ref.lease_id) for ref in refs]
+    try:
+        reclaimed = store.extend(held, lease_us=RECLAIMED_LEASE_US).count(Outcome.DONE)
+    except StoreUnavailable as error:
+        log.warning(NOT_RECLAIMED, f"external store {name}", error)
+    else:
+        log.info("a worker died; %d items that it held in external store %s vest now", reclaimed, name)
+
+
+def return_items(shard: Shard, refs: Sequence[ItemRef], externals: Mapping[str, ExternalStore] = NO_EXTERNALS) -> None:
     """Let leased items that no worker received vest now. If the store refuses, their leases expire."""
+    for place, some in by_place(refs).items():
+        store = store_of(place)
+        if store is None:
+            _return_to_shard(shard, some)
+        else:
+            _return_to_store(store, externals[store], some)
+
+
+def _return_to_store(name: str, store: ExternalStore, refs: Sequence[ItemRef]) -> None:
+    try:
+        return_external_items(store, refs)
+    except StoreUnavailable as error:
+        log.warning(NOT_RECLAIMED, name, error)
+
+
+def _return_to_shard(shard: Shard, refs: Sequence[ItemRef]) -> None:
     try:
         for begin in range(0, len(refs), RECLAIM_MAX):
             return_where_they_live(shard, refs[begin : begin + RECLAIM_MAX])

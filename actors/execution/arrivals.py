@@ -4,9 +4,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from fairlead.actors.execution.in_flight import HeldItem
 from fairlead.actors.execution.job import Job
-from fairlead.actors.execution.shard_access import ShardAccess
+from fairlead.actors.execution.shard_access import ShardAccess, StoreAccess
 from fairlead.actors.execution.submitted_handlers import SubmittedHandlers, handler_of_kind
 from fairlead.actors.messages import ItemRef
+from fairlead.zones.external.store import ExternalStore, ItemLease, LeasedRow
 from fairlead.zones.queue import stored_item
 from fairlead.zones.records import ItemRecord, decode
 from fairlead.zones.shard import Shard
@@ -30,6 +31,29 @@ def still_leased(
     if rest:
         access.succeeds(lambda: found.extend(_read(access.shard, rest)))
     return _held(access.shard, found, submitted, shards)
+
+
+def still_leased_in_store(
+    access: StoreAccess,
+    store: ExternalStore,
+    refs: Sequence[ItemRef],
+    submitted: SubmittedHandlers,
+    shards: Mapping[str, Shard],
+) -> list[HeldItem]:
+    """Return those items of an external store that are still held, as `still_leased`."""
+    carried = [(ref, decode(ItemRecord, ref.stored)) for ref in refs if ref.stored]
+    found = [(ref, record, record.payload) for ref, record in carried if record]
+    rest = {ref.item_id: ref for ref in refs if not ref.stored}
+    if rest:
+        now_us = next(iter(shards.values())).clock.now_us()
+        leases = [ItemLease(ref.item_id, ref.lease_id) for ref in rest.values()]
+        rows: list[LeasedRow] = []
+        access.succeeds(lambda: rows.extend(store.read(leases, now_us=now_us)))
+        found += [(rest[row.id], row.record, row.record.payload) for row in rows]
+    by_shard: dict[str, list[Stored]] = {}
+    for each in found:
+        by_shard.setdefault(each[0].shard, []).append(each)
+    return [held for name, some in by_shard.items() for held in _held(shards[name], some, submitted, shards)]
 
 
 def _held(

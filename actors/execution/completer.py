@@ -1,4 +1,6 @@
-"""The completer: it commits the ends of a worker's items on one shard (QuiCK section 6, Algorithm 3, lines 3 to 8).
+"""The completer: it commits the ends of a worker's items of one place (QuiCK section 6, Algorithm 3, lines 3 to 8).
+
+A place is a shard or an external store.
 
 One transaction ends all items that finished while the last one committed: completed, requeued with a backoff, moved to
 the dead letters, or dropped. Each event is recorded here and nowhere else, in `ShardCounts`.
@@ -9,19 +11,19 @@ has moved is handed over to the completer of the shard where the tenant lives no
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Protocol
 
-from fairlead.actors.execution import acknowledgement
 from fairlead.actors.execution.acknowledgement import RefusedEnd, Settled, Settlement
 from fairlead.actors.execution.failed_attempt import Cause, Failure
 from fairlead.actors.execution.failure_log import FailureLog
 from fairlead.actors.execution.in_flight import HeldItem
+from fairlead.actors.execution.item_ends import ItemEnds
 from fairlead.actors.execution.moved_items import DecidedEnd, FollowTenant
 from fairlead.actors.execution.retry_decision import RetryDecision, decide_retry
 from fairlead.actors.execution.runner import timeout_of
-from fairlead.actors.execution.shard_access import ShardAccess
+from fairlead.actors.execution.shard_access import StoreAccess
 from fairlead.actors.execution.shard_counts import ShardCounts
 from fairlead.actors.execution.slots import Slots
-from fairlead.actors.execution.status_reporting import StatusReporter
 from fairlead.actors.runtime.host import Host
 from fairlead.zones.engines.api.errors import MAYBE_COMMITTED, TRANSACTION_TOO_LARGE, error_code
 from fairlead.zones.errors import TenantLocked, TenantMoved
@@ -35,8 +37,16 @@ LOCKED_RETRY_S = 0.01  # A transaction across shards holds its locks for a few c
 Finished = tuple[HeldItem, Failure | None]  # None: the attempt has not failed.
 
 
+class NotesChanges(Protocol):
+    """Is told that something has happened to items of the place."""
+
+    def note_change(self) -> None:
+        """Note it."""
+        ...
+
+
 class Completer:
-    """The ends of one worker's items on one shard.
+    """The ends of one worker's items of one place.
 
     Args:
       follow: returns the worker's loops for the shard where the tenant of an item lives now.
@@ -46,17 +56,19 @@ class Completer:
     def __init__(
         self,
         host: Host,
-        access: ShardAccess,
+        access: StoreAccess,
+        ends: ItemEnds,
         slots: Slots,
         counts: ShardCounts,
         failure_log: FailureLog,
-        status_reporter: StatusReporter,
+        status_reporter: NotesChanges,
         *,
         follow: FollowTenant,
         linger_s: float,
     ) -> None:
         self._host = host
         self._access = access
+        self._ends = ends
         self._slots = slots
         self._counts = counts
         self._failure_log = failure_log
@@ -172,8 +184,7 @@ class Completer:
     def _help_unlock(self, locked: TenantLocked) -> None:
         """End a lock whose transaction is decided, or whose process has died."""
         if self._lock_wait is None:
-            shard = self._access.shard
-            self._lock_wait = LockWait(shard.find_shard, shard.clock)
+            self._lock_wait = self._ends.begin_lock_wait()
         self._access.succeeds(partial(self._lock_wait.look, locked))
 
     def take_over(self, end: DecidedEnd) -> None:
@@ -265,8 +276,8 @@ class Completer:
         def work() -> None:
             nonlocal settlement, too_large, may_be_done
             try:
-                settlement = acknowledgement.settle(self._access.shard, completed, failed, maybe_committed=may_be_done)
-            except self._access.shard.db.errors as error:
+                settlement = self._ends.settle(completed, failed, maybe_committed=may_be_done)
+            except self._access.errors as error:
                 may_be_done = may_be_done or error_code(error) in MAYBE_COMMITTED
                 if error_code(error) != TRANSACTION_TOO_LARGE or len(completed) + len(failed) == 1:
                     raise

@@ -32,14 +32,14 @@ class DueWork:
     stuck: list[HeldItem] = field(default_factory=list)
 
     def for_store(self) -> dict[str, "DueWork"]:
-        """Return what needs a transaction, by shard."""
+        """Return what needs a transaction, by the places of the items."""
         shards: dict[str, DueWork] = {}
         for held in self.extend:
-            shards.setdefault(held.shard_name, DueWork()).extend.append(held)
+            shards.setdefault(held.place, DueWork()).extend.append(held)
         for held in self.time_out:
-            shards.setdefault(held.shard_name, DueWork()).time_out.append(held)
+            shards.setdefault(held.place, DueWork()).time_out.append(held)
         for held in self.return_now:
-            shards.setdefault(held.shard_name, DueWork()).return_now.append(held)
+            shards.setdefault(held.place, DueWork()).return_now.append(held)
         return shards
 
 

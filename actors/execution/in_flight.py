@@ -14,6 +14,7 @@ from fairlead.actors.handlers import Form, Handler
 from fairlead.actors.messages import ItemRef, Report
 from fairlead.zones.elapsed import Elapsed
 from fairlead.zones.engines.api.committing import CommitTracker
+from fairlead.zones.external.names import place_for
 from fairlead.zones.probes import probe
 from fairlead.zones.records import ItemRecord
 
@@ -39,6 +40,7 @@ class HeldItem:
 
     Attributes:
       shard_name: the shard where its tenant lives, as far as the worker knows.
+      place: where it is stored: there, or in an external store; see `external.names.place_for`.
       since_us: when its phase began.
       lease_until_us: until when its handler may go on, if nothing is heard from the store.
       claim_until_us, renewal_us: when its claim ends, and from when on it is renewed; 0: its lease is none.
@@ -55,6 +57,7 @@ class HeldItem:
     """
 
     __slots__ = (
+        "_store",
         "_waited",
         "began_us",
         "cancelled_for",
@@ -83,6 +86,7 @@ class HeldItem:
     def __init__(self, ref: ItemRef, record: ItemRecord, handler: Handler, job: Job, now_us: int) -> None:
         self.ref = ref
         self.shard_name = ref.shard
+        self._store = place_for("", ref.zone)
         self.record = record
         self.handler = handler
         self.job = job
@@ -104,6 +108,11 @@ class HeldItem:
         self.concluded = False
         self.open_steps = 0
         self.ending = False
+
+    @property
+    def place(self) -> str:
+        """See the class."""
+        return self._store or self.shard_name
 
     def waited_us(self, now_us: int) -> int:
         """Return how long it has waited for its slot, as far as this was called meanwhile."""
@@ -261,10 +270,10 @@ class InFlight:
 P = TypeVar("P", ItemRef, HeldItem)
 
 
-def by_shard(items: Iterable[P]) -> dict[str, list[P]]:
-    """Group references by the name of their shard, or held items by where their tenants live now."""
+def by_place(items: Iterable[P]) -> dict[str, list[P]]:
+    """Group references by where their items are stored, or held items by where they are stored now."""
     groups: dict[str, list[P]] = {}
     for item in items:
-        name = item.shard_name if isinstance(item, HeldItem) else item.shard
+        name = item.place if isinstance(item, HeldItem) else place_for(item.shard, item.zone)
         groups.setdefault(name, []).append(item)
     return groups

@@ -1,4 +1,4 @@
-"""The lease keeper: what a worker does with the leases of one shard (QuiCK section 6, Algorithm 3, lines 10 to 12).
+"""The lease keeper: what a worker does with leases of one place (QuiCK section 6, Algorithm 3, lines 10 to 12).
 
 It has leases made claims instead of extending them (`claim_keeper`), marks starts, and returns items. Its loop works on
 what the deadlines loop hands over, so a shard that refuses delays neither another shard nor the decision whether a
@@ -7,44 +7,53 @@ handler may go on.
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import Protocol
 
 from fairlead.actors.execution import acknowledgement
-from fairlead.actors.execution.claim_keeper import CLAIM_MAX, ClaimKeeper
+from fairlead.actors.execution.claim_keeper import CLAIM_MAX
 from fairlead.actors.execution.completer import Completer
 from fairlead.actors.execution.deadlines import DueWork
+from fairlead.actors.execution.held_leases import HeldLeases
 from fairlead.actors.execution.in_flight import HeldItem
 from fairlead.actors.execution.moved_items import FollowTenant
-from fairlead.actors.execution.returned_items import return_where_they_live
-from fairlead.actors.execution.shard_access import ShardAccess
+from fairlead.actors.execution.shard_access import StoreAccess
 from fairlead.actors.execution.slots import Slots
 from fairlead.actors.runtime.host import Host
 from fairlead.zones.errors import TenantMoved
-from fairlead.zones.pipelining import run_one
 from fairlead.zones.probes import probe
 from fairlead.zones.queue.items import Outcome
-from fairlead.zones.transaction_runner import Attempt
 
 RETURN_MAX = 512  # Items in one transaction that returns them.
 
 
+class ClaimsItems(Protocol):
+    """Keeps items for minutes, whose leases are about to end."""
+
+    def claim(self, items: Sequence[HeldItem]) -> None:
+        """Claim items, or extend their leases; cancel those that are lost. Raises what the store raises."""
+        ...
+
+
 class LeaseKeeper:
-    """The leases of one worker on one shard. `follow`: see `Completer`."""
+    """The leases of one worker on items of one place. `follow`: see `Completer`."""
 
     def __init__(
         self,
         host: Host,
-        access: ShardAccess,
+        access: StoreAccess,
+        leases: HeldLeases,
         slots: Slots,
         completer: Completer,
-        claim_keeper: ClaimKeeper,
+        claims: ClaimsItems,
         *,
         follow: FollowTenant,
     ) -> None:
         self._host = host
         self._access = access
+        self._leases = leases
         self._slots = slots
         self._completer = completer
-        self._claim_keeper = claim_keeper
+        self._claims = claims
         self._follow = follow
         self._lock = host.lock()
         self._handed_over = host.condition(self._lock)
@@ -88,7 +97,7 @@ class LeaseKeeper:
         """Let items vest now, see `acknowledgement.return_items`. If the store refuses, their leases expire."""
         for some in _pieces(items, RETURN_MAX):
             refs = [held.ref for held in some]
-            self._access.succeeds(partial(return_where_they_live, self._access.shard, refs))
+            self._access.succeeds(partial(self._leases.return_items, refs))
 
     def _run(self) -> None:
         while True:
@@ -101,7 +110,7 @@ class LeaseKeeper:
                 timed_out, self._time_out = self._time_out, []
                 returning, self._return = self._return, []
             for some in _pieces(extend, CLAIM_MAX):
-                self._access.succeeds(partial(self._claim_keeper.claim, some))
+                self._access.succeeds(partial(self._claims.claim, some))
             if timed_out:
                 self._completer.time_out(timed_out)
             if returning:
@@ -110,29 +119,13 @@ class LeaseKeeper:
                 self._slots.end_return(returning)
 
     def _start_lease(self, held: HeldItem, lease_us: int, *, ran_isolated: bool) -> None:
-        """Extend a lease and mark the item as started; cancel it if it is lost. The marks: see `QueueZone.extend_op`.
+        """Extend a lease and mark the item as started; cancel it if it is lost.
 
         Raises:
           What the store raises; then the lease was not extended.
           TenantMoved: its tenant lives on another shard.
         """
-        shard, ref = self._access.shard, held.ref
-        zone = shard.zone(ref.tenant, ref.zone)
-
-        def body(attempt: Attempt) -> tuple[int, Outcome]:
-            now_us = attempt.now_us
-            operation = zone.extend_op(
-                attempt.tr,
-                [(ref.item_id, ref.lease_id)],
-                lease_us=lease_us,
-                now_us=now_us,
-                started=True,
-                ran_isolated=ran_isolated,
-            )
-            (outcome,) = run_one(operation)
-            return now_us + lease_us, outcome
-
-        until_us, outcome = shard.transact(shard.in_exclusive_section(body))
+        until_us, outcome = self._leases.start(held, lease_us, ran_isolated=ran_isolated)
         if outcome is Outcome.DONE or (outcome is Outcome.GONE and acknowledgement.may_be_completed(held)):
             self._slots.extend([held], until_us)
         else:

@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from fairlead.actors.execution.claim_keeper import ClaimKeeper
 from fairlead.actors.execution.completer import Completer
 from fairlead.actors.execution.failure_log import FailureLog
+from fairlead.actors.execution.held_leases import ShardLeases
 from fairlead.actors.execution.in_flight import HeldItem
+from fairlead.actors.execution.item_ends import ShardEnds
 from fairlead.actors.execution.lease_keeper import LeaseKeeper
 from fairlead.actors.execution.moved_items import FollowTenant
 from fairlead.actors.execution.shard_access import ShardAccess
@@ -50,6 +52,7 @@ class ShardLoops:
         self.completer = Completer(
             host,
             self.access,
+            ShardEnds(shard),
             slots,
             self.counts,
             failure_log,
@@ -62,7 +65,9 @@ class ShardLoops:
         )
         self.take_over, self.commit_once = self.completer.take_over, self.completer.commit_once
         self.claim_moved = self.claim_keeper.claim_moved
-        self.lease_keeper = LeaseKeeper(host, self.access, slots, self.completer, self.claim_keeper, follow=follow)
+        self.lease_keeper = LeaseKeeper(
+            host, self.access, ShardLeases(shard), slots, self.completer, self.claim_keeper, follow=follow
+        )
 
         self.mark_started = self.lease_keeper.mark_started
 

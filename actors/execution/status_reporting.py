@@ -132,7 +132,7 @@ class StatusReporter:
     def _write_all(self) -> None:
         held_items = self._slots.items()
         update = self._status_update(held_items)
-        if any(held.shard_name == self._shard.name for held in held_items):
+        if any(held.place == self._shard.name for held in held_items):
             self.note_change()
         lost: list[HeldItem] = []
         if self._succeeds(lambda: lost.extend(self._write(update))):
@@ -164,7 +164,7 @@ class StatusReporter:
         """Return what is to be written now."""
         now_us = self._host.clock.now_us()
         running = [held for held in held_items if held.phase is Phase.RUNNING and not held.job.cancelled]
-        mine = sorted((held for held in running if held.shard_name == self._shard.name), key=lambda each: each.since_us)
+        mine = sorted((held for held in running if held.place == self._shard.name), key=lambda each: each.since_us)
         reported = [(held, held.job.reported) for held in mine if held.handler.form is not Form.TRANSACTIONAL]
         identity = self._identity
         status = WorkerStatus(

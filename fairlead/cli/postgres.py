@@ -2,25 +2,15 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from typing import Any
 from uuid import UUID
 
 import click
 
 from fairlead.cli.output import example, json_option, show
-from fairlead.zones.errors import QueueError
+from fairlead.external_stores import require_psycopg
 
 DSN = "postgresql://localhost/shop"
-
-
-class PsycopgMissing(QueueError):
-    """The library that talks to PostgreSQL is not installed.
-
-    Do: install it, `pip install 'fairlead[postgresql]'`.
-    """
-
-    message = "psycopg is not installed"
 
 
 dsn_option = click.option(
@@ -105,8 +95,7 @@ def _show(state: Any) -> None:
 
 
 def _schema() -> Any:
-    if find_spec("psycopg") is None:
-        raise PsycopgMissing
+    require_psycopg()
     from fairlead.zones.postgresql import schema
 
     return schema

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from fairlead.cli import postgres
+from fairlead import external_stores
 from tests.fairlead.shell import run
 from tests.foundationdb_server import free_port
 from tests.postgresql_server import TestedPostgres, missing, started
@@ -70,7 +70,7 @@ def test_the_sql_is_printed_for_somebody_else_to_run() -> None:
 
 
 def test_without_psycopg_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(postgres, "find_spec", lambda _: None)
+    monkeypatch.setattr(external_stores, "find_spec", lambda _: None)
     answer = run("postgres", "check", "--dsn", "postgresql://localhost/shop")
     assert answer.code == 2
     assert "pip install 'fairlead[postgresql]'" in answer.err

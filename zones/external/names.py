@@ -37,6 +37,17 @@ def external_zone(name: str) -> ExternalZone | None:
     return ExternalZone(store, zone)
 
 
+def place_for(shard: str, zone: str) -> str:
+    """Return where the items of a zone are: the name of the shard, or that of an external store behind its mark."""
+    found = external_zone(zone)
+    return shard if found is None else EXTERNAL_MARK + found.store
+
+
+def store_of(place: str) -> str | None:
+    """Return the name of the external store that a place is; None: it is a shard."""
+    return place[len(EXTERNAL_MARK) :] if place.startswith(EXTERNAL_MARK) else None
+
+
 def check_store_name(name: str) -> str:
     """Return the name of an external store if it can be one: text of 1 to 16 bytes."""
     return _checked("store", name, STORE_BYTES_MAX)

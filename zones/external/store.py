@@ -1,6 +1,7 @@
 """What is asked of an external store, and what it answers. Durations go in and come out, never times of its clock."""
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from fairlead.zones.layout import Tenant
@@ -88,6 +89,10 @@ class ExternalStore(Protocol):
         """
         ...
 
+    def read(self, held: Sequence[ItemLease], *, now_us: int) -> list[LeasedRow]:
+        """Return those items that are still held under these leases. `now_us`: see `dequeue`."""
+        ...
+
     def outlook(self, queues: Sequence[Queue]) -> list[list[Outlook]]:
         """Return what is left in each queue, by kind and priority; nothing for an empty one."""
         ...
@@ -126,6 +131,33 @@ class ExternalStore(Protocol):
         """Return a snapshot, and the queues with items that were committed between `seen` and it."""
         ...
 
+    def snapshot(self) -> str:
+        """Return a snapshot that sees all that is committed now."""
+        ...
+
+    def history(self) -> str:
+        """Return which history the store has; another one after a promotion or a restore."""
+        ...
+
+    def set_doorbell(self, rings: bool) -> None:
+        """Let enqueues ring the doorbell from now on, or not."""
+        ...
+
+    def await_doorbell(self, timeout_s: float) -> bool:
+        """Wait until the doorbell rings, or `timeout_s`; return whether it rang."""
+        ...
+
+    def store_id(self) -> bytes:
+        """Return the id of the store. Asks it once."""
+        ...
+
+    def close(self) -> None:
+        """Close all connections. The next call opens one."""
+        ...
+
     def queues_behind(self, queue: Queue | None, limit: int) -> list[Queue]:
         """Return queues that hold items, in order of their names, behind `queue`; None: from the first on."""
         ...
+
+
+NO_EXTERNALS: Mapping[str, ExternalStore] = MappingProxyType({})  # By name.

@@ -248,13 +248,13 @@ def _plan(visit: _Visit, capacity: Capacity, params: DequeueParams) -> DequeuePl
         if admission is not Admission.FULL:
             skipped.add(each.kind)
         remaining = admission if remaining is None else max(remaining, admission)
-    first = [
-        IndexEntry(each.priority, params.now_us + max(1, each.next_us), b"")
-        for each in visit.left
-        if each.next_us is not None
-    ]
+    soonest: dict[int, int] = {}
+    for each in visit.left:
+        if each.next_us is not None:
+            soonest[each.priority] = min(each.next_us, soonest.get(each.priority, each.next_us))
+    first = [IndexEntry(priority, params.now_us + max(1, us), b"") for priority, us in sorted(soonest.items())]
     return DequeuePlan(
-        [], remaining, sorted(first), FRONT, skipped, [], [], unreadable=0, poison_candidates=0, reserved=NOTHING
+        [], remaining, first, FRONT, skipped, [], [], unreadable=0, poison_candidates=0, reserved=NOTHING
     )
 
 

@@ -36,16 +36,60 @@ class Call:
         return self.connection.execute(statement, arguments, binary=True)
 
 
+class Listener:
+    """Hears notifications of the channel `fairlead`, on a connection of its own. One thread uses it."""
+
+    def __init__(self, connections: "Connections") -> None:
+        self._connections = connections
+        self._connection: Any = None
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for a notification, `timeout_s` at most; return whether one came.
+
+        The first call returns at once: what came before it was heard by nobody.
+
+        Raises:
+          StoreUnavailable: no server answers, or the connection broke.
+        """
+        if self._connection is None:
+            self._connection = self._connections.connect()
+            self._listen()
+            return True
+        try:
+            return bool(list(self._connection.notifies(timeout=timeout_s, stop_after=1)))
+        except psycopg.Error as error:
+            self.close()
+            raise self._connections.broken(error) from error
+
+    def close(self) -> None:
+        """Hear nothing more."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _listen(self) -> None:
+        try:
+            self._connection.execute("LISTEN fairlead")
+        except psycopg.Error as error:
+            self.close()
+            raise self._connections.broken(error) from error
+
+
 class Connections:
     """Connections with autocommit, at READ COMMITTED, to a server that takes writes. Any thread may call.
 
     Args:
       dsn: how psycopg connects; one that names several servers finds the one that takes writes.
       shown: what errors say of the place, such as `{"table": ...}`. A DSN may hold a password.
+      statement_ms: how long a statement may take, and the seconds of a new connection; None: as the server says.
     """
 
-    def __init__(self, dsn: str, shown: Mapping[str, object]) -> None:
+    def __init__(self, dsn: str, shown: Mapping[str, object], *, statement_ms: int | None = None) -> None:
         self._dsn = dsn
+        self._options: dict[str, Any] = {"target_session_attrs": "read-write"}
+        if statement_ms is not None:
+            self._options["options"] = f"-c statement_timeout={statement_ms}"
+            self._options["connect_timeout"] = max(1, statement_ms // 1000)
         self._shown = shown
         self._idle: list[Any] = []
 
@@ -72,7 +116,7 @@ class Connections:
                 raise StoreUnavailable("PostgreSQL refused", remedy="See `error`.", **self._of(error)) from error
             if call.is_committing:
                 raise AnswerLost(**self._of(error)) from error
-            raise StoreUnavailable("the connection broke", remedy="Try again.", **self._of(error)) from error
+            raise self.broken(error) from error
         finally:
             if connection.pgconn.transaction_status == TransactionStatus.IDLE:
                 self._idle.append(connection)
@@ -85,16 +129,21 @@ class Connections:
             try:
                 connection = self._idle.pop()
             except IndexError:
-                return self._connect()
+                return self.connect()
             waiting = poll()
             waiting.register(connection.fileno(), POLLIN)
             if not waiting.poll(0):
                 return connection
             connection.close()  # The server has something to say that nobody asked for: it ends.
 
-    def _connect(self) -> Any:
+    def connect(self) -> Any:
+        """Return a new connection, which the caller closes.
+
+        Raises:
+          StoreUnavailable: no server that takes writes answers.
+        """
         try:
-            connection = psycopg.connect(self._dsn, autocommit=True, target_session_attrs="read-write")
+            connection = psycopg.connect(self._dsn, autocommit=True, **self._options)
         except psycopg.Error as error:
             raise StoreUnavailable(
                 "no PostgreSQL that takes writes answers", remedy="Start it, or see `error`.", **self._of(error)
@@ -103,8 +152,12 @@ class Connections:
             connection.execute("SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED")
         except psycopg.Error as error:
             connection.close()
-            raise StoreUnavailable("the connection broke", remedy="Try again.", **self._of(error)) from error
+            raise self.broken(error) from error
         return connection
+
+    def broken(self, error: Any) -> StoreUnavailable:
+        """Return the error of a connection that broke."""
+        return StoreUnavailable("the connection broke", remedy="Try again.", **self._of(error))
 
     def _of(self, error: Any) -> Mapping[str, Any]:
         return {**self._shown, "error": str(error).strip(), "sqlstate": error.sqlstate}

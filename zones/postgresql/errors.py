@@ -38,3 +38,22 @@ class SchemaNewer(PostgresRefused):
     """
 
     message = "the schema of the queues is newer than this program"
+
+
+class NoTransaction(QueueError):
+    """The connection that was given as `within` has no transaction of which the enqueue could be a part.
+
+    Do: what `reason` says. To enqueue without a transaction of your own, leave `within` out.
+    """
+
+    message = "there is no transaction to enqueue in"
+
+
+class ForeignDatabase(QueueError):
+    """The connection leads to a database that is no external store of this application; nothing was enqueued.
+
+    Do: name that database in the configuration, `[external]`, or `App(external=...)`; or use a connection to one of
+    `known`. A database that was copied has the id of the original: `fairlead postgres check` shows it.
+    """
+
+    message = "the connection leads to a database that is no external store of this application"

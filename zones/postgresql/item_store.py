@@ -11,7 +11,7 @@ import msgspec
 
 from fairlead.zones.external.store import Arrival, ItemLease, LeasedRow, Outlook, Queue, Want
 from fairlead.zones.layout import Tenant
-from fairlead.zones.postgresql.connections import Call, Connections
+from fairlead.zones.postgresql.connections import Call, Connections, Listener
 from fairlead.zones.postgresql.item_ids import packed_given, unpacked_given
 from fairlead.zones.queue.items import EnqueueStatus, NewItem, Outcome, pack_payload
 from fairlead.zones.records import ItemRecord, decode, encode
@@ -28,12 +28,20 @@ _DEQUEUE = (
     "args::text, record FROM fairlead.dequeue(%b::text[], %b::text[], %b::text[], %b::int[], %b::text[], "
     "%b::smallint[], %b::bigint[], %b::text[], %b::int[], %b::uuid, %b::bigint)"
 )
+_READ = (
+    "SELECT id, app, tenant, zone, kind, priority, waited_us, age_us, leases, expired, unique_us, given, payload, "
+    "args::text, record, lease_id, left_us FROM fairlead.read_held(%b::uuid[], %b::uuid[])"
+)
 _OUTLOOK = "SELECT ord, kind, priority, waits, next_us FROM fairlead.outlook(%b::text[], %b::text[], %b::text[])"
 _COMPLETE = "SELECT outcome FROM fairlead.complete(%b::uuid[], %b::uuid[], %b::bigint[], %b::bytea[]) ORDER BY ord"
 _EXTEND = "SELECT outcome FROM fairlead.extend(%b::uuid[], %b::uuid[], %b::bigint) ORDER BY ord"
 _REQUEUE = "SELECT outcome FROM fairlead.requeue(%b::uuid[], %b::uuid[], %b::bigint[], %b::bytea[]) ORDER BY ord"
 _DEAD_LETTER = "SELECT outcome FROM fairlead.dead_letter(%b::uuid[], %b::uuid[], %b::bytea[]) ORDER BY ord"
 _ARRIVALS = "SELECT seen::text, app, tenant, zone, in_us FROM fairlead.arrivals(%s::pg_snapshot)"
+_HISTORY = """
+SELECT (SELECT system_identifier FROM pg_control_system()), substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8),
+  (SELECT id FROM fairlead.store)
+"""
 _QUEUES = "SELECT app, tenant, zone FROM fairlead.queues(%s, %s, %s, %s)"
 
 
@@ -46,6 +54,8 @@ class ItemStore:
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
+        self._doorbell = Listener(connections)
+        self._store_id: bytes | None = None
 
     def dequeue(
         self, wants: Sequence[Want], rooms: Mapping[str, int], *, lease_id: bytes, lease_us: int, now_us: int
@@ -66,6 +76,12 @@ class ItemStore:
             ).fetchall()
         leased = [_leased(row, lease_id, lease_us, now_us) for row in rows]
         return sorted(leased, key=lambda each: (each.record.priority, -each.waited_us, each.id))
+
+    def read(self, held: Sequence[ItemLease], *, now_us: int) -> list[LeasedRow]:
+        """See `ExternalStore`."""
+        with self._connections.call() as call:
+            rows = call.execute(_READ, *_ids(held)).fetchall()
+        return [_leased(row, lease_id.bytes, left_us, now_us) for *row, lease_id, left_us in rows]
 
     def outlook(self, queues: Sequence[Queue]) -> list[list[Outlook]]:
         """See `ExternalStore`."""
@@ -106,6 +122,39 @@ class ItemStore:
         ]
         return rows[0][0], found
 
+    def snapshot(self) -> str:
+        """See `ExternalStore`."""
+        with self._connections.call() as call:
+            (seen,) = call.execute("SELECT pg_current_snapshot()::text").fetchone()
+        return str(seen)
+
+    def history(self) -> str:
+        """See `ExternalStore`: the server's system identifier and its timeline."""
+        with self._connections.call() as call:
+            return ":".join(map(str, call.execute(_HISTORY).fetchone()))
+
+    def set_doorbell(self, rings: bool) -> None:
+        """See `ExternalStore`."""
+        with self._connections.call(is_committing=True) as call:
+            call.execute("UPDATE fairlead.doorbell SET rings = %b", rings)
+
+    def await_doorbell(self, timeout_s: float) -> bool:
+        """See `ExternalStore`."""
+        return self._doorbell.wait(timeout_s)
+
+    def store_id(self) -> bytes:
+        """See `ExternalStore`."""
+        if self._store_id is None:
+            with self._connections.call() as call:
+                (found,) = call.execute("SELECT fairlead.store_id()").fetchone()
+            self._store_id = found.bytes
+        return self._store_id
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._doorbell.close()
+        self._connections.close()
+
     def queues_behind(self, queue: Queue | None, limit: int) -> list[Queue]:
         """See `ExternalStore`."""
         (app, user), zone = queue or Queue(Tenant("", ""), "")
@@ -114,10 +163,8 @@ class ItemStore:
         return [Queue(Tenant(app, user), zone) for app, user, zone in rows]
 
     def _change(self, statement: str, held: Sequence[ItemLease], *arguments: Any) -> list[Outcome | None]:
-        ids = [UUID(bytes=each.id) for each in held]
-        leases = [None if each.lease_id is None else UUID(bytes=each.lease_id) for each in held]
         with self._connections.call(is_committing=True) as call:
-            return [_OUTCOMES[outcome] for (outcome,) in call.execute(statement, ids, leases, *arguments)]
+            return [_OUTCOMES[outcome] for (outcome,) in call.execute(statement, *_ids(held), *arguments)]
 
 
 class ItemToPut(NamedTuple):
@@ -146,6 +193,11 @@ def put(call: Call, items: Sequence[ItemToPut]) -> list[EnqueueStatus]:
         [_packed_new(each.item) for each in items],
     )
     return [EnqueueStatus.ENQUEUED if found is None else _FOUND[found] for (found,) in rows]
+
+
+def _ids(held: Sequence[ItemLease]) -> tuple[list[UUID], list[UUID | None]]:
+    leases = [None if each.lease_id is None else UUID(bytes=each.lease_id) for each in held]
+    return [UUID(bytes=each.id) for each in held], leases
 
 
 def _names(queues: Any) -> tuple[list[str], list[str], list[str]]:

@@ -61,6 +61,7 @@ class PointerOutcome(Enum):
     LEASED = "leased"  # CONFLICT in the paper: it vests later now, since another consumer came first
     GONE = "gone"  # the index entry led nowhere, or to another vesting time, and was cleared if it still stood
     UNREADABLE = "unreadable"  # written by a newer version: left alone
+    AWAY = "away"  # its items lie in an external store that does not answer: left alone for a second
     LOCKED = "locked"  # a transaction across shards has locked its tenant: left alone for a moment
 
 

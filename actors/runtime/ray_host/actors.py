@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 import ray
 from ray.exceptions import RayError, RayTaskError
 
-from fairlead.actors.consumer import ClockedCoordinator, OpenResources, Resources, ScannerLoops
+from fairlead.actors.consumer import ClockedCoordinator, OpenResources, Resources, ScannerLoops, readers_of
 from fairlead.actors.execution.in_flight import HeldItem
 from fairlead.actors.execution.job import Job
 from fairlead.actors.execution.submitted_handlers import keep_loading
@@ -168,7 +168,10 @@ class WorkerActor:
         here = replace(identity, pid=os.getpid())
         this = ray.get_runtime_context().current_actor
         runners = RayRunners(host, this, Tasks(resources.exports.process_setup(), EnqueueReporter(this)))
-        self._worker = Worker(host, resources.shards, resources.submitted, resources.settings, runners, here, isolation)
+        self._worker = Worker(
+            host, resources.shards, resources.submitted, resources.settings, runners, here, isolation,
+            externals=resources.externals,
+        )  # fmt: skip
         self._runners = runners
         self._worker.start()
         host.spawn("loading", partial(keep_loading, host, resources.submitted, resources.shards))
@@ -254,6 +257,7 @@ class ManagerActor:
             consumer_id=consumer_id,
             index=index,
             count=count,
+            externals=resources.externals,
         )
         _drain_on_sigterm(self.stop)
 
@@ -309,7 +313,7 @@ class ScannerActor:
         housekeeping = Housekeeping(
             host, resources.shards, identity, resources.periods, resources.submitted, scanner, slots=slots
         )
-        self._loops = ScannerLoops(host, scanner, housekeeping)
+        self._loops = ScannerLoops(host, scanner, housekeeping, readers_of(host, resources))
         _drain_on_sigterm(self.stop)
 
     def counts(self) -> dict[str, int]:

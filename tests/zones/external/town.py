@@ -173,7 +173,9 @@ def with_pointer(town: Town, **changes: Any) -> None:
     """Change the pointer of alice's queue, without waking anybody."""
 
     def body(attempt: Attempt) -> None:
-        pointer = msgspec.structs.replace(town.pointer, **changes)
+        stored = town.pointer
+        assert stored is not None
+        pointer = msgspec.structs.replace(stored, **changes)
         attempt.tr.set(town.location.keys.pointer, encode(pointer))
 
     town.shard.transact(body)

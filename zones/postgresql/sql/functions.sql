@@ -1,8 +1,9 @@
 -- What programs call. An upgrade replaces these, which keeps what was granted; a migration drops one whose arguments or
 -- answer change.
 --
--- Every statement has one index that it can use, whatever the statistics say: so plans are generic,
--- and tables are not scanned. `state < 1` stands where the partial index items_vest must not be one of two.
+-- Every statement has one index that it can use, whatever the statistics say: so plans are generic, and tables are not
+-- scanned. A scan that cannot be avoided counts as so expensive then that its plan would be compiled each time, which
+-- takes 10 ms: hence `jit = off`. `state < 1` stands where the partial index items_vest must not be one of two.
 
 CREATE OR REPLACE FUNCTION fairlead.now_us() RETURNS bigint LANGUAGE sql VOLATILE
   SET search_path = pg_catalog, pg_temp
@@ -13,6 +14,13 @@ CREATE OR REPLACE FUNCTION fairlead.store_id() RETURNS uuid LANGUAGE sql STABLE 
   SET search_path = pg_catalog, pg_temp
   RETURN (SELECT s.id FROM fairlead.store s);
 
+-- Ring the doorbell, if it is on: notifications make the commits of all users of the cluster go one by one.
+CREATE OR REPLACE FUNCTION fairlead.ring() RETURNS void LANGUAGE plpgsql
+  SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
+BEGIN
+  PERFORM pg_notify('fairlead', '') FROM fairlead.doorbell d WHERE d.rings;
+END $$;
+
 -- Enqueue items, in the order of their ids: two transactions that enqueue the same ones do not deadlock. An id that is
 -- being inserted by another transaction waits for its end. Returns, for each, where it stood in the arrays, and what
 -- was found: NULL: it is enqueued; 0 an item of that id waits or runs; 1 one has ended and its id is taken; 2 it is a
@@ -21,7 +29,7 @@ CREATE OR REPLACE FUNCTION fairlead.put(
   ids uuid[], apps text[], tenants text[], zones text[], kinds text[], priorities smallint[], delays_us bigint[],
   uniques_us bigint[], givens bytea[], payloads bytea[], all_args jsonb[], records bytea[], OUT ord int, OUT found smallint
 ) RETURNS SETOF record LANGUAGE plpgsql SECURITY DEFINER
-  SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
+  SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
   now_us bigint := fairlead.now_us();
@@ -41,7 +49,7 @@ BEGIN
       RETURNING i.id)
   SELECT array_agg(p.id) INTO made FROM put p;
   IF made IS NOT NULL THEN
-    PERFORM pg_notify('fairlead', '') FROM fairlead.doorbell d WHERE d.rings;
+    PERFORM fairlead.ring();
   END IF;
   RETURN QUERY
     SELECT n.ord::int, CASE WHEN n.id = ANY(made) THEN NULL ELSE coalesce(i.state, 0::smallint) END
@@ -120,7 +128,7 @@ END $$;
 -- without a queue if nothing came.
 CREATE OR REPLACE FUNCTION fairlead.arrivals(INOUT seen pg_snapshot, OUT app text, OUT tenant text, OUT zone text, OUT in_us bigint)
   RETURNS SETOF record LANGUAGE plpgsql
-  SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
+  SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
   now_us bigint := fairlead.now_us();
@@ -187,6 +195,24 @@ BEGIN
       i.expired, i.unique_us, i.given, i.payload, i.args, i.record;
 END $$;
 
+-- Read items that are held under these leases, as `dequeue` returns them; `left_us`: until their leases end.
+CREATE OR REPLACE FUNCTION fairlead.read_held(
+  ids uuid[], lease_ids uuid[],
+  OUT id uuid, OUT app text, OUT tenant text, OUT zone text, OUT kind text, OUT priority smallint, OUT waited_us bigint,
+  OUT age_us bigint, OUT leases int, OUT expired int, OUT unique_us bigint, OUT given bytea, OUT payload bytea,
+  OUT args jsonb, OUT record bytea, OUT lease_id uuid, OUT left_us bigint
+) RETURNS SETOF record LANGUAGE plpgsql
+  SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
+#variable_conflict use_column
+DECLARE
+  now_us bigint := fairlead.now_us();
+BEGIN
+  RETURN QUERY SELECT i.id, i.app, i.tenant, i.zone, i.kind, i.priority, now_us - i.vesting_us, now_us - i.enqueued_us,
+      i.leases, i.expired, i.unique_us, i.given, i.payload, i.args, i.record, i.lease_id, i.leased_until_us - now_us
+    FROM unnest(ids, lease_ids) h(id, lease_id) CROSS JOIN LATERAL (
+      SELECT * FROM fairlead.items x WHERE x.id = h.id AND x.lease_id = h.lease_id AND x.state < 1 LIMIT 1) i;
+END $$;
+
 -- What is left in queues that gave less than was asked for, in a statement of its own after the dequeue: by kind and
 -- priority, whether something waits now, and in how long the next item vests or the next lease ends. No row: the queue
 -- is empty.
@@ -229,7 +255,7 @@ END $$;
 -- Lock the items that are held under these leases (NULL: under any, or none), and return their ids. An item that another
 -- transaction has locked is left out: a user's open cancellation holds up nobody else.
 CREATE OR REPLACE FUNCTION fairlead.hold(ids uuid[], lease_ids uuid[]) RETURNS uuid[] LANGUAGE plpgsql
-  SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
+  SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
 BEGIN
   RETURN ARRAY(SELECT x.id FROM unnest(ids, lease_ids) h(id, lease_id) CROSS JOIN LATERAL (
     SELECT i.id FROM fairlead.items i
@@ -240,7 +266,7 @@ END $$;
 -- it: try again.
 CREATE OR REPLACE FUNCTION fairlead.outcomes(ids uuid[], lease_ids uuid[], held uuid[], OUT ord int, OUT outcome smallint)
   RETURNS SETOF record LANGUAGE plpgsql
-  SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
+  SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 BEGIN
   RETURN QUERY SELECT h.ord::int, (CASE
@@ -256,7 +282,7 @@ END $$;
 CREATE OR REPLACE FUNCTION fairlead.complete(
   ids uuid[], lease_ids uuid[], keeps_us bigint[], results bytea[], OUT ord int, OUT outcome smallint
 ) RETURNS SETOF record LANGUAGE plpgsql
-  SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
+  SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
   now_us bigint := fairlead.now_us();
@@ -276,7 +302,7 @@ END $$;
 -- Let leases end `lease_us` from now. A shorter lease makes the item vest earlier.
 CREATE OR REPLACE FUNCTION fairlead.extend(ids uuid[], lease_ids uuid[], lease_us bigint, OUT ord int, OUT outcome smallint)
   RETURNS SETOF record LANGUAGE plpgsql
-  SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
+  SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
   until_us bigint := fairlead.now_us() + lease_us;
@@ -292,7 +318,7 @@ END $$;
 CREATE OR REPLACE FUNCTION fairlead.requeue(
   ids uuid[], lease_ids uuid[], delays_us bigint[], records bytea[], OUT ord int, OUT outcome smallint
 ) RETURNS SETOF record LANGUAGE plpgsql
-  SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
+  SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
   now_us bigint := fairlead.now_us();
@@ -303,13 +329,14 @@ BEGIN
     UPDATE fairlead.items i SET lease_id = NULL, leased_until_us = 0, session = NULL, xid = pg_current_xact_id(),
       vesting_us = coalesce(now_us + one.delay_us, i.vesting_us), record = coalesce(one.record, i.record) WHERE i.id = one.id;
   END LOOP;
+  PERFORM fairlead.ring();
   RETURN QUERY SELECT * FROM fairlead.outcomes(ids, lease_ids, held);
 END $$;
 
 -- Make items dead letters; `records` say why.
 CREATE OR REPLACE FUNCTION fairlead.dead_letter(ids uuid[], lease_ids uuid[], records bytea[], OUT ord int, OUT outcome smallint)
   RETURNS SETOF record LANGUAGE plpgsql
-  SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
+  SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
   now_us bigint := fairlead.now_us();
@@ -326,7 +353,7 @@ END $$;
 -- The next slice of queues that hold items, behind one of them: a loose index scan, for a full look.
 CREATE OR REPLACE FUNCTION fairlead.queues(after_app text, after_tenant text, after_zone text, n int, OUT app text, OUT tenant text, OUT zone text)
   RETURNS SETOF record LANGUAGE plpgsql
-  SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
+  SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
 BEGIN
   app := after_app; tenant := after_tenant; zone := after_zone;
   FOR _ IN 1 .. n LOOP

@@ -1,0 +1,180 @@
+"""What a worker does with items that lie in an external store: their ends and their leases (QuiCK section 6.1).
+
+Each batch is one statement in the store. A row that a user's transaction has locked is left out of it, and tried again:
+an open cancellation of one item holds up no other.
+"""
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from fairlead.actors.execution import acknowledgement
+from fairlead.actors.execution.acknowledgement import Settled, Settlement
+from fairlead.actors.execution.completer import Completer
+from fairlead.actors.execution.in_flight import HeldItem
+from fairlead.actors.execution.retry_decision import RetryDecision
+from fairlead.actors.execution.slots import Slots
+from fairlead.actors.messages import ItemRef
+from fairlead.zones.engines import Clock
+from fairlead.zones.external.store import ExternalStore, ItemLease
+from fairlead.zones.probes import probe
+from fairlead.zones.queue.items import Outcome
+from fairlead.zones.queue.stored_item import shortened
+from fairlead.zones.records import DeadLetterRecord, ItemRecord, encode
+from fairlead.zones.spanning.lock_wait import LockWait
+
+LOCKED_RETRY_US = 10_000
+LOCKED_TRIES = 200  # Two seconds: then its lease may end, and it runs again.
+
+
+class ExternalEnds:
+    """The ends of items of one store. See `ItemEnds`."""
+
+    def __init__(self, store: ExternalStore, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+
+    def settle(
+        self, completed: Sequence[HeldItem], failed: Sequence[RetryDecision], *, maybe_committed: bool = False
+    ) -> Settlement:
+        """See `ItemEnds`. Several statements: those that complete, requeue, and make dead letters."""
+        settled = self._settle(completed, self._complete, "completed")
+        again = [each for each in failed if each.delay_us is not None]
+        dropped = [each for each in failed if each.delay_us is None and each.held.handler.drop]
+        dead = [each for each in failed if each.delay_us is None and not each.held.handler.drop]
+        settled += self._settle([each.held for each in again], lambda some: self._requeue(again, some), "retried")
+        settled += self._settle(
+            [each.held for each in dropped], lambda some: self._store.complete(_leases(some)), "dropped"
+        )
+        settled += self._settle(
+            [each.held for each in dead], lambda some: self._make_dead_letters(dead, some), "dead_lettered"
+        )
+        ended = {*completed} if maybe_committed else set()
+        return Settlement([(held, _known(held, became, held in ended)) for held, became in settled], [])
+
+    def begin_lock_wait(self) -> LockWait:
+        """Never called: an external store refuses no end because of a lock."""
+        raise AssertionError("an external store has no locks of transactions across shards")
+
+    def _complete(self, items: Sequence[HeldItem]) -> list[Outcome | None]:
+        keeps = [max(held.record.unique_us, held.job.keeps_result_us if held.result else 0) for held in items]
+        return self._store.complete(_leases(items), keeps_us=keeps, results=[held.result for held in items])
+
+    def _requeue(self, decisions: Sequence[RetryDecision], items: Sequence[HeldItem]) -> list[Outcome | None]:
+        by_item = {decision.held: decision for decision in decisions}
+        some = [by_item[held] for held in items]
+        return self._store.requeue(
+            _leases(items), [each.delay_us for each in some], [_after_failure(each) for each in some]
+        )
+
+    def _make_dead_letters(self, decisions: Sequence[RetryDecision], items: Sequence[HeldItem]) -> list[Outcome | None]:
+        by_item = {decision.held: decision for decision in decisions}
+        now_us = self._clock.now_us()
+        records = [
+            encode(DeadLetterRecord(_after_failure(each), "error", each.error, each.traceback, now_us))
+            for each in (by_item[held] for held in items)
+        ]
+        return self._store.dead_letter(_leases(items), records)
+
+    def _settle(
+        self,
+        items: Sequence[HeldItem],
+        change: Callable[[Sequence[HeldItem]], list[Outcome | None]],
+        done: str,
+    ) -> Settled:
+        """Change items, locked ones again and again; return what became of each, `gone` if it is not there."""
+        settled: Settled = []
+        for _ in range(LOCKED_TRIES):
+            if not items:
+                return settled
+            outcomes = list(zip(items, change(items), strict=True))
+            settled += [(held, _became(outcome, done)) for held, outcome in outcomes if outcome is not None]
+            items = [held for held, outcome in outcomes if outcome is None]
+            if items:
+                probe("the end of an external item waits for another transaction")
+                self._clock.sleep_us(LOCKED_RETRY_US)
+        return settled + [(held, "lost") for held in items]
+
+
+class ExternalLeases:
+    """The leases of items of one store. See `HeldLeases`."""
+
+    def __init__(self, store: ExternalStore, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+
+    def start(self, held: HeldItem, lease_us: int, *, ran_isolated: bool) -> tuple[int, Outcome]:
+        """See `HeldLeases`. An item that is locked keeps the lease that it has."""
+        until_us = self._clock.now_us() + lease_us
+        (outcome,) = self._store.extend(_leases([held]), lease_us=lease_us)
+        return (held.lease_until_us, Outcome.DONE) if outcome is None else (until_us, outcome)
+
+    def return_items(self, refs: Sequence[ItemRef]) -> None:
+        """See `HeldLeases`."""
+        return_external_items(self._store, refs)
+
+
+class LeaseExtender:
+    """Extends leases that are about to end; a store that stays silent lets them end. See `ClaimsItems`."""
+
+    def __init__(
+        self, store: ExternalStore, clock: Clock, slots: Slots, completer: Completer, *, lease_us: int
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._slots = slots
+        self._completer = completer
+        self._lease_us = lease_us
+
+    def claim(self, items: Sequence[HeldItem]) -> None:
+        """See `ClaimsItems`. Items that are locked are due again."""
+        until_us = self._clock.now_us() + self._lease_us
+        outcomes = list(zip(items, self._store.extend(_leases(items), lease_us=self._lease_us), strict=True))
+        self._slots.extend([held for held, outcome in outcomes if outcome is Outcome.DONE], until_us)
+        lost = [held for held, outcome in outcomes if outcome in (Outcome.LEASE_LOST, Outcome.GONE)]
+        self._completer.note_lost(
+            self._slots.lose([held for held in lost if not acknowledgement.may_be_completed(held)])
+        )
+
+    def start(self) -> None:
+        """Do nothing: there is no session to keep."""
+
+    def stop(self) -> None:
+        """Do nothing."""
+
+    def await_end(self, timeout_us: int) -> None:
+        """Do nothing."""
+
+    def end_once(self) -> None:
+        """Do nothing."""
+
+
+def return_external_items(store: ExternalStore, refs: Sequence[ItemRef]) -> None:
+    """Let items vest now, where they vested before, neither as errors nor as lease expiries."""
+    store.requeue([ItemLease(ref.item_id, ref.lease_id) for ref in refs], [None] * len(refs), [None] * len(refs))
+
+
+def _leases(items: Sequence[HeldItem]) -> list[ItemLease]:
+    return [ItemLease(held.ref.item_id, held.ref.lease_id) for held in items]
+
+
+def _after_failure(decision: RetryDecision) -> ItemRecord:
+    """Return the history of an item after a failed attempt."""
+    record = decision.held.record
+    return msgspec.structs.replace(
+        record,
+        error_count=record.error_count + decision.counted,
+        expiry_count=0,
+        last_error=shortened(decision.error),
+    )
+
+
+def _became(outcome: Outcome, done: str) -> str:
+    return done if outcome is Outcome.DONE else "gone" if outcome is Outcome.GONE else "lost"
+
+
+def _known(held: HeldItem, became: str, may_be_ended: bool) -> str:
+    """Return what became of an item. One that is gone is completed if this worker may have completed it, else lost."""
+    if became != "gone":
+        return became
+    return "completed" if may_be_ended or acknowledgement.may_be_completed(held) else "lost"

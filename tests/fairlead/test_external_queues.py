@@ -1,0 +1,208 @@
+"""Queues in PostgreSQL, from a user's transaction to the end of the handler, with a consumer in threads."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fairlead
+from fairlead import App, BadArgument
+from fairlead.zones.queue.items import EnqueueStatus
+from tests.fairlead.live_consumers import consumer, eventually
+from tests.postgresql_server import TestedPostgres, missing, started
+from tests.zones.postgresql.database import Database
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[TestedPostgres]:
+    """A running server."""
+    if reason := missing():
+        pytest.skip(reason)
+    with started() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def shop(server: TestedPostgres) -> Iterator[Database]:
+    """A database with queues, and a table of a user's own."""
+    made = Database(server, "shop")
+    made.prepare()
+    with made.connect() as connection:
+        connection.execute("CREATE TABLE orders (id int PRIMARY KEY)")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def database(shop: Database) -> Database:
+    """The same, without items and orders."""
+    shop.empty()
+    with shop.connect() as connection:
+        connection.execute("DELETE FROM orders")
+    return shop
+
+
+@pytest.fixture
+def app(database: Database, tmp_path: Path) -> Iterator[App]:
+    """An application whose data is there."""
+    made = App(f"embedded:{tmp_path / 'data'}", external={"pg": database.dsn})
+    yield made
+    made.close()
+
+
+def done_by(app: App, kind: str = "receipt", **options: Any) -> list[Any]:
+    """Register a handler, and return the list to which it adds the payload, the tenant and the attempt of each job."""
+    done: list[Any] = []
+
+    @app.handler(kind, **options)
+    def receipt(job: fairlead.Job) -> None:
+        done.append((job.payload, str(job.tenant), job.attempt))
+
+    return done
+
+
+def test_the_order_and_its_receipt_are_there_together_or_not_at_all(app: App, database: Database) -> None:
+    done = done_by(app)
+    with consumer(app):
+        for order, fails in ((1, False), (2, True), (3, False)):
+            with database.connect() as connection:
+                try:
+                    with connection.transaction():
+                        connection.execute("INSERT INTO orders VALUES (%s)", [order])
+                        app.tenant("shop", "alice").enqueue("receipt", {"order": order}, within=connection)
+                        if fails:
+                            raise KeyError("the request fails")
+                except KeyError:
+                    pass
+        eventually(lambda: len(done) == 2)
+    assert done == [({"order": 1}, "shop/alice", 1), ({"order": 3}, "shop/alice", 1)]
+    with database.connect() as connection:
+        assert connection.execute("SELECT id FROM orders ORDER BY 1").fetchall() == [(1,), (3,)]
+        assert connection.execute("SELECT count(*) FROM fairlead.items").fetchone() == (0,)
+
+
+def test_what_another_language_enqueues_by_sql_runs_here(app: App, database: Database) -> None:
+    done = done_by(app)
+    with consumer(app), database.connect() as connection:
+        connection.execute("""SELECT fairlead.enqueue('shop', 'bob', 'receipt', '{"order": 7}')""")
+        eventually(lambda: done == [({"order": 7}, "shop/bob", 1)])
+
+
+def test_what_was_enqueued_while_no_consumer_ran_is_found(app: App, database: Database) -> None:
+    done = done_by(app)
+    with database.connect() as connection:
+        for number in range(50):
+            connection.execute("SELECT fairlead.enqueue('shop', %s, 'receipt')", [f"t{number}"])
+    with consumer(app):
+        eventually(lambda: len(done) == 50)
+
+
+def test_a_second_consumer_goes_on_where_the_first_has_stopped(app: App, database: Database) -> None:
+    done = done_by(app)
+    for number in range(2):
+        with consumer(app), database.connect() as connection:
+            connection.execute("SELECT fairlead.enqueue('shop', 'alice', 'receipt')")
+            eventually(lambda number=number: len(done) == number + 1)  # type: ignore[misc]
+
+
+def test_a_failed_item_is_tried_again_and_then_is_a_dead_letter(app: App, database: Database) -> None:
+    attempts: list[int] = []
+
+    @app.handler("fails", retry=fairlead.Retry(attempts=2, backoff=0.01))
+    def fails(job: fairlead.Job) -> None:
+        attempts.append(job.attempt)
+        raise ValueError("no")
+
+    with consumer(app), database.connect() as connection:
+        connection.execute("SELECT fairlead.enqueue('shop', 'alice', 'fails')")
+        eventually(lambda: attempts == [1, 2])
+        eventually(lambda: connection.execute("SELECT state FROM fairlead.items").fetchall() == [(2,)])
+
+
+def test_a_long_job_keeps_its_lease(app: App, database: Database) -> None:
+    app.configure(app.load_config({"consumer.lease_ms": 500}))
+    done: list[int] = []
+    goes_on = threading.Event()
+
+    @app.handler("long")
+    def long(job: fairlead.Job) -> None:
+        goes_on.wait(30)
+        done.append(job.attempt)
+
+    with consumer(app), database.connect() as connection:
+        connection.execute("SELECT fairlead.enqueue('shop', 'alice', 'long')")
+        leased_until = "SELECT max(leased_until_us) FROM fairlead.items"
+        eventually(lambda: connection.execute("SELECT max(leases) FROM fairlead.items").fetchone() == (1,))
+        (first,) = connection.execute(leased_until).fetchone()
+        eventually(lambda: connection.execute(leased_until).fetchone()[0] > first + 1_000_000)
+        goes_on.set()
+        eventually(lambda: done == [1])
+
+
+def test_a_given_id_is_enqueued_once(app: App, database: Database) -> None:
+    alice = app.tenant("shop", "alice")
+    with database.connect() as connection, connection.transaction():
+        first = alice.enqueue("receipt", item_id="order 7", within=connection)
+        second = alice.enqueue("receipt", item_id="order 7", within=connection)
+    assert (first.status, second.status) == (EnqueueStatus.ENQUEUED, EnqueueStatus.PRESENT)
+    assert first.item_id == second.item_id
+
+
+def test_a_connection_that_commits_each_statement_is_refused(app: App, database: Database) -> None:
+    from fairlead.zones.postgresql.errors import NoTransaction
+
+    alice = app.tenant("shop", "alice")
+    with database.connect() as connection, pytest.raises(NoTransaction, match="open a transaction"):
+        alice.enqueue("receipt", within=connection)
+
+
+def test_a_failed_transaction_is_refused(app: App, database: Database) -> None:
+    import psycopg
+
+    from fairlead.zones.postgresql.errors import NoTransaction
+
+    with database.connect(autocommit=False) as connection:
+        with pytest.raises(psycopg.Error):
+            connection.execute("SELECT 1 / 0")
+        with pytest.raises(NoTransaction, match="has failed"):
+            app.tenant("shop", "alice").enqueue("receipt", within=connection)
+
+
+def test_a_connection_to_another_database_is_refused(app: App, server: TestedPostgres, database: Database) -> None:
+    from fairlead.zones.postgresql.errors import ForeignDatabase, SchemaMissing
+
+    other = Database(server, "other")
+    alice = app.tenant("shop", "alice")
+    with other.connect(autocommit=False) as connection, pytest.raises(SchemaMissing):
+        alice.enqueue("receipt", within=connection)
+    other.prepare()
+    with other.connect(autocommit=False) as connection, pytest.raises(ForeignDatabase):
+        alice.enqueue("receipt", within=connection)
+    other.close()
+
+
+@pytest.mark.parametrize("given", ["a dsn", 7, object()])
+def test_what_is_no_connection_is_refused(app: App, database: Database, given: Any) -> None:
+    with pytest.raises(BadArgument, match="psycopg"):
+        app.tenant("shop", "alice").enqueue("receipt", within=given)
+
+
+def test_keys_that_lie_in_the_shards_are_refused(app: App, database: Database) -> None:
+    with database.connect(autocommit=False) as connection:
+        for options in ({"unique_key": "a"}, {"keys": {"order": 7}}):
+            with pytest.raises(BadArgument, match="within"):
+                app.tenant("shop", "alice").enqueue("receipt", within=connection, **options)
+
+
+def test_a_consumer_without_its_database_serves_its_shards(tmp_path: Path, server: TestedPostgres) -> None:
+    app = App(f"embedded:{tmp_path / 'data'}", external={"pg": "postgresql://127.0.0.1:1/none"})
+    done = done_by(app)
+    with consumer(app):
+        for number in range(20):
+            app.tenant("shop", "alice").enqueue("receipt", number)
+        eventually(lambda: len(done) == 20)
+    app.close()
