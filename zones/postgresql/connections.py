@@ -11,6 +11,7 @@ from typing import Any
 
 import psycopg
 from psycopg.pq import TransactionStatus
+from psycopg.rows import tuple_row
 
 from fairlead.zones.engines import StoreUnavailable
 
@@ -32,8 +33,12 @@ class Call:
         self.is_committing = is_committing
 
     def execute(self, statement: Any, *arguments: Any) -> Any:
-        """Execute a statement; return psycopg's cursor, whose rows are binary."""
-        return self.connection.execute(statement, arguments, binary=True)
+        """Execute a statement; return psycopg's cursor, whose rows are binary, and tuples.
+
+        The connection may be a user's, with cursors that bind in the client, or with rows of another form.
+        """
+        cursor = psycopg.Cursor(self.connection, row_factory=tuple_row)
+        return cursor.execute(statement, arguments, binary=True)
 
 
 class Listener:

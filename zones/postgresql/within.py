@@ -91,7 +91,7 @@ def _check_store(raw: psycopg.Connection[Any], stores: Mapping[str, ExternalStor
     """See once for each connection that its database is a store of the application."""
     store_id = _known.get(raw)
     if store_id is None:
-        row = raw.execute("SELECT fairlead.store_id()").fetchone()
-        store_id = _known[raw] = row[0].bytes if row is not None and row[0] is not None else b""
+        (found,) = Call(raw, is_committing=False).execute("SELECT fairlead.store_id()").fetchone()
+        store_id = _known[raw] = b"" if found is None else found.bytes
     if not any(store.store_id() == store_id for store in stores.values()):
         raise ForeignDatabase(database=raw.info.dbname, known=sorted(stores))
