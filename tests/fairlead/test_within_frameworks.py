@@ -83,7 +83,7 @@ def connection_of_django(database: Database) -> Any:
     settings = pytest.importorskip("django.conf").settings
     if not settings.configured:
         settings.configure()
-    from django.db import connections
+    connections = pytest.importorskip("django.db").connections
     from psycopg.conninfo import conninfo_to_dict
 
     named = conninfo_to_dict(database.dsn)
