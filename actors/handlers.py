@@ -2,7 +2,8 @@
 
 A handler is a function of a `Job`: a plain function, which runs in a thread slot of the worker; an `async def`, which
 runs on the worker's event loop; or a Ray remote function, which runs as a Ray task with its own resources. A plain
-function may be transactional: it gets a transaction that commits together with the completion. A workflow is an object
+function may be transactional: it gets a transaction that commits together with the completion, of the tenant's shard or
+of an external store. A workflow is an object
 that runs whole attempts, and commits their steps by itself (`fairlead.workflows`).
 """
 
@@ -16,6 +17,7 @@ from typing import Any, Protocol, TypedDict
 from fairlead.actors.execution.retry import Retry
 from fairlead.zones.durations import ABOVE_0, DAY_S, Duration, duration_us
 from fairlead.zones.errors import BadArgument, QueueError
+from fairlead.zones.external.names import check_store_name
 from fairlead.zones.layout import check_name
 
 TIMEOUT_S_MAX = 7 * DAY_S
@@ -77,6 +79,7 @@ class Form(Enum):
 
     PLAIN = "plain function"
     TRANSACTIONAL = "transactional function"
+    IN_STORE = "transactional function of an external store"
     ASYNC = "async function"
     REMOTE = "Ray remote function"
     WORKFLOW = "workflow"  # commits at home by itself, see `runner.RunsAttempts`
@@ -95,6 +98,7 @@ class Handler:
     permanent: tuple[type[BaseException], ...]
     drop: bool
     result_ms: int  # how long what it returns is kept; 0: not at all
+    store: str | None = None  # of `Form.IN_STORE`: the external store in which it runs
     on_failure: Sequence[FailureHook] = ()  # called with the job and the error of an attempt that failed
 
 
@@ -146,6 +150,8 @@ class HandlerOptions(TypedDict, total=False):
         are slots.
       transactional: only for plain functions: the function gets a `TenantTransaction` as its second argument, which
         commits together with the item's completion. So its effects happen exactly once.
+      store: with `transactional`: the external store in which the items of the kind lie. The second argument is a
+        connection of psycopg then, whose transaction completes the item when the function returns.
       permanent: classes of exceptions that are not worth a retry, besides `PermanentError`.
       drop: delete an item that failed for good, and keep no dead letter.
       keep_result: how long the value that the function returns is kept for `Handle.result`, above 0, to 30 days: plain
@@ -158,6 +164,7 @@ class HandlerOptions(TypedDict, total=False):
     retry: Retry | None
     max_running: int | None
     transactional: bool
+    store: str | None
     permanent: tuple[type[BaseException], ...]
     drop: bool
     keep_result: Duration | None
@@ -171,6 +178,7 @@ def handler_of(
     retry: Retry | None = None,
     max_running: int | None = None,
     transactional: bool = False,
+    store: str | None = None,
     permanent: tuple[type[BaseException], ...] = (),
     drop: bool = False,
     keep_result: Duration | None = None,
@@ -179,8 +187,8 @@ def handler_of(
 
     Args:
       kind: what it handles; text of 1 to 96 bytes.
-      function: takes a `Job`; a transactional one a `Job` and a `TenantTransaction`.
-      timeout, retry, max_running, transactional, permanent, drop, keep_result: see `HandlerOptions`.
+      function: takes a `Job`; a transactional one a `Job` and a `TenantTransaction`, or a connection of its store.
+      timeout, retry, max_running, transactional, store, permanent, drop, keep_result: see `HandlerOptions`.
 
     Raises:
       BadArgument: an argument is out of range, or the function is nothing that could run, or be stopped, as a handler.
@@ -200,10 +208,17 @@ def handler_of(
     form = _form(function)
     if transactional and form is not Form.PLAIN:
         raise NotTransactional(kind=kind, handler=describe(function), form=form.value)
+    if store is not None:
+        check_store_name(store)
+        if not transactional:
+            raise BadArgument(argument="store", value=store, allowed="None, or with transactional=True")
+    if transactional:
+        form = Form.TRANSACTIONAL if store is None else Form.IN_STORE
     return Handler(
         kind=kind,
         function=function,
-        form=Form.TRANSACTIONAL if transactional else form,
+        form=form,
+        store=store,
         timeout_ms=max(1, timeout_us // 1000),
         retry=retry or Retry(),
         max_running=max_running,

@@ -80,7 +80,9 @@ class Worker:
         self._lease_us = settings.lease_ms * 1000
         self._runners = runners
         self._step_counts = StepCounts()
-        self._access = AttemptAccess(runners, self._keep_lease, self._step_counts, host.telemetry.spans)
+        self._access = AttemptAccess(
+            runners, self._keep_lease, self._step_counts, host.telemetry.spans, externals=externals
+        )
         self._identity = identity
         self._slots = Slots(host, count=settings.slots, isolates=isolates)
         self._failure_log = FailureLog(host)

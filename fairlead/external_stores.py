@@ -72,4 +72,8 @@ def open_stores(dsns: Mapping[str, str]) -> dict[str, ExternalStore]:
     from fairlead.zones.postgresql.connections import Connections
     from fairlead.zones.postgresql.item_store import ItemStore
 
-    return {name: ItemStore(Connections(dsn, {"store": name}, statement_ms=STATEMENT_MS)) for name, dsn in dsns.items()}
+    stores: dict[str, ExternalStore] = {}
+    for name, dsn in dsns.items():
+        shown = {"store": name}
+        stores[name] = ItemStore(Connections(dsn, shown, statement_ms=STATEMENT_MS), Connections(dsn, shown))
+    return stores

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from fairlead.zones.external.store import Arrival, ItemLease, LeasedRow, Outlook, Queue, Want
 from fairlead.zones.queue.items import NewItem, Outcome, new_record
@@ -158,6 +159,14 @@ class ExternalItems:
             row.is_dead = True
 
         return [self._change(each, make_dead) for each in held]
+
+    def run_handler(self, held: ItemLease, body: Callable[[Any], tuple[bytes | None, int]]) -> Outcome:
+        """See `ExternalStore`. The body gets no connection."""
+        row = self._items.get(held.id)
+        if row is None or row.record.lease_id != held.lease_id:
+            return Outcome.LEASE_LOST
+        body(None)
+        return self.complete([held])[0] or Outcome.LEASE_LOST
 
     def arrivals(self, seen: str) -> tuple[str, list[Arrival]]:
         """See `ExternalStore`. A snapshot is written as PostgreSQL writes it: xmin:xmax:those that run."""

@@ -11,9 +11,10 @@ import msgspec
 from fairlead.actors.execution import acknowledgement
 from fairlead.actors.execution.acknowledgement import Settled, Settlement
 from fairlead.actors.execution.completer import Completer
-from fairlead.actors.execution.in_flight import HeldItem
+from fairlead.actors.execution.in_flight import HeldItem, Phase
 from fairlead.actors.execution.retry_decision import RetryDecision
 from fairlead.actors.execution.slots import Slots
+from fairlead.actors.handlers import Form
 from fairlead.actors.messages import ItemRef
 from fairlead.zones.engines import Clock
 from fairlead.zones.external.store import ExternalStore, ItemLease
@@ -130,7 +131,8 @@ class LeaseExtender:
         """See `ClaimsItems`. Items that are locked are due again."""
         until_us = self._clock.now_us() + self._lease_us
         outcomes = list(zip(items, self._store.extend(_leases(items), lease_us=self._lease_us), strict=True))
-        self._slots.extend([held for held, outcome in outcomes if outcome is Outcome.DONE], until_us)
+        kept = [held for held, outcome in outcomes if outcome is Outcome.DONE or _holds_its_row(held, outcome)]
+        self._slots.extend(kept, until_us)
         lost = [held for held, outcome in outcomes if outcome in (Outcome.LEASE_LOST, Outcome.GONE)]
         self._completer.note_lost(
             self._slots.lose([held for held in lost if not acknowledgement.may_be_completed(held)])
@@ -152,6 +154,11 @@ class LeaseExtender:
 def return_external_items(store: ExternalStore, refs: Sequence[ItemRef]) -> None:
     """Let items vest now, where they vested before, neither as errors nor as lease expiries."""
     store.requeue([ItemLease(ref.item_id, ref.lease_id) for ref in refs], [None] * len(refs), [None] * len(refs))
+
+
+def _holds_its_row(held: HeldItem, outcome: Outcome | None) -> bool:
+    """Whether the transaction of an item's own handler has locked it: that is a claim as long as it is open."""
+    return outcome is None and held.handler.form is Form.IN_STORE and held.phase is Phase.RUNNING
 
 
 def _leases(items: Sequence[HeldItem]) -> list[ItemLease]:

@@ -90,7 +90,7 @@ def _cause_of(error: BaseException, handler: Handler, item_id: bytes) -> Cause:
         return Cause.LOST if isinstance(error, LeaseLost) else Cause.GONE
     if isinstance(error, EventLoopLost):
         return Cause.EVENT_LOOP
-    if isinstance(error, StoreUnavailable) and handler.form in (Form.TRANSACTIONAL, Form.WORKFLOW):
+    if isinstance(error, StoreUnavailable) and handler.form in (Form.TRANSACTIONAL, Form.IN_STORE, Form.WORKFLOW):
         return Cause.STORE
     if isinstance(error, TenantMoved) and handler.form is Form.WORKFLOW:  # Its steps find it at its new home.
         return Cause.STORE

@@ -6,14 +6,14 @@ functions as Ray tasks. All four occupy the slot that calls, so `slots` bounds e
 
 import inspect
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from fairlead.actors.execution.failed_attempt import Failure, failure_of, is_permanent
 from fairlead.actors.execution.in_flight import HeldItem
 from fairlead.actors.execution.job import Job
-from fairlead.actors.handlers import Form, Handler, describe
+from fairlead.actors.handlers import Form, Handler, UnfitCode, describe
 from fairlead.actors.telemetry.enqueueing import Enqueueing
 from fairlead.actors.telemetry.errors import USERS_ERROR
 from fairlead.actors.telemetry.run import Run, RunningJob
@@ -22,8 +22,11 @@ from fairlead.actors.telemetry.step_counts import StepCounts
 from fairlead.actors.telemetry.traces import is_sampled
 from fairlead.zones.engines import Clock
 from fairlead.zones.errors import LeaseLost, QueueError
+from fairlead.zones.external.names import store_of
+from fairlead.zones.external.store import NO_EXTERNALS, ExternalStore, ItemLease
 from fairlead.zones.open_body import ON_A_TENANT, open_body
 from fairlead.zones.probes import probe
+from fairlead.zones.queue.items import Outcome
 from fairlead.zones.queue.results import pack_result
 from fairlead.zones.shard import Shard
 from fairlead.zones.tenant_transaction import TenantTransaction
@@ -51,6 +54,15 @@ class JobTimeout(QueueError):
     """
 
     message = "the handler ran past its timeout"
+
+
+class WrongStore(UnfitCode):
+    """The handler of the kind runs in an external store, and the item lies elsewhere.
+
+    Do: enqueue items of the kind `within` a connection to that store; or leave `store` out of the handler's options.
+    """
+
+    message = "the item does not lie in the store in which its handler runs"
 
 
 class HandlerNotRun(QueueError):
@@ -92,6 +104,7 @@ class AttemptAccess(NamedTuple):
       step_counts: counts the tries at steps of workflows.
       spans: records spans of attempts and of steps; None: nothing records spans.
       replays: let a workflow be replayed after each of its steps. For tests.
+      externals: the external stores by name.
     """
 
     runners: Runners
@@ -99,6 +112,7 @@ class AttemptAccess(NamedTuple):
     step_counts: StepCounts
     spans: Spans | None = None
     replays: bool = False
+    externals: Mapping[str, ExternalStore] = NO_EXTERNALS
 
 
 class RunsAttempts(Protocol):
@@ -169,6 +183,9 @@ def _run_once(held: HeldItem, shard: Shard, access: AttemptAccess) -> None:
     if handler.form is Form.TRANSACTIONAL:
         _run_transactional(handler, job, held)
         return
+    if handler.form is Form.IN_STORE:
+        _run_in_store(handler, job, held, access.externals)
+        return
     if handler.form is Form.PLAIN:
         returned = handler.function(job)
         _check_ran(handler, returned)
@@ -178,6 +195,28 @@ def _run_once(held: HeldItem, shard: Shard, access: AttemptAccess) -> None:
         returned = access.runners.run_remote(handler.function, held)
     if (handler.result_ms or held.record.parent is not None) and not job.may_be_completed:
         held.result = pack_result(returned)
+
+
+def _run_in_store(handler: Handler, job: Job, held: HeldItem, externals: Mapping[str, ExternalStore]) -> None:
+    """Run a handler and complete its item in one transaction of an external store: both happen, or neither.
+
+    The transaction locks the item's row first, so it is the claim: no other worker leases the item meanwhile.
+    """
+    store = externals.get(str(handler.store))
+    if store is None or store_of(held.place) != handler.store:
+        raise WrongStore(kind=job.kind, item=job.id.hex(), wanted=handler.store, found=store_of(held.place))
+
+    def body(connection: Any) -> tuple[bytes | None, int]:
+        returned = handler.function(job, connection)
+        _check_ran(handler, returned)
+        result = pack_result(returned) if handler.result_ms else None
+        return result, max(held.record.unique_us, job.keeps_result_us if result is not None else 0)
+
+    outcome = store.run_handler(ItemLease(job.id, job.lease_id), body)
+    if outcome is not Outcome.DONE:
+        probe("a handler in an external store has lost its item before it begins")
+        raise LeaseLost(item=job.id.hex())
+    job.completed = True
 
 
 def _check_ran(handler: Handler, result: Any) -> None:

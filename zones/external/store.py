@@ -1,8 +1,8 @@
 """What is asked of an external store, and what it answers. Durations go in and come out, never times of its clock."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from fairlead.zones.layout import Tenant
 from fairlead.zones.queue.items import Outcome
@@ -125,6 +125,21 @@ class ExternalStore(Protocol):
 
     def dead_letter(self, held: Sequence[ItemLease], records: Sequence[bytes]) -> list[Outcome | None]:
         """Make items dead letters; `records` say why. Return how each went, as `complete`."""
+        ...
+
+    def run_handler(self, held: ItemLease, body: Callable[[Any], tuple[bytes | None, int]]) -> Outcome:
+        """Run a handler and end its item in one transaction of the store: both happen, or neither.
+
+        The transaction locks the item first, if it is held under this lease. `body` gets the store's connection, and
+        returns the result to keep, and for how long the item leaves that and its id, in microseconds.
+
+        Returns:
+          DONE; or LEASE_LOST: another holder has the item, or it is gone, and `body` has not run.
+
+        Raises:
+          StoreUnavailable: the connection broke; nothing has happened.
+          What `body` raises: nothing has happened.
+        """
         ...
 
     def arrivals(self, seen: str) -> tuple[str, list[Arrival]]:

@@ -128,6 +128,22 @@ class Connections:
             else:
                 connection.close()
 
+    @contextmanager
+    def lend(self) -> Iterator[Any]:
+        """Yield psycopg's connection, whose errors are the caller's affair. One left in a transaction is closed.
+
+        Raises:
+          StoreUnavailable: no server answers.
+        """
+        connection = self._take()
+        try:
+            yield connection
+        finally:
+            if connection.pgconn.transaction_status == TransactionStatus.IDLE:
+                self._idle.append(connection)
+            else:
+                connection.close()
+
     def _take(self) -> Any:
         """Return a connection that the server has not closed, a new one if there is none."""
         while True:

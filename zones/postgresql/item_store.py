@@ -3,11 +3,12 @@
 Durations and differences go in and come out, never times of the server's clock.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
 import msgspec
+import psycopg
 
 from fairlead.zones.external.store import Arrival, ItemLease, LeasedRow, Outlook, Queue, Want
 from fairlead.zones.layout import Tenant
@@ -34,6 +35,7 @@ _READ = (
 )
 _OUTLOOK = "SELECT ord, kind, priority, waits, next_us FROM fairlead.outlook(%b::text[], %b::text[], %b::text[])"
 _COMPLETE = "SELECT outcome FROM fairlead.complete(%b::uuid[], %b::uuid[], %b::bigint[], %b::bytea[]) ORDER BY ord"
+_HOLD = "SELECT 1 FROM fairlead.items WHERE id = %b AND lease_id = %b AND state < 1 FOR UPDATE"
 _EXTEND = "SELECT outcome FROM fairlead.extend(%b::uuid[], %b::uuid[], %b::bigint) ORDER BY ord"
 _REQUEUE = "SELECT outcome FROM fairlead.requeue(%b::uuid[], %b::uuid[], %b::bigint[], %b::bytea[]) ORDER BY ord"
 _DEAD_LETTER = "SELECT outcome FROM fairlead.dead_letter(%b::uuid[], %b::uuid[], %b::bytea[]) ORDER BY ord"
@@ -46,14 +48,15 @@ _QUEUES = "SELECT app, tenant, zone FROM fairlead.queues(%s, %s, %s, %s)"
 
 
 class ItemStore:
-    """The items of one database.
+    """The items of one database. `handlers`: the connections in which handlers run.
 
     Every method raises `StoreUnavailable` if the server does not answer or refuses, and `AnswerLost`, which is one, if
     the connection broke while it may have committed.
     """
 
-    def __init__(self, connections: Connections) -> None:
+    def __init__(self, connections: Connections, handlers: Connections) -> None:
         self._connections = connections
+        self._handlers = handlers
         self._doorbell = Listener(connections)
         self._store_id: bytes | None = None
 
@@ -113,6 +116,40 @@ class ItemStore:
         """See `ExternalStore`."""
         return self._change(_DEAD_LETTER, held, list(records))
 
+    def run_handler(self, held: ItemLease, body: Callable[[Any], tuple[bytes | None, int]]) -> Outcome:
+        """See `ExternalStore`. Its connections are others than those of visits, whose statements end after seconds."""
+        ids, leases = _ids([held])
+        is_committing = False
+        with self._handlers.lend() as connection:
+            call = Call(connection, is_committing=True)
+            try:
+                with connection.transaction():
+                    if call.execute(_HOLD, ids[0], leases[0]).fetchone() is None:
+                        return Outcome.LEASE_LOST
+                    result, keep_us = body(connection)
+                    (outcome,) = call.execute(_COMPLETE, ids, leases, [keep_us], [result]).fetchone()
+                    assert _OUTCOMES[outcome] is Outcome.DONE, "the transaction holds the row"
+                    is_committing = True
+            except psycopg.Error as error:
+                if not connection.closed:
+                    raise
+                if not is_committing:
+                    raise self._handlers.broken(error) from error
+                broken = error
+            else:
+                return Outcome.DONE
+        return self._ended_after_all(ids[0], leases[0], broken)
+
+    def _ended_after_all(self, item_id: UUID, lease_id: UUID | None, broken: psycopg.Error) -> Outcome:
+        """Return DONE if a transaction whose connection broke at its commit has ended the item.
+
+        Waits for that transaction, which may still be running: it has locked the row.
+        """
+        with self._handlers.call() as call:
+            if call.execute(_HOLD, item_id, lease_id).fetchone() is not None:
+                raise self._handlers.broken(broken) from broken
+        return Outcome.DONE
+
     def arrivals(self, seen: str) -> tuple[str, list[Arrival]]:
         """See `ExternalStore`."""
         with self._connections.call() as call:
@@ -154,6 +191,7 @@ class ItemStore:
         """Close all connections."""
         self._doorbell.close()
         self._connections.close()
+        self._handlers.close()
 
     def queues_behind(self, queue: Queue | None, limit: int) -> list[Queue]:
         """See `ExternalStore`."""

@@ -50,7 +50,7 @@ class Database:
         """The items of the database."""
         from fairlead.zones.postgresql.item_store import ItemStore
 
-        return ItemStore(self.connections)
+        return ItemStore(self.connections, self.connections)
 
     @cached_property
     def connections(self) -> Any:
