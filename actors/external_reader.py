@@ -110,9 +110,10 @@ class ExternalReader:
                 self._give_up(error)
             except self._errors() as error:
                 self._give_up(error)
+        self._release()
 
     def stop(self) -> None:
-        """Let the loop end. Another process reads once the lease has ended."""
+        """Let the loop end, and another process read."""
         with self._lock:
             self._stopping = True
             self._stopped.notify_all()
@@ -153,6 +154,14 @@ class ExternalReader:
                 attempt.tr, self._name, self._id, lease_us=LEASE_US, now_us=attempt.now_us
             )
         )
+
+    def _release(self) -> None:
+        if self._record is None:
+            return
+        try:
+            self._home().transact(lambda attempt: arrivals.release_reader(attempt.tr, self._name, self._id))
+        except self._errors() as error:
+            self._refusals.note(self._name, error)  # The lease ends by itself.
 
     def _save(self, shard: Shard, before: ReaderRecord) -> None:
         assert self._record is not None

@@ -5,12 +5,15 @@
 
 import os
 import signal
+from collections.abc import Iterator
 from random import SystemRandom
 from typing import Any
 
 import pytest
 from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
+
+from tests.postgresql_server import TestedPostgres, missing, started
 
 # The same examples on every run: a test that fails once fails again. A slow machine is not a failure.
 settings.register_profile("repeatable", derandomize=True, deadline=None, print_blob=True)
@@ -108,3 +111,12 @@ def _skip(items: list[pytest.Item], mark: str, reason: str) -> None:
     for item in items:
         if item.get_closest_marker(mark):
             item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[TestedPostgres]:
+    """A running PostgreSQL for all tests of a process, started by the first that wants it."""
+    if reason := missing():
+        pytest.skip(reason)
+    with started() as server:
+        yield server

@@ -13,23 +13,14 @@ import fairlead
 from fairlead import App, BadArgument
 from fairlead.zones.queue.items import EnqueueStatus
 from tests.fairlead.live_consumers import consumer, eventually
-from tests.postgresql_server import TestedPostgres, missing, started
+from tests.postgresql_server import TestedPostgres
 from tests.zones.postgresql.database import Database
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[TestedPostgres]:
-    """A running server."""
-    if reason := missing():
-        pytest.skip(reason)
-    with started() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def shop(server: TestedPostgres) -> Iterator[Database]:
+def shop(postgresql: TestedPostgres) -> Iterator[Database]:
     """A database with queues, and a table of a user's own."""
-    made = Database(server, "shop")
+    made = Database(postgresql, "shop")
     made.prepare()
     with made.connect() as connection:
         connection.execute("CREATE TABLE orders (id int PRIMARY KEY)")
@@ -172,10 +163,10 @@ def test_a_failed_transaction_is_refused(app: App, database: Database) -> None:
             app.tenant("shop", "alice").enqueue("receipt", within=connection)
 
 
-def test_a_connection_to_another_database_is_refused(app: App, server: TestedPostgres, database: Database) -> None:
+def test_a_connection_to_another_database_is_refused(app: App, postgresql: TestedPostgres, database: Database) -> None:
     from fairlead.zones.postgresql.errors import ForeignDatabase, SchemaMissing
 
-    other = Database(server, "other")
+    other = Database(postgresql, "other")
     alice = app.tenant("shop", "alice")
     with other.connect(autocommit=False) as connection, pytest.raises(SchemaMissing):
         alice.enqueue("receipt", within=connection)
@@ -198,7 +189,7 @@ def test_keys_that_lie_in_the_shards_are_refused(app: App, database: Database) -
                 app.tenant("shop", "alice").enqueue("receipt", within=connection, **options)
 
 
-def test_a_consumer_without_its_database_serves_its_shards(tmp_path: Path, server: TestedPostgres) -> None:
+def test_a_consumer_without_its_database_serves_its_shards(tmp_path: Path, postgresql: TestedPostgres) -> None:
     app = App(f"embedded:{tmp_path / 'data'}", external={"pg": "postgresql://127.0.0.1:1/none"})
     done = done_by(app)
     with consumer(app):

@@ -2,33 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from fairlead import external_stores
 from tests.fairlead.shell import run
 from tests.foundationdb_server import free_port
-from tests.postgresql_server import TestedPostgres, missing, started
+from tests.postgresql_server import TestedPostgres, missing
 from tests.zones.postgresql.database import Database
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[TestedPostgres]:
-    """A running server."""
-    if reason := missing():
-        pytest.skip(reason)
-    with started() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def dsn(server: TestedPostgres) -> str:
+def dsn(postgresql: TestedPostgres) -> str:
     """A database without a schema."""
-    return Database(server, "commands").dsn
+    return Database(postgresql, "commands").dsn
 
 
-def test_a_database_is_checked_made_and_lent(server: TestedPostgres, dsn: str) -> None:
+def test_a_database_is_checked_made_and_lent(postgresql: TestedPostgres, dsn: str) -> None:
     before = run("postgres", "check", "--dsn", dsn, "--json")
     assert before.code == 2
     assert "fairlead postgres init" in before.error["do"]
@@ -36,7 +25,7 @@ def test_a_database_is_checked_made_and_lent(server: TestedPostgres, dsn: str) -
     assert (made.code, made.json["version"]) == (0, 1)
     assert run("postgres", "upgrade", "--dsn", dsn, "--json").json == made.json
     assert run("postgres", "check", "--dsn", dsn, "--json").json == made.json
-    with Database(server, "roles").connect() as connection:
+    with Database(postgresql, "roles").connect() as connection:
         connection.execute("CREATE ROLE shop_web LOGIN")
     as_web = dsn.replace("postgres@", "shop_web@")
     assert "permission denied" in run("postgres", "init", "--dsn", as_web.replace("commands", "roles")).err
@@ -47,13 +36,13 @@ def test_a_database_is_checked_made_and_lent(server: TestedPostgres, dsn: str) -
     assert "fairlead postgres grant --consumer" in refused.err
 
 
-def test_an_upgrade_of_nothing_is_refused(server: TestedPostgres) -> None:
-    answer = run("postgres", "upgrade", "--dsn", Database(server, "nothing").dsn)
+def test_an_upgrade_of_nothing_is_refused(postgresql: TestedPostgres) -> None:
+    answer = run("postgres", "upgrade", "--dsn", Database(postgresql, "nothing").dsn)
     assert answer.code == 2
     assert "fairlead postgres init" in answer.err
 
 
-def test_a_server_that_does_not_answer_is_named_without_the_password(server: TestedPostgres) -> None:
+def test_a_server_that_does_not_answer_is_named_without_the_password(postgresql: TestedPostgres) -> None:
     answer = run("postgres", "check", "--dsn", f"postgresql://web:secret@127.0.0.1:{free_port()}/shop")
     assert answer.code == 3
     assert "no PostgreSQL that takes writes answers" in answer.err

@@ -9,20 +9,17 @@ from typing import Any
 import pytest
 
 from fairlead import App
-from tests.postgresql_server import missing, started
+from tests.postgresql_server import TestedPostgres
 from tests.zones.postgresql.database import Database
 
 
 @pytest.fixture(scope="module")
-def database() -> Iterator[Database]:
+def database(postgresql: TestedPostgres) -> Iterator[Database]:
     """A database with queues."""
-    if reason := missing():
-        pytest.skip(reason)
-    with started() as running:
-        made = Database(running, "shop")
-        made.prepare()
-        yield made
-        made.close()
+    made = Database(postgresql, "frameworks")
+    made.prepare()
+    yield made
+    made.close()
 
 
 @pytest.fixture

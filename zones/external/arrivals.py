@@ -67,6 +67,16 @@ def take_reader(tr: Transaction, store: str, reader: bytes, *, lease_us: int, no
     return taken
 
 
+def release_reader(tr: Transaction, store: str, reader: bytes) -> None:
+    """End the lease of a store's reader, if it is this one's: another process reads at once.
+
+    Reads with conflict, and writes: the reader's record. May run twice.
+    """
+    found = read_reader(tr, store)
+    if found.reader == reader:
+        tr.set(_key(store), pack_value(msgspec.structs.replace(found, until_us=0)))
+
+
 def save_seen(tr: Transaction, store: str, mine: ReaderRecord, seen: ReaderRecord) -> bool:
     """Save what a reader has seen; False: another process reads the store by now, and nothing is saved.
 

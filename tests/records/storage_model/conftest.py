@@ -1,4 +1,4 @@
-"""Stores of every kind; a PostgreSQL for all tests of a process, started by the first that wants it."""
+"""Stores of every kind."""
 
 from __future__ import annotations
 
@@ -7,18 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.peers.servers import Postgres
-from tests.postgresql_server import missing, started
 from tests.records.storage_model.stores import KINDS, Clients, Stores
-
-
-@pytest.fixture(scope="session")
-def postgresql() -> Iterator[Postgres]:
-    """A running server."""
-    if reason := missing():
-        pytest.skip(reason)
-    with started() as server:
-        yield server
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A PostgreSQL for all tests of a process, and a database of its own for each test."""
+"""A database with queues for all tests of a process, and one of its own for a test that changes the schema."""
 
 from __future__ import annotations
 
@@ -8,19 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.postgresql_server import TestedPostgres, missing, started
+from tests.postgresql_server import TestedPostgres
 from tests.zones.postgresql.database import Database
 
 _numbers = count()
-
-
-@pytest.fixture(scope="session")
-def postgresql() -> Iterator[TestedPostgres]:
-    """A running server."""
-    if reason := missing():
-        pytest.skip(reason)
-    with started() as server:
-        yield server
 
 
 @pytest.fixture
