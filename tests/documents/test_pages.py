@@ -9,6 +9,7 @@ import pytest
 
 from tests.documents.blocks import blocks_of, name_of, pages
 from tests.documents.stories import Story
+from tests.postgresql_server import TestedPostgres
 from tests.style.sources import ROOT
 
 # Pages whose blocks a test of their own runs, and how many blocks that is.
@@ -17,6 +18,8 @@ RUN_ELSEWHERE = {
     "docs/simulate.md": (7, "tests/fairlead/test_simulate_doc.py"),
     "docs/telemetry.md": (8, "tests/fairlead/telemetry/test_telemetry_doc.py"),
 }
+
+WITH_POSTGRESQL = ["docs/how-to/postgresql.md"]
 
 FENCE = "```"
 
@@ -34,11 +37,26 @@ RUN_HERE = [
 ]
 
 
+def reach_postgresql(server: TestedPostgres, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let `postgresql://localhost/shop` lead to an empty database of a server."""
+    import psycopg
+    from psycopg.conninfo import conninfo_to_dict
+
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        connection.execute("DROP DATABASE IF EXISTS shop")
+        connection.execute("CREATE DATABASE shop")
+    reached = conninfo_to_dict(server.url)
+    monkeypatch.setenv("PGPORT", str(reached["port"]))
+    monkeypatch.setenv("PGUSER", str(reached["user"]))
+
+
 @pytest.fixture
 def story(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Story]:
     """A story that begins in an empty folder, whose name is short: paths are printed."""
+    if name_of(request.param) in WITH_POSTGRESQL:
+        reach_postgresql(request.getfixturevalue("postgresql"), monkeypatch)
     folder = tmp_path_factory.mktemp("page") / "shop"
     folder.mkdir()
     monkeypatch.chdir(folder)

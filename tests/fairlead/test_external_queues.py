@@ -20,7 +20,7 @@ from tests.zones.postgresql.database import Database
 @pytest.fixture(scope="module")
 def shop(postgresql: TestedPostgres) -> Iterator[Database]:
     """A database with queues, and a table of a user's own."""
-    made = Database(postgresql, "shop")
+    made = Database(postgresql, "queues")
     made.prepare()
     with made.connect() as connection:
         connection.execute("CREATE TABLE orders (id int PRIMARY KEY)")
