@@ -29,13 +29,16 @@ from fairlead.simulation.linearizability.clients import check_clients
 from fairlead.simulation.reduction import NO_REDUCTION, Reduction
 from fairlead.simulation.run import run
 from fairlead.simulation.trial import Report
+from fairlead.simulation.unique_items.world import run_unique_items
 from fairlead.simulation.workflow_shop import run_workflows
 from fairlead.zones.errors import QueueError
 
 WorldRunner = Callable[[int, Reduction], Report]
 # Every seed draws one of each: a shop with consumers, the history of a few clients, those of a bank and of a directory
-# on several shards, and workflows of random shape.
-WORLDS: Final[Sequence[WorldRunner]] = (run, check_clients, run_bank, run_directory, run_workflows)
+# on several shards, unique items on several shards, and workflows of random shape.
+WORLDS: Final[Sequence[WorldRunner]] = (
+    run, check_clients, run_bank, run_directory, run_unique_items, run_workflows
+)  # fmt: skip
 STANDARD_SEEDS = 1_000  # This many seeds of the standard workload reach every probe; fewer may miss a rare one.
 SAME_VIOLATION_MAX = 3  # A campaign ends after this many seeds that break the same promise.
 

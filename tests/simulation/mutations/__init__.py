@@ -12,6 +12,7 @@ locks         bugs in locks, of workflows and of other processes
 spanning      bugs in transactions across shards
 moving        bugs in moves of tenants
 records       bugs in records
+unique_items  bugs in items that are unique in the application
 snapshots     bugs in snapshots of tenants
 in_races      bugs in the queue that a race shows, and few seeds or none
 seeds.txt     a seed that finds each bug
@@ -29,6 +30,7 @@ from tests.simulation.mutations.policies import POLICIES
 from tests.simulation.mutations.records import RECORDS
 from tests.simulation.mutations.snapshots import SNAPSHOTS, SNAPSHOTS_IN_RACES
 from tests.simulation.mutations.spanning import SPANNING, SPANNING_IN_RACES
+from tests.simulation.mutations.unique_items import UNIQUE_ITEMS
 from tests.simulation.mutations.workflows import IN_RACES as WORKFLOWS_IN_RACES
 from tests.simulation.mutations.workflows import WORKFLOWS
 
@@ -45,6 +47,7 @@ MUTATIONS = (
     *SPANNING,
     *MOVING,
     *RECORDS,
+    *UNIQUE_ITEMS,
     *SNAPSHOTS,
 )
 IN_RACES = (

@@ -1,0 +1,67 @@
+"""What there is in a world of unique items: tenants, queue zones, unique keys, and the items at work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, TypeVar
+
+from fairlead.records.on_shards.unique_items import pack_unique_key
+from fairlead.simulation.open_shards import OpenShards
+from fairlead.zones.layout import DEFAULT_ZONE, Tenant
+from fairlead.zones.ownership import check_home
+from fairlead.zones.queue.items import Item
+from fairlead.zones.queue.queue_zone import LATER_THAN_ANY_US, QueueZone
+from fairlead.zones.shard import Shard
+from fairlead.zones.transaction_runner import Attempt
+
+T = TypeVar("T")
+
+WORK = "work"  # The kind of the items with unique keys.
+ZONES = (DEFAULT_ZONE, "mail")
+ITEMS_MAX = 50
+
+
+class Habits(NamedTuple):
+    """What the plan of a run has drawn.
+
+    Attributes:
+      tenants: whose items there are.
+      keys: the unique keys, packed.
+      pauses_frac: how often a process pauses before an access.
+      at_once: whether an enqueue on one shard is made in one transaction.
+      kept_us: for how long a key may stay taken after the completion of its item.
+      takes, ends: how often each operation of a taker, and of an ender, is drawn, by its name.
+    """
+
+    tenants: tuple[Tenant, ...]
+    keys: tuple[bytes, ...]
+    pauses_frac: float
+    at_once: bool
+    kept_us: tuple[int, ...]
+    takes: Mapping[str, int]
+    ends: Mapping[str, int]
+
+
+def unique_keys(count: int) -> tuple[bytes, ...]:
+    """Return so many unique keys, packed."""
+    return tuple(pack_unique_key(("report", number)) for number in range(count))
+
+
+def on_zone(shards: OpenShards, tenant: Tenant, zone: str, body: Callable[[QueueZone, Attempt], T]) -> T:
+    """Return what `body` returns in a transaction on a queue zone, wherever its tenant lives."""
+
+    def once(shard: Shard) -> T:
+        queue = shard.zone(tenant, zone)
+        return shard.transact(lambda attempt: body(queue, attempt))
+
+    return shards.at_home(tenant, once)
+
+
+def items_in(shards: OpenShards, tenant: Tenant, zone: str) -> list[Item]:
+    """Return the items of a queue zone, also those that are leased, and those whose time has not come."""
+
+    def body(queue: QueueZone, attempt: Attempt) -> list[Item]:
+        check_home(attempt.tr, queue.location)
+        return queue.peek(attempt.tr, items_max=ITEMS_MAX, now_us=LATER_THAN_ANY_US)
+
+    return on_zone(shards, tenant, zone, body)
