@@ -305,14 +305,24 @@ class Protocol:
         """Leave all keys of a record unindexed, because it was restored to an earlier state; a repair is to follow.
 
         It gets a new generation, as index records of its own may have later versions than it has by now. Writers that
-        have read it fail.
+        have read it fail. So does a creator whose dummy came back: its keys may have passed to other records, and its
+        cleanup item may have run.
 
         Raises:
           Interrupted: another write, or a collection, ended this one.
+          IndexUnavailable: the index records of a dummy could not be deleted. The dummy is gone.
         """
-        read = yield from self.get_op(key)
-        if read is not None and not (yield from one(WriteRecord(key, read, read.begun_anew(generation)))):
+        read = yield from one(ReadRecord(key))
+        if read is None:
+            return
+        if not read.is_dummy:
+            if not (yield from one(WriteRecord(key, read, read.begun_anew(generation)))):
+                raise Interrupted(key=key)
+            return
+        if not (yield from one(DeleteRecord(key, read))):
             raise Interrupted(key=key)
+        probe("a dummy is deleted, because its tenant was restored")
+        yield from together([_unindex_op(each, key, read.generation, None) for each in read.keys])
 
     def _repair_key_op(self, index_key: bytes, mine: IndexRecord) -> Op[Taken | IndexUnavailable | None]:
         """Insert an index record; return why it was not, if the record stays unindexed."""

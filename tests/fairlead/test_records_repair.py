@@ -12,9 +12,16 @@ import pytest
 from fairlead import App, BadArgument
 from fairlead.record_repairs import SharedValue
 from fairlead.record_type import Records
+from fairlead.records.accesses import WriteRecord, run_op
+from fairlead.records.alternate_keys import Field, pack_unique
 from fairlead.records.errors import IndexUnavailable, NoSuchRecord
+from fairlead.records.on_shards.definitions import Definitions
+from fairlead.records.on_shards.performing import ShardRecords
 from fairlead.records.on_shards.slots import Locations
+from fairlead.records.protocol import Protocol
+from fairlead.records.stored import DataRecord
 from fairlead.testing import drain
+from fairlead.zones.layout import Tenant
 from tests.fairlead.records_on_shards import SHARDS, away, key_on, on_three_shards, value_on
 
 Data = dict[str, Any]
@@ -218,6 +225,24 @@ def test_a_record_that_a_restore_brings_back_is_repaired(app: App, is_taken: boo
     assert carts.marked() == 0
     with away(app, *(name for name in SHARDS if name != app.shards.find(alice.tenant).name)):
         assert carts.find(email="old@x.com") == restored
+
+
+def test_a_restore_ends_a_creator_whose_dummy_it_brings_back(app: App) -> None:
+    """Else the creator would finish, although its key has passed to another record, and nobody would mark it."""
+    carts = app.records("account", unique=("email",), tenant=lambda key: f"shop/{key}")
+    alice, old, email = app.tenant("shop/alice"), pack_unique(Field("email", is_unique=True), "old@x.com"), "old@x.com"
+    dummy = DataRecord(bytes(16), 0, (old,), 0, b"")
+    definition = Definitions(app.shards, "account", [Field("email", is_unique=True)]).on(alice.shard.name)
+    creator = ShardRecords(app.shards, Locations("account", lambda key: Tenant("shop", key)), definition)
+    run_op(Protocol().reserve_op("alice", dummy), creator.perform)
+    snapshot = alice.snapshot()
+    bob = carts.create("bob", {"email": email})
+    alice.restore(snapshot)
+    drain(app)
+    [is_finished] = creator.perform([WriteRecord("alice", dummy, DataRecord(bytes(16), 1, (old,), 1, b""))])
+    assert not is_finished
+    assert (carts.find(email=email), carts.get("alice")) == (bob, None)
+    assert list(alice.transact(lambda tr: list(tr.get_range()))) == []
 
 
 def test_coroutines_use_the_same_operations(app: App, accounts: Records[Data]) -> None:
