@@ -12,4 +12,7 @@ Read in this order:
     index_changes  who adds and drops an index, and who carries that out
     outages        shards that stop answering clerks for a while
     world          a directory in a world of its own, with faults, and the check of its history
+    restorer       clients who restore tenants that hold people to snapshots
+    resolver       lets people give up the keys that others have, too
+    restored       a directory with restores, in another world
 """

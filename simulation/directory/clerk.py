@@ -49,7 +49,7 @@ from fairlead.simulation.host import SimulatedHost
 from fairlead.simulation.linearizability.history import RecordedAnswer, Recorder
 from fairlead.simulation.open_shards import OpenShards
 from fairlead.zones.engines.api.errors import StoreError
-from fairlead.zones.errors import TenantBusy, TenantMoved
+from fairlead.zones.errors import Restoring, TenantBusy, TenantMoved
 
 T = TypeVar("T")
 
@@ -119,7 +119,7 @@ class Clerk:
         )  # fmt: skip
         try:
             operations[OPERATIONS.index(name)]()
-        except (StoreError, TenantBusy, TenantMoved) as error:
+        except (StoreError, TenantBusy, TenantMoved, Restoring) as error:
             self._host.world.note(f"gives up: {error!r}")
 
     # --- Writes ---

@@ -1,21 +1,26 @@
-"""A janitor of the directory: runs cleanup items and repairs, as a worker does; also early, and twice."""
+"""A janitor of the directory: runs cleanup items and repairs, as a worker does; also early, and twice.
+
+It marks the records of tenants that were restored, by the handler of the product.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 from fairlead.records.accesses import Op, run_op
 from fairlead.records.errors import IndexUnavailable, Interrupted
 from fairlead.records.on_shards.performing import ShardRecords
-from fairlead.records.on_shards.repairing import REPAIR_KIND
+from fairlead.records.on_shards.repairing import REPAIR_KIND, RESTORED_KIND
 from fairlead.records.on_shards.slots import Locations
 from fairlead.records.protocol import Protocol
 from fairlead.simulation.host import SimulatedHost
 from fairlead.simulation.open_shards import OpenShards
+from fairlead.workflows.record_repair import repair_handlers
 from fairlead.zones.engines.api.errors import StoreError
-from fairlead.zones.errors import ItemGone, ItemUnreadable, TenantBusy, TenantMoved
+from fairlead.zones.errors import ItemGone, ItemUnreadable, Restoring, TenantBusy, TenantMoved
 from fairlead.zones.layout import Tenant
 from fairlead.zones.ownership import check_home
 from fairlead.zones.queue.items import Item, unpack_payload
@@ -50,16 +55,18 @@ class Janitor:
         self._tenants = tenants
         self._draw = random
         self._early_frac = early_frac
+        handlers = repair_handlers(lambda: shards, lambda _: locations)
+        (self._marks,) = (each.function for each in handlers if each.kind == RESTORED_KIND)
 
-    def run(self) -> None:
-        """Look at all tenants, again and again, for ever."""
+    def run(self, look_us: int) -> None:
+        """Look at all tenants, again and again, for ever. `look_us`: the pause between two looks."""
         while True:
             for tenant in self._tenants:
                 try:
                     self.look(tenant)
-                except (StoreError, TenantBusy, TenantMoved) as error:
+                except (StoreError, TenantBusy, TenantMoved, Restoring) as error:
                     self._host.world.note(f"gives up at {tenant}: {error!r}")
-            self._host.clock.sleep_us(LOOK_US)
+            self._host.clock.sleep_us(look_us)
 
     def look(self, tenant: Tenant) -> None:
         """Run the items of a tenant whose time has come, and some of the others."""
@@ -68,15 +75,11 @@ class Janitor:
                 self._run(tenant, item)
 
     def _run(self, tenant: Tenant, item: Item) -> None:
-        payload = unpack_payload(item.record.payload)
-        is_repair = item.record.kind == REPAIR_KIND
-        operation: Op[Any] = (
-            Protocol(ends_at_once=True).repair_op(payload["key"])
-            if is_repair
-            else Protocol().clean_op(payload["key"], payload["generation"], payload["keys"])
-        )
         try:
-            run_op(operation, ShardRecords(self._shards, self._locations, None).perform)
+            if item.record.kind == RESTORED_KIND:
+                self._mark_all(tenant)
+            else:
+                run_op(_operation(item), ShardRecords(self._shards, self._locations, None).perform)
         except (IndexUnavailable, Interrupted):
             return  # The item stays.
         if self._draw.random() < 0.2:
@@ -90,6 +93,17 @@ class Janitor:
             )
         except (ItemGone, ItemUnreadable):
             return
+
+    def _mark_all(self, tenant: Tenant) -> None:
+        held: Any = SimpleNamespace(job=SimpleNamespace(tenant=tenant, payload=None))
+        self._shards.at_home(tenant, lambda shard: self._marks.run_attempt(held, shard, None))
+
+
+def _operation(item: Item) -> Op[Any]:
+    payload = unpack_payload(item.record.payload)
+    if item.record.kind == REPAIR_KIND:
+        return Protocol(ends_at_once=True).repair_op(payload["key"])
+    return Protocol().clean_op(payload["key"], payload["generation"], payload["keys"])
 
 
 def _items(shard: Shard, tenant: Tenant) -> list[Item]:

@@ -8,18 +8,19 @@ records are repaired later. In half a scrub is run at the end, after which nothi
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from fairlead.records.alternate_keys import field_of
 from fairlead.records.definition import FieldRecord, IndexState, type_key, unpack_definition
 from fairlead.records.on_shards.scrubbing import ShardScrub
 from fairlead.records.on_shards.slots import DATA, SLOTS_APP, Locations
 from fairlead.records.stored import DataRecord, IndexRecord, unpack_data, unpack_index
+from fairlead.simulation.actor import Actor
 from fairlead.simulation.bank.stages import StageFaults
 from fairlead.simulation.bank.world import PORTERS
 from fairlead.simulation.directory.clerk import OPERATIONS, Clerk, Habits
 from fairlead.simulation.directory.index_changes import IndexBuilder, IndexOperator
-from fairlead.simulation.directory.janitor import Janitor
+from fairlead.simulation.directory.janitor import LOOK_US, Janitor
 from fairlead.simulation.directory.model import People, directory_of
 from fairlead.simulation.directory.outages import Outages
 from fairlead.simulation.directory.people import BADGE, DECLARED, FIELDS, TYPE, field_number, name_of, person_of
@@ -62,15 +63,27 @@ def run_directory(seed: int, reduction: Reduction = NO_REDUCTION, **chosen: Any)
 
 
 class Directory(HistoryTrial):
-    """The directory of one run, ready to run once."""
+    """The directory of one run, ready to run once.
+
+    Attributes:
+      kind: names the world, among those of one seed.
+      may_change_indexes: whether an index is built and dropped in some of the worlds.
+      sizes: of the plan.
+      look_us: how often the janitor looks for what is to be cleaned up and repaired.
+    """
+
+    kind: ClassVar = "directory"
+    may_change_indexes: ClassVar = True
+    sizes: ClassVar = SIZES
+    look_us: ClassVar = LOOK_US
 
     def __init__(self, seed: int, reduction: Reduction = NO_REDUCTION, **chosen: Any) -> None:
-        world = World(f"{seed}, directory")
+        world = World(f"{seed}, {self.kind}")
         draw = world.random("directory")
-        sizes = {**SIZES, "shards": draw.randint(SHARDS_MIN, SHARDS_MAX), "tenants": 2, **chosen}
+        sizes = {**self.sizes, "shards": draw.randint(SHARDS_MIN, SHARDS_MAX), "tenants": 2, **chosen}
         plan = reduction.apply_to(draw_plan(world.random("plan"), **sizes))
         super().__init__(seed, reduction, chosen, world=world, plan=plan)
-        changes_indexes = draw.random() < 1 / 3
+        changes_indexes = draw.random() < 1 / 3 and self.may_change_indexes
         self.habits = Habits(
             people=draw.randint(2, 5),
             keys=draw.randint(2, 6) + (BADGES if changes_indexes else 0),
@@ -83,7 +96,7 @@ class Directory(HistoryTrial):
         self.think_us = draw.choice([1_000, 30_000, 100_000])
         self._early_frac = draw.choice([0, 0.1, 0.5])
         self._stage_frac = draw.choice([0, 0.05, 0.2])
-        self._locations = Locations(TYPE, slot_count=draw.choice(SLOT_COUNTS))
+        self._locations = self.locations(draw.choice(SLOT_COUNTS))
         self._has_outages = self.habits.leaves_unindexed or draw.random() < 1 / 3
         self._scrubs = draw.random() < 1 / 2
         self._scrubbed: list[list[ShardScrub]] = []
@@ -109,6 +122,7 @@ class Directory(HistoryTrial):
             for name in (f"builder{number}" for number in range(BUILDERS)):
                 struck[name] = self.start_actor(name, self._build)
             self._indexes.begin()
+        struck |= self.start_more()
         outages = Outages(self.world, self.world.random("outages"), clerks)
         stages = StageFaults(self.world, self.world.random("stages"), self._stage_frac, struck.get)
         for store in self.cluster.stores.values():
@@ -123,7 +137,7 @@ class Directory(HistoryTrial):
         self.run_until_quiet()
         self.run_until("moves end", END_US, lambda: self._moves is None or self._moves.is_over)
         self.run_until("changes of indexes end", END_US, lambda: self._indexes is None or self._indexes.is_over)
-        self.run_until(CLEANED, self.world.elapsed_us + CLEANED_US_MAX, self._is_clean)
+        self.settle()
         self.start(self._process("reader", self._read_all, 1))
         self.run_until(ENDED, END_US, self.are_done)
         self._check_scrubs()
@@ -132,6 +146,18 @@ class Directory(HistoryTrial):
         if self.world.violation is not None:
             raise self.world.violation
         self.check_history(LINEARIZABLE, self.model)
+
+    def locations(self, slot_count: int) -> Locations:
+        """Return where records lie."""
+        return Locations(TYPE, slot_count=slot_count)
+
+    def start_more(self) -> Mapping[str, Actor]:
+        """Start other processes; return those that die and stand still at their commits."""
+        return {}
+
+    def settle(self) -> None:
+        """Run until all is cleaned up."""
+        self.run_until(CLEANED, self.world.elapsed_us + CLEANED_US_MAX, self._is_clean)
 
     def _process(self, name: str, call: Callable[[Clerk], object], operations: int) -> ThinkingProcess[Clerk]:
         random = self.world.random(name)
@@ -170,7 +196,7 @@ class Directory(HistoryTrial):
 
     def _clean(self, host: SimulatedHost) -> None:
         shards, draw = self.cluster.open_shards(host), self.world.random(host.name)
-        Janitor(host, shards, self._locations, self._data_tenants(), draw, self._early_frac).run()
+        Janitor(host, shards, self._locations, self._data_tenants(), draw, self._early_frac).run(self.look_us)
 
     def _move(self, host: SimulatedHost) -> None:
         Porter(host, self.cluster.open_shards(host), None).run()
@@ -195,7 +221,7 @@ class Directory(HistoryTrial):
         index: dict[bytes, IndexRecord] = {}
         for shard in self.suite.shards.values():
             for tenant, rows in shard.rows.items():
-                if tenant.app == SLOTS_APP and shard.lives_here(tenant):
+                if tenant.app and shard.lives_here(tenant):
                     prefix = TenantKeys(*tenant).data
                     for row_key, value in rows.items():
                         if row_key.startswith(prefix):

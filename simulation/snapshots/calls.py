@@ -14,6 +14,7 @@ from fairlead.zones.engines import KeyValue
 from fairlead.zones.errors import TooManySnapshots
 from fairlead.zones.keyspace import TenantKeys, range_begin, range_end
 from fairlead.zones.layout import Tenant
+from fairlead.zones.records import RestoreRecord
 from fairlead.zones.shard import Shard
 from fairlead.zones.snapshots import merging, restoring, taking
 from fairlead.zones.snapshots.reading import Change, SnapshotReads
@@ -30,7 +31,7 @@ class SnapshotCalls:
 
     def __init__(self, shards: OpenShards, tenant: Tenant, pause: Callable[[], None]) -> None:
         self._shards = shards
-        self._tenant = tenant
+        self.tenant = tenant
         self._keys = TenantKeys(*tenant)
         self._pause = pause
 
@@ -96,11 +97,7 @@ class SnapshotCalls:
 
     def restore(self, number: int) -> None:
         """Restore the tenant to a snapshot."""
-        begun = self._transact(
-            lambda shard, attempt: restoring.begin_restore(
-                attempt.tr, shard.layout, self._keys, number, now_us=attempt.now_us
-            )
-        )
+        begun = self._transact(lambda shard, attempt: self.begin_restore(shard, attempt, number))
         cursor: bytes | None = None
 
         def piece(shard: Shard, attempt: Attempt) -> bytes | None:
@@ -111,8 +108,12 @@ class SnapshotCalls:
         while (cursor := self._transact(piece)) is not None:
             self._pause()
 
+    def begin_restore(self, shard: Shard, attempt: Attempt, number: int) -> RestoreRecord:
+        """Begin to restore, in a transaction."""
+        return restoring.begin_restore(attempt.tr, shard.layout, self._keys, number, now_us=attempt.now_us)
+
     def _read(self, number: int, body: Callable[[SnapshotReads], T]) -> T:
         return self._transact(lambda shard, attempt: body(SnapshotReads(attempt.tr, shard.layout, self._keys, number)))
 
     def _transact(self, body: Callable[[Shard, Attempt], T]) -> T:
-        return self._shards.at_home(self._tenant, lambda shard: shard.transact(lambda attempt: body(shard, attempt)))
+        return self._shards.at_home(self.tenant, lambda shard: shard.transact(lambda attempt: body(shard, attempt)))

@@ -12,6 +12,7 @@ locks         bugs in locks, of workflows and of other processes
 spanning      bugs in transactions across shards
 moving        bugs in moves of tenants
 records       bugs in records
+restored_records  bugs in records of tenants that are restored
 unique_items  bugs in items that are unique in the application
 snapshots     bugs in snapshots of tenants
 in_races      bugs in the queue that a race shows, and few seeds or none
@@ -28,6 +29,7 @@ from tests.simulation.mutations.moving import MOVING, MOVING_IN_RACES
 from tests.simulation.mutations.pointers import POINTERS
 from tests.simulation.mutations.policies import POLICIES
 from tests.simulation.mutations.records import RECORDS
+from tests.simulation.mutations.restored_records import RESTORED_RECORDS
 from tests.simulation.mutations.snapshots import SNAPSHOTS, SNAPSHOTS_IN_RACES
 from tests.simulation.mutations.spanning import SPANNING, SPANNING_IN_RACES
 from tests.simulation.mutations.unique_items import UNIQUE_ITEMS
@@ -47,6 +49,7 @@ MUTATIONS = (
     *SPANNING,
     *MOVING,
     *RECORDS,
+    *RESTORED_RECORDS,
     *UNIQUE_ITEMS,
     *SNAPSHOTS,
 )

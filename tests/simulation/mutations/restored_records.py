@@ -1,0 +1,50 @@
+"""Bugs in records of tenants that are restored: each removes a guard of how they are marked and repaired."""
+
+from fairlead.records.on_shards.repairing import mark_once_restored, needs_item
+from fairlead.records.on_shards.transaction import RecordTransaction
+from fairlead.records.protocol import Protocol
+from fairlead.records.stored import DataRecord
+from fairlead.simulation.directory.restored import UNIQUE, run_restored_directory
+from fairlead.simulation.directory.world import CLEANED, INDEXED, LINEARIZABLE, REPAIRED
+from tests.simulation.mutations.mutation import Mutation, mutation
+
+_WRONG = (LINEARIZABLE, INDEXED, UNIQUE)
+
+RESTORED_RECORDS: tuple[Mutation, ...] = (
+    mutation(
+        "a restore does not have the records of its tenant marked",
+        (mark_once_restored, "if has_types(attempt.tr):", "if False:"),
+        found_by=_WRONG,
+        world=run_restored_directory,
+    ),
+    mutation(
+        "a restored record is marked without a key to repair",
+        (DataRecord.begun_anew, "unindexed=self.keys", "unindexed=()"),
+        found_by=_WRONG,
+        world=run_restored_directory,
+    ),
+    mutation(
+        "a restored record keeps its generation",
+        (DataRecord.begun_anew, "generation=generation, version=1", "version=self.version + 1"),
+        found_by=_WRONG,
+        world=run_restored_directory,
+    ),
+    mutation(
+        "a restore brings a dummy back",
+        (Protocol.mark_op, "if read is None:", "if read is None or read.is_dummy:"),
+        found_by=(*_WRONG, CLEANED),
+        world=run_restored_directory,
+    ),
+    mutation(
+        "a restored record that was marked before has no item that repairs it",
+        (needs_item, " and found.generation == record.generation", ""),
+        found_by=(*_WRONG, REPAIRED),
+        world=run_restored_directory,
+    ),
+    mutation(
+        "the shard's own index does not name a restored record",
+        (RecordTransaction._set, "after - before if is_same_life else after", "after - before"),
+        found_by=_WRONG,
+        world=run_restored_directory,
+    ),
+)

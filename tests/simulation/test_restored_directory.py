@@ -1,0 +1,31 @@
+"""A directory whose tenants are restored, in worlds with faults. Mutations plant bugs in it."""
+
+from collections import Counter
+
+from fairlead.simulation.directory.restored import RestoredDirectory, run_restored_directory
+
+SEEDS = range(30)
+
+
+def test_the_same_seed_gives_the_same_events() -> None:
+    assert run_restored_directory(5).events == run_restored_directory(5).events
+
+
+def test_tenants_are_restored_while_clerks_write_them() -> None:
+    """A world with few events would prove little."""
+    probes: Counter[str] = Counter()
+    restored = shared = 0
+    for seed in SEEDS:
+        directory = RestoredDirectory(seed)
+        report = directory.run()
+        assert not report.violations, report
+        restored += sum("has restored" in line for line in report.lines)
+        shared += sum("gives up shared keys" in line for line in report.lines)
+        probes.update(report.probes)
+    assert restored > 3 * len(SEEDS)
+    assert shared
+    for rare in (
+        "a dummy is deleted, because its tenant was restored",
+        "a record that was written while an index shard was away is repaired",
+    ):
+        assert probes[rare], rare
