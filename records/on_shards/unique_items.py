@@ -9,6 +9,9 @@
 
 An item never gains a key, so a collection changes nothing of it: phase 3 deletes a reservation, or does nothing. What
 ends items leaves garbage (`fairlead.zones.queue.unique_keys`).
+
+A restore of the tenant may bring a reservation back that has ended, or has become an item. Queues are not restored. So
+an item comes before its reservation, and a reservation without its cleanup item counts as absent.
 """
 
 from collections.abc import Callable
@@ -19,12 +22,13 @@ from fairlead.records.accesses import Ended
 from fairlead.records.alternate_keys import Field, pack_unique
 from fairlead.records.definition import TypeRecord
 from fairlead.records.errors import RecordUnreadable
+from fairlead.records.on_shards.cleanup import cleanup_id
 from fairlead.records.on_shards.slots import DATA, SLOTS_APP, Key, Locations
 from fairlead.records.on_shards.transaction import LivesHere, RecordTransaction
 from fairlead.records.stored import DataRecord, IndexRecord, pack, unpack_data
 from fairlead.zones import tuples
 from fairlead.zones.errors import BadArgument
-from fairlead.zones.layout import Tenant
+from fairlead.zones.layout import DEFAULT_ZONE, Tenant
 from fairlead.zones.queue.items import NewItem
 from fairlead.zones.records import DeadLetterRecord, ItemRecord, decode, is_newer
 from fairlead.zones.shard import Shard
@@ -123,8 +127,6 @@ class ItemTransaction(RecordTransaction):
 
     def _read(self, key: str) -> DataRecord | None:
         value = self._data_view(key).get(self._locations.data_key(key))
-        if value is not None:
-            return unpack_data(key, value)
         tenant, zone, item_id = item_of_key(key)
         keys = self._shard.layout.location(tenant, zone).keys
         stored = self._attempt.tr.get(keys.item(item_id)), self._attempt.tr.get(keys.dead_letter(item_id))
@@ -135,13 +137,26 @@ class ItemTransaction(RecordTransaction):
             return DataRecord(record.run_of(item_id), 1, (record.unique_key,), 1, b"")
         retained = self._attempt.tr.get(keys.retained_id(item_id)).value
         is_kept = retained is not None and int.from_bytes(retained[:8], "big") > self._attempt.now_us
-        return DataRecord(item_id, 1, (), 1, b"") if is_kept else None  # Which keys it keeps is not stored.
+        if is_kept:
+            return DataRecord(item_id, 1, (), 1, b"")  # Which keys it keeps is not stored.
+        dummy = None if value is None else unpack_data(key, value)
+        return dummy if dummy is not None and self._has_cleanup(tenant, dummy) else None
+
+    def _has_cleanup(self, tenant: Tenant, dummy: DataRecord) -> bool:
+        """Say whether there is the item that cleans up after a reservation.
+
+        The item goes with the reservation, but no restore of the tenant brings it back.
+        """
+        keys = self._shard.layout.location(tenant, DEFAULT_ZONE).keys
+        return self._attempt.tr.get(keys.item(cleanup_id(dummy.generation))).value is not None
 
     def _end_writers(self, index_key: bytes, entry: IndexRecord) -> Ended:
         """Carry out phases 2 and 3 of a collection: an item holds its key, also while its id stays taken."""
         found = self._read(entry.key)
         if found is not None and found.is_dummy:
             self._clear(entry.key, found)
+            self._cancel_cleanup(entry.key, found)
+            self.leave_dropped(entry.key, found, found.keys, None)
             return Ended.ENDED
         if found is None or found.generation != entry.generation:
             return Ended.ENDED

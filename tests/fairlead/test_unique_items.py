@@ -189,6 +189,26 @@ def test_a_reservation_is_used_once_and_by_its_tenant(app: App) -> None:
             app.tenant("shop/alice").transact(lambda tr: tr.enqueue("report", reserved=reserved))
 
 
+def test_an_item_keeps_its_key_although_a_restore_brings_its_reservation_back(app: App) -> None:
+    alice = app.tenant("shop/alice")
+    with app.reserve("shop/alice", REPORT) as reserved:
+        snapshot = alice.snapshot()
+        alice.transact(lambda tr: tr.enqueue("report", reserved=reserved))
+    alice.restore(snapshot)
+    with pytest.raises(Taken):
+        app.tenant("shop/bob").enqueue("report", unique_key=REPORT)
+
+
+def test_a_reservation_that_a_restore_brings_back_is_not_used(app: App) -> None:
+    alice = app.tenant("shop/alice")
+    with app.reserve("shop/alice", REPORT) as reserved:
+        snapshot = alice.snapshot()
+        app.tenant("shop/bob").enqueue("report", unique_key=REPORT)
+        alice.restore(snapshot)
+        with pytest.raises(Interrupted):
+            alice.transact(lambda tr: tr.enqueue("report", reserved=reserved))
+
+
 def test_an_item_keeps_its_key_while_its_tenant_moves(app: App) -> None:
     alice = app.tenant("shop/alice")
     alice.enqueue("report", unique_key=REPORT, delay=60)
