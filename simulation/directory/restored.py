@@ -19,7 +19,7 @@ from fairlead.simulation.directory.model import People, changes_nothing
 from fairlead.simulation.directory.outages import Outages
 from fairlead.simulation.directory.people import TYPE, name_of, number_of, person_of
 from fairlead.simulation.directory.resolver import Resolver
-from fairlead.simulation.directory.restorer import Restorer, keep_restoring
+from fairlead.simulation.directory.restorer import RESTORED, Restorer, is_restoring, keep_restoring
 from fairlead.simulation.directory.world import SIZES, Directory
 from fairlead.simulation.host import SimulatedHost
 from fairlead.simulation.linearizability.history import Model, Recorder
@@ -32,7 +32,6 @@ from fairlead.zones.layout import Tenant
 C = TypeVar("C")
 
 UNIQUE = "after restores and their repairs no two records have one key"
-RESTORED = "every restore comes to an end"
 TENANTS = 2
 RESTORERS = 2
 RESTORES_EACH = (4, 12)
@@ -79,7 +78,7 @@ class RestoredDirectory(Directory):
 
     def settle(self) -> None:
         """See `Directory`. Then people give up shared keys, and some more clerks begin a history of their own."""
-        self.run_until(RESTORED, self.world.elapsed_us + END_US, lambda: not self._is_restoring())
+        self.run_until(RESTORED, self.world.elapsed_us + END_US, lambda: not is_restoring(self.suite.shards.values()))
         super().settle()
         self.habits = self.habits._replace(leaves_unindexed=False)
         self._start("resolver", self._resolver, Resolver.resolve, 1)
@@ -117,14 +116,6 @@ class RestoredDirectory(Directory):
     def _resolver(self, host: SimulatedHost) -> Resolver:
         shards, draw = self.cluster.open_shards_once_there(host), self.world.random(host.name)
         return Resolver(host, shards, self._locations, draw, self.recorder, self.habits)
-
-    def _is_restoring(self) -> bool:
-        """Whether a tenant is being restored where it lives."""
-        return any(
-            shard.lives_here(tenant) and owner.snapshots is not None and owner.snapshots.restore is not None
-            for shard in self.suite.shards.values()
-            for tenant, owner in shard.owners.items()
-        )
 
     def _check_unique(self) -> None:
         """See that no two records have one key, once those are resolved that the repairs have found."""

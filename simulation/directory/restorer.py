@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from random import Random
 
 from fairlead.records.on_shards.repairing import mark_once_restored
 from fairlead.simulation.host import SimulatedHost
 from fairlead.simulation.open_shards import OpenShards
+from fairlead.simulation.replica import ShardReplica
 from fairlead.simulation.snapshots.calls import SnapshotCalls
 from fairlead.zones.engines.api.errors import StoreError
 from fairlead.zones.errors import Restoring, SnapshotGone, TenantBusy, TenantMoved, TooManySnapshots
@@ -21,6 +22,9 @@ SNAPSHOTS_MAX = 4
 TAKEN_FRAC = 0.4
 LOOK_US = 400_000
 PAUSES_US = (1_000, 20_000, 300_000)
+
+
+RESTORED = "every restore comes to an end"
 
 
 class RecordSnapshotCalls(SnapshotCalls):
@@ -76,3 +80,12 @@ def keep_restoring(host: SimulatedHost, shards: OpenShards) -> None:
             except StoreError as error:
                 host.world.note(f"gives up an upkeep: {error!r}")
         host.clock.sleep_us(LOOK_US)
+
+
+def is_restoring(shards: Iterable[ShardReplica]) -> bool:
+    """Whether a tenant is being restored where it lives."""
+    return any(
+        shard.lives_here(tenant) and owner.snapshots is not None and owner.snapshots.restore is not None
+        for shard in shards
+        for tenant, owner in shard.owners.items()
+    )

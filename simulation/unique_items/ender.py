@@ -14,7 +14,7 @@ from fairlead.simulation.open_shards import OpenShards
 from fairlead.simulation.oracles.unique_items import KeysHaveOneHolder, UniqueItem
 from fairlead.simulation.unique_items.stock import ITEMS_MAX, WORK, ZONES, Habits, items_in, on_zone
 from fairlead.zones.engines.api.errors import StoreError
-from fairlead.zones.errors import ItemGone, LeaseLost, NotVested, TenantBusy, TenantMoved
+from fairlead.zones.errors import ItemGone, LeaseLost, NotVested, Restoring, TenantBusy, TenantMoved
 from fairlead.zones.ownership import check_home, check_owner
 from fairlead.zones.pipelining import run_one
 from fairlead.zones.queue import dead_letters
@@ -52,7 +52,7 @@ class Ender:
         )  # fmt: skip
         try:
             operations[END_OPERATIONS.index(name)](place)
-        except (StoreError, TenantBusy, TenantMoved, ItemGone, LeaseLost, NotVested) as error:
+        except (StoreError, TenantBusy, TenantMoved, Restoring, ItemGone, LeaseLost, NotVested) as error:
             self._host.world.note(f"gives up to {name}: {error!r}")
 
     def complete(self, place: UniqueItem) -> None:

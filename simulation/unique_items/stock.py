@@ -29,6 +29,7 @@ class Habits(NamedTuple):
       keys: the unique keys, packed.
       pauses_frac: how often a process pauses before an access.
       at_once: whether an enqueue on one shard is made in one transaction.
+      holds_us: for how long a reservation may be held before it is used.
       kept_us: for how long a key may stay taken after the completion of its item.
       takes, ends: how often each operation of a taker, and of an ender, is drawn, by its name.
     """
@@ -37,6 +38,7 @@ class Habits(NamedTuple):
     keys: tuple[bytes, ...]
     pauses_frac: float
     at_once: bool
+    holds_us: tuple[int, ...]
     kept_us: tuple[int, ...]
     takes: Mapping[str, int]
     ends: Mapping[str, int]

@@ -10,7 +10,7 @@ from typing import Any
 
 from fairlead.records.accesses import Op, run_op, together
 from fairlead.records.errors import IndexUnavailable, Interrupted
-from fairlead.records.on_shards.cleanup import CLEANUP_KIND
+from fairlead.records.on_shards.cleanup import CLEANUP_KIND, DROPPED_KIND
 from fairlead.records.on_shards.performing import ShardRecords
 from fairlead.records.on_shards.unique_items import ItemLocations, ItemTransaction, item_key
 from fairlead.records.protocol import Protocol
@@ -18,11 +18,10 @@ from fairlead.simulation.host import SimulatedHost
 from fairlead.simulation.open_shards import OpenShards
 from fairlead.simulation.unique_items.stock import WORK, ZONES, Habits, items_in, on_zone
 from fairlead.zones.engines.api.errors import StoreError
-from fairlead.zones.errors import ItemGone, ItemUnreadable, TenantBusy, TenantMoved
+from fairlead.zones.errors import ItemGone, ItemUnreadable, Restoring, TenantBusy, TenantMoved
 from fairlead.zones.layout import Tenant
 from fairlead.zones.queue.id_retention import expire
 from fairlead.zones.queue.items import Item, unpack_payload
-from fairlead.zones.queue.unique_keys import RELEASE_KIND
 
 LOOK_US = 400_000
 TWICE_FRAC = 0.2
@@ -50,7 +49,7 @@ class Sweeper:
                 for zone in ZONES:
                     try:
                         self.look(tenant, zone)
-                    except (StoreError, TenantBusy, TenantMoved) as error:
+                    except (StoreError, Restoring, TenantBusy, TenantMoved) as error:
                         self._host.world.note(f"gives up at {tenant}: {error!r}")
             if self._draw.random() < EXPIRES_FRAC:
                 self._expire()
@@ -84,7 +83,9 @@ class Sweeper:
 
     def _operation(self, tenant: Tenant, zone: str, item: Item) -> Op[Any]:
         payload = unpack_payload(item.record.payload)
-        if item.record.kind != RELEASE_KIND:
+        if item.record.kind == DROPPED_KIND:
+            return self._protocol.drop_op(payload["key"], payload["generation"], payload["keys"], payload["below"])
+        if item.record.kind == CLEANUP_KIND:
             return self._protocol.clean_op(payload["key"], payload["generation"], payload["keys"])
         return together([
             self._protocol.drop_op(item_key(tenant, zone, item_id), run, [index_key], None)

@@ -20,7 +20,7 @@ from fairlead.simulation.open_shards import OpenShards
 from fairlead.simulation.oracles.unique_items import KeysHaveOneHolder, UniqueItem
 from fairlead.simulation.unique_items.stock import WORK, ZONES, Habits
 from fairlead.zones.engines.api.errors import StoreError
-from fairlead.zones.errors import TenantBusy, TenantMoved
+from fairlead.zones.errors import Restoring, TenantBusy, TenantMoved
 from fairlead.zones.queue.items import NewItem, new_item
 from fairlead.zones.tenant_transaction import ApplicationTransaction, TenantTransaction
 
@@ -52,7 +52,7 @@ class Taker:
         operations: Sequence[Callable[[bytes], object]] = (self.enqueue, self.reserve, self.collect)
         try:
             operations[TAKE_OPERATIONS.index(name)](key)
-        except (StoreError, TenantBusy, TenantMoved) as error:
+        except (StoreError, Restoring, TenantBusy, TenantMoved) as error:
             self._host.world.note(f"gives up to {name}: {error!r}")
 
     def enqueue(self, unique_key: bytes) -> UniqueItem | None:
@@ -72,7 +72,7 @@ class Taker:
         drawn = self._draw.random()
         if drawn < LEFT_FRAC:
             return None
-        self._pause()
+        self._host.clock.sleep_us(self._draw.choice(self._habits.holds_us))
         used = None if drawn < LEFT_FRAC + UNUSED_FRAC else self._enqueue_held(item, unique_key, dummy, new)
         try:
             self._run(self._protocol.clean_op(item_key(*item), item.item_id, [unique_key]))

@@ -3,7 +3,8 @@
 In a third of the worlds tenants and slots move between the shards meanwhile: porters carry out the moves. In a third
 shards stop answering for a while. In half keys are taken before anything is cleaned up, too. In some the sweeper runs
 what is to be cleaned up before its time. Then a slow taker may leave an index record, which the next taker collects;
-else nothing is left.
+else nothing is left. In a third tenants are restored to snapshots. That leaves their items, and may bring reservations
+back, which nobody can use; takers end before their cleanup items run.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from fairlead.records.on_shards.unique_items import ITEMS_TYPE
 from fairlead.simulation.bank.stages import StageFaults
 from fairlead.simulation.bank.world import PORTERS
 from fairlead.simulation.directory.outages import Outages
+from fairlead.simulation.directory.restorer import RESTORED, Restorer, is_restoring, keep_restoring
 from fairlead.simulation.host import SimulatedHost
 from fairlead.simulation.linearizability.history_trial import END_US, ENDED, HistoryTrial, ThinkingProcess
 from fairlead.simulation.oracles.consistency import CountsEqualItems, IndexNamesEveryItem
@@ -42,6 +44,11 @@ SHARDS_MIN, SHARDS_MAX = 2, 4
 TENANTS_MIN, TENANTS_MAX = 2, 5
 KEYS_MAX = 3
 ENDERS = 2
+RESTORERS = ("restorer0", "restorer1")
+RESTORES_EACH = 20
+RESTORED_TENANTS = 2  # So few that a tenant is restored while its reservations are held.
+HOLDS_US = (0, 0, 1_000, 20_000, 300_000)
+HOLDS_LONG_US = (*HOLDS_US, 500_000, 1_000_000)
 BETWEEN_MOVES_US = (50_000, 200_000)
 SIZES: Final = {"consumers": 0, "producers": 4, "items": 80, "trouble_us": 1_500_000}
 CLEANED_US_MAX = 90_000_000  # A cleanup item waits for a minute.
@@ -65,15 +72,17 @@ class UniqueItems(HistoryTrial):
         sizes = {**SIZES, "shards": draw.randint(SHARDS_MIN, SHARDS_MAX), "tenants": tenants, **chosen}
         plan = reduction.apply_to(draw_plan(world.random("plan"), **sizes))
         super().__init__(seed, reduction, chosen, world=world, plan=plan)
+        tenants = RESTORED_TENANTS if self.plan.snapshots else self.plan.tenants
         layouts = {
             name: ShardLayout(shard_id=b"", part_count=self.plan.part_count, settings=self.plan.zones)
             for name in self.suite.shards
         }
         self.habits = Habits(
-            tenants=tuple(Tenant("shop", f"u{number}") for number in range(self.plan.tenants)),
+            tenants=tuple(Tenant("shop", f"u{number}") for number in range(tenants)),
             keys=unique_keys(draw.randint(1, KEYS_MAX)),
             pauses_frac=draw.choice([0, 0.1, 0.3]),
             at_once=draw.random() < 0.7,
+            holds_us=HOLDS_LONG_US if self.plan.snapshots else HOLDS_US,
             kept_us=draw.choice(KEPT_US),
             takes={name: draw.choice([1, 2, 6]) for name in TAKE_OPERATIONS},
             ends={name: draw.choice([1, 2, 6]) for name in END_OPERATIONS},
@@ -86,7 +95,7 @@ class UniqueItems(HistoryTrial):
             CountsEqualItems(world, layouts),
         ]
         self._think_us = draw.choice([1_000, 30_000, 100_000])
-        self._early_frac = draw.choice([0, 0, 0.1, 0.5])
+        self._early_frac = draw.choice([0, 0, 0.1, 0.5]) * (not self.plan.snapshots)
         self._stage_frac = draw.choice([0, 0.05, 0.2])
         self._has_outages = draw.random() < 1 / 3
         self._audits_garbage = draw.random() < 1 / 2
@@ -111,6 +120,10 @@ class UniqueItems(HistoryTrial):
             for name in (f"porter{number}" for number in range(PORTERS)):
                 struck[name] = self.start_actor(name, self._move)
             self._moves.begin()
+        if self.plan.snapshots:
+            self._start_restorers()
+            clients += RESTORERS
+        struck |= {name: self.cluster.actors[name] for name in clients}
         outages = Outages(self.world, self.world.random("outages"), clients)
         stages = StageFaults(self.world, self.world.random("stages"), self._stage_frac, struck.get)
         for store in self.cluster.stores.values():
@@ -124,6 +137,7 @@ class UniqueItems(HistoryTrial):
         self.run_until(ENDED, END_US, self.are_done)
         self.run_until_quiet()
         self.run_until("moves end", END_US, lambda: self._moves is None or self._moves.is_over)
+        self.run_until(RESTORED, self.world.elapsed_us + END_US, lambda: not is_restoring(self.suite.shards.values()))
         self._audit(Auditor.audit if self._audits_garbage else Auditor.end_all_items)
         self.run_until(CLEANED, self.world.elapsed_us + CLEANED_US_MAX, self._is_clean)
         self._check_stored()
@@ -143,6 +157,21 @@ class UniqueItems(HistoryTrial):
             name, connect, lambda made: made.call_one(), operations=operations, think_us=self._think_us, random=random
         )
         self.start(process)
+
+    def _start_restorers(self) -> None:
+        self.start_actor("keeper", lambda host: keep_restoring(host, self.cluster.open_shards(host)))
+        for name in RESTORERS:
+            random, think_us = self.world.random(name), self.plan.trouble_us / RESTORES_EACH
+            connect, operations = self._restorer, RESTORES_EACH
+            self.start(
+                ThinkingProcess(
+                    name, connect, Restorer.call_one, operations=operations, think_us=think_us, random=random
+                )
+            )
+
+    def _restorer(self, host: SimulatedHost) -> Restorer:
+        shards, draw = self.cluster.open_shards_once_there(host), self.world.random(host.name)
+        return Restorer(host, shards, self.habits.tenants, draw, self.habits.pauses_frac)
 
     def _sweep(self, host: SimulatedHost) -> None:
         shards, draw = self.cluster.open_shards(host), self.world.random(host.name)
@@ -173,11 +202,11 @@ class UniqueItems(HistoryTrial):
     # --- What is stored ---
 
     def _is_clean(self) -> bool:
-        """Whether there is no cleanup item, no reservation, and, unless some were run early, no index record."""
+        """Whether there is no cleanup item, and no reservation but those that a restore has brought back."""
         zones = (zone for shard in self.suite.shards.values() for name, zone in shard.zones.items() if name.tenant.app)
         if any(zone.items for zone in zones):
             return False
-        return not any(part == DATA for part, _ in self._rows())
+        return self.plan.snapshots or not any(part == DATA for part, _ in self._rows())
 
     def _check_stored(self) -> None:
         """See that no index record is left. A taker that was slower than its cleanup item may have left garbage."""

@@ -36,7 +36,7 @@ UNIQUE_ITEMS: tuple[Mutation, ...] = (
     mutation(
         "the collection of a unique key leaves the reservation that has it",
         (ItemTransaction._end_writers, "self._clear(entry.key, found)", "pass"),
-        found_by=_WRONG,
+        found_by=(*_WRONG, CLEANED),
         world=run_unique_items,
     ),
     mutation(
@@ -86,6 +86,34 @@ UNIQUE_ITEMS: tuple[Mutation, ...] = (
     mutation(
         "the index record of a unique key is deleted while the key stays taken",
         (QueueZone.complete_op, "releases.setdefault(kept_us, [])", "releases.setdefault(0, [])"),
+        found_by=_WRONG,
+        world=run_unique_items,
+    ),
+    mutation(
+        "a restore lets a reservation come before its item",
+        (
+            ItemTransaction._read,
+            "        tenant, zone, item_id = item_of_key(key)\n",
+            "        if value is not None:\n"
+            "            return unpack_data(key, value)\n"
+            "        tenant, zone, item_id = item_of_key(key)\n",
+        ),
+        found_by=_WRONG,
+        world=run_unique_items,
+    ),
+    mutation(
+        "a reservation that a restore brings back is used",
+        (
+            ItemTransaction._has_cleanup,
+            "return self._attempt.tr.get(keys.item(cleanup_id(dummy.generation))).value is not None",
+            "return True",
+        ),
+        found_by=_WRONG,
+        world=run_unique_items,
+    ),
+    mutation(
+        "a reservation is collected, and its cleanup item stays",
+        (ItemTransaction._end_writers, "self._cancel_cleanup(entry.key, found)", "pass"),
         found_by=_WRONG,
         world=run_unique_items,
     ),
