@@ -97,6 +97,7 @@ def run(
 @click.option("--timeout", type=Duration(), default="1h", show_default=True, help="How long one attempt may take.")
 @click.option("--max-running", type=int, help="How many may run at once in a consumer.")
 @click.option("--transactional", is_flag=True, help="Its effects commit together with the completion.")
+@click.option("--in-store", "store", metavar="NAME", help="With --transactional: the external store it runs in.")
 @click.option("--drop", is_flag=True, help="Delete an item that failed for good, and keep no dead letter.")
 @click.option(
     "--keep-result", type=Duration(), help="How long its return value is kept: 90s, 5min, 2h; default: not at all."

@@ -38,7 +38,8 @@ def report(job):
 COMMANDS = (
     "config", "config --set consumer.slots=x", "config --set signing_keys=x", "config --app fl_secret:app",
     "enqueue mail --tenant shop alice --id order-7", "enqueue mail [ --tenant shop alice", "peek --tenant shop alice",
-    "find order=7", "records", "records scrub nothing --app fl_secret:app",
+    "find order=7", "postgres check --dsn postgresql://web:canary-that-must-not-sing@127.0.0.1:1/shop",
+    "records", "records scrub nothing --app fl_secret:app",
     "why order-7 --tenant shop alice", "why nobody",
     "result order-7 --tenant shop alice", "status", "status --store embedded:nowhere", "dead-letters list",
     "dead-letters retry nobody --tenant shop alice", "dead-letters discard nobody --tenant shop alice",
