@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from fairlead import App, BadArgument
-from fairlead.index_changes import ChangeFailed, ChangePending
+from fairlead.index_changes import ChangeFailed, ChangePending, type_home
 from fairlead.record_type import Records
 from fairlead.records.accesses import WriteRecord
 from fairlead.records.definition import SchemaChanged, read_definition
@@ -23,7 +23,15 @@ from fairlead.records.errors import Changed, IndexUnavailable, Interrupted, KeyA
 from fairlead.records.on_shards import walking
 from fairlead.records.on_shards.building import Builder, BuilderStopped
 from fairlead.records.on_shards.definitions import DefinitionDiffers
-from fairlead.records.on_shards.index_changes import ChangeState, Cursor, IndexChanging, IndexExists, NoIndex
+from fairlead.records.on_shards.index_changes import (
+    ChangeReplaced,
+    ChangeState,
+    Cursor,
+    IndexChanging,
+    IndexExists,
+    NoIndex,
+    view_change,
+)
 from fairlead.records.on_shards.performing import ShardRecords
 from fairlead.records.on_shards.slots import Locations
 from fairlead.testing import drain
@@ -87,6 +95,34 @@ def test_a_record_that_lacks_its_value_is_listed_though_it_was_written_meanwhile
     accounts.add_index("phone", unique=True)
     drain(app)
     assert [each.key for each in accounts.violations()] in (["u3"], ["u7"])
+
+
+def test_a_builder_that_stood_still_clears_nothing_of_a_later_build(
+    app: App, accounts: Records[Data], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was to clear the index records of a drop. Meanwhile another process has ended the drop and built anew."""
+    accounts.add_index("phone", unique=True)
+    drain(app)
+    accounts.drop_index("phone")
+    shards = app.shards
+    type_shard = type_home(shards, "account")
+    change = type_shard.transact(lambda attempt: view_change(attempt.tr, "account", "phone"))
+    assert change is not None
+    clear = Builder._clear
+
+    def stand_still(self: Builder) -> None:
+        monkeypatch.setattr(Builder, "_clear", clear)
+        drain(app)
+        accounts.add_index("phone", unique=True)
+        drain(app)
+        clear(self)
+
+    monkeypatch.setattr(Builder, "_clear", stand_still)
+    held_up = Builder(shards, type_shard, "account", "phone", locations=Locations("account"))
+    with pytest.raises(ChangeReplaced):
+        held_up.run(change.change_id)
+    for number in range(1, 20):
+        assert found(accounts.find(phone=f"0{number}")).key == f"u{number}"
 
 
 def test_an_index_that_is_not_unique_is_built(app: App, accounts: Records[Data]) -> None:

@@ -109,12 +109,6 @@ RECORDS: tuple[Mutation, ...] = (
         world=run_directory,
     ),
     mutation(
-        "a builder does not see that a later change of the index has come",
-        (Builder._require_latest, "stored.change > self._mine.number", "False"),
-        found_by=(*_WRONG, COMPLETE),
-        world=run_directory,
-    ),
-    mutation(
         "an index becomes readable before the records have it",
         (Builder._run_stages, "self._fill()", "pass"),
         found_by=(*_WRONG, COMPLETE),
