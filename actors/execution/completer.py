@@ -139,7 +139,9 @@ class Completer:
             self._keep(self._retry_refused(refused, settled))
             lost = {held for held, _ in settled}
             left = {each.held for each in refused} - lost
-            ended = [held for held, _ in (*batch, *decided) if held not in left]
+            # An item that has timed out ends by itself, whatever becomes of its requeue.
+            ended = [held for held, _ in batch if held not in left or held.timed_out]
+            ended += [held for held, _ in decided if held not in left and not held.timed_out]
             self._note(settled, ended)
             self._slots.drop(ended)
 
@@ -204,12 +206,15 @@ class Completer:
     def time_out(self, items: Sequence[HeldItem]) -> None:
         """Requeue items whose handlers ran past their timeout; the handlers' own ends no longer count.
 
-        In one try, because the leases of other items must not wait for it. If the store refuses, these leases expire.
+        In one try, because the leases of other items must not wait for it. If the store refuses, these leases expire. An
+        item whose tenant is locked, or has moved, is left to the loop, which tries again.
         """
         self._counts.record_event("timed_out", len(items))
         # A failure before the timeout counts: its hooks were called with it, and only they ran on.
         failed = [(held, held.failure or timeout_of(held, self._host.clock)) for held in items]
-        self._note(self._once(self._commit([], self._decide(failed), until_us=0)))
+        settled, refused = self._commit([], self._decide(failed), until_us=0)
+        self._keep(self._retry_refused(refused, settled))
+        self._note(settled)
         for held in items:
             held.failure = None  # See `InFlight.drop`.
 

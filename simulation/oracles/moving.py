@@ -50,6 +50,8 @@ class TenantsMoveWhole(Oracle):
             owner = parsed.shard.owners.get(tenant)
             may_change = owner is not None and owner.move is not None and owner.move.phase is MovePhase.INCOMING
             may_clear = owner is None or owner.shard_id != parsed.shard.shard_id
+            expired = change.before is not None and _may_expire(TenantKeys(*tenant), change.key, change.before)
+            may_clear = may_clear or expired  # The source has not said yet that the tenant has moved.
             if _is_copied(TenantKeys(*tenant), change.key) and not (may_change or (may_clear and change.after is None)):
                 self.report_violation(
                     f"{parsed.by} changes {change.key!r} of {_name(tenant)} on {parsed.shard.name}, who lives elsewhere"

@@ -33,6 +33,7 @@ NOTE = "note"  # The kind of the items that some writes enqueue before they writ
 NOTES_MAX = 4
 KEPT_US = (None, None, 200_000, 1_000_000, 4_000_000)
 WRITTEN_MAX = 3
+RESTORING_US = 100_000  # Between two looks whether a restore has ended.
 LATEST_FRAC = 0.5  # How often the latest snapshot is the one to be dropped.
 LEFT_FRAC = 0.5  # How often a dropped snapshot is not merged by the archivist that dropped it.
 PAUSES_US = (1_000, 20_000, 300_000, 2_000_000)
@@ -244,7 +245,7 @@ class Archivist:
         """
         for tenant in self._oracle.tenants:
             for number in self._calls(tenant).kept():
-                self._drop(tenant, number)
+                self._drop_once_restored(tenant, number)
         taken = [(tenant, self._calls(tenant).take(None)) for tenant in self._others]
         states: list[Mapping[bytes, bytes]] = []
         for tenant, number in taken:
@@ -320,6 +321,16 @@ class Archivist:
             self._calls(tenant).drop(number, merges=merges)
         except SnapshotGone:
             self._oracle.note_gone(tenant, number)
+
+    def _drop_once_restored(self, tenant: Tenant, number: int) -> None:
+        """Drop a snapshot once housekeeping has ended a restore whose begin had no answer."""
+        while True:
+            try:
+                self._drop(tenant, number)
+            except Restoring:
+                self._host.clock.sleep_us(RESTORING_US)
+            else:
+                return
 
     def _note_look(self, tenant: Tenant, pairs: Sequence[tuple[Any, bytes]], since_us: int) -> None:
         data = TenantKeys(*tenant).data

@@ -15,7 +15,7 @@ from fairlead.actors.execution.retry import Retry
 from fairlead.actors.handlers import PermanentError
 from fairlead.actors.messages import ItemRef
 from fairlead.zones.engines.api.errors import TRANSACTION_TIMED_OUT, TRANSACTION_TOO_LARGE
-from fairlead.zones.records import OwnerRecord, encode
+from fairlead.zones.records import Move, MovePhase, OwnerRecord, encode
 from tests.actors.stage import ALICE, Stage
 from tests.zones.faults import Fault
 
@@ -92,6 +92,27 @@ def test_timed_out_items_too_many_for_one_transaction_are_committed_in_several(s
     stage.place(worker, stage.lease(["mail"]))
     stage.store.faults.append(Fault(applied=False, code=TRANSACTION_TOO_LARGE))
     assert stage.settled(worker) == {"timed_out": 16, "dead_lettered": 16}
+
+
+def test_an_item_that_times_out_while_its_tenant_is_frozen_is_retried_once_it_is_not(stage: Stage) -> None:
+    def handle(job: Job) -> None:
+        while not job.cancelled:
+            stage.sleep_ms(10)
+
+    worker = stage.worker([stage.handler("mail", handle, timeout=0.5, retry=Retry(attempts=None, backoff=60))])
+    stage.enqueue("mail")
+    refs = stage.lease(["mail"])
+    stage.place(worker, refs)
+    stage.pass_ms(100)
+    keys = stage.shard.zone(ALICE).location.keys.tenant
+    frozen = OwnerRecord(0, stage.shard.layout.shard_id, move=Move(MovePhase.FROZEN, b"o" * 16, b"m" * 16))
+    stage.shard.transact(lambda attempt: attempt.tr.set(keys.owner, encode(frozen)))
+    stage.pass_ms(700)
+    assert worker.counts()["timed_out"] == 1
+    assert "retried" not in worker.counts()
+    stage.shard.transact(lambda attempt: attempt.tr.clear(keys.owner))
+    stage.wait_for(lambda: worker.counts().get("retried") == 1, within_ms=1_000)
+    assert stage.settled(worker) == {"timed_out": 1, "retried": 1}
 
 
 @pytest.mark.parametrize("drop", [False, True])
