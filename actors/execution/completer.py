@@ -206,8 +206,8 @@ class Completer:
     def time_out(self, items: Sequence[HeldItem]) -> None:
         """Requeue items whose handlers ran past their timeout; the handlers' own ends no longer count.
 
-        In one try, because the leases of other items must not wait for it. If the store refuses, these leases expire. An
-        item whose tenant is locked, or has moved, is left to the loop, which tries again.
+        In one try, because the leases of other items must not wait for it. If the store refuses, these leases expire.
+        An item whose tenant is locked, or has moved, is left to the loop, which tries again.
         """
         self._counts.record_event("timed_out", len(items))
         # A failure before the timeout counts: its hooks were called with it, and only they ran on.
