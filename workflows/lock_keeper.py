@@ -88,14 +88,15 @@ class KeptHold:
       locks: the packed locks that it asks for, in the order in which they are taken.
       is_stored: a transaction that began the hold has committed.
       is_lost: the process is known to have it no more, though it has not released it.
-      must_release: its release has failed, and is tried again.
+      must_release: it is to be released; if that fails, it is tried again.
+      is_releasing: a task is releasing it now. Another one that did so, too, would take it for lost.
       renewal_us: from when on its claim is renewed, microseconds since the epoch.
     """
 
     def __init__(self, hold: Hold, locks: list[bytes]) -> None:
         self.hold = hold
         self.locks = locks
-        self.is_stored = self.is_lost = self.must_release = False
+        self.is_stored = self.is_lost = self.must_release = self.is_releasing = False
         self.renewal_us = 0
 
 
@@ -193,7 +194,7 @@ class LockKeeper:
           LockLost: the process has it no more.
           What the store raises.
         """
-        kept.must_release = True
+        kept.is_releasing = kept.must_release = True  # In this order: see `_send_heartbeat`.
 
         def body(attempt: Attempt, shard: Shard) -> None:
             location = kept.hold.location(shard.layout)
@@ -210,6 +211,8 @@ class LockKeeper:
         except LockLost:
             self.forget(kept)
             raise
+        finally:
+            kept.is_releasing = False
         self.forget(kept)
 
     def close(self) -> None:
@@ -273,7 +276,8 @@ class LockKeeper:
         now_us = shard.clock.now_us()
         for kept in kept_now:
             if kept.must_release:
-                self._release_again(kept)
+                if not kept.is_releasing:
+                    self._release_again(kept)
             elif not is_alive or kept.hold.item_id not in claimed or now_us >= kept.renewal_us:
                 self._claim_again(kept)
 

@@ -46,6 +46,7 @@ from fairlead.zones.pipelining import run_one
 from fairlead.zones.queue.claims import release_all
 from fairlead.zones.top_level.worker_sessions import end_session_op, look_op
 from fairlead.zones.transaction_runner import Attempt
+from fairlead.zones.workflow import holds
 from fairlead.zones.workflow.locks import HOLD_KIND, StoredRequest, all_requests
 from tests.fairlead.live_consumers import PATIENCE_S, consumer, eventually
 from tests.fairlead.shell import ROOT, run
@@ -427,6 +428,24 @@ def test_a_process_that_lost_a_lock_learns_of_it(live: App) -> None:
         alice.cancel(hold.id)
         eventually(lambda: held.is_lost)
         assert not is_busy(alice)
+
+
+def test_a_heartbeat_during_the_release_does_not_make_the_process_take_its_lock_for_lost(
+    shop: App, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The heartbeat tries failed releases again. One that is under way has not failed."""
+    alice, lock_keeper, release = shop.tenant(HOME), shop.shards.locks, holds.release
+
+    def beside_a_heartbeat(*arguments: Any, **named: Any) -> None:
+        monkeypatch.setattr(holds, "release", release)
+        release(*arguments, **named)
+        for session in list(lock_keeper._sessions.values()):
+            threads.submit(lock_keeper._send_heartbeat, session).result(PATIENCE_S)
+
+    monkeypatch.setattr(holds, "release", beside_a_heartbeat)
+    with alice.lock(KEY):
+        pass
+    assert requests(alice) == []
 
 
 def test_a_lock_that_was_taken_and_lost_before_its_process_noticed_is_lost(
