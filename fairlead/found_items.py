@@ -22,6 +22,7 @@ from fairlead.zones.queue.dead_letters import DeadLetter
 from fairlead.zones.queue.item_keys import index_of, indexed_item, pack_keys
 from fairlead.zones.records import DeadLetterRecord, ItemRecord, decode
 from fairlead.zones.shard import Shard
+from fairlead.zones.spanning.leftovers import carry_out_decided
 from fairlead.zones.transaction_runner import Attempt
 from fairlead.zones.workflow.cancellation import CancelOutcome
 
@@ -94,7 +95,7 @@ def find_items(
 ) -> list[FoundItem]:
     """Return items and dead letters that have all of some keys; see `App.find_items`.
 
-    Two transactions for each shard, and one for each 50 items of a shard.
+    Three transactions for each shard, and one for each 50 items of a shard.
     """
     if not keys:
         raise BadArgument(argument="keys", value=keys, allowed="at least one key, such as order=7")
@@ -102,6 +103,8 @@ def find_items(
         raise BadArgument(argument="limit", value=limit, allowed=f"1 to {LIMIT_MAX:,}")
     packed = pack_keys(keys)
     names = list(shards)
+    for shard in shards.values():  # What was committed across shards may not be carried out yet on all of them.
+        carry_out_decided(shard, shards.with_id)
     stores = [shards[name].db for name in names]
     entries_max = limit
     while True:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from fairlead.testing import ManualClock, drain
 from fairlead.zones import local_index, local_index_search
 from fairlead.zones.engines import transact
 from fairlead.zones.maintenance.integrity import check_integrity
+from fairlead.zones.spanning import decision, leftovers
 from tests.fairlead.shell import run
 
 USERS = [f"shop/user {number}" for number in range(8)]
@@ -148,8 +150,9 @@ def across_shards(app: App) -> None:
             tx.on(user_on(app, shard)).set(("key",), b"1")
         tx.on(user_on(app, "us2")).enqueue("mail", keys=ORDER)
 
-    app.transact(body)
-    app.tenant(user_on(app, "us2")).count()  # What is committed is applied by whoever looks.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(app.shards.calls, "start", lambda call: None)  # The process dies once it has the answer.
+        app.transact(body)
 
 
 def by_a_handler(app: App) -> None:
@@ -226,6 +229,45 @@ def test_an_item_is_found_however_it_was_enqueued_and_can_be_cancelled(
     assert found.view.kind == "mail"
     found.cancel()
     assert no_entry_is_left(two)
+
+
+def test_items_of_many_transactions_across_shards_are_found_before_they_are_applied(
+    two: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leftovers, "LISTED_MAX", 2)
+    monkeypatch.setattr(two.shards.calls, "start", lambda call: None)  # The process dies once it has the answer.
+    users = [f"shop/{number}" for number in range(40)]
+    main, *_ = (user for user in users if two.tenant(user).find().name == "main")
+    elsewhere = [user for user in users if two.tenant(user).find().name == "us2"][:5]
+
+    def body(tx: Any, user: str) -> None:
+        tx.on(main).set(("key",), b"1")
+        tx.on(user).enqueue("mail", keys=ORDER)
+
+    for user in elsewhere:
+        two.transact(partial(body, user=user))
+    assert sorted(str(item.tenant) for item in two.find_items(order=7)) == sorted(elsewhere)
+
+
+def test_an_item_of_a_transaction_that_is_not_decided_holds_no_search_up(two: App) -> None:
+    main, other = user_on(two, "main"), user_on(two, "us2")
+    seen: list[int] = []
+
+    def body(tx: Any) -> None:
+        tx.on(main).set(("key",), b"1")
+        tx.on(other).enqueue("mail", keys=ORDER)
+
+    decide = decision.decide
+
+    def search_and_decide(*arguments: Any, **options: Any) -> Any:
+        seen.append(len(two.find_items(order=7)))
+        return decide(*arguments, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(decision, "decide", search_and_decide)
+        two.transact(body)
+    assert seen == [0]
+    assert len(two.find_items(order=7)) == 1
 
 
 # --- Moves ---

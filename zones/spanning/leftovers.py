@@ -5,6 +5,7 @@ A coordinator settles what it has prepared within seconds. What a process sees p
 
 import logging
 from collections.abc import Sequence
+from functools import partial
 
 from fairlead.zones.engines import Reader, Transaction, transact
 from fairlead.zones.keyspace import range_begin, range_end
@@ -14,7 +15,7 @@ from fairlead.zones.records import DecisionRecord, PreparedRecord, TransactionId
 from fairlead.zones.spanning import decision, participant
 from fairlead.zones.spanning.participant import PreparedUnreadable
 from fairlead.zones.spanning.recovery import outcome, settle
-from fairlead.zones.spanning.transaction_keys import DECISION_PREFIX, PREPARED_PREFIX, transaction_of
+from fairlead.zones.spanning.transaction_keys import DECISION_PREFIX, PREPARED_PREFIX, prepared_key, transaction_of
 
 log = logging.getLogger("fairlead.locks")
 
@@ -100,20 +101,35 @@ class Leftovers:
 def carry_out_decided(shard: OpenShard, find_shard: FindShard) -> None:
     """Settle what is prepared on a shard and decided, at once. For a caller that must see what was committed.
 
-    One snapshot read of a list, and for each transaction one on its home shard, and one here if it is decided.
+    Snapshot reads of a list, and for each transaction one on its home shard, and one here if it is decided.
+
+    Raises:
+      PreparedUnreadable: see `participant.apply`.
+      What a home shard raises that does not answer.
     """
-    for transaction, prepared in transact(shard.db, lambda tr: list_prepared(tr, transactions_max=LISTED_MAX)):
-        home = None if prepared is None else find_shard(prepared.home_id)
-        committed = None if home is None else outcome(home, shard, transaction, may_abort=False)
-        if committed is not None:
-            settle(shard, transaction, committed=committed)
+    after: TransactionId | None = None
+    while True:
+        listed = transact(shard.db, partial(list_prepared, transactions_max=LISTED_MAX, after=after))
+        for transaction, prepared in listed:
+            home = None if prepared is None else find_shard(prepared.home_id)
+            committed = None if home is None else outcome(home, shard, transaction, may_abort=False)
+            if committed is not None:
+                settle(shard, transaction, committed=committed)
+        if len(listed) < LISTED_MAX:
+            return
+        after = listed[-1][0]
 
 
-def list_prepared(tr: Reader, *, transactions_max: int) -> list[tuple[TransactionId, PreparedRecord | None]]:
-    """Return what is prepared on a shard, oldest transactions first; None: the record is unreadable. Snapshot reads."""
-    begin, end = range_begin(PREPARED_PREFIX), range_end(PREPARED_PREFIX)
+def list_prepared(
+    tr: Reader, *, transactions_max: int, after: TransactionId | None = None
+) -> list[tuple[TransactionId, PreparedRecord | None]]:
+    """Return what is prepared on a shard, oldest transactions first; None: the record is unreadable. Snapshot reads.
+
+    `after`: only transactions that come after it.
+    """
+    begin = range_begin(PREPARED_PREFIX) if after is None else prepared_key(after) + b"\x00"
     found = []
-    for row in tr.snapshot.get_range(begin, end, limit=transactions_max):
+    for row in tr.snapshot.get_range(begin, range_end(PREPARED_PREFIX), limit=transactions_max):
         transaction = transaction_of(row.key, PREPARED_PREFIX)
         if transaction is not None:
             found.append((transaction, decode(PreparedRecord, row.value)))
