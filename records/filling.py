@@ -12,8 +12,6 @@ A user's version of the record stays. That of the protocol grows, as by a collec
 from collections.abc import Callable
 from typing import NamedTuple
 
-import msgspec
-
 from fairlead.records.accesses import Op, ReadIndex, ReadRecord, WriteRecord, one
 from fairlead.records.alternate_keys import field_of
 from fairlead.records.errors import Interrupted, Taken
@@ -66,8 +64,7 @@ def fill_op(protocol: Protocol, key: str, read: DataRecord | None, field: str, k
                 continue
         if set(keys) == set(read.keys):
             return Filled(is_filled, violation)
-        written = msgspec.structs.replace(read, version=read.version + 1, keys=keys)
-        if (yield from one(WriteRecord(key, read, written))):
+        if (yield from one(WriteRecord(key, read, read.with_keys(keys)))):
             return Filled(is_filled, violation)
         read = yield from one(ReadRecord(key))
     raise Interrupted(key=key, reason="it changes all the time")

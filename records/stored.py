@@ -56,11 +56,18 @@ class DataRecord(msgspec.Struct, array_like=True, frozen=True):
 
     def rewritten(self, keys: Sequence[bytes], value: bytes) -> "DataRecord":
         """Return the record with what a user has written to it. Keys that it keeps stay unindexed if they are."""
+        return self._next(keys, self.writes + 1, value)
+
+    def with_keys(self, keys: Sequence[bytes]) -> "DataRecord":
+        """Return the record with other keys, and the next version. Keys that it keeps stay unindexed if they are."""
+        return self._next(keys, self.writes, self.value)
+
+    def _next(self, keys: Sequence[bytes], writes: int, value: bytes) -> "DataRecord":
         return DataRecord(
             self.generation,
             self.version + 1,
             tuple(keys),
-            self.writes + 1,
+            writes,
             value,
             tuple(each for each in self.unindexed if each in keys),
             tuple(each for each in self.violations if each in keys),

@@ -10,12 +10,15 @@ import msgspec
 import pytest
 
 from fairlead import App, BadArgument
+from fairlead.index_changes import type_home
 from fairlead.record_repairs import SharedValue
 from fairlead.record_type import Records
 from fairlead.records.accesses import WriteRecord, run_op
 from fairlead.records.alternate_keys import Field, pack_unique
 from fairlead.records.errors import IndexUnavailable, NoSuchRecord
+from fairlead.records.on_shards.building import Builder
 from fairlead.records.on_shards.definitions import Definitions
+from fairlead.records.on_shards.index_changes import list_changes
 from fairlead.records.on_shards.performing import ShardRecords
 from fairlead.records.on_shards.slots import Locations
 from fairlead.records.protocol import Protocol
@@ -155,6 +158,29 @@ def test_a_record_that_does_not_have_the_value_cannot_keep_it(app: App, accounts
     with pytest.raises(NoSuchRecord):
         accounts.resolve(email=email, keep="nobody")
     assert len(accounts.shared_values()) == 1
+
+
+def test_the_drop_of_an_index_ends_what_records_share_by_it(app: App, accounts: Records[Data]) -> None:
+    """Before, the records stayed marked for ever by a key that they did not have any more."""
+    share(app, accounts)
+    accounts.drop_index("email")
+    drain(app)
+    assert (accounts.marked(), accounts.shared_values()) == (0, [])
+
+
+def test_the_drop_of_an_index_ends_marks_that_no_repair_has_come_to(app: App, accounts: Records[Data]) -> None:
+    email, key = value_on(app, "us"), key_on(app, "eu")
+    with away(app, "us"):
+        accounts.create(key, {"email": email})
+    accounts.drop_index("email")
+    home = type_home(app.shards, "account")
+    (change,) = home.transact(lambda attempt: [each for _, each in list_changes(attempt.tr, "account")])
+    Builder(app.shards, home, "account", "email", locations=None).run(change.change_id)
+    assert accounts.marked() == 0
+    drain(app)
+    accounts.add_index("email")
+    drain(app)
+    assert [each.key for each in accounts.find_all(email=email)] == [key]
 
 
 class Strict(msgspec.Struct):
