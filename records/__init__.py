@@ -13,6 +13,7 @@ Read in this order:
     filling         gives a record the index record of a field whose index is being built
     definition      what a type of records is found by, as each shard stores it
     values          what users store in a record
+    stated_keys     the keys that a stored value states, for a program that does not know its type
     on_shards/      records on our shards: where they lie, and what one transaction does there at once
 
 A record's way, with two alternate keys: `create_op` inserts a dummy record, so that whoever wants one of its keys can

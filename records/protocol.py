@@ -42,7 +42,7 @@ lookup may miss the record, and another record may take the key. A repair is a w
 Retries and timeouts are the caller's, as in the paper.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 from fairlead.records.accesses import (
@@ -301,12 +301,14 @@ class Protocol:
         probe("a record that was written while an index shard was away is repaired")
         return repaired.violations
 
-    def mark_op(self, key: str, generation: bytes) -> Op[None]:
+    def mark_op(self, key: str, generation: bytes, keys_of: Callable[[DataRecord], tuple[bytes, ...]]) -> Op[None]:
         """Leave all keys of a record unindexed, because it was restored to an earlier state; a repair is to follow.
 
         It gets a new generation, as index records of its own may have later versions than it has by now. Writers that
         have read it fail. So does a creator whose dummy came back: its keys may have passed to other records, and its
         cleanup item may have run.
+
+        `keys_of`: returns the keys that it has to have by now; other indexes may be there than when it was written.
 
         Raises:
           Interrupted: another write, or a collection, ended this one.
@@ -316,8 +318,11 @@ class Protocol:
         if read is None:
             return
         if not read.is_dummy:
-            if not (yield from one(WriteRecord(key, read, read.begun_anew(generation)))):
+            keys = keys_of(read)
+            if not (yield from one(WriteRecord(key, read, read.begun_anew(generation, keys)))):
                 raise Interrupted(key=key)
+            if keys != read.keys:
+                probe("a restored record gets other keys than it had, as indexes have changed since")
             return
         if not (yield from one(DeleteRecord(key, read))):
             raise Interrupted(key=key)

@@ -83,9 +83,9 @@ class DataRecord(msgspec.Struct, array_like=True, frozen=True):
         violations = tuple(each for each in unindexed if each in taken or each in self.violations)
         return msgspec.structs.replace(self, version=self.version + 1, unindexed=unindexed, violations=violations)
 
-    def begun_anew(self, generation: bytes) -> "DataRecord":
-        """Return the record with another generation, and all keys unindexed. `generation`: 16 random bytes."""
-        return msgspec.structs.replace(self, generation=generation, version=1, unindexed=self.keys, violations=())
+    def begun_anew(self, generation: bytes, keys: tuple[bytes, ...]) -> "DataRecord":
+        """Return the record with another generation, and other keys, all unindexed. `generation`: 16 random bytes."""
+        return msgspec.structs.replace(self, generation=generation, version=1, keys=keys, unindexed=keys, violations=())
 
     def bumped(self) -> "DataRecord":
         """Return the record with the next version, which ends every write that has read this one."""

@@ -8,7 +8,6 @@ Each is safe to run twice, and late.
 
 import logging
 from collections.abc import Callable
-from functools import partial
 
 from fairlead.actors.execution.in_flight import HeldItem
 from fairlead.actors.execution.runner import AttemptAccess
@@ -18,16 +17,11 @@ from fairlead.records.alternate_keys import field_of
 from fairlead.records.errors import RecordError
 from fairlead.records.on_shards.performing import Homes, ShardRecords
 from fairlead.records.on_shards.repairing import REPAIR_KIND, RESTORED_KIND
-from fairlead.records.on_shards.slots import DATA, SLOTS_APP, Locations
+from fairlead.records.on_shards.restored import mark_restored
+from fairlead.records.on_shards.slots import SLOTS_APP, Locations
 from fairlead.records.protocol import Protocol
-from fairlead.records.stored import GENERATION_BYTES
 from fairlead.workflows.record_cleanup import UNTIL_DONE
-from fairlead.zones.layout import Tenant
 from fairlead.zones.shard import Shard
-from fairlead.zones.tenant_transaction import Key, TenantTransaction
-from fairlead.zones.transaction_runner import Attempt
-
-PAGE_KEYS = 500
 
 log = logging.getLogger("fairlead.records")
 
@@ -76,27 +70,15 @@ class _Marks:
 
     def __init__(self, homes: Callable[[], Homes]) -> None:
         self._homes = homes
-        self._protocol = Protocol()
         self.__module__, self.__qualname__ = __name__, "mark the records of a restored tenant"
 
     def run_attempt(self, held: HeldItem, shard: Shard, access: AttemptAccess) -> None:
-        """See `RunsAttempts`. A transaction for each 500 keys of the tenant's records, and one for each record.
+        """See `RunsAttempts`.
 
         Raises:
-          Restoring: the tenant is being restored; it is tried again. So it is if a record changes (`Interrupted`).
+          Restoring, Interrupted, StoreError: see `mark_restored`; it is tried again.
         """
-        tenant, begin = held.job.tenant, (SLOTS_APP,)
-        while page := shard.transact(partial(_page, shard=shard, tenant=tenant, begin=begin)):
-            for type_name, key in [(each[1], each[3]) for each in page if len(each) == 4 and each[2] == DATA]:
-                records = ShardRecords(self._homes(), Locations(type_name, lambda _: tenant), None)
-                run_op(self._protocol.mark_op(key, shard.random.randbytes(GENERATION_BYTES)), records.perform)
-            begin = (*page[-1], b"")
-
-
-def _page(attempt: Attempt, *, shard: Shard, tenant: Tenant, begin: Key) -> list[Key]:
-    """Return keys of records, and of index records, from `begin` on. A range of reads."""
-    rows = TenantTransaction(shard, tenant, attempt).get_between(begin, (SLOTS_APP + "\x00",), limit=PAGE_KEYS)
-    return [key for key, _ in rows]
+        mark_restored(self._homes(), shard, held.job.tenant)
 
 
 def repair_handlers(homes: Callable[[], Homes], locations_of: LocationsOf) -> list[Handler]:

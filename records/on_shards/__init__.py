@@ -9,6 +9,7 @@ Read in this order:
     within         records that are written within a transaction of their tenant
     scatter        lookups that ask all shards, while the shard of an index record is away
     repairing      records that were written while shards of their index records did not answer
+    restored       records that a restore to a snapshot has brought back
     cleanup        the items that remove what a writer has left that stopped
     index_changes  builds and drops of indexes, as they are stored
     building       carries them out; walking: page by page over all records

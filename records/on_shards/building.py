@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 
 from fairlead.records.accesses import Op, ReadRecord, one, run_op, together
-from fairlead.records.alternate_keys import pack_lookup, pack_unique
 from fairlead.records.definition import (
     FieldRecord,
     SchemaChanged,
@@ -46,6 +45,7 @@ from fairlead.records.on_shards.violations import (
 )
 from fairlead.records.on_shards.walking import AllShards, Row, Walk
 from fairlead.records.protocol import Protocol
+from fairlead.records.stated_keys import FieldPlace, stated_key
 from fairlead.records.stored import DataRecord, unpack_data
 from fairlead.zones.engines import Transaction
 from fairlead.zones.errors import BadArgument, TenantMoved
@@ -416,23 +416,13 @@ class Builder:
             raise BuilderStopped
 
 
-def key_in_value(field: FieldRecord, place: str | int, key: str, record: DataRecord) -> bytes | None:
+def key_in_value(field: FieldRecord, place: FieldPlace, key: str, record: DataRecord) -> bytes | None:
     """Return the index key that a record's value states; None: it states none.
 
     Raises:
       _Unbuildable: the value cannot be a key.
     """
-    value = _value_at(place, record.value)
-    if value is None:
-        return None
     try:
-        return pack_unique(field.field, value) if field.is_unique else pack_lookup(field.field, value, key)
+        return stated_key(field.field, place, key, record.value)
     except BadArgument as error:
         raise _Unbuildable(f"record {key} cannot be found by it: {error}") from None
-
-
-def _value_at(place: str | int, packed: bytes) -> Any:
-    decoded = msgspec.msgpack.decode(packed)
-    if isinstance(place, str):
-        return decoded.get(place) if isinstance(decoded, dict) else None
-    return decoded[place] if isinstance(decoded, list) and place < len(decoded) else None

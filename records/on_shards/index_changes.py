@@ -33,6 +33,7 @@ from fairlead.records.definition import (
     write_definition,
 )
 from fairlead.records.errors import RecordError, RecordUnreadable
+from fairlead.records.stated_keys import FieldPlace
 from fairlead.zones.engines import Reader, Transaction
 from fairlead.zones.keyspace import range_begin, range_end, unpack_name
 from fairlead.zones.layout import DEFAULT_ZONE, ShardLayout, local_tenant
@@ -99,7 +100,8 @@ class ChangeRecord(msgspec.Struct, array_like=True, frozen=True):
       change_id: 16 bytes; the id of the item that carries it out, too.
       number: of whoever carries it out now; grows with each.
       is_drop: the index is dropped; also a build that was cancelled or has failed, once it is taken back.
-      place: where the field is in a packed value: a name; or a position, if values are packed as arrays.
+      place: where the field is in a packed value: a name; or a position, if values are packed as arrays. "": unknown;
+        that of a drop if the type began with the field.
       in_tenants: records lie in tenants of users, not in slots.
       records_per_s: so fast it goes through the records, at most.
       stage: a `Stage`.
@@ -110,7 +112,7 @@ class ChangeRecord(msgspec.Struct, array_like=True, frozen=True):
     change_id: bytes
     number: int
     is_drop: bool
-    place: str | int
+    place: FieldPlace
     in_tenants: bool
     records_per_s: int
     began_us: int
@@ -189,7 +191,8 @@ def begin_change(
         schema = 0 if stored is None else stored.schema
         stored = FieldRecord(field.name, field.is_unique, field.normalizer, schema, IndexState.HIDDEN, number)
         write_definition(tr, type_name, (definition or TypeRecord(())).with_field(stored))
-    record = msgspec.structs.replace(wanted, number=number, stage=stage, violations=stored.violations)
+    place = last.place if wanted.is_drop and last is not None else wanted.place  # Records may be restored meanwhile.
+    record = msgspec.structs.replace(wanted, number=number, stage=stage, violations=stored.violations, place=place)
     _write(tr, type_name, field.name, record)
     item = new_item(CHANGE_KIND, {"type": type_name, "field": field.name, "change": wanted.change_id})
     location = layout.location(local_tenant(CHANGE_KIND), DEFAULT_ZONE)
@@ -232,6 +235,11 @@ def list_changes(tr: Reader, type_name: str) -> Iterator[tuple[str, ChangeRecord
         name, record = unpack_name(row.key, len(prefix)), unpacked(_decoder, row.value)
         if name is not None and record is not None:
             yield name, record
+
+
+def list_places(tr: Reader, type_name: str) -> dict[str, FieldPlace]:
+    """Return where fields are in packed values, of those whose indexes were built beside users; see `list_changes`."""
+    return {name: change.place for name, change in list_changes(tr, type_name) if change.place != ""}
 
 
 def is_readable_change(value: bytes) -> bool:

@@ -9,8 +9,8 @@ done. The shard's own index names marked records, and among them those with a ke
 No field has an empty name, so no index of a field begins so.
 
 Restoring a tenant to a snapshot brings records back whose index records may be gone, or name others. The transaction
-that begins it enqueues an item that marks all records of the tenant, once it is restored. It deletes the dummies among
-them.
+that begins it enqueues an item that marks all records of the tenant, once it is restored (`restored`). It deletes the
+dummies among them.
 """
 
 from fairlead.records.definition import has_types

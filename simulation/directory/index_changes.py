@@ -27,7 +27,7 @@ from fairlead.simulation.host import SimulatedHost
 from fairlead.simulation.local_items import complete_local_item
 from fairlead.simulation.open_shards import OpenShards
 from fairlead.zones.engines.api.errors import StoreError
-from fairlead.zones.errors import TenantBusy, TenantMoved
+from fairlead.zones.errors import Restoring, TenantBusy, TenantMoved
 from fairlead.zones.layout import Tenant
 from fairlead.zones.shard import Shard
 from fairlead.zones.transaction_runner import Attempt
@@ -44,10 +44,11 @@ BUILDER_PAUSE_US_MAX = 5_000_000
 class IndexOperator:
     """A client that adds, drops and cancels during the fault phase; then it waits until the last change has ended."""
 
-    def __init__(self, cluster: Cluster, random: Random) -> None:
+    def __init__(self, cluster: Cluster, random: Random, locations: Locations) -> None:
         self.is_over = False
         self._cluster = cluster
         self._draw = random
+        self._in_tenants = locations.in_tenants
         self._mean_us = random.choice(BETWEEN_US)
 
     def begin(self) -> None:
@@ -84,7 +85,9 @@ class IndexOperator:
             write_if_absent(attempt.tr, TYPE, first_definition(DECLARED))
             under_way, first = ChangeState.UNDER_WAY, Stage.MAINTAINED
             now_us, place = attempt.now_us, BADGE_PLACE
-            wanted = ChangeRecord(change_id, 0, is_drop, place, False, records_per_s, now_us, under_way, first)
+            wanted = ChangeRecord(
+                change_id, 0, is_drop, place, self._in_tenants, records_per_s, now_us, under_way, first
+            )
             begin_change(attempt.tr, home.layout, TYPE, BADGE, wanted, now_us=now_us)
 
         home.transact(body)
@@ -110,7 +113,7 @@ class IndexBuilder:
                 self._carry_out()
             except ChangeReplaced:
                 self._pause_us = min(2 * self._pause_us, BUILDER_PAUSE_US_MAX)
-            except (StoreError, TenantBusy, TenantMoved, RecordError) as error:
+            except (StoreError, TenantBusy, TenantMoved, Restoring, RecordError) as error:
                 self._host.world.note(f"gives up a change of the index: {error!r}")
             self._host.clock.sleep_us(1 + int(self._host.random.expovariate(1 / self._pause_us)))
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from fairlead.records.accesses import Op
 from fairlead.records.definition import TypeRecord
-from fairlead.records.errors import Changed, Interrupted
+from fairlead.records.errors import Changed, IndexUnavailable, Interrupted
 from fairlead.records.on_shards.scatter import Scatter
 from fairlead.simulation.directory.clerk import Clerk
 from fairlead.simulation.directory.model import Find
@@ -27,7 +27,11 @@ class Resolver(Clerk):
         """Look for everybody by each key on all shards, as while index shards are away."""
         for key in range(self._habits.keys):
             attempt = self._recorder.begin(self._host.name)
-            found = Scatter(self._shards, self._locations, self._in_any_order).find(self._index_key(key))
+            try:
+                found = Scatter(self._shards, self._locations, self._in_any_order).find(self._index_key(key))
+            except IndexUnavailable:  # The index of badges is not there, or people share some.
+                self._recorder.drop(attempt)
+                continue
             answer = None if found is None else (number_of(found[0]), person_of(found[1]))
             attempt.answers = [RecordedAnswer(Find(key), answer)]
             self._recorder.end(attempt)

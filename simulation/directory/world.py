@@ -67,13 +67,11 @@ class Directory(HistoryTrial):
 
     Attributes:
       kind: names the world, among those of one seed.
-      may_change_indexes: whether an index is built and dropped in some of the worlds.
       sizes: of the plan.
       look_us: how often the janitor looks for what is to be cleaned up and repaired.
     """
 
     kind: ClassVar = "directory"
-    may_change_indexes: ClassVar = True
     sizes: ClassVar = SIZES
     look_us: ClassVar = LOOK_US
 
@@ -83,7 +81,7 @@ class Directory(HistoryTrial):
         sizes = {**self.sizes, "shards": draw.randint(SHARDS_MIN, SHARDS_MAX), "tenants": 2, **chosen}
         plan = reduction.apply_to(draw_plan(world.random("plan"), **sizes))
         super().__init__(seed, reduction, chosen, world=world, plan=plan)
-        changes_indexes = draw.random() < 1 / 3 and self.may_change_indexes
+        changes_indexes = draw.random() < 1 / 3
         self.habits = Habits(
             people=draw.randint(2, 5),
             keys=draw.randint(2, 6) + (BADGES if changes_indexes else 0),
@@ -100,7 +98,9 @@ class Directory(HistoryTrial):
         self._has_outages = self.habits.leaves_unindexed or draw.random() < 1 / 3
         self._scrubs = draw.random() < 1 / 2
         self._scrubbed: list[list[ShardScrub]] = []
-        self._indexes = IndexOperator(self.cluster, world.random("changes of indexes")) if changes_indexes else None
+        self._indexes: IndexOperator | None = None
+        if changes_indexes:
+            self._indexes = IndexOperator(self.cluster, world.random("changes of indexes"), self._locations)
         self._moves: MoveOperator | None = None
         if plan.moves:
             self.suite.oracles.append(TenantsMoveWhole(world, self.suite.shards))

@@ -97,9 +97,16 @@ class Clients:
         """Return the item that repairs a record; `again`: what an operator resolves."""
         return Client(f"repair {key}", lambda: self._protocol.repair_op(key, keys_of(again)))
 
-    def mark(self, key: str, generation: int) -> Client:
-        """Return the item that marks a record that may have been restored to an earlier state."""
-        return Client(f"mark {key}", lambda: self._protocol.mark_op(key, bytes([generation])))
+    def mark(self, key: str, generation: int, adds: str = "") -> Client:
+        """Return the item that marks a record that may have been restored to an earlier state.
+
+        `adds`: keys that it did not have then, of indexes that were built since.
+        """
+
+        def begin() -> Op[None]:
+            return self._protocol.mark_op(key, bytes([generation]), lambda record: (*record.keys, *keys_of(adds)))
+
+        return Client(f"mark {key} {adds}", begin)
 
     def away(self, client: Client) -> Client:
         """Return a client that the store of index records does not answer."""
@@ -308,6 +315,11 @@ def repair_scenes(protocol: Protocol) -> dict[str, Scene]:
         ),
         "a record that was restored is marked beside a delete, a find, a create": scene(
             [do.mark("1", 50), do.repair("1"), do.delete("1"), do.find("a"), do.create("2", "a")],
+            {"1": real(1, 2, "a")},
+            {"a": entry("1", 1, 1)},
+        ),
+        "a record that was restored gets a key of an index that was built since, which another takes": scene(
+            [do.mark("1", 50, adds="b"), do.repair("1"), do.create("2", "b"), do.find("b")],
             {"1": real(1, 2, "a")},
             {"a": entry("1", 1, 1)},
         ),

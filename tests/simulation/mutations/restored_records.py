@@ -5,7 +5,7 @@ from fairlead.records.on_shards.transaction import RecordTransaction
 from fairlead.records.protocol import Protocol
 from fairlead.records.stored import DataRecord
 from fairlead.simulation.directory.restored import UNIQUE, run_restored_directory
-from fairlead.simulation.directory.world import CLEANED, INDEXED, LINEARIZABLE, REPAIRED
+from fairlead.simulation.directory.world import CLEANED, COMPLETE, INDEXED, LINEARIZABLE, REPAIRED
 from tests.simulation.mutations.mutation import Mutation, mutation
 
 _WRONG = (LINEARIZABLE, INDEXED, UNIQUE)
@@ -19,7 +19,7 @@ RESTORED_RECORDS: tuple[Mutation, ...] = (
     ),
     mutation(
         "a restored record is marked without a key to repair",
-        (DataRecord.begun_anew, "unindexed=self.keys", "unindexed=()"),
+        (DataRecord.begun_anew, "unindexed=keys", "unindexed=()"),
         found_by=_WRONG,
         world=run_restored_directory,
     ),
@@ -27,6 +27,12 @@ RESTORED_RECORDS: tuple[Mutation, ...] = (
         "a restored record keeps its generation",
         (DataRecord.begun_anew, "generation=generation, version=1", "version=self.version + 1"),
         found_by=_WRONG,
+        world=run_restored_directory,
+    ),
+    mutation(
+        "a restored record has the keys that it had at the snapshot, whatever indexes there are by now",
+        (Protocol.mark_op, "keys = keys_of(read)", "keys = read.keys"),
+        found_by=(COMPLETE,),
         world=run_restored_directory,
     ),
     mutation(

@@ -1,0 +1,94 @@
+"""The records of a tenant that was restored to a snapshot: each is marked, and then repaired.
+
+A restore brings records back as they were. Their index records may be gone, or name others. Indexes may have been
+built, dropped, or built in another way since. So each record gets the keys that its value states by the definition of
+today, and all of them are unindexed: a repair is to follow (`repairing`).
+"""
+
+from functools import partial
+
+from fairlead.records.accesses import Op, Perform, run_op
+from fairlead.records.definition import TypeRecord
+from fairlead.records.on_shards.definitions import Definitions
+from fairlead.records.on_shards.index_changes import list_places
+from fairlead.records.on_shards.operations import Operations
+from fairlead.records.on_shards.performing import Homes, ShardRecords
+from fairlead.records.on_shards.slots import DATA, SLOTS_APP, Locations
+from fairlead.records.protocol import Protocol
+from fairlead.records.stated_keys import FieldPlace, restated_keys
+from fairlead.records.stored import GENERATION_BYTES
+from fairlead.zones.layout import Tenant
+from fairlead.zones.shard import Shard
+from fairlead.zones.tenant_transaction import Key, TenantTransaction
+from fairlead.zones.transaction_runner import Attempt
+
+PAGE_KEYS = 500
+
+
+def mark_restored(homes: Homes, shard: Shard, tenant: Tenant) -> None:
+    """Mark all records of a tenant that was restored.
+
+    A transaction for each 500 keys of the tenant's records, and one for each record. Safe to run twice, late, and
+    beside users.
+
+    Raises:
+      Restoring: the tenant is being restored.
+      Interrupted: a record changes.
+      TenantMoved: the tenant moves.
+    """
+    types: dict[str, _RestoredType] = {}
+    begin: Key = (SLOTS_APP,)
+    while page := shard.transact(partial(_page, shard=shard, tenant=tenant, begin=begin)):
+        for type_name, key in [(each[1], each[3]) for each in page if len(each) == 4 and each[2] == DATA]:
+            if type_name not in types:
+                types[type_name] = _RestoredType(homes, tenant, type_name)
+            types[type_name].mark(key, shard.random.randbytes(GENERATION_BYTES))
+        begin = (*page[-1], b"")
+
+
+class _RestoredType:
+    """The records of one type that lie in the tenant.
+
+    Its definition is read after the restore. So an index that is maintained then has the keys of its records here; and
+    one that is not is filled, or stripped of its keys, by whoever comes after.
+    """
+
+    def __init__(self, homes: Homes, tenant: Tenant, type_name: str) -> None:
+        self._homes = homes
+        self._type_name = type_name
+        self._locations = Locations(type_name, lambda _: tenant)
+        self._protocol = Protocol()
+        definitions, home_name = Definitions(homes, type_name, ()), homes.home_name(tenant)
+        # Without a definition they are reservations of unique items.
+        self._is_defined = definitions.copy_to(home_name)
+        self._operations = Operations(type_name, definitions, lambda _: homes.home_name(tenant), self._performing)
+        self._places: dict[str, FieldPlace] = {}
+        self._places_are_of: TypeRecord | None = None
+
+    def mark(self, key: str, generation: bytes) -> None:
+        """Mark a record. `generation`: 16 random bytes."""
+        if not self._is_defined:
+            run_op(self._protocol.mark_op(key, generation, lambda record: record.keys), self._performing(None))
+            return
+
+        def begin(definition: TypeRecord) -> Op[None]:
+            self._read_places(definition)
+            return self._protocol.mark_op(key, generation, partial(restated_keys, definition, self._places, key))
+
+        self._operations.write(key, begin)
+
+    def _read_places(self, definition: TypeRecord) -> None:
+        """Read where the fields of a definition are in a value, from the home of the type."""
+        if definition is not self._places_are_of:
+            home = self._homes[self._homes.home_name(Tenant(SLOTS_APP, self._type_name))]
+            self._places = home.transact(lambda attempt: list_places(attempt.tr, self._type_name))
+            self._places_are_of = definition
+
+    def _performing(self, definition: TypeRecord | None) -> Perform:
+        return ShardRecords(self._homes, self._locations, definition).perform
+
+
+def _page(attempt: Attempt, *, shard: Shard, tenant: Tenant, begin: Key) -> list[Key]:
+    """Return keys of records, and of index records, from `begin` on. A range of reads."""
+    rows = TenantTransaction(shard, tenant, attempt).get_between(begin, (SLOTS_APP + "\x00",), limit=PAGE_KEYS)
+    return [key for key, _ in rows]

@@ -1,0 +1,112 @@
+"""Records of tenants that are restored to snapshots: found by the keys that they state, under the indexes of today."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from fairlead import App
+from fairlead.record_repairs import SharedValue
+from fairlead.record_type import Records
+from fairlead.records.on_shards.restored import mark_restored
+from fairlead.snapshots import Snapshot
+from fairlead.testing import drain
+from tests.fairlead.records_on_shards import found, on_three_shards
+
+Data = dict[str, Any]
+
+
+@pytest.fixture
+def app() -> Iterator[App]:
+    with on_three_shards() as made:
+        yield made
+
+
+@pytest.fixture
+def carts(app: App) -> Records[Data]:
+    """The carts of alice and bob, each in the tenant of its user."""
+    made = app.records("cart", unique=("code",), tenant=lambda key: f"shop/{key}")
+    made.create("alice", {"code": "A", "phone": "07"})
+    made.create("bob", {"code": "B", "phone": "08"})
+    return made
+
+
+def built(app: App, carts: Records[Data], name: str = "phone", **options: Any) -> None:
+    """Build an index to its end."""
+    carts.add_index(name, **options)
+    drain(app)
+
+
+def restored(app: App, snapshot: Snapshot) -> None:
+    """Restore alice, and do what a fleet does then."""
+    app.tenant("shop/alice").restore(snapshot)
+    drain(app)
+
+
+# --- Indexes that have changed since the snapshot ---
+
+
+def test_a_restored_record_is_found_by_an_index_that_was_built_since(app: App, carts: Records[Data]) -> None:
+    """Before, it came back without the key, and nobody gave it one: another record could take the value."""
+    snapshot = app.tenant("shop/alice").snapshot()
+    built(app, carts, unique=True)
+    restored(app, snapshot)
+    assert found(carts.find(phone="07")).key == "alice"
+    assert carts.marked() == 0
+
+
+def test_a_restored_record_shares_a_value_that_another_has_taken_since(app: App, carts: Records[Data]) -> None:
+    snapshot = app.tenant("shop/alice").snapshot()
+    built(app, carts, unique=True)
+    carts.change("alice", lambda value: {**value, "phone": "09"})
+    carts.change("bob", lambda value: {**value, "phone": "07"})
+    restored(app, snapshot)
+    assert carts.shared_values() == [SharedValue("phone", "07", ("alice", "bob"))]
+    assert carts.resolve(phone="07", keep="alice") == carts.find(phone="07")
+
+
+def test_a_restored_record_has_no_key_of_an_index_that_was_dropped_since(app: App, carts: Records[Data]) -> None:
+    built(app, carts, unique=True)
+    snapshot = app.tenant("shop/alice").snapshot()
+    carts.drop_index("phone")
+    drain(app)
+    restored(app, snapshot)
+    assert len(found(carts.get("alice")).stored.keys) == 1
+    built(app, carts, unique=True)
+    assert found(carts.find(phone="07")).key == "alice"
+
+
+def test_a_restored_record_is_found_by_an_index_that_compares_in_another_way_since(
+    app: App, carts: Records[Data]
+) -> None:
+    built(app, carts, unique=True)
+    snapshot = app.tenant("shop/alice").snapshot()
+    carts.drop_index("phone")
+    drain(app)
+    built(app, carts)
+    restored(app, snapshot)
+    assert [each.key for each in carts.find_all(phone="07")] == ["alice"]
+
+
+def test_a_restored_record_has_its_keys_until_their_index_is_dropped(app: App, carts: Records[Data]) -> None:
+    """A drop that has begun knows where the field is in a value, as the build did."""
+    alice = app.tenant("shop/alice")
+    snapshot = alice.snapshot()
+    built(app, carts, unique=True)
+    carts.drop_index("phone")
+    alice.restore(snapshot)
+    mark_restored(app.shards, alice.find(), alice.tenant)
+    assert len(found(carts.get("alice")).stored.keys) == 2
+    drain(app)
+    assert len(found(carts.get("alice")).stored.keys) == 1
+
+
+def test_a_restored_value_that_cannot_be_a_key_gives_its_record_none(app: App, carts: Records[Data]) -> None:
+    carts.change("alice", lambda value: {**value, "phone": [1, 2]})
+    snapshot = app.tenant("shop/alice").snapshot()
+    carts.change("alice", lambda value: {**value, "phone": "07"})
+    built(app, carts, unique=True)
+    restored(app, snapshot)
+    assert found(carts.find(code="A")).value["phone"] == [1, 2]
