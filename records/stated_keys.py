@@ -54,6 +54,19 @@ def restated_keys(
     return tuple(keys)
 
 
+def may_state(
+    definition: TypeRecord, places: Mapping[str, FieldPlace], key: str, record: DataRecord, index_key: bytes
+) -> bool:
+    """Say whether a record's value may state an index key; True, too, if the place of the field is unknown."""
+    field = definition.named(field_of(index_key))
+    if field is None or field.name not in places:
+        return field is not None
+    try:
+        return stated_key(field.field, places[field.name], key, record.value) == index_key
+    except BadArgument:
+        return False
+
+
 def _value_at(place: FieldPlace, packed: bytes) -> Any:
     decoded = msgspec.msgpack.decode(packed)
     if isinstance(place, str):

@@ -103,6 +103,23 @@ def find_op(
     return Page(entries, None if len(found) < entries_max else found[-1].key + b"\x00")
 
 
+class HeldPage(NamedTuple):
+    """Entries of one tenant: index and member of each. `next_key`: where to go on; None: these were the last ones."""
+
+    entries: list[tuple[bytes, bytes]]
+    next_key: bytes | None
+
+
+def held_op(tr: Reader, keys: TenantKeys, *, entries_max: int, next_key: bytes | None = None) -> Operation[HeldPage]:
+    """Return entries of a tenant, in the order of index and member; see `find_op`."""
+    begin = keys.indexed if next_key is None else next_key
+    rows = tr.snapshot.get_range(begin, range_end(keys.indexed), limit=entries_max, streaming_mode=WANT_ALL)
+    yield
+    found = list(rows)
+    entries = [entry for row in found if (entry := parse_indexed_key(keys, row.key)) is not None]
+    return HeldPage(entries, None if len(found) < entries_max else found[-1].key + b"\x00")
+
+
 def move_count_op(tr: Reader) -> Operation[int]:
     """Return how often a move has listed or cleared entries on this shard. One snapshot read."""
     stored = tr.snapshot.get(_MOVE_COUNT_KEY)

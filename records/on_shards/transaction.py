@@ -10,7 +10,7 @@ An access reads the ownership record of its tenant, the definition if it writes,
 conflict. A transaction may run twice: an attempt that writes needs a receipt, so its answers are those that count.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, Self
 
 from fairlead.records.accesses import (
@@ -44,9 +44,11 @@ from fairlead.records.errors import IndexUnavailable
 from fairlead.records.on_shards.cleanup import cleanup_id, cleanup_item, dropped_keys_item
 from fairlead.records.on_shards.repairing import marks_of, needs_item, repair_item
 from fairlead.records.on_shards.slots import Locations
+from fairlead.records.on_shards.violations import violation_of
+from fairlead.records.stated_keys import FieldPlace, may_state
 from fairlead.records.stored import DataRecord, IndexRecord, unpack_data, unpack_index
 from fairlead.zones.errors import ItemGone
-from fairlead.zones.keyspace import pack_text
+from fairlead.zones.keyspace import pack_text, unpack_names
 from fairlead.zones.layout import Tenant
 from fairlead.zones.records import pack_value
 from fairlead.zones.shard import Shard
@@ -325,6 +327,24 @@ class RecordTransaction:
 
         return require_readable
 
+    # --- The shard's own index ---
+
+    def clear_entry_if_left(self, index: bytes, key: str, places: Mapping[str, FieldPlace]) -> None:
+        """Clear an entry of the shard's own index, if it names what a record is not.
+
+        `places`: see `stated_keys`. Reads with conflict: the record, the definition.
+        """
+        found, lacked = self._read(key), violation_of(index)
+        if lacked is None:
+            is_left = index not in self._own_indexes(found)
+        elif found is None or found.is_dummy or found.has(lacked):
+            is_left = True
+        else:
+            definition = read_definition(self._attempt.tr, self._locations.type_name)
+            is_left = definition is None or not may_state(definition, places, key, found, lacked)
+        if is_left:
+            self._remove_entry(self._data_view(key), index, key)
+
     # --- Tenants ---
 
     def _data_view(self, key: str) -> TenantTransaction:
@@ -367,6 +387,12 @@ class RecordTransaction:
 def local_index(type_name: str, value: bytes) -> bytes:
     """Return the name of the entries of a shard's own index that state a value of a field of a type of records."""
     return pack_text(type_name) + value
+
+
+def type_of_entry(index: bytes) -> str | None:
+    """Return the type of records that an entry of a shard's own index is of; None: it is no record's."""
+    named = unpack_names(index, 0, 1)
+    return None if named is None else named[0][0] or None
 
 
 def _kept_keys(found: DataRecord | None, record: DataRecord) -> Sequence[bytes]:

@@ -59,12 +59,19 @@ def violations_on(shard: Shard, type_name: str, field: str | None = None) -> Ite
     while True:
         page: Page = shard.transact(partial(_page, prefix=prefix, next_key=next_key))
         for entry in page.entries:
-            index_key = entry.index_key[len(_index(type_name, b"")) :]
-            if index_key.startswith(_TEXT):  # Else it is a mark, see `repairing`.
+            index_key = violation_of(entry.index_key)
+            if index_key is not None:
                 yield ViolationEntry(shard.name, entry.tenant, entry.member.decode(), index_key)
         if page.next_key is None:
             return
         next_key = page.next_key
+
+
+def violation_of(index: bytes) -> bytes | None:
+    """Return the index key that a record lacks, by the index of its entry; None: the entry says something else."""
+    index_key = index[index.index(b"\x00") + 1 :].removeprefix(pack_text(""))
+    has_no_field = len(index_key) < len(index) - index.index(b"\x00") - 1
+    return index_key if has_no_field and index_key.startswith(_TEXT) else None  # Else it is a mark, see `repairing`.
 
 
 def move_count(shard: Shard) -> int:

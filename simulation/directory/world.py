@@ -10,10 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Final
 
-from fairlead.records.alternate_keys import field_of
+from fairlead.records.alternate_keys import field_of, value_part
 from fairlead.records.definition import FieldRecord, IndexState, type_key, unpack_definition
+from fairlead.records.on_shards.repairing import marks_of
 from fairlead.records.on_shards.scrubbing import ShardScrub
 from fairlead.records.on_shards.slots import DATA, SLOTS_APP, Locations
+from fairlead.records.on_shards.transaction import local_index
+from fairlead.records.on_shards.violations import violation_of
 from fairlead.records.stored import DataRecord, IndexRecord, unpack_data, unpack_index
 from fairlead.simulation.actor import Actor
 from fairlead.simulation.bank.stages import StageFaults
@@ -37,6 +40,7 @@ from fairlead.zones import placement, tuples
 from fairlead.zones.engines.memory import sorted_map
 from fairlead.zones.keyspace import TenantKeys
 from fairlead.zones.layout import Tenant
+from fairlead.zones.local_index import parse_indexed_key
 
 LINEARIZABLE = "records are linearizable, by every key"
 CLEANED = "what a stopped creator has left is cleaned up"
@@ -44,6 +48,7 @@ INDEXED = "every key of a record has its index record"
 REPAIRED = "records that were written while a shard was away are repaired"
 COMPLETE = "an index that is readable has all records, and one that is dropped has none"
 SCRUBBED = "a scrub leaves nothing"
+LISTED = "the shards' own indexes name what records are, and nothing else"
 SLOT_COUNTS = (4, 16, 64)
 BUILDERS = 2
 BADGES = 8  # So many keys are added for the third field.
@@ -242,10 +247,28 @@ class Directory(HistoryTrial):
                 if not is_named and index_key not in record.violations:
                     raise Violation(INDEXED, f"{key} has {index_key!r}, whose index record is {index.get(index_key)}")
         self._check_badges(data)
+        self._check_listed(data)
         if self._scrubs:
             for index_key, entry in index.items():
                 if entry.key not in data or not data[entry.key].has(index_key):
                     raise Violation(SCRUBBED, f"{index_key!r} names {entry.key}, which is {data.get(entry.key)}")
+
+    def _check_listed(self, data: Mapping[str, DataRecord]) -> None:
+        """Compare the entries of the shards' own indexes with the records, but for those that list violations."""
+        listed: set[tuple[bytes, str]] = set()
+        for shard in self.suite.shards.values():
+            for tenant, rows in shard.rows.items():
+                if tenant.app and shard.lives_here(tenant):
+                    entries = (parse_indexed_key(TenantKeys(*tenant), row_key) for row_key in rows)
+                    listed |= {(each[0], each[1].decode()) for each in entries if each is not None}
+        named = {
+            (index, key)
+            for key, record in data.items()
+            for index in {local_index(TYPE, value_part(each)) for each in record.keys} | marks_of(TYPE, record)
+        }
+        wrong = {each for each in listed ^ named if violation_of(each[0]) is None}
+        if wrong:
+            raise Violation(LISTED, f"the records are {data}, and differ in {sorted(wrong)}")
 
     def _check_badges(self, data: Mapping[str, DataRecord]) -> None:
         """See that the index of badges is complete, or that no record has a key of it.

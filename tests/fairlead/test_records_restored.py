@@ -13,6 +13,9 @@ from fairlead.record_type import Records
 from fairlead.records.on_shards.restored import mark_restored
 from fairlead.snapshots import Snapshot
 from fairlead.testing import drain
+from fairlead.zones.layout import Tenant
+from fairlead.zones.local_index import find_op
+from fairlead.zones.pipelining import run_one
 from tests.fairlead.records_on_shards import found, on_three_shards
 
 Data = dict[str, Any]
@@ -43,6 +46,15 @@ def restored(app: App, snapshot: Snapshot) -> None:
     """Restore alice, and do what a fleet does then."""
     app.tenant("shop/alice").restore(snapshot)
     drain(app)
+
+
+def listed(app: App) -> set[tuple[str, bytes]]:
+    """Return what the shards' own indexes say of alice: the shard, and the index."""
+    entries: set[tuple[str, bytes]] = set()
+    for shard in app.shards.values():
+        page = shard.transact(lambda attempt: run_one(find_op(attempt.tr, b"", entries_max=999, longer=True)))
+        entries |= {(shard.name, each.index_key) for each in page.entries if each.tenant == Tenant("shop", "alice")}
+    return entries
 
 
 # --- Indexes that have changed since the snapshot ---
@@ -110,3 +122,44 @@ def test_a_restored_value_that_cannot_be_a_key_gives_its_record_none(app: App, c
     built(app, carts, unique=True)
     restored(app, snapshot)
     assert found(carts.find(code="A")).value["phone"] == [1, 2]
+
+
+# --- The shards' own indexes ---
+
+
+def test_a_restore_leaves_no_entry_of_what_a_record_was_before_it(app: App, carts: Records[Data]) -> None:
+    alice = app.tenant("shop/alice")
+    before, snapshot = listed(app), alice.snapshot()
+    carts.change("alice", lambda value: {**value, "code": "another"})
+    alice.enqueue("mail", keys={"order": 7}, delay=600)
+    with_item = listed(app)
+    restored(app, snapshot)
+    assert listed(app) - before == with_item - before - {each for each in with_item if b"another" in each[1]}
+    assert [each.view.kind for each in app.find_items(order=7)] == ["mail"], "an entry of an item stays"
+
+
+def test_a_restore_leaves_no_entry_of_a_record_that_is_gone_by_it(app: App, carts: Records[Data]) -> None:
+    alice = app.tenant("shop/alice")
+    carts.delete(found(carts.get("alice")))
+    snapshot = alice.snapshot()
+    assert listed(app) == set()
+    carts.create("alice", {"code": "A"})
+    restored(app, snapshot)
+    assert listed(app) == set()
+
+
+def test_a_restore_ends_a_violation_of_a_value_that_the_record_does_not_state_any_more(
+    app: App, carts: Records[Data]
+) -> None:
+    snapshots = {user: app.tenant("shop", user).snapshot() for user in ("alice", "bob")}
+    for user in snapshots:
+        carts.change(user, lambda value: {**value, "phone": "same"})
+    built(app, carts, unique=True)
+    (violation,) = carts.violations()
+    app.tenant("shop", violation.key).restore(snapshots[violation.key])
+    drain(app)
+    assert carts.violations() == []
+    built(app, carts, unique=True)
+    assert {found(carts.find(phone=each)).key for each in ("same", "07", "08") if carts.find(phone=each)} == {
+        *snapshots
+    }

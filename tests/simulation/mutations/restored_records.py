@@ -5,7 +5,7 @@ from fairlead.records.on_shards.transaction import RecordTransaction
 from fairlead.records.protocol import Protocol
 from fairlead.records.stored import DataRecord
 from fairlead.simulation.directory.restored import UNIQUE, run_restored_directory
-from fairlead.simulation.directory.world import CLEANED, COMPLETE, INDEXED, LINEARIZABLE, REPAIRED
+from fairlead.simulation.directory.world import CLEANED, COMPLETE, INDEXED, LINEARIZABLE, LISTED, REPAIRED
 from tests.simulation.mutations.mutation import Mutation, mutation
 
 _WRONG = (LINEARIZABLE, INDEXED, UNIQUE)
@@ -33,6 +33,12 @@ RESTORED_RECORDS: tuple[Mutation, ...] = (
         "a restored record has the keys that it had at the snapshot, whatever indexes there are by now",
         (Protocol.mark_op, "keys = keys_of(read)", "keys = read.keys"),
         found_by=(COMPLETE,),
+        world=run_restored_directory,
+    ),
+    mutation(
+        "a restore leaves the entries of what a record was before it",
+        (RecordTransaction.clear_entry_if_left, "if is_left:", "if False:"),
+        found_by=(LISTED,),
         world=run_restored_directory,
     ),
     mutation(
