@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from fairlead.operator import Operator
 from fairlead.records.on_shards.repairing import mark_once_restored
+from fairlead.records.on_shards.slots import SLOTS_APP
 from fairlead.store_threads import AwaitableCalls
 from fairlead.zones import tuples
 from fairlead.zones.errors import BadArgument, SnapshotGone, TooManySnapshots
@@ -205,8 +206,20 @@ def noting(by: Operator | None, tenant: Tenant) -> Note:
     return note
 
 
+def _refuse_slots(tenant: Tenant) -> None:
+    """Refuse a slot of records: what its index records name lies elsewhere, and goes on.
+
+    Raises:
+      BadArgument: the tenant is one.
+    """
+    if tenant.app == SLOTS_APP:
+        allowed = "a tenant of yours; a slot of records goes with all other slots of their type, as a backup has them"
+        raise BadArgument(argument="tenant", value=str(tenant), allowed=allowed)
+
+
 def take(home: TenantHome, kept_us: int | None, *, note: Note = note_nothing) -> Snapshot:
     """Take a snapshot in a transaction of its own; see `TenantDatabase.snapshot`."""
+    _refuse_slots(home.tenant)
     keys = TenantKeys(*home.tenant)
 
     def body(attempt: Attempt, shard: Shard) -> SnapshotRecord:
@@ -265,6 +278,7 @@ def merge(home: TenantHome) -> None:
 
 def restore(home: TenantHome, number: int, *, note: Note = note_nothing) -> None:
     """Restore a tenant to a snapshot, piece by piece; see `TenantDatabase.restore`."""
+    _refuse_slots(home.tenant)
     keys = TenantKeys(*home.tenant)
 
     def begin(attempt: Attempt, shard: Shard) -> RestoreRecord:

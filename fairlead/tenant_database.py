@@ -314,7 +314,7 @@ class TenantDatabase:
           by: see `cancel`.
 
         Raises:
-          BadArgument: `keep` is no duration.
+          BadArgument: `keep` is no duration, or the tenant is a slot of records.
           TooManySnapshots: the tenant has 16 already.
           Restoring: the tenant is being restored.
         """
@@ -351,7 +351,7 @@ class TenantDatabase:
           by: see `cancel`.
 
         Raises:
-          BadArgument: `snapshot` is no snapshot.
+          BadArgument: `snapshot` is no snapshot, or the tenant is a slot of records.
           SnapshotGone: the tenant has no such snapshot.
           RestoreRefused: workflows that have recorded steps are under way.
           Restoring: the tenant is being restored to another snapshot.

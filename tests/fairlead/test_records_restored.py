@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from fairlead import App
+from fairlead import App, BadArgument
 from fairlead.record_repairs import SharedValue
 from fairlead.record_type import Records
 from fairlead.records.on_shards.restored import mark_restored
+from fairlead.records.on_shards.slots import SLOTS_APP
 from fairlead.snapshots import Snapshot
 from fairlead.testing import drain
 from fairlead.zones.layout import Tenant
@@ -163,3 +164,16 @@ def test_a_restore_ends_a_violation_of_a_value_that_the_record_does_not_state_an
     assert {found(carts.find(phone=each)).key for each in ("same", "07", "08") if carts.find(phone=each)} == {
         *snapshots
     }
+
+
+# --- Slots ---
+
+
+@pytest.mark.parametrize("user", ["cart:0a3", "cart"])
+def test_a_slot_is_not_restored_by_itself(app: App, user: str) -> None:
+    """Its index records would be those of another time than the records that they name, which lie elsewhere."""
+    slot = app.tenant(SLOTS_APP, user)
+    with pytest.raises(BadArgument, match="records"):
+        slot.snapshot()
+    with pytest.raises(BadArgument, match="records"):
+        slot.restore(slot.transact(lambda tr: tr.snapshot()))
