@@ -60,11 +60,13 @@ class NoSuchRecord(RecordError):
 class IndexUnavailable(RecordError):
     """The shard that holds this value's index record does not answer, so the value cannot be taken or looked up there.
 
-    Or the index cannot be read yet: `state` says that it is being built ("hidden"), or has violations ("pending").
+    Or the index cannot be read yet: `state` says that it is being built ("hidden"), or has violations ("pending"). Or
+    the record that has the value lies in a tenant that is being restored: `reason` says so.
 
     Do: with a `state`, see `fairlead records`; with violations, give each record another value, then add the index once
-    more. Without a `state`, try again once the shard is back. `get`, deletes, and updates that add no value go on; so
-    does `find`, which asks all shards. Records that are declared with `repair=True` are written meanwhile.
+    more. Without a `state`, try again once the shard is back, or the tenant is restored. `get`, deletes, and updates
+    that add no value go on; so does `find` while a shard is away, because it asks all shards. Records that are declared
+    with `repair=True` are written meanwhile.
     """
 
     message = "the index of this field does not answer"

@@ -268,6 +268,11 @@ class Restoring(QueueError):
 
     message = "the tenant is being restored to a snapshot"
 
+    @property
+    def tenant(self) -> tuple[str, str]:
+        """The tenant's app and user."""
+        return cast(str, self.fields["app"]), cast(str, self.fields["user"])
+
 
 class SnapshotGone(QueueError):
     """The tenant has no snapshot of this number: it was dropped, or has expired, or was never taken.

@@ -17,23 +17,25 @@ from fairlead.records.accesses import (
     ListIndex,
     LookUp,
     ReadIndex,
+    ReadRecord,
     WriteAtOnce,
     WriteIndex,
 )
 from fairlead.records.alternate_keys import field_of
 from fairlead.records.definition import TypeRecord
-from fairlead.records.errors import IndexAway, RecordError
+from fairlead.records.errors import IndexAway, IndexUnavailable, RecordError
 from fairlead.records.on_shards.slots import Locations
 from fairlead.records.on_shards.transaction import OnSeveralShards, RecordTransaction
 from fairlead.zones.engines import StoreUnavailable
 from fairlead.zones.engines.api.errors import IO_ERROR, TRANSACTION_TIMED_OUT, error_code
-from fairlead.zones.errors import ShardRefused, TenantMoved
+from fairlead.zones.errors import Restoring, ShardRefused, TenantMoved
 from fairlead.zones.layout import Tenant
 from fairlead.zones.shard import Shard
 from fairlead.zones.transaction_runner import Attempt
 
 T = TypeVar("T")
 
+RESTORED = "the record that has the value, or had it, is being restored to a snapshot"
 MOVES_MAX = 8  # So often accesses follow tenants that move meanwhile.
 AWAY_CODES = frozenset({TRANSACTION_TIMED_OUT, IO_ERROR})
 
@@ -99,11 +101,13 @@ class ShardRecords:
     def perform(self, accesses: Sequence[Access]) -> list[Any]:
         """Make accesses; return their answers in order. An index that does not answer is `IndexAway`.
 
-        So is a record that an index record names, if it does not answer: the key can be taken neither way.
+        So is a record that an index record names, if its shard does not answer, or its tenant is being restored: the
+        key can be taken neither way. A user who looks for it gets `IndexUnavailable` while the tenant is restored.
 
         Raises:
           SchemaChanged: see `RecordTransaction`; nothing was written on that shard.
           StoreError, or what the store raises: a shard with a data record does not answer.
+          Restoring: the tenant of a record that the caller names by its key is being restored.
           TenantMoved: a tenant moves on and on, or lives on a shard that is not configured.
         """
         match accesses:
@@ -140,7 +144,7 @@ class ShardRecords:
             return Outcome(shard.transact(lambda attempt: self._answers(shard, attempt, accesses)))
         except OnSeveralShards:
             return Outcome([AtOnce.SPREAD] * len(accesses))
-        except (TenantMoved, RecordError, ShardRefused, StoreUnavailable) as error:
+        except (TenantMoved, Restoring, RecordError, ShardRefused, StoreUnavailable) as error:
             return Outcome([], error)
         except tuple(self._homes.errors()) as error:
             return Outcome([], error)
@@ -169,7 +173,7 @@ class ShardRecords:
             case _:
                 return self._locations.data_tenant(access.key)
 
-    def _answer_of(self, access: Access, error: Exception, shard_name: str) -> RecordError:
+    def _answer_of(self, access: Access, error: Exception, shard_name: str) -> RecordError | AtOnce:
         """Return what a refused access answers.
 
         Raises:
@@ -177,8 +181,27 @@ class ShardRecords:
         """
         if isinstance(error, RecordError):
             return error
+        if isinstance(error, Restoring):
+            return self._answer_while_restoring(access, error, shard_name)
         if isinstance(access, IndexAccess | EndWriters) and is_away(error):
             return IndexAway(field=field_of(_indexed(access)), shard=shard_name, reason=str(error))
+        raise error
+
+    def _answer_while_restoring(self, access: Access, error: Restoring, shard_name: str) -> RecordError | AtOnce:
+        """Return what an access answers that has met a tenant that is being restored. Whose that is is not said.
+
+        Raises:
+          `error`: the caller has named a record of the tenant by its key.
+        """
+        match access:
+            case LookUp() | ListIndex():
+                return IndexUnavailable(field=field_of(_indexed(access)), reason=RESTORED)
+            case ReadRecord(_, found_by) if found_by:
+                return IndexUnavailable(field=field_of(found_by), reason=RESTORED)
+            case WriteAtOnce(key) if self._locations.data_tenant(key) != error.tenant:
+                return AtOnce.REFUSED  # The slow path meets the tenant apart from the caller's own.
+            case EndWriters() | ReadIndex() | WriteIndex() | DeleteIndex():
+                return IndexAway(field=field_of(_indexed(access)), shard=shard_name, reason=RESTORED)
         raise error
 
 

@@ -14,12 +14,12 @@ from fairlead.records.accesses import ReadRecord
 from fairlead.records.alternate_keys import field_of, value_part
 from fairlead.records.definition import IndexState, read_definition
 from fairlead.records.errors import IndexUnavailable
-from fairlead.records.on_shards.performing import Homes, ShardRecords, is_away
+from fairlead.records.on_shards.performing import RESTORED, Homes, ShardRecords, is_away
 from fairlead.records.on_shards.slots import Locations
 from fairlead.records.on_shards.transaction import local_index
 from fairlead.records.stored import DataRecord
 from fairlead.zones.engines import Database, Reader, StoreUnavailable
-from fairlead.zones.errors import ShardRefused
+from fairlead.zones.errors import Restoring, ShardRefused
 from fairlead.zones.keyspace import pack_text
 from fairlead.zones.local_index_search import search
 from fairlead.zones.probes import probe
@@ -142,10 +142,18 @@ class Scatter:
         return ((key, record) for key, record in self.read(keys) if record.has(wanted(key)))
 
     def read(self, keys: Sequence[str]) -> Iterator[tuple[str, DataRecord]]:
-        """Yield the records of primary keys with these, those that there are."""
+        """Yield the records of primary keys with these, those that there are.
+
+        Raises:
+          IndexUnavailable: the tenant of one of them is being restored. Whose that is is not said.
+        """
         for at in range(0, len(keys), READ_TOGETHER):
-            read = keys[at : at + READ_TOGETHER]
-            for key, record in zip(read, self._records.perform([ReadRecord(each) for each in read]), strict=True):
+            some = keys[at : at + READ_TOGETHER]
+            try:
+                answers = self._records.perform([ReadRecord(each) for each in some])
+            except Restoring:
+                raise IndexUnavailable(type=self._locations.type_name, reason=RESTORED) from None
+            for key, record in zip(some, answers, strict=True):
                 if isinstance(record, DataRecord):
                     yield key, record
 

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from random import Random
 from typing import Any
 
 import pytest
 
-from fairlead import App, BadArgument
+from fairlead import App, BadArgument, Restoring
 from fairlead.record_repairs import SharedValue
 from fairlead.record_type import Records
+from fairlead.records.alternate_keys import Field, pack_unique
+from fairlead.records.errors import IndexUnavailable, Taken
 from fairlead.records.on_shards.restored import mark_restored
+from fairlead.records.on_shards.scatter import Scatter
 from fairlead.records.on_shards.slots import SLOTS_APP
 from fairlead.snapshots import Snapshot
-from fairlead.testing import drain
+from fairlead.testing import ManualClock, drain
+from fairlead.zones.keyspace import TenantKeys
 from fairlead.zones.layout import Tenant
 from fairlead.zones.local_index import find_op
 from fairlead.zones.pipelining import run_one
+from fairlead.zones.snapshots.restoring import begin_restore
 from tests.fairlead.records_on_shards import found, on_three_shards
 
 Data = dict[str, Any]
@@ -47,6 +54,16 @@ def restored(app: App, snapshot: Snapshot) -> None:
     """Restore alice, and do what a fleet does then."""
     app.tenant("shop/alice").restore(snapshot)
     drain(app)
+
+
+def begun(app: App) -> Callable[[], None]:
+    """Begin to restore alice, and leave it at that; return what ends the restore."""
+    alice = app.tenant("shop/alice")
+    snapshot, shard, keys = alice.snapshot(), alice.find(), TenantKeys(*alice.tenant)
+    shard.transact(
+        lambda attempt: begin_restore(attempt.tr, shard.layout, keys, snapshot.number, now_us=attempt.now_us)
+    )
+    return lambda: restored(app, snapshot)
 
 
 def listed(app: App) -> set[tuple[str, bytes]]:
@@ -177,3 +194,97 @@ def test_a_slot_is_not_restored_by_itself(app: App, user: str) -> None:
         slot.snapshot()
     with pytest.raises(BadArgument, match="records"):
         slot.restore(slot.transact(lambda tr: tr.snapshot()))
+
+
+# --- While a tenant is being restored ---
+
+
+@pytest.fixture
+def restoring(app: App, carts: Records[Data]) -> Callable[[], None]:
+    """Begin to restore alice, and leave it at that; return what ends the restore."""
+    return begun(app)
+
+
+Call = Callable[[Records[Data]], object]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda carts: carts.find(code="A"),
+        lambda carts: carts.delete(code="A"),
+        lambda carts: carts.create("eve", {"code": "A"}),
+        lambda carts: carts.change("bob", lambda value: {**value, "code": "A"}),
+    ],
+    ids=["find", "delete", "create", "change"],
+)
+def test_a_value_of_a_record_that_is_being_restored_does_not_answer_and_whose_it_is_is_not_said(
+    app: App, carts: Records[Data], restoring: Callable[[], None], call: Call
+) -> None:
+    with pytest.raises(IndexUnavailable, match="being restored") as unavailable:
+        call(carts)
+    assert "alice" not in str(unavailable.value)
+    assert carts.get("eve") is None
+    restoring()
+    assert found(carts.find(code="A")).key == "alice"
+    assert found(carts.find(code="B")).key == "bob"
+
+
+@pytest.mark.parametrize("call", [lambda carts: carts.get("alice"), lambda carts: carts.create("alice", {"code": "C"})])
+def test_who_names_a_record_that_is_being_restored_by_its_key_is_told_so(
+    carts: Records[Data], restoring: Callable[[], None], call: Call
+) -> None:
+    with pytest.raises(Restoring, match="alice"):
+        call(carts)
+
+
+def test_records_are_listed_again_once_one_of_them_is_restored(app: App) -> None:
+    carts = app.records("cart", unique=("code",), lookup=("city",), tenant=lambda key: f"shop/{key}")
+    for key in ("alice", "bob"):
+        carts.create(key, {"city": "Ulm"})
+    end = begun(app)
+    with pytest.raises(IndexUnavailable, match="being restored"):
+        carts.find_all(city="Ulm")
+    end()
+    assert [each.key for each in carts.find_all(city="Ulm")] == ["alice", "bob"]
+
+
+def test_a_value_is_taken_on_one_shard_as_on_several_while_its_record_is_being_restored() -> None:
+    """There a write meets the other tenant in its own transaction."""
+    with closing(App("memory:", clock=ManualClock(), random=Random(7))) as app:
+        carts = app.records("cart", unique=("code",), tenant=lambda key: f"shop/{key}")
+        carts.create("alice", {"code": "A"})
+        begun(app)
+        with pytest.raises(IndexUnavailable, match="being restored"):
+            carts.create("bob", {"code": "A"})
+        assert carts.create("bob", {"code": "B"}).version == 1
+        assert carts.get("bob") == carts.find(code="B")
+
+
+def test_records_that_are_to_be_repaired_are_written_while_another_is_being_restored(
+    app: App, carts: Records[Data], restoring: Callable[[], None]
+) -> None:
+    lax = app.records("cart", unique=("code",), tenant=lambda key: f"shop/{key}", repair=True)
+    lax.create("eve", {"code": "A"})
+    restoring()
+    assert lax.shared_values() == [SharedValue("code", "A", ("alice", "eve"))]
+
+
+def test_a_lookup_that_asks_all_shards_does_not_name_who_is_being_restored(
+    app: App, carts: Records[Data], restoring: Callable[[], None]
+) -> None:
+    scatter = Scatter(app.shards, carts.locations, lambda calls: [call() for call in calls])
+    with pytest.raises(IndexUnavailable, match="being restored"):
+        scatter.find(pack_unique(Field("code", is_unique=True), "A"))
+
+
+def test_a_unique_key_of_an_item_whose_tenant_is_being_restored_does_not_answer(app: App) -> None:
+    bob = app.tenant("shop/bob")
+    app.tenant("shop/alice").enqueue("report", unique_key="2026-11")
+    end = begun(app)
+    with pytest.raises(IndexUnavailable, match="being restored") as unavailable:
+        bob.enqueue("report", unique_key="2026-11")
+    assert "alice" not in str(unavailable.value)
+    end()
+    with pytest.raises(Taken):
+        bob.enqueue("report", unique_key="2026-11")
