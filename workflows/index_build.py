@@ -18,7 +18,7 @@ from fairlead.records.on_shards.slots import Locations
 from fairlead.records.on_shards.walking import AllShards
 from fairlead.zones.durations import DAY_S
 from fairlead.zones.engines import StoreUnavailable
-from fairlead.zones.errors import ShardRefused
+from fairlead.zones.errors import Restoring, ShardRefused
 from fairlead.zones.shard import Shard
 
 RETRY = Retry(attempts=None, backoff_max=5)  # A shard that was away is asked again soon.
@@ -43,7 +43,7 @@ class _Changes:
         """See `RunsAttempts`.
 
         Raises:
-          ChangeHeldUp: a shard does not answer, or is not configured.
+          ChangeHeldUp: a shard does not answer, or is not configured; or a tenant is being restored.
           StoreUnavailable: another process carries out the change.
           BuilderStopped: the attempt was cancelled; another one goes on.
         """
@@ -64,7 +64,12 @@ class _Changes:
             raise StoreUnavailable(
                 "another process changes the index", remedy="Wait for it.", type=type_name, field=field
             ) from error
-        except (StoreUnavailable, ShardRefused, IndexUnavailable) as error:  # So that people see why it does not go on.
+        except (
+            StoreUnavailable,
+            ShardRefused,
+            IndexUnavailable,
+            Restoring,
+        ) as error:  # So that people see why it does not go on.
             raise ChangeHeldUp(type=type_name, field=field, reason=str(error)) from error
 
 

@@ -64,7 +64,7 @@ TENANTS_UNKNOWN = "records of this type lie in tenants of users, and the applica
 
 
 class ChangeHeldUp(RecordError):
-    """A shard cannot be used now that the change of the index needs. It goes on by itself once it can.
+    """A shard or a tenant cannot be used now that the change of the index needs. It goes on by itself once it can.
 
     Do: see to what `reason` names. Or cancel a build, `fairlead records add-index --cancel`.
     """

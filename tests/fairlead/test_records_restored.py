@@ -14,6 +14,7 @@ from fairlead.record_repairs import SharedValue
 from fairlead.record_type import Records
 from fairlead.records.alternate_keys import Field, pack_unique
 from fairlead.records.errors import IndexUnavailable, Taken
+from fairlead.records.on_shards.building import ChangeHeldUp
 from fairlead.records.on_shards.restored import mark_restored
 from fairlead.records.on_shards.scatter import Scatter
 from fairlead.records.on_shards.slots import SLOTS_APP
@@ -247,6 +248,18 @@ def test_records_are_listed_again_once_one_of_them_is_restored(app: App) -> None
         carts.find_all(city="Ulm")
     end()
     assert [each.key for each in carts.find_all(city="Ulm")] == ["alice", "bob"]
+
+
+def test_a_build_is_held_up_by_a_tenant_that_is_being_restored_and_names_it(app: App, carts: Records[Data]) -> None:
+    end = begun(app)
+    change = carts.add_index("phone", unique=True)
+    outcome = drain(app, raise_errors=False)
+    assert isinstance(outcome.errors[0], ChangeHeldUp)
+    assert "alice" in str(outcome.errors[0])
+    end()
+    drain(app, within=10)
+    assert change.result(timeout=0).state == "readable"
+    assert found(carts.find(phone="07")).key == "alice"
 
 
 def test_a_value_is_taken_on_one_shard_as_on_several_while_its_record_is_being_restored() -> None:
