@@ -54,6 +54,7 @@ from fairlead.zones.errors import Restoring, TenantBusy, TenantMoved
 T = TypeVar("T")
 
 OWN_BADGE_FRAC = 0.8
+KEPT_BADGE_FRAC = 0.6
 OPERATIONS = ("create", "update", "delete", "get", "find", "collect")
 
 
@@ -145,6 +146,7 @@ class Clerk:
             return
         self._pause()
         before, keys_before = person_of(read)
+        keys = self._with_old_badge(keys, keys_before)
 
         def begin(definition: TypeRecord) -> Op[Any]:
             packed, stated = self._packed(definition, number, keys), self._packed(definition, number, keys_before)
@@ -309,6 +311,17 @@ class Clerk:
             is_own = field >= len(DECLARED) and self._draw.random() < OWN_BADGE_FRAC
             drawn.append(of_field[number % len(of_field)] if is_own else self._draw.choice(of_field))
         return tuple(drawn)
+
+    def _with_old_badge(self, keys: Keys, before: Keys) -> Keys:
+        """Return drawn keys; often with the badge that the person has, if there are badges."""
+        if self._habits.fields == len(DECLARED) or self._draw.random() >= KEPT_BADGE_FRAC:
+            return keys
+        return tuple(
+            key
+            for drawn, is_badge in ((keys, False), (before, True))
+            for key in drawn
+            if (field_number(key, self._habits.fields) >= len(DECLARED)) is is_badge
+        )
 
     def _tag(self) -> str:
         self._writes += 1
