@@ -51,10 +51,11 @@ BEGIN
   IF made IS NOT NULL THEN
     PERFORM fairlead.ring();
   END IF;
+  -- What was made is not read: two SERIALIZABLE transactions that read and write the same index page would conflict.
   RETURN QUERY
-    SELECT n.ord::int, CASE WHEN n.id = ANY(made) THEN NULL ELSE coalesce(i.state, 0::smallint) END
-    FROM unnest(ids) WITH ORDINALITY AS n(id, ord)
-    LEFT JOIN LATERAL (SELECT i.state FROM fairlead.items i WHERE i.id = n.id LIMIT 1) i ON true;
+    SELECT n.ord::int, CASE WHEN n.id = ANY(made) THEN NULL ELSE coalesce(
+      (SELECT i.state FROM fairlead.items i WHERE i.id = n.id LIMIT 1), 0::smallint) END
+    FROM unnest(ids) WITH ORDINALITY AS n(id, ord);
 END $$;
 
 -- Enqueue one item: what a program in any language calls, in its own transaction. `args` is the payload as JSON, or
