@@ -71,9 +71,11 @@ def open_stores(dsns: Mapping[str, str]) -> dict[str, ExternalStore]:
     require_psycopg()
     from fairlead.zones.postgresql.connections import Connections
     from fairlead.zones.postgresql.item_store import ItemStore
+    from fairlead.zones.postgresql.schema import check_for_consumer as check
 
     stores: dict[str, ExternalStore] = {}
     for name, dsn in dsns.items():
         shown = {"store": name}
-        stores[name] = ItemStore(Connections(dsn, shown, statement_ms=STATEMENT_MS), Connections(dsn, shown))
+        visits = Connections(dsn, shown, statement_ms=STATEMENT_MS, check=check)
+        stores[name] = ItemStore(visits, Connections(dsn, shown, check=check))
     return stores

@@ -80,11 +80,17 @@ class ExternalVisits:
         """Visit the queues of one store together, and yield the results of each transaction; see `PointerBatches`."""
         now_us = self._host.clock.now_us()
         store = self._externals.get(name)
-        if store is None or 0 <= self._away_until_us.get(name, 0) - now_us <= AWAY_US:
+        until_us = self._away_until_us.get(name)
+        if store is None or (until_us is not None and 0 <= until_us - now_us <= AWAY_US):
             yield [self._defer(ref, now_us) for ref in refs]
             return
+        if (
+            until_us is not None
+        ):  # Others wait for what this call finds: a call may take as long as the store is silent.
+            self._away_until_us[name] = now_us + AWAY_US
         try:
             yield self._transact(shard, store, refs, capacity, items_max, counts)
+            self._away_until_us.pop(name, None)
         except ExternalAway as error:
             probe("a visit finds an external store away")
             self._refusals.note(name, error)

@@ -160,30 +160,37 @@ class Postgres(Server):
 
     def version(self) -> str:
         """See `Server`."""
-        return _output(_postgres("postgres"), "--version").split()[2]
+        return _output(postgres_program("postgres"), "--version").split()[2]
 
     def _launch(self, log: int) -> subprocess.Popen[bytes]:
-        user = _unprivileged()
+        user = unprivileged_user()
         if user is not None:
             shutil.chown(self.directory, user)
         data = str(self.directory / "data")
         if not (self.directory / "data").exists():
             subprocess.run(
-                [_postgres("initdb"), "--pgdata", data, "--username", "postgres", "--auth", "trust", "--no-sync"],
+                [
+                    postgres_program("initdb"), "--pgdata", data, "--username", "postgres", "--auth", "trust",
+                    "--no-sync",
+                ],
                 user=user, stdout=log, stderr=log, cwd="/", check=True,
             )  # fmt: skip
         settings = [text for each in self.SETTINGS for text in ("-c", each)]
         listening = ["-h", HOST, "-p", str(self.context.port), "-k", ""]
         return subprocess.Popen(
-            [_postgres("postgres"), "-D", data, *listening, *settings], user=user, stdout=log, stderr=log, cwd="/"
+            [postgres_program("postgres"), "-D", data, *listening, *settings],
+            user=user,
+            stdout=log,
+            stderr=log,
+            cwd="/",
         )
 
     def _answers(self) -> bool:
-        asked = [_postgres("pg_isready"), "-h", HOST, "-p", str(self.context.port), "-q"]
+        asked = [postgres_program("pg_isready"), "-h", HOST, "-p", str(self.context.port), "-q"]
         return subprocess.run(asked, check=False).returncode == 0
 
 
-def _unprivileged() -> str | None:
+def unprivileged_user() -> str | None:
     """Return the user for a server that refuses to run as root; None if this process is not root."""
     if os.geteuid() != 0:
         return None
@@ -191,7 +198,7 @@ def _unprivileged() -> str | None:
     return "postgres" if "postgres" in names else "nobody"
 
 
-def _postgres(program: str) -> str:
+def postgres_program(program: str) -> str:
     """Return the path of one of PostgreSQL's programs. Debian has a folder for the programs of each version."""
     versions = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{program}"), key=lambda path: float(path.parts[-3]))
     return str(versions[-1]) if versions else _program(program, "postgresql")

@@ -4,18 +4,62 @@ Connections are our own: one for each call that is under way, kept for later cal
 that reconnect, with retries and timeouts of their own; here the call that finds no server says so.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from select import POLLIN, poll
 from typing import Any
 
 import psycopg
+from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from fairlead.zones.engines import StoreUnavailable
 
 ENDING = "57P"  # How the codes of a server that ends begin: it may say so after a commit, instead of an answer.
+
+
+# A peer that vanished is found out: after as many seconds of silence; and how long what was sent may stay unconfirmed.
+KEEPALIVES: Mapping[str, Any] = {
+    "keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3, "tcp_user_timeout": 10_000
+}  # fmt: skip
+
+
+SILENCE_S = 0.1  # How long psycopg waits at once.
+
+
+class BoundedConnection(psycopg.Connection[Any]):  # type: ignore[misc]
+    """A connection that waits `answer_s` for an answer at most. None: for as long as the server takes.
+
+    A server whose machine stands still answers nothing, and ends no statement that takes too long.
+    """
+
+    answer_s: float | None = None
+
+    def wait(self, gen: Any, **options: Any) -> Any:
+        """See `psycopg.Connection`. Every wait for the server goes through here."""
+        if self.answer_s is None:
+            return super().wait(gen, **options)
+        return super().wait(_bounded(gen, self.answer_s), **{**options, "interval": SILENCE_S})
+
+
+def _bounded(gen: Any, answer_s: float) -> Any:
+    """Yield what psycopg waits for next; it sends what came, or nothing after each `SILENCE_S`.
+
+    Raises:
+      OperationalError: nothing came for too long.
+    """
+    silent_s = 0.0
+    try:
+        wanted = next(gen)
+        while True:
+            ready = yield wanted
+            silent_s = 0.0 if ready else silent_s + SILENCE_S
+            if silent_s > answer_s:
+                raise psycopg.OperationalError(f"the server has not answered for {answer_s:g} s")
+            wanted = gen.send(ready)
+    except StopIteration as end:
+        return end.value
 
 
 class AnswerLost(StoreUnavailable):
@@ -59,6 +103,7 @@ class Listener:
         if self._connection is None:
             self._connection = self._connections.connect()
             self._listen()
+            self._connection.answer_s = None  # From here on the server speaks when it wants to.
             return True
         try:
             return bool(list(self._connection.notifies(timeout=timeout_s, stop_after=1)))
@@ -86,15 +131,22 @@ class Connections:
     Args:
       dsn: how psycopg connects; one that names several servers finds the one that takes writes.
       shown: what errors say of the place, such as `{"table": ...}`. A DSN may hold a password.
-      statement_ms: how long a statement may take, and the seconds of a new connection; None: as the server says.
+      statement_ms: how long a statement may take, and the seconds of a new connection; None: as the server says. A
+        server that has not answered after half as long again counts as away.
+      check: called with each new connection; what it raises refuses the connection.
     """
 
-    def __init__(self, dsn: str, shown: Mapping[str, object], *, statement_ms: int | None = None) -> None:
+    def __init__(
+        self,
+        dsn: str,
+        shown: Mapping[str, object],
+        *,
+        statement_ms: int | None = None,
+        check: Callable[[Any], None] = lambda connection: None,
+    ) -> None:
         self._dsn = dsn
-        self._options: dict[str, Any] = {"target_session_attrs": "read-write"}
-        if statement_ms is not None:
-            self._options["options"] = f"-c statement_timeout={statement_ms}"
-            self._options["connect_timeout"] = max(1, statement_ms // 1000)
+        self._check = check
+        self._statement_ms = statement_ms
         self._shown = shown
         self._idle: list[Any] = []
 
@@ -162,19 +214,35 @@ class Connections:
 
         Raises:
           StoreUnavailable: no server that takes writes answers.
+          What `check` raises.
         """
         try:
-            connection = psycopg.connect(self._dsn, autocommit=True, **self._options)
+            connection = BoundedConnection.connect(autocommit=True, **self._options())
         except psycopg.Error as error:
             raise StoreUnavailable(
                 "no PostgreSQL that takes writes answers", remedy="Start it, or see `error`.", **self._of(error)
             ) from error
+        if self._statement_ms is not None:
+            connection.answer_s = self._statement_ms * 1.5 / 1000
         try:
             connection.execute("SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED")
+            self._check(connection)
         except psycopg.Error as error:
             connection.close()
             raise self.broken(error) from error
+        except StoreUnavailable:
+            connection.close()
+            raise
         return connection
+
+    def _options(self) -> dict[str, Any]:
+        """Return how to connect: what the DSN says counts, but for what a consumer must have."""
+        given = conninfo_to_dict(self._dsn)
+        options = {**KEEPALIVES, **given, "target_session_attrs": "read-write"}
+        if self._statement_ms is not None:
+            options["options"] = f"{given.get('options', '')} -c statement_timeout={self._statement_ms}".strip()
+            options["connect_timeout"] = max(1, self._statement_ms // 1000)
+        return options
 
     def broken(self, error: Any) -> StoreUnavailable:
         """Return the error of a connection that broke."""

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import psycopg
 from psycopg import sql
 
+from fairlead.zones.engines import StoreUnavailable
 from fairlead.zones.postgresql.errors import PostgresRefused, SchemaMissing, SchemaNewer, SchemaOutdated
 
 VERSION = 1  # The last migration of this program.
@@ -108,6 +109,25 @@ def check(connection: Any) -> StoreState:
         kind = SchemaNewer if found.version > VERSION else SchemaOutdated
         raise kind(version=found.version, known=VERSION)
     return found
+
+
+def check_for_consumer(connection: Any) -> None:
+    """See that a consumer of this program may use the schema: it is of this version, or of the next, which only adds.
+
+    Raises:
+      StoreUnavailable: it is not, or the role may not see it.
+      psycopg.Error: what the server refuses.
+    """
+    found = _state(connection)
+    if found is None:
+        remedy = "Run fairlead postgres init; if the schema is there, fairlead postgres grant --consumer ROLE."
+        raise StoreUnavailable(SchemaMissing.message, remedy=remedy)
+    if found.version < VERSION:
+        remedy = "Run fairlead postgres upgrade."
+        raise StoreUnavailable(SchemaOutdated.message, remedy=remedy, version=found.version, known=VERSION)
+    if found.version > VERSION + 1:
+        remedy = "Upgrade this program."
+        raise StoreUnavailable(SchemaNewer.message, remedy=remedy, version=found.version, known=VERSION)
 
 
 def check_is_there(connection: Any) -> None:
