@@ -77,13 +77,15 @@ servers:
 	  $(SUDO) apt-get install --yes --quiet --no-install-recommends postgresql redis-server; } || \
 	  echo "postgresql and redis-server cannot be installed here: systems that need them will be missing." >&2
 
-# Tests start one of their own, on another port. Without it those tests are skipped, and say so.
+# Tests start servers of their own, on other ports. Without postgresql those tests are skipped, and say so; without
+# pgbouncer the users of one test connect directly.
 postgresql:
-	@ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || command -v postgres >/dev/null || { \
-	  echo "Installing postgresql with apt-get; the instance that it starts is left alone"; \
+	@{ ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || command -v postgres >/dev/null; } && \
+	  PATH="$$PATH:/usr/sbin" command -v pgbouncer >/dev/null || { \
+	  echo "Installing postgresql and pgbouncer with apt-get; the instances that they start are left alone"; \
 	  $(SUDO) apt-get update --quiet && \
-	  $(SUDO) apt-get install --yes --quiet --no-install-recommends postgresql; } || \
-	  echo "postgresql cannot be installed here: the tests with it will be skipped." >&2
+	  $(SUDO) apt-get install --yes --quiet --no-install-recommends postgresql pgbouncer; } || \
+	  echo "postgresql and pgbouncer cannot be installed here: tests with what is missing will be skipped." >&2
 
 # Scrapes a fleet in the tests, from a folder and a port of its own. Without it those tests are skipped, and say so.
 prometheus:

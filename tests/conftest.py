@@ -36,7 +36,7 @@ def pytest_configure(config: pytest.Config) -> None:
 # load, and the rest.
 FOLDERS = ("tests/acceptance", "tests/style")
 FLEETS = ("claims", "clock_steps", "nodes", "outage", "stopping", "tokens", "wheel")
-FAULTS = ("kills", "pauses", "soak")
+FAULTS = ("kills", "pauses", "postgresql", "soak")
 GROUPS = {
     **{f"tests/acceptance/test_{name}.py": "tests/acceptance, fleets" for name in FLEETS},
     **{f"tests/acceptance/test_{name}.py": "tests/acceptance, faults" for name in FAULTS},

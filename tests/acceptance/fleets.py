@@ -22,6 +22,7 @@ from fairlead.zones.settings import ZoneSettings
 
 ROOT = Path(__file__).resolve().parents[2]
 SHOP = "tests.acceptance.shop:app"
+SOAK = "FAIRLEAD_SOAK_S"  # The environment's name for how long the long form of a soak takes.
 PATIENCE_S = 60.0
 
 # Pointers of empty zones go soon, so that a test can see that nothing is left.
@@ -111,7 +112,8 @@ class Machine:
     ) -> subprocess.Popen[str]:
         """Start a command on this machine, in the directory; what it starts in turn belongs to the machine too."""
         name, _, value = self.mark.partition("=")
-        variables = {**os.environ, "PYTHONPATH": str(ROOT), **(env or {}), name: value}
+        ours = {key: each for key, each in os.environ.items() if key != SOAK}  # No setting of the product.
+        variables = {**ours, "PYTHONPATH": str(ROOT), **(env or {}), name: value}
         process = subprocess.Popen(
             command, cwd=self.directory, env=variables, text=True, start_new_session=True,
             stdout=subprocess.PIPE, stderr=log or subprocess.PIPE, **how,
@@ -171,6 +173,7 @@ def machine(directory: Path) -> Iterator[Machine]:
 def written(chosen: Config, directory: Path) -> Path:
     """Write a configuration as `fairlead.toml`; return its path."""
     lines = ["[shards]", *(f'{name} = "{url}"' for name, url in chosen.shards.items())]
+    lines += ["[external]", *(f'{name} = "{dsn}"' for name, dsn in chosen.external.items())]
     for section, settings in (("consumer", chosen.consumer), ("zones", chosen.zones)):
         lines.append(f"[{section}]")
         default = type(settings)()

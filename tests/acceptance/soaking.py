@@ -6,14 +6,17 @@ afterwards was done twice.
 
 from __future__ import annotations
 
+import os
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fairlead import App, TenantTransaction
+from tests.acceptance.fleets import SOAK
 from tests.acceptance.loads import TENANTS
 
+SOAK_S = float(os.environ.get(SOAK, "600"))  # Of the long form.
 WARM_UP_FRAC = 0.3  # Of a process's life in the soak: caches fill, batches reach their largest.
 COMPARED_FRAC = 0.2  # Memory moves by a megabyte with every batch: medians over a stretch are compared.
 

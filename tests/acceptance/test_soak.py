@@ -20,11 +20,10 @@ import pytest
 from fairlead import App, Config
 from tests.acceptance.fleets import ROLES, config, consumer, eventually, paused
 from tests.acceptance.loads import Load, assert_nothing_left, depth
-from tests.acceptance.soaking import EnqueueCounts, Memory
+from tests.acceptance.soaking import SOAK_S, EnqueueCounts, Memory
 
 pytestmark = pytest.mark.usefixtures("cluster")
 
-SOAK_S = float(os.environ.get("FAIRLEAD_SOAK_S", "600"))
 PER_S = 100
 LEASE_MS = 1_000
 
