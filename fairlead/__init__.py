@@ -29,6 +29,9 @@ Read in this order:
     causes           the causes why an item is not running
     workflow_explanation  what the steps of a workflow add to that
     explanation      why an item is not running, or how it ended
+    external_stores  databases whose queues lie beside a user's data
+    external_explanation  why an item in one of them is not running
+    external_checks  what is wrong with one of them
     operator         the person and the program that the audit log names
     control          pausing, resuming, limiting and weighting while the fleet runs
     dead_letters     dead letters retried or discarded in bulk

@@ -18,6 +18,7 @@ from fairlead.config import Config, arguments_of, load, named_shards
 from fairlead.control import Control
 from fairlead.dead_letters import BulkResult, discard_all, retry_all
 from fairlead.explanation import Explanation, explain
+from fairlead.external_explanation import explain_in_stores
 from fairlead.external_stores import enqueue_within, open_stores
 from fairlead.found_items import FoundItem, find_items
 from fairlead.handle import EnqueuedHandle
@@ -54,7 +55,8 @@ from fairlead.workflows.workflow_kind import WorkflowKind, workflow_handler
 from fairlead.zones.durations import DAY_S, Duration, duration_us
 from fairlead.zones.engines import Clock
 from fairlead.zones.errors import BadArgument, QueueError, TenantMoved
-from fairlead.zones.external.store import ExternalStore, Queue
+from fairlead.zones.external.inspection import InspectedStore
+from fairlead.zones.external.store import Queue
 from fairlead.zones.index_values import IndexValue
 from fairlead.zones.layout import DEFAULT_ZONE, ID_BYTES, Tenant, check_zone, local_tenant, named_tenant
 from fairlead.zones.moving.errors import MoveRefused, MoveUnderWay
@@ -118,7 +120,7 @@ class App:
         self._known_kinds_only = known_kinds_only
         self._config = config
         self._shards: Shards | None = None
-        self._externals: dict[str, ExternalStore] | None = None
+        self._externals: dict[str, InspectedStore] | None = None
         self._lock = ProcessLock()
 
     @property
@@ -150,7 +152,7 @@ class App:
         return self._shards_now()
 
     @property
-    def externals(self) -> Mapping[str, ExternalStore]:
+    def externals(self) -> Mapping[str, InspectedStore]:
         """The external stores by name, each of which connects when it is first used.
 
         Raises:
@@ -346,8 +348,8 @@ class App:
     def explain(self, item_id: str | bytes) -> Explanation:
         """Say why an item of any tenant is not running, or how it ended.
 
-        Searches the first few thousand active queues of each shard. If you know the tenant, call
-        `app.tenant(...).explain`: it reads one queue.
+        Searches the first few thousand active queues of each shard, and external stores by the item's id. If you know
+        the tenant, call `app.tenant(...).explain`: it reads one queue.
 
         Args:
           item_id: the 16 bytes that `enqueue` returned, or the name that it was given.
@@ -355,7 +357,7 @@ class App:
         Raises:
           BadArgument: `item_id` is neither text nor bytes.
         """
-        return explain(self.shards, checked_id(item_id))
+        return explain_in_stores(explain(self.shards, checked_id(item_id)), self.shards, self.externals, item_id, None)
 
     def find_items(
         self, keys: Mapping[str, IndexValue] | None = None, /, *, limit: int = 100, **named: IndexValue
@@ -739,7 +741,13 @@ class App:
 
     def _database(self, tenant: Tenant, shard: str | None = None) -> TenantDatabase:
         self._shards_now()  # Raises NoShards now; the application may be configured anew before the database is used.
-        return TenantDatabase(self._shards_now, tenant, shard_name=shard, within=self._enqueue_within)
+        return TenantDatabase(
+            self._shards_now,
+            tenant,
+            shard_name=shard,
+            within=self._enqueue_within,
+            externals=lambda: self.externals,
+        )
 
     def _enqueue_within(self, tenant: Tenant, zone: str, item: NewItem, connection: Any) -> Enqueued:
         if self._known_kinds_only:

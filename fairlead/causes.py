@@ -23,6 +23,9 @@ class Cause(Enum):
     POINTER_LEASED = "pointer leased"  # a consumer is about to read its queue
     POINTER_ASLEEP = "pointer asleep"  # its queue is read later
     POINTER_MISSING = "pointer missing"  # no consumer finds its queue: a fault that `fairlead check --repair` mends
+    READER_BEHIND = "reader behind"  # it is in an external store, whose reader has not made its pointer
+    ROW_LOCKED = "row locked"  # it is in an external store, in which another transaction has locked it
+    STORE_AWAY = "store away"  # no shard knows it, and an external store that may hold it cannot be read
     BEHIND = "behind others"  # other items of its tenant come first
     NEXT = "next"  # the first of its queue; other queues have their turn first
     WAITS_FOR_SIGNAL = "waits for a signal"  # a workflow, in `wf.wait_for`

@@ -67,6 +67,8 @@ class Explanation:
     """The cause of an item's state, in words and as data.
 
     Attributes:
+      shard: where the item is, or the pointer of its queue. `store`: the external store that holds the item; None: the
+        shard does.
       progress: as the item's handler last reported it.
       details: data of the cause: times in microseconds since the epoch, names, counts.
     """
@@ -81,6 +83,7 @@ class Explanation:
     attempts: Attempts = Attempts()
     progress: Progress | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
+    store: str | None = None
 
 
 def explain_at(shard: Shard, tenant: Tenant, zone: str, item_id: bytes, *, shards: Shards | None = None) -> Explanation:
@@ -416,12 +419,7 @@ def _explained(
         found = explain_dead_run(found, diagnosis.dead_letter, recorded)
     cause, sentence, details = found
     record = _record_of(diagnosis)
-    attempts = Attempts()
-    if record is not None:
-        lease_lost = max(0, record.expired_count - record.died)  # A death is known before the expiry is counted.
-        attempts = Attempts(
-            record.error_count, record.died, lease_lost, record.return_count, record.last_error, diagnosis.traceback
-        )
+    attempts = Attempts() if record is None else attempts_of(record, diagnosis.traceback)
     kind = record.kind if record is not None else diagnosis.ended[0].item.kind if diagnosis.ended else None
     return Explanation(
         item_id,
@@ -435,6 +433,12 @@ def _explained(
         progress=None if record is None else record.progress,
         details=details,
     )
+
+
+def attempts_of(record: ItemRecord, traceback: str) -> Attempts:
+    """Return how the attempts of an item ended, by its record."""
+    lease_lost = max(0, record.expired_count - record.died)  # A death is known before the expiry is counted.
+    return Attempts(record.error_count, record.died, lease_lost, record.return_count, record.last_error, traceback)
 
 
 def _counted(count: int) -> str:

@@ -6,6 +6,7 @@ from random import Random
 from typing import Any
 
 from fairlead.zones.errors import QueueError
+from fairlead.zones.external.inspection import InspectedStore
 from fairlead.zones.external.names import check_zone_name
 from fairlead.zones.external.store import ExternalStore, Queue
 from fairlead.zones.queue.items import Enqueued, NewItem
@@ -60,7 +61,7 @@ def enqueue_within(
     return Enqueued(item_id, status)
 
 
-def open_stores(dsns: Mapping[str, str]) -> dict[str, ExternalStore]:
+def open_stores(dsns: Mapping[str, str]) -> dict[str, InspectedStore]:
     """Return the external stores by name. Connects to none: each connects when it is used.
 
     Raises:
@@ -70,12 +71,12 @@ def open_stores(dsns: Mapping[str, str]) -> dict[str, ExternalStore]:
         return {}
     require_psycopg()
     from fairlead.zones.postgresql.connections import Connections
-    from fairlead.zones.postgresql.item_store import ItemStore
     from fairlead.zones.postgresql.schema import check_for_consumer as check
+    from fairlead.zones.postgresql.inspection import InspectedItemStore
 
-    stores: dict[str, ExternalStore] = {}
+    stores: dict[str, InspectedStore] = {}
     for name, dsn in dsns.items():
         shown = {"store": name}
         visits = Connections(dsn, shown, statement_ms=STATEMENT_MS, check=check)
-        stores[name] = ItemStore(visits, Connections(dsn, shown, check=check))
+        stores[name] = InspectedItemStore(visits, Connections(dsn, shown, check=check))
     return stores

@@ -1,6 +1,6 @@
 """One tenant's logical database with its queue, whichever shard holds it."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, TypeVar, Unpack
 
@@ -9,6 +9,7 @@ from fairlead.actors.telemetry.enqueueing import Enqueueing
 from fairlead.bulk_enqueue import enqueue_many
 from fairlead.ends_elsewhere import ends_elsewhere
 from fairlead.explanation import Explanation, explain_at
+from fairlead.external_explanation import explain_in_stores
 from fairlead.handle import EnqueuedHandle, Handle
 from fairlead.operator import Operator
 from fairlead.recorded_steps import RunView, read_steps
@@ -20,6 +21,8 @@ from fairlead.unique_items import enqueue_unique
 from fairlead.views import DeadLetterView, ItemView, dead_letter_view, item_view
 from fairlead.zones.durations import Duration, duration_us
 from fairlead.zones.errors import BadArgument, QueueError, TenantMoved
+from fairlead.zones.external.inspection import InspectedStore
+from fairlead.zones.external.store import Queue
 from fairlead.zones.layout import DEFAULT_ZONE, ID_BYTES, Tenant, check_zone, gone_by_name, named_tenant, shown_id
 from fairlead.zones.layout import checked_id as checked_id
 from fairlead.zones.open_body import ACROSS_SHARDS, ON_A_TENANT, NestedTransaction, open_body, refuse_across_shards
@@ -62,7 +65,7 @@ class TenantDatabase:
     `shards` returns the shards that the application has now: a module may make this object before `App.configure`.
     """
 
-    __slots__ = ("_shard_name", "_shards", "_within", "tenant")
+    __slots__ = ("_externals", "_shard_name", "_shards", "_within", "tenant")
 
     def __init__(
         self,
@@ -71,9 +74,11 @@ class TenantDatabase:
         *,
         shard_name: str | None = None,
         within: EnqueueWithin | None = None,
+        externals: Callable[[], Mapping[str, InspectedStore]] = dict,
     ) -> None:
         self.tenant = tenant
         self._within = within
+        self._externals = externals
         self._shards = shards
         self._shard_name = shard_name
 
@@ -488,6 +493,8 @@ class TenantDatabase:
     def explain(self, item_id: str | bytes, *, zone: str = DEFAULT_ZONE) -> Explanation:
         """Say why an item is not running, or how it ended: one cause. Changes nothing, conflicts with nothing.
 
+        If the tenant's shard does not know the item, the external stores are asked.
+
         Args:
           item_id: the 16 bytes that `enqueue` returned, or the name that it was given.
 
@@ -495,7 +502,8 @@ class TenantDatabase:
           BadArgument: `item_id` is neither text nor bytes.
         """
         shards, name, wanted = self._shards(), check_zone(zone), checked_id(item_id)
-        return self.at_home(lambda shard: explain_at(shard, self.tenant, name, wanted, shards=shards))
+        found = self.at_home(lambda shard: explain_at(shard, self.tenant, name, wanted, shards=shards))
+        return explain_in_stores(found, shards, self._externals(), item_id, Queue(self.tenant, name))
 
     def end_reason_elsewhere(self, item_id: bytes, *, zone: str) -> EndReason | None:
         """Return how an item ended before the tenant moved; None: it has never moved, or the end is not known any more.

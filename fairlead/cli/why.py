@@ -25,7 +25,7 @@ NOWHERE = (Cause.NEVER_SEEN, Cause.NOT_FOUND)
 def why(app: App, database: TenantDatabase | None, item: str, zone: str) -> None:
     """Say why ITEM, an id or the name it was given, is not running; or that it runs; or how it ended.
 
-    Without a tenant, the command searches the first few thousand active queues.
+    Without a tenant, the command searches the first few thousand active queues, and external stores by the item's id.
     """
     explanation = _explained(app, database, item, zone)
     show(_answer(explanation), lambda: _lines(explanation))
@@ -48,6 +48,7 @@ def _answer(explanation: Explanation) -> dict[str, Any]:
         "cause": explanation.cause.value,
         "sentence": explanation.sentence,
         "shard": explanation.shard,
+        "store": explanation.store,
         "tenant": explanation.tenant,
         "zone": explanation.zone,
         "kind": explanation.kind,
@@ -76,7 +77,8 @@ def _lines(explanation: Explanation) -> Iterator[str]:
     if explanation.tenant is not None:
         kind = f", kind {explanation.kind}" if explanation.kind else ""
         item = f"item {explanation.item_id.hex()}{kind}"
-        yield f"{item}, of {explanation.tenant}, zone {explanation.zone}, on shard {explanation.shard}"
+        store = f"in {explanation.store}, its pointer " if explanation.store else ""
+        yield f"{item}, of {explanation.tenant}, zone {explanation.zone}, {store}on shard {explanation.shard}"
     if moving := explanation.details.get(TENANT_MOVES):
         yield f"its tenant moves: {moving}"
     if explanation.progress is not None:

@@ -91,6 +91,7 @@ def overview(app: App, query: Query) -> Context:
             Chart("Items in queues", (), (drawn.times_s, drawn.waiting)),
             Chart("Oldest waits, seconds", (), (drawn.times_s, drawn.oldest_s)),
         ],
+        "externals": seen.externals,
         "anybody": any(each.consumers for each in seen.statuses),
         "counted_max": COUNTED_MAX,
     }
@@ -169,7 +170,7 @@ def records(app: App, query: Query) -> Context:
 def kinds(app: App, query: Query) -> Context:
     """What kinds of work are there, which consumers serve them, and what holds them back?"""
     seen = summarize(app)
-    return {"seen": seen.per_shard, "rows": kinds_of(seen.statuses, seen.activity, seen.now_us)}
+    return {"seen": seen.per_shard, "rows": kinds_of(seen.statuses, seen.activity, seen.now_us, seen.externals)}
 
 
 def kind(app: App, query: Query) -> Context:
@@ -193,7 +194,7 @@ def kind(app: App, query: Query) -> Context:
     return {
         "kind": name,
         "seen": seen.per_shard,
-        "row": kind_summary(name, seen.statuses, seen.activity, seen.now_us),
+        "row": kind_summary(name, seen.statuses, seen.activity, seen.now_us, seen.externals),
         "charts": [
             Chart(
                 "Attempts per second",
@@ -388,8 +389,9 @@ def search(app: App, query: Query) -> Context:
     owner = named_tenant(app_name, user) if app_name and user else None
     if text:
         for item_id in ids_typed(text):
-            explanation = app.explain(item_id) if owner is None else app.tenant(*owner).explain(item_id)
             named = item_id == checked_id(text)
+            typed = text if named else item_id  # An external store forms ids of names in its own way.
+            explanation = app.explain(typed) if owner is None else app.tenant(*owner).explain(typed)
             if explanation.cause not in (Cause.NEVER_SEEN, Cause.NOT_FOUND):
                 break
     return {

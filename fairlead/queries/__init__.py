@@ -2,6 +2,7 @@
 
 Read in this order:
     per_shard           each shard apart: one that cannot be read is reported, and the others are still shown
+    external_stores     what external stores hold, and how far their readers are; each apart
     queues              the queues with work: their tenants, their counts, their delayed items
     tenants             one tenant: queues, policy, dead letters; the search for tenants
     dead_letter_groups  dead letters grouped by kind and error
@@ -15,5 +16,5 @@ Read in this order:
 All reads are snapshot reads of counters and bounded stretches of indexes. So a page costs the same with a million
 tenants, conflicts with nothing, and says where it stopped.
 May import: status, explanation, views. Imported by: dashboard, cli; per_shard also by recorded_steps, items_of_kind by
-replayed_runs.
+replayed_runs, external_stores by external_explanation, external_checks and telemetry.
 """

@@ -6,11 +6,13 @@ enqueues work. The tenant's shard holds the pointer of such a zone, as of any ot
 Read in this order:
     sql/migration_001.sql  the tables: items, and what an application knows the store by
     sql/functions.sql      what programs call: enqueue, dequeue, the ends of items
+    sql/inspection.sql     what operators ask
     errors                 what a user can meet, and what to do then
     connections            connections of our own, and what their errors mean
     schema                 init, upgrade and check
     item_ids               the ids of items: new ones, and those of given ids
     item_store             the operations on items, each one statement
+    inspection             what the database tells about its queues
 
 What each operation reads and writes, at READ COMMITTED:
 

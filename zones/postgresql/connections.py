@@ -69,6 +69,22 @@ class AnswerLost(StoreUnavailable):
         super().__init__("the connection broke during a commit", remedy="Read whether it was made.", **fields)
 
 
+# What helps if the server refuses, by the class of psycopg's error.
+_PREPARE = "Prepare the database: `fairlead postgres init`, or `upgrade` after Fairlead was upgraded."
+_REMEDIES: Mapping[type[psycopg.Error], str] = {
+    psycopg.errors.InvalidSchemaName: _PREPARE,
+    psycopg.errors.UndefinedTable: _PREPARE,
+    psycopg.errors.UndefinedFunction: _PREPARE,
+    psycopg.errors.UndefinedColumn: _PREPARE,
+    psycopg.errors.InsufficientPrivilege: "Let the role use the schema: `fairlead postgres grant --consumer ROLE`.",
+    psycopg.errors.QueryCanceled: "See what holds the server up: `fairlead check`.",
+}
+
+
+def _remedy(error: psycopg.Error) -> str:
+    return next((remedy for kind, remedy in _REMEDIES.items() if isinstance(error, kind)), "See `error`.")
+
+
 class Call:
     """One call, and its connection. `is_committing`: what it sends next may be a commit."""
 
@@ -170,7 +186,7 @@ class Connections:
         except psycopg.Error as error:
             answered = connection.pgconn.transaction_status == TransactionStatus.IDLE
             if answered and not (error.sqlstate or ENDING).startswith(ENDING):
-                raise StoreUnavailable("PostgreSQL refused", remedy="See `error`.", **self._of(error)) from error
+                raise StoreUnavailable("PostgreSQL refused", remedy=_remedy(error), **self._of(error)) from error
             if call.is_committing:
                 raise AnswerLost(**self._of(error)) from error
             raise self.broken(error) from error

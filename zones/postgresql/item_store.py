@@ -67,7 +67,7 @@ class ItemStore:
         with self._connections.call(is_committing=True) as call:
             rows = call.execute(
                 _DEQUEUE,
-                *_names(want.queue for want in wants),
+                *names_of(want.queue for want in wants),
                 [want.items_max for want in wants],
                 [want.kind for want in wants],
                 [want.priority for want in wants],
@@ -77,20 +77,20 @@ class ItemStore:
                 UUID(bytes=lease_id),
                 lease_us,
             ).fetchall()
-        leased = [_leased(row, lease_id, lease_us, now_us) for row in rows]
+        leased = [decoded(row, lease_id, lease_us, now_us) for row in rows]
         return sorted(leased, key=lambda each: (each.record.priority, -each.waited_us, each.id))
 
     def read(self, held: Sequence[ItemLease], *, now_us: int) -> list[LeasedRow]:
         """See `ExternalStore`."""
         with self._connections.call() as call:
             rows = call.execute(_READ, *_ids(held)).fetchall()
-        return [_leased(row, lease_id.bytes, left_us, now_us) for *row, lease_id, left_us in rows]
+        return [decoded(row, lease_id.bytes, left_us, now_us) for *row, lease_id, left_us in rows]
 
     def outlook(self, queues: Sequence[Queue]) -> list[list[Outlook]]:
         """See `ExternalStore`."""
         left: list[list[Outlook]] = [[] for _ in queues]
         with self._connections.call() as call:
-            for ord_, kind, priority, waits, next_us in call.execute(_OUTLOOK, *_names(queues)):
+            for ord_, kind, priority, waits, next_us in call.execute(_OUTLOOK, *names_of(queues)):
                 left[ord_ - 1].append(Outlook(kind, priority, waits, next_us))
         return left
 
@@ -221,7 +221,7 @@ def put(call: Call, items: Sequence[ItemToPut]) -> list[EnqueueStatus]:
     rows = call.execute(
         _PUT,
         [UUID(bytes=each.id) for each in items],
-        *_names(each.queue for each in items),
+        *names_of(each.queue for each in items),
         [each.item.kind for each in items],
         [each.item.priority for each in items],
         [each.item.delay_us for each in items],
@@ -238,7 +238,8 @@ def _ids(held: Sequence[ItemLease]) -> tuple[list[UUID], list[UUID | None]]:
     return [UUID(bytes=each.id) for each in held], leases
 
 
-def _names(queues: Any) -> tuple[list[str], list[str], list[str]]:
+def names_of(queues: Any) -> tuple[list[str], list[str], list[str]]:
+    """Return the apps, users and zones of queues, as functions of the schema take them."""
     queues = list(queues)
     return ([each.tenant.app for each in queues], [each.tenant.user for each in queues], [each.zone for each in queues])
 
@@ -261,7 +262,8 @@ def _packed_history(record: ItemRecord) -> bytes:
     )
 
 
-def _leased(row: Sequence[Any], lease_id: bytes, lease_us: int, now_us: int) -> LeasedRow:
+def decoded(row: Sequence[Any], lease_id: bytes, lease_us: int, now_us: int) -> LeasedRow:
+    """Return the item of a row of the functions that read items. `lease_us`: until its lease ends."""
     id_, app, user, zone, kind, priority, waited_us, age_us, leases, expired, unique_us, given, *rest = row
     payload, args, packed = rest
     record = (None if packed is None else decode(ItemRecord, packed)) or ItemRecord(kind, b"", priority, 0, 0)

@@ -1,0 +1,153 @@
+"""Why an item of an external store is not running: what the store knows of it, and the shard of its pointer."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from fairlead.causes import Cause, Explained, span_text
+from fairlead.error_text import sentence_of
+from fairlead.explanation import Explanation, attempts_of, cause_of
+from fairlead.queries.external_stores import ReaderState, read_reader_state
+from fairlead.shards import Shards
+from fairlead.zones.engines import StoreUnavailable
+from fairlead.zones.errors import TenantBusy
+from fairlead.zones.external.inspection import InspectedItem, InspectedStore, StoredState
+from fairlead.zones.external.names import pointer_zone
+from fairlead.zones.external.store import Queue
+from fairlead.zones.layout import ID_BYTES
+from fairlead.zones.reporting.diagnosis import Diagnosis, diagnose
+from fairlead.zones.shard import Shard
+from fairlead.zones.transaction_runner import Attempt
+
+_HOLDS_ROW = "the transaction of its handler is open, and holds its row"
+NOWHERE = (Cause.NEVER_SEEN, Cause.NOT_FOUND)
+
+# What the shard says of an item that could run. That the reader has not seen it explains more.
+_COULD_RUN = (
+    Cause.POINTER_MISSING,
+    Cause.POINTER_ASLEEP,
+    Cause.POINTER_LEASED,
+    Cause.LEASE_EXPIRED,
+    Cause.BEHIND,
+    Cause.NEXT,
+)
+# That its row is locked explains these, too: a visit that cannot lease it takes its kind for full.
+_COULD_RUN_UNLOCKED = (*_COULD_RUN, Cause.TENANT_AT_LIMIT, Cause.KIND_AT_LIMIT)
+
+
+def explain_in_stores(
+    on_shards: Explanation,
+    shards: Shards,
+    stores: Mapping[str, InspectedStore],
+    item_id: str | bytes,
+    queue: Queue | None,
+) -> Explanation:
+    """Explain an item that may lie in an external store; `on_shards`, if a shard knows it, or nobody does.
+
+    Args:
+      on_shards: what the shards say of it.
+      item_id: the 16 bytes of its id, or the name that it was given.
+      queue: where it is; None: the tenant is not known, so it is found by its id only.
+    """
+    if on_shards.cause not in NOWHERE or not stores:
+        return on_shards
+    unread: list[str] = []
+    for name, store in stores.items():
+        ids = list(_ids(store, item_id, queue))
+        reader = read_reader_state(shards, name)
+        try:
+            found = store.inspect(ids, seen=reader.seen, now_us=shards.clock.now_us()) if ids else []
+        except StoreUnavailable as error:
+            unread.append(f"external store {name} cannot be read: {sentence_of(error)}")
+            continue
+        for item in found:
+            if queue in (None, item.queue):
+                explain_there = partial(_explain_at, name=name, item=item, reader=reader)
+                return shards.at_home(item.queue.tenant, explain_there)
+    if unread:
+        return replace(on_shards, cause=Cause.STORE_AWAY, sentence="; ".join(unread))
+    names = " and ".join(stores)
+    return replace(on_shards, sentence=f"{on_shards.sentence}; {names} has none, and keeps nothing of one that ended")
+
+
+def _ids(store: InspectedStore, item_id: str | bytes, queue: Queue | None) -> Iterator[bytes]:
+    if isinstance(item_id, bytes) and len(item_id) == ID_BYTES:
+        yield item_id
+    if queue is not None:
+        yield store.id_of(queue, item_id)
+
+
+def _explain_at(shard: Shard, *, name: str, item: InspectedItem, reader: ReaderState) -> Explanation:
+    """Explain an item of a store, on the shard that holds its pointer."""
+    tenant, zone = item.queue
+    location = shard.layout.location(tenant, pointer_zone(name, zone))
+
+    def body(attempt: Attempt) -> Diagnosis:
+        found = diagnose(attempt.tr, location, item.id, now_us=attempt.now_us)
+        return found._replace(
+            item=item.record if item.state is StoredState.WAITS else None,
+            dead_letter=item.dead_letter,
+            unreadable=item.state is StoredState.DEAD_LETTER and item.dead_letter is None,
+            traceback="" if item.dead_letter is None else item.dead_letter.traceback,
+            items_before=item.items_before,
+        )
+
+    explained = partial(Explanation, item.id, shard=shard.name, tenant=tenant, zone=zone, store=name)
+    try:
+        diagnosis = shard.transact(body)
+    except TenantBusy as busy:
+        return explained(Cause.TENANT_LOCKED, f"all transactions on its tenant wait: {sentence_of(busy)}")
+    cause, sentence, details = _cause_of(diagnosis, item, shard.name, name, reader)
+    return explained(
+        cause,
+        sentence,
+        kind=item.record.kind,
+        attempts=attempts_of(item.record, diagnosis.traceback),
+        progress=item.record.progress,
+        details=details,
+    )
+
+
+def _cause_of(
+    diagnosis: Diagnosis, item: InspectedItem, shard_name: str, store_name: str, reader: ReaderState
+) -> Explained:
+    if item.state is StoredState.ENDED:
+        return Cause.COMPLETED, f"it has ended; its id stays taken for {span_text(item.kept_us)}", {}
+    found = cause_of(diagnosis, shard_name, item.queue.tenant)
+    if item.state is StoredState.DEAD_LETTER:
+        return found
+    if found[0] is Cause.RUNNING:
+        return _running(diagnosis, item)
+    is_locked = item.is_locked and found[0] in _COULD_RUN_UNLOCKED
+    if is_locked and item.record.lease_id:
+        return Cause.RUNNING, f"{_HOLDS_ROW}; if the worker is gone, the server ends it", {}
+    if is_locked:
+        sentence = f"another transaction in {store_name} has locked its row, such as one that cancels it"
+        return Cause.ROW_LOCKED, sentence, {}
+    if not item.is_seen and found[0] in _COULD_RUN:
+        return _unseen(store_name, reader)
+    return found
+
+
+def _running(diagnosis: Diagnosis, item: InspectedItem) -> Explained:
+    left_us = item.record.vesting_us - diagnosis.now_us
+    details: dict[str, Any] = {"lease_until_us": item.record.vesting_us, "row_locked": item.is_locked}
+    if item.is_locked:
+        return Cause.RUNNING, _HOLDS_ROW, details
+    if any(each.live for each in diagnosis.consumers):
+        ends = f"if it is gone, another one takes over in {span_text(left_us)}"
+    else:
+        ends = "no live consumer can take over: start one with fairlead run"
+    return Cause.RUNNING, f"a consumer has leased it; {ends}", details
+
+
+def _unseen(name: str, reader: ReaderState) -> Explained:
+    """Say why no pointer leads to an item yet."""
+    details = {} if reader.until_us is None else {"reader_lease_until_us": reader.until_us}
+    if reader.error:
+        return Cause.READER_BEHIND, f"what the reader of {name} has seen cannot be read: {reader.error}", details
+    if not reader.is_live:
+        sentence = f"no consumer reads {name} now: is one running, with {name} in its configuration?"
+        return Cause.READER_BEHIND, f"{sentence} Its log says why it cannot read", details
+    return Cause.READER_BEHIND, f"the reader of {name} has not seen it yet; it looks each second", details

@@ -1,0 +1,167 @@
+"""Why an item in PostgreSQL is not running: by `explain` and `fairlead why`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import fairlead
+from fairlead import App, Cause, Explanation
+from tests.fairlead.live_consumers import Gate, consumer, eventually, until
+from tests.fairlead.shell import run
+from tests.postgresql_server import TestedPostgres
+from tests.zones.postgresql.database import Database
+
+
+@pytest.fixture(scope="module")
+def shop(postgresql: TestedPostgres) -> Iterator[Database]:
+    """A database with queues."""
+    made = Database(postgresql, "explained")
+    made.prepare()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def database(shop: Database) -> Database:
+    """The same, without items."""
+    shop.empty()
+    return shop
+
+
+@pytest.fixture
+def app(database: Database, tmp_path: Path) -> Iterator[App]:
+    """An application whose queues are there."""
+    made = App(f"embedded:{tmp_path / 'data'}", external={"pg": database.dsn})
+    yield made
+    made.close()
+
+
+def enqueue(app: App, database: Database, kind: str = "receipt", **options: object) -> bytes:
+    """Enqueue one item of alice, named "order 7"; return its id."""
+    with database.connect() as connection, connection.transaction():
+        alice = app.tenant("shop", "alice")
+        return alice.enqueue(kind, item_id="order 7", within=connection, **options).item_id  # type: ignore[arg-type]
+
+
+def why(app: App) -> Explanation:
+    """Return what the application says of alice's item."""
+    return app.tenant("shop", "alice").explain("order 7")
+
+
+def test_an_item_is_explained_by_its_name_and_without_its_tenant_by_its_id(app: App, database: Database) -> None:
+    item_id = enqueue(app, database)
+    by_name, by_id = why(app), app.explain(item_id)
+    assert (by_name.item_id, by_name.store, by_name.zone, by_name.kind) == (item_id, "pg", "queue", "receipt")
+    assert by_id == by_name
+    assert app.explain("order 7").cause is Cause.NEVER_SEEN
+    assert app.tenant("shop", "bob").explain(item_id).cause is Cause.NEVER_SEEN
+
+
+def test_without_a_consumer_nobody_runs_it(app: App, database: Database) -> None:
+    enqueue(app, database)
+    assert why(app).cause is Cause.NO_CONSUMER
+
+
+def test_a_fleet_that_does_not_know_the_store_does_not_read_it(app: App, database: Database, tmp_path: Path) -> None:
+    other = App(f"embedded:{tmp_path / 'data'}")
+    other.handler("receipt")(Gate())
+    with consumer(other):
+        enqueue(app, database)
+        said = until(Cause.READER_BEHIND, lambda: why(app))
+    other.close()
+    assert said.sentence.startswith("no consumer reads pg now: is one running, with pg in its configuration?")
+
+
+def test_a_delayed_item_says_when_it_vests(app: App, database: Database) -> None:
+    enqueue(app, database, delay=3600)
+    said = why(app)
+    assert (said.cause, said.sentence) == (Cause.DELAYED, "it vests in 60 min")
+
+
+def test_a_running_item_says_when_another_consumer_takes_over(app: App, database: Database) -> None:
+    gate = Gate()
+    app.handler("receipt")(gate)
+    with consumer(app):
+        enqueue(app, database)
+        said = until(Cause.RUNNING, lambda: why(app))
+        assert said.sentence.startswith("a consumer has leased it; if it is gone, another one takes over in ")
+        gate.opened.set()
+        eventually(lambda: why(app).cause is Cause.NEVER_SEEN)
+    assert why(app).sentence.endswith("pg has none, and keeps nothing of one that ended")
+
+
+def test_a_paused_kind_a_paused_tenant_and_an_unknown_kind_are_named(app: App, database: Database) -> None:
+    app.handler("receipt")(Gate())
+    with consumer(app):
+        app.control.pause_kind("receipt")
+        enqueue(app, database)
+        assert "fairlead resume --kind receipt" in until(Cause.KIND_PAUSED, lambda: why(app)).sentence
+        app.control.pause_tenant("shop/alice")
+        app.control.resume_kind("receipt")
+        assert "fairlead resume --tenant shop/alice" in until(Cause.TENANT_PAUSED, lambda: why(app)).sentence
+        app.control.resume_tenant("shop/alice")
+        database.empty()
+        enqueue(app, database, kind="unknown")
+        assert "has no handler for unknown" in until(Cause.KIND_UNKNOWN, lambda: why(app)).sentence
+
+
+def test_a_failed_item_says_its_error_and_then_that_it_is_a_dead_letter(app: App, database: Database) -> None:
+    @app.handler("receipt", retry=fairlead.Retry(attempts=2, backoff=0.2))
+    def receipt(job: fairlead.Job) -> None:
+        raise ValueError("no printer")
+
+    with consumer(app):
+        enqueue(app, database)
+        assert "no printer" in until(Cause.RETRYING, lambda: why(app)).sentence
+        dead = until(Cause.DEAD_LETTER, lambda: why(app))
+    assert dead.attempts.raised == 2
+    assert "no printer" in dead.attempts.last_traceback
+
+
+def test_a_row_that_a_user_has_locked_is_said_to_be(app: App, database: Database) -> None:
+    app.handler("receipt")(Gate())
+    with consumer(app), database.connect() as connection, connection.transaction():
+        item_id = enqueue(app, database, delay=0.5)
+        connection.execute("SELECT id FROM fairlead.items WHERE id = %s FOR UPDATE", [item_id.hex()])
+        said = until(Cause.ROW_LOCKED, lambda: why(app))
+    assert said.sentence == "another transaction in pg has locked its row, such as one that cancels it"
+
+
+def test_an_open_transaction_of_the_handler_is_a_run_however_long_it_takes(app: App, database: Database) -> None:
+    app.configure(app.load_config({"consumer.lease_ms": 500}))
+    gate = Gate()
+
+    @app.handler("receipt", transactional=True, store="pg")
+    def receipt(job: fairlead.Job, connection: object) -> None:
+        gate(job)
+
+    with consumer(app), database.connect() as connection:
+        enqueue(app, database)
+        ended = "SELECT count(*) FROM fairlead.items WHERE leased_until_us < fairlead.now_us() AND leases > 0"
+        eventually(lambda: connection.execute(ended).fetchone() == (1,))
+        said = why(app)
+        gate.opened.set()
+    assert said.cause is Cause.RUNNING
+    assert said.sentence.startswith("the transaction of its handler is open")
+
+
+def test_a_store_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    app = App(f"embedded:{tmp_path / 'data'}", external={"pg": "postgresql://127.0.0.1:1/none"})
+    said = why(app)
+    app.close()
+    assert said.cause is Cause.STORE_AWAY
+    assert said.sentence.startswith("external store pg cannot be read: ")
+
+
+def test_the_command_says_in_which_store_it_is(app: App, database: Database, tmp_path: Path) -> None:
+    enqueue(app, database, delay=3600)
+    assert why(app).cause is Cause.DELAYED
+    app.close()
+    settings = tmp_path / "fairlead.toml"
+    settings.write_text(f'shards.main = "embedded:{tmp_path}/data"\nexternal.pg = "{database.dsn}"\n')
+    answer = run("why", "order 7", "--tenant", "shop/alice", "--config", str(settings))
+    assert answer.out.splitlines()[0] == "delayed: it vests in 60 min"
+    assert "of shop/alice, zone queue, in pg, its pointer on shard main" in answer.out
