@@ -46,6 +46,7 @@ ATTRIBUTES = {
     "shard": "messaging.destination.partition.id",
     "error_type": "error.type",
     "step": "fairlead.step",
+    "store": "fairlead.store",
     "outcome": "fairlead.outcome",
     "actor": "fairlead.actor",
 }
@@ -168,12 +169,41 @@ MOVES_COPIED = Metric(
     "fairlead.moves.copied_bytes", MetricType.GAUGE, "By",
     "Bytes that the moves from a shard have copied that are under way.", ("shard",),
 )  # fmt: skip
+EXTERNAL_UP = Metric(
+    "fairlead.external.up", MetricType.GAUGE, "1", "Whether an external store can be read: 1, or 0.", ("store",)
+)
+EXTERNAL_DEPTH = Metric(
+    "fairlead.external.depth", MetricType.GAUGE, "{item}",
+    "Items of an external store, not dead letters; from 10,000 on an estimate of its server.", ("store",),
+)  # fmt: skip
+EXTERNAL_OLDEST_AGE = Metric(
+    "fairlead.external.oldest_age", MetricType.GAUGE, "s", "Age of the oldest vested item of an external store.",
+    ("store",),
+)  # fmt: skip
+EXTERNAL_UNSEEN = Metric(
+    "fairlead.external.unseen", MetricType.GAUGE, "{item}",
+    "Items of an external store that its reader has not seen yet, counted up to 10,000.", ("store",),
+)  # fmt: skip
+EXTERNAL_READER_LAG = Metric(
+    "fairlead.external.reader_lag", MetricType.GAUGE, "s",
+    "How long ago the oldest item that the reader has not seen was enqueued; 0: it has seen all.", ("store",),
+)  # fmt: skip
+EXTERNAL_DEAD_LETTERS = Metric(
+    "fairlead.external.dead_letters", MetricType.GAUGE, "{item}",
+    "Dead letters of an external store, counted up to 10,000.", ("store",),
+)  # fmt: skip
+EXTERNAL_DEAD_ROWS = Metric(
+    "fairlead.external.dead_rows", MetricType.GAUGE, "{row}",
+    "Rows of an external store's items that VACUUM has not removed yet, as its server estimates.", ("store",),
+)  # fmt: skip
 
 METRICS = (
     SENT, CONSUMED, OPERATION, COMPLETED, FAILED, RETRIED, DEAD_LETTERED, DROPPED, SUSPENDED, CANCELLED, RETURNED,
     LOST, EXPIRED, CONFLICTS,
     POINTER_LATENCY, ITEM_LATENCY, DURATION, STEPS, STEP_DURATION, REPLAYS, SCATTERS,
     SLOTS, SLOTS_IN_USE, DEPTH, OLDEST_AGE, HELD_BACK, HELD_BACK_AGE, MOVES, MOVES_COPIED,
+    EXTERNAL_UP, EXTERNAL_DEPTH, EXTERNAL_OLDEST_AGE, EXTERNAL_UNSEEN, EXTERNAL_READER_LAG, EXTERNAL_DEAD_LETTERS,
+    EXTERNAL_DEAD_ROWS,
 )  # fmt: skip
 METRICS_BY_NAME = {metric.name: metric for metric in METRICS}
 

@@ -19,6 +19,7 @@ Read in this order:
     log            log
     why            why
     overview       status, config
+    external_stores  what status and check say of external stores
     dashboard      dashboard
     top            top
     maintenance    check, backup, restore

@@ -11,9 +11,12 @@ from typing import Any, BinaryIO
 import click
 from rich.table import Table
 
+from fairlead.app import App
 from fairlead.cli.errors import FOUND_FAULTS
+from fairlead.cli.external_stores import report_answer, report_lines
 from fairlead.cli.output import example, json_option, progress, show, table
 from fairlead.cli.store_options import StoreOptions, accepts_store_options
+from fairlead.external_checks import ExternalReport, check_external
 from fairlead.formatting import iso_time
 from fairlead.shards import Shards
 from fairlead.zones.errors import QueueError
@@ -47,7 +50,8 @@ def check(ctx: click.Context, store_options: StoreOptions, repair: bool, quarant
 
     Producers and consumers may run meanwhile. Records of a newer version are not changed. fairlead quarantine shows
     what was set aside. Steps of workflows on several shards are compared with their homes; for that, name all shards by
-    --app or the configuration.
+    --app or the configuration. Of external stores it checks the schema, the role's privileges, missing pointers, and
+    what holds the server up.
     """
     app = store_options.app()
     consumer = app.config.consumer
@@ -63,11 +67,26 @@ def check(ctx: click.Context, store_options: StoreOptions, repair: bool, quarant
                 progress=lambda keys: advance(keys, None),
             )
     check_homes(app.shards, reports, all_shards=not store_options.stores, repair=repair or quarantine)
-    healthy = all(report.healthy for report in reports.values())
-    answer = {"healthy": healthy, "shards": [_answer(name, report) for name, report in reports.items()]}
-    show(answer, lambda: _lines(reports, healthy))
+    externals = _check_externals(app, repair=repair)
+    healthy = all(report.healthy for report in reports.values()) and all(each.healthy for each in externals.values())
+    answer = {
+        "healthy": healthy,
+        "shards": [_answer(name, report) for name, report in reports.items()],
+        "external_stores": [report_answer(name, report) for name, report in externals.items()],
+    }
+    show(answer, lambda: [*_lines(reports, healthy), *report_lines(externals)])
     if not healthy:
         ctx.exit(FOUND_FAULTS)
+
+
+def _check_externals(app: App, *, repair: bool) -> dict[str, ExternalReport]:
+    reports = {}
+    for name, store in app.externals.items():
+        with progress(f"checking {name}") as advance:
+            reports[name] = check_external(
+                app.shards, name, store, repair=repair, progress=lambda queues: advance(queues, None)
+            )
+    return reports
 
 
 @click.command(epilog=example("fairlead backup shop.backup --store embedded:./data"))

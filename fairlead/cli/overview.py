@@ -9,12 +9,14 @@ from rich.table import Table
 
 from fairlead import status as status_query
 from fairlead.cli.errors import STORE_UNUSABLE
+from fairlead.cli.external_stores import external_answer, external_lines
 from fairlead.cli.output import example, json_option, show, table
 from fairlead.cli.store_options import StoreOptions, accepts_store_options, settings_option
 from fairlead.config import settings_of
 from fairlead.error_text import fields_of, message_of, remedy_of, sentence_of
 from fairlead.explanation import limit_in_words
 from fairlead.formatting import ago, iso_time
+from fairlead.queries.external_stores import read_externals
 from fairlead.shards import Shards, StoreMissing
 from fairlead.status import COUNTED_MAX, ShardStatus, slowest_loop
 from fairlead.zones.engines import Stall, StoreError
@@ -28,13 +30,15 @@ from fairlead.zones.top_level.sessions import SessionRecord
 @json_option
 @click.pass_context
 def status(ctx: click.Context, store_options: StoreOptions) -> None:
-    """Show shards, depth by kind, active zones, the oldest waiting item, dead letters, consumers; changes nothing."""
+    """Show depth by kind, the oldest waiting item, dead letters and consumers of each store; changes nothing."""
     app = store_options.app()
     errors: dict[str, Exception] = {}
     found = [_read_status(app.shards, name, url, errors) for name, url in app.shards.urls.items()]
     answers = [_answer_error(each, errors[each.name]) if each.name in errors else _answer(each) for each in found]
-    show({"shards": answers}, lambda: _lines(found, errors))
-    if errors:
+    externals = read_externals(app.shards, app.externals)
+    answer = {"shards": answers, "external_stores": [external_answer(each) for each in externals]}
+    show(answer, lambda: [*_lines(found, errors), *external_lines(externals)])
+    if errors or any(each.error is not None for each in externals):
         ctx.exit(STORE_UNUSABLE)
 
 

@@ -96,7 +96,7 @@ def _screen(app: App, summary: Summary) -> RenderableType:
     parts: list[RenderableType] = [_head(summary)]
     parts += [Text(printable(each.message), style=_STYLES[each.severity]) for each in summary.concerns]
     per_min = {kind: rollup.completed for kind, rollup in recent.items()}
-    parts.append(_kinds(kinds_of(summary.statuses, summary.activity, summary.now_us), per_min))
+    parts.append(_kinds(kinds_of(summary.statuses, summary.activity, summary.now_us, summary.externals), per_min))
     waiting, running = _waiting(app, summary), longest_running(summary.activity)[:ROWS]
     parts += [_tenants(waiting, summary.now_us)] if waiting else []
     parts += [_running(running, summary.now_us)] if running else []
@@ -215,7 +215,7 @@ def _answer(app: App, summary: Summary) -> dict[str, Any]:
                 "dead_lettered": each.rollup.dead_lettered,
                 "dropped": each.rollup.dropped,
             }
-            for each in kinds_of(summary.statuses, summary.activity, summary.now_us)
+            for each in kinds_of(summary.statuses, summary.activity, summary.now_us, summary.externals)
         ],
         "tenants": [
             {"app": each.tenant.app, "user": each.tenant.user, "shard": each.shard, "items": each.total}

@@ -1,15 +1,17 @@
-"""What needs attention, by the status of the shards. Plain decisions."""
+"""What needs attention, by the status of the shards and external stores. Plain decisions."""
 
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 from urllib.parse import urlencode
 
+from fairlead.queries.external_stores import ExternalStatus
 from fairlead.queries.per_shard import ShardResult
 from fairlead.status import COUNTED_MAX, ShardStatus
 
 NAMED_MAX = 5  # Names that a sentence lists.
 LATE_US = 60_000_000  # An item that has been due for a minute is a concern.
+DEAD_ROWS_MAX = 1_000_000  # Autovacuum begins at 20,000.
 
 
 class Severity(IntEnum):
@@ -29,9 +31,13 @@ class Concern(NamedTuple):
     do: str = ""
 
 
-def concerns(results: Sequence[ShardResult[ShardStatus]]) -> list[Concern]:
-    """Return what needs attention on some shards, the most severe first."""
+def concerns(results: Sequence[ShardResult[ShardStatus]], externals: Sequence[ExternalStatus] = ()) -> list[Concern]:
+    """Return what needs attention on some shards, and in external stores, the most severe first."""
     found = [concern for each in results for concern in _of(each)]
+    statuses = [each.found for each in results if each.found is not None]
+    live = [one.record for status in statuses for one in status.consumers if one.live]
+    known = {kind for record in live for kind in record.kinds} if live else None
+    found += [concern for each in externals for concern in _of_external(each, known)]
     return sorted(found, key=lambda each: -each.severity)
 
 
@@ -82,6 +88,37 @@ def _of(result: ShardResult[ShardStatus]) -> Iterable[Concern]:
         yield Concern(Severity.CARE, f"{status.dead_letters:,}{more} {noun} on shard {name}", "/dead-letters")
     yield from _damaged(name, status)
     yield from _decided(name, status)
+
+
+def _of_external(status: ExternalStatus, known: set[str] | None) -> Iterable[Concern]:
+    """Yield what needs attention in an external store. `known`: the kinds of live consumers; None: there are none."""
+    name, totals, reader = status.name, status.totals, status.reader
+    if totals is None:
+        yield Concern(Severity.ALARM, f"External store {name} cannot be read: {status.sentence}", "/", status.remedy)
+        return
+    if reader.error:
+        yield Concern(Severity.ALARM, f"How far the reader of {name} is cannot be read: {reader.error}", "/")
+    elif totals.items and not reader.is_live:
+        items = "item is" if totals.items == 1 else "items are"
+        message = f"{totals.items:,} {items} in external store {name}, and no consumer reads it"
+        yield Concern(Severity.ALARM, message, "/", f"start one with {name} in its configuration")
+    elif totals.unseen_us is not None and totals.unseen_us > LATE_US:
+        message = f"The reader of external store {name} is {totals.unseen_us // 60_000_000} min behind"
+        yield Concern(Severity.ALARM, message, "/", "look at the log of the consumers: fairlead.reader")
+    unserved = [kind for kind in totals.kinds if known is not None and kind not in known]
+    if unserved:
+        message = f"No live consumer handles {_some(unserved)}, of which {name} holds items"
+        yield Concern(Severity.ALARM, message, "/kinds", "run an application that handles them, or submit a handler")
+    if reader.is_live and totals.waits_us is not None and totals.waits_us > LATE_US:
+        message = f"The oldest item in external store {name} has waited for {totals.waits_us // 60_000_000} min"
+        yield Concern(Severity.CARE, message, "/", "look at limits and pauses, or run more consumers or slots")
+    if totals.dead_letters:
+        more = " or more" if totals.dead_letters >= COUNTED_MAX else ""
+        noun = "dead letter" if totals.dead_letters == 1 else "dead letters"
+        yield Concern(Severity.CARE, f"{totals.dead_letters:,}{more} {noun} in external store {name}", "/")
+    if totals.dead_rows > DEAD_ROWS_MAX:
+        message = f"{totals.dead_rows:,} rows of external store {name} are dead and not removed"
+        yield Concern(Severity.CARE, message, "/", "fairlead check says what holds VACUUM up")
 
 
 def _damaged(name: str, status: ShardStatus) -> Iterable[Concern]:

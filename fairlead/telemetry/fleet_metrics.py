@@ -8,11 +8,27 @@ from functools import partial
 from fairlead.actors.runtime.supervisor import ActorFailed
 from fairlead.actors.telemetry.counters import Reading
 from fairlead.actors.telemetry.enqueue_counts import ENQUEUE_COUNTS
-from fairlead.actors.telemetry.metrics import DEPTH, HELD_BACK, HELD_BACK_AGE, MOVES, MOVES_COPIED, OLDEST_AGE
+from fairlead.actors.telemetry.metrics import (
+    DEPTH,
+    EXTERNAL_DEAD_LETTERS,
+    EXTERNAL_DEAD_ROWS,
+    EXTERNAL_DEPTH,
+    EXTERNAL_OLDEST_AGE,
+    EXTERNAL_READER_LAG,
+    EXTERNAL_UNSEEN,
+    EXTERNAL_UP,
+    HELD_BACK,
+    HELD_BACK_AGE,
+    MOVES,
+    MOVES_COPIED,
+    OLDEST_AGE,
+    Metric,
+)
 from fairlead.actors.telemetry.record_counts import RECORD_COUNTS
 from fairlead.app import App
 from fairlead.fleet import Fleet
 from fairlead.move_views import MovesUnderWay, moves_under_way
+from fairlead.queries.external_stores import ExternalStatus, read_externals
 from fairlead.telemetry.exports import ProcessExports
 from fairlead.zones.layout import ShardLayout
 from fairlead.zones.policy.policies import read_policies
@@ -54,7 +70,7 @@ class FleetMetrics:
         return {**of_actors, STORES: self.read_stores(), PROCESS: ENQUEUE_COUNTS.read() + RECORD_COUNTS.read()}
 
     def read_stores(self) -> Reading:
-        """Return depths, oldest ages and moves of every shard that can be read. Bounded snapshot reads."""
+        """Return depths, oldest ages and moves of every store that can be read. Bounded reads."""
         reading = Reading()
         for name, shard in self._app.shards.items():
             try:
@@ -68,6 +84,8 @@ class FleetMetrics:
             reading.numbers[HELD_BACK_AGE.name, (name,)] = _age_s(waits.blocked_oldest_us, now_us)
             reading.numbers[MOVES.name, (name,)] = moves.number
             reading.numbers[MOVES_COPIED.name, (name,)] = moves.copied_bytes
+        for status in read_externals(self._app.shards, self._app.externals):
+            reading.numbers.update(_external_numbers(status))
         return reading
 
 
@@ -98,6 +116,22 @@ def _read_store(attempt: Attempt, layout: ShardLayout) -> tuple[dict[str, int], 
     paused = read_policies(tr).shard_paused
     backlog = depths.backlog(tr, layout, now_us, paused=paused)
     return depths.depth(tr, layout).kinds, backlog, moves_under_way(tr), now_us
+
+
+def _external_numbers(status: ExternalStatus) -> dict[tuple[str, tuple[str, ...]], float]:
+    """Return the numbers of an external store; of one that cannot be read only that."""
+    totals = status.totals
+    found: dict[Metric, float] = {EXTERNAL_UP: float(totals is not None)}
+    if totals is not None:
+        found |= {
+            EXTERNAL_DEPTH: totals.items,
+            EXTERNAL_OLDEST_AGE: (totals.waits_us or 0) / 1e6,
+            EXTERNAL_UNSEEN: totals.unseen_items,
+            EXTERNAL_READER_LAG: (totals.unseen_us or 0) / 1e6,
+            EXTERNAL_DEAD_LETTERS: totals.dead_letters,
+            EXTERNAL_DEAD_ROWS: totals.dead_rows,
+        }
+    return {(metric.name, (status.name,)): number for metric, number in found.items()}
 
 
 def _age_s(since_us: int | None, now_us: int) -> float:

@@ -1,0 +1,80 @@
+"""External stores, as an operator with a browser sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from fairlead import App
+from tests.fairlead.dashboard.browsing import PHONE, page_of, tile
+from tests.fairlead.dashboard.serving import Server, served
+from tests.postgresql_server import TestedPostgres
+from tests.zones.postgresql.database import Database
+
+AWAY = "postgresql://127.0.0.1:1/none"
+
+
+@pytest.fixture(scope="module")
+def database(postgresql: TestedPostgres) -> Iterator[Database]:
+    """A database with queues."""
+    made = Database(postgresql, "dashboard")
+    made.prepare()
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def server(database: Database, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A dashboard of an application with two external stores, one of which does not answer."""
+    folder: Path = tmp_path_factory.mktemp("external")
+    app = App(f"embedded:{folder / 'main'}")
+    assert list(app.shards.values())
+    app.close()
+    settings = folder / "fairlead.toml"
+    external = f'external.pg = "{database.dsn}"\nexternal.far = "{AWAY}"\n'
+    settings.write_text(f'shards.main = "embedded:{folder}/main"\n{external}', encoding="utf-8")
+    with served("--config", str(settings)) as server:
+        yield server
+
+
+def test_what_waits_in_a_store_appears_without_a_reload(browser: Browser, server: Server, database: Database) -> None:
+    database.empty()
+    with page_of(browser, server.url) as page:
+        page.goto("/")
+        row = page.locator("tbody tr", has_text="pg").first
+        expect(row.locator("td[data-label=Items]")).to_have_text("0")
+        page.evaluate("window.stayed = true")
+        with database.connect() as connection:
+            connection.execute("SELECT fairlead.enqueue('shop', 'alice', 'receipt')")
+        expect(row.locator("td[data-label=Items]")).to_have_text("1")
+        expect(row.locator("td[data-label=Reader]")).to_contain_text("no consumer reads it")
+        expect(row.locator("td[data-label=Reader]")).to_contain_text("1 unseen")
+        expect(page.locator(".concerns")).to_contain_text("1 item is in external store pg, and no consumer reads it")
+        assert tile(page, "Items in queues") == "1"
+        assert page.evaluate("window.stayed")
+        far = page.locator("tbody tr", has_text="far")
+        expect(far).to_contain_text("no PostgreSQL that takes writes answers")
+
+
+def test_an_item_is_found_by_its_name_and_its_tenant(browser: Browser, server: Server, database: Database) -> None:
+    with database.connect() as connection:
+        connection.execute("SELECT fairlead.enqueue('shop', 'bob', 'receipt', item_id => 'order 7')")
+    with page_of(browser, server.url) as page:
+        page.goto("/search")
+        page.locator("main").get_by_label("Item id or name").fill("order 7")
+        page.get_by_label("App").fill("shop")
+        page.get_by_label("User").fill("bob")
+        page.get_by_role("button", name="Search").click()
+        expect(page.locator("article.card")).to_contain_text("queue queue in pg, its pointer on shard main")
+        expect(page.locator("article.card")).to_contain_text("No consumer")
+
+
+@pytest.mark.parametrize("width", [375, 1024])
+def test_the_section_fits_every_window(browser: Browser, server: Server, width: int) -> None:
+    with page_of(browser, server.url, viewport={**PHONE, "width": width}) as page:
+        page.goto("/")
+        expect(page.get_by_role("heading", name="External stores")).to_be_visible()
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
