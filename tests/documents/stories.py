@@ -6,6 +6,7 @@
 | pycon | run there too, line by line; its output is compared (doctest) |
 | console | typed, and its output is compared; a server runs on until the page shows ^C |
 | text, titled with a terminal | the further output of the running fleet |
+| sql | written to the file of its title, which a command runs |
 | toml | loaded as a configuration; the name `fairlead.toml` writes it for the following blocks |
 | yaml | must be in cluster.yaml, line by line |
 | ini | a unit of systemd, whose commands must be valid |
@@ -37,7 +38,7 @@ from tests.test_docs import wrong
 
 IN_A_PROCESS = ("fairlead run ", "fairlead simulate ", "fairlead demo")  # What starts processes, or reads the clock.
 
-SERVING = ("fairlead run ", "fairlead dashboard ", "uvicorn ", "gunicorn ")
+SERVING = ("fairlead run ", "fairlead dashboard ", "uvicorn ", "gunicorn ", "celery ")
 
 WEB = ("uvicorn ", "gunicorn ", "curl ")  # Their ports may be taken here: each stands for a free one.
 WEB_PORT = re.compile(r"\b80\d\d\b")
@@ -59,6 +60,7 @@ class Story:
             "pycon": self._pycon,
             "console": self._console,
             "text": self._text,
+            "sql": self._sql,
             "toml": self._toml,
             "yaml": self._yaml,
             "ini": self._ini,
@@ -139,6 +141,11 @@ class Story:
         if "terminal" not in (block.title or "") or not running:
             raise StoryBroken("a block of text is the output of a running fleet: give it a title with its terminal")
         running[-1].show(block.text)
+
+    def _sql(self, block: Block) -> None:
+        if block.title is None:
+            raise StoryBroken("a block of SQL is a file that a command runs: give it a title with its name")
+        (self.folder / block.title).write_text(block.text, encoding="utf-8")
 
     def _toml(self, block: Block) -> None:
         config.load(tomllib.loads(block.text), environ={})

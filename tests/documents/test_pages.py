@@ -19,7 +19,14 @@ RUN_ELSEWHERE = {
     "docs/telemetry.md": (8, "tests/fairlead/telemetry/test_telemetry_doc.py"),
 }
 
-WITH_POSTGRESQL = ["docs/how-to/postgresql.md"]
+WITH_POSTGRESQL = [
+    "docs/how-to/celery-postgresql.md",
+    "docs/how-to/postgresql.md",
+    "docs/how-to/postgresql-frameworks.md",
+    "docs/how-to/postgresql-operations.md",
+    "docs/how-to/procrastinate.md",
+    "docs/tutorial-postgresql.md",
+]
 
 FENCE = "```"
 
@@ -44,6 +51,8 @@ def reach_postgresql(server: TestedPostgres, monkeypatch: pytest.MonkeyPatch) ->
 
     with psycopg.connect(server.url, autocommit=True) as connection:
         connection.execute("DROP DATABASE IF EXISTS shop")
+        for role in ("web", "fleet"):  # Those that pages make.
+            connection.execute(f"DROP ROLE IF EXISTS {role}")
         connection.execute("CREATE DATABASE shop")
     reached = conninfo_to_dict(server.url)
     monkeypatch.setenv("PGPORT", str(reached["port"]))
