@@ -37,6 +37,16 @@ class UnfitCode(QueueError):
     message = "the handler's code does not fit the item"
 
 
+class WrongStore(UnfitCode):
+    """The handler of the kind commits in another place than the item lies: the tenant's shard, or an external store.
+
+    Do: enqueue items of the kind where the handler commits: `within` a connection to the store that it names, or
+    without one if it names none, as a workflow does. Or make it a plain handler, which runs items of any place.
+    """
+
+    message = "the item does not lie in the store in which its handler runs"
+
+
 class DuplicateHandler(QueueError):
     """Two handlers were registered for one kind.
 

@@ -4,9 +4,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
+from fairlead.actors.handlers import WrongStore
 from fairlead.actors.messages import ItemRef
 from fairlead.actors.telemetry.enqueueing import Enqueueing
 from fairlead.zones.errors import BadArgument, QueueError, TenantMoved
+from fairlead.zones.external.names import external_zone
 from fairlead.zones.open_body import ON_A_TENANT, open_body, refuse_across_shards
 from fairlead.zones.probes import probe
 from fairlead.zones.queue.items import unpack_payload
@@ -41,6 +43,7 @@ class Job:
       id: the item's id, 16 bytes; the same in every attempt. Good as an idempotency key.
       tenant: the tenant of the item; for a local item the app is "".
       kind: as enqueued.
+      zone: the queue zone. `store`: the external store in which the item lies; None: it lies in the tenant's shard.
       attempt: 1 for the first one since the item was enqueued, or retried by an operator. Each later one follows an
         error or a lease expiry. An item that is returned, because its worker drained, keeps the number.
       enqueued_us: when it was enqueued, microseconds since the epoch.
@@ -61,7 +64,9 @@ class Job:
         self.attempt = record.attempt
         self.enqueued_us = record.enqueued_us
         self.shard_name = ref.shard
-        self.zone = ref.zone
+        external = external_zone(ref.zone)
+        self.zone = ref.zone if external is None else external.zone
+        self.store = None if external is None else external.store
         self.lease_id = ref.lease_id
         self.completed = False
         self.completing = False
@@ -190,10 +195,13 @@ class Job:
         commit, the item ends as if this had not been called.
 
         Raises:
+          WrongStore: the item lies in an external store.
           LeaseLost, ItemGone: another worker has leased the item, or it is gone. The transaction must not commit: let
             the error pass.
           ResultNotKept: `result` is not plain data, or too long.
         """
+        if self.store is not None:
+            raise WrongStore(kind=self.kind, item=self.id.hex(), wanted=None, found=self.store)
         kept_s = self.keeps_result_us / 1e6
         tr.complete(self.id, lease_id=self.lease_id, zone=self.zone, result=result, keep_result=kept_s)
         self.completing = True

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 from fairlead.actors.execution.failed_attempt import Failure, failure_of, is_permanent
 from fairlead.actors.execution.in_flight import HeldItem
 from fairlead.actors.execution.job import Job
-from fairlead.actors.handlers import Form, Handler, UnfitCode, describe
+from fairlead.actors.handlers import Form, Handler, WrongStore, describe
 from fairlead.actors.telemetry.enqueueing import Enqueueing
 from fairlead.actors.telemetry.errors import USERS_ERROR
 from fairlead.actors.telemetry.run import Run, RunningJob
@@ -54,15 +54,6 @@ class JobTimeout(QueueError):
     """
 
     message = "the handler ran past its timeout"
-
-
-class WrongStore(UnfitCode):
-    """The handler of the kind runs in an external store, and the item lies elsewhere.
-
-    Do: enqueue items of the kind `within` a connection to that store; or leave `store` out of the handler's options.
-    """
-
-    message = "the item does not lie in the store in which its handler runs"
 
 
 class HandlerNotRun(QueueError):
@@ -177,6 +168,8 @@ def _run_tries(held: HeldItem, shard: Shard, access: AttemptAccess) -> None:
 
 def _run_once(held: HeldItem, shard: Shard, access: AttemptAccess) -> None:
     handler, job = held.handler, held.job
+    if handler.form in (Form.WORKFLOW, Form.TRANSACTIONAL) and store_of(held.place) is not None:
+        raise WrongStore(kind=job.kind, item=job.id.hex(), wanted=None, found=store_of(held.place))
     if handler.form is Form.WORKFLOW:
         handler.function.run_attempt(held, shard, access)
         return
