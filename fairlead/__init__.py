@@ -35,6 +35,8 @@ Read in this order:
     operator         the person and the program that the audit log names
     control          pausing, resuming, limiting and weighting while the fleet runs
     dead_letters     dead letters retried or discarded in bulk
+    external_stores  databases of users in which queues lie
+    external_queues  what can be done with the items of such queues
     move_views       moves of tenants as plain data
     moves            tenants that move between shards
     audit_log        what operators have done, on all shards
@@ -76,11 +78,13 @@ from fairlead.actors.handlers import (
 from fairlead.actors.settings import BadSettings, ConsumerSettings
 from fairlead.app import App, SubmissionsOff
 from fairlead.argument_checks import UnknownKind
+from fairlead.bulk_result import BulkResult
 from fairlead.config import Config
 from fairlead.config_layers import BadConfig
 from fairlead.control import Control
-from fairlead.dead_letters import BulkResult
 from fairlead.explanation import Attempts, Cause, Explanation
+from fairlead.external_queues import ExternalQueues, NoWorkflow
+from fairlead.external_stores import PsycopgMissing, UnknownStore
 from fairlead.found_items import FoundItem, SearchUnfinished
 from fairlead.handle import EnqueuedHandle, Handle, NoResult, ResultPending
 from fairlead.index_changes import IndexChange, IndexChangeView, Violation
@@ -111,7 +115,7 @@ from fairlead.records.on_shards.scrubbing import ShardScrub
 from fairlead.registered_handler import RegisteredHandler
 from fairlead.shards import NoShards, StoreMissing, UnknownShard
 from fairlead.snapshots import KeyChange, OldKeys, Snapshot
-from fairlead.tenant_database import NotADeadLetter, TenantDatabase
+from fairlead.tenant_database import TenantDatabase
 from fairlead.tenant_locks import HeldLock, LockInTransaction, TenantLock
 from fairlead.unique_items import Reservation
 from fairlead.views import DeadLetterView, ItemView, State
@@ -151,6 +155,7 @@ from fairlead.zones.errors import (
     ItemUnreadable,
     LeaseLost,
     LockLost,
+    NotADeadLetter,
     NotVested,
     PayloadDamaged,
     PayloadNotData,
@@ -171,6 +176,14 @@ from fairlead.zones.errors import (
 from fairlead.zones.layout import Tenant
 from fairlead.zones.moving.errors import MoveFailed, MoveRefused, MoveUnderWay
 from fairlead.zones.open_body import NestedTransaction
+from fairlead.zones.postgresql.errors import (
+    ForeignDatabase,
+    NoTransaction,
+    PostgresRefused,
+    SchemaMissing,
+    SchemaNewer,
+    SchemaOutdated,
+)
 from fairlead.zones.queue.dead_letter_search import DeadLetterFilter
 from fairlead.zones.queue.items import Enqueued, EnqueueOptions, EnqueueStatus, ItemOptions, NewItem, new_item
 from fairlead.zones.queue.results import ResultNotKept
@@ -187,6 +200,7 @@ __all__ = [
     # An application and its tenants
     "App",
     "TenantDatabase",
+    "ExternalQueues",
     "TenantTransaction",
     "ApplicationTransaction",
     "SpanningTransaction",
@@ -327,6 +341,15 @@ __all__ = [
     "TransactionalTooLong",
     "UnknownKind",
     "UnknownShard",
+    "UnknownStore",
+    "NoWorkflow",
+    "PsycopgMissing",
+    "ForeignDatabase",
+    "NoTransaction",
+    "PostgresRefused",
+    "SchemaMissing",
+    "SchemaNewer",
+    "SchemaOutdated",
     "StoreError",
     "StoreUnavailable",
     "ResultUnknown",

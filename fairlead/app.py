@@ -12,14 +12,15 @@ from fairlead.actors.execution import submitted_handlers
 from fairlead.actors.handlers import Form, HandlerOptions, Registry, WorkflowOptions, handler_of
 from fairlead.actors.telemetry.enqueueing import Enqueueing
 from fairlead.app_simulation.scenario import Scenario
-from fairlead.argument_checks import check_known, checked_pair, refuse_missing_parentheses
+from fairlead.argument_checks import check_known, check_runs_in, checked_pair, refuse_missing_parentheses
+from fairlead.bulk_result import BulkResult
 from fairlead.clock import SystemClock
 from fairlead.config import Config, arguments_of, load, named_shards
 from fairlead.control import Control
-from fairlead.dead_letters import BulkResult, discard_all, retry_all
+from fairlead.dead_letters import discard_all, retry_all
 from fairlead.explanation import Explanation, explain
 from fairlead.external_explanation import explain_in_stores
-from fairlead.external_stores import enqueue_within, open_stores
+from fairlead.external_stores import ExternalAccess, OfTenant, open_stores
 from fairlead.found_items import FoundItem, find_items
 from fairlead.handle import EnqueuedHandle
 from fairlead.handler_types import HandlerDecorator, HandlerFunction, Hook
@@ -56,7 +57,6 @@ from fairlead.zones.durations import DAY_S, Duration, duration_us
 from fairlead.zones.engines import Clock
 from fairlead.zones.errors import BadArgument, QueueError, TenantMoved
 from fairlead.zones.external.inspection import InspectedStore
-from fairlead.zones.external.store import Queue
 from fairlead.zones.index_values import IndexValue
 from fairlead.zones.layout import DEFAULT_ZONE, ID_BYTES, Tenant, check_zone, local_tenant, named_tenant
 from fairlead.zones.moving.errors import MoveRefused, MoveUnderWay
@@ -397,18 +397,20 @@ class App:
         letters. An item that fails again meanwhile stays a dead letter.
 
         Args:
-          criteria: `DeadLetterFilter(kind=send_mail, error="timed out")`; `DeadLetterFilter()` means all of all shards.
+          criteria: `DeadLetterFilter(kind=send_mail, error="timed out")`; `DeadLetterFilter()` means all, of all
+            shards and external stores.
           dry_run: count, and change nothing.
 
         Raises:
           BadArgument: the kind or the tenant of `criteria` cannot be one.
-          UnknownShard: `criteria` names a shard that does not exist.
+          UnknownShard, UnknownStore: `criteria` names a shard or an external store that does not exist.
+          StoreUnavailable: an external store does not answer; what was done before stays.
         """
-        return retry_all(self.shards, criteria, self.operator, dry_run=dry_run)
+        return retry_all(self.shards, criteria, self.operator, stores=self.externals, dry_run=dry_run)
 
     def discard_dead_letters(self, criteria: DeadLetterFilter, *, dry_run: bool = False) -> BulkResult:
         """Delete all matching dead letters for good; see `retry_dead_letters`."""
-        return discard_all(self.shards, criteria, self.operator, dry_run=dry_run)
+        return discard_all(self.shards, criteria, self.operator, stores=self.externals, dry_run=dry_run)
 
     @property
     def control(self) -> Control:
@@ -722,7 +724,11 @@ class App:
         return {name: self.local(kind, shard=name).enqueue_many([item])[0] for name in self.shards}
 
     def enqueue_many(
-        self, items: Iterable[tuple[TenantDatabase | Tenant | str, NewItem]], *, zone: str = DEFAULT_ZONE
+        self,
+        items: Iterable[tuple[TenantDatabase | Tenant | str, NewItem]],
+        *,
+        zone: str = DEFAULT_ZONE,
+        within: Any = None,
     ) -> list[Enqueued]:
         """Enqueue items of many tenants; return the result of each, in order.
 
@@ -733,27 +739,49 @@ class App:
         A batch (up to 500 items or 1 MB of payloads of one shard) is one transaction: all of it or nothing. If a later
         batch fails, earlier ones stay; with ids of your own, calling again is harmless.
 
+        Args:
+          within: see `TenantDatabase.enqueue`: all items are there if and only if that transaction commits. Two calls
+            that enqueue the same ids do not deadlock.
+
         Raises:
           BadArgument: one of `items` is no pair of a tenant and an item; `zone` cannot be the name of a zone.
         """
+        if within is not None:
+            return self._external_access().enqueue(None, zone, self._of_tenants(items), within)[1]
         pairs = ((self.tenant(tenant), item) for tenant, item in map(checked_pair, items))
         return bulk_enqueue.enqueue_many(pairs, zone=zone)
 
+    async def aenqueue_many(
+        self,
+        items: Iterable[tuple[TenantDatabase | Tenant | str, NewItem]],
+        *,
+        zone: str = DEFAULT_ZONE,
+        within: Any = None,
+    ) -> list[Enqueued]:
+        """Enqueue items as `enqueue_many` does, and let the event loop go on meanwhile.
+
+        Args:
+          within: an asynchronous connection; see `TenantDatabase.aenqueue`.
+        """
+        calls = self.shards.calls
+        if within is None:
+            return await calls.run(partial(self.enqueue_many, list(items), zone=zone))
+        return (await self._external_access().aenqueue(None, zone, self._of_tenants(items), within, calls))[1]
+
+    def _of_tenants(self, items: Iterable[tuple[TenantDatabase | Tenant | str, NewItem]]) -> list[OfTenant]:
+        return [OfTenant(tenant_of(tenant), item) for tenant, item in map(checked_pair, items)]
+
     def _database(self, tenant: Tenant, shard: str | None = None) -> TenantDatabase:
         self._shards_now()  # Raises NoShards now; the application may be configured anew before the database is used.
-        return TenantDatabase(
-            self._shards_now,
-            tenant,
-            shard_name=shard,
-            within=self._enqueue_within,
-            externals=lambda: self.externals,
-        )
+        return TenantDatabase(self._shards_now, tenant, shard_name=shard, externals=self._external_access())
 
-    def _enqueue_within(self, tenant: Tenant, zone: str, item: NewItem, connection: Any) -> Enqueued:
+    def _external_access(self) -> ExternalAccess:
+        return ExternalAccess(lambda: self.externals, lambda: self.clock, lambda: self.random, self._check_external)
+
+    def _check_external(self, item: NewItem, store: str) -> None:
         if self._known_kinds_only:
             check_known(self.registry, item.kind)
-        queue, now_us = Queue(tenant, zone), self.clock.now_us()
-        return enqueue_within(self.externals, queue, item, connection, now_us=now_us, random=self.random)
+        check_runs_in(self.registry, item.kind, store)
 
     def _shards_now(self) -> Shards:
         shards = self._shards

@@ -3,11 +3,13 @@
 from difflib import get_close_matches
 from typing import Any
 
-from fairlead.actors.handlers import Registry, describe
+from fairlead.actors.handlers import Form, Registry, describe
 from fairlead.tenant_database import TenantDatabase
 from fairlead.zones.errors import BadArgument, QueueError
 from fairlead.zones.layout import Tenant
 from fairlead.zones.queue.items import NewItem
+
+_COMMITS_IN_ONE_PLACE = (Form.WORKFLOW, Form.TRANSACTIONAL, Form.IN_STORE)
 
 
 class UnknownKind(QueueError):
@@ -29,6 +31,19 @@ def check_known(registry: Registry, kind: str) -> None:
     """Raise UnknownKind if a kind has no handler."""
     if kind not in registry.handlers:
         raise UnknownKind(kind=kind, nearest=nearest_kind(registry, kind))
+
+
+def check_runs_in(registry: Registry, kind: str, store: str) -> None:
+    """Refuse to enqueue an item in an external store if the handler of its kind could not run it there.
+
+    Raises:
+      BadArgument: the handler commits in the tenant's shard, or in another external store.
+    """
+    handler = registry.handlers.get(kind)
+    if handler is not None and handler.form in _COMMITS_IN_ONE_PLACE and handler.store != store:
+        place = handler.store or "the tenant's shard: enqueue it there, without an external store"
+        allowed = f"in {store}, a kind whose handler can run there: this one commits in {place}"
+        raise BadArgument(argument="kind", value=kind, allowed=allowed)
 
 
 def refuse_missing_parentheses(argument: str, value: Any, written: str) -> None:

@@ -5,15 +5,15 @@ transaction. So an item that fails again meanwhile is not retried twice, and a c
 the remaining items. Each transaction writes the audit entry: how many items so far, and whether the operation ended.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
 
 from msgspec.structs import replace
 
+from fairlead.bulk_result import BulkResult, GoOn, filter_as_target
+from fairlead.external_dead_letters import change_in_stores
 from fairlead.operator import Operator
 from fairlead.zones.engines import Transaction
+from fairlead.zones.external.store import NO_EXTERNALS, ExternalStore
 from fairlead.zones.queue import dead_letter_search
 from fairlead.zones.queue.dead_letter_search import BULK_ITEMS_MAX, DeadLetterFilter
 from fairlead.zones.queue.dead_letters import DeadLetter
@@ -25,51 +25,33 @@ from fairlead.zones.transaction_runner import Attempt
 _Change = Callable[[Attempt, Shard, Sequence[DeadLetter]], list[DeadLetter]]
 
 
-@dataclass(slots=True)
-class BulkResult:
-    """The result of a bulk operation.
-
-    `count`: items retried or discarded, in all and `by_kind`. `scanned`: dead letters that were read. `complete`:
-    whether the operation reached the end.
-    """
-
-    count: int = 0
-    scanned: int = 0
-    by_kind: Counter[str] = field(default_factory=Counter)
-    complete: bool = True
-
-    def add(self, items: Sequence[DeadLetter]) -> None:
-        """Count further items."""
-        self.count += len(items)
-        self.by_kind.update(item.record.item.kind for item in items)
-
-
-GoOn = Callable[[BulkResult], bool]
-
-
 def retry_all(
     shards: Mapping[str, Shard],
     criteria: DeadLetterFilter,
     operator: Operator,
     *,
+    stores: Mapping[str, ExternalStore] = NO_EXTERNALS,
     dry_run: bool = False,
     go_on: GoOn | None = None,
 ) -> BulkResult:
     """Put all matching dead letters back into their queues, due now.
 
     Args:
+      stores: the external stores, which come after the shards.
       dry_run: count, and change nothing.
       go_on: called after each transaction with the result so far; returns whether to continue.
 
     Raises:
       BadArgument: the kind or the tenant of `criteria` cannot be one.
-      UnknownShard: `criteria` names a shard that does not exist.
+      UnknownShard, UnknownStore: `criteria` names a shard or an external store that does not exist.
+      StoreUnavailable: an external store does not answer; what was done before stays.
     """
 
     def change(attempt: Attempt, shard: Shard, items: Sequence[DeadLetter]) -> list[DeadLetter]:
         return dead_letter_search.retry_dead_letters(attempt.tr, shard.layout, items, now_us=attempt.now_us)
 
-    return _run_bulk(shards, criteria, operator, "retry", None if dry_run else change, go_on)
+    result = _run_bulk(shards, criteria, operator, "retry", None if dry_run else change, go_on)
+    return change_in_stores(stores, shards, criteria, operator, "retry", result, dry_run=dry_run, go_on=go_on)
 
 
 def discard_all(
@@ -77,6 +59,7 @@ def discard_all(
     criteria: DeadLetterFilter,
     operator: Operator,
     *,
+    stores: Mapping[str, ExternalStore] = NO_EXTERNALS,
     dry_run: bool = False,
     go_on: GoOn | None = None,
 ) -> BulkResult:
@@ -85,15 +68,8 @@ def discard_all(
     def change(attempt: Attempt, shard: Shard, items: Sequence[DeadLetter]) -> list[DeadLetter]:
         return dead_letter_search.discard_all(attempt.tr, shard.layout, items, now_us=attempt.now_us)
 
-    return _run_bulk(shards, criteria, operator, "discard", None if dry_run else change, go_on)
-
-
-def filter_as_target(criteria: DeadLetterFilter) -> dict[str, Any]:
-    """Return a filter as the target of an audit entry."""
-    target = {key: value for key, value in criteria._asdict().items() if value is not None}
-    if criteria.tenant is not None:
-        target["tenant"] = list(criteria.tenant)
-    return target
+    result = _run_bulk(shards, criteria, operator, "discard", None if dry_run else change, go_on)
+    return change_in_stores(stores, shards, criteria, operator, "discard", result, dry_run=dry_run, go_on=go_on)
 
 
 def _run_bulk(
@@ -108,7 +84,7 @@ def _run_bulk(
     result = BulkResult()
     audit_entry_id: bytes | None = None
     written: list[tuple[Shard, AuditEntry]] = []
-    for name in shards if criteria.shard is None else [criteria.shard]:
+    for name in _names(shards, criteria):
         shard = shards[name]
         audit_entry_id = audit_entry_id or shard.random.randbytes(audit_log.ID_BYTES)
         audit_entry = operator.audit_entry(
@@ -132,6 +108,12 @@ def _run_bulk(
         last = replace(audit_entry, ended=True)
         shard.transact(lambda attempt, last=last: audit_log.write(attempt.tr, last))  # type: ignore[misc]
     return result
+
+
+def _names(shards: Mapping[str, Shard], criteria: DeadLetterFilter) -> list[str]:
+    if criteria.store is not None:
+        return []
+    return list(shards) if criteria.shard is None else [criteria.shard]
 
 
 def _matching_batches(shard: Shard, criteria: DeadLetterFilter, result: BulkResult) -> Iterator[list[DeadLetter]]:

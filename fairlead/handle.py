@@ -2,8 +2,6 @@
 
 import asyncio
 import math
-import typing
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol
 
@@ -11,18 +9,15 @@ from fairlead.explanation import Explanation
 from fairlead.operator import Operator
 from fairlead.recorded_steps import RunView
 from fairlead.store_threads import AwaitableCalls
-from fairlead.watch_wait import UNWATCHED_POLL_US, Wait, await_change
+from fairlead.watch_wait import READ_US_MIN, UNWATCHED_POLL_US, Wait, await_change, later_read_us
 from fairlead.zones.durations import Duration, duration_us
+from fairlead.zones.engines import Clock
 from fairlead.zones.engines.api.lost_watch import watch_error
 from fairlead.zones.errors import ItemFailed, QueueError
 from fairlead.zones.layout import Tenant, shown_id
 from fairlead.zones.queue.items import EnqueueStatus
-from fairlead.zones.queue.results import Failed, NotKept, Pending, Returned, ending, ending_without_result
-from fairlead.zones.reporting.completion_log import EndReason
-from fairlead.zones.shard import Shard
+from fairlead.zones.queue.results import Failed, NotKept, Pending, Returned
 from fairlead.zones.workflow.cancellation import CancelOutcome
-
-T = typing.TypeVar("T")
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -53,6 +48,7 @@ class NoResult(QueueError):
 
 
 StoreErrors = tuple[type[Exception], ...]  # The classes of errors that a store raises.
+Ending = Returned | Pending | Failed | NotKept
 
 
 class ItemDatabase(Protocol):
@@ -64,8 +60,8 @@ class ItemDatabase(Protocol):
         ...
 
     @property
-    def shard(self) -> Shard:
-        """Return the tenant's shard, opened."""
+    def clock(self) -> Clock:
+        """Return the clock by which a wait is measured."""
         ...
 
     @property
@@ -73,8 +69,8 @@ class ItemDatabase(Protocol):
         """Return how coroutines wait for the shard."""
         ...
 
-    def at_home(self, call: Callable[[Shard], T]) -> T:
-        """Return what `call` returns for the shard where the tenant lives."""
+    def read_ending(self, item_id: bytes, *, zone: str) -> tuple[Ending, StoreErrors]:
+        """Return how an item ended, or a watch; and what the store raises from which that was read."""
         ...
 
     def cancel(self, item_id: str | bytes, *, zone: str, force: bool, by: Operator | None = None) -> CancelOutcome:
@@ -82,10 +78,6 @@ class ItemDatabase(Protocol):
         ...
 
     def explain(self, item_id: bytes, *, zone: str) -> Explanation:
-        """See `TenantDatabase`."""
-        ...
-
-    def end_reason_elsewhere(self, item_id: bytes, *, zone: str) -> EndReason | None:
         """See `TenantDatabase`."""
         ...
 
@@ -131,11 +123,17 @@ class Handle(Generic[R]):
           NoResult: it ended without a result, was cancelled, or its result has expired.
         """
         timeout_us = _checked_us(timeout)
-        wait = Wait(timeout_us, self._database.shard.clock)
+        wait = Wait(timeout_us, self._database.clock)
+        read_us = READ_US_MIN
         while True:
             found, store_errors = self._read_ending()
             if not isinstance(found, Pending):
                 return self._answer(found)
+            if found.watch is None:
+                if not wait.sleep(read_us):
+                    raise self._pending(timeout_us)
+                read_us = later_read_us(read_us)
+                continue
             changed = await_change(found.watch.is_ready, wait)
             if changed and watch_error(found.watch, store_errors) is not None:
                 changed = wait.sleep(UNWATCHED_POLL_US)
@@ -154,12 +152,19 @@ class Handle(Generic[R]):
         timeout_us = _checked_us(timeout)
         calls, loop = self._database.calls, asyncio.get_running_loop()
         end_s = None if timeout_us is None else loop.time() + timeout_us / 1e6
+        read_us = READ_US_MIN
         while True:
             found, store_errors = await calls.run(self._read_ending)
             if not isinstance(found, Pending):
                 return self._answer(found)
+            left_s = None if end_s is None else max(0, end_s - loop.time())
+            if found.watch is None:
+                if left_s == 0:
+                    raise self._pending(timeout_us)
+                await asyncio.sleep(min(read_us / 1e6, math.inf if left_s is None else left_s))
+                read_us = later_read_us(read_us)
+                continue
             try:
-                left_s = None if end_s is None else max(0, end_s - loop.time())
                 if not await calls.wait_for(found.watch, left_s):
                     raise self._pending(timeout_us)
                 if watch_error(found.watch, store_errors) is not None:
@@ -167,20 +172,8 @@ class Handle(Generic[R]):
             finally:
                 found.watch.cancel()
 
-    def _read_ending(self) -> tuple[Returned | Pending | Failed | NotKept, StoreErrors]:
-        """Return how the item ended, or a watch; and what the store raises from which that was read.
-
-        The tenant may move meanwhile to a shard of another engine.
-        """
-
-        def read(shard: Shard) -> tuple[Returned | Pending | Failed | NotKept, StoreErrors]:
-            location = shard.layout.location(self._database.tenant, self.zone)
-            return shard.transact(lambda attempt: ending(attempt.tr, location, self.item_id)), shard.db.errors
-
-        found, store_errors = self._database.at_home(read)
-        if isinstance(found, NotKept) and found.end_reason is None:
-            found = ending_without_result(self._database.end_reason_elsewhere(self.item_id, zone=self.zone))
-        return found, store_errors
+    def _read_ending(self) -> tuple[Ending, StoreErrors]:
+        return self._database.read_ending(self.item_id, zone=self.zone)
 
     def _pending(self, timeout_us: int | None) -> ResultPending:
         return ResultPending(item=shown_id(self._named), waited_s=None if timeout_us is None else timeout_us / 1e6)

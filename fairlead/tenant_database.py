@@ -10,7 +10,9 @@ from fairlead.bulk_enqueue import enqueue_many
 from fairlead.ends_elsewhere import ends_elsewhere
 from fairlead.explanation import Explanation, explain_at
 from fairlead.external_explanation import explain_in_stores
-from fairlead.handle import EnqueuedHandle, Handle
+from fairlead.external_queues import ExternalQueues
+from fairlead.external_stores import ExternalAccess, OfTenant
+from fairlead.handle import Ending, EnqueuedHandle, Handle, StoreErrors
 from fairlead.operator import Operator
 from fairlead.recorded_steps import RunView, read_steps
 from fairlead.shards import Shards
@@ -20,17 +22,19 @@ from fairlead.tenant_locks import HeldLock, TenantLock, lock_of
 from fairlead.unique_items import enqueue_unique
 from fairlead.views import DeadLetterView, ItemView, dead_letter_view, item_view
 from fairlead.zones.durations import Duration, duration_us
-from fairlead.zones.errors import BadArgument, QueueError, TenantMoved
+from fairlead.zones.engines import Clock
+from fairlead.zones.errors import BadArgument, NotADeadLetter, TenantMoved
 from fairlead.zones.external.inspection import InspectedStore
-from fairlead.zones.external.store import Queue
+from fairlead.zones.external.names import Queue
 from fairlead.zones.layout import DEFAULT_ZONE, ID_BYTES, Tenant, check_zone, gone_by_name, named_tenant, shown_id
 from fairlead.zones.layout import checked_id as checked_id
 from fairlead.zones.open_body import ACROSS_SHARDS, ON_A_TENANT, NestedTransaction, open_body, refuse_across_shards
 from fairlead.zones.ownership import check_home
 from fairlead.zones.pipelining import run_one
-from fairlead.zones.queue import dead_letters
+from fairlead.zones.queue import dead_letters, results
 from fairlead.zones.queue.items import Enqueued, EnqueueStatus, HasKind, ItemOptions, NewItem, new_item
 from fairlead.zones.queue.queue_zone import LATER_THAN_ANY_US, QueueZone
+from fairlead.zones.queue.results import NotKept
 from fairlead.zones.records import DeadLetterRecord
 from fairlead.zones.reporting import audit_log
 from fairlead.zones.reporting.completion_log import EndReason, reason_of_last
@@ -46,26 +50,13 @@ T = TypeVar("T")
 RAW_STAYS = "a transaction that has used .raw is not repeated on another shard"
 
 
-class NotADeadLetter(QueueError):
-    """The tenant's zone has no dead letter with this id.
-
-    Do: look for it with `fairlead dead-letters list`. An item in its queue is no dead letter: `fairlead peek` shows it.
-    """
-
-    message = "no dead letter with this id"
-
-
-# Enqueues an item in a transaction of an external store: the tenant, the zone, the item, and the connection.
-EnqueueWithin = Callable[[Tenant, str, NewItem, Any], Enqueued]
-
-
 class TenantDatabase:
     """One tenant's keys and queue zones. Made by `App.tenant`; makes no call to the store until a method is called.
 
     `shards` returns the shards that the application has now: a module may make this object before `App.configure`.
     """
 
-    __slots__ = ("_externals", "_shard_name", "_shards", "_within", "tenant")
+    __slots__ = ("_externals", "_shard_name", "_shards", "tenant")
 
     def __init__(
         self,
@@ -73,11 +64,9 @@ class TenantDatabase:
         tenant: Tenant,
         *,
         shard_name: str | None = None,
-        within: EnqueueWithin | None = None,
-        externals: Callable[[], Mapping[str, InspectedStore]] = dict,
+        externals: ExternalAccess | None = None,
     ) -> None:
         self.tenant = tenant
-        self._within = within
         self._externals = externals
         self._shards = shards
         self._shard_name = shard_name
@@ -187,6 +176,7 @@ class TenantDatabase:
           unique_key: what no other item of the whole application has; see `EnqueueOptions`.
           within: a connection to an external store, with an open transaction: the item lies there, and exists if and
             only if that transaction commits. See `zones.postgresql.within`.
+            Without a user's transaction: `external`.
           options: see `ItemOptions`.
 
         Raises:
@@ -195,7 +185,10 @@ class TenantDatabase:
           Taken, Interrupted, IndexUnavailable, NestedTransaction: only with a `unique_key`; see `enqueue_unique`.
         """
         if within is not None:
-            return self._enqueue_within(kind, payload, zone, unique_key, within, options)
+            item = self._item_within(kind, payload, unique_key, options)
+            access = self._external_access
+            name, (enqueued,) = access.enqueue(None, zone, [OfTenant(self.tenant, item)], within)
+            return ExternalQueues(self, access, name).enqueued(enqueued, item, zone)
         if unique_key is not None:
             return self._enqueue_unique(kind, payload, zone, unique_key, options)
         item = new_item(kind, payload, **options)
@@ -203,17 +196,55 @@ class TenantDatabase:
         given = item.given_id if isinstance(item.given_id, str) else None
         return EnqueuedHandle(self, made.item_id, zone, made.status, name=given)
 
-    def _enqueue_within(
-        self, kind: str | HasKind, payload: Any, zone: str, unique_key: Any, within: Any, options: ItemOptions
-    ) -> EnqueuedHandle:
-        if unique_key is not None or options.get("keys"):
-            given = "unique_key" if unique_key is not None else "keys"
-            raise BadArgument(argument=given, value=..., allowed="None with `within`: its index lies in the shards")
-        if self._within is None or not self.tenant.app:
-            raise BadArgument(argument="within", value=..., allowed="None for a local item")
-        item = new_item(kind, payload, **options)
-        made = self._within(self.tenant, zone, item, within)
-        return EnqueuedHandle(self, made.item_id, zone, made.status)
+    def _item_within(self, kind: str | HasKind, payload: Any, unique_key: Any, options: ItemOptions) -> NewItem:
+        if unique_key is not None:
+            allowed = "None with `within`: its index lies in the shards. An item_id is unique in its queue"
+            raise BadArgument(argument="unique_key", value=..., allowed=allowed)
+        return new_item(kind, payload, **options)
+
+    @property
+    def _external_access(self) -> ExternalAccess:
+        if self._externals is None or not self.tenant.app:
+            raise BadArgument(argument="tenant", value=str(self.tenant), allowed="no local items in an external store")
+        return self._externals
+
+    def _stores(self) -> Mapping[str, InspectedStore]:
+        return {} if self._externals is None else self._externals.stores()
+
+    def external(self, store: str) -> ExternalQueues:
+        """Return the tenant's queues in an external store: what can be done with their items, in SQL or alone.
+
+        So `alice.external("pg").cancel("order 7", within=conn)` cancels an item if the transaction commits. Nothing is
+        read. The handle of an item that was enqueued `within` a connection leads there, too.
+
+        Args:
+          store: the name of the store in the configuration.
+
+        Raises:
+          UnknownStore: there is none of this name.
+          BadArgument: these are local items.
+        """
+        access = self._external_access
+        access.store(store)
+        return ExternalQueues(self, access, store)
+
+    @property
+    def clock(self) -> Clock:
+        """The clock of the application."""
+        return self._shards().clock
+
+    def home_name(self) -> str:
+        """Return the name of the shard where the tenant was last found. Reads nothing."""
+        return self._shards().home_name(self.tenant)
+
+    def write_audit_entry(self, by: Operator, what: str, to: dict[str, Any]) -> None:
+        """Write an entry of the audit log, in a transaction of its own, about a change in an external store."""
+        entry_id = self._shards().random.randbytes(audit_log.ID_BYTES)
+
+        def body(attempt: Attempt) -> None:
+            audit_log.write(attempt.tr, by.audit_entry(entry_id, what, to, done_us=attempt.now_us))
+
+        self.at_home(lambda shard: shard.transact(body))
 
     def _enqueue_unique(
         self, kind: str | HasKind, payload: Any, zone: str, unique_key: Any, options: ItemOptions
@@ -280,12 +311,22 @@ class TenantDatabase:
         *,
         zone: str = DEFAULT_ZONE,
         unique_key: Any = None,
+        within: Any = None,
         **options: Unpack[ItemOptions],
     ) -> EnqueuedHandle:
         """Enqueue one item as `enqueue` does, and let the event loop go on meanwhile; see `atransact`.
 
         The payload is packed in another thread: do not change it before this returns.
+
+        Args:
+          within: an asynchronous connection to an external store: psycopg's `AsyncConnection`, or SQLAlchemy's
+            `AsyncConnection` or `AsyncSession`. See `enqueue`.
         """
+        if within is not None:
+            item = self._item_within(kind, payload, unique_key, options)
+            access, of_tenant = self._external_access, [OfTenant(self.tenant, item)]
+            name, (enqueued,) = await access.aenqueue(None, zone, of_tenant, within, self.calls)
+            return ExternalQueues(self, access, name).enqueued(enqueued, item, zone)
         return await self.calls.run(partial(self.enqueue, kind, payload, zone=zone, unique_key=unique_key, **options))
 
     @property
@@ -302,8 +343,11 @@ class TenantDatabase:
         wanted, name = checked_id(item_id), item_id if isinstance(item_id, str) else None
         return Handle(self, wanted, check_zone(zone), name=name)
 
-    def enqueue_many(self, items: Iterable[NewItem], *, zone: str = DEFAULT_ZONE) -> list[Enqueued]:
-        """Enqueue items that `new_item` made; see `App.enqueue_many`."""
+    def enqueue_many(self, items: Iterable[NewItem], *, zone: str = DEFAULT_ZONE, within: Any = None) -> list[Enqueued]:
+        """Enqueue items that `new_item` made; see `App.enqueue_many`. `within`: see `enqueue`."""
+        if within is not None:
+            of_tenant = [OfTenant(self.tenant, item) for item in items]
+            return self._external_access.enqueue(None, zone, of_tenant, within)[1]
         return enqueue_many(((self, item) for item in items), zone=zone)
 
     # --- Snapshots of the tenant's own keys ---
@@ -503,9 +547,25 @@ class TenantDatabase:
         """
         shards, name, wanted = self._shards(), check_zone(zone), checked_id(item_id)
         found = self.at_home(lambda shard: explain_at(shard, self.tenant, name, wanted, shards=shards))
-        return explain_in_stores(found, shards, self._externals(), item_id, Queue(self.tenant, name))
+        return explain_in_stores(found, shards, self._stores(), item_id, Queue(self.tenant, name))
 
-    def end_reason_elsewhere(self, item_id: bytes, *, zone: str) -> EndReason | None:
+    def read_ending(self, item_id: bytes, *, zone: str) -> tuple[Ending, StoreErrors]:
+        """Return how an item ended, or a watch; and what the store raises from which that was read.
+
+        The tenant may move meanwhile to a shard of another engine. Of one that has moved, the completion logs of all
+        other shards are read that can be.
+        """
+
+        def read(shard: Shard) -> tuple[Ending, StoreErrors]:
+            location = shard.layout.location(self.tenant, zone)
+            return shard.transact(lambda attempt: results.ending(attempt.tr, location, item_id)), shard.db.errors
+
+        found, store_errors = self.at_home(read)
+        if isinstance(found, NotKept) and found.end_reason is None:
+            found = results.ending_without_result(self._end_reason_elsewhere(item_id, zone))
+        return found, store_errors
+
+    def _end_reason_elsewhere(self, item_id: bytes, zone: str) -> EndReason | None:
         """Return how an item ended before the tenant moved; None: it has never moved, or the end is not known any more.
 
         Reads one key; of a tenant that has moved, the completion logs of all other shards that can be read.

@@ -10,23 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from fairlead.simulation.external_queues import ModelQueues, StoredItem
 from fairlead.zones.external.store import Arrival, ItemLease, LeasedRow, Outlook, Queue, Want
 from fairlead.zones.queue.items import NewItem, Outcome, new_record
-from fairlead.zones.records import ItemRecord
-
-
-@dataclass(slots=True)
-class StoredItem:
-    """One row. `number`: of the transaction that enqueued it, or last made it vest earlier."""
-
-    queue: Queue
-    item_id: bytes
-    record: ItemRecord
-    number: int
-    vesting_us: int
-    leased_until_us: int = 0
-    expired: int = 0
-    is_dead: bool = False
+from fairlead.zones.records import DeadLetterRecord, ItemRecord
 
 
 @dataclass(slots=True)
@@ -45,6 +32,7 @@ class ExternalItems:
         self._items: dict[bytes, StoredItem] = {}
         self._open: list[UserTransaction] = []
         self._next_number = 1
+        self.queues = ModelQueues(self._items, now_us, self._take_number)
 
     # --- Users ---
 
@@ -152,13 +140,17 @@ class ExternalItems:
             for each, us, record in zip(held, delays_us, records, strict=True)
         ]
 
-    def dead_letter(self, held: Sequence[ItemLease], records: Sequence[bytes]) -> list[Outcome | None]:
+    def dead_letter(self, held: Sequence[ItemLease], records: Sequence[DeadLetterRecord]) -> list[Outcome | None]:
         """See `ExternalStore`."""
 
-        def make_dead(row: StoredItem) -> None:
-            row.is_dead = True
+        def make_dead(row: StoredItem, record: DeadLetterRecord) -> None:
+            row.is_dead, row.dead_letter, row.dead_since_us = True, record, self._now_us()
+            row.record.lease_id = b""
 
-        return [self._change(each, make_dead) for each in held]
+        return [
+            self._change(each, lambda row, record=record: make_dead(row, record))  # type: ignore[misc]
+            for each, record in zip(held, records, strict=True)
+        ]
 
     def run_handler(self, held: ItemLease, body: Callable[[Any], tuple[bytes | None, int]]) -> Outcome:
         """See `ExternalStore`. The body gets no connection."""
@@ -195,9 +187,14 @@ class ExternalItems:
         """See `ExternalStore`."""
         return False
 
-    def store_id(self) -> bytes:
+    @property
+    def known_id(self) -> bytes:
         """See `ExternalStore`."""
         return b"external"
+
+    def store_id(self) -> bytes:
+        """See `ExternalStore`."""
+        return self.known_id
 
     def close(self) -> None:
         """See `ExternalStore`."""

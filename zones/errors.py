@@ -46,6 +46,15 @@ class ItemGone(QueueError):
     message = "the item is gone: completed, cancelled, a dead letter, or never enqueued here"
 
 
+class NotADeadLetter(QueueError):
+    """The tenant's zone has no dead letter with this id.
+
+    Do: look for it with `fairlead dead-letters list`. An item in its queue is no dead letter: `fairlead peek` shows it.
+    """
+
+    message = "no dead letter with this id"
+
+
 class ItemFailed(QueueError):
     """The item failed for good and has no result.
 

@@ -21,7 +21,7 @@ from fairlead.zones.external.store import ExternalStore, ItemLease
 from fairlead.zones.probes import probe
 from fairlead.zones.queue.items import Outcome
 from fairlead.zones.queue.stored_item import shortened
-from fairlead.zones.records import DeadLetterRecord, ItemRecord, encode
+from fairlead.zones.records import DeadLetterRecord, ItemRecord
 from fairlead.zones.spanning.lock_wait import LockWait
 
 LOCKED_RETRY_US = 10_000
@@ -72,7 +72,7 @@ class ExternalEnds:
         by_item = {decision.held: decision for decision in decisions}
         now_us = self._clock.now_us()
         records = [
-            encode(DeadLetterRecord(_after_failure(each), "error", each.error, each.traceback, now_us))
+            DeadLetterRecord(_after_failure(each), "error", shortened(each.error), shortened(each.traceback), now_us)
             for each in (by_item[held] for held in items)
         ]
         return self._store.dead_letter(_leases(items), records)

@@ -7,6 +7,7 @@ item costs a read of a context variable, one of the clock, and some additions; a
 """
 
 from types import TracebackType
+from typing import Protocol
 
 from opentelemetry import trace
 from opentelemetry.trace import Span, SpanKind
@@ -18,12 +19,26 @@ from fairlead.actors.telemetry.run import is_recorded
 from fairlead.actors.telemetry.spans import record_error, span_attributes
 from fairlead.actors.telemetry.tenants import tenant_hash
 from fairlead.actors.telemetry.traces import NOT_RECORDED, trace_of
+from fairlead.zones.engines import Clock
 from fairlead.zones.layout import Tenant
 from fairlead.zones.queue.items import Enqueued, EnqueueStatus, NewItem
 from fairlead.zones.records import Trace
-from fairlead.zones.shard import Shard
 
 _tracer = trace.get_tracer(SYSTEM)
+
+
+class EnqueuePlace(Protocol):
+    """A shard, or an external store."""
+
+    @property
+    def name(self) -> str:
+        """Return how metrics name it."""
+        ...
+
+    @property
+    def clock(self) -> Clock:
+        """Return the clock by which an enqueue is measured."""
+        ...
 
 
 class Enqueueing:
@@ -49,7 +64,7 @@ class Enqueueing:
 
     def __init__(self, tenant: Tenant | None) -> None:
         self._tenant = tenant
-        self._shard: Shard | None = None  # of this attempt
+        self._shard: EnqueuePlace | None = None  # of this attempt
         self._shard_name = ""  # of all of them
         self._kind = ""  # of all items
         self._began_us: int | None = None  # with the first item
@@ -85,7 +100,7 @@ class Enqueueing:
         if self._span is not None:
             self._end(self._span, error)
 
-    def begin_attempt(self, shard: Shard) -> "Enqueueing":
+    def begin_attempt(self, shard: EnqueuePlace) -> "Enqueueing":
         """Discard the items of an earlier attempt."""
         if self._shard is None:
             self._shard_name = shard.name
@@ -101,7 +116,7 @@ class Enqueueing:
         self._kinds = {}
         self._ended = False
 
-    def on_shard(self, shard: Shard) -> None:
+    def on_shard(self, shard: EnqueuePlace) -> None:
         """Note on which shard the next item is enqueued."""
         if self._began_us is None:
             self._shard_name = shard.name

@@ -12,8 +12,7 @@ from typing import Any, NoReturn, TypeVar
 import click
 
 from fairlead.handle import NoResult
-from fairlead.tenant_database import NotADeadLetter
-from fairlead.zones.errors import ItemGone
+from fairlead.zones.errors import ItemGone, NotADeadLetter
 from fairlead.zones.layout import split_tenant
 
 T = TypeVar("T")

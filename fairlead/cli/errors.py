@@ -24,9 +24,8 @@ from fairlead.lost_transactions import NothingPrepared
 from fairlead.moves import MovePending, NoMove
 from fairlead.records.on_shards.index_changes import NoIndex
 from fairlead.shards import StoreMissing
-from fairlead.tenant_database import NotADeadLetter
 from fairlead.zones.engines import StoreError
-from fairlead.zones.errors import ItemFailed, ItemGone, QueueError, ShardRefused, SnapshotGone
+from fairlead.zones.errors import ItemFailed, ItemGone, NotADeadLetter, QueueError, ShardRefused, SnapshotGone
 from fairlead.zones.moving.errors import MoveFailed
 
 FOUND_FAULTS = 1

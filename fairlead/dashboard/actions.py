@@ -10,9 +10,10 @@ from typing import Any
 
 from fairlead.app import App
 from fairlead.audit_log import target_text
+from fairlead.bulk_result import BulkResult, filter_as_target
 from fairlead.dashboard.pages import Query, database_of, filter_of, id_of
 from fairlead.dashboard.template_filters import owner, short_id
-from fairlead.dead_letters import BulkResult, discard_all, filter_as_target, retry_all
+from fairlead.dead_letters import discard_all, retry_all
 from fairlead.index_changes import NoBuild, cancel_build
 from fairlead.moves import NoMove, cancel_move
 from fairlead.operator import Operator
@@ -165,7 +166,9 @@ def _bulk_action(app: App, what: str, query: Query) -> Action:
         return result.count < COUNTED_MAX and result.scanned < SCANNED_MAX
 
     def about() -> str:
-        would: BulkResult = bulk_operation(app.shards, criteria, app.operator, dry_run=True, go_on=few)
+        would: BulkResult = bulk_operation(
+            app.shards, criteria, app.operator, stores=app.externals, dry_run=True, go_on=few
+        )
         more = "" if would.complete else " or more"
         by_kind = ", ".join(f"{number:,} {kind}" for kind, number in would.by_kind.most_common(8))
         return f"{_outcome(what, would.count, more)}{f': {by_kind}' if by_kind else ''}."
@@ -178,7 +181,7 @@ def _bulk_action(app: App, what: str, query: Query) -> Action:
         def go_on(result: BulkResult) -> bool:
             return app.clock.now_us() < until_us
 
-        result: BulkResult = bulk_operation(app.shards, criteria, operator, go_on=go_on)
+        result: BulkResult = bulk_operation(app.shards, criteria, operator, stores=app.externals, go_on=go_on)
         noun = "item" if result.count == 1 else "items"
         return f"{done} {result.count:,} {noun}.{'' if result.complete else ' There may be more: repeat the action.'}"
 

@@ -27,9 +27,8 @@ from fairlead.index_changes import NoBuild
 from fairlead.moves import NoMove
 from fairlead.operator import Operator
 from fairlead.shards import StoreMissing, UnknownShard
-from fairlead.tenant_database import NotADeadLetter
 from fairlead.zones.engines import StoreError
-from fairlead.zones.errors import ItemGone, QueueError, ShardRefused
+from fairlead.zones.errors import ItemGone, NotADeadLetter, QueueError, ShardRefused
 
 LIVE_S = 2.0  # Interval of a page's updates; longer if an update takes long to render.
 LIVE_SHARE = 0.05  # Of a core, for the updates of one open page.

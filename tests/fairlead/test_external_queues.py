@@ -182,13 +182,6 @@ def test_what_is_no_connection_is_refused(app: App, database: Database, given: A
         app.tenant("shop", "alice").enqueue("receipt", within=given)
 
 
-def test_keys_that_lie_in_the_shards_are_refused(app: App, database: Database) -> None:
-    with database.connect(autocommit=False) as connection:
-        for options in ({"unique_key": "a"}, {"keys": {"order": 7}}):
-            with pytest.raises(BadArgument, match="within"):
-                app.tenant("shop", "alice").enqueue("receipt", within=connection, **options)
-
-
 def test_a_consumer_without_its_database_serves_its_shards(tmp_path: Path, postgresql: TestedPostgres) -> None:
     app = App(f"embedded:{tmp_path / 'data'}", external={"pg": "postgresql://127.0.0.1:1/none"})
     done = done_by(app)

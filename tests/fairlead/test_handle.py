@@ -380,7 +380,7 @@ def test_a_wait_without_a_watch_polls_and_does_not_spin(
         found = ending(tr, location, item_id)
         return Pending(RefusedWatch(refusal(1032))) if isinstance(found, Pending) else found
 
-    monkeypatch.setattr("fairlead.handle.ending", refusing)
+    monkeypatch.setattr("fairlead.zones.queue.results.ending", refusing)
     begun_us = clock_of(app).now_us()
     with pytest.raises(ResultPending):
         alice.enqueue("nobody's").result(timeout=1)

@@ -194,5 +194,5 @@ def options_of(command: click.Command) -> set[str]:
 
 def test_the_command_line_takes_the_same_options() -> None:
     """Except those that only Python can express."""
-    assert set(get_type_hints(EnqueueOptions)) <= options_of(items.enqueue)
+    assert set(get_type_hints(EnqueueOptions)) - {"within"} <= options_of(items.enqueue)
     assert set(get_type_hints(HandlerOptions)) - {"retry", "permanent"} <= options_of(fleet.submit)

@@ -4,11 +4,13 @@ The items lie beside a user's data, in PostgreSQL for example. The tenant's shar
 scanners and managers find its work as that of any other queue.
 
 Read in this order:
-    store       what is asked of an external store, and what it answers
-    inspection  what a store tells about itself
-    names       how the pointer of such a queue is called
-    arrivals    what the reader of a store saves, and how it makes or wakes pointers
-    visits      a visit of many queues: one transaction of the shard around one statement in the store
+    names             how the pointer of such a queue is called
+    item_ids          the ids of items there
+    store             what is asked of an external store, and what it answers
+    queue_operations  that part of it which applications and operators ask
+    inspection        what a store tells about itself
+    arrivals          what the reader of a store saves, and how it makes or wakes pointers
+    visits            a visit of many queues: one transaction of the shard around one statement in the store
 
 No transaction spans both stores. What keeps a committed item from lying behind a sleeping pointer:
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
-from fairlead.zones.external.store import ExternalStore, Queue
+from fairlead.zones.external.names import Queue
+from fairlead.zones.external.store import ExternalStore
 from fairlead.zones.layout import Tenant
 from fairlead.zones.records import DeadLetterRecord, GivenId, ItemRecord
 

@@ -1,8 +1,9 @@
-"""The ids of items in PostgreSQL. One table holds the items of all queues, so a given id is hashed with its queue."""
+"""The ids of items in an external store. It holds the items of all queues, so a given id is hashed with its queue."""
 
 from hashlib import sha256
 from random import Random
 
+from fairlead.zones.external.names import Queue
 from fairlead.zones.layout import ID_BYTES, Tenant
 from fairlead.zones.records import GivenId
 
@@ -28,3 +29,9 @@ def id_of_given(tenant: Tenant, zone: str, given: GivenId) -> bytes:
     """Return the id of an item that its enqueuer named, as the SQL function `fairlead.id_of` computes it."""
     names = "".join(f"{len(name.encode())}:{name}" for name in (tenant.app, tenant.user, zone))
     return sha256(names.encode() + packed_given(given)).digest()[:ID_BYTES]
+
+
+def ids_named(queue: Queue, item_id: GivenId) -> list[bytes]:
+    """Return the ids that an item of a queue may have which is named so: by its id of 16 bytes, or by its given id."""
+    of_given = id_of_given(queue.tenant, queue.zone, item_id)
+    return [item_id, of_given] if isinstance(item_id, bytes) and len(item_id) == ID_BYTES else [of_given]

@@ -7,10 +7,17 @@ from typing import NamedTuple
 
 from fairlead.zones.errors import BadArgument
 from fairlead.zones.keyspace import NAME_BYTES_MAX
-from fairlead.zones.layout import EXTERNAL_MARK, check_name
+from fairlead.zones.layout import EXTERNAL_MARK, Tenant, check_name
 
 STORE_BYTES_MAX = 16
 ZONE_BYTES_MAX = NAME_BYTES_MAX - STORE_BYTES_MAX - 2 * len(EXTERNAL_MARK)
+
+
+class Queue(NamedTuple):
+    """A queue zone in an external store."""
+
+    tenant: Tenant
+    zone: str
 
 
 class ExternalZone(NamedTuple):

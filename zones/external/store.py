@@ -4,16 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
-from fairlead.zones.layout import Tenant
+from fairlead.zones.external.names import Queue as Queue
+from fairlead.zones.external.queue_operations import QueueOperations
 from fairlead.zones.queue.items import Outcome
-from fairlead.zones.records import ItemRecord
-
-
-class Queue(NamedTuple):
-    """A queue zone in an external store."""
-
-    tenant: Tenant
-    zone: str
+from fairlead.zones.records import DeadLetterRecord, ItemRecord
 
 
 class Want(NamedTuple):
@@ -76,6 +70,11 @@ class ExternalStore(Protocol):
     Every method raises `StoreUnavailable` if the store does not answer or refuses.
     """
 
+    @property
+    def queues(self) -> QueueOperations:
+        """What applications and operators do there."""
+        ...
+
     def dequeue(
         self, wants: Sequence[Want], rooms: Mapping[str, int], *, lease_id: bytes, lease_us: int, now_us: int
     ) -> list[LeasedRow]:
@@ -123,7 +122,7 @@ class ExternalStore(Protocol):
         """
         ...
 
-    def dead_letter(self, held: Sequence[ItemLease], records: Sequence[bytes]) -> list[Outcome | None]:
+    def dead_letter(self, held: Sequence[ItemLease], records: Sequence[DeadLetterRecord]) -> list[Outcome | None]:
         """Make items dead letters; `records` say why. Return how each went, as `complete`."""
         ...
 
@@ -160,6 +159,11 @@ class ExternalStore(Protocol):
 
     def await_doorbell(self, timeout_s: float) -> bool:
         """Wait until the doorbell rings, or `timeout_s`; return whether it rang."""
+        ...
+
+    @property
+    def known_id(self) -> bytes | None:
+        """The id of the store; None: it was not asked yet."""
         ...
 
     def store_id(self) -> bytes:

@@ -6,12 +6,16 @@ enqueues work. The tenant's shard holds the pointer of such a zone, as of any ot
 Read in this order:
     sql/migration_001.sql  the tables: items, and what an application knows the store by
     sql/functions.sql      what programs call: enqueue, dequeue, the ends of items
+    sql/operations.sql     what applications and operators call
     sql/inspection.sql     what operators ask
     errors                 what a user can meet, and what to do then
     connections            connections of our own, and what their errors mean
     schema                 init, upgrade and check
-    item_ids               the ids of items: new ones, and those of given ids
-    item_store             the operations on items, each one statement
+    item_rows              what a row holds beside its columns
+    item_store             the operations of consumers on items, each one statement
+    statements             operations for plain and for asynchronous connections
+    queue_operations       the operations of applications and operators
+    within                 the same in a user's own transaction
     inspection             what the database tells about its queues
 
 What each operation reads and writes, at READ COMMITTED:

@@ -16,6 +16,7 @@ from psycopg.rows import tuple_row
 
 from fairlead.zones.engines import StoreUnavailable
 
+LOCKED = "55P03"
 ENDING = "57P"  # How the codes of a server that ends begin: it may say so after a commit, instead of an answer.
 
 
@@ -85,6 +86,14 @@ def _remedy(error: psycopg.Error) -> str:
     return next((remedy for kind, remedy in _REMEDIES.items() if isinstance(error, kind)), "See `error`.")
 
 
+class RowLocked(StoreUnavailable):
+    """Another transaction has locked an item for longer than a call waits; nothing was changed."""
+
+    def __init__(self, **fields: object) -> None:
+        remedy = "Try again when it has ended: that of a handler in SQL, or of a user. See pg_stat_activity."
+        super().__init__("another transaction has locked the item", remedy=remedy, **fields)
+
+
 class Call:
     """One call, and its connection. `is_committing`: what it sends next may be a commit."""
 
@@ -150,6 +159,8 @@ class Connections:
       statement_ms: how long a statement may take, and the seconds of a new connection; None: as the server says. A
         server that has not answered after half as long again counts as away.
       check: called with each new connection; what it raises refuses the connection.
+      statement_ms: how long a statement may take, and the seconds of a new connection; None: as the server says. It
+        waits for half as long at most for what another transaction has locked.
     """
 
     def __init__(
@@ -177,6 +188,7 @@ class Connections:
 
         Raises:
           StoreUnavailable: no server answers, it refuses, or the connection broke; nothing was changed.
+          RowLocked: see there.
           AnswerLost: the connection broke while the call was committing.
         """
         connection = self._take()
@@ -186,6 +198,8 @@ class Connections:
         except psycopg.Error as error:
             answered = connection.pgconn.transaction_status == TransactionStatus.IDLE
             if answered and not (error.sqlstate or ENDING).startswith(ENDING):
+                if error.sqlstate == LOCKED:
+                    raise RowLocked(**self._of(error)) from error
                 raise StoreUnavailable("PostgreSQL refused", remedy=_remedy(error), **self._of(error)) from error
             if call.is_committing:
                 raise AnswerLost(**self._of(error)) from error
@@ -256,7 +270,8 @@ class Connections:
         given = conninfo_to_dict(self._dsn)
         options = {**KEEPALIVES, **given, "target_session_attrs": "read-write"}
         if self._statement_ms is not None:
-            options["options"] = f"{given.get('options', '')} -c statement_timeout={self._statement_ms}".strip()
+            bounds = f"-c statement_timeout={self._statement_ms} -c lock_timeout={self._statement_ms // 2}"
+            options["options"] = f"{given.get('options', '')} {bounds}".strip()
             options["connect_timeout"] = max(1, self._statement_ms // 1000)
         return options
 

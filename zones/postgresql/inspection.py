@@ -7,10 +7,10 @@ from uuid import UUID
 import msgspec
 
 from fairlead.zones.external.inspection import COUNTED_MAX, InspectedItem, StoredState, StoreHealth, StoreTotals
+from fairlead.zones.external.item_ids import id_of_given
 from fairlead.zones.external.store import Queue
 from fairlead.zones.layout import Tenant
 from fairlead.zones.postgresql import schema
-from fairlead.zones.postgresql.item_ids import id_of_given
 from fairlead.zones.postgresql.item_store import ItemStore, decoded, names_of
 from fairlead.zones.records import DeadLetterRecord, GivenId, ItemRecord, decode
 

@@ -4,26 +4,25 @@ Durations and differences go in and come out, never times of the server's clock.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, TypeVar
 from uuid import UUID
 
-import msgspec
 import psycopg
 
 from fairlead.zones.external.store import Arrival, ItemLease, LeasedRow, Outlook, Queue, Want
 from fairlead.zones.layout import Tenant
 from fairlead.zones.postgresql.connections import Call, Connections, Listener
-from fairlead.zones.postgresql.item_ids import packed_given, unpacked_given
-from fairlead.zones.queue.items import EnqueueStatus, NewItem, Outcome, pack_payload
-from fairlead.zones.records import ItemRecord, decode, encode
+from fairlead.zones.postgresql.item_rows import fill_record, packed_dead_letter, packed_history
+from fairlead.zones.postgresql.queue_operations import QueueStatements
+from fairlead.zones.postgresql.refusals import refusals_explained
+from fairlead.zones.postgresql.statements import StatementOp, run_op
+from fairlead.zones.queue.items import Outcome
+from fairlead.zones.records import DeadLetterRecord, ItemRecord, decode
 
-_FOUND = (EnqueueStatus.PRESENT, EnqueueStatus.COMPLETED, EnqueueStatus.DEAD_LETTER)
+T = TypeVar("T")
+
 _OUTCOMES = (Outcome.DONE, Outcome.LEASE_LOST, Outcome.GONE, None)
 
-_PUT = (
-    "SELECT found FROM fairlead.put(%b::uuid[], %b::text[], %b::text[], %b::text[], %b::text[], %b::smallint[], "
-    "%b::bigint[], %b::bigint[], %b::bytea[], %b::bytea[], NULL, %b::bytea[]) ORDER BY ord"
-)
 _DEQUEUE = (
     "SELECT id, app, tenant, zone, kind, priority, waited_us, age_us, leases, expired, unique_us, given, payload, "
     "args::text, record FROM fairlead.dequeue(%b::text[], %b::text[], %b::text[], %b::int[], %b::text[], "
@@ -50,6 +49,8 @@ _QUEUES = "SELECT app, tenant, zone FROM fairlead.queues(%s, %s, %s, %s)"
 class ItemStore:
     """The items of one database. `handlers`: the connections in which handlers run.
 
+    `queues`: what applications and operators do there.
+
     Every method raises `StoreUnavailable` if the server does not answer or refuses, and `AnswerLost`, which is one, if
     the connection broke while it may have committed.
     """
@@ -58,7 +59,8 @@ class ItemStore:
         self._connections = connections
         self._handlers = handlers
         self._doorbell = Listener(connections)
-        self._store_id: bytes | None = None
+        self.known_id: bytes | None = None
+        self.queues = QueueStatements(self._run)
 
     def dequeue(
         self, wants: Sequence[Want], rooms: Mapping[str, int], *, lease_id: bytes, lease_us: int, now_us: int
@@ -109,12 +111,12 @@ class ItemStore:
         self, held: Sequence[ItemLease], delays_us: Sequence[int | None], records: Sequence[ItemRecord | None]
     ) -> list[Outcome | None]:
         """See `ExternalStore`."""
-        packed = [None if record is None else _packed_history(record) for record in records]
+        packed = [None if record is None else packed_history(record) for record in records]
         return self._change(_REQUEUE, held, list(delays_us), packed)
 
-    def dead_letter(self, held: Sequence[ItemLease], records: Sequence[bytes]) -> list[Outcome | None]:
+    def dead_letter(self, held: Sequence[ItemLease], records: Sequence[DeadLetterRecord]) -> list[Outcome | None]:
         """See `ExternalStore`."""
-        return self._change(_DEAD_LETTER, held, list(records))
+        return self._change(_DEAD_LETTER, held, [packed_dead_letter(record) for record in records])
 
     def run_handler(self, held: ItemLease, body: Callable[[Any], tuple[bytes | None, int]]) -> Outcome:
         """See `ExternalStore`. Its connections are others than those of visits, whose statements end after seconds."""
@@ -181,11 +183,11 @@ class ItemStore:
 
     def store_id(self) -> bytes:
         """See `ExternalStore`."""
-        if self._store_id is None:
+        if self.known_id is None:
             with self._connections.call() as call:
                 (found,) = call.execute("SELECT fairlead.store_id()").fetchone()
-            self._store_id = found.bytes
-        return self._store_id
+            self.known_id = found.bytes
+        return self.known_id
 
     def close(self) -> None:
         """Close all connections."""
@@ -200,37 +202,13 @@ class ItemStore:
             rows = call.execute(_QUEUES, app, user, zone, limit).fetchall()
         return [Queue(Tenant(app, user), zone) for app, user, zone in rows]
 
+    def _run(self, operation: StatementOp[T], *, is_committing: bool) -> T:
+        with self._connections.call(is_committing=is_committing) as call, refusals_explained():
+            return run_op(call.connection, operation)
+
     def _change(self, statement: str, held: Sequence[ItemLease], *arguments: Any) -> list[Outcome | None]:
         with self._connections.call(is_committing=True) as call:
             return [_OUTCOMES[outcome] for (outcome,) in call.execute(statement, *_ids(held), *arguments)]
-
-
-class ItemToPut(NamedTuple):
-    """An item to enqueue: where, and under which id."""
-
-    queue: Queue
-    id: bytes
-    item: NewItem
-
-
-def put(call: Call, items: Sequence[ItemToPut]) -> list[EnqueueStatus]:
-    """Enqueue items in the transaction of a connection; return what became of each.
-
-    An id that another transaction is inserting waits for its end.
-    """
-    rows = call.execute(
-        _PUT,
-        [UUID(bytes=each.id) for each in items],
-        *names_of(each.queue for each in items),
-        [each.item.kind for each in items],
-        [each.item.priority for each in items],
-        [each.item.delay_us for each in items],
-        [each.item.unique_us for each in items],
-        [None if each.item.given_id is None else packed_given(each.item.given_id) for each in items],
-        [each.item.payload for each in items],
-        [_packed_new(each.item) for each in items],
-    )
-    return [EnqueueStatus.ENQUEUED if found is None else _FOUND[found] for (found,) in rows]
 
 
 def _ids(held: Sequence[ItemLease]) -> tuple[list[UUID], list[UUID | None]]:
@@ -244,33 +222,13 @@ def names_of(queues: Any) -> tuple[list[str], list[str], list[str]]:
     return ([each.tenant.app for each in queues], [each.tenant.user for each in queues], [each.zone for each in queues])
 
 
-def _packed_new(item: NewItem) -> bytes | None:
-    """Return what the columns do not say of an item; None: they say it all."""
-    if item.trace is None and item.run is None and item.parent is None and not item.keys and not item.unique_key:
-        return None
-    record = ItemRecord(
-        kind=item.kind, payload=b"", priority=item.priority, vesting_us=0, enqueued_us=0, trace=item.trace,
-        run=item.run, parent=item.parent, keys=item.keys, unique_key=item.unique_key,
-    )  # fmt: skip
-    return encode(record)
-
-
-def _packed_history(record: ItemRecord) -> bytes:
-    """Return a record without what is in columns."""
-    return encode(
-        msgspec.structs.replace(record, payload=b"", vesting_us=0, enqueued_us=0, lease_id=b"", given_id=None)
-    )
-
-
 def decoded(row: Sequence[Any], lease_id: bytes, lease_us: int, now_us: int) -> LeasedRow:
     """Return the item of a row of the functions that read items. `lease_us`: until its lease ends."""
     id_, app, user, zone, kind, priority, waited_us, age_us, leases, expired, unique_us, given, *rest = row
     payload, args, packed = rest
     record = (None if packed is None else decode(ItemRecord, packed)) or ItemRecord(kind, b"", priority, 0, 0)
     expired_since = expired - record.expired_count  # since its last holder ended its lease
-    record.kind, record.priority, record.unique_us = kind, priority, unique_us
-    record.payload = pack_payload(None if args is None else msgspec.json.decode(args)) if payload is None else payload
-    record.given_id = None if given is None else unpacked_given(given)
+    fill_record(record, kind, priority, unique_us, given, payload, args)
     record.lease_id, record.lease_us, record.lease_number, record.leased_us = lease_id, lease_us, leases, now_us
     record.expired_count, record.expiry_count = expired, record.expiry_count + expired_since
     record.vesting_us, record.enqueued_us = now_us + lease_us, max(0, now_us - age_us)

@@ -39,7 +39,7 @@ def migration(number: int) -> str:
 
 def functions() -> str:
     """Return the SQL that makes the functions of this version."""
-    return "\n".join((_SQL / name).read_text("utf-8") for name in ("functions.sql", "inspection.sql"))
+    return "\n".join((_SQL / f"{name}.sql").read_text("utf-8") for name in ("functions", "operations", "inspection"))
 
 
 def script(first: int) -> str:

@@ -1,59 +1,113 @@
-"""Enqueuing within a user's own SQL transaction: the item is there if and only if the transaction commits.
+"""Operations on queues within a user's own SQL transaction: they are done if and only if the transaction commits.
 
-Takes a connection of psycopg; or what wraps one: SQLAlchemy's `Connection` and `Session`, Django's `connection`.
+Takes a connection of psycopg, plain or asynchronous; or what wraps one: SQLAlchemy's `Connection` and `Session`, and
+their asynchronous forms; Django's `connection`.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import psycopg
 from psycopg.pq import TransactionStatus
 
+from fairlead.zones.engines import StoreUnavailable
 from fairlead.zones.errors import BadArgument
+from fairlead.zones.external.names import Queue
+from fairlead.zones.external.queue_operations import ItemToPut
 from fairlead.zones.external.store import ExternalStore
-from fairlead.zones.postgresql.connections import Call
-from fairlead.zones.postgresql.errors import ForeignDatabase, NoTransaction, PostgresRefused, SchemaMissing
-from fairlead.zones.postgresql.item_store import ItemToPut, put
+from fairlead.zones.postgresql.errors import ForeignDatabase, NoTransaction
+from fairlead.zones.postgresql.queue_operations import QueueStatements, cancel_op, put_op
+from fairlead.zones.postgresql.refusals import refusals_explained
+from fairlead.zones.postgresql.statements import Statement, StatementOp, arun_op, run_op
 from fairlead.zones.queue.items import EnqueueStatus
+
+T = TypeVar("T")
 
 ALLOWED = (
     "a connection of psycopg 3, SQLAlchemy's Connection or Session over postgresql+psycopg, or Django's connection over"
-    " psycopg 3"
+    " psycopg 3; an asynchronous one goes to `aenqueue` and the other methods that are awaited"
 )
+ALLOWED_ASYNC = (
+    "an AsyncConnection of psycopg 3, or SQLAlchemy's AsyncConnection or AsyncSession over postgresql+psycopg"
+)
+
+RunBlocking = Callable[[Callable[[], str]], Awaitable[str]]
 
 _known: WeakKeyDictionary[Any, bytes] = WeakKeyDictionary()  # The id of the store that a connection leads to.
 
 
-def enqueue_within(
-    connection: Any, stores: Mapping[str, ExternalStore], items: Sequence[ItemToPut]
-) -> list[EnqueueStatus]:
-    """Enqueue items in the transaction of a connection; return what became of each.
+def open_within(connection: Any, stores: Mapping[str, ExternalStore]) -> tuple[str, QueueStatements]:
+    """Return the name of the store that a connection leads to, and the operations on queues in its transaction.
 
-    A given id waits for another transaction that is enqueuing it. Above READ COMMITTED, one that was committed since
-    the transaction began fails it by a serialization failure (40001), as any other conflict of the transaction.
+    A given id waits for another transaction that is enqueuing it, and an item for one that has locked it. Above READ
+    COMMITTED, one that was committed since the transaction began fails it by a serialization failure (40001), as any
+    other conflict of the transaction. The operations raise what is listed here, too.
 
     Raises:
       BadArgument: it is no such connection.
       NoTransaction: it commits each statement by itself, or its transaction has failed.
-      ForeignDatabase: it leads to a database that is no external store of the application.
-      SchemaMissing, PostgresRefused: the database is not prepared, or the role may not enqueue.
+      ForeignDatabase: it leads to a database that is none of `stores`.
+      SchemaMissing, PostgresRefused: the database is not prepared, or the role may not do this.
+      StoreUnavailable: a store of the application does not answer, so nobody knows whether it is this one.
       psycopg.Error: what else the server refuses; the transaction has failed then.
     """
     raw = raw_connection(connection)
     check_transaction(raw)
-    try:
-        _check_store(raw, stores)
-        return put(Call(raw, is_committing=False), items)
-    except (psycopg.errors.UndefinedFunction, psycopg.errors.InvalidSchemaName) as error:
-        raise SchemaMissing from error
-    except psycopg.errors.InsufficientPrivilege as error:
-        remedy = "let the role enqueue: fairlead postgres grant --producer ROLE"
-        raise PostgresRefused(reason=str(error).strip(), remedy=remedy) from error
+
+    def run(operation: StatementOp[T], *, is_committing: bool) -> T:
+        with refusals_explained():
+            return run_op(raw, operation)
+
+    store_id = _known.get(raw)
+    if store_id is None:
+        store_id = _known[raw] = run(_store_id_op(), is_committing=False)
+    name = _known_name(store_id, stores) or _name_of(store_id, stores, raw.info.dbname)
+    return name, QueueStatements(run)
+
+
+class AsyncOperations:
+    """Those of `QueueOperations` that take part in the transaction of an asynchronous connection."""
+
+    def __init__(self, raw: psycopg.AsyncConnection[Any]) -> None:
+        self._raw = raw
+
+    async def put(self, items: Sequence[ItemToPut]) -> list[EnqueueStatus]:
+        """See `QueueOperations`."""
+        return await self._run(put_op(items))
+
+    async def cancel(self, queue: Queue, ids: Sequence[bytes], *, force: bool) -> bool:
+        """See `QueueOperations`."""
+        return await self._run(cancel_op(queue, ids, force=force))
+
+    async def _run(self, operation: StatementOp[T]) -> T:
+        with refusals_explained():
+            return await arun_op(self._raw, operation)
+
+
+async def aopen_within(
+    connection: Any, stores: Mapping[str, ExternalStore], run_blocking: RunBlocking
+) -> tuple[str, AsyncOperations]:
+    """Return the name of a store, and operations, as `open_within` does.
+
+    Args:
+      run_blocking: runs a call that may connect to a store, in another thread.
+    """
+    raw = await araw_connection(connection)
+    check_transaction(raw)
+    store_id = _known.get(raw)
+    if store_id is None:
+        with refusals_explained():
+            store_id = _known[raw] = await arun_op(raw, _store_id_op())
+    name = _known_name(store_id, stores)
+    if name is None:
+        name = await run_blocking(partial(_name_of, store_id, stores, raw.info.dbname))
+    return name, AsyncOperations(raw)
 
 
 def raw_connection(connection: Any) -> psycopg.Connection[Any]:
-    """Return psycopg's connection that something is, or wraps.
+    """Return psycopg's connection that something is, or wraps. One of SQLAlchemy has begun a transaction then.
 
     Raises:
       BadArgument: it is none, and wraps none.
@@ -64,15 +118,34 @@ def raw_connection(connection: Any) -> psycopg.Connection[Any]:
         found = found.connection
     elif not isinstance(found, psycopg.Connection) and callable(getattr(found, "connection", None)):
         found = found.connection()  # A session of SQLAlchemy, which gives its connection.
-    for _ in range(2):  # SQLAlchemy's connection holds one of its pool, which holds the driver's.
-        if not isinstance(found, psycopg.Connection):
-            found = getattr(found, "dbapi_connection", None) or getattr(found, "connection", found)
+    if not isinstance(found, psycopg.Connection):
+        if callable(getattr(found, "in_transaction", None)) and not found.in_transaction():
+            found.begin()  # Otherwise SQLAlchemy knows of no transaction, and its `commit` would do nothing.
+        found = _of_driver(found)
     if not isinstance(found, psycopg.Connection):
         raise BadArgument(argument="within", value=type(connection).__name__, allowed=ALLOWED)
     return found
 
 
-def check_transaction(raw: psycopg.Connection[Any]) -> None:
+async def araw_connection(connection: Any) -> psycopg.AsyncConnection[Any]:
+    """Return psycopg's asynchronous connection that something is, or wraps; see `raw_connection`.
+
+    Raises:
+      BadArgument: it is none, and wraps none.
+    """
+    found = connection
+    if hasattr(found, "sync_session"):  # SQLAlchemy's AsyncSession, which gives its connection.
+        found = await found.connection()
+    if hasattr(found, "sync_connection"):  # Its AsyncConnection.
+        if not found.in_transaction():
+            await found.begin()
+        found = _of_driver(found.sync_connection)
+    if not isinstance(found, psycopg.AsyncConnection):
+        raise BadArgument(argument="within", value=type(connection).__name__, allowed=ALLOWED_ASYNC)
+    return found
+
+
+def check_transaction(raw: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
     """See that what a connection does now is part of a transaction.
 
     Raises:
@@ -87,11 +160,29 @@ def check_transaction(raw: psycopg.Connection[Any]) -> None:
         )
 
 
-def _check_store(raw: psycopg.Connection[Any], stores: Mapping[str, ExternalStore]) -> None:
-    """See once for each connection that its database is a store of the application."""
-    store_id = _known.get(raw)
-    if store_id is None:
-        (found,) = Call(raw, is_committing=False).execute("SELECT fairlead.store_id()").fetchone()
-        store_id = _known[raw] = b"" if found is None else found.bytes
-    if not any(store.store_id() == store_id for store in stores.values()):
-        raise ForeignDatabase(database=raw.info.dbname, known=sorted(stores))
+def _of_driver(connection: Any) -> Any:
+    """Return the driver's connection of SQLAlchemy's `Connection`, which holds one of its pool, which holds that."""
+    return getattr(getattr(connection, "connection", None), "driver_connection", None)
+
+
+def _store_id_op() -> StatementOp[bytes]:
+    ((found,),) = yield Statement("SELECT fairlead.store_id()")
+    return b"" if found is None else bytes(found.bytes)
+
+
+def _known_name(store_id: bytes, stores: Mapping[str, ExternalStore]) -> str | None:
+    return next((name for name, store in stores.items() if store.known_id == store_id), None)
+
+
+def _name_of(store_id: bytes, stores: Mapping[str, ExternalStore], database: str) -> str:
+    """Return the name of the store with an id. A store that does not answer is passed over, if another one has it."""
+    away: StoreUnavailable | None = None
+    for name, store in stores.items():
+        try:
+            if store.store_id() == store_id:
+                return name
+        except StoreUnavailable as error:
+            away = error
+    if away is not None:
+        raise away
+    raise ForeignDatabase(database=database, known=sorted(stores))

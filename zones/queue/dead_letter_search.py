@@ -61,7 +61,8 @@ class DeadLetterFilter(NamedTuple):
 
     `kind`: the handler, or its kind. `tenant`: a `Tenant`, or "APP/USER". `error`: text that the error contains, as it
     was raised. `before_us`: dead since before then. `shard`: the name of a shard, for callers that search several; a
-    search is in one. `signature`: of the error, see `error_signature`. `app`: all tenants of an app.
+    search is in one. `signature`: of the error, see `error_signature`. `app`: all tenants of an app. `store`: the name
+    of an external store, for callers that search several; then no shard is searched.
     """
 
     kind: str | HasKind | None = None
@@ -72,6 +73,7 @@ class DeadLetterFilter(NamedTuple):
     shard: str | None = None
     signature: str | None = None
     app: str | None = None
+    store: str | None = None
 
     def checked(self) -> Self:
         """Return the same filter with the name of the kind, and with the tenant as a `Tenant`.

@@ -102,12 +102,17 @@ def retry_dead_letter(
     probe("a dead letter is retried")
     remove(tr, location, item_id, dead_letter)
     record = dead_letter.item
-    record.error_count = record.expiry_count = record.expired_count = record.died = record.return_count = 0
-    record.ran_isolated = record.started = False
-    record.vesting_us = record.delayed_until_us = now_us
+    reset_attempts(record, now_us=now_us)
     tr.set(location.keys.item(item_id), encode(record))
     tr.set(location.keys.vest(record.priority, now_us, item_id), record.kind.encode())
     stored_item.change_count(tr, location, record.kind, 1)
+
+
+def reset_attempts(record: ItemRecord, *, now_us: int) -> None:
+    """Give an item all its attempts again, from now on."""
+    record.error_count = record.expiry_count = record.expired_count = record.died = record.return_count = 0
+    record.ran_isolated = record.started = False
+    record.vesting_us = record.delayed_until_us = now_us
 
 
 def discard(

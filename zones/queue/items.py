@@ -125,10 +125,12 @@ class EnqueueOptions(ItemOptions, total=False):
       zone: one of the tenant's queue zones; default "queue".
       unique_key: what no other item of the whole application has: text, bytes, a whole number, or a tuple of these. It
         is held by the item, by its dead letter, and for `unique_for` after its completion. Not with an `item_id`.
+      within: a connection to an external store, with an open transaction: the item lies there.
     """
 
     zone: str
     unique_key: Any
+    within: Any
 
 
 class NewItem(NamedTuple):

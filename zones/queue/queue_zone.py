@@ -88,7 +88,7 @@ class QueueZone:
 
         Snapshot reads; conflicts with nothing. A predicate is tried on the first 512 vested items at most.
         """
-        _check_count("items_max", items_max)
+        check_count("items_max", items_max)
         keys_max = items_max if predicate is None else max(items_max, WINDOW_KEYS)
         entries = self._vested(tr, keys_max, now_us)
         reads = [(entry.id, tr.snapshot.get(self.location.keys.item(entry.id))) for entry in entries]
@@ -101,7 +101,7 @@ class QueueZone:
 
     def peek_ids(self, tr: Reader, *, items_max: int, now_us: int) -> list[bytes]:
         """Return the ids that `peek` would return, without reading the records."""
-        _check_count("items_max", items_max)
+        check_count("items_max", items_max)
         return [entry.id for entry in self._vested(tr, items_max, now_us)]
 
     def _vested(self, tr: Reader, keys_max: int, now_us: int) -> list[IndexEntry]:
@@ -383,6 +383,7 @@ class QueueZone:
             raise BadArgument(argument="lease_us", value=lease_us, allowed=f"1 to {maximum_us:,}")
 
 
-def _check_count(argument: str, value: int) -> None:
+def check_count(argument: str, value: int) -> None:
+    """Refuse a number of items that a peek cannot show."""
     if not 1 <= value <= COUNT_MAX:
         raise BadArgument(argument=argument, value=value, allowed=f"1 to {COUNT_MAX:,}")

@@ -44,7 +44,7 @@ class Returned(NamedTuple):
 
 
 class Pending(NamedTuple):
-    """The item has not ended. `watch`: ready once its record changes."""
+    """The item has not ended. `watch`: ready once its record changes; None: the store has no watches."""
 
     watch: Any
 

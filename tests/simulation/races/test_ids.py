@@ -9,9 +9,8 @@ import pytest
 from fairlead.actors.execution.acknowledgement import settle
 from fairlead.actors.execution.retry_decision import RetryDecision
 from fairlead.handle import EnqueuedHandle
-from fairlead.tenant_database import NotADeadLetter
 from fairlead.zones.engines.api.errors import NOT_COMMITTED
-from fairlead.zones.errors import TenantMoved
+from fairlead.zones.errors import NotADeadLetter, TenantMoved
 from fairlead.zones.layout import item_id_of
 from fairlead.zones.queue.items import EnqueueStatus
 from fairlead.zones.records import OwnerRecord, encode

@@ -6,6 +6,7 @@ from functools import cached_property
 from random import Random
 from typing import Any
 
+from fairlead.zones.external.queue_operations import ItemToPut
 from fairlead.zones.external.store import ItemLease, Queue, Want
 from fairlead.zones.layout import Tenant
 from fairlead.zones.queue.items import EnqueueStatus, NewItem, Outcome, new_item
@@ -66,8 +67,7 @@ class Database:
 
     def put(self, *items: NewItem, tenant: Tenant = ALICE, zone: str = "queue") -> list[tuple[bytes, EnqueueStatus]]:
         """Enqueue items in a transaction of their own; return their ids, and what became of them."""
-        from fairlead.zones.postgresql.item_ids import id_of_given, new_id
-        from fairlead.zones.postgresql.item_store import ItemToPut, put
+        from fairlead.zones.external.item_ids import id_of_given, new_id
 
         queue = Queue(tenant, zone)
         wanted = [
@@ -78,8 +78,7 @@ class Database:
             )
             for item in items
         ]
-        with self.connections.call() as call:
-            statuses = put(call, wanted)
+        statuses = self.store.queues.put(wanted)
         return [(each.id, status) for each, status in zip(wanted, statuses, strict=True)]
 
     def enqueue(self, kind: str = "mail", payload: Any = None, **options: Any) -> bytes:

@@ -47,7 +47,7 @@ def test_an_id_is_taken_while_its_item_waits_and_for_a_while_after_its_end(datab
     assert database.complete(leased, keeps_us=[leased.record.unique_us]) == [Outcome.DONE]
     ((_, third),) = database.put(once)
     assert [first, second, third] == [EnqueueStatus.ENQUEUED, EnqueueStatus.PRESENT, EnqueueStatus.COMPLETED]
-    database.let_pass("keep_until_us")
+    database.let_pass("taken_until_us")
     assert database.put(once)[0][1] is EnqueueStatus.ENQUEUED
     (again,) = database.lease()
     assert (again.record.attempt, again.record.lease_number) == (1, 1)

@@ -42,10 +42,11 @@ BEGIN
         AS n(id, app, tenant, zone, kind, priority, delay_us, unique_us, given, payload, args, record)
       ORDER BY n.id
       ON CONFLICT (id) DO UPDATE SET
-        (state, xid, kind, priority, vesting_us, enqueued_us, unique_us, payload, args, record, lease_id, leased_until_us, leases, expired, session, keep_until_us)
+        (state, xid, kind, priority, vesting_us, enqueued_us, unique_us, payload, args, record, lease_id, leased_until_us,
+         leases, expired, session, taken_until_us, keep_until_us)
         = (0, pg_current_xact_id(), excluded.kind, excluded.priority, excluded.vesting_us, excluded.enqueued_us,
-           excluded.unique_us, excluded.payload, excluded.args, excluded.record, NULL, 0, 0, 0, NULL, NULL)
-        WHERE i.state = 1 AND i.keep_until_us <= now_us
+           excluded.unique_us, excluded.payload, excluded.args, excluded.record, NULL, 0, 0, 0, NULL, NULL, NULL)
+        WHERE i.state = 1 AND i.taken_until_us <= now_us
       RETURNING i.id)
   SELECT array_agg(p.id) INTO made FROM put p;
   IF made IS NOT NULL THEN
@@ -279,7 +280,8 @@ BEGIN
     LEFT JOIN LATERAL (SELECT i.state, i.lease_id FROM fairlead.items i WHERE i.id = h.id LIMIT 1) x ON true;
 END $$;
 
--- End items. One that is kept (`keeps_us` over 0) leaves its id and its result; the others are deleted.
+-- End items. One that is kept (`keeps_us` over 0) leaves its result, and its id stays taken for its `unique_us`; the others
+-- are deleted.
 CREATE OR REPLACE FUNCTION fairlead.complete(
   ids uuid[], lease_ids uuid[], keeps_us bigint[], results bytea[], OUT ord int, OUT outcome smallint
 ) RETURNS SETOF record LANGUAGE plpgsql
@@ -292,8 +294,8 @@ DECLARE
   gone uuid[] := held;
 BEGIN
   FOR kept IN SELECT k.* FROM unnest(ids, keeps_us, results) k(id, keep_us, result) WHERE k.keep_us > 0 AND k.id = ANY(held) LOOP
-    UPDATE fairlead.items i SET state = 1, keep_until_us = now_us + kept.keep_us, record = kept.result, payload = NULL,
-      args = NULL, lease_id = NULL, session = NULL WHERE i.id = kept.id;
+    UPDATE fairlead.items i SET state = 1, taken_until_us = now_us + i.unique_us, keep_until_us = now_us + kept.keep_us,
+      record = kept.result, payload = NULL, args = NULL, lease_id = NULL, session = NULL WHERE i.id = kept.id;
     gone := array_remove(gone, kept.id);
   END LOOP;
   DELETE FROM fairlead.items i WHERE i.id = ANY(gone);

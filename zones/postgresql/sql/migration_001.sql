@@ -25,7 +25,8 @@ CREATE TABLE fairlead.items (
   session uuid,                         -- of the worker that claims it
   enqueued_us bigint NOT NULL,
   unique_us bigint NOT NULL DEFAULT 0,  -- for how long its given id stays taken after its end
-  keep_until_us bigint,                 -- of one that has ended
+  taken_until_us bigint,                -- of one that has ended: from when its id can be enqueued again
+  keep_until_us bigint,                 -- of one that has ended: from when its row is deleted; of a dead letter: since when
   given bytea,                          -- the given id: 1 and bytes, or 2 and text
   payload bytea,                        -- msgpack; NULL: `args` is the payload
   args jsonb,
@@ -42,6 +43,8 @@ CREATE TABLE fairlead.items (
 CREATE INDEX items_vest ON fairlead.items (app, tenant, zone, kind, priority, vesting_us) WHERE state = 0;
 CREATE INDEX items_new ON fairlead.items (xid);
 CREATE INDEX items_kept ON fairlead.items (state, keep_until_us) WHERE state > 0;
+-- The dead letters of a queue. Written so, the condition lets no statement choose between this index and items_kept.
+CREATE INDEX items_dead ON fairlead.items (app, tenant, zone, keep_until_us) WHERE state - 2 = 0;
 CREATE INDEX items_claimed ON fairlead.items (session) WHERE session IS NOT NULL;
 
 CREATE TABLE fairlead.doorbell (

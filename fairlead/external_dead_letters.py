@@ -1,0 +1,123 @@
+"""Dead letters of external stores in bulk: retry or discard all that match a filter.
+
+Each store is walked once, from the oldest dead letter to the present moment, 200 at a time. The audit entry of a store
+is in the shard that is the home of the store's name. It is written after each change: no transaction spans both.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from fairlead.bulk_result import BulkResult, GoOn, filter_as_target
+from fairlead.external_stores import UnknownStore
+from fairlead.operator import Operator
+from fairlead.zones.external.arrivals import reader_home
+from fairlead.zones.external.queue_operations import DeadLetterPlace, DeadRow
+from fairlead.zones.external.store import ExternalStore
+from fairlead.zones.placement import home
+from fairlead.zones.queue.dead_letter_search import BULK_ITEMS_MAX, DeadLetterFilter
+from fairlead.zones.records import AuditEntry
+from fairlead.zones.reporting import audit_log
+from fairlead.zones.shard import Shard, first_shards
+
+
+def change_in_stores(
+    stores: Mapping[str, ExternalStore],
+    shards: Mapping[str, Shard],
+    criteria: DeadLetterFilter,
+    operator: Operator,
+    what: str,
+    result: BulkResult,
+    *,
+    dry_run: bool,
+    go_on: GoOn | None,
+) -> BulkResult:
+    """Retry or discard all matching dead letters of external stores; return the result, added to one of the shards.
+
+    Args:
+      what: "retry" or "discard".
+      result: of the shards. If it is not complete, nothing is done.
+
+    Raises:
+      UnknownStore: `criteria` names a store that does not exist.
+      StoreUnavailable: a store does not answer; what was done before stays.
+    """
+    if not result.complete or criteria.shard is not None:
+        return result
+    if criteria.store is not None and criteria.store not in stores:
+        raise UnknownStore(store=criteria.store, known=sorted(stores))
+    criteria = criteria.checked()
+    for name in stores if criteria.store is None else [criteria.store]:
+        shard = shards[home(reader_home(name), first_shards(shards))]
+        one = _Store(stores[name], shard, operator, what, {**filter_as_target(criteria), "store": name})
+        for rows in one.matching(criteria, result):
+            done = rows if dry_run else one.change(rows)
+            result.add([each.dead_letter for each in done if each.dead_letter is not None])
+            if go_on is not None and not go_on(result):
+                result.complete = False
+                return result
+        one.end()
+    return result
+
+
+class _Store:
+    """One store, and the audit entry of what is done there."""
+
+    def __init__(
+        self, store: ExternalStore, shard: Shard, operator: Operator, what: str, target: Mapping[str, object]
+    ) -> None:
+        self._queues = store.queues
+        self._shard = shard
+        self._retries = what == "retry"
+        self._began_us = shard.clock.now_us()
+        entry_id = shard.random.randbytes(audit_log.ID_BYTES)
+        self._entry = operator.audit_entry(entry_id, what, target, done_us=self._began_us, count=0, ended=False)
+
+    def matching(self, criteria: DeadLetterFilter, result: BulkResult) -> Iterator[list[DeadRow]]:
+        """Yield the dead letters that match, and count those that were read. Later ones than now are left out."""
+        until_us = self._began_us + 1 if criteria.before_us is None else min(criteria.before_us, self._began_us + 1)
+        behind: DeadLetterPlace | None = None
+        while True:
+            rows = self._queues.dead_letters(None, items_max=BULK_ITEMS_MAX, behind=behind, with_payloads=False)
+            result.scanned += len(rows)
+            found = [each for each in rows if _matches(each, criteria, until_us)]
+            if found:
+                yield found
+            if len(rows) < BULK_ITEMS_MAX or all(_since_us(each) >= until_us for each in rows):
+                return
+            behind = rows[-1].place
+
+    def change(self, rows: Sequence[DeadRow]) -> list[DeadRow]:
+        """Retry or discard some; return those that still were dead letters."""
+        now_us = self._shard.clock.now_us()
+        if self._retries:
+            done = self._queues.retry_dead_letters(rows, now_us=now_us)
+        else:
+            done = self._queues.discard_dead_letters(rows)
+        if done:
+            self._write(replace(self._entry, count=self._entry.count + len(done)))
+        return done
+
+    def end(self) -> None:
+        """Note that all is done."""
+        if self._entry.count:
+            self._write(replace(self._entry, ended=True))
+
+    def _write(self, entry: AuditEntry) -> None:
+        self._entry = entry
+        self._shard.transact(lambda attempt: audit_log.write(attempt.tr, entry))
+
+
+def _matches(row: DeadRow, criteria: DeadLetterFilter, until_us: int) -> bool:
+    found = row.dead_letter
+    return (
+        found is not None
+        and found.record.dead_lettered_us < until_us
+        and criteria.may_match(found.tenant, found.zone, found.record.item.kind)
+        and criteria.matches(found.record)
+    )
+
+
+def _since_us(row: DeadRow) -> int:
+    """Return since when one is a dead letter, by the clock of its worker; of one that cannot be read, 0."""
+    return 0 if row.dead_letter is None else row.dead_letter.record.dead_lettered_us
