@@ -9,13 +9,15 @@ import click
 from click.core import ParameterSource
 
 from fairlead.app import App
+from fairlead.bulk_result import BulkResult
 from fairlead.cli.arguments import Before, moment_us, with_id
 from fairlead.cli.output import dead_letter_answer, example, item_text, json_option, progress, show, stacked, table
 from fairlead.cli.store_options import StoreOptions, accepts_store_options, optional_tenant_options
-from fairlead.dead_letters import BulkResult, discard_all, retry_all
+from fairlead.dead_letters import discard_all, retry_all
+from fairlead.external_queues import ExternalQueues
 from fairlead.formatting import ago
 from fairlead.tenant_database import TenantDatabase
-from fairlead.views import DeadLetterView, dead_letter_view
+from fairlead.views import DeadLetterView, dead_letter_view, external_dead_letter_view
 from fairlead.zones.queue import dead_letters as stored
 from fairlead.zones.queue.dead_letter_search import DeadLetterFilter
 from fairlead.zones.shard import Shard
@@ -26,7 +28,7 @@ class Selection:
     """Which dead letters a command changes: one item of a tenant, or all that match `criteria`."""
 
     app: App
-    database: TenantDatabase | None
+    database: TenantDatabase | ExternalQueues | None
     item: str | None
     zone: str
     criteria: DeadLetterFilter
@@ -39,7 +41,9 @@ def dead_letters() -> None:
 
 
 @dead_letters.command("list", epilog=example("fairlead dead-letters list --traceback --store embedded:./data"))
-@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many of each shard.")
+@click.option(
+    "--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many of each shard or store."
+)
 @click.option("--traceback", is_flag=True, help="Show tracebacks; --json always does.")
 @accepts_store_options
 @json_option
@@ -47,6 +51,7 @@ def list_(store_options: StoreOptions, limit: int, traceback: bool) -> None:
     """List the dead letters of all tenants with their errors, oldest first."""
     app = store_options.app()
     items = [item for name in app.shards for item in _dead_letters_of(app.shards[name], limit)]
+    items += [item for name in app.externals for item in _external_dead_letters(app, name, limit)]
     now_us = app.clock.now_us()
     columns = ("failed", "reason", "#errors", "item")
 
@@ -75,7 +80,7 @@ def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
     def with_selection(
         *args: Any,
         app: App,
-        database: TenantDatabase | None,
+        database: TenantDatabase | ExternalQueues | None,
         zone: str,
         item: str | None,
         kind: str | None,
@@ -86,12 +91,13 @@ def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
         **options: Any,
     ) -> Any:
         tenant = None if database is None else database.tenant
-        is_local = tenant is not None and not tenant.app
-        shard = database.shard.name if database is not None and is_local else None
+        is_local = isinstance(database, TenantDatabase) and not database.tenant.app
+        shard = database.shard.name if isinstance(database, TenantDatabase) and is_local else None
+        store = database.name if isinstance(database, ExternalQueues) else None
         named_zone = click.get_current_context().get_parameter_source("zone") is not ParameterSource.DEFAULT
         before_us = None if before is None else moment_us(before, app.clock.now_us())
-        criteria = DeadLetterFilter(kind, tenant, zone if named_zone else None, error, before_us, shard)
-        by_more_than_owner = criteria._replace(tenant=None, zone=None, shard=None) != DeadLetterFilter()
+        criteria = DeadLetterFilter(kind, tenant, zone if named_zone else None, error, before_us, shard, store=store)
+        by_more_than_owner = criteria._replace(tenant=None, zone=None, shard=None, store=None) != DeadLetterFilter()
         if item is not None and (everything or dry_run or by_more_than_owner):
             raise click.UsageError("Name an ITEM, or select items with --kind, --error, --before or --all.")
         if item is not None and database is None:
@@ -148,7 +154,9 @@ def _bulk(selection: Selection, bulk_operation: Callable[..., BulkResult], done:
             advance(result.count, None)
             return True
 
-        found = bulk_operation(app.shards, selection.criteria, app.operator, dry_run=dry_run, go_on=report)
+        found = bulk_operation(
+            app.shards, selection.criteria, app.operator, stores=app.externals, dry_run=dry_run, go_on=report
+        )
     outcome = f"would be {done}: nothing was changed" if dry_run else done
     counts = [(kind, count) for kind, count in sorted(found.by_kind.items())]
     show(
@@ -170,7 +178,14 @@ def _dead_letters_of(shard: Shard, limit: int) -> list[DeadLetterView]:
     )
 
 
+def _external_dead_letters(app: App, name: str, limit: int) -> list[DeadLetterView]:
+    rows = app.externals[name].queues.dead_letters(None, items_max=limit)
+    found = [row.dead_letter for row in rows if row.dead_letter is not None]
+    return [external_dead_letter_view(app.shards.home_name(each.tenant), name, each) for each in found]
+
+
 def _row(item: DeadLetterView, now_us: int) -> tuple[object, ...]:
     owner = str(item.tenant) if item.tenant.app else "(local)"
     zone = "" if item.zone == "queue" else f" {item.zone}"
+    zone += "" if item.store is None else f" in {item.store}"
     return ago(item.dead_lettered_us, now_us), item.reason, item.error_count, item_text(item, owner + zone, item.error)

@@ -9,6 +9,7 @@ import click
 from fairlead.cli.arguments import Duration, ItemKey, Payload, with_id
 from fairlead.cli.output import dead_letter_answer, example, item_answer, item_text, json_option, show, stacked
 from fairlead.cli.store_options import StoreOptions, accepts_store_options, tenant_options
+from fairlead.external_queues import ExternalQueues
 from fairlead.formatting import ago, payload_text
 from fairlead.found_items import DEAD_LETTER, LIMIT_MAX, FoundItem
 from fairlead.operator import operator_here
@@ -25,6 +26,7 @@ _KEY_HELP = "A value by which `fairlead find` finds it; up to 4 times. Digits ar
 @click.argument("kind")
 @click.argument("payload", type=Payload(), default="null")
 @click.option("--tenant", nargs=2, metavar="APP/USER", help="The tenant of the item; also as two words, APP USER.")
+@click.option("--external", metavar="NAME", help="The external store in which it is to lie, not the tenant's shard.")
 @click.option("--local", is_flag=True, help="It belongs to no tenant.")
 @click.option("--shard", metavar="NAME", help="With --local: the shard, if not the kind's own.")
 @click.option("--zone", default="queue", show_default=True, metavar="NAME", help="The tenant's queue zone.")
@@ -44,8 +46,10 @@ def enqueue(
     kind: str,
     payload: Any,
     tenant: tuple[str, str] | None,
+    external: str | None,
     local: bool,
     shard: str | None,
+    unique_key: str | None,
     keys: tuple[tuple[str, str | int], ...],
     create: bool,
     **options: Any,
@@ -55,14 +59,24 @@ def enqueue(
         raise click.UsageError("Name either a tenant, --tenant APP/USER, or say --local for an item without one.")
     if shard is not None and not local:
         raise click.UsageError("--shard goes with --local: a tenant has its own shard.")
+    if external is not None and (tenant is None or keys or unique_key is not None):
+        raise click.UsageError("--external goes with --tenant, and not with --key or --unique-key.")
     app = store_options.app(must_exist=not create)
     app.shards.on_store_created = partial(click.echo, err=True)
     store_options.warn_of_unknown_kind(app, kind)
-    database = app.tenant(*tenant) if tenant is not None else app.local(kind, shard=shard)
-    made = database.enqueue(kind, payload, keys=_mapping(keys), **options)
-    answer = {"item": made.item_id.hex(), "status": made.status.value, "shard": database.shard.name}
+    if tenant is not None and external is not None:
+        made = app.tenant(*tenant).external(external).enqueue(kind, payload, **options)
+        place = {"store": external}
+    else:
+        database = app.tenant(*tenant) if tenant is not None else app.local(kind, shard=shard)
+        made = database.enqueue(kind, payload, keys=_mapping(keys), unique_key=unique_key, **options)
+        place = {"shard": database.shard.name}
     note = "" if made.status is EnqueueStatus.ENQUEUED else ": nothing was changed"
-    show(answer, lambda: [f"{made.status.value} {made.item_id.hex()} on shard {database.shard.name}{note}"])
+    where = f"in external store {external}" if external is not None else f"on shard {place['shard']}"
+    show(
+        {"item": made.item_id.hex(), "status": made.status.value, **place},
+        lambda: [f"{made.status.value} {made.item_id.hex()} {where}{note}"],
+    )
 
 
 @click.command(epilog=example("fairlead peek --tenant shop/alice --store embedded:./data"))
@@ -70,9 +84,9 @@ def enqueue(
 @click.option("--vested", is_flag=True, help="Only those that may run now.")
 @tenant_options
 @json_option
-def peek(database: TenantDatabase, limit: int, vested: bool, zone: str) -> None:
+def peek(database: TenantDatabase | ExternalQueues, limit: int, vested: bool, zone: str) -> None:
     """Show the first items of a queue, in the order in which they will run; changes nothing."""
-    now_us = database.shard.clock.now_us()
+    now_us = database.clock.now_us()
     items = database.peek(limit, vested_only=vested, zone=zone)
     columns = ("state", "#prio", "waits", "#errors", "#expiries", "item")
     count = database.count(zone=zone)
@@ -128,7 +142,7 @@ def find(
 @click.option("--force", is_flag=True, help="Delete it, even if it is a dead letter, and undo no steps of a workflow.")
 @tenant_options
 @json_option
-def cancel(database: TenantDatabase, item: str, zone: str, force: bool) -> None:
+def cancel(database: TenantDatabase | ExternalQueues, item: str, zone: str, force: bool) -> None:
     """Delete ITEM, an id or the name it was given, from its queue. If it runs, its handler is cancelled.
 
     A workflow that has recorded steps is deleted after these are undone.
@@ -148,7 +162,7 @@ def cancel(database: TenantDatabase, item: str, zone: str, force: bool) -> None:
 )
 @tenant_options
 @json_option
-def result(database: TenantDatabase, item: str, timeout: timedelta, zone: str) -> None:
+def result(database: TenantDatabase | ExternalQueues, item: str, timeout: timedelta, zone: str) -> None:
     """Show what the handler of ITEM, an id or the name it was given, returned, if its kind keeps results."""
     found: list[Any] = []
 

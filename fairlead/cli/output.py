@@ -103,6 +103,7 @@ def item_answer(item: ItemView) -> dict[str, Any]:
         "last_error": item.last_error,
         "progress": progress_answer(item.progress),
         "keys": item.keys,
+        **({} if item.store is None else {"store": item.store}),
     }
 
 
@@ -131,6 +132,7 @@ def dead_letter_answer(item: DeadLetterView) -> dict[str, Any]:
         "enqueued": iso_time(item.enqueued_us),
         "dead_lettered": iso_time(item.dead_lettered_us),
         "keys": item.keys,
+        **({} if item.store is None else {"store": item.store}),
     }
 
 

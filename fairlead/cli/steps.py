@@ -9,6 +9,7 @@ from fairlead.app import App
 from fairlead.cli.arguments import Payload, with_id
 from fairlead.cli.output import example, json_option, show, stacked
 from fairlead.cli.store_options import optional_tenant_options, tenant_options
+from fairlead.external_queues import ExternalQueues
 from fairlead.formatting import ago, iso_time, payload_text, span
 from fairlead.operator import operator_here
 from fairlead.recorded_steps import RunView, StepView
@@ -26,7 +27,7 @@ from fairlead.zones.workflow.step_log import StepName
 @click.argument("item")
 @optional_tenant_options
 @json_option
-def steps(app: App, database: TenantDatabase | None, item: str, zone: str) -> None:
+def steps(app: App, database: TenantDatabase | ExternalQueues | None, item: str, zone: str) -> None:
     """Show what the workflow ITEM, an id or the name it was given, has done: its steps, their results and errors.
 
     Without a tenant, the command searches the first few thousand active queues.
@@ -45,7 +46,7 @@ def steps(app: App, database: TenantDatabase | None, item: str, zone: str) -> No
 @click.argument("payload", type=Payload(), default="null")
 @tenant_options
 @json_option
-def signal(database: TenantDatabase, item: str, name: str, payload: Any, zone: str) -> None:
+def signal(database: TenantDatabase | ExternalQueues, item: str, name: str, payload: Any, zone: str) -> None:
     """Send the signal NAME to the workflow ITEM, with a PAYLOAD of JSON (default null; @FILE or - for standard input).
 
     A workflow that waits for the signal continues at once; otherwise the signal is kept until it is taken.

@@ -17,6 +17,7 @@ from fairlead.app import App
 from fairlead.argument_checks import nearest_kind
 from fairlead.config import Config, named_shards
 from fairlead.config_layers import APP_VARIABLE, absolute_url
+from fairlead.external_queues import ExternalQueues
 from fairlead.formatting import printable
 from fairlead.loading import load_app
 from fairlead.operator import operator_here
@@ -138,11 +139,11 @@ def settings_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def tenant_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command `--tenant APP/USER`, `--local KIND`, `--shard` and `--zone`, and pass it a `database`."""
+    """Give a command the options that name a tenant's queue, or local items, and pass it a `database`."""
 
     @optional_tenant_options
     @wraps(command)
-    def with_database(*args: Any, app: App, database: TenantDatabase | None, **options: Any) -> Any:
+    def with_database(*args: Any, app: App, database: TenantDatabase | ExternalQueues | None, **options: Any) -> Any:
         if database is None:
             raise click.UsageError("Name either a tenant, --tenant APP/USER, or local items, --local KIND.")
         return command(*args, database=database, **options)
@@ -156,6 +157,7 @@ def optional_tenant_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @click.option("--tenant", nargs=2, metavar="APP/USER", help="The tenant; also as two words, APP USER.")
     @click.option("--local", metavar="KIND", help="The local items of a kind, those without a tenant.")
     @click.option("--shard", metavar="NAME", help="With --local: the shard, if not the kind's own.")
+    @click.option("--external", metavar="NAME", help="The external store in which the tenant's queue lies.")
     @click.option("--zone", default="queue", show_default=True, metavar="NAME", help="The queue zone.")
     @accepts_store_options
     @wraps(command)
@@ -164,6 +166,7 @@ def optional_tenant_options(command: Callable[..., Any]) -> Callable[..., Any]:
         tenant: tuple[str, str] | None,
         local: str | None,
         shard: str | None,
+        external: str | None,
         store_options: StoreOptions,
         **options: Any,
     ) -> Any:
@@ -171,9 +174,13 @@ def optional_tenant_options(command: Callable[..., Any]) -> Callable[..., Any]:
             raise click.UsageError("Name either a tenant, --tenant APP/USER, or local items, --local KIND.")
         if shard is not None and local is None:
             raise click.UsageError("--shard goes with --local: a tenant has its own shard.")
+        if external is not None and tenant is None:
+            raise click.UsageError("--external goes with --tenant: local items lie in a shard.")
         app = store_options.app()
-        database: TenantDatabase | None = None
-        if tenant is not None:
+        database: TenantDatabase | ExternalQueues | None = None
+        if tenant is not None and external is not None:
+            database = app.tenant(*tenant).external(external)
+        elif tenant is not None:
             database = app.tenant(*tenant)
         elif local is not None:
             database = app.local(local, shard=shard)

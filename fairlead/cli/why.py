@@ -11,6 +11,7 @@ from fairlead.cli.errors import NOT_THERE
 from fairlead.cli.output import example, json_option, progress_answer, show
 from fairlead.cli.store_options import optional_tenant_options
 from fairlead.explanation import TENANT_MOVES, Attempts, Cause, Explanation
+from fairlead.external_queues import ExternalQueues
 from fairlead.formatting import iso_time
 from fairlead.tenant_database import TenantDatabase
 from fairlead.views import progress_in_words
@@ -22,7 +23,7 @@ NOWHERE = (Cause.NEVER_SEEN, Cause.NOT_FOUND)
 @click.argument("item")
 @optional_tenant_options
 @json_option
-def why(app: App, database: TenantDatabase | None, item: str, zone: str) -> None:
+def why(app: App, database: TenantDatabase | ExternalQueues | None, item: str, zone: str) -> None:
     """Say why ITEM, an id or the name it was given, is not running; or that it runs; or how it ended.
 
     Without a tenant, the command searches the first few thousand active queues, and external stores by the item's id.
@@ -33,7 +34,7 @@ def why(app: App, database: TenantDatabase | None, item: str, zone: str) -> None
         raise click.exceptions.Exit(NOT_THERE)
 
 
-def _explained(app: App, database: TenantDatabase | None, item: str, zone: str) -> Explanation:
+def _explained(app: App, database: TenantDatabase | ExternalQueues | None, item: str, zone: str) -> Explanation:
     """Return the explanation of the first item that the typed text may name. If there is none, it says so."""
     for item_id in ids_typed(item):
         explanation = app.explain(item_id) if database is None else database.explain(item_id, zone=zone)
