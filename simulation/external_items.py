@@ -6,14 +6,18 @@ later numbers. A replica that is promoted without the last commits begins anothe
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from fairlead.simulation.external_queues import ModelQueues, StoredItem
-from fairlead.zones.external.store import Arrival, ItemLease, LeasedRow, Outlook, Queue, Want
+from fairlead.zones.external.names import Queue
+from fairlead.zones.external.store import Arrival, Dequeued, ItemLease, LeasedRow, Outlook, Stop, Want
 from fairlead.zones.queue.items import NewItem, Outcome, new_record
 from fairlead.zones.records import DeadLetterRecord, ItemRecord
+
+LATE_US = 1_000_000  # What has vested within this time is looked for in any case.
 
 
 @dataclass(slots=True)
@@ -25,10 +29,16 @@ class UserTransaction:
 
 
 class ExternalItems:
-    """See `ExternalStore`. `now_us`: the store's own clock."""
+    """See `ExternalStore`. `now_us`: the store's own clock.
+
+    Attributes:
+      entries_left: how many index entries each ended item leaves, as while a transaction of a user stays open.
+    """
 
     def __init__(self, now_us: Callable[[], int]) -> None:
         self._now_us = now_us
+        self.entries_left = 0
+        self._ended: Counter[tuple[Queue, str, int]] = Counter()
         self._items: dict[bytes, StoredItem] = {}
         self._open: list[UserTransaction] = []
         self._next_number = 1
@@ -66,16 +76,21 @@ class ExternalItems:
 
     def dequeue(
         self, wants: Sequence[Want], rooms: Mapping[str, int], *, lease_id: bytes, lease_us: int, now_us: int
-    ) -> list[LeasedRow]:
+    ) -> Dequeued:
         """See `ExternalStore`."""
-        here_us, left, leased = self._now_us(), dict(rooms), []
+        here_us, left, passed = self._now_us(), dict(rooms), 0
+        leased: list[LeasedRow] = []
         for want in wants:
             taken = 0
-            for row in self._waiting(want.queue, here_us):
+            known = {(stop.kind, stop.priority) for stop in want.stops}
+            passed += sum(
+                count for (queue, *pair), count in self._ended.items() if queue == want.queue and (*pair,) not in known
+            )
+            for row in self._waiting(want.queue, here_us, want.stops):
                 if taken < want.items_max and left.get(row.record.kind, 0) > 0:
                     taken, left[row.record.kind] = taken + 1, left[row.record.kind] - 1
                     leased.append(self._lease(row, lease_id, lease_us, here_us, now_us))
-        return leased
+        return Dequeued(leased, passed)
 
     def _lease(self, row: StoredItem, lease_id: bytes, lease_us: int, here_us: int, now_us: int) -> LeasedRow:
         record, had_expired = row.record, bool(row.record.lease_id)
@@ -84,20 +99,24 @@ class ExternalItems:
         record.expired_count, record.expiry_count = row.expired, record.expiry_count + had_expired
         record.vesting_us = now_us + lease_us
         row.leased_until_us = here_us + lease_us
-        return LeasedRow(row.queue, row.item_id, record, here_us - row.vesting_us, had_expired)
+        return LeasedRow(row.queue, row.item_id, record, here_us - row.vesting_us, had_expired, row.vesting_us)
 
     def read(self, held: Sequence[ItemLease], *, now_us: int) -> list[LeasedRow]:
         """See `ExternalStore`."""
         rows = [row for each in held if (row := self._items.get(each.id)) and row.record.lease_id == each.lease_id]
         return [LeasedRow(row.queue, row.item_id, row.record, 0, had_expired=False) for row in rows]
 
-    def outlook(self, queues: Sequence[Queue]) -> list[list[Outlook]]:
+    def outlook(self, queues: Sequence[Queue], stops: Sequence[Sequence[Stop]] = ()) -> list[list[Outlook]]:
         """See `ExternalStore`."""
-        return [self._outlook_of(queue) for queue in queues]
+        return [self._outlook_of(queue, some) for queue, some in zip(queues, stops or [()] * len(queues), strict=True)]
 
-    def _outlook_of(self, queue: Queue) -> list[Outlook]:
+    def _outlook_of(self, queue: Queue, stops: Sequence[Stop]) -> list[Outlook]:
         here_us = self._now_us()
-        rows = [row for row in self._items.values() if row.queue == queue and not row.is_dead]
+        rows = [
+            row
+            for row in self._items.values()
+            if row.queue == queue and not row.is_dead and not _is_before(row, stops, here_us)
+        ]
         found = []
         for kind, priority in sorted({(row.record.kind, row.record.priority) for row in rows}):
             some = [row for row in rows if (row.record.kind, row.record.priority) == (kind, priority)]
@@ -110,7 +129,12 @@ class ExternalItems:
         self, held: Sequence[ItemLease], *, keeps_us: Sequence[int] = (), results: Sequence[bytes | None] = ()
     ) -> list[Outcome | None]:
         """See `ExternalStore`. Keeps no ids and no results."""
-        return [self._change(each, lambda row: self._items.pop(row.item_id)) for each in held]
+
+        def end(row: StoredItem) -> None:
+            del self._items[row.item_id]
+            self._ended[row.queue, row.record.kind, row.record.priority] += self.entries_left
+
+        return [self._change(each, end) for each in held]
 
     def extend(self, held: Sequence[ItemLease], *, lease_us: int) -> list[Outcome | None]:
         """See `ExternalStore`."""
@@ -204,11 +228,12 @@ class ExternalItems:
         queues = sorted({row.queue for row in self._items.values() if not row.is_dead})
         return [each for each in queues if queue is None or each > queue][:limit]
 
-    def _waiting(self, queue: Queue, here_us: int) -> list[StoredItem]:
+    def _waiting(self, queue: Queue, here_us: int, stops: Sequence[Stop]) -> list[StoredItem]:
         found = [
             row
             for row in self._items.values()
             if row.queue == queue and not row.is_dead and max(row.vesting_us, row.leased_until_us) <= here_us
+            if not _is_before(row, stops, here_us)
         ]
         return sorted(found, key=lambda row: (row.record.priority, row.vesting_us, row.item_id))
 
@@ -229,3 +254,10 @@ class ExternalItems:
     def _take_number(self) -> int:
         number, self._next_number = self._next_number, self._next_number + 1
         return number
+
+
+def _is_before(row: StoredItem, stops: Sequence[Stop], here_us: int) -> bool:
+    """Say whether a look from these stops does not find an item."""
+    pair = (row.record.kind, row.record.priority)
+    froms_us = [stop.from_us for stop in stops if (stop.kind, stop.priority) == pair]
+    return bool(froms_us) and row.vesting_us < min(*froms_us, here_us - LATE_US)

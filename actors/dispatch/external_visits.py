@@ -18,6 +18,7 @@ from fairlead.actors.runtime.rate_limited_log import RateLimitedLog
 from fairlead.zones.engines import StoreUnavailable
 from fairlead.zones.engines.api.errors import NOT_COMMITTED, error_code
 from fairlead.zones.errors import TenantLocked, TenantMoved
+from fairlead.zones.external.cursors import Cursors
 from fairlead.zones.external.names import external_zone
 from fairlead.zones.external.store import ExternalStore, ItemLease
 from fairlead.zones.external.visits import ExternalAway, visit_queues
@@ -64,6 +65,7 @@ class ExternalVisits:
         self._leave_locked = leave_locked
         self._drop_moved = drop_moved
         self._away_until_us: dict[str, int] = {}
+        self._cursors = {name: Cursors() for name in externals}
         self._refusals = RateLimitedLog(
             host.clock, log, "external store %s does not answer; its queues wait, others are served: %s"
         )
@@ -89,7 +91,7 @@ class ExternalVisits:
         ):  # Others wait for what this call finds: a call may take as long as the store is silent.
             self._away_until_us[name] = now_us + AWAY_US
         try:
-            yield self._transact(shard, store, refs, capacity, items_max, counts)
+            yield self._transact(shard, name, store, refs, capacity, items_max, counts)
             self._away_until_us.pop(name, None)
         except ExternalAway as error:
             probe("a visit finds an external store away")
@@ -109,6 +111,7 @@ class ExternalVisits:
     def _transact(
         self,
         shard: Shard,
+        name: str,
         store: ExternalStore,
         refs: Sequence[PointerRef],
         capacity: Capacity,
@@ -119,11 +122,14 @@ class ExternalVisits:
         lease_id = self._host.random.randbytes(16)
         results: Results = []
         known = found = self._policies.known(shard)
+        cursors = self._cursors[name]
 
         def body(attempt: Attempt) -> Results:
             nonlocal results, found
             params = self._params(attempt.now_us, lease_id, items_max)
-            results, found = visit_queues(attempt.tr, shard.layout, refs, capacity.fresh(), params, store, known)
+            results, found = visit_queues(
+                attempt.tr, shard.layout, refs, capacity.fresh(), params, store, known, cursors
+            )
             return results
 
         try:

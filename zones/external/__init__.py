@@ -10,6 +10,7 @@ Read in this order:
     queue_operations  that part of it which applications and operators ask
     inspection        what a store tells about itself
     arrivals          what the reader of a store saves, and how it makes or wakes pointers
+    cursors           where visits stopped, while many ended items lie in front
     visits            a visit of many queues: one transaction of the shard around one statement in the store
 
 No transaction spans both stores. What keeps a committed item from lying behind a sleeping pointer:

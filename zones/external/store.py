@@ -10,14 +10,20 @@ from fairlead.zones.queue.items import Outcome
 from fairlead.zones.records import DeadLetterRecord, ItemRecord
 
 
+class Stop(NamedTuple):
+    """Where visits of a queue stopped, by the store's clock, in one kind and priority. The next look begins there."""
+
+    kind: str
+    priority: int
+    from_us: int
+
+
 class Want(NamedTuple):
-    """How many items a queue may give, and perhaps where the last visit stopped: at a vesting time of a kind."""
+    """How many items a queue may give. `stops`: where to go on, see `cursors`; other kinds and priorities are found."""
 
     queue: Queue
     items_max: int
-    kind: str | None = None
-    priority: int | None = None
-    from_us: int | None = None
+    stops: Sequence[Stop] = ()
 
 
 class LeasedRow(NamedTuple):
@@ -29,6 +35,7 @@ class LeasedRow(NamedTuple):
       record: as everywhere, with times of the caller's clock.
       waited_us: for how long it had been vested.
       had_expired: its last lease had expired.
+      at_us: its vesting time by the store's clock, for a `Stop`.
     """
 
     queue: Queue
@@ -36,6 +43,14 @@ class LeasedRow(NamedTuple):
     record: ItemRecord
     waited_us: int
     had_expired: bool
+    at_us: int = 0
+
+
+class Dequeued(NamedTuple):
+    """Items that were leased now. `passed`: over how many index entries it stepped, of ended and of leased items."""
+
+    rows: list[LeasedRow]
+    passed: int
 
 
 class Outlook(NamedTuple):
@@ -77,10 +92,11 @@ class ExternalStore(Protocol):
 
     def dequeue(
         self, wants: Sequence[Want], rooms: Mapping[str, int], *, lease_id: bytes, lease_us: int, now_us: int
-    ) -> list[LeasedRow]:
+    ) -> Dequeued:
         """Lease items of many queues: of each at most what it may give, of each kind at most its room.
 
-        Of kinds that `rooms` does not name nothing is taken. Returns them by priority, then by vesting time.
+        Of kinds that `rooms` does not name nothing is taken. Returns them by priority, then by vesting time. What has
+        vested within the last second is found before the stops of a queue, too.
 
         Args:
           lease_id: 16 random bytes.
@@ -92,8 +108,11 @@ class ExternalStore(Protocol):
         """Return those items that are still held under these leases. `now_us`: see `dequeue`."""
         ...
 
-    def outlook(self, queues: Sequence[Queue]) -> list[list[Outlook]]:
-        """Return what is left in each queue, by kind and priority; nothing for an empty one."""
+    def outlook(self, queues: Sequence[Queue], stops: Sequence[Sequence[Stop]] = ()) -> list[list[Outlook]]:
+        """Return what is left in each queue, by kind and priority; nothing for an empty one.
+
+        `stops`: of each queue, see `Want`; without them all of the queue is looked at.
+        """
         ...
 
     def complete(

@@ -17,8 +17,9 @@ from typing import Any
 
 from fairlead.zones.engines import StoreUnavailable, Transaction
 from fairlead.zones.errors import QueueError
+from fairlead.zones.external.cursors import Cursors
 from fairlead.zones.external.names import external_zone
-from fairlead.zones.external.store import ExternalStore, ItemLease, LeasedRow, Outlook, Queue, Want
+from fairlead.zones.external.store import ExternalStore, ItemLease, LeasedRow, Outlook, Queue, Stop, Want
 from fairlead.zones.keyspace import IndexEntry
 from fairlead.zones.layout import ShardLayout, ZoneLocation
 from fairlead.zones.pipelining import Operation, run_one, run_together, start_op
@@ -55,7 +56,10 @@ class ExternalAway(QueueError):
 
 @dataclass(slots=True)
 class _Visit:
-    """One pointer of a visit: what was read of it, and what the store gave."""
+    """One pointer of a visit: what was read of it, and what the store gave.
+
+    `stops`: from where on the queue was looked at; empty: from the front. `looks_again_us`: when the front is due.
+    """
 
     ref: PointerRef
     location: ZoneLocation
@@ -64,8 +68,10 @@ class _Visit:
     pointer: PointerRecord | None = None
     damaged: bool = False
     wanted: int = 0
+    stops: Sequence[Stop] = ()
     taken: Sequence[LeasedItem] = ()
     left: Sequence[Outlook] = ()
+    looks_again_us: int | None = None
 
     @property
     def queue(self) -> Queue:
@@ -83,8 +89,11 @@ def visit_queues(
     params: DequeueParams,
     store: ExternalStore,
     known: Policies = NO_POLICIES,
+    cursors: Cursors | None = None,
 ) -> tuple[list[PointerResult], Policies]:
     """Visit queues of one store; return what came of each pointer, and the policies as found.
+
+    `cursors`: where the caller's visits of this store stopped; None: it remembers none.
 
     Must run once: what it leases stays leased if the transaction does not commit. Reads with conflict: the pointers,
     their guards, ownership, what limits of tenants need. Writes: as `process_pointers.requeue_pointer_op`; the marks of
@@ -97,16 +106,7 @@ def visit_queues(
     asking = start_op(read_policies_op(tr, known))
     fair_share = FairShare(tr, params.items_max)
     results: list[PointerResult] = []
-    dangling: list[PointerRef] = []
-    visits = []
-    for ref in refs:
-        location = pointers.location_of(ref, layout)
-        if location is None:
-            dangling.append(ref)
-            continue
-        stored = tr.get(location.keys.pointer)
-        tr.add_read_conflict_key(location.keys.pointer_guard)
-        visits.append(_Visit(ref, location, stored, fair_share.join(location, tr.get(location.keys.tenant.owner))))
+    visits, dangling = _begin_visits(tr, layout, refs, fair_share)
     in_force = run_one(asking)
     if in_force.shard_paused:
         return [], in_force
@@ -125,7 +125,7 @@ def visit_queues(
         visit.wanted = _wanted(tr, visit, params)
     rooms = _rooms(capacity)
     try:
-        _take(vested, rooms, capacity, params, store, layout)
+        _take(vested, rooms, capacity, params, store, layout, cursors or Cursors())
         _ask_what_is_left(vested, store)
     except StoreUnavailable as error:
         raise ExternalAway(**error.fields) from error
@@ -135,6 +135,22 @@ def visit_queues(
             item_ids = [item.id for item in visit.taken]
             charge_limits(tr, visit.location, visit.quantum.policy, item_ids, now_us=params.now_us)
     return [*results, *ends], in_force
+
+
+def _begin_visits(
+    tr: Transaction, layout: ShardLayout, refs: Sequence[PointerRef], fair_share: FairShare
+) -> tuple[list[_Visit], list[PointerRef]]:
+    """Send the first reads of all pointers; return their visits, and index entries that name no queue."""
+    visits, dangling = [], []
+    for ref in refs:
+        location = pointers.location_of(ref, layout)
+        if location is None:
+            dangling.append(ref)
+            continue
+        stored = tr.get(location.keys.pointer)
+        tr.add_read_conflict_key(location.keys.pointer_guard)
+        visits.append(_Visit(ref, location, stored, fair_share.join(location, tr.get(location.keys.tenant.owner))))
+    return visits, dangling
 
 
 def _read_pointer_op(
@@ -186,15 +202,23 @@ def _take(
     params: DequeueParams,
     store: ExternalStore,
     layout: ShardLayout,
+    cursors: Cursors,
 ) -> None:
     """Lease items in the store, and take them out of the capacity. A poison candidate without room is returned."""
-    wants = [Want(visit.queue, visit.wanted) for visit in visits if visit.wanted > 0]
-    if not wants or not rooms:
+    wanting = [visit for visit in visits if visit.wanted > 0]
+    if not wanting or not rooms:
         return
-    rows = store.dequeue(wants, rooms, lease_id=params.lease_id, lease_us=params.lease_us, now_us=params.now_us)
+    now_us, lease_us = params.now_us, params.lease_us
+    for visit in wanting:
+        visit.stops = cursors.stops(visit.queue, now_us=now_us, lease_us=lease_us)
+    wants = [Want(visit.queue, visit.wanted, visit.stops) for visit in wanting]
+    found = store.dequeue(wants, rooms, lease_id=params.lease_id, lease_us=lease_us, now_us=now_us)
+    cursors.note(wants, found, now_us=now_us, lease_us=lease_us)
+    for visit in wanting:
+        visit.looks_again_us = cursors.front_us(visit.queue) if visit.stops else None
     taken: dict[Queue, list[LeasedItem]] = {}
     returned: list[LeasedRow] = []
-    for row in rows:
+    for row in found.rows:
         isolated = is_poison_candidate(row.record, layout.settings)
         if isolated and not capacity.poison_candidates:
             probe("a poison candidate of an external store is returned, as none can run isolated now")
@@ -217,7 +241,8 @@ def _ask_what_is_left(visits: Sequence[_Visit], store: ExternalStore) -> None:
     short = [visit for visit in visits if len(visit.taken) < max(1, visit.wanted)]
     if not short:
         return
-    for visit, left in zip(short, store.outlook([visit.queue for visit in short]), strict=True):
+    outlook = store.outlook([visit.queue for visit in short], [visit.stops for visit in short])
+    for visit, left in zip(short, outlook, strict=True):
         visit.left = left
 
 
@@ -252,6 +277,8 @@ def _plan(visit: _Visit, capacity: Capacity, params: DequeueParams) -> DequeuePl
     for each in visit.left:
         if each.next_us is not None:
             soonest[each.priority] = min(each.next_us, soonest.get(each.priority, each.next_us))
+    if visit.looks_again_us is not None:  # Something may wait before the stops from which it was looked at.
+        soonest[0] = min(visit.looks_again_us - params.now_us, soonest.get(0, visit.looks_again_us - params.now_us))
     first = [IndexEntry(priority, params.now_us + max(1, us), b"") for priority, us in sorted(soonest.items())]
     return DequeuePlan(
         [], remaining, first, FRONT, skipped, [], [], unreadable=0, poison_candidates=0, reserved=NOTHING

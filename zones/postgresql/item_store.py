@@ -9,7 +9,16 @@ from uuid import UUID
 
 import psycopg
 
-from fairlead.zones.external.store import Arrival, ItemLease, LeasedRow, Outlook, Queue, Want
+from fairlead.zones.external.store import (
+    Arrival,
+    Dequeued,
+    ItemLease,
+    LeasedRow,
+    Outlook,
+    Queue,
+    Stop,
+    Want,
+)
 from fairlead.zones.layout import Tenant
 from fairlead.zones.postgresql.connections import Call, Connections, Listener
 from fairlead.zones.postgresql.item_rows import fill_record, packed_dead_letter, packed_history
@@ -25,14 +34,17 @@ _OUTCOMES = (Outcome.DONE, Outcome.LEASE_LOST, Outcome.GONE, None)
 
 _DEQUEUE = (
     "SELECT id, app, tenant, zone, kind, priority, waited_us, age_us, leases, expired, unique_us, given, payload, "
-    "args::text, record FROM fairlead.dequeue(%b::text[], %b::text[], %b::text[], %b::int[], %b::text[], "
-    "%b::smallint[], %b::bigint[], %b::text[], %b::int[], %b::uuid, %b::bigint)"
+    "args::text, record, at_us, passed FROM fairlead.dequeue(%b::text[], %b::text[], %b::text[], %b::int[], %b::int[], "
+    "%b::text[], %b::smallint[], %b::bigint[], %b::text[], %b::int[], %b::uuid, %b::bigint)"
 )
 _READ = (
     "SELECT id, app, tenant, zone, kind, priority, waited_us, age_us, leases, expired, unique_us, given, payload, "
     "args::text, record, lease_id, left_us FROM fairlead.read_held(%b::uuid[], %b::uuid[])"
 )
-_OUTLOOK = "SELECT ord, kind, priority, waits, next_us FROM fairlead.outlook(%b::text[], %b::text[], %b::text[])"
+_OUTLOOK = (
+    "SELECT ord, kind, priority, waits, next_us FROM fairlead.outlook(%b::text[], %b::text[], %b::text[], %b::int[], "
+    "%b::text[], %b::smallint[], %b::bigint[])"
+)
 _COMPLETE = "SELECT outcome FROM fairlead.complete(%b::uuid[], %b::uuid[], %b::bigint[], %b::bytea[]) ORDER BY ord"
 _HOLD = "SELECT 1 FROM fairlead.items WHERE id = %b AND lease_id = %b AND state < 1 FOR UPDATE"
 _EXTEND = "SELECT outcome FROM fairlead.extend(%b::uuid[], %b::uuid[], %b::bigint) ORDER BY ord"
@@ -64,23 +76,23 @@ class ItemStore:
 
     def dequeue(
         self, wants: Sequence[Want], rooms: Mapping[str, int], *, lease_id: bytes, lease_us: int, now_us: int
-    ) -> list[LeasedRow]:
+    ) -> Dequeued:
         """See `ExternalStore`. Passes over items that another transaction has locked."""
         with self._connections.call(is_committing=True) as call:
             rows = call.execute(
                 _DEQUEUE,
                 *names_of(want.queue for want in wants),
                 [want.items_max for want in wants],
-                [want.kind for want in wants],
-                [want.priority for want in wants],
-                [want.from_us for want in wants],
+                *_stops([want.stops for want in wants]),
                 list(rooms),
                 list(rooms.values()),
                 UUID(bytes=lease_id),
                 lease_us,
             ).fetchall()
-        leased = [decoded(row, lease_id, lease_us, now_us) for row in rows]
-        return sorted(leased, key=lambda each: (each.record.priority, -each.waited_us, each.id))
+        (*_, passed) = rows.pop()
+        leased = [decoded(row, lease_id, lease_us, now_us)._replace(at_us=at_us) for *row, at_us, _ in rows]
+        leased.sort(key=lambda each: (each.record.priority, -each.waited_us, each.id))
+        return Dequeued(leased, passed)
 
     def read(self, held: Sequence[ItemLease], *, now_us: int) -> list[LeasedRow]:
         """See `ExternalStore`."""
@@ -88,11 +100,11 @@ class ItemStore:
             rows = call.execute(_READ, *_ids(held)).fetchall()
         return [decoded(row, lease_id.bytes, left_us, now_us) for *row, lease_id, left_us in rows]
 
-    def outlook(self, queues: Sequence[Queue]) -> list[list[Outlook]]:
+    def outlook(self, queues: Sequence[Queue], stops: Sequence[Sequence[Stop]] = ()) -> list[list[Outlook]]:
         """See `ExternalStore`."""
         left: list[list[Outlook]] = [[] for _ in queues]
         with self._connections.call() as call:
-            for ord_, kind, priority, waits, next_us in call.execute(_OUTLOOK, *names_of(queues)):
+            for ord_, kind, priority, waits, next_us in call.execute(_OUTLOOK, *names_of(queues), *_stops(stops)):
                 left[ord_ - 1].append(Outlook(kind, priority, waits, next_us))
         return left
 
@@ -220,6 +232,17 @@ def names_of(queues: Any) -> tuple[list[str], list[str], list[str]]:
     """Return the apps, users and zones of queues, as functions of the schema take them."""
     queues = list(queues)
     return ([each.tenant.app for each in queues], [each.tenant.user for each in queues], [each.zone for each in queues])
+
+
+def _stops(stops: Sequence[Sequence[Stop]]) -> tuple[list[int], list[str], list[int], list[int]]:
+    """Return stops as arrays; the first says of which queue each is, counted from 1."""
+    known = [(ord_, stop) for ord_, some in enumerate(stops, 1) for stop in some]
+    return (
+        [ord_ for ord_, _ in known],
+        [stop.kind for _, stop in known],
+        [stop.priority for _, stop in known],
+        [stop.from_us for _, stop in known],
+    )
 
 
 def decoded(row: Sequence[Any], lease_id: bytes, lease_us: int, now_us: int) -> LeasedRow:

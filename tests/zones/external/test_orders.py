@@ -15,10 +15,10 @@ from fairlead.zones.external.store import ItemLease
 from tests.simulation.mutations.mutation import in_a_race
 from tests.zones.external.town import LEASE_US, Town, schedules, with_pointer
 
-Scene = Callable[[], tuple[Town, list[Callable[[], None]]]]
+Scene = Callable[[], tuple[Town, list[Callable[[], object]]]]
 
 
-def beside_an_arrival(town: Town) -> list[Callable[[], None]]:
+def beside_an_arrival(town: Town) -> list[Callable[[], object]]:
     """What goes on: an item is enqueued, the reader looks, and a consumer visits."""
     return [lambda: town.produce("new"), town.read, town.visit]
 
@@ -33,7 +33,7 @@ def emptied() -> Town:
     return town
 
 
-def a_sleep_beside_an_arrival() -> tuple[Town, list[Callable[[], None]]]:
+def a_sleep_beside_an_arrival() -> tuple[Town, list[Callable[[], object]]]:
     """A visit finds the queue empty, and is about to put its pointer to sleep."""
     town = emptied()
     town.clock.advance_us(LEASE_US)
@@ -41,20 +41,20 @@ def a_sleep_beside_an_arrival() -> tuple[Town, list[Callable[[], None]]]:
     return town, beside_an_arrival(town)
 
 
-def a_deletion_beside_an_arrival() -> tuple[Town, list[Callable[[], None]]]:
+def a_deletion_beside_an_arrival() -> tuple[Town, list[Callable[[], object]]]:
     """The queue has been empty for long, and a visit is about to delete its pointer."""
     town = emptied()
     town.clock.advance_us(1_000_000_000)
     return town, beside_an_arrival(town)
 
 
-def a_first_arrival() -> tuple[Town, list[Callable[[], None]]]:
+def a_first_arrival() -> tuple[Town, list[Callable[[], object]]]:
     """The queue has no pointer yet."""
     town = Town()
     return town, beside_an_arrival(town)
 
 
-def two_readers() -> tuple[Town, list[Callable[[], None]]]:
+def two_readers() -> tuple[Town, list[Callable[[], object]]]:
     """Two transactions of users commit in any order, while a reader looks."""
     town = Town()
     return town, [lambda: town.produce("one"), lambda: town.produce("two"), town.read]
@@ -83,7 +83,7 @@ def test_in_every_order_an_item_is_found(scene: Scene) -> None:
 
 GUARDS: dict[str, tuple[Any, str, str]] = {
     "a visit reads the guard with conflict": (
-        visits.visit_queues, "tr.add_read_conflict_key(location.keys.pointer_guard)", "pass",
+        visits._begin_visits, "tr.add_read_conflict_key(location.keys.pointer_guard)", "pass",
     ),
     "a reader that finds the pointer awake declares a write conflict on the guard": (
         arrivals.note_arrival, "tr.add_write_conflict_key(location.keys.pointer_guard)", "pass",

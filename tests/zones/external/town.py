@@ -18,8 +18,9 @@ from fairlead.simulation.external_items import ExternalItems
 from fairlead.zones import engines
 from fairlead.zones.engines.api.errors import StoreError
 from fairlead.zones.external.arrivals import ReaderRecord, note_arrival, save_seen, take_reader
+from fairlead.zones.external.cursors import Cursors
 from fairlead.zones.external.names import pointer_zone
-from fairlead.zones.external.store import Arrival, LeasedRow, Outlook, Queue, Want
+from fairlead.zones.external.store import Arrival, Dequeued, ItemLease, Outlook, Queue, Stop, Want
 from fairlead.zones.external.visits import visit_queues
 from fairlead.zones.layout import Tenant
 from fairlead.zones.pipelining import run_one
@@ -28,7 +29,7 @@ from fairlead.zones.queue.items import new_item
 from fairlead.zones.records import PointerRecord, decode, encode
 from fairlead.zones.shard import open_shard
 from fairlead.zones.top_level import pointers
-from fairlead.zones.top_level.process_pointers import DequeueParams
+from fairlead.zones.top_level.process_pointers import DequeueParams, PointerResult
 from fairlead.zones.transaction_runner import Attempt
 from tests.clocks import ManualClock
 
@@ -49,15 +50,15 @@ class SteppedItems(ExternalItems):
 
     def dequeue(
         self, wants: Sequence[Want], rooms: Mapping[str, int], *, lease_id: bytes, lease_us: int, now_us: int
-    ) -> list[LeasedRow]:
+    ) -> Dequeued:
         """See `ExternalStore`."""
         give_way()
         return super().dequeue(wants, rooms, lease_id=lease_id, lease_us=lease_us, now_us=now_us)
 
-    def outlook(self, queues: Sequence[Queue]) -> list[list[Outlook]]:
+    def outlook(self, queues: Sequence[Queue], stops: Sequence[Sequence[Stop]] = ()) -> list[list[Outlook]]:
         """See `ExternalStore`."""
         give_way()
-        return super().outlook(queues)
+        return super().outlook(queues, stops)
 
     def arrivals(self, seen: str) -> tuple[str, list[Arrival]]:
         """See `ExternalStore`."""
@@ -74,6 +75,7 @@ class Town:
         db = engines.open("memory:", clock=self.clock, random=Random(1))
         self.shard = open_shard("main", db, clock=self.clock, random=Random(2))
         self.taken: list[bytes] = []
+        self.cursors = Cursors()
         self._numbers = iter(range(1_000))
 
     @property
@@ -115,25 +117,37 @@ class Town:
         assert found is not None
         return found
 
-    def visit(self) -> None:
-        """Visit the vested pointers; one that conflicts is left to the next visit."""
+    def visit(self) -> list[bytes]:
+        """Visit the vested pointers, and return what was taken; one that conflicts is left to the next visit."""
+        got = [item.id for result in self.visit_results({"mail": 10}) for item in result.items]
+        self.taken += got
+        return got
+
+    def visit_results(self, kinds: Mapping[str, int]) -> list[PointerResult]:
+        """Visit the vested pointers with room for items of some kinds."""
         refs = self.vested()
         if not refs:
-            return
+            return []
         lease_id = next(self._numbers).to_bytes(16, "big")
-        got: list[bytes] = []
+        found: list[PointerResult] = []
 
         def body(attempt: Attempt) -> None:
             params = DequeueParams(attempt.now_us, lease_id, LEASE_US, 10, 10_000, 1_000_000)
+            capacity = Capacity(10, kinds)
             results, _ = visit_queues(
-                attempt.tr, self.shard.layout, refs, Capacity(10, {"mail": 10}), params, self.items
+                attempt.tr, self.shard.layout, refs, capacity, params, self.items, cursors=self.cursors
             )
-            got.extend(item.id for result in results for item in result.items)
+            found.extend(results)
             give_way()
 
         with suppress(StoreError):  # A conflict: what was leased is leased.
             self.shard.transact(body, retries_max=0)
-        self.taken += got
+        return found
+
+    def end_leased(self) -> None:
+        """End what consumers have leased."""
+        self.items.complete([ItemLease(each, None) for each in self.taken])
+        self.taken.clear()
 
     def vested(self) -> list[pointers.PointerRef]:
         """Return the vested pointers."""
@@ -181,7 +195,7 @@ def with_pointer(town: Town, **changes: Any) -> None:
     town.shard.transact(body)
 
 
-def schedules(begin: Callable[[], tuple[Town, list[Callable[[], None]]]]) -> Any:
+def schedules(begin: Callable[[], tuple[Town, list[Callable[[], object]]]]) -> Any:
     """Yield a town at the end of every order in which its people can go on, with the order: depth first, by repetition.
 
     `begin` returns a new town, and what its people do.

@@ -60,10 +60,10 @@ class Database:
 
         return Connections(self.dsn, {"store": "pg"})
 
-    def let_pass(self, column: str) -> None:
+    def let_pass(self, column: str, value: str = "1") -> None:
         """Let a time of all items lie in the past, as if the server's clock had gone on."""
         with self.connections.call() as call:
-            call.execute(f"UPDATE fairlead.items SET {column} = 1")
+            call.execute(f"UPDATE fairlead.items SET {column} = {value}")
 
     def put(self, *items: NewItem, tenant: Tenant = ALICE, zone: str = "queue") -> list[tuple[bytes, EnqueueStatus]]:
         """Enqueue items in a transaction of their own; return their ids, and what became of them."""
@@ -91,7 +91,7 @@ class Database:
         """Lease items of tenants, of alice by default."""
         wants = [Want(Queue(tenant, "queue"), items_max) for tenant in tenants or (ALICE,)]
         arguments = {"lease_id": self.random.randbytes(16), "lease_us": LEASE_US, "now_us": NOW_US, **options}
-        return self.store.dequeue(wants, {"mail": 100} if rooms is None else rooms, **arguments)
+        return self.store.dequeue(wants, {"mail": 100} if rooms is None else rooms, **arguments).rows
 
     def complete(self, *leased: Any, **options: Any) -> list[Outcome | None]:
         """End leased items."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.zones.external.store import Queue
+from fairlead.zones.external.store import Queue, Stop, Want
 from fairlead.zones.layout import Tenant
 from fairlead.zones.queue.items import EnqueueStatus, Outcome, new_item, unpack_payload
 from tests.zones.postgresql.database import ALICE, LEASE_US, NOW_US, Database, held
@@ -142,6 +142,67 @@ def test_the_outlook_says_what_waits_and_when_something_can_be_leased(database: 
     ((mail, _),) = database.store.outlook([alice])
     assert not mail.waits
     assert 5_000_000 < mail.next_us < 10_000_000
+
+
+def looked(database: Database, *stops: Stop, items_max: int = 1) -> Any:
+    """Lease items of alice from stops on."""
+    wants = [Want(Queue(BOB, "queue"), 1), Want(Queue(ALICE, "queue"), items_max, stops)]
+    options = {"lease_id": database.random.randbytes(16), "lease_us": LEASE_US, "now_us": NOW_US}
+    return database.store.dequeue(wants, {"call": 9, "mail": 9, "post": 9}, **options)
+
+
+def test_a_look_goes_on_at_a_place(database: Database) -> None:
+    ids = [database.enqueue() for _ in range(3)]
+    database.let_pass("vesting_us", "vesting_us - 5000000")  # Otherwise they might have been committed late.
+    (first,) = looked(database).rows
+    (third,) = looked(database, Stop("mail", 100, first.at_us + 1)).rows
+    assert [first.id, third.id] == [ids[0], ids[1]]
+    (again,) = looked(database, Stop("mail", 100, third.at_us)).rows
+    assert again.id == ids[2]
+    assert looked(database, Stop("mail", 100, again.at_us + 1)).rows == []
+
+
+def test_a_look_from_a_place_finds_what_another_kind_or_priority_has(database: Database) -> None:
+    wanted = {(kind, priority): database.enqueue(kind, priority=priority)
+              for kind in ("call", "mail", "post") for priority in (0, 100, 255)}  # fmt: skip
+    known = [Stop("call", 100, 1 << 60), Stop("mail", 100, 1 << 60), Stop("post", 255, 1 << 60)]
+    database.let_pass("vesting_us")
+    found = looked(database, *known, items_max=20).rows
+    assert {each.id for each in found} == {
+        wanted[pair] for pair in wanted if pair not in {(place.kind, place.priority) for place in known}
+    }
+    assert database.store.outlook([Queue(ALICE, "queue")], [known]) != [[]]
+
+
+def test_what_vested_within_the_last_second_is_found_before_a_place_too(database: Database) -> None:
+    item_id = database.enqueue()
+    assert [each.id for each in looked(database, Stop("mail", 100, 1 << 60)).rows] == [item_id]
+
+
+def test_entries_of_ended_items_count_as_passed_while_an_older_transaction_is_open(database: Database) -> None:
+    with database.connect(autocommit=False) as reader:
+        reader.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        reader.execute("SELECT count(*) FROM fairlead.items")
+        for _ in range(30):
+            database.enqueue()
+        database.let_pass("vesting_us", "vesting_us - 5000000")
+        leased = database.lease(items_max=30)
+        database.complete(*leased)
+        last = database.enqueue()
+        place = Stop("mail", 100, max(each.at_us for each in leased))
+        assert looked(database, place, items_max=0).passed < 5
+        from_front = looked(database)
+        assert [each.id for each in from_front.rows] == [last]
+        assert from_front.passed >= 30
+
+
+def test_the_outlook_from_a_place_does_not_say_what_lies_before_it(database: Database) -> None:
+    database.enqueue()
+    database.let_pass("vesting_us")
+    alice = Queue(ALICE, "queue")
+    assert database.store.outlook([alice], [[Stop("mail", 100, 2)]]) == [[]]
+    ((mail,),) = database.store.outlook([alice], [[Stop("mail", 100, 1)]])
+    assert mail.waits
 
 
 def test_the_reader_sees_each_commit_once_and_a_late_one_too(database: Database) -> None:

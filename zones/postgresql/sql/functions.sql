@@ -144,57 +144,91 @@ BEGIN
   SELECT s.now, c.app, c.tenant, c.zone, c.first_us - now_us FROM (SELECT pg_current_snapshot() AS now) s LEFT JOIN came c ON true;
 END $$;
 
--- Lease items of many queues. `waited_us`: for how long it had been vested. `age_us`: since it was enqueued. Of the queue `ord`, at most `ns[ord]`; of each kind at most its room. `kinds`,
--- `priorities`, `froms_us`: NULL, or where the caller's last visit of that queue stopped.
+-- Where items of queues may lie: each kind and priority that a queue has, and the vesting time to look from. What the
+-- caller knows of the queue `place_ords` is taken as given (`kinds`, `priorities`, `froms_us`), and a loose index scan
+-- finds what lies between: so a look steps over the entries of ended items only in places that are not known. Its upper
+-- bounds are of one column: a scan goes on behind a bound of two. Items of the last second are looked for in any case, as
+-- their transactions may have taken a while to commit.
+CREATE OR REPLACE FUNCTION fairlead.places(
+  apps text[], tenants text[], zones text[], place_ords int[], kinds text[], priorities smallint[], froms_us bigint[],
+  OUT ord int, OUT kind text, OUT priority smallint, OUT from_us bigint
+) RETURNS SETOF record LANGUAGE plpgsql
+  SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
+#variable_conflict use_column
+DECLARE
+  late_us bigint := fairlead.now_us() - 1000000;
+  behind_all text := repeat(chr(1114111), 25);  -- names have 96 bytes at most
+BEGIN
+  RETURN QUERY WITH RECURSIVE known AS MATERIALIZED (
+    SELECT k.ord, k.kind COLLATE "C" AS kind, k.priority, least(k.from_us, late_us) AS from_us
+    FROM unnest(place_ords, kinds, priorities, froms_us) k(ord, kind, priority, from_us)
+  ), kind_gap AS MATERIALIZED (
+    SELECT e.*, lead(e.kind, 1, behind_all) OVER (PARTITION BY e.ord ORDER BY e.kind) AS end_kind FROM (
+      SELECT DISTINCT k.ord, k.kind FROM known k
+      UNION ALL SELECT w.ord::int, ''::text FROM unnest(apps) WITH ORDINALITY w(app, ord)) e
+  ), found AS (                         -- kinds between the known ones, each with its first priority
+    SELECT g.ord, g.end_kind, g.kind, -1::smallint AS priority, false AS is_there FROM kind_gap g
+    UNION ALL
+    SELECT p.ord, p.end_kind, f.kind, f.priority, true FROM found p CROSS JOIN LATERAL (
+      SELECT i.kind, i.priority FROM fairlead.items i
+      WHERE (i.app, i.tenant, i.zone) = (apps[p.ord], tenants[p.ord], zones[p.ord]) AND i.state = 0
+        AND i.kind > p.kind AND i.kind < p.end_kind ORDER BY i.kind, i.priority LIMIT 1) f
+  ), priority_gap AS MATERIALIZED (
+    SELECT e.*, lead(e.priority, 1, 32767::smallint) OVER (PARTITION BY e.ord, e.kind ORDER BY e.priority) AS end_priority
+    FROM (
+      SELECT f.ord, f.kind, f.priority, f.is_there FROM found f WHERE f.kind <> ''
+      UNION ALL SELECT k.ord, k.kind, k.priority, false FROM known k) e
+  ), pair AS (
+    SELECT * FROM priority_gap
+    UNION ALL
+    SELECT p.ord, p.kind, f.priority, true, p.end_priority FROM pair p CROSS JOIN LATERAL (
+      SELECT i.priority FROM fairlead.items i
+      WHERE (i.app, i.tenant, i.zone, i.kind) = (apps[p.ord], tenants[p.ord], zones[p.ord], p.kind) AND i.state = 0
+        AND i.priority > p.priority AND i.priority < p.end_priority ORDER BY i.priority LIMIT 1) f)
+  SELECT p.ord, p.kind, p.priority, 0::bigint FROM pair p WHERE p.is_there UNION ALL SELECT * FROM known;
+END $$;
+
+-- Lease items of many queues: of the queue `ord` at most `ns[ord]`, of each kind at most its room. `place_ords` and what
+-- follows: see `places`. `waited_us`: for how long it had been vested. `age_us`: since it was enqueued. `at_us`: the vesting
+-- time. The last row holds no item, but how many index entries were passed over: of ended and of leased items.
 CREATE OR REPLACE FUNCTION fairlead.dequeue(
-  apps text[], tenants text[], zones text[], ns int[], kinds text[], priorities smallint[], froms_us bigint[],
-  room_kinds text[], rooms int[], lease uuid, lease_us bigint,
+  apps text[], tenants text[], zones text[], ns int[], place_ords int[], kinds text[], priorities smallint[],
+  froms_us bigint[], room_kinds text[], rooms int[], lease uuid, lease_us bigint,
   OUT id uuid, OUT app text, OUT tenant text, OUT zone text, OUT kind text, OUT priority smallint, OUT waited_us bigint,
   OUT age_us bigint, OUT leases int, OUT expired int, OUT unique_us bigint, OUT given bytea, OUT payload bytea,
-  OUT args jsonb, OUT record bytea
+  OUT args jsonb, OUT record bytea, OUT at_us bigint, OUT passed bigint
 ) RETURNS SETOF record LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
   now_us bigint := fairlead.now_us();
+  read bigint := pg_stat_get_xact_tuples_returned('fairlead.items_vest'::regclass);
   chosen uuid[];
 BEGIN
-  WITH RECURSIVE want AS MATERIALIZED (
-    SELECT * FROM unnest(apps, tenants, zones, ns, kinds, priorities, froms_us)
-      WITH ORDINALITY AS w(app, tenant, zone, n, kind, priority, from_us, ord)
-  ), pair AS (                          -- the kinds and priorities that a queue has: a loose index scan
-    SELECT w.app, w.tenant, w.zone, w.n, w.ord, f.* FROM want w CROSS JOIN LATERAL (
-      SELECT i.kind, i.priority FROM fairlead.items i
-      WHERE (i.app, i.tenant, i.zone) = (w.app, w.tenant, w.zone) AND i.state = 0
-      ORDER BY i.kind, i.priority LIMIT 1) f WHERE w.kind IS NULL
-    UNION ALL
-    SELECT p.app, p.tenant, p.zone, p.n, p.ord, f.* FROM pair p CROSS JOIN LATERAL (
-      SELECT i.kind, i.priority FROM fairlead.items i
-      WHERE (i.app, i.tenant, i.zone) = (p.app, p.tenant, p.zone) AND i.state = 0
-        AND (i.kind, i.priority) > (p.kind, p.priority)
-      ORDER BY i.kind, i.priority LIMIT 1) f
-  ), place AS (                         -- or the caller knows them
-    SELECT *, 0::bigint AS from_us FROM pair
-    UNION ALL SELECT app, tenant, zone, n, ord, kind, priority, from_us FROM want WHERE kind IS NOT NULL
-  ), front AS MATERIALIZED (
-    SELECT p.ord, p.n, p.kind, r.room, c.* FROM place p JOIN unnest(room_kinds, rooms) r(kind, room) ON r.kind = p.kind
-    CROSS JOIN LATERAL (
+  WITH front AS MATERIALIZED (
+    SELECT p.ord, ns[p.ord] AS n, p.kind, r.room, c.*
+    FROM fairlead.places(apps, tenants, zones, place_ords, kinds, priorities, froms_us) p
+    JOIN unnest(room_kinds, rooms) r(kind, room) ON r.kind = p.kind CROSS JOIN LATERAL (
       SELECT i.id, i.priority, i.vesting_us FROM fairlead.items i
-      WHERE (i.app, i.tenant, i.zone, i.kind, i.priority) = (p.app, p.tenant, p.zone, p.kind, p.priority) AND i.state = 0
+      WHERE (i.app, i.tenant, i.zone) = (apps[p.ord], tenants[p.ord], zones[p.ord])
+        AND (i.kind, i.priority) = (p.kind, p.priority) AND i.state = 0
         AND i.vesting_us >= p.from_us AND i.vesting_us <= now_us AND i.leased_until_us <= now_us
-      ORDER BY i.vesting_us LIMIT least(p.n, r.room) FOR NO KEY UPDATE SKIP LOCKED) c
+      ORDER BY i.vesting_us LIMIT least(ns[p.ord], r.room) FOR NO KEY UPDATE SKIP LOCKED) c
   ), turn AS (
     SELECT *, row_number() OVER (PARTITION BY ord ORDER BY priority, vesting_us, id) AS nth FROM front
   ), fair AS (
     SELECT *, row_number() OVER (PARTITION BY kind ORDER BY nth, ord) AS kth FROM turn WHERE nth <= n
   )
   SELECT array_agg(f.id) INTO chosen FROM fair f WHERE f.kth <= f.room;
+  read := pg_stat_get_xact_tuples_returned('fairlead.items_vest'::regclass) - read;
   RETURN QUERY UPDATE fairlead.items i
     SET lease_id = lease, leased_until_us = now_us + lease_us, leases = i.leases + 1,
       expired = i.expired + (i.lease_id IS NOT NULL)::int, session = NULL
     WHERE i.id = ANY(chosen)
     RETURNING i.id, i.app, i.tenant, i.zone, i.kind, i.priority, now_us - i.vesting_us, now_us - i.enqueued_us, i.leases,
-      i.expired, i.unique_us, i.given, i.payload, i.args, i.record;
+      i.expired, i.unique_us, i.given, i.payload, i.args, i.record, i.vesting_us, NULL::bigint;
+  passed := read - coalesce(cardinality(chosen), 0);
+  RETURN NEXT;
 END $$;
 
 -- Read items that are held under these leases, as `dequeue` returns them; `left_us`: until their leases end.
@@ -217,41 +251,35 @@ END $$;
 
 -- What is left in queues that gave less than was asked for, in a statement of its own after the dequeue: by kind and
 -- priority, whether something waits now, and in how long the next item vests or the next lease ends. No row: the queue
--- is empty.
+-- is empty, or nothing lies behind the places that the caller knows.
 CREATE OR REPLACE FUNCTION fairlead.outlook(
-  apps text[], tenants text[], zones text[], OUT ord int, OUT kind text, OUT priority smallint, OUT waits boolean,
-  OUT next_us bigint
+  apps text[], tenants text[], zones text[], place_ords int[], kinds text[], priorities smallint[], froms_us bigint[],
+  OUT ord int, OUT kind text, OUT priority smallint, OUT waits boolean, OUT next_us bigint
 ) RETURNS SETOF record LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
   now_us bigint := fairlead.now_us();
 BEGIN
-  RETURN QUERY WITH RECURSIVE pair AS (
-    SELECT w.*, f.* FROM unnest(apps, tenants, zones) WITH ORDINALITY AS w(app, tenant, zone, ord) CROSS JOIN LATERAL (
-      SELECT i.kind, i.priority FROM fairlead.items i
-      WHERE (i.app, i.tenant, i.zone) = (w.app, w.tenant, w.zone) AND i.state = 0
-      ORDER BY i.kind, i.priority LIMIT 1) f
-    UNION ALL
-    SELECT p.app, p.tenant, p.zone, p.ord, f.* FROM pair p CROSS JOIN LATERAL (
-      SELECT i.kind, i.priority FROM fairlead.items i
-      WHERE (i.app, i.tenant, i.zone) = (p.app, p.tenant, p.zone) AND i.state = 0
-        AND (i.kind, i.priority) > (p.kind, p.priority)
-      ORDER BY i.kind, i.priority LIMIT 1) f)
-  SELECT p.ord::int, p.kind, p.priority, w.waits IS NOT NULL, least(v.ends_us, l.vesting_us) - now_us FROM pair p
+  RETURN QUERY SELECT p.ord, p.kind, p.priority, w.waits IS NOT NULL, least(v.ends_us, l.vesting_us) - now_us
+  FROM fairlead.places(apps, tenants, zones, place_ords, kinds, priorities, froms_us) p
   LEFT JOIN LATERAL (                   -- with LIMIT, as EXISTS may become a hashed scan of everything
     SELECT true AS waits FROM fairlead.items i
-    WHERE (i.app, i.tenant, i.zone, i.kind, i.priority) = (p.app, p.tenant, p.zone, p.kind, p.priority) AND i.state = 0
+    WHERE (i.app, i.tenant, i.zone) = (apps[p.ord], tenants[p.ord], zones[p.ord])
+      AND (i.kind, i.priority) = (p.kind, p.priority) AND i.state = 0 AND i.vesting_us >= p.from_us
       AND i.vesting_us <= now_us AND i.leased_until_us <= now_us ORDER BY i.vesting_us LIMIT 1) w ON true
   LEFT JOIN LATERAL (                   -- of what has vested, the first hundred: enough to know when to come back
     SELECT min(x.leased_until_us) FILTER (WHERE x.leased_until_us > now_us) AS ends_us FROM (
       SELECT i.leased_until_us FROM fairlead.items i
-      WHERE (i.app, i.tenant, i.zone, i.kind, i.priority) = (p.app, p.tenant, p.zone, p.kind, p.priority) AND i.state = 0
+      WHERE (i.app, i.tenant, i.zone) = (apps[p.ord], tenants[p.ord], zones[p.ord])
+        AND (i.kind, i.priority) = (p.kind, p.priority) AND i.state = 0 AND i.vesting_us >= p.from_us
         AND i.vesting_us <= now_us ORDER BY i.vesting_us LIMIT 100) x) v ON true
   LEFT JOIN LATERAL (
     SELECT i.vesting_us FROM fairlead.items i
-    WHERE (i.app, i.tenant, i.zone, i.kind, i.priority) = (p.app, p.tenant, p.zone, p.kind, p.priority) AND i.state = 0
-      AND i.vesting_us > now_us ORDER BY i.vesting_us LIMIT 1) l ON true;
+    WHERE (i.app, i.tenant, i.zone) = (apps[p.ord], tenants[p.ord], zones[p.ord])
+      AND (i.kind, i.priority) = (p.kind, p.priority) AND i.state = 0
+      AND i.vesting_us > now_us ORDER BY i.vesting_us LIMIT 1) l ON true
+  WHERE w.waits OR v.ends_us IS NOT NULL OR l.vesting_us IS NOT NULL;
 END $$;
 
 -- Lock the items that are held under these leases (NULL: under any, or none), and return their ids. An item that another
