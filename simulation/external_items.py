@@ -13,7 +13,7 @@ from typing import Any
 
 from fairlead.simulation.external_queues import ModelQueues, StoredItem
 from fairlead.zones.external.names import Queue
-from fairlead.zones.external.store import Arrival, Dequeued, ItemLease, LeasedRow, Outlook, Stop, Want
+from fairlead.zones.external.store import Arrival, Dequeued, ItemLease, LeasedRow, Outlook, RunningState, Stop, Want
 from fairlead.zones.queue.items import NewItem, Outcome, new_record
 from fairlead.zones.records import DeadLetterRecord, ItemRecord
 
@@ -125,6 +125,16 @@ class ExternalItems:
             found.append(Outlook(kind, priority, len(later) < len(times), min(later, default=None)))
         return found
 
+    def running(self, item_ids: Sequence[bytes]) -> list[RunningState]:
+        """See `ExternalStore`. No transaction of a handler is open."""
+        return [self._running_state(item_id) for item_id in item_ids]
+
+    def _running_state(self, item_id: bytes) -> RunningState:
+        row = self._items.get(item_id)
+        if row is None or row.is_dead or not row.record.lease_id:
+            return RunningState.ENDED
+        return RunningState.RUNS if row.leased_until_us > self._now_us() else RunningState.EXPIRED
+
     def complete(
         self, held: Sequence[ItemLease], *, keeps_us: Sequence[int] = (), results: Sequence[bytes | None] = ()
     ) -> list[Outcome | None]:
@@ -138,12 +148,15 @@ class ExternalItems:
 
     def extend(self, held: Sequence[ItemLease], *, lease_us: int) -> list[Outcome | None]:
         """See `ExternalStore`."""
-        until_us = self._now_us() + lease_us
+        here_us = self._now_us()
 
-        def extend(row: StoredItem) -> None:
-            if until_us < row.leased_until_us:
+        def extend(row: StoredItem) -> Outcome:
+            if row.leased_until_us <= here_us:
+                return Outcome.LEASE_LOST
+            if here_us + lease_us < row.leased_until_us:
                 row.number = self._take_number()
-            row.leased_until_us = until_us
+            row.leased_until_us = here_us + lease_us
+            return Outcome.DONE
 
         return [self._change(each, extend) for each in held]
 
@@ -237,14 +250,13 @@ class ExternalItems:
         ]
         return sorted(found, key=lambda row: (row.record.priority, row.vesting_us, row.item_id))
 
-    def _change(self, held: ItemLease, change: Callable[[StoredItem], object]) -> Outcome:
+    def _change(self, held: ItemLease, change: Callable[[StoredItem], Outcome | None]) -> Outcome:
         row = self._items.get(held.id)
         if row is None or row.is_dead:
             return Outcome.GONE
         if held.lease_id is not None and row.record.lease_id != held.lease_id:
             return Outcome.LEASE_LOST
-        change(row)
-        return Outcome.DONE
+        return change(row) or Outcome.DONE
 
     def _snapshot(self) -> str:
         running = sorted(each.number for each in self._open)

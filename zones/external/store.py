@@ -1,6 +1,7 @@
 """What is asked of an external store, and what it answers. Durations go in and come out, never times of its clock."""
 
 from collections.abc import Callable, Mapping, Sequence
+from enum import IntEnum
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
@@ -65,6 +66,14 @@ class Outlook(NamedTuple):
     next_us: int | None
 
 
+class RunningState(IntEnum):
+    """Whether an item may be running."""
+
+    RUNS = 0  # it is leased, or the transaction of its handler has locked it
+    EXPIRED = 1  # its lease has expired; a transaction that ends it may be open
+    ENDED = 2  # it is gone, or its holder has ended the lease
+
+
 class ItemLease(NamedTuple):
     """An item that an operation is to change. `lease_id`: under which it is held; None: whoever holds it."""
 
@@ -115,6 +124,10 @@ class ExternalStore(Protocol):
         """
         ...
 
+    def running(self, item_ids: Sequence[bytes]) -> list[RunningState]:
+        """Return of each item whether it may be running. An expired lease cannot be extended."""
+        ...
+
     def complete(
         self, held: Sequence[ItemLease], *, keeps_us: Sequence[int] = (), results: Sequence[bytes | None] = ()
     ) -> list[Outcome | None]:
@@ -127,7 +140,7 @@ class ExternalStore(Protocol):
         ...
 
     def extend(self, held: Sequence[ItemLease], *, lease_us: int) -> list[Outcome | None]:
-        """Let leases end `lease_us` from now; return how each went, as `complete`."""
+        """Let leases end `lease_us` from now; return how each went, as `complete`. One that has expired is lost."""
         ...
 
     def requeue(

@@ -25,7 +25,7 @@ from fairlead.zones.layout import ShardLayout, ZoneLocation
 from fairlead.zones.pipelining import Operation, run_one, run_together, start_op
 from fairlead.zones.policy.fair_share import FairShare, Quantum
 from fairlead.zones.policy.policies import NO_POLICIES, Policies, read_policies_op
-from fairlead.zones.policy.tenant_limits import allowed_op, charge_limits
+from fairlead.zones.policy.tenant_limits import allowed_op, charge_limits, settle_external_markers
 from fairlead.zones.probes import probe
 from fairlead.zones.queue.dequeue_plan import FRONT, NOTHING, Admission, Capacity, DequeuePlan, Reservation
 from fairlead.zones.queue.items import LeasedItem
@@ -97,7 +97,7 @@ def visit_queues(
 
     Must run once: what it leases stays leased if the transaction does not commit. Reads with conflict: the pointers,
     their guards, ownership, what limits of tenants need. Writes: as `process_pointers.requeue_pointer_op`; the marks of
-    limits. Not supported: `max_running` of a tenant counts no external items.
+    limits.
 
     Raises:
       ExternalAway: the store does not answer.
@@ -121,10 +121,10 @@ def visit_queues(
         else:
             results.append(ended)
     results += run_together(clear_dangling_op(tr, layout, ref) for ref in dangling)
-    for visit in vested:
-        visit.wanted = _wanted(tr, visit, params)
     rooms = _rooms(capacity)
     try:
+        for visit in vested:
+            visit.wanted = _wanted(tr, visit, params, store)
         _take(vested, rooms, capacity, params, store, layout, cursors or Cursors())
         _ask_what_is_left(vested, store)
     except StoreUnavailable as error:
@@ -175,15 +175,20 @@ def _read_pointer_op(
     return None
 
 
-def _wanted(tr: Transaction, visit: _Visit, params: DequeueParams) -> int:
+def _wanted(tr: Transaction, visit: _Visit, params: DequeueParams, store: ExternalStore) -> int:
     """Return how many items a queue may give."""
-    quantum = visit.quantum
+    quantum, location = visit.quantum, visit.location
     if quantum.policy.paused:
         return 0
     if quantum.must_ask:
-        asks = quantum.is_first(visit.location.tenant)
-        asking = allowed_op(tr, visit.location, quantum.policy, now_us=params.now_us)
-        quantum.allowed = run_one(asking) if asks else 0
+        if quantum.is_first(location.tenant):
+            found = external_zone(location.name)
+            assert found is not None
+            expired = settle_external_markers(tr, location, quantum.policy, found.store, store.running)
+            asking = allowed_op(tr, location, quantum.policy, now_us=params.now_us, expired=expired)
+            quantum.allowed = run_one(asking)
+        else:
+            quantum.allowed = 0
     return quantum.share()
 
 
@@ -270,7 +275,7 @@ def _plan(visit: _Visit, capacity: Capacity, params: DequeueParams) -> DequeuePl
         if not each.waits:
             continue
         admission = _admission(visit, each.kind, capacity)
-        if admission is not Admission.FULL:
+        if capacity.admission(each.kind) is not Admission.RUNS:
             skipped.add(each.kind)
         remaining = admission if remaining is None else max(remaining, admission)
     soonest: dict[int, int] = {}
@@ -290,7 +295,7 @@ def _admission(visit: _Visit, kind: str, capacity: Capacity) -> Admission:
     if visit.quantum.policy.paused:
         return Admission.PAUSED
     admission = capacity.admission(kind)
-    if admission is Admission.RUNS:
-        probe("items of an external queue are locked by another transaction")
-        return Admission.FULL
-    return admission
+    if admission is not Admission.RUNS or visit.quantum.allowed == 0:
+        return min(admission, Admission.FULL)
+    probe("items of an external queue are locked by another transaction")
+    return Admission.FULL

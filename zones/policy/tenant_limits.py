@@ -6,11 +6,17 @@
 Only dequeues of tenants with such a limit read and write these keys: other tenants pay nothing. An item that has ended
 or was returned leaves its marker behind. The next dequeue finds by the item's record that the marker is stale, and
 clears it. So, whatever happens to a worker, only leased items count.
+
+The shard cannot know whether an item of an external store still runs. Its marker counts until a visit of that store has
+asked there, and has cleared it (`settle_external_markers`). A visit leases first, and then writes the markers: if that
+fails, the items are returned, and none of them has run.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from fairlead.zones.engines import Reader, Transaction
+from fairlead.zones.external.names import external_zone
+from fairlead.zones.external.store import RunningState
 from fairlead.zones.keyspace import TenantKeys, range_begin, range_end, unpack_bytes, unpack_names
 from fairlead.zones.layout import Tenant, ZoneLocation
 from fairlead.zones.pipelining import Operation
@@ -22,8 +28,12 @@ from fairlead.zones.records import ItemRecord, TenantPolicy, decode
 SPARE_MARKERS = 64  # Stale markers are cleared so many at a time, at least.
 
 
-def allowed_op(tr: Transaction, location: ZoneLocation, policy: TenantPolicy, *, now_us: int) -> Operation[int]:
+def allowed_op(
+    tr: Transaction, location: ZoneLocation, policy: TenantPolicy, *, now_us: int, expired: Collection[bytes] = ()
+) -> Operation[int]:
     """Return how many more items of a tenant that has a limit may be leased now, in any of its zones.
+
+    `expired`: markers that do not count, see `settle_external_markers`.
 
     Reads with conflict: the markers, the bucket, and the records of marked items whose leases have expired. Reads by
     snapshot: the records of running items, so that an extension, a progress report or an end of one does not conflict
@@ -32,7 +42,8 @@ def allowed_op(tr: Transaction, location: ZoneLocation, policy: TenantPolicy, *,
     """
     left = []
     if policy.max_running is not None:
-        left.append(policy.max_running - (yield from _in_flight_op(tr, location, policy.max_running, now_us)))
+        running = yield from _in_flight_op(tr, location, policy.max_running, now_us, expired)
+        left.append(policy.max_running - running)
     if policy.per_s is not None:
         bucket = tr.get(location.keys.tenant.bucket)
         yield
@@ -47,8 +58,10 @@ def is_tenant_full(tr: Reader, location: ZoneLocation, policy: TenantPolicy, *, 
     if policy.max_running is not None:
         begin, end = range_begin(keys.in_flight_prefix), range_end(keys.in_flight_prefix)
         rows = snapshot.get_range(begin, end, limit=policy.max_running + SPARE_MARKERS, streaming_mode=WANT_ALL)
-        reads = [snapshot.get(_marked_item_key(row.key, keys.in_flight_prefix, location)) for row in rows]
-        if sum(_is_leased(read.value, now_us) for read in reads) >= policy.max_running:
+        marked = [_marked_item(row.key, keys.in_flight_prefix) for row in rows]
+        external = sum(external_zone(zone) is not None for zone, _ in marked)
+        reads = [snapshot.get(_item_key(location, *each)) for each in marked]
+        if external + sum(_is_leased(read.value, now_us) for read in reads) >= policy.max_running:
             return True
     if policy.per_s is None:
         return False
@@ -69,6 +82,35 @@ def charge_limits(
         limits.take_out(tr, key, policy, tokens=len(item_ids), clocks_apart_us=apart_us, now_us=now_us)
 
 
+def settle_external_markers(
+    tr: Transaction,
+    location: ZoneLocation,
+    policy: TenantPolicy,
+    store: str,
+    states: Callable[[Sequence[bytes]], Sequence[RunningState]],
+) -> Collection[bytes]:
+    """Clear the markers of a tenant's items in an external store that run no more; return those of expired leases.
+
+    These do not count, but stay: a transaction that ends such an item may still be open. Reads with conflict: all
+    markers of the tenant. So a visit conflicts that leases one of its items meanwhile. `states`: asks the store.
+    """
+    if policy.max_running is None:
+        return ()
+    prefix = location.keys.tenant.in_flight_prefix
+    limit = policy.max_running + SPARE_MARKERS
+    rows = tr.get_range(range_begin(prefix), range_end(prefix), limit=limit, streaming_mode=WANT_ALL)
+    found = [(row.key, *_marked_item(row.key, prefix)) for row in rows]
+    mine = [(key, item_id) for key, zone, item_id in found if (at := external_zone(zone)) and at.store == store]
+    expired = []
+    for (key, _), state in zip(mine, states([item_id for _, item_id in mine]) if mine else (), strict=True):
+        if state is RunningState.ENDED:
+            probe("the marker of an external item that runs no more is cleared")
+            tr.clear(key)
+        elif state is RunningState.EXPIRED:
+            expired.append(key)
+    return expired
+
+
 def clear_tenant_limit_state(tr: Transaction, tenant: Tenant) -> None:
     """Clear the markers and the bucket of a limit that was removed. Writes only."""
     keys = TenantKeys(*tenant)
@@ -76,18 +118,20 @@ def clear_tenant_limit_state(tr: Transaction, tenant: Tenant) -> None:
     tr.clear(keys.bucket)
 
 
-def _in_flight_op(tr: Transaction, location: ZoneLocation, max_running: int, now_us: int) -> Operation[int]:
+def _in_flight_op(
+    tr: Transaction, location: ZoneLocation, max_running: int, now_us: int, expired: Collection[bytes]
+) -> Operation[int]:
     """Count the running items; `max_running` if there are more markers than it reads, as after a limit was lowered."""
     prefix = location.keys.tenant.in_flight_prefix
     markers_max = max_running + SPARE_MARKERS
     rows = tr.get_range(range_begin(prefix), range_end(prefix), limit=markers_max, streaming_mode=WANT_ALL)
     yield
-    markers = [row.key for row in rows]
-    items = [_marked_item_key(key, prefix, location) for key in markers]
-    reads = [tr.snapshot.get(item) for item in items]
+    markers = [(row.key, *_marked_item(row.key, prefix)) for row in rows]
+    running = sum(external_zone(zone) is not None and key not in expired for key, zone, _ in markers)
+    items = [(key, _item_key(location, zone, item_id)) for key, zone, item_id in markers if external_zone(zone) is None]
+    reads = [tr.snapshot.get(item) for _, item in items]
     yield
-    running = 0
-    for key, item, read in zip(markers, items, reads, strict=True):
+    for (key, item), read in zip(items, reads, strict=True):
         if _is_leased(read.value, now_us):
             running += 1
             continue
@@ -99,13 +143,17 @@ def _in_flight_op(tr: Transaction, location: ZoneLocation, max_running: int, now
     return running if len(markers) < markers_max else max_running
 
 
-def _marked_item_key(key: bytes, prefix: bytes, location: ZoneLocation) -> bytes:
-    """Return the key of the marked item; of a damaged marker a key that holds no item."""
+def _marked_item(key: bytes, prefix: bytes) -> tuple[str, bytes]:
+    """Return the zone and the id of the marked item; of a damaged marker names of no item."""
     found = unpack_names(key, len(prefix), 1)
     if found is None:
-        return location.keys.item(b"")
+        return "", b""
     (zone,), end = found
-    return location.layout.location(location.tenant, zone).keys.item(unpack_bytes(key[end:]))
+    return zone, unpack_bytes(key[end:])
+
+
+def _item_key(location: ZoneLocation, zone: str, item_id: bytes) -> bytes:
+    return (location.layout.location(location.tenant, zone) if zone else location).keys.item(item_id)
 
 
 def _is_leased(value: bytes | None, now_us: int) -> bool:

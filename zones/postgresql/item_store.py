@@ -16,6 +16,7 @@ from fairlead.zones.external.store import (
     LeasedRow,
     Outlook,
     Queue,
+    RunningState,
     Stop,
     Want,
 )
@@ -45,6 +46,7 @@ _OUTLOOK = (
     "SELECT ord, kind, priority, waits, next_us FROM fairlead.outlook(%b::text[], %b::text[], %b::text[], %b::int[], "
     "%b::text[], %b::smallint[], %b::bigint[])"
 )
+_RUNNING = "SELECT state FROM fairlead.running(%b::uuid[]) ORDER BY ord"
 _COMPLETE = "SELECT outcome FROM fairlead.complete(%b::uuid[], %b::uuid[], %b::bigint[], %b::bytea[]) ORDER BY ord"
 _HOLD = "SELECT 1 FROM fairlead.items WHERE id = %b AND lease_id = %b AND state < 1 FOR UPDATE"
 _EXTEND = "SELECT outcome FROM fairlead.extend(%b::uuid[], %b::uuid[], %b::bigint) ORDER BY ord"
@@ -107,6 +109,12 @@ class ItemStore:
             for ord_, kind, priority, waits, next_us in call.execute(_OUTLOOK, *names_of(queues), *_stops(stops)):
                 left[ord_ - 1].append(Outlook(kind, priority, waits, next_us))
         return left
+
+    def running(self, item_ids: Sequence[bytes]) -> list[RunningState]:
+        """See `ExternalStore`."""
+        with self._connections.call() as call:
+            rows = call.execute(_RUNNING, [UUID(bytes=each) for each in item_ids]).fetchall()
+        return [RunningState(state) for (state,) in rows]
 
     def complete(
         self, held: Sequence[ItemLease], *, keeps_us: Sequence[int] = (), results: Sequence[bytes | None] = ()

@@ -116,10 +116,33 @@ def test_an_item_that_is_returned_keeps_its_place(database: Database) -> None:
 
 def test_an_extended_lease_lasts_longer(database: Database) -> None:
     database.enqueue()
+    (leased,) = database.lease(lease_us=1_000_000)
+    assert database.store.extend([held(leased)], lease_us=LEASE_US) == [Outcome.DONE]
+    ((mail,),) = database.store.outlook([Queue(ALICE, "queue")])
+    assert mail.next_us > LEASE_US // 2
+
+
+def test_a_lease_that_has_expired_is_not_extended(database: Database) -> None:
+    """It does not count for the limit of its tenant any more, so another item may have been leased in its place."""
+    database.enqueue()
     (leased,) = database.lease()
     database.let_pass("leased_until_us")
-    assert database.store.extend([held(leased)], lease_us=LEASE_US) == [Outcome.DONE]
-    assert database.lease() == []
+    assert database.store.extend([held(leased)], lease_us=LEASE_US) == [Outcome.LEASE_LOST]
+    assert len(database.lease()) == 1
+
+
+def test_the_store_says_which_items_may_be_running(database: Database) -> None:
+    for _ in range(5):
+        database.enqueue()
+    expired, locked = database.lease(items_max=2, lease_us=LEASE_US // 3)
+    leased, ended, returned = database.lease()
+    database.let_pass("leased_until_us", f"leased_until_us - {LEASE_US // 2}")
+    database.complete(ended)
+    database.store.requeue([held(returned)], [None], [None])
+    with database.connect(autocommit=False) as handler:
+        handler.execute("SELECT 1 FROM fairlead.items WHERE id = %s FOR UPDATE", [locked.id.hex()])
+        states = database.store.running([each.id for each in (leased, locked, expired, returned, ended)])
+    assert [state.name for state in states] == ["RUNS", "RUNS", "EXPIRED", "ENDED", "ENDED"]
 
 
 def test_a_batch_leaves_out_what_another_transaction_has_locked(database: Database) -> None:

@@ -282,6 +282,24 @@ BEGIN
   WHERE w.waits OR v.ends_us IS NOT NULL OR l.vesting_us IS NOT NULL;
 END $$;
 
+-- Whether items may be running: 0 leased, or locked by the transaction of its handler; 1 the lease has expired; 2 not.
+CREATE OR REPLACE FUNCTION fairlead.running(ids uuid[], OUT ord int, OUT state smallint) RETURNS SETOF record LANGUAGE plpgsql
+  SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
+#variable_conflict use_column
+DECLARE
+  now_us bigint := fairlead.now_us();
+BEGIN
+  RETURN QUERY SELECT h.ord::int, (CASE
+      WHEN i.lease_id IS NULL THEN 2
+      WHEN i.leased_until_us > now_us OR f.is_free IS NULL THEN 0
+      ELSE 1 END)::smallint
+    FROM unnest(ids) WITH ORDINALITY AS h(id, ord)
+    LEFT JOIN LATERAL (SELECT * FROM fairlead.items x WHERE x.id = h.id AND x.state < 1 LIMIT 1) i ON true
+    LEFT JOIN LATERAL (
+      SELECT true AS is_free FROM fairlead.items x WHERE x.id = i.id AND i.leased_until_us <= now_us
+      LIMIT 1 FOR KEY SHARE SKIP LOCKED) f ON true;
+END $$;
+
 -- Lock the items that are held under these leases (NULL: under any, or none), and return their ids. An item that another
 -- transaction has locked is left out: a user's open cancellation holds up nobody else.
 CREATE OR REPLACE FUNCTION fairlead.hold(ids uuid[], lease_ids uuid[]) RETURNS uuid[] LANGUAGE plpgsql
@@ -330,18 +348,25 @@ BEGIN
   RETURN QUERY SELECT * FROM fairlead.outcomes(ids, lease_ids, held);
 END $$;
 
--- Let leases end `lease_us` from now. A shorter lease makes the item vest earlier.
+-- Let leases end `lease_us` from now. A shorter lease makes the item vest earlier. One that has expired is lost, even if
+-- nobody else has the item: it does not count for its tenant's limit any more.
 CREATE OR REPLACE FUNCTION fairlead.extend(ids uuid[], lease_ids uuid[], lease_us bigint, OUT ord int, OUT outcome smallint)
   RETURNS SETOF record LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
-  until_us bigint := fairlead.now_us() + lease_us;
   held uuid[] := fairlead.hold(ids, lease_ids);
+  now_us bigint := fairlead.now_us();
+  until_us bigint := now_us + lease_us;
+  extended uuid[];
 BEGIN
-  UPDATE fairlead.items i SET leased_until_us = until_us,
-    xid = CASE WHEN until_us < i.leased_until_us THEN pg_current_xact_id() ELSE i.xid END WHERE i.id = ANY(held);
-  RETURN QUERY SELECT * FROM fairlead.outcomes(ids, lease_ids, held);
+  WITH done AS (
+    UPDATE fairlead.items i SET leased_until_us = until_us,
+      xid = CASE WHEN until_us < i.leased_until_us THEN pg_current_xact_id() ELSE i.xid END
+    WHERE i.id = ANY(held) AND i.leased_until_us > now_us RETURNING i.id)
+  SELECT array_agg(d.id) INTO extended FROM done d;
+  RETURN QUERY SELECT o.ord, CASE WHEN o.outcome = 0 AND NOT coalesce(ids[o.ord] = ANY(extended), false) THEN 1::smallint
+    ELSE o.outcome END FROM fairlead.outcomes(ids, lease_ids, held) o;
 END $$;
 
 -- End leases: each item vests `delays_us` from now (NULL: when it vested before), with the history `records` (NULL: as it
