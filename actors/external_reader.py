@@ -11,7 +11,7 @@ It looks when the doorbell rings, and each second anyway. The doorbell makes the
 one by one, so it is on only while the store is quiet. While many items come, the reader looks every few milliseconds.
 
 All queues are looked at once a day; and when the store's history is another one, after a promotion or a restore: then
-the numbers of transactions begin anew.
+the numbers of transactions begin anew. With that, tombstones of workflows that have ended are cleared.
 """
 
 import logging
@@ -130,6 +130,7 @@ class ExternalReader:
         before = self._record
         history = self._store.history()
         if history != before.history or not 0 <= now_us - before.looked_us < FULL_LOOK_US:
+            self._store.steps.raise_floor()
             seen, found = self._store.snapshot(), self._all_queues()
             self._record = msgspec.structs.replace(before, seen=seen, history=history, looked_us=now_us)
         else:

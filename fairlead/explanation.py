@@ -27,6 +27,7 @@ from fairlead.workflow_explanation import (
     may_be_held_up,
 )
 from fairlead.zones.errors import TenantBusy, TenantMoved
+from fairlead.zones.external.names import store_of_participant
 from fairlead.zones.keyspace import TenantKeys
 from fairlead.zones.layout import Tenant, ZoneLocation
 from fairlead.zones.queue.dequeue_plan import Admission
@@ -175,6 +176,8 @@ def _lock_in_words(shards: Shards, home: Tenant, item_id: bytes, item: ItemRecor
 def _away(shards: Shards, participants: Iterable[Tenant]) -> str:
     """Return which of some tenants cannot be read now, and why, in words; empty: all can."""
     for tenant in participants:
+        if store_of_participant(tenant) is not None:
+            continue
         read = query_home(shards, tenant, partial(_read_owner, tenant=tenant))
         if read.error is not None:
             return f"shard {read.shard} of {tenant}, on whom it has acted, cannot be read: {read.sentence}"

@@ -197,5 +197,6 @@ def open_stores(dsns: Mapping[str, str]) -> dict[str, InspectedStore]:
     for name, dsn in dsns.items():
         shown = {"store": name}
         visits = Connections(dsn, shown, statement_ms=STATEMENT_MS, check=check)
-        stores[name] = InspectedItemStore(visits, Connections(dsn, shown, check=check))
+        handlers = Connections(dsn, shown, reads_committed=False, check=check)
+        stores[name] = InspectedItemStore(visits, handlers)
     return stores

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fairlead.simulation.external_queues import ModelQueues, StoredItem
+from fairlead.simulation.external_steps import ExternalSteps
 from fairlead.zones.external.names import Queue
 from fairlead.zones.external.store import Arrival, Dequeued, ItemLease, LeasedRow, Outlook, RunningState, Stop, Want
 from fairlead.zones.queue.items import NewItem, Outcome, new_record
@@ -43,6 +44,7 @@ class ExternalItems:
         self._open: list[UserTransaction] = []
         self._next_number = 1
         self.queues = ModelQueues(self._items, now_us, self._take_number)
+        self.steps = ExternalSteps()
 
     # --- Users ---
 

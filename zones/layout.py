@@ -30,6 +30,8 @@ class Tenant(NamedTuple):
     user: str
 
     def __str__(self) -> str:
+        if not self.user:  # A participant of a workflow that is a store; see `external.names`.
+            return f"store {self.app}"
         return f"{self.app.replace('/', '//')}/{self.user}" if self.app else f"local {self.user}"
 
     @staticmethod

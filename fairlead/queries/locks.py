@@ -11,6 +11,7 @@ from typing import NamedTuple
 from fairlead.queries.per_shard import query_home
 from fairlead.shards import Shards
 from fairlead.zones.engines import Reader
+from fairlead.zones.external.names import store_of_participant
 from fairlead.zones.keyspace import DB, ROOT, TenantKeys, pack_int, range_begin, range_end, tenant_prefix
 from fairlead.zones.layout import Tenant
 from fairlead.zones.ownership import check_owner
@@ -69,9 +70,12 @@ def list_locks(shard: Shard, tenant: Tenant | None) -> LockList:
 def awaited_lock(shards: Shards, tenants: Iterable[Tenant], run: bytes, signals: Collection[str]) -> AwaitedLock | None:
     """Return the lock that a run waits for by one of some signals; None: it is not found.
 
-    `tenants`: the home of the run, and its participants. Snapshot reads, one transaction for each.
+    `tenants`: the home of the run, and its participants. Snapshot reads, one transaction for each. An external store
+    has no locks.
     """
     for tenant in tenants:
+        if store_of_participant(tenant) is not None:
+            continue
         found = query_home(shards, tenant, partial(_awaited, tenant=tenant, run=run, signals=signals)).found
         if found is not None:
             return found

@@ -1,6 +1,7 @@
 """How the pointer of an external queue is called: as a zone of its tenant, by a name that no user's zone has.
 
-So all that knows pointers and tenants serves it, too: scans, turns, moves of tenants, backups and checks.
+So all that knows pointers and tenants serves it, too: scans, turns, moves of tenants, backups and checks. Likewise a
+store on which steps of a workflow have acted is a participant of its run by a name that no tenant has.
 """
 
 from typing import NamedTuple
@@ -53,6 +54,20 @@ def place_for(shard: str, zone: str) -> str:
 def store_of(place: str) -> str | None:
     """Return the name of the external store that a place is; None: it is a shard."""
     return place[len(EXTERNAL_MARK) :] if place.startswith(EXTERNAL_MARK) else None
+
+
+def participant_of(store: str) -> Tenant:
+    """Return how the home of a run records a store among its participants: as no user of an app, which no tenant is.
+
+    Raises:
+      BadArgument: it is no name of a store.
+    """
+    return Tenant(check_store_name(store), "")
+
+
+def store_of_participant(participant: Tenant) -> str | None:
+    """Return the name of the store that a participant is; None: it is a tenant."""
+    return participant.app if not participant.user else None
 
 
 def check_store_name(name: str) -> str:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 from fairlead.zones.external.names import Queue as Queue
 from fairlead.zones.external.queue_operations import QueueOperations
+from fairlead.zones.external.steps import StepsInStore
 from fairlead.zones.queue.items import Outcome
 from fairlead.zones.records import DeadLetterRecord, ItemRecord
 
@@ -97,6 +98,11 @@ class ExternalStore(Protocol):
     @property
     def queues(self) -> QueueOperations:
         """What applications and operators do there."""
+        ...
+
+    @property
+    def steps(self) -> StepsInStore:
+        """The steps that workflows do there."""
         ...
 
     def dequeue(

@@ -5,12 +5,16 @@ enqueues work. The tenant's shard holds the pointer of such a zone, as of any ot
 
 Read in this order:
     sql/migration_001.sql  the tables: items, and what an application knows the store by
+    sql/migration_002.sql  the tables of steps of workflows
     sql/functions.sql      what programs call: enqueue, dequeue, the ends of items
     sql/operations.sql     what applications and operators call
     sql/inspection.sql     what operators ask
+    sql/steps.sql          what workflows call
+    sql/grants.sql         roles get what a version has added
     errors                 what a user can meet, and what to do then
     connections            connections of our own, and what their errors mean
     schema                 init, upgrade and check
+    step_store             steps of workflows whose effects are in SQL; has a table of its transactions
     item_rows              what a row holds beside its columns
     item_store             the operations of consumers on items, each one statement
     statements             operations for plain and for asynchronous connections

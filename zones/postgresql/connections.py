@@ -17,6 +17,9 @@ from psycopg.rows import tuple_row
 from fairlead.zones.engines import StoreUnavailable
 
 LOCKED = "55P03"
+READ_COMMITTED = "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED"
+# A transaction of a client whose machine is gone holds its locks until the server asks: by default after two hours.
+END_WITH_ITS_CLIENT = "SET tcp_keepalives_idle = 5; SET tcp_keepalives_interval = 2; SET tcp_keepalives_count = 3"
 ENDING = "57P"  # How the codes of a server that ends begin: it may say so after a commit, instead of an answer.
 
 
@@ -151,16 +154,16 @@ class Listener:
 
 
 class Connections:
-    """Connections with autocommit, at READ COMMITTED, to a server that takes writes. Any thread may call.
+    """Connections with autocommit to a server that takes writes. Any thread may call.
 
     Args:
       dsn: how psycopg connects; one that names several servers finds the one that takes writes.
       shown: what errors say of the place, such as `{"table": ...}`. A DSN may hold a password.
-      statement_ms: how long a statement may take, and the seconds of a new connection; None: as the server says. A
-        server that has not answered after half as long again counts as away.
-      check: called with each new connection; what it raises refuses the connection.
       statement_ms: how long a statement may take, and the seconds of a new connection; None: as the server says. It
-        waits for half as long at most for what another transaction has locked.
+        waits for half as long at most for what another transaction has locked. A server that has not answered after
+        half as long again counts as away.
+      reads_committed: transactions are at READ COMMITTED; False: at the default level of role, database or DSN.
+      check: called with each new connection; what it raises refuses the connection.
     """
 
     def __init__(
@@ -169,10 +172,12 @@ class Connections:
         shown: Mapping[str, object],
         *,
         statement_ms: int | None = None,
+        reads_committed: bool = True,
         check: Callable[[Any], None] = lambda connection: None,
     ) -> None:
         self._dsn = dsn
         self._check = check
+        self._reads_committed = reads_committed
         self._statement_ms = statement_ms
         self._shown = shown
         self._idle: list[Any] = []
@@ -198,9 +203,7 @@ class Connections:
         except psycopg.Error as error:
             answered = connection.pgconn.transaction_status == TransactionStatus.IDLE
             if answered and not (error.sqlstate or ENDING).startswith(ENDING):
-                if error.sqlstate == LOCKED:
-                    raise RowLocked(**self._of(error)) from error
-                raise StoreUnavailable("PostgreSQL refused", remedy=_remedy(error), **self._of(error)) from error
+                raise self.refused(error) from error
             if call.is_committing:
                 raise AnswerLost(**self._of(error)) from error
             raise self.broken(error) from error
@@ -255,7 +258,7 @@ class Connections:
         if self._statement_ms is not None:
             connection.answer_s = self._statement_ms * 1.5 / 1000
         try:
-            connection.execute("SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED")
+            connection.execute(READ_COMMITTED if self._reads_committed else END_WITH_ITS_CLIENT)
             self._check(connection)
         except psycopg.Error as error:
             connection.close()
@@ -274,6 +277,12 @@ class Connections:
             options["options"] = f"{given.get('options', '')} {bounds}".strip()
             options["connect_timeout"] = max(1, self._statement_ms // 1000)
         return options
+
+    def refused(self, error: Any) -> StoreUnavailable:
+        """Return the error of a statement that the server refuses."""
+        if error.sqlstate == LOCKED:
+            return RowLocked(**self._of(error))
+        return StoreUnavailable("PostgreSQL refused", remedy=_remedy(error), **self._of(error))
 
     def broken(self, error: Any) -> StoreUnavailable:
         """Return the error of a connection that broke."""

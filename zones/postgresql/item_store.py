@@ -26,6 +26,7 @@ from fairlead.zones.postgresql.item_rows import fill_record, packed_dead_letter,
 from fairlead.zones.postgresql.queue_operations import QueueStatements
 from fairlead.zones.postgresql.refusals import refusals_explained
 from fairlead.zones.postgresql.statements import StatementOp, run_op
+from fairlead.zones.postgresql.step_store import StepStore
 from fairlead.zones.queue.items import Outcome
 from fairlead.zones.records import DeadLetterRecord, ItemRecord, decode
 
@@ -61,7 +62,7 @@ _QUEUES = "SELECT app, tenant, zone FROM fairlead.queues(%s, %s, %s, %s)"
 
 
 class ItemStore:
-    """The items of one database. `handlers`: the connections in which handlers run.
+    """The items of one database. `handlers`: the connections in which handlers, and bodies of steps, run.
 
     `queues`: what applications and operators do there.
 
@@ -72,6 +73,7 @@ class ItemStore:
     def __init__(self, connections: Connections, handlers: Connections) -> None:
         self._connections = connections
         self._handlers = handlers
+        self.steps = StepStore(connections, handlers)
         self._doorbell = Listener(connections)
         self.known_id: bytes | None = None
         self.queues = QueueStatements(self._run)

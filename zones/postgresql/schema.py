@@ -15,9 +15,10 @@ from psycopg import sql
 from fairlead.zones.engines import StoreUnavailable
 from fairlead.zones.postgresql.errors import PostgresRefused, SchemaMissing, SchemaNewer, SchemaOutdated
 
-VERSION = 1  # The last migration of this program.
+VERSION = 2  # The last migration of this program.
 SERVER_MIN = 14_00_00
 LOCK_TIMEOUT_MS = 1_000
+FUNCTION_FILES = ("functions", "operations", "steps", "inspection", "grants")
 PRODUCER_FUNCTIONS = ("enqueue", "put", "store_id", "id_of")
 
 # Programs that begin together would all make the schema. The number is an arbitrary one.
@@ -39,7 +40,7 @@ def migration(number: int) -> str:
 
 def functions() -> str:
     """Return the SQL that makes the functions of this version."""
-    return "\n".join((_SQL / f"{name}.sql").read_text("utf-8") for name in ("functions", "operations", "inspection"))
+    return "\n".join((_SQL / f"{name}.sql").read_text("utf-8") for name in FUNCTION_FILES)
 
 
 def script(first: int) -> str:

@@ -5,7 +5,7 @@ log* of a run holds an entry for each step that is done. A step's entry is writt
 effects, so a step that has happened is known to have happened (Olive section 3.2, DAAL).
 
 The *home* of a run is the tenant in whose queue its item lies. A *participant* is a tenant on another shard on which a
-step has acted.
+step has acted, or an external store (`zones.external.steps`).
 
     below a tenant                             value
     STEP_LOG, run, HEAD                        `RunHead`: version, segment, state, why it is being undone
