@@ -41,10 +41,12 @@ class WrongStore(UnfitCode):
     """The handler of the kind commits in another place than the item lies: the tenant's shard, or an external store.
 
     Do: enqueue items of the kind where the handler commits: `within` a connection to the store that it names, or
-    without one if it names none, as a workflow does. Or make it a plain handler, which runs items of any place.
+    without one if it names none, as a workflow does. Or make it a plain handler, which runs items of any place. To begin
+    a workflow in a transaction of the store, enqueue an item of a plain handler there, which enqueues the workflow under
+    a name made of the id of its own item.
     """
 
-    message = "the item does not lie in the store in which its handler runs"
+    message = "the handler of the kind commits in another place"
 
 
 class DuplicateHandler(QueueError):
@@ -110,6 +112,11 @@ class Handler:
     result_ms: int  # how long what it returns is kept; 0: not at all
     store: str | None = None  # of `Form.IN_STORE`: the external store in which it runs
     on_failure: Sequence[FailureHook] = ()  # called with the job and the error of an attempt that failed
+
+    @property
+    def commits_in_shard(self) -> bool:
+        """Whether its effects and the end of its item are commits of the tenant's shard: the item must lie there."""
+        return self.form in (Form.TRANSACTIONAL, Form.WORKFLOW)
 
 
 @dataclass(slots=True)

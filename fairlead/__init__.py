@@ -74,6 +74,7 @@ from fairlead.actors.handlers import (
     PermanentError,
     UnfitCode,
     WorkflowOptions,
+    WrongStore,
 )
 from fairlead.actors.settings import BadSettings, ConsumerSettings
 from fairlead.app import App, SubmissionsOff
@@ -285,6 +286,7 @@ __all__ = [
     "ItemFailed",
     "ItemGone",
     "ItemUnreadable",
+    "WrongStore",
     "JobTimeout",
     "LeaseLost",
     "LockInTransaction",

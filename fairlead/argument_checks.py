@@ -3,7 +3,7 @@
 from difflib import get_close_matches
 from typing import Any
 
-from fairlead.actors.handlers import Form, Registry, describe
+from fairlead.actors.handlers import Form, Registry, WrongStore, describe
 from fairlead.tenant_database import TenantDatabase
 from fairlead.zones.errors import BadArgument, QueueError
 from fairlead.zones.layout import Tenant
@@ -37,13 +37,11 @@ def check_runs_in(registry: Registry, kind: str, store: str) -> None:
     """Refuse to enqueue an item in an external store if the handler of its kind could not run it there.
 
     Raises:
-      BadArgument: the handler commits in the tenant's shard, or in another external store.
+      WrongStore: the handler commits in the tenant's shard, or in another external store.
     """
     handler = registry.handlers.get(kind)
     if handler is not None and handler.form in _COMMITS_IN_ONE_PLACE and handler.store != store:
-        place = handler.store or "the tenant's shard: enqueue it there, without an external store"
-        allowed = f"in {store}, a kind whose handler can run there: this one commits in {place}"
-        raise BadArgument(argument="kind", value=kind, allowed=allowed)
+        raise WrongStore(kind=kind, wanted=handler.store, found=store)
 
 
 def refuse_missing_parentheses(argument: str, value: Any, written: str) -> None:

@@ -1,4 +1,4 @@
-"""The steps of a workflow as they are recorded: at its home, and on other shards.
+"""The steps of a workflow as they are recorded: at its home, on other shards, and in external stores.
 
 They are read without the lease of the item, page by page. So the view of a run that goes on meanwhile may lack what was
 recorded since the read began. Nothing is written, so nothing conflicts.
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-from fairlead.queries.per_shard import query_home
+from fairlead.queries.per_shard import query_home, query_store
 from fairlead.shards import Shards
 from fairlead.workflow_explanation import signals_of
 from fairlead.workflows.child_jobs import RESULT_OF
@@ -17,6 +17,8 @@ from fairlead.workflows.replay import shown
 from fairlead.workflows.step_identity import id_of, step_of_call
 from fairlead.zones.engines import Reader
 from fairlead.zones.errors import ItemGone, PayloadDamaged
+from fairlead.zones.external.names import store_of_participant
+from fairlead.zones.external.store import ExternalStore
 from fairlead.zones.layout import DEFAULT_ZONE, ID_BYTES, Tenant
 from fairlead.zones.pipelining import run_one
 from fairlead.zones.queue.items import unpack_payload
@@ -44,7 +46,8 @@ class StepView:
       error_type, error: of a step that failed: the class and the message of its error; else empty.
       tries: failed tries, if the step has a retry policy of its own.
       until_us: how long it waits: the end of its timeout, or its next try; None: it does not wait.
-      tenant: below whose keys it is recorded: the workflow's own, or one on another shard.
+      tenant: below whose keys it is recorded: the workflow's own, or one on another shard; or an external store, which
+        is printed as "store NAME".
       undone_us: when its undo was recorded; None: it is not undone.
       child_id: the item that it enqueued, and whose end the workflow waits for; None: it is no call of a child.
       enqueued_id: the item that it enqueued, whether the workflow waits for it or not; None: none is known.
@@ -79,7 +82,7 @@ class StepView:
 
 
 class AwayParticipant(NamedTuple):
-    """A tenant on another shard with steps of the run, which cannot be read now. `sentence`: why not."""
+    """A tenant on another shard, or a store, with steps of the run, which cannot be read now. `sentence`: why not."""
 
     tenant: Tenant
     sentence: str
@@ -104,7 +107,7 @@ class RunView:
       last_error: of the last of them; None: there is none.
       dead_letter_error: of a dead letter; None: it is in its queue.
       whole: whether these are all steps; False: a tenant has more than were read, 10,000 unless the caller says less.
-      away: tenants on other shards whose steps are missing here.
+      away: tenants on other shards, and external stores, whose steps are missing here.
     """
 
     item_id: bytes
@@ -134,9 +137,16 @@ class RunView:
 
 
 def read_steps(
-    shards: Shards, shard: Shard, tenant: Tenant, zone: str, item_id: bytes, *, pages_max: int = PAGES_MAX
+    shards: Shards,
+    shard: Shard,
+    tenant: Tenant,
+    zone: str,
+    item_id: bytes,
+    *,
+    externals: Mapping[str, ExternalStore],
+    pages_max: int = PAGES_MAX,
 ) -> RunView:
-    """Return the run of an item, or of a dead letter. `shard`: the tenant's home.
+    """Return the run of an item, or of a dead letter. `shard`: the tenant's home. `externals`: stores by name.
 
     An item that is no workflow has no steps. `pages_max`: of 2,000 steps each, read of each tenant; 1 or more.
 
@@ -163,11 +173,15 @@ def read_steps(
     places: dict[StepName, tuple[Tenant, StepEntry]] = {step: (tenant, entry) for step, entry in home.entries.items()}
     away = []
     for participant in home.participants:
-        read = query_home(
-            shards,
-            participant,
-            partial(_participant_steps, tenant=participant, run=run, home=home, pages_max=pages_max),
-        )
+        store = store_of_participant(participant)
+        if store is None:
+            read = query_home(
+                shards,
+                participant,
+                partial(_participant_steps, tenant=participant, run=run, home=home, pages_max=pages_max),
+            )
+        else:
+            read = query_store(externals, store, lambda steps: (steps.entries(run, home.segment), True))
         if read.found is None:
             away.append(AwayParticipant(participant, read.sentence))
             continue

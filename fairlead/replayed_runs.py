@@ -4,7 +4,7 @@ Each run is read as plain data first, and then replayed where no store can be us
 One run is in memory at a time. One that cannot be read is reported, and the next one is replayed.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import NamedTuple, NoReturn
 
@@ -15,12 +15,14 @@ from fairlead.actors.messages import ItemRef
 from fairlead.app import App
 from fairlead.argument_checks import check_known
 from fairlead.queries.items_of_kind import ItemOfKind, items_of_kind
-from fairlead.queries.per_shard import query_home
+from fairlead.queries.per_shard import ShardResult, query_home, query_store
 from fairlead.shards import Shards
 from fairlead.workflows.read_only_replay import ReplayOutcome, StoreInReplay, replay_recorded
 from fairlead.workflows.workflow_kind import WorkflowKind
 from fairlead.zones.engines import Reader
 from fairlead.zones.errors import QueueError
+from fairlead.zones.external.names import store_of_participant
+from fairlead.zones.external.store import ExternalStore
 from fairlead.zones.layout import DEFAULT_ZONE, ShardLayout, Tenant
 from fairlead.zones.queue import stored_item
 from fairlead.zones.queue.dead_letter_search import DeadLetterFilter, DeadLetterPage, search
@@ -103,7 +105,7 @@ def replay_runs(app: App, kind: str, shard: Shard, *, dead_letters: bool = False
     handler, workflow = workflow_of(app, kind)
     shards = app.shards
     for item in _dead_letters(shard, kind) if dead_letters else items_of_kind(shard, kind):
-        read = _RunReader(shards, shard, item, is_dead=dead_letters)
+        read = _RunReader(shards, app.externals, shard, item, is_dead=dead_letters)
         try:
             recorded = read.run()
         except ParticipantAway as away:
@@ -149,8 +151,17 @@ def _held(shard: Shard, item: ItemOfKind, recorded: _Recorded, handler: Handler)
 class _RunReader:
     """Reads one run. `is_dead`: its item is a dead letter."""
 
-    def __init__(self, shards: Shards, shard: Shard, item: ItemOfKind, *, is_dead: bool) -> None:
+    def __init__(
+        self,
+        shards: Shards,
+        externals: Mapping[str, ExternalStore],
+        shard: Shard,
+        item: ItemOfKind,
+        *,
+        is_dead: bool,
+    ) -> None:
         self._shards = shards
+        self._externals = externals
         self._shard = shard
         self._item = item
         self._is_dead = is_dead
@@ -168,7 +179,7 @@ class _RunReader:
             stored, run = recorded.stored, recorded.record.run_of(self._item.item_id)
             at_home = dict(stored.entries)
             for tenant in stored.participants:
-                away = query_home(self._shards, tenant, partial(_read_entries, tenant=tenant, run=run, stored=stored))
+                away = self._read_participant(tenant, run, stored)
                 if away.error is not None:
                     raise ParticipantAway(shard=away.shard, tenant=str(tenant), reason=away.sentence)
             again = self._home()
@@ -177,6 +188,17 @@ class _RunReader:
             if (again.stored.head, again.stored.entries) == (stored.head, at_home):
                 return recorded
         return None
+
+    def _read_participant(self, participant: Tenant, run: bytes, stored: StoredRun) -> ShardResult[None]:
+        """Add the entries that a participant keeps."""
+        store = store_of_participant(participant)
+        if store is None:
+            return query_home(
+                self._shards, participant, partial(_read_entries, tenant=participant, run=run, stored=stored)
+            )
+        return query_store(
+            self._externals, store, lambda steps: stored.entries.update(steps.entries(run, stored.segment))
+        )
 
     def _home(self) -> _Recorded | None:
         """Read an item, its payload, and the log at its home; None: there is no item, or it has recorded nothing."""

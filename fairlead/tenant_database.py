@@ -532,7 +532,9 @@ class TenantDatabase:
         """
         wanted, name = checked_id(item_id), check_zone(zone)
         with gone_by_name(item_id):
-            return self.at_home(lambda shard: read_steps(self._shards(), shard, self.tenant, name, wanted))
+            return self.at_home(
+                lambda shard: read_steps(self._shards(), shard, self.tenant, name, wanted, externals=self._stores())
+            )
 
     def explain(self, item_id: str | bytes, *, zone: str = DEFAULT_ZONE) -> Explanation:
         """Say why an item is not running, or how it ended: one cause. Changes nothing, conflicts with nothing.

@@ -27,7 +27,7 @@ from fairlead.actors.execution.runner import AttemptAccess, run_handler
 from fairlead.actors.execution.submitted_handlers import SubmittedHandlers
 from fairlead.actors.handlers import Registry, plain_function
 from fairlead.actors.messages import ItemRef
-from fairlead.actors.telemetry.spans import Spans, spans_of_process
+from fairlead.actors.telemetry.spans import spans_of_process
 from fairlead.actors.telemetry.step_counts import StepCounts
 from fairlead.app import App
 from fairlead.workflows.own_event_loop import run_alone
@@ -178,12 +178,13 @@ class _Drain:
         self._app = app
         self._raise_errors = raise_errors
         self._items_max = items_max
-        self._replays = replays
         self._jitter = Random(0)  # So that retries come at the same moments in every run.
-        self._spans = spans_of_process()
         app.serve_system_kinds()
         self._registry = with_hold_handler(Registry(app.registry.handlers))
         key = app.config.signing_key.encode()
+        self._access = AttemptAccess(
+            _SameThread(), lambda held: True, StepCounts(), spans_of_process(), replays=replays, externals=app.externals
+        )
         SubmittedHandlers(self._registry, key, app.config.submissions).load(app.shards)
 
     def run_round(self) -> bool:
@@ -244,7 +245,7 @@ class _Drain:
         payload = shard.transact(lambda attempt: stored_item.read_payload(attempt.tr, location, item.id, record))
         job = Job(shard, ref, record, payload)
         held = HeldItem(ref, record, self._registry.handlers[kind], job, clock.now_us())
-        error = _error_of(held, shard, self._spans, replays=self._replays)
+        error = _error_of(held, shard, self._access)
         failure = held.failure
         if job.completed or job.committed_end:
             self.drained.of(job.committed_end or "completed")[kind] += 1
@@ -307,7 +308,7 @@ def _event_loop_runs() -> bool:
     return True
 
 
-def _error_of(held: HeldItem, shard: Shard, spans: Spans | None, *, replays: bool) -> Exception | None:
+def _error_of(held: HeldItem, shard: Shard, access: AttemptAccess) -> Exception | None:
     """Run the item's handler and return what it raised."""
 
     def conclude(error: BaseException | None) -> Failure | None:
@@ -315,7 +316,6 @@ def _error_of(held: HeldItem, shard: Shard, spans: Spans | None, *, replays: boo
         return held.failure
 
     try:
-        access = AttemptAccess(_SameThread(), lambda held: True, StepCounts(), spans, replays=replays)
         run_handler(held, shard, access, conclude)
     except Exception as error:  # noqa: BLE001 - a handler may raise anything
         return error

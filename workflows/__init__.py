@@ -8,7 +8,7 @@ Data flow: `fairlead -> workflows -> actors -> zones`. What is stored: `fairlead
 
 An item's way:
     a worker starts it                                      actors.worker, actors.execution.runner
-    the log is read, and older attempts are fenced off      workflow_kind, run_log, step_commits
+    the log is read, and older attempts are fenced off      workflow_kind, run_log, entering
     the function runs; each call of `wf` is a step          context, steps, driver, execution
     the step is recorded: its answer is returned            replay, recorded_errors
     it is new: it is done, and recorded with its effects    step_commits, run_log
@@ -28,7 +28,9 @@ Read in this order:
     run_log             the log in memory, and every commit at home
     branch_moment       the time and the random numbers of a branch
     execution           what all calls have in common: which step it is, whether it may be done now, tries
-    step_commits        how a step commits, at home or elsewhere; how older attempts are fenced off
+    step_commits        how a step commits, at home or elsewhere
+    steps_in_stores     how a step commits whose effects are in an external store
+    entering            how older attempts are fenced off when an attempt begins
     steps, effects, waits, child_jobs    the calls
     held_locks, locks   blocks that hold locks, and their order
     helping             what whoever meets a lock does for its holder

@@ -43,12 +43,13 @@ class AsyncWorkflowContext(RunInformation):
         *args: Any,
         name: str | None = None,
         on: TenantLike | None = None,
+        store: str | None = None,
         undo: Callable[..., Any] | None = None,
         retry: Retry | None = None,
     ) -> T:
         """See `WorkflowContext.step`."""
         answer: T = await self._driver.run(
-            steps.step(self._execution, body, args, name=name, on=tenant_named(on), undo=undo, retry=retry)
+            steps.step(self._execution, body, args, name=name, on=tenant_named(on), store=store, undo=undo, retry=retry)
         )
         return answer
 

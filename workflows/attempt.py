@@ -11,11 +11,11 @@ from typing import Any, NoReturn
 from fairlead.actors.execution.failed_attempt import is_permanent, render_error
 from fairlead.actors.handlers import UnfitCode
 from fairlead.workflows.callers_frames import with_callers_frames
+from fairlead.workflows.entering import enter
 from fairlead.workflows.execution import Execution
 from fairlead.workflows.interrupts import Cause, Failed, WorkflowInterrupt
 from fairlead.workflows.replay import StepsDiffer
 from fairlead.workflows.requests import Home, RunFunction, Steps, Store
-from fairlead.workflows.step_commits import enter
 from fairlead.workflows.undo import undo_all
 from fairlead.zones.errors import LeaseLost
 from fairlead.zones.probes import probe

@@ -94,6 +94,7 @@ class WorkflowContext(RunInformation):
         *args: Any,
         name: str | None = None,
         on: TenantLike | None = None,
+        store: str | None = None,
         undo: Callable[..., Any] | None = None,
         retry: Retry | None = None,
     ) -> T:
@@ -103,6 +104,9 @@ class WorkflowContext(RunInformation):
           body: takes a `TenantTransaction` and `args`. It may run several times until its transaction commits.
           name: of the step; default: that of the function. A name may come again: the second time is another step.
           on: the tenant of the transaction, on any shard; default: the workflow's own.
+          store: the external store in which the step acts, such as "pg". `body` gets a connection of psycopg in place
+            of the transaction: what it does there, and the entry of the step, are one SQL transaction. It must neither
+            commit nor roll back.
           undo: takes a transaction and `args`, and `result` if it has such a parameter. It is run as a step, once, if
             the workflow fails for good or is cancelled later.
           retry: how often, and when, the step is tried again after an error; default: the attempt ends, and the item is
@@ -112,7 +116,7 @@ class WorkflowContext(RunInformation):
           PermanentError, StepFailed, the kind's `permanent` classes: see the class.
         """
         answer: T = self._driver.run(
-            steps.step(self._execution, body, args, name=name, on=tenant_named(on), undo=undo, retry=retry)
+            steps.step(self._execution, body, args, name=name, on=tenant_named(on), store=store, undo=undo, retry=retry)
         )
         return answer
 

@@ -14,7 +14,7 @@ So what the outside world, or another shard, has seen follows from what is recor
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from functools import partial
 from random import Random
@@ -47,6 +47,8 @@ from fairlead.workflows.step_call import StepCall
 from fairlead.workflows.step_identity import digest_of
 from fairlead.workflows.step_try import StepTry
 from fairlead.zones.errors import PayloadDamaged, RunUnreadable, TenantMoved
+from fairlead.zones.external.steps import NoSuchStore, StepsInStore
+from fairlead.zones.external.store import NO_EXTERNALS, ExternalStore
 from fairlead.zones.keyspace import TenantKeys
 from fairlead.zones.layout import DEFAULT_ZONE, Tenant
 from fairlead.zones.open_body import STEP, open_body
@@ -94,7 +96,8 @@ class Child(NamedTuple):
 class Undoable(NamedTuple):
     """What undoes a step: called with the step's arguments, and its result if it has a parameter `result`.
 
-    `is_across_shards`: it takes a transaction across shards, as the step did.
+    `is_across_shards`: it takes a transaction across shards, as the step did. `store`: it takes a connection of that
+    external store, as the step did.
     """
 
     step: StepName
@@ -105,6 +108,7 @@ class Undoable(NamedTuple):
     result: bytes
     tenant: Tenant
     is_across_shards: bool = False
+    store: str | None = None
 
 
 class Execution:
@@ -116,6 +120,7 @@ class Execution:
       home_of: returns the shard where a tenant lives.
       on_moved: called when a shard says that a tenant has moved, so that `home_of` learns where; False: it cannot.
       apply_later: runs a call that carries out on other shards what a transaction across shards has committed.
+      externals: the external stores by name.
       keep_lease: keeps the lease of the item for minutes; False: it is lost, or the store refuses.
       step_counts: counts the tries at steps.
       spans: records a span for each try; None: nothing records spans.
@@ -142,6 +147,7 @@ class Execution:
         home_of: HomeOf,
         on_moved: OnMoved = ignore_move,
         apply_later: ApplyLater = apply_at_once,
+        externals: Mapping[str, ExternalStore] = NO_EXTERNALS,
         keep_lease: KeepLease,
         step_counts: StepCounts,
         spans: Spans | None = None,
@@ -154,6 +160,7 @@ class Execution:
         self._home_of = home_of
         self.on_moved = on_moved
         self.apply_later = apply_later
+        self._externals = externals
         self._keep_lease = keep_lease
         self._step_counts = step_counts
         self._spans = spans
@@ -449,6 +456,17 @@ class Execution:
         """Say whether a step on this shard is fenced by the lease."""
         return shard.layout.shard_id == self.log.shard.layout.shard_id
 
+    def steps_in(self, store: str) -> StepsInStore:
+        """Return the steps that are done in an external store.
+
+        Raises:
+          WorkflowInterrupt: the attempt has failed by `NoSuchStore`.
+        """
+        found = self._externals.get(store)
+        if found is None:
+            raise WorkflowInterrupt(Failed(NoSuchStore(store=store, known=sorted(self._externals))))
+        return found.steps
+
     def keys_of(self, shard: Shard, tenant: Tenant) -> TenantKeys:
         """Return the keys of a tenant on a shard."""
         return shard.layout.location(tenant, DEFAULT_ZONE).keys.tenant
@@ -509,5 +527,5 @@ def inside(function: Callable[[], Any], *, first: str) -> Any:
 
 
 def named(args: Sequence[Any], tenant: Tenant | None) -> Sequence[Any]:
-    """Return the arguments of a step as they count for its digest: with `on`, if that was given."""
+    """Return the arguments of a step as they count for its digest: with `on` or `store`, if that was given."""
     return args if tenant is None else (*args, *tenant)

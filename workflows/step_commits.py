@@ -1,7 +1,6 @@
-"""How a step commits: with its entry, at home under the lease, or on another shard under the fence of the run.
+"""How a step commits: with its entry, at home under the lease, or at a participant under the fence of the run.
 
-On another shard the lease is worth nothing. So a new attempt first raises the run's fence at all participants: see
-`enter`. From then on no older attempt can commit there.
+At a participant the lease is worth nothing. A participant is a tenant on another shard, or an external store.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,13 +14,12 @@ from fairlead.workflows.execution import Body, Execution, inside
 from fairlead.workflows.interrupts import BodyFailed, Cause, Failed, WorkflowInterrupt
 from fairlead.workflows.replay import shown
 from fairlead.workflows.requests import Home, Steps, Store
-from fairlead.workflows.run_log import MOVES_MAX
 from fairlead.workflows.step_call import StepCall
 from fairlead.zones.errors import LeaseLost, TenantMoved
 from fairlead.zones.keyspace import TenantKeys
 from fairlead.zones.layout import Tenant
 from fairlead.zones.open_shard import OpenShard
-from fairlead.zones.pipelining import run_one, run_together
+from fairlead.zones.pipelining import run_one
 from fairlead.zones.probes import probe
 from fairlead.zones.shard import Shard
 from fairlead.zones.spanning.coordinator import HomeRecord, SpanningTransaction, run_across_shards
@@ -30,73 +28,7 @@ from fairlead.zones.tenant_transaction import TenantTransaction, refuse_coroutin
 from fairlead.zones.transaction_runner import Attempt
 from fairlead.zones.workflow import participants
 from fairlead.zones.workflow.participants import AskAgain, ForeignStep, RunEnded
-from fairlead.zones.workflow.run_records import ParticipantState, StepEntry, StepKind, StepState, StoredError
-
-
-def enter(execution: Execution) -> None:
-    """Keep older attempts from acting at participants, and read what participants have recorded.
-
-    Raises:
-      TenantMoved: a participant moves on and on, or lives on a shard that is not configured.
-    """
-    for _ in range(MOVES_MAX):
-        try:
-            return _enter_once(execution)
-        except TenantMoved as moved:
-            if not execution.on_moved(moved):
-                raise
-            probe("an attempt finds a participant that has moved")
-    return _enter_once(execution)
-
-
-def _enter_once(execution: Execution) -> None:
-    places = execution.log.participants
-    of_shard: dict[str, list[Tenant]] = {}
-    for tenant in places:
-        of_shard.setdefault(execution.home_of(tenant).name, []).append(tenant)
-    record = execution.held.record
-    suspended = record.suspended_at == record.lease_number - 1 and not _has_tried(execution)
-    for tenants in of_shard.values():
-        shard = execution.home_of(tenants[0])
-        if not suspended:
-            probe("a new attempt raises the fences at participants")
-            _raise_fences(execution, shard, tenants)
-        for tenant in tenants:
-            execution.log.load_participant(shard, execution.keys_of(shard, tenant))
-    execution.begin_replay()
-
-
-def _has_tried(execution: Execution) -> bool:
-    """Whether a step is to be tried again: the commit of an earlier try may still be on its way."""
-    return any(
-        entry.state is StepState.WAITING and entry.kind is StepKind.STEP for entry in execution.log.entries.values()
-    )
-
-
-def _raise_fences(execution: Execution, shard: Shard, tenants: Sequence[Tenant]) -> None:
-    """One transaction per shard: the shards are asked one after the other, all their tenants together."""
-    open_tenants = list(tenants)
-    while open_tenants:
-        raised = shard.transact(partial(_raise_once, execution, shard=shard, tenants=open_tenants))
-        open_tenants = [tenant for tenant, done in zip(open_tenants, raised, strict=True) if not done]
-        for tenant in open_tenants:
-            execution.log.record_participant(tenant, _ask(shard, execution.keys_of(shard, tenant)))
-
-
-def _raise_once(execution: Execution, attempt: Attempt, *, shard: Shard, tenants: Sequence[Tenant]) -> list[bool]:
-    attempt.finds_itself_applied = True
-    run, number, places = execution.log.run, execution.held.record.lease_number, execution.log.participants
-    try:
-        return run_together(
-            [
-                participants.raise_fence_op(
-                    attempt.tr, shard.layout, execution.keys_of(shard, tenant), run, number, places[tenant]
-                )
-                for tenant in tenants
-            ]
-        )
-    except LeaseLost as lost:
-        raise _interrupt_of(execution, lost, shard) from None
+from fairlead.zones.workflow.run_records import ParticipantState, StepEntry, StoredError
 
 
 def do_step(
@@ -133,7 +65,9 @@ def _run_across_shards(
     execution: Execution, call: StepCall, body: Body, args: Sequence[Any], record: HomeRecord[StepEntry]
 ) -> StepEntry:
     def work(tx: SpanningTransaction) -> StepEntry:
-        packed = _packed_result(execution, call, partial(body, tx, *args), lambda: tx.store_errors, began_us=tx.now_us)
+        function = partial(body, tx, *args)
+        packed = packed_result(execution, call, function, lambda error: isinstance(error, tx.store_errors))
+        _check_time(execution, call, began_us=tx.now_us)
         return call.done(packed, call.ended_us)
 
     log = execution.log
@@ -176,7 +110,7 @@ def introduce(execution: Execution, call: StepCall, shard: Shard, tenant: Tenant
     """
     if tenant == execution.held.ref.tenant or not execution.is_home(shard) or tenant in execution.log.participants:
         return None
-    place: ParticipantState = yield Store(partial(_ask, shard, execution.keys_of(shard, tenant)))
+    place: ParticipantState = yield Store(partial(ask_tenant, shard, execution.keys_of(shard, tenant)))
     found: StepEntry | None = yield Home(partial(execution.log.record_pending, call.step, (tenant, place)))
     return found
 
@@ -194,32 +128,32 @@ def record_failure(
     return entry
 
 
-def _do_elsewhere(
+def do_at_participant(
     execution: Execution,
     call: StepCall,
-    shard: Shard,
-    tenant: Tenant,
-    work: Callable[[Attempt], StepEntry],
-    enqueueing: Enqueueing | None = None,
+    participant: Tenant,
+    ask: Callable[[], ParticipantState],
+    do: Callable[[ParticipantState], StepEntry],
 ) -> Steps[StepEntry]:
-    """Do a step on another shard, where the fence of the run stands in for the lease."""
-    log, keys, number = execution.log, execution.keys_of(shard, tenant), execution.held.record.lease_number
+    """Do a step at a participant, where the fence of the run stands in for the lease.
+
+    `ask`: reads where the participant is. `do`: does the step there, as home has recorded the participant.
+    """
+    log = execution.log
     while True:
-        place = log.participants.get(tenant)
+        place = log.participants.get(participant)
         if place is None or log.has_pending:
             if place is None:
-                place = yield Store(partial(_ask, shard, keys))
-            found: StepEntry | None = yield Home(partial(log.record_pending, call.step, (tenant, place)))
+                place = yield Store(ask)
+            found: StepEntry | None = yield Home(partial(log.record_pending, call.step, (participant, place)))
             if found is not None:
                 return found
-        foreign = ForeignStep(keys, log.run, number, log.segment, call.step, place)
-        do = partial(_do_there, execution, shard, foreign, call.entry, work)
         try:
-            entry: StepEntry = yield Store(do if enqueueing is None else partial(_in_call, enqueueing, do))
+            entry: StepEntry = yield Store(partial(do, place))
         except AskAgain:
-            place = yield Store(partial(_ask, shard, keys))
+            place = yield Store(ask)
             try:
-                found = yield Home(partial(log.record_pending, call.step, (tenant, place)))
+                found = yield Home(partial(log.record_pending, call.step, (participant, place)))
             except WorkflowInterrupt:
                 execution.was_cut_off = True  # An earlier try, of unknown result, may have done the step.
                 raise
@@ -228,6 +162,26 @@ def _do_elsewhere(
         else:
             log.entries[call.step] = entry
             return entry
+
+
+def _do_elsewhere(
+    execution: Execution,
+    call: StepCall,
+    shard: Shard,
+    tenant: Tenant,
+    work: Callable[[Attempt], StepEntry],
+    enqueueing: Enqueueing | None = None,
+) -> Steps[StepEntry]:
+    """Do a step of a tenant on another shard."""
+    keys = execution.keys_of(shard, tenant)
+
+    def do(place: ParticipantState) -> StepEntry:
+        log, number = execution.log, execution.held.record.lease_number
+        foreign = ForeignStep(keys, log.run, number, log.segment, call.step, place)
+        there = partial(_do_there, execution, shard, foreign, call.entry, work)
+        return there() if enqueueing is None else _in_call(enqueueing, there)
+
+    return do_at_participant(execution, call, tenant, partial(ask_tenant, shard, keys), do)
 
 
 def _do_there(
@@ -244,7 +198,7 @@ def _do_there(
         try:
             found = run_one(participants.begin_step_op(attempt.tr, shard.layout, foreign, owners))
         except LeaseLost as lost:
-            raise _interrupt_of(execution, lost, shard) from None
+            raise interrupt_of(execution, lost, shard.name) from None
         if found is not None and found != known:
             probe("a step on another shard finds itself done")
             return found
@@ -255,14 +209,18 @@ def _do_there(
     return shard.transact(body)
 
 
-def _ask(shard: Shard, keys: TenantKeys) -> ParticipantState:
+def ask_tenant(shard: Shard, keys: TenantKeys) -> ParticipantState:
+    """Return where a tenant on another shard is: its epoch and its shard's FLOOR."""
     return shard.transact(lambda attempt: run_one(participants.ask_op(attempt.tr, shard.layout, keys)))
 
 
-def _interrupt_of(execution: Execution, lost: LeaseLost, shard: Shard) -> WorkflowInterrupt:
-    """Return what a refused fence means: a tombstone, though the lease stands, is one of a restored shard."""
+def interrupt_of(execution: Execution, lost: LeaseLost, place: str) -> WorkflowInterrupt:
+    """Return what a refused fence means: a tombstone, though the lease stands, is one of a restored shard.
+
+    `place`: the shard or the store where the fence is.
+    """
     if isinstance(lost, RunEnded) and execution.log.is_held():
-        return WorkflowInterrupt(Failed(EndedElsewhere(kind=execution.held.ref.kind, shard=shard.name)))
+        return WorkflowInterrupt(Failed(EndedElsewhere(kind=execution.held.ref.kind, shard=place)))
     return WorkflowInterrupt(Cause.LOST)
 
 
@@ -282,31 +240,40 @@ def run_body(
         shard, tenant, attempt, enqueuer, owner_is_checked=True, run=execution.log.run
     )  # The owner: with the lease, or the fence.
     function = partial(body, tr, *args)
-    return tr, _packed_result(execution, call, function, lambda: shard.db.errors, began_us=attempt.now_us)
+    packed = packed_result(execution, call, function, lambda error: isinstance(error, shard.db.errors))
+    _check_time(execution, call, began_us=attempt.now_us)
+    return tr, packed
 
 
-def _packed_result(
+def packed_result(
     execution: Execution,
     call: StepCall,
     function: Callable[[], Any],
-    store_errors: Callable[[], tuple[type[Exception], ...]],
+    is_stores: Callable[[Exception], bool],
     *,
-    began_us: int,
+    first: str = "the transaction",
 ) -> bytes:
-    """Run the body of a step; return its packed result."""
+    """Run the body of a step; return its packed result.
+
+    `is_stores`: says whether an error is the store's, and not the body's. `first`: see `inside`.
+    """
     try:
-        returned = inside(function, first="the transaction")
+        returned = inside(function, first=first)
         refuse_coroutine(returned)
         packed = execution.packed(call.step.name, returned)
     except Exception as error:
-        if isinstance(error, store_errors()):
+        if is_stores(error):
             raise
         raise BodyFailed(error) from error
     call.ended_us = execution.clock_us()
+    return packed
+
+
+def _check_time(execution: Execution, call: StepCall, *, began_us: int) -> None:
+    """Refuse a body that took longer than a transaction on a shard may take."""
     took_us = call.ended_us - began_us
     if took_us > TRANSACTION_US:
         raise BodyFailed(StepTooLong(kind=execution.held.ref.kind, step=shown(call.step), took_ms=took_us // 1000))
-    return packed
 
 
 def _in_call(enqueueing: Enqueueing, call: Callable[[], Any]) -> Any:

@@ -13,8 +13,10 @@ from fairlead.workflows.requests import Home, Stand, Steps, Store
 from fairlead.workflows.step_call import StepCall
 from fairlead.workflows.step_commits import do_across_shards, do_step, record_failure, run_body
 from fairlead.workflows.step_identity import call_name, given_name, id_of, name_of
+from fairlead.workflows.steps_in_stores import do_in_store, record_failure_in_store
 from fairlead.workflows.undoables import note_undo
 from fairlead.zones.errors import BadArgument
+from fairlead.zones.external.names import participant_of
 from fairlead.zones.layout import Tenant
 from fairlead.zones.ownership import check_owner
 from fairlead.zones.probes import probe
@@ -37,15 +39,21 @@ def step(
     *,
     name: str | None,
     on: Tenant | None,
+    store: str | None,
     undo: Body | None,
     retry: Retry | None,
 ) -> Steps[Any]:
-    """Do a step in a transaction of a tenant.
+    """Do a step in a transaction of a tenant, or of an external store.
 
     Raises:
-      BadArgument: see `check_step`.
+      BadArgument: see `check_step`; or `store` is no name of a store, or stands beside `on`.
     """
     check_step(body, undo=undo, retry=retry)
+    if store is not None:
+        if on is not None:
+            raise BadArgument(argument="on", value=str(on), allowed="None for a step in an external store")
+        answer = yield from _step_in_store(execution, body, args, store, name=name, undo=undo, retry=retry)
+        return answer
     tenant = on or execution.held.ref.tenant
     with execution.open_call(StepKind.STEP, name_of(body, name), named(args, on)) as call:
         if not call.has_answer:
@@ -55,6 +63,27 @@ def step(
             fail = partial(record_failure, execution, call, shard, tenant)
             call.entry = yield from execution.try_step(call, do, fail, retry, tenant=tenant)
         note_undo(execution, call, undo, args, tenant)
+        return execution.answer(call)
+
+
+def _step_in_store(
+    execution: Execution,
+    body: Body,
+    args: Sequence[Any],
+    store: str,
+    *,
+    name: str | None,
+    undo: Body | None,
+    retry: Retry | None,
+) -> Steps[Any]:
+    tenant = execution.held.ref.tenant
+    with execution.open_call(StepKind.STEP, name_of(body, name), named(args, participant_of(store))) as call:
+        if not call.has_answer:
+            yield from execution.before_new(call)
+            do = partial(do_in_store, execution, call, store, body, args)
+            fail = partial(record_failure_in_store, execution, call, store)
+            call.entry = yield from execution.try_step(call, do, fail, retry, tenant=tenant)
+        note_undo(execution, call, undo, args, tenant, store=store)
         return execution.answer(call)
 
 

@@ -7,7 +7,7 @@ fairlead.hold       a process held locks outside of workflows, and is dead: its 
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from fairlead.actors.execution.in_flight import HeldItem
 from fairlead.actors.execution.job import Job
@@ -19,6 +19,9 @@ from fairlead.workflows.execution import HomeOf, OnMoved, ignore_move
 from fairlead.workflows.run_log import MOVES_MAX
 from fairlead.workflows.workflow_kind import WorkflowKind
 from fairlead.zones.errors import ItemGone, TenantMoved
+from fairlead.zones.external.names import store_of_participant
+from fairlead.zones.external.steps import NoSuchStore
+from fairlead.zones.external.store import ExternalStore
 from fairlead.zones.layout import DEFAULT_ZONE, Tenant
 from fairlead.zones.pipelining import run_one
 from fairlead.zones.probes import probe
@@ -34,13 +37,14 @@ from fairlead.zones.workflow.signals import SIGNAL_KIND
 log = logging.getLogger("fairlead.workflows")
 
 SYSTEM_KINDS = frozenset({CLEANUP_KIND, DELIVERY_KIND, SIGNAL_KIND, HOLD_KIND})
+Externals = Mapping[str, ExternalStore]  # By name.
 UNTIL_DONE = Retry(attempts=None, backoff_max=60)  # What must be brought or cleared must not be given up.
 
 
 class _PlainAttempts:
     """Runs an item by a function that commits what it does by itself, and need not be fenced."""
 
-    def __init__(self, function: Callable[[HeldItem, Shard], None], on_moved: OnMoved) -> None:
+    def __init__(self, function: Callable[[HeldItem, Shard, Externals], None], on_moved: OnMoved) -> None:
         self._function = function
         self._on_moved = on_moved
         self.__module__, self.__qualname__ = function.__module__, function.__qualname__
@@ -50,7 +54,7 @@ class _PlainAttempts:
         moves = 0
         while True:
             try:
-                self._function(held, shard)
+                self._function(held, shard, access.externals)
             except TenantMoved as moved:
                 moves += 1
                 if not self._on_moved(moved) or moves == MOVES_MAX:
@@ -62,10 +66,10 @@ class _PlainAttempts:
 def system_handlers(home_of: HomeOf, on_moved: OnMoved = ignore_move) -> list[Handler]:
     """Return the handlers of all kinds. `home_of`, `on_moved`: see `WorkflowKind`."""
 
-    def clean_up(held: HeldItem, shard: Shard) -> None:
-        _clean_up(held, shard, home_of)
+    def clean_up(held: HeldItem, shard: Shard, externals: Externals) -> None:
+        _clean_up(held, shard, externals, home_of)
 
-    def deliver(held: HeldItem, shard: Shard) -> None:
+    def deliver(held: HeldItem, shard: Shard, externals: Externals) -> None:
         _deliver(held, home_of)
 
     signal = WorkflowKind(_bring_signal, version=1, home_of=home_of, on_moved=on_moved)
@@ -90,26 +94,36 @@ def _end_hold(job: Job) -> None:
     """Do nothing: the end of the item releases what its process held, see `fairlead.zones.workflow.holds`."""
 
 
-def _clean_up(held: HeldItem, shard: Shard, home_of: HomeOf) -> None:
-    """Clear what a run keeps at each participant, one after the other; then home forgets the participant."""
+def _clean_up(held: HeldItem, shard: Shard, externals: Externals, home_of: HomeOf) -> None:
+    """Clear what a run keeps at each participant, one after the other; then home forgets the participant.
+
+    Raises:
+      NoSuchStore: see there. The item is retried until the store is named again.
+    """
     if held.ref.tenant.app:  # A tenant may move meanwhile; a local item stays.
         shard = home_of(held.ref.tenant)
     location = shard.layout.location(held.ref.tenant, held.ref.zone)
     run: bytes = held.job.payload["run"]
-    for tenant in shard.transact(lambda attempt: participants_of(attempt.tr, location, run)):
-        there = home_of(tenant)
-        keys = there.layout.location(tenant, DEFAULT_ZONE).keys.tenant
-
-        def clear(attempt: Attempt) -> None:
-            run_one(
-                clean_up_op(attempt.tr, there.layout, tenant, keys, run, now_us=attempt.now_us)  # noqa: B023 - called in this turn
-            )
+    for participant in shard.transact(lambda attempt: participants_of(attempt.tr, location, run)):
+        store = store_of_participant(participant)
+        if store is None:
+            _clean_up_tenant(home_of(participant), participant, run)
+        elif store in externals:
+            externals[store].steps.clean_up(run)
+        else:
+            raise NoSuchStore(store=store, known=sorted(externals))
 
         def forget(attempt: Attempt) -> None:
-            forget_participant(attempt.tr, location, run, tenant)  # noqa: B023 - called in this turn
+            forget_participant(attempt.tr, location, run, participant)  # noqa: B023 - called in this turn
 
-        there.transact(clear)
         shard.transact(forget)
+
+
+def _clean_up_tenant(shard: Shard, tenant: Tenant, run: bytes) -> None:
+    keys = shard.layout.location(tenant, DEFAULT_ZONE).keys.tenant
+    shard.transact(
+        lambda attempt: run_one(clean_up_op(attempt.tr, shard.layout, tenant, keys, run, now_us=attempt.now_us))
+    )
 
 
 def _deliver(held: HeldItem, home_of: HomeOf) -> None:

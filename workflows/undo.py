@@ -15,6 +15,7 @@ from fairlead.workflows.step_call import StepCall
 from fairlead.workflows.step_commits import do_across_shards, do_step
 from fairlead.workflows.step_identity import CANCEL, UNDO, idempotency_key
 from fairlead.workflows.steps import parent_of
+from fairlead.workflows.steps_in_stores import do_in_store
 from fairlead.zones.errors import ItemGone
 from fairlead.zones.layout import Tenant
 from fairlead.zones.probes import probe
@@ -51,6 +52,8 @@ def undo_all(
                 undoing = do_effect(execution, call, partial(each.undo, key, *each.args, **given))
             elif each.is_across_shards:
                 undoing = do_across_shards(execution, call, partial(each.undo, **given), each.args)
+            elif each.store is not None:
+                undoing = do_in_store(execution, call, each.store, partial(each.undo, **given), each.args)
             else:
                 shard = execution.home_of(each.tenant)
                 undoing = do_step(execution, call, shard, each.tenant, partial(each.undo, **given), each.args)

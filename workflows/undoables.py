@@ -21,13 +21,17 @@ def note_undo(
     tenant: Tenant,
     *,
     is_across_shards: bool = False,
+    store: str | None = None,
 ) -> None:
-    """Note what undoes a step that has happened, or an effect that may have. `is_across_shards`: see `Undoable`."""
+    """Note what undoes a step that has happened, or an effect that may have.
+
+    `is_across_shards`, `store`: see `Undoable`.
+    """
     entry = call.entry
     if undo is None or entry is None:
         return
     if entry.state is StepState.DONE:
-        add_undo(execution, call, undo, args, entry.result, tenant, is_across_shards=is_across_shards)
+        add_undo(execution, call, undo, args, entry.result, tenant, is_across_shards=is_across_shards, store=store)
     elif call.kind is StepKind.EFFECT and entry.error is not None and _may_have_happened(execution, entry, entry.error):
         add_undo(execution, call, undo, args, pack_payload(None), tenant)
 
@@ -54,8 +58,9 @@ def add_undo(
     tenant: Tenant,
     *,
     is_across_shards: bool = False,
+    store: str | None = None,
 ) -> None:
     """Note what undoes a step. `result`: packed."""
     execution.undoables.append(
-        Undoable(call.step, call.ordinal, call.kind, undo, args, result, tenant, is_across_shards)
+        Undoable(call.step, call.ordinal, call.kind, undo, args, result, tenant, is_across_shards, store)
     )

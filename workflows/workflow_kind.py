@@ -124,6 +124,7 @@ class WorkflowKind:
             home_of=self._home_of,
             on_moved=self._on_moved,
             apply_later=self._apply_later,
+            externals=access.externals,
             keep_lease=access.keep_lease,
             step_counts=access.step_counts,
             spans=access.spans,

@@ -168,8 +168,9 @@ def _run_tries(held: HeldItem, shard: Shard, access: AttemptAccess) -> None:
 
 def _run_once(held: HeldItem, shard: Shard, access: AttemptAccess) -> None:
     handler, job = held.handler, held.job
-    if handler.form in (Form.WORKFLOW, Form.TRANSACTIONAL) and store_of(held.place) is not None:
-        raise WrongStore(kind=job.kind, item=job.id.hex(), wanted=None, found=store_of(held.place))
+    store = store_of(held.place)
+    if store is not None and handler.commits_in_shard:
+        raise WrongStore(kind=job.kind, item=job.id.hex(), wanted=None, found=store)
     if handler.form is Form.WORKFLOW:
         handler.function.run_attempt(held, shard, access)
         return

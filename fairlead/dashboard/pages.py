@@ -361,7 +361,7 @@ def item(app: App, query: Query) -> Context:
     run = None
     if found.stored is not None and found.stored.keeps_run:
         with suppress(ItemGone):  # It has ended since.
-            run = read_steps(app.shards, shard, database.tenant, zone, item_id, pages_max=1)
+            run = read_steps(app.shards, shard, database.tenant, zone, item_id, externals=app.externals, pages_max=1)
     steps = None if run is None else timeline(run, _page(query))
     parent = None if found.stored is None else found.stored.parent
     return {

@@ -1,13 +1,15 @@
-"""Each shard apart: one that cannot be read has an error, and the others are still shown."""
+"""Each shard, or external store, apart: one that cannot be read has an error, and the others are still shown."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from fairlead.error_text import remedy_of, sentence_of
 from fairlead.shards import Shards, StoreMissing, UnknownShard
-from fairlead.zones.engines import StoreError
-from fairlead.zones.errors import ShardRefused
+from fairlead.zones.engines import StoreError, StoreUnavailable
+from fairlead.zones.errors import RunUnreadable, ShardRefused
+from fairlead.zones.external.steps import NoSuchStore, StepsInStore
+from fairlead.zones.external.store import ExternalStore
 from fairlead.zones.layout import Tenant
 from fairlead.zones.shard import Shard
 
@@ -58,6 +60,19 @@ def query_home(shards: Shards, tenant: Tenant, query: Callable[[Shard], T]) -> S
     result = _query_shard(shards, name, shards.urls[name], query)
     home = shards.home_name(tenant)  # The first shard that is opened tells with which shards the application began.
     return result if home == name else _query_shard(shards, home, shards.urls[home], query)
+
+
+def query_store(
+    externals: Mapping[str, ExternalStore], name: str, query: Callable[[StepsInStore], T]
+) -> ShardResult[T]:
+    """Run a query on the steps in an external store; `ShardResult.shard` names the store."""
+    shown, store = f"external store {name}", externals.get(name)
+    if store is None:
+        return ShardResult(shown, "", error=NoSuchStore(store=name, known=sorted(externals)))
+    try:
+        return ShardResult(shown, "", query(store.steps))
+    except (StoreUnavailable, RunUnreadable) as error:
+        return ShardResult(shown, "", error=error)
 
 
 def _query_shard(shards: Shards, name: str, url: str, query: Callable[[Shard], T]) -> ShardResult[T]:

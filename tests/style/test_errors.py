@@ -24,7 +24,7 @@ ALLOWED: dict[str, str] = {
     "actors/worker.py:Worker._process": "a slot survives whatever a handler raises; the item is settled by it",
     "workflows/driver.py:guarded": "an error of a store ends the attempt, and is the item's failure",
     "workflows/effects.py:do_effect": "whatever an effect raises is its step's failure",
-    "workflows/step_commits.py:_packed_result": "whatever the body of a step raises is its step's failure",
+    "workflows/step_commits.py:packed_result": "whatever the body of a step raises is its step's failure",
     "workflows/requests.py:run_inline": "the generator that asked gets it",
     "workflows/asynchronous.py:AsyncDriver.run": "as run_inline",
     "workflows/workflow_kind.py:_FunctionRun._replay": "whatever a workflow raises decides what becomes of its item",

@@ -15,7 +15,7 @@ from fairlead.simulation.oracles.workflow_arrivals import NobodyWaitsBesideArriv
 from fairlead.simulation.oracles.workflow_steps import CodeFits, EffectsKeepTheirKeys, StepsHappenOnce
 from fairlead.simulation.run import DRAINS
 from fairlead.simulation.workflow_shop import run_workflows
-from fairlead.workflows import attempt, driver, effects, step_commits, step_identity, undo
+from fairlead.workflows import attempt, driver, effects, entering, step_commits, step_identity, undo
 from fairlead.workflows.execution import Execution
 from fairlead.workflows.run_log import RunLog
 from fairlead.workflows.workflow_kind import WorkflowKind
@@ -34,21 +34,21 @@ LEFT = NothingIsLeftBehind.promise
 _in_workflows: Callable[..., Mutation] = partial(mutation, world=run_workflows)
 
 _RECORDED_FIRST = """            if place is None:
-                place = yield Store(partial(_ask, shard, keys))
-            found: StepEntry | None = yield Home(partial(log.record_pending, call.step, (tenant, place)))
+                place = yield Store(ask)
+            found: StepEntry | None = yield Home(partial(log.record_pending, call.step, (participant, place)))
             if found is not None:
                 return found
 """
 _NOT_RECORDED_FIRST = """            if place is None:
-                place = yield Store(partial(_ask, shard, keys))
+                place = yield Store(ask)
             yield Home(partial(log.record_pending, call.step, None))
-            log.participants[tenant] = place
+            log.participants[participant] = place
 """
-_RECORDED_AGAIN = """            place = yield Store(partial(_ask, shard, keys))
+_RECORDED_AGAIN = """            place = yield Store(ask)
             try:
-                found = yield Home(partial(log.record_pending, call.step, (tenant, place)))
+                found = yield Home(partial(log.record_pending, call.step, (participant, place)))
 """
-_NOT_RECORDED_AGAIN = """            log.participants[tenant] = yield Store(partial(_ask, shard, keys))
+_NOT_RECORDED_AGAIN = """            log.participants[participant] = yield Store(ask)
             try:
                 found = None
 """
@@ -81,13 +81,13 @@ STEPS = (
     ),
     _in_workflows(
         "home does not record a participant before the first step there",
-        (step_commits._do_elsewhere, _RECORDED_FIRST, _NOT_RECORDED_FIRST),
+        (step_commits.do_at_participant, _RECORDED_FIRST, _NOT_RECORDED_FIRST),
         found_by=[ONCE, LEFT, FITS],
     ),
     _in_workflows(
         "what was read is not recorded before a step on another shard",
         (
-            step_commits._do_elsewhere,
+            step_commits.do_at_participant,
             "if place is None or log.has_pending:",
             "if place is None:",
         ),
@@ -209,7 +209,7 @@ IN_RACES = (
     ),
     in_a_race(
         "an executor that has asked again does not record the answer at home",
-        (step_commits._do_elsewhere, _RECORDED_AGAIN, _NOT_RECORDED_AGAIN),
+        (step_commits.do_at_participant, _RECORDED_AGAIN, _NOT_RECORDED_AGAIN),
     ),
     in_a_race(
         "the error of a step on another shard is recorded at home",
@@ -225,7 +225,7 @@ IN_RACES = (
     ),
     in_a_race(
         "a new attempt does not raise the fences at participants",
-        (step_commits._enter_once, "if not suspended:", "if False:"),
+        (entering._enter_once, "if not suspended:", "if False:"),
     ),
     in_a_race(
         "a step that reads nothing does not conflict on the owner of its tenant",
@@ -261,7 +261,11 @@ IN_RACES = (
     ),
     in_a_race(
         "an executor that records a participant does not look for its step at home",
-        (step_commits._do_elsewhere, _RECORDED_FIRST, _RECORDED_FIRST.replace("if found is not None:", "if False:")),
+        (
+            step_commits.do_at_participant,
+            _RECORDED_FIRST,
+            _RECORDED_FIRST.replace("if found is not None:", "if False:"),
+        ),
     ),
     in_a_race(
         "a step on another shard reads its entry and its fence by snapshot",
@@ -270,7 +274,7 @@ IN_RACES = (
     ),
     in_a_race(
         "a tombstone always means a lost lease",
-        (step_commits._interrupt_of, "isinstance(lost, RunEnded) and execution.log.is_held()", "False"),
+        (step_commits.interrupt_of, "isinstance(lost, RunEnded) and execution.log.is_held()", "False"),
     ),
     in_a_race(
         "the cleanups of all runs have one id",
@@ -282,7 +286,7 @@ IN_RACES = (
     ),
     in_a_race(
         "a run that is cancelled as it asks again is undone at once",
-        (step_commits._do_elsewhere, "execution.was_cut_off = True", "pass"),
+        (step_commits.do_at_participant, "execution.was_cut_off = True", "pass"),
     ),
     in_a_race(
         "a run that is cancelled between two tries of a step is undone at once",
@@ -298,7 +302,7 @@ IN_RACES = (
     ),
     in_a_race(
         "an attempt behind a suspension between two tries raises no fence",
-        (step_commits._enter_once, " and not _has_tried(execution)", ""),
+        (entering._enter_once, " and not _has_tried(execution)", ""),
     ),
     in_a_race(
         "a fence is raised after a read by snapshot",

@@ -1,0 +1,1 @@
+"""Workflows with steps in PostgreSQL."""
