@@ -1,14 +1,16 @@
 """Uniqorn's experiments (section 4): records that are found by any key, over stores of the common storage model.
 
-    python -m bench.uniqorn table1|shards|figure4|figure5|figure6|figure7 [--json] [--quick] [--out DIRECTORY]
+    python -m bench.uniqorn table1|figure4|figure5|figure6|figure7 [--json] [--quick] [--out DIRECTORY]
+    python -m bench.uniqorn shards [--json] [--quick] [--out DIRECTORY] [--store fdb:CLUSTER_FILE, five times]
     python -m bench.uniqorn page [--out DIRECTORY]
 
 With `--out`, a figure saves its rows in that directory, and writes the page. `page` writes the page and its plots from
 the rows that are saved there (default: docs/paper).
 
 Table 1 and figure 7 run in real time, on a PostgreSQL that the command starts: make servers, and the extra
-`postgresql`. Systems take turns, round by round. Figures 4 to 6 run in simulated time, because the disk and the cores
-of one machine do not grow with the number of shards.
+`postgresql`. Shards runs in real time, too, on new embedded stores, or on five FoundationDB clusters. Systems take
+turns, round by round. Figures 4 to 6 run in simulated time, because the disk and the cores of one machine do not grow
+with the number of shards.
 
 Read in this order:
     workload     random requests, with keys from pools
@@ -17,7 +19,7 @@ Read in this order:
     postgresql   a server, a plain table with unique indexes, and tables as shards
     garbage      stores with a given ratio of garbage index records
     measuring    table 1 and figure 7
-    shards       records of an application on embedded shards
+    shards       records of an application on shards
     simulated    the protocol's own code in simulated time
     scaling      figures 4 and 5
     outage       figure 6

@@ -2,17 +2,17 @@
 
 import os
 from argparse import Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
 import bench.uniqorn
 from bench.figures import Row, Run
-from bench.machine import describe, scratch
 from bench.report import Options, parser, say, show_rows
+from bench.stores import Stores, cluster_file_of, prepared_stores
 from bench.uniqorn import data, outage, page, scaling, shards
 from bench.uniqorn.garbage import Planting
 from bench.uniqorn.measuring import FIGURE_7_S, FULL, GARBAGE_RATIOS, QUICK, RECORDS_OF_POOL, Sizes, figure7, table1
@@ -27,18 +27,23 @@ PARALLEL = 2  # Accesses at once, of each thread.
 
 
 class Figure(NamedTuple):
-    """What a figure runs, and on which kind of store."""
+    """What a figure runs, and on which kind of store if no cluster is named.
 
-    measure: Callable[[Path, bool], list[Row]]
+    `measure`: is called with its places for stores, and whether the sizes are small. `title`: `{on}` is where.
+    `clusters`: so many FoundationDB clusters can be its places; 0: none.
+    """
+
+    measure: Callable[[Sequence[Stores], bool], list[Row]]
     store: str
     title: str
+    clusters: int = 0
 
 
-def _table1(directory: Path, quick: bool) -> list[Row]:
+def _table1(places: Sequence[Stores], quick: bool) -> list[Row]:
     from bench.uniqorn.postgresql import OneTable, new_stores, server
 
     sizes = QUICK if quick else FULL
-    with server(directory) as running, _threads(sizes) as threads:
+    with server(places[0].directory) as running, _threads(sizes) as threads:
         stores = [*new_stores(running.url, "data", 1), *new_stores(running.url, "index", 1)]
         one_table = OneTable(running.url, FIELDS)
         systems: dict[str, System] = {"monolithic": one_table, "uniqorn": OverStores(stores[:1], stores[1:], threads)}
@@ -53,13 +58,13 @@ def _table1(directory: Path, quick: bool) -> list[Row]:
                 store.close()
 
 
-def _figure7(directory: Path, quick: bool) -> list[Row]:
+def _figure7(places: Sequence[Stores], quick: bool) -> list[Row]:
     from bench.uniqorn.postgresql import new_stores, server
 
     sizes = QUICK if quick else FULL._replace(round_s=FIGURE_7_S)
     systems: dict[str, System] = {}
     plantings: dict[str, Planting] = {}
-    with server(directory) as running, _threads(sizes) as threads:
+    with server(places[0].directory) as running, _threads(sizes) as threads:
         opened = []
         for ratio in GARBAGE_RATIOS:
             shards, name = 2 if quick else FIGURE_7_SHARDS, f"ratio {ratio:g}"
@@ -76,6 +81,11 @@ def _figure7(directory: Path, quick: bool) -> list[Row]:
                 store.close()
 
 
+def _shards(places: Sequence[Stores], quick: bool) -> list[Row]:
+    stores = [place.new(f"shard-{number}") for number, place in enumerate(places)]
+    return shards.measure(stores, QUICK if quick else SHARDS_FULL)
+
+
 @contextmanager
 def _threads(sizes: Sizes) -> Iterator[Executor]:
     with ThreadPoolExecutor(PARALLEL * sizes.threads) as threads:
@@ -85,9 +95,10 @@ def _threads(sizes: Sizes) -> Iterator[Executor]:
 FIGURES = {
     "table1": Figure(_table1, data.POSTGRESQL, "Uniqorn, one shard, beside one table, on PostgreSQL"),
     "shards": Figure(
-        lambda directory, quick: shards.measure(directory, QUICK if quick else SHARDS_FULL),
+        _shards,
         data.EMBEDDED,
-        "Records of an application, beside one tenant's keys, on embedded shards",
+        "Records of an application, beside one tenant's keys, on shards: {on}",
+        shards.STORES,
     ),
     "figure4": Figure(lambda _, quick: scaling.figure4(quick=quick), data.SIMULATED, "From 1 to 8 shards, simulated"),
     "figure5": Figure(
@@ -101,8 +112,15 @@ FIGURES = {
 def _parsed() -> Namespace:
     commands = parser(bench.uniqorn.__doc__)
     commands.add_argument("figure", choices=[*FIGURES, "page"])
+    commands.add_argument("--store", type=cluster_file_of, metavar="URL", action="append", default=[],
+        help="fdb:CLUSTER_FILE, of a cluster without a store; it is emptied")  # fmt: skip
     commands.add_argument("--out", type=Path, metavar="DIRECTORY", help="where rows are saved, and the page is written")
-    return commands.parse_args()
+    parsed = commands.parse_args()
+    allowed = 0 if parsed.figure == "page" else FIGURES[parsed.figure].clusters
+    if len(parsed.store) not in (0, allowed):
+        times = f"{allowed} times, not {len(parsed.store)} times" if allowed else "not at all"
+        commands.error(f"{parsed.figure} takes --store {times}")
+    return parsed
 
 
 def main() -> None:
@@ -113,16 +131,20 @@ def main() -> None:
         return
     opts = Options(as_json=parsed.json, quick=parsed.quick)
     figure = FIGURES[parsed.figure]
-    with scratch() as directory:
-        machine = describe(directory) if parsed.out and figure.store != data.SIMULATED else {}
-        rows = figure.measure(directory, opts.quick)
+    store = data.FOUNDATIONDB if parsed.store else figure.store
+    with ExitStack() as opened:
+        clusters = parsed.store or [None] * max(1, figure.clusters)
+        places = [opened.enter_context(prepared_stores(cluster_file)) for cluster_file in clusters]
+        machine = places[0].describe() if parsed.out and store != data.SIMULATED else {}
+        rows = figure.measure(places, opts.quick)
     run = Run(opts.quick, machine, rows)
     if parsed.out:
         if machine:
             machine["load_1m_after"] = round(os.getloadavg()[0], 2)
-        data.SAVED.save(parsed.out, parsed.figure, figure.store, run)
+        data.SAVED.save(parsed.out, parsed.figure, store, run)
         page.write(parsed.out)
-    show_rows(rows, SECTIONS[parsed.figure].table({figure.store: run}), opts, figure.title)
+    title = figure.title.format(on=data.STORE_NAMES[store])
+    show_rows(rows, SECTIONS[parsed.figure].table({store: run}), opts, title)
 
 
 if __name__ == "__main__":

@@ -2,5 +2,6 @@
 
 from bench.figures import SavedFigures
 
-POSTGRESQL, SIMULATED, EMBEDDED = "postgresql", "simulated", "embedded"
-SAVED = SavedFigures("uniqorn", {POSTGRESQL: "PostgreSQL", SIMULATED: "simulated", EMBEDDED: "embedded"})
+POSTGRESQL, SIMULATED, EMBEDDED, FOUNDATIONDB = "postgresql", "simulated", "embedded", "foundationdb"
+STORE_NAMES = {POSTGRESQL: "PostgreSQL", SIMULATED: "simulated", EMBEDDED: "embedded", FOUNDATIONDB: "FoundationDB"}
+SAVED = SavedFigures("uniqorn", STORE_NAMES)

@@ -1,6 +1,7 @@
 """The sections of the page: for each figure its plot, its table, and its text."""
 
 from collections.abc import Callable, Sequence
+from itertools import product
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -8,7 +9,9 @@ from matplotlib.figure import Figure
 from bench.figures import Row, Runs, Section
 from bench.olive_page.plots import Value, groups_of_bars
 from bench.paper.plots import explain, panels
+from bench.uniqorn.data import STORE_NAMES
 from bench.uniqorn.published import GARBAGE_RATIO_MAX, TABLE_1
+from bench.uniqorn.shards import THREADS
 
 BARS = {
     "create with AKs": 3.3,
@@ -97,21 +100,21 @@ SHARDS_BARS = {"records, one shard": {"create with AKs": 1.3}, "records, three s
 
 
 def draw_shards(runs: Runs) -> Figure:
-    """Draw the ratios of both kinds of records, by one thread and by four."""
-    drawn, axes = panels("Records on embedded shards, of one tenant", 2)
-    rows = rows_of(runs)
-    for ax, threads in zip(axes, sorted({row["threads"] for row in rows}), strict=False):
-        shown = [row for row in rows if row["threads"] == threads]
+    """Draw the ratios of both kinds of records, on each kind of store by one thread and by four."""
+    drawn, axes = panels("Records on shards, of one tenant", len(THREADS), rows=len(runs))
+    for ax, (store, threads) in zip(axes, product(runs, THREADS), strict=True):
+        shown = [row for row in runs[store].rows if row["threads"] == threads]
         names = [row["operation"].replace(" with", "\nwith").replace(" by", "\nby") for row in shown]
         series = {name: [Value(row[name]["p99_ratio"] or 0) for row in shown] for name in SHARDS_BARS}
-        groups_of_bars(ax, names, series, unit=f"p99, of one tenant; {threads} threads")
+        groups_of_bars(ax, names, series, unit=f"p99, of one tenant; {STORE_NAMES[store]}, {threads} threads")
         ax.tick_params(axis="x", labelsize=6)
     return drawn
 
 
 def table_of_shards(runs: Runs) -> list[list[str]]:
-    """Return a line for each operation, number of threads, and number of shards."""
+    """Return a line for each kind of store, operation, number of threads, and number of shards."""
     head = [
+        "store",
         "operation",
         "threads",
         "system",
@@ -122,25 +125,27 @@ def table_of_shards(runs: Runs) -> list[list[str]]:
         "bar",
         "reached",
     ]
-    lines = [head]
-    for row in rows_of(runs):
-        for name, bars in SHARDS_BARS.items():
-            found, one, bar = row[name], row["one tenant"], bars.get(row["operation"])
-            ratio = found["p99_ratio"]
-            lines.append(
-                [
-                    row["operation"],
-                    str(row["threads"]),
-                    name,
-                    f"{found['p50_ms']}, {found['done_p99_ms']}",
-                    f"{one['p50_ms']}, {one['done_p99_ms']}",
-                    f"{found['p50_ratio']}",
-                    f"{ratio}",
-                    "" if bar is None else f"{bar:g}",
-                    "" if ratio is None else within(ratio, bar),
-                ]
-            )
-    return lines
+    rows = [
+        (STORE_NAMES[store], row, system) for store, run in runs.items() for row in run.rows for system in SHARDS_BARS
+    ]
+    return [head, *(_line_of_shards(*each) for each in rows)]
+
+
+def _line_of_shards(store: str, row: Row, system: str) -> list[str]:
+    found, one, bar = row[system], row["one tenant"], SHARDS_BARS[system].get(row["operation"])
+    ratio = found["p99_ratio"]
+    return [
+        store,
+        row["operation"],
+        str(row["threads"]),
+        system,
+        f"{found['p50_ms']}, {found['done_p99_ms']}",
+        f"{one['p50_ms']}, {one['done_p99_ms']}",
+        f"{found['p50_ratio']}",
+        f"{ratio}",
+        "" if bar is None else f"{bar:g}",
+        "" if ratio is None else within(ratio, bar),
+    ]
 
 
 # --- Figures 4, 5 and 7: a line for each operation ---
@@ -276,10 +281,11 @@ create that is refused removes what it has written before it answers, and one ta
         draw=draw_shards,
         table=table_of_shards,
         what="""
-Real time, embedded shards on one disk. *One tenant* keeps records and unique indexes among its own keys, and changes
-them by its transactions: a monolithic store with local indexes. *Records* are those of `app.records`, on one shard, and
-on three. Each runs one client with one thread, then with four, in turns. A ratio is of the p99 without aborted
-requests, to that of one tenant: the median of the rounds' own.
+Real time, shards on one disk: embedded ones, or a FoundationDB of one process for each shard. *One tenant* keeps
+records and unique indexes among its own keys, and changes them by its transactions: a monolithic store with local
+indexes. *Records* are those of `app.records`, on one shard, and on three. Each runs one client with one thread, then
+with four, in turns. A ratio is of the p99 without aborted requests, to that of one tenant: the median of the rounds'
+own.
 """,
         differences="""
 **Differences and their causes.** On one shard a write of a record and its index records is one transaction, as with one

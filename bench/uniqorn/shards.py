@@ -1,4 +1,4 @@
-"""Our own shards as systems: `app.records` over embedded stores, and one table with unique indexes on one of them."""
+"""Our own shards as systems: `app.records` over their stores, and one table with unique indexes on one of them."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -8,6 +8,7 @@ from statistics import median
 from typing import Any
 
 from bench.figures import Row
+from bench.harness import store_url
 from bench.report import percentile
 from bench.uniqorn.measuring import Sizes, run_rounds
 from bench.uniqorn.systems import TAIL, Aborted, Carried, Latencies, System, figures, fill
@@ -87,16 +88,20 @@ class OneTenant:
 
 ONE_TENANT, ONE_SHARD, THREE_SHARDS = "one tenant", "records, one shard", "records, three shards"
 SYSTEMS = (ONE_TENANT, ONE_SHARD, THREE_SHARDS)
+STORES = 5  # A store belongs to one application, which has one, one, and three of them.
 THREADS = (1, 4)
 
 
-def measure(directory: Path, sizes: Sizes) -> list[Row]:
+def measure(stores: Sequence[Path], sizes: Sizes) -> list[Row]:
     """Return a row for each kind of requests and number of threads: the figures of each system, and their ratios.
 
     A ratio is that of the p99 to one tenant's: the median of the rounds' own.
+
+    Args:
+      stores: `STORES` new ones; see `bench.stores`.
     """
     rows: list[Row] = []
-    with opened(directory, 1, "a") as alone, opened(directory, 1, "b") as one, opened(directory, 3, "c") as three:
+    with opened(stores[:1]) as alone, opened(stores[1:2]) as one, opened(stores[2:]) as three:
         systems: dict[str, System] = {
             ONE_TENANT: OneTenant(alone),
             ONE_SHARD: OverShards(one),
@@ -128,9 +133,9 @@ def _row(rounds: Mapping[str, Sequence[Latencies]], kind: Kind, threads: int) ->
 
 
 @contextmanager
-def opened(directory: Path, shards: int, name: str) -> Iterator[App]:
-    """An application over so many new embedded shards."""
-    app = App({f"{name}{number}": f"embedded:{directory / f'{name}{number}'}" for number in range(shards)})
+def opened(stores: Sequence[Path]) -> Iterator[App]:
+    """An application with a shard for each of the stores."""
+    app = App({store.name: store_url(store) for store in stores})
     try:
         yield app
     finally:

@@ -31,7 +31,7 @@ class Carried(NamedTuple):
 
 
 class System(Protocol):
-    """A data system. Safe for threads. Later: `app.records` over embedded shards, or FoundationDB."""
+    """A data system. Safe for threads."""
 
     name: str
 

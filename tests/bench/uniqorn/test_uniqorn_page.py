@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -9,11 +10,12 @@ import pytest
 from bench.figures import Row, Run
 from bench.paper.page import markdown
 from bench.uniqorn import data, page
-from bench.uniqorn.__main__ import FIGURES
+from bench.uniqorn.__main__ import FIGURES, main
 from bench.uniqorn.sections import SECTIONS
-from bench.uniqorn.shards import ONE_SHARD, SYSTEMS
+from bench.uniqorn.shards import ONE_SHARD, STORES, SYSTEMS, THREADS, THREE_SHARDS
 from bench.uniqorn.workload import FOUR, Kind
 from tests.bench.test_core import ROOT, run
+from tests.foundationdb_server import FoundationServer, needs_server
 from tests.postgresql_server import missing
 
 PAGE = ROOT / "docs" / "paper" / "uniqorn.md"
@@ -101,7 +103,7 @@ def test_a_figure_with_data_has_a_plot_and_a_table(name: str, tmp_path: Path) ->
 
 @pytest.mark.parametrize("name", ROWS)
 def test_every_line_of_a_table_has_as_many_cells_as_its_head(name: str) -> None:
-    head, *body = SECTIONS[name].table({"here": full(ROWS[name])})
+    head, *body = SECTIONS[name].table({FIGURES[name].store: full(ROWS[name])})
     assert body
     assert {len(line) for line in body} == {len(head)}
 
@@ -124,6 +126,25 @@ def test_a_run_on_another_kind_of_store_stands_beside(tmp_path: Path) -> None:
     for store in (data.POSTGRESQL, "embedded"):
         data.SAVED.save(tmp_path, "figure7", store, full(ROWS["figure7"]))
     assert data.SAVED.load(tmp_path, "figure7").keys() == {data.POSTGRESQL, "embedded"}
+
+
+def test_records_on_both_kinds_of_shards_are_told_apart() -> None:
+    runs = {store: full(ROWS["shards"]) for store in (data.EMBEDDED, data.FOUNDATIONDB)}
+    _, *body = SECTIONS["shards"].table(runs)
+    assert [line[0] for line in body] == ["embedded"] * (len(body) // 2) + ["FoundationDB"] * (len(body) // 2)
+    assert len(SECTIONS["shards"].draw(runs).axes) == 2 * len(THREADS)
+
+
+@pytest.mark.parametrize(("figure", "told"), [("table1", "not at all"), ("shards", "5 times, not 1 times")])
+def test_a_figure_says_of_how_many_clusters_it_can_be_measured(
+    figure: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster_file = tmp_path / "fdb.cluster"
+    cluster_file.touch()
+    monkeypatch.setattr("sys.argv", ["bench.uniqorn", figure, "--store", f"fdb:{cluster_file}"])
+    with pytest.raises(SystemExit):
+        main()
+    assert f"{figure} takes --store {told}" in capsys.readouterr().err
 
 
 def test_table_1_shows_the_numbers_of_the_papers_text_and_whether_the_bars_are_reached() -> None:
@@ -155,6 +176,17 @@ def test_the_quick_records_on_embedded_shards_print_their_rows() -> None:
     rows = run("bench.uniqorn", "shards", "--quick", "--json")["rows"]
     assert {(row["operation"], row["threads"]) for row in rows} == {(kind.value, n) for kind in Kind for n in (1, 4)}
     assert all(row[ONE_SHARD]["requests"] > 0 for row in rows)
+
+
+@needs_server
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_the_quick_records_on_foundationdb_print_their_rows(tmp_path: Path) -> None:
+    with ExitStack() as running:
+        servers = [running.enter_context(FoundationServer(tmp_path / str(number))) for number in range(STORES)]
+        named = [argument for server in servers for argument in ("--store", server.url)]
+        rows = run("bench.uniqorn", "shards", "--quick", "--json", *named)["rows"]
+    assert all(row[THREE_SHARDS]["requests"] > 0 for row in rows)
 
 
 def test_a_simulated_figure_is_saved_with_its_plot_and_page(tmp_path: Path) -> None:
