@@ -41,9 +41,9 @@ class WrongStore(UnfitCode):
     """The handler of the kind commits in another place than the item lies: the tenant's shard, or an external store.
 
     Do: enqueue items of the kind where the handler commits: `within` a connection to the store that it names, or
-    without one if it names none, as a workflow does. Or make it a plain handler, which runs items of any place. To begin
-    a workflow in a transaction of the store, enqueue an item of a plain handler there, which enqueues the workflow under
-    a name made of the id of its own item.
+    without one if it names none, as a workflow does. Or make it a plain handler, which runs items of any place. To
+    begin a workflow in a transaction of the store, enqueue an item of a plain handler there, which enqueues the
+    workflow under a name made of the id of its own item.
     """
 
     message = "the handler of the kind commits in another place"

@@ -142,8 +142,8 @@ class Buyer:
 
     def _ask_for_receipt(self, order: str) -> None:
         tenant = app.tenant("shop", f"user {int(order.rpartition('.')[2]) % TENANTS}")
-        asked = {"item_id": f"receipt {order}", "unique_for": UNIQUE_S}
-        tenant.enqueue("receipt", {"order": order}, within=self._connection, **asked)
+        asked, name = {"order": order}, f"receipt {order}"
+        tenant.enqueue("receipt", asked, within=self._connection, item_id=name, unique_for=UNIQUE_S)
 
     def _user(self) -> str:
         return f"user {self._random.randrange(TENANTS)}"

@@ -125,7 +125,7 @@ class ExternalZoneMachine(RuleBasedStateMachine):
         admitted = [item for item in self.model.vested(self.now_us) if rooms.get(item.kind)]
         leased = self.store.dequeue(
             [Want(QUEUE, items_max)], rooms, lease_id=lease_id, lease_us=LEASE_US, now_us=self.now_us
-        )
+        ).rows
         assert len(leased) == min(items_max, len(admitted))
         assert {row.id for row in leased} <= {item.id for item in admitted}
         first = [item.id for item in admitted if not item.lease_id][:items_max]
