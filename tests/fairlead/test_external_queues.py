@@ -261,3 +261,41 @@ def test_an_item_of_a_shard_does_not_run_in_sql(app: App, database: Database) ->
 def test_a_store_without_a_transaction_is_refused(app: App) -> None:
     with pytest.raises(BadArgument, match="transactional"):
         app.handler("receipt", store="pg")(lambda job: None)
+
+
+def test_what_commits_in_the_tenants_shard_does_not_run_for_items_of_a_store(app: App, database: Database) -> None:
+    """Another program enqueues by SQL, and knows of no handlers. Before, such an item ran again and again."""
+
+    @app.workflow("checkout")
+    def checkout(wf: Any) -> None:
+        raise AssertionError
+
+    @app.handler("charge", transactional=True)
+    def charge(job: fairlead.Job, tr: Any) -> None:
+        raise AssertionError
+
+    @app.handler("receipt")
+    def receipt(job: fairlead.Job) -> None:
+        job.transact(job.complete_in)
+
+    with consumer(app), database.connect() as connection:
+        for kind in ("checkout", "charge", "receipt"):
+            connection.execute("SELECT fairlead.enqueue('shop', 'alice', %s)", [kind])
+        alice = app.tenant("shop", "alice").external("pg")
+        eventually(lambda: len(alice.dead_letters()) == 3)
+    assert {each.error.partition(":")[0] for each in alice.dead_letters()} == {"WrongStore"}
+
+
+def test_a_job_names_its_zone_and_its_store(app: App, database: Database) -> None:
+    places: list[tuple[str, str | None]] = []
+
+    @app.handler("receipt")
+    def receipt(job: fairlead.Job) -> None:
+        places.append((job.zone, job.store))
+
+    alice = app.tenant("shop", "alice")
+    with consumer(app):
+        alice.enqueue("receipt", zone="slow")
+        alice.external("pg").enqueue("receipt", zone="slow")
+        eventually(lambda: len(places) == 2)
+    assert sorted(places, key=str) == [("slow", "pg"), ("slow", None)]
