@@ -77,6 +77,15 @@ class NoBuild(QueueError):
     message = "no build of this index is under way"
 
 
+class NoSuchType(QueueError):
+    """No shard stores records of this type.
+
+    Do: see the types that there are, `fairlead records`.
+    """
+
+    message = "there are no such records"
+
+
 class ChangeFailed(QueueError):
     """The index was not built: the build was cancelled, or a record cannot be found by the field. It is cleared.
 

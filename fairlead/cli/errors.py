@@ -19,7 +19,7 @@ from fairlead.error_text import TRACEBACK, fields_of
 from fairlead.fleet import FleetLost
 from fairlead.formatting import json_ready, printable
 from fairlead.handle import NoResult, ResultPending
-from fairlead.index_changes import ChangeFailed, ChangePending, NoBuild
+from fairlead.index_changes import ChangeFailed, ChangePending, NoBuild, NoSuchType
 from fairlead.lost_transactions import NothingPrepared
 from fairlead.moves import MovePending, NoMove
 from fairlead.records.on_shards.index_changes import NoIndex
@@ -45,6 +45,7 @@ _CODES: tuple[tuple[type[Exception], int], ...] = (
     (ChangePending, FOUND_FAULTS),
     (NoIndex, NOT_THERE),
     (NoBuild, NOT_THERE),
+    (NoSuchType, NOT_THERE),
     (ItemGone, NOT_THERE),
     (NotADeadLetter, NOT_THERE),
     (NothingPrepared, NOT_THERE),

@@ -18,6 +18,7 @@ from fairlead.index_changes import (
     IndexChangeView,
     IndexView,
     NoBuild,
+    NoSuchType,
     TypeView,
     Violation,
     cancel_build,
@@ -47,7 +48,7 @@ class TypeNotDeclared(QueueError):
 
 
 rate_option = click.option(
-    "--rate", "per_s", type=int, default=RECORDS_PER_S, show_default=True, metavar="N",
+    "--rate", "per_s", type=click.IntRange(1, 10_000_000), default=RECORDS_PER_S, show_default=True, metavar="N",
     help="How many records to read at most, each second.",
 )  # fmt: skip
 wait_option = click.option("--wait", is_flag=True, help="Wait for the end. Ctrl-C ends the waiting, not the change.")
@@ -112,6 +113,7 @@ def violations(ctx: click.Context, store_options: StoreOptions, name: str) -> No
     They are those that the last build of an index has found. Give each another value, then run `add-index` once more.
     """
     app = store_options.app()
+    _require_stored(app, name)
     seen = query_each_shard(
         app.shards, lambda shard: list(read_violations(shard, name, violations_max=VIOLATIONS_MAX + 1))
     )
@@ -178,6 +180,18 @@ def add_index(
 def drop_index(store_options: StoreOptions, name: str, field: str, wait: bool, per_s: int) -> None:
     """Drop the index of FIELD of the records of TYPE, while they are read and written. The values stay."""
     _show_change(_declared(store_options.app(), name).drop_index(field, records_per_s=per_s), wait=wait)
+
+
+def _require_stored(app: App, name: str) -> None:
+    """See that there are records of a type, as far as the shards answer.
+
+    Raises:
+      NoSuchType: there are none, so a list of theirs would be empty for the wrong reason.
+    """
+    seen = read_types(app.shards)
+    names = {each.name for result in seen for each in result.found or ()}
+    if name not in names and not any(each.error for each in seen):
+        raise NoSuchType(type=name, types=sorted(names))
 
 
 def _declared(app: App, name: str) -> Records[Any]:

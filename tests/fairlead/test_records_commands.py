@@ -17,7 +17,7 @@ from fairlead.records.on_shards.performing import ShardRecords
 from fairlead.records.on_shards.slots import Locations
 from fairlead.testing import drain
 from fairlead.zones.keyspace import RECORD_TYPE, ROOT, pack_int, pack_text
-from tests.fairlead.shell import run
+from tests.fairlead.shell import everything, run
 
 STORES = ("--store", "main=embedded:main")
 SHOP = ("--app", "shop_of_records:app")
@@ -128,6 +128,51 @@ def test_a_type_that_the_application_does_not_declare_is_refused() -> None:
         answer = run("records", *typed, *STORES, "--json")
         assert (answer.code, answer.error["error"]) == (2, "the application declares no such records")
         assert "--app" in answer.error["do"]
+
+
+@pytest.mark.parametrize(
+    ("typed", "code", "says"),
+    [
+        (["check", "account", "--rate", "0", *SHOP], 2, "Invalid value for '--rate': 0 is not in the range"),
+        (["scrub", "account", "--rate", "fast", *SHOP], 2, "Invalid value for '--rate'"),
+        (["scrub", *SHOP], 2, "Missing argument 'TYPE'"),
+        (["violations", "acount", *SHOP], 4, "there are no such records, type: acount, types: account"),
+        (["violations", "", *SHOP], 4, "there are no such records"),
+        (["add-index", "account", "", *SHOP], 2, "text of 1 to 32 bytes"),
+        (["add-index", "account", "x" * 33, *SHOP], 2, "text of 1 to 32 bytes"),
+        (["add-index", "account", "phone", "--normalize", "upper", *SHOP], 2, "allowed: casefold"),
+        (["add-index", "account", "phone", "--rate", "-1", *SHOP], 2, "Invalid value for '--rate'"),
+        (["add-index", "account", "email", *SHOP], 2, "the field has an index already"),
+        (["add-index", "account", "phone", "--cancel", "--unique", *SHOP], 2, "Give --cancel alone"),
+        (["add-index", "acount", "phone", "--cancel", *SHOP], 4, "no build of this index is under way"),
+        (["drop-index", "account", "street", *SHOP], 4, "the field has no index"),
+        (["drop-index", "acount", "email", *SHOP], 2, "the application declares no such records"),
+        (["drop-index", "account", "email", "--rate", "0", *SHOP], 2, "Invalid value for '--rate'"),
+        (["check", "account", "--app", "nothing_of_records:app"], 2, "no module nothing_of_records"),
+        (["list"], 2, "No such command 'list'"),
+    ],
+    ids=lambda typed: " ".join(typed)[:40] if isinstance(typed, list) else None,
+)
+def test_what_is_typed_wrongly_is_refused_with_a_remedy_and_changes_nothing(
+    typed: list[str], code: int, says: str
+) -> None:
+    before = everything("embedded:main")
+    answer = run("records", *typed)
+    assert answer.code == code
+    assert says in answer.err
+    assert "Do: " in answer.err or "Try 'fairlead" in answer.err
+    assert everything("embedded:main") == before
+
+
+def test_an_index_that_is_being_changed_is_not_changed_by_another_command() -> None:
+    run("records", "add-index", "account", "phone", *SHOP)
+    before = everything("embedded:main")
+    for typed in (["add-index", "account", "phone"], ["add-index", "account", "phone", "--unique"]):
+        assert "is being built or dropped" in run("records", *typed, *SHOP).err
+    assert "is being built or dropped" in run("records", "drop-index", "account", "phone", *SHOP).err
+    assert everything("embedded:main") == before
+    carry_out()
+    assert "readable" in run("records", *STORES).out
 
 
 def test_a_store_with_an_index_that_is_being_built_passes_the_check_and_is_restored_from_a_backup() -> None:
