@@ -204,7 +204,8 @@ class Records(Generic[V]):
         if record is not None:
             if wanted:
                 raise BadArgument(argument="delete", value=sorted(wanted), allowed="a record, or one field")
-            self._delete(record.key, _stored(record))
+            read = _stored(record)
+            self._delete(record.key, read)
             return True
         for attempt in range(FIND_ATTEMPTS_MAX):
             found = self.find(**wanted)

@@ -51,6 +51,11 @@ class Field(NamedTuple):
     is_unique: bool
     normalizer: str = ""
 
+    @property
+    def how(self) -> str:
+        """How records are found by it, for people."""
+        return ", ".join(filter(None, ("unique" if self.is_unique else "lookup", self.normalizer)))
+
 
 def check_type_name(name: Any) -> str:
     """Return the name of a type of records, checked.
@@ -75,9 +80,11 @@ def declared_fields(unique: Sequence[str], lookup: Sequence[str], normalizers: M
         if isinstance(names, str):
             raise BadArgument(argument=argument, value=names, allowed='a list of names, such as ("email",)')
     for name, normalizer in normalizers.items():
-        if normalizer not in NORMALIZERS or name not in (*unique, *lookup):
+        if name not in (*unique, *lookup):
+            raise BadArgument(argument="normalize", value={name: normalizer}, allowed="a declared field")
+        if normalizer not in NORMALIZERS:
             known = ", ".join(each for each in NORMALIZERS if each)
-            raise BadArgument(argument="normalize", value={name: normalizer}, allowed=f"a declared field, and {known}")
+            raise BadArgument(argument="normalize", value=normalizer, allowed=known)
     fields = [
         Field(check_index_name("field", name), is_unique, normalizers.get(name, ""))
         for is_unique, names in ((True, unique), (False, lookup))

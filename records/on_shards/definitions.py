@@ -101,5 +101,5 @@ class Definitions:
                 at_home = home.transact(lambda attempt: read_definition(attempt.tr, self._type_name))
                 named = None if at_home is None else at_home.named(field.name)
             if named is None or named.field != field:
-                kept = None if named is None else named.field
-                raise DefinitionDiffers(type=self._type_name, declared=tuple(field), stored=kept and tuple(kept))
+                kept = None if named is None else named.field.how
+                raise DefinitionDiffers(type=self._type_name, field=field.name, declared=field.how, stored=kept)

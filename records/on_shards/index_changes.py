@@ -204,7 +204,7 @@ def _build_from(type_name: str, field: Field, stored: FieldRecord | None) -> Sta
     if stored is None or not stored.is_maintained:
         return Stage.MAINTAINED
     if stored.state == IndexState.READABLE or stored.field != field:
-        raise IndexExists(type=type_name, field=field.name, stored=tuple(stored.field))
+        raise IndexExists(type=type_name, field=field.name, stored=stored.field.how)
     return Stage.READABLE if stored.state == IndexState.PENDING else Stage.MAINTAINED
 
 
