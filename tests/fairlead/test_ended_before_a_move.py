@@ -147,7 +147,7 @@ def test_a_wait_survives_a_lost_watch_of_the_engine_to_which_the_tenant_has_move
         found = ending(tr, location, item_id)
         return Pending(LostWatch()) if isinstance(found, Pending) else found
 
-    monkeypatch.setattr("fairlead.handle.ending", lost)
+    monkeypatch.setattr("fairlead.zones.queue.results.ending", lost)
     with pytest.raises(ResultPending):
         asyncio.run(handle.aresult(timeout=0.1)) if is_async else handle.result(timeout=1)
     app.close()
