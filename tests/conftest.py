@@ -10,13 +10,19 @@ from random import SystemRandom
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
 from tests.postgresql_server import TestedPostgres, missing, started
 
 # The same examples on every run: a test that fails once fails again. A slow machine is not a failure.
-settings.register_profile("repeatable", derandomize=True, deadline=None, print_blob=True)
+settings.register_profile(
+    "repeatable",
+    derandomize=True,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("repeatable")
 
 SEEDS = "SIMULATED_SEEDS"  # The environment's name for the seeds to simulate, such as "17,4711", instead of fresh ones.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlead import external_stores
+from fairlead.zones.postgresql.schema import VERSION
 from tests.fairlead.shell import run
 from tests.foundationdb_server import free_port
 from tests.postgresql_server import TestedPostgres, missing
@@ -22,7 +23,7 @@ def test_a_database_is_checked_made_and_lent(postgresql: TestedPostgres, dsn: st
     assert before.code == 2
     assert "fairlead postgres init" in before.error["do"]
     made = run("postgres", "init", "--dsn", dsn, "--json")
-    assert (made.code, made.json["version"]) == (0, 1)
+    assert (made.code, made.json["version"]) == (0, VERSION)
     assert run("postgres", "upgrade", "--dsn", dsn, "--json").json == made.json
     assert run("postgres", "check", "--dsn", dsn, "--json").json == made.json
     with Database(postgresql, "roles").connect() as connection:

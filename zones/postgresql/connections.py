@@ -97,6 +97,12 @@ class RowLocked(StoreUnavailable):
         super().__init__("another transaction has locked the item", remedy=remedy, **fields)
 
 
+def _is_refusal(connection: Any, error: psycopg.Error) -> bool:
+    """Say whether the server answered with an error, and goes on."""
+    answered = connection.pgconn.transaction_status == TransactionStatus.IDLE
+    return answered and not (error.sqlstate or ENDING).startswith(ENDING)
+
+
 class Call:
     """One call, and its connection. `is_committing`: what it sends next may be a commit."""
 
@@ -201,8 +207,7 @@ class Connections:
         try:
             yield call
         except psycopg.Error as error:
-            answered = connection.pgconn.transaction_status == TransactionStatus.IDLE
-            if answered and not (error.sqlstate or ENDING).startswith(ENDING):
+            if _is_refusal(connection, error):
                 raise self.refused(error) from error
             if call.is_committing:
                 raise AnswerLost(**self._of(error)) from error
@@ -261,8 +266,9 @@ class Connections:
             connection.execute(READ_COMMITTED if self._reads_committed else END_WITH_ITS_CLIENT)
             self._check(connection)
         except psycopg.Error as error:
+            refusal = self.refused(error) if _is_refusal(connection, error) else self.broken(error)
             connection.close()
-            raise self.broken(error) from error
+            raise refusal from error
         except StoreUnavailable:
             connection.close()
             raise
