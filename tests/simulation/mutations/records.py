@@ -121,18 +121,6 @@ RECORDS: tuple[Mutation, ...] = (
         world=run_directory,
     ),
     mutation(
-        "a build lists a record without its key only if nobody has written it since",
-        (
-            Builder._walk_records,
-            "self._at_home(row.tenant, note)",
-            "(lambda found, read, note: found is not None and unpack_data('', found).is_as(read)"
-            " and self._at_home(row.tenant, note))("
-            "self._at_home(row.tenant, lambda view: view.get(self._locations.data_key(row.key))), row.record(), note)",
-        ),
-        found_by=(COMPLETE,),
-        world=run_directory,
-    ),
-    mutation(
         "writers do not see that an index is added or dropped",
         (RecordTransaction._check_schema, "if not self._is_schema_checked:", "if False:"),
         found_by=(*_WRONG, COMPLETE),
