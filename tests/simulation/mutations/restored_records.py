@@ -56,7 +56,7 @@ RESTORED_RECORDS: tuple[Mutation, ...] = (
     mutation(
         "the shard's own index does not name a restored record",
         (RecordTransaction._set, "after - before if is_same_life else after", "after - before"),
-        found_by=_WRONG,
+        found_by=(*_WRONG, LISTED),
         world=run_restored_directory,
     ),
 )
