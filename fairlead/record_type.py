@@ -464,6 +464,7 @@ class Records(Generic[V]):
         Raises:
           BadArgument: `rows_per_s` is out of range.
           IndexUnavailable, or what a store raises: a shard does not answer. What was repaired stays so.
+          Restoring: a tenant that holds records is being restored; scrub once more afterwards.
           Interrupted: a record changes all the time.
         """
         if isinstance(rows_per_s, bool) or not isinstance(rows_per_s, int) or not 1 <= rows_per_s <= 10_000_000:

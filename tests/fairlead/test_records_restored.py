@@ -239,6 +239,15 @@ def test_who_names_a_record_that_is_being_restored_by_its_key_is_told_so(
         call(carts)
 
 
+def test_a_scrub_names_the_tenant_that_is_being_restored_and_finds_nothing_afterwards(
+    carts: Records[Data], restoring: Callable[[], None]
+) -> None:
+    with pytest.raises(Restoring, match="alice"):
+        carts.scrub(repair=True)
+    restoring()
+    assert not any(each.faults for each in carts.scrub())
+
+
 def test_records_are_listed_again_once_one_of_them_is_restored(app: App) -> None:
     carts = app.records("cart", unique=("code",), lookup=("city",), tenant=lambda key: f"shop/{key}")
     for key in ("alice", "bob"):
