@@ -168,13 +168,14 @@ class ExternalStore(Protocol):
         """Run a handler and end its item in one transaction of the store: both happen, or neither.
 
         The transaction locks the item first, if it is held under this lease. `body` gets the store's connection, and
-        returns the result to keep, and for how long the item leaves that and its id, in microseconds.
+        returns the result to keep, and for how long the item leaves that and its id, in microseconds. If transactions
+        conflict, this one is begun again, and `body` runs again.
 
         Returns:
-          DONE; or LEASE_LOST: another holder has the item, or it is gone, and `body` has not run.
+          DONE; or LEASE_LOST: another holder has the item, or it is gone, and nothing has happened.
 
         Raises:
-          StoreUnavailable: the connection broke; nothing has happened.
+          StoreUnavailable: the connection broke, or the transaction conflicts again and again; nothing has happened.
           What `body` raises: nothing has happened.
         """
         ...

@@ -20,6 +20,8 @@ LOCKED = "55P03"
 READ_COMMITTED = "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED"
 # A transaction of a client whose machine is gone holds its locks until the server asks: by default after two hours.
 END_WITH_ITS_CLIENT = "SET tcp_keepalives_idle = 5; SET tcp_keepalives_interval = 2; SET tcp_keepalives_count = 3"
+CONFLICTS = (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected)  # Nothing has happened: try again.
+TRIES_MAX = 20  # Of a transaction that conflicts each time.
 ENDING = "57P"  # How the codes of a server that ends begin: it may say so after a commit, instead of an answer.
 
 

@@ -9,6 +9,7 @@ from uuid import UUID
 
 import psycopg
 
+from fairlead.zones.engines import StoreUnavailable
 from fairlead.zones.external.store import (
     Arrival,
     Dequeued,
@@ -21,7 +22,7 @@ from fairlead.zones.external.store import (
     Want,
 )
 from fairlead.zones.layout import Tenant
-from fairlead.zones.postgresql.connections import Call, Connections, Listener
+from fairlead.zones.postgresql.connections import CONFLICTS, TRIES_MAX, Call, Connections, Listener
 from fairlead.zones.postgresql.item_rows import fill_record, packed_dead_letter, packed_history
 from fairlead.zones.postgresql.queue_operations import QueueStatements
 from fairlead.zones.postgresql.refusals import refusals_explained
@@ -142,6 +143,16 @@ class ItemStore:
 
     def run_handler(self, held: ItemLease, body: Callable[[Any], tuple[bytes | None, int]]) -> Outcome:
         """See `ExternalStore`. Its connections are others than those of visits, whose statements end after seconds."""
+        for _ in range(TRIES_MAX):
+            try:
+                return self._run_once(held, body)
+            except CONFLICTS as conflict:
+                last = conflict
+        raise StoreUnavailable(
+            "the transaction of a handler conflicts again and again", remedy="Try again.", item=held.id.hex()
+        ) from last
+
+    def _run_once(self, held: ItemLease, body: Callable[[Any], tuple[bytes | None, int]]) -> Outcome:
         ids, leases = _ids([held])
         is_committing = False
         with self._handlers.lend() as connection:
@@ -167,9 +178,11 @@ class ItemStore:
     def _ended_after_all(self, item_id: UUID, lease_id: UUID | None, broken: psycopg.Error) -> Outcome:
         """Return DONE if a transaction whose connection broke at its commit has ended the item.
 
-        Waits for that transaction, which may still be running: it has locked the row.
+        Waits for that transaction, which may still be running: it has locked the row. Above READ COMMITTED the wait
+        would end in a conflict.
         """
-        with self._handlers.call() as call:
+        with self._handlers.call() as call, call.connection.transaction():
+            call.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
             if call.execute(_HOLD, item_id, lease_id).fetchone() is not None:
                 raise self._handlers.broken(broken) from broken
         return Outcome.DONE

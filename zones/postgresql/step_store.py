@@ -43,15 +43,13 @@ import psycopg
 from fairlead.zones.engines import StoreUnavailable
 from fairlead.zones.errors import LeaseLost
 from fairlead.zones.external.steps import EffectsRefused, StoreStep
-from fairlead.zones.postgresql.connections import ENDING, Call, Connections
+from fairlead.zones.postgresql.connections import CONFLICTS, ENDING, TRIES_MAX, Call, Connections
 from fairlead.zones.workflow.participants import AskAgain, RunEnded
 from fairlead.zones.workflow.run_records import ParticipantState, StepEntry, encode, read_entry
 from fairlead.zones.workflow.step_log import StepName
 
-TRIES_MAX = 20  # Of the transaction of a step, which conflicts each time.
 PAGE_ROWS = 1_000  # Of up to 64,000 bytes each.
 CLEARED_MAX = 10_000  # Tombstones that one transaction clears.
-CONFLICTS = (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected)
 
 _ASK = "SELECT fairlead.epoch(), f.floor FROM fairlead.floor f"
 _BEGIN = (
