@@ -10,7 +10,7 @@ A process that stops for ever needs no case of its own: it is one that goes on l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple, Protocol
@@ -179,16 +179,59 @@ class OrderedDatabase(MemoryDatabase):
         return OrderedTransaction(self, self.store, StandingClock(), Random(1))
 
 
+class SteppedProcess(Protocol):
+    """A process that stops, and goes on when it is its turn; see `Process`."""
+
+    name: str
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has begun."""
+        ...
+
+    @property
+    def dead(self) -> bool:
+        """Whether it has ended."""
+        ...
+
+    @property
+    def state(self) -> Hashable:
+        """What its future depends on, besides what the stores hold."""
+        ...
+
+    @property
+    def can_go_on(self) -> bool:
+        """Whether it may have the next turn."""
+        ...
+
+    def goes_on(self) -> None:
+        """Run to its next stop, or to its end."""
+        ...
+
+    def end(self) -> None:
+        """Unwind it, if it has begun and has not ended."""
+        ...
+
+
+class SteppedStore(Protocol):
+    """A store that tells all that it holds."""
+
+    @property
+    def contents(self) -> Hashable:
+        """All that is committed."""
+        ...
+
+
 class Scene(Protocol):
     """What is run in every order."""
 
     @property
-    def processes(self) -> list[Process]:
+    def processes(self) -> Sequence[SteppedProcess]:
         """All processes, in the same order in every run."""
         ...
 
     @property
-    def stores(self) -> list[OrderedStore]:
+    def stores(self) -> Sequence[SteppedStore]:
         """All stores."""
         ...
 
