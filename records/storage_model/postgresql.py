@@ -9,9 +9,9 @@ compares what that one has committed. No lock outlives the statement, so a clien
 If the connection breaks between a write and its answer, the write may have been made, or may still be: the server works
 on with what it has got. Reading again cannot tell. The row may hold the version that was to be written, and another
 client may have written that: versions are chosen by writers, and two that have read (g, v) both write (g, v + 1). An
-absent row may never have been, or another may have deleted it. So such a write raises `CommitUnknown`. A server could
-tell (`pg_xact_status`), if the client knew the transaction's number before it commits: that is another round trip, and
-a row that stays locked meanwhile.
+absent row may never have been, or another may have deleted it. So such a write raises `CommitUnknown`. Who wants to
+ask the server (`pg_xact_status`) must keep the row locked while the client stands still. And the answer can be wrong: a
+server that has crashed gives the numbers of lost transactions anew. See docs/decisions/081.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

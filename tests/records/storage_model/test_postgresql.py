@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from time import sleep
+from typing import Any
 
 import pytest
 
@@ -173,6 +177,37 @@ def test_after_a_restart_of_the_server_no_write_is_unknown(stores: Stores, postg
         server.start()
         assert store.get(KEY) == SECOND
         store.close()
+
+
+@pytest.mark.long
+def test_after_a_crash_the_server_may_say_that_a_lost_transaction_was_committed() -> None:
+    """Why a store does not ask what became of a write: the number of its transaction may be another's by now."""
+    psycopg = pytest.importorskip("psycopg")
+    insert = "INSERT INTO written VALUES (%s) RETURNING pg_current_xact_id()::text"
+    with started() as server:
+        with psycopg.connect(server.url, autocommit=True) as connection:
+            connection.execute("CREATE TABLE written (by text)")
+            connection.execute("CHECKPOINT")
+        writing = psycopg.connect(server.url)
+        (number,) = writing.execute(insert, ["us"]).fetchone()
+        os.kill(writing.info.backend_pid, signal.SIGKILL)
+        writing.close()
+        other = connected_again(server)
+        while int(other.execute(insert, ["another"]).fetchone()[0]) < int(number):
+            pass
+        assert other.execute("SELECT pg_xact_status(%s::xid8)", [number]).fetchone() == ("committed",)
+        assert other.execute("SELECT count(*) FROM written WHERE by = 'us'").fetchone() == (0,)
+        other.close()
+
+
+def connected_again(server: Postgres) -> Any:
+    """Return a connection with autocommit, once the server has recovered from its crash."""
+    psycopg = pytest.importorskip("psycopg")
+    while True:
+        try:
+            return psycopg.connect(server.url, autocommit=True)
+        except psycopg.OperationalError:
+            sleep(0.05)
 
 
 def await_one_that_waits(server: Postgres) -> None:
