@@ -1,6 +1,6 @@
 """Fairlead beside the queues that people use: one run, one machine, the same jobs.
 
-    python -m bench.peers                                     everything; writes docs/peers (an hour and a half)
+    python -m bench.peers                                     everything; writes docs/peers (about three hours)
     python -m bench.peers --quick                             every system and measure, small; prints tables (minutes)
     python -m bench.peers --systems dbos,fairlead-ray --measures flood
     python -m bench.peers --measures drain --output docs/peers   one measure anew; the others stay as they were

@@ -10,6 +10,7 @@ TABLES: Mapping[str, Sequence[str]] = {
     "Latency, ms": ("at_100_p50", "at_100_p99", "held", "at_half_p50", "at_half_p99"),
     "Fairness, recovery, idleness": ("quiet_p50", "quiet_p99", "heavy_done", "rerun_process", "rerun", "idle"),
     "Workflows of 16 steps, one worker": ("steps",),
+    "In PostgreSQL": ("within_one", "within_four", "drain_snapshot", "flush_16", "flush_16_silent", "idle_million"),
 }
 
 HEADER = """# Fairlead and the queues that people use, side by side
@@ -39,6 +40,10 @@ repetitions, in brackets the smallest and the largest. **Durable**: an acknowled
 - *Idle*: CPU seconds of workers and server together; for Ray also its daemons.
 - *Steps*: recorded steps per second of workflows, from the first start to the last recorded completion, of a queue
   filled before. One process runs them. A step of Fairlead also writes a key in its transaction; one of DBOS does not.
+- *In a user's transaction*: it inserts a row, and enqueues a job. *A snapshot is held*: another transaction has seen
+  the full queue, and stays open; the index entries of ended jobs stay as long as it does. *Flush of 2 ms*: as on a
+  network disk, by `commit_delay`; workers run, and the jobs are for tomorrow. Commits that notify happen one by one.
+  The first two seconds do not count. *A million tenants*: each has one job for tomorrow.
 
 *SKIP LOCKED by hand* is a limit, not a product: it has no tenants, no fairness and no retries, which cost time.
 """

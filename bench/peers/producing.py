@@ -5,7 +5,7 @@ A measure's own process never sends, so that no other work delays a sender.
 
 import time
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from bench import harness
 from bench.peers.job import count, new_job
@@ -20,6 +20,9 @@ LOOK_S = 0.002
 ALONE_PER_S_MAX = 150  # Above this rate, four processes send, so that a slow client library does not limit the figure.
 
 
+Way = Literal["producer", "buyer", "later"]
+
+
 class Sent(NamedTuple):
     """The jobs that one process sent, and the times, in seconds of the monotonic clock."""
 
@@ -29,16 +32,25 @@ class Sent(NamedTuple):
 
 
 def closed_loop(
-    seconds: float, *, tag: int = 0, processes: int = 1, bulk: bool = False, ahead_max: int | None = None
+    seconds: float,
+    *,
+    tag: int = 0,
+    processes: int = 1,
+    bulk: bool = False,
+    ahead_max: int | None = None,
+    way: Way = "producer",
+    warm_s: float = 0,
 ) -> list[Sent]:
     """Send for `seconds`, each job as soon as the one before it was acknowledged.
 
     Args:
       bulk: a hundred jobs at once.
       ahead_max: wait while about this number of jobs of all processes have not started yet; None: do not wait.
+      way: the method of the system that opens the producer.
+      warm_s: send for so long before; these jobs do not count.
     """
     base = count()
-    arguments = [(seconds, tag, bulk, number, processes, base, ahead_max) for number in range(processes)]
+    arguments = [(seconds, tag, bulk, number, processes, base, ahead_max, way, warm_s) for number in range(processes)]
     return harness.run_in_processes(_send_as_fast, arguments)
 
 
@@ -72,24 +84,34 @@ def due_times(from_ns: int, per_s: float, seconds: float, number: int, processes
 
 
 def _send_as_fast(
-    seconds: float, tag: int, bulk: bool, number: int, processes: int, base: int, ahead_max: int | None
+    seconds: float,
+    tag: int,
+    bulk: bool,
+    number: int,
+    processes: int,
+    base: int,
+    ahead_max: int | None,
+    way: Way,
+    warm_s: float,
 ) -> Sent:
-    sent = 0
-    with load(CONTEXT.system).producer() as producer:
+    sent = early = 0
+    with getattr(load(CONTEXT.system), way)() as producer:
         producer.send(new_job(tag=tag, tenant=number))  # Opens its connections.
         harness.wait_for_all()
-        from_s = time.monotonic()
+        from_s = time.monotonic() + warm_s
         while time.monotonic() < from_s + seconds:
             if bulk:
                 producer.send_many([new_job(tag=tag, tenant=(sent + job) % TENANTS) for job in range(BULK)])
             else:
                 producer.send(new_job(tag=tag, tenant=(sent * PROCESSES + number) % TENANTS))
             sent += BULK if bulk else 1
+            if time.monotonic() < from_s:
+                early = sent
             if ahead_max is not None and sent % LOOK_EVERY == 0:
                 # Each process sends about the same number of jobs, so its own number gives the sum.
                 while sent * processes - (count() - base) > ahead_max and time.monotonic() < from_s + seconds:
                     time.sleep(LOOK_S)
-        return Sent(sent, from_s, time.monotonic())
+        return Sent(sent - early, from_s, time.monotonic())
 
 
 def _send_share(share: range, tag: int, tenants: int, nap_ms: int) -> Sent:

@@ -17,6 +17,7 @@ class Sizes:
       longest_job_s: see `RoundContext`.
       idle_s: the duration of the measure of idle CPU, which is given per 20 s.
       workflows: of 16 steps each, of the slowest system; see `drain_jobs`.
+      tenants: with a job that is to run later, for the measure `million`.
       rounds_at_once: for the measure in which most systems only wait until a dead worker is noticed.
     """
 
@@ -32,6 +33,7 @@ class Sizes:
     settle_s: float
     idle_s: float
     workflows: int
+    tenants: int
     rounds_at_once: int
 
 
@@ -48,6 +50,7 @@ FULL = Sizes(
     settle_s=5,
     idle_s=20,
     workflows=500,
+    tenants=1_000_000,
     rounds_at_once=1,
 )
 QUICK = Sizes(
@@ -63,5 +66,6 @@ QUICK = Sizes(
     settle_s=1,
     idle_s=3,
     workflows=40,
+    tenants=2_000,
     rounds_at_once=3,
 )

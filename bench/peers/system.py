@@ -12,6 +12,8 @@ from bench.peers.round_context import CONTEXT
 from bench.peers.servers import Server
 
 WORKERS = 2  # For every system: one worker can be killed while another one lives.
+ORDERS = "CREATE TABLE orders (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, tenant text NOT NULL)"
+ORDER = "INSERT INTO orders (tenant) VALUES (%s)"
 
 
 class Producer(Protocol):
@@ -89,6 +91,25 @@ class System(ABC):
           ran: the process that runs the job.
         """
         return [worker, *processes.below(worker)]
+
+    def buyer(self) -> AbstractContextManager[Producer]:
+        """Open a producer of this process that sends each job in a user's transaction, which also inserts a row.
+
+        Only for the measure `within`. The row goes into the table of `ORDERS`.
+        """
+        raise NotImplementedError
+
+    def later(self) -> AbstractContextManager[Producer]:
+        """Open a producer of this process whose jobs are to run tomorrow. Only for the measure `flush`."""
+        raise NotImplementedError
+
+    def silence(self) -> None:
+        """Let senders no longer notify workers of jobs. Only for the measure `flush`."""
+        raise NotImplementedError
+
+    def enqueue_for_later(self, tenants: int) -> None:
+        """Enqueue one job of each of so many tenants, which are to run tomorrow. Only for the measure `million`."""
+        raise NotImplementedError
 
     @property
     def slots_per_worker(self) -> int:

@@ -8,13 +8,20 @@
     idle      CPU time of idle workers and server
     steps     durable steps per second of workflows; only systems that have them
 
+Only for systems in PostgreSQL, and some for those whose interface allows them:
+
+    within    jobs per second that are enqueued in a user's transaction, which inserts a row
+    snapshot  draining while a user's transaction holds a snapshot
+    flush     jobs per second of sixteen clients if each flush takes 2 ms, with and without notifications
+    million   CPU time beside a million tenants whose jobs are to run later
+
 `FIGURES` describes each figure, by its key.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from bench.peers.measures import drain, enqueue, flood, idle, latency, rerun, steps
+from bench.peers.measures import drain, enqueue, flood, flush, idle, latency, million, rerun, snapshot, steps, within
 from bench.peers.sizes import Sizes
 from bench.peers.testbed import Testbed
 
@@ -38,6 +45,10 @@ MEASURES: Mapping[str, Measure] = {
     "rerun": Measure(rerun.measure, mostly_waits=True),
     "idle": Measure(idle.measure),
     "steps": Measure(steps.measure),
+    "within": Measure(within.measure),
+    "snapshot": Measure(snapshot.measure),
+    "flush": Measure(flush.measure),
+    "million": Measure(million.measure),
 }
 
 
@@ -67,4 +78,10 @@ FIGURES: Mapping[str, Figure] = {
     "rerun": Figure("run again after SIGKILL of its whole worker", "s"),
     "idle": Figure("idle CPU per 20 s", "s"),
     "steps": Figure("steps of workflows, one worker", "steps/s", more_is_better=True),
+    "within_one": Figure("enqueue in a user's transaction", "jobs/s", more_is_better=True),
+    "within_four": Figure("the same, 4 processes", "jobs/s", more_is_better=True),
+    "drain_snapshot": Figure("drain while a snapshot is held", "jobs/s", more_is_better=True),
+    "flush_16": Figure("16 clients, flush of 2 ms", "jobs/s", more_is_better=True),
+    "flush_16_silent": Figure("the same without notifications", "jobs/s", more_is_better=True),
+    "idle_million": Figure("idle CPU per 20 s beside a million tenants", "s"),
 }

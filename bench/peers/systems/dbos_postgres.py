@@ -28,7 +28,7 @@ from dbos import DBOS, DBOSClient, DBOSConfig, run_dbos_database_migrations
 
 from bench.peers.job import STEPS, Job, run
 from bench.peers.servers import Postgres
-from bench.peers.system import Producer, System
+from bench.peers.system import ORDER, Producer, System
 
 URL = Postgres().url
 POLL_S = 0.02
@@ -76,6 +76,13 @@ class _Producer:
         return options | ({"queue_partition_key": job["tenant"]} if self._partitions else {})
 
 
+class _Buyer(_Producer):
+    def send(self, job: Job) -> None:
+        with self._engine.begin() as connection:
+            connection.exec_driver_sql(ORDER, (job["tenant"],))
+            self._client.enqueue_in_transaction(connection, self._options(job), job)
+
+
 class Dbos(System):
     """DBOS with one queue for all tenants."""
 
@@ -104,9 +111,20 @@ class Dbos(System):
     @contextmanager
     def producer(self) -> Iterator[Producer]:
         """See `System`."""
+        with self._opened(_Producer) as producer:
+            yield producer
+
+    @contextmanager
+    def buyer(self) -> Iterator[Producer]:
+        """See `System`."""
+        with self._opened(_Buyer) as producer:
+            yield producer
+
+    @contextmanager
+    def _opened(self, kind: type[_Producer]) -> Iterator[Producer]:
         engine = sqlalchemy.create_engine(URL.replace("postgresql:", "postgresql+psycopg:"))
         with _client() as client:
-            yield _Producer(client, engine, self.workflow, bool(self.limits))
+            yield kind(client, engine, self.workflow, bool(self.limits))
         engine.dispose()
 
     def left(self) -> int:

@@ -8,13 +8,14 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import Any, ClassVar
 
 import fairlead
 from bench.drain import depth
 from bench.peers import processes
 from bench.peers.job import STEPS, Job, run
 from bench.peers.round_context import CONTEXT
+from bench.peers.servers import Server
 from bench.peers.system import WORKERS, Producer, System
 from fairlead.workflows.context import WorkflowContext
 
@@ -54,14 +55,15 @@ class _Producer:
         app.enqueue_many((app.tenant(TENANT_APP, job["tenant"]), fairlead.new_item(self._kind, job)) for job in jobs)
 
 
-class _Fairlead(System):
+class Fairlead(System):
     """The common part of both runtimes."""
 
-    packages = ("lmdb", "ray")
+    packages: ClassVar[tuple[str, ...]] = ("lmdb", "ray")
+    application = f"{__name__}:app"
     best_slots = 16
     kind = "work"
     drain_factor = 5
-    server = None
+    server: Server | None = None
     durable = True
     durability = "LMDB, fsync of every commit"
 
@@ -82,8 +84,13 @@ class _Fairlead(System):
         """See `System`."""
         return sum(depth(app.shards[name]) for name in app.shards)
 
+    def _run(self, runtime: str, *, workers: int, slots: int) -> list[str]:
+        settings = [f"consumer.workers={workers}", f"consumer.slots={slots}"]
+        options = [text for each in settings for text in ("--set", each)]
+        return [sys.executable, "-m", "fairlead", "run", self.application, "--runtime", runtime, *options]
 
-class OnRay(_Fairlead):
+
+class OnRay(Fairlead):
     """One consumer of Ray actors, two of them workers."""
 
     title = "Fairlead, Ray"
@@ -93,7 +100,7 @@ class OnRay(_Fairlead):
     def worker_command(self, number: int) -> Sequence[str]:
         """See `System`."""
         slots = self.best_slots if CONTEXT.slots is None else CONTEXT.slots // WORKERS
-        return _run("ray", workers=WORKERS, slots=slots)
+        return self._run("ray", workers=WORKERS, slots=slots)
 
     def processes_to_kill(self, worker: int, ran: int) -> list[int]:
         """See `System`. The consumer's actors, all at once; Ray's own daemons are its supervisor."""
@@ -102,7 +109,7 @@ class OnRay(_Fairlead):
         return [pid for pid, name in actors.items() if name.startswith(roles)]
 
 
-class OnThreads(_Fairlead):
+class OnThreads(Fairlead):
     """Two consumers, each in one process."""
 
     title = "Fairlead, threads"
@@ -110,10 +117,10 @@ class OnThreads(_Fairlead):
 
     def worker_command(self, number: int) -> Sequence[str]:
         """See `System`."""
-        return _run("threads", workers=1, slots=self.slots_per_worker)
+        return self._run("threads", workers=1, slots=self.slots_per_worker)
 
 
-class Steps(_Fairlead):
+class Steps(Fairlead):
     """One process, and 16 steps in each workflow. Each step writes a key, and is recorded, in one transaction."""
 
     title = "Fairlead, one worker, 16 steps"
@@ -124,10 +131,4 @@ class Steps(_Fairlead):
 
     def worker_command(self, number: int) -> Sequence[str]:
         """See `System`."""
-        return _run("threads", workers=1, slots=self.slots_per_worker)
-
-
-def _run(runtime: str, *, workers: int, slots: int) -> list[str]:
-    settings = [f"consumer.workers={workers}", f"consumer.slots={slots}"]
-    options = [text for each in settings for text in ("--set", each)]
-    return [sys.executable, "-m", "fairlead", "run", f"{__name__}:app", "--runtime", runtime, *options]
+        return self._run("threads", workers=1, slots=self.slots_per_worker)

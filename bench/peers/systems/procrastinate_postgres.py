@@ -55,6 +55,11 @@ class _Producer:
         work.batch_defer(*({"job": job} for job in jobs))
 
 
+class _Later(_Producer):
+    def send(self, job: Job) -> None:
+        work.configure(schedule_in={"days": 1}).defer(job=job)
+
+
 class Procrastinate(System):
     """Procrastinate, with its documented retry of stalled jobs."""
 
@@ -83,6 +88,17 @@ class Procrastinate(System):
         """See `System`."""
         with app.replace_connector(procrastinate.SyncPsycopgConnector(conninfo=URL)) as opened, opened.open():
             yield _Producer()
+
+    @contextmanager
+    def later(self) -> Iterator[Producer]:
+        """See `System`."""
+        with app.replace_connector(procrastinate.SyncPsycopgConnector(conninfo=URL)) as opened, opened.open():
+            yield _Later()
+
+    def silence(self) -> None:
+        """See `System`. A trigger of the table of jobs notifies."""
+        with psycopg.connect(URL) as connection:
+            connection.execute("ALTER TABLE procrastinate_jobs DISABLE TRIGGER USER")
 
     def left(self) -> int:
         """See `System`. The task that retries stalled jobs is not counted."""

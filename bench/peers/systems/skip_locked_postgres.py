@@ -19,7 +19,7 @@ import psycopg
 from bench.peers.job import Job, run
 from bench.peers.round_context import CONTEXT
 from bench.peers.servers import Postgres
-from bench.peers.system import Producer, System
+from bench.peers.system import ORDER, Producer, System
 
 URL = Postgres().url
 BATCH = 100
@@ -53,6 +53,13 @@ class _Producer:
         self._connection.execute(ENQUEUE_MANY, [[json.dumps(job) for job in jobs]])
 
 
+class _Buyer(_Producer):
+    def send(self, job: Job) -> None:
+        with self._connection.transaction():
+            self._connection.execute(ORDER, [job["tenant"]])
+            super().send(job)
+
+
 class SkipLocked(System):
     """The queue written by hand."""
 
@@ -79,6 +86,12 @@ class SkipLocked(System):
         """See `System`."""
         with psycopg.connect(URL, autocommit=True) as connection:
             yield _Producer(connection)
+
+    @contextmanager
+    def buyer(self) -> Iterator[Producer]:
+        """See `System`."""
+        with psycopg.connect(URL, autocommit=True) as connection:
+            yield _Buyer(connection)
 
     def left(self) -> int:
         """See `System`."""
