@@ -15,7 +15,7 @@ the numbers of transactions begin anew. With that, tombstones of workflows that 
 """
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -47,27 +47,34 @@ MOVES_MAX = 8
 
 
 class Doorbell:
-    """When the doorbell is to ring: after a second without arrivals, and not while 200 or more come each second."""
+    """When the doorbell is to ring: after a second without arrivals, and not while 200 or more come each second.
+
+    Attributes:
+      rings: whether it is to ring.
+      is_set: whether the store does as this says. A promotion loses what was set, and so does a process that dies.
+    """
 
     def __init__(self) -> None:
         self.rings = False
+        self.is_set = False
         self._since_us = 0
         self._count = 0
 
-    def note(self, count: int, now_us: int) -> bool:
-        """Note that a look has found so many queues; return whether that changes whether the bell is to ring."""
+    def note(self, count: int, now_us: int) -> None:
+        """Note that a look has found so many queues, which may change whether the bell is to ring."""
         if not 0 <= now_us - self._since_us < RENEW_US:
             quiet, busy = not self._count, self._count >= BUSY_PER_S
             self._since_us, self._count = now_us, count
-            if quiet is not self.rings and (quiet or busy):
-                self.rings = quiet
-                return True
-            return False
+            if quiet or busy:
+                self._change(rings=quiet)
+            return
         self._count += count
-        if self.rings and self._count >= BUSY_PER_S:
-            self.rings = False
-            return True
-        return False
+        if self._count >= BUSY_PER_S:
+            self._change(rings=False)
+
+    def _change(self, *, rings: bool) -> None:
+        if rings is not self.rings:
+            self.rings, self.is_set = rings, False
 
     @property
     def wait_s(self) -> float:
@@ -87,23 +94,27 @@ class ExternalReader:
         self._lock = host.lock()
         self._stopped = host.condition(self._lock)
         self._stopping = False
-        self._record: ReaderRecord | None = None  # While this process reads.
-        self._renewed_us = 0
+        self._record: ReaderRecord | None = None  # While this process reads: how far it has come.
+        self._is_saved = True
+        self._refused: dict[Queue, Arrival] = {}  # Seen, and not noted: their tenants are locked, or shards away.
+        self._renewed_us = self._tried_us = 0
         self._doorbell = Doorbell()
         self._refusals = RateLimitedLog(host.clock, log, "external store %s cannot be read; trying again: %s")
+        self._waits = RateLimitedLog(
+            host.clock, log, "some queues of external store %s wait, as a shard or tenant refuses; trying again: %s"
+        )
 
     def run(self) -> None:
         """Read until `stop`."""
         while not self._stopping:
             report_loop_progress(ANSWER_US)
             try:
-                if not self._read_once():
-                    self._pause(LOOK_S)
-                elif self._doorbell.rings:
+                wait_s = self._read_once()
+                if self._record is not None and self._doorbell.rings and wait_s:
                     report_loop_progress(ANSWER_US)
-                    self._store.await_doorbell(self._doorbell.wait_s)
+                    self._store.await_doorbell(wait_s)
                 else:
-                    self._pause(self._doorbell.wait_s)
+                    self._pause(wait_s)
             except StoreUnavailable as error:
                 self._give_up(error)
             except TenantBusy as error:
@@ -118,36 +129,55 @@ class ExternalReader:
             self._stopping = True
             self._stopped.notify_all()
 
-    def _read_once(self) -> bool:
-        """Look once, and return whether this process reads the store."""
-        shard = self._home()
-        now_us = self._host.clock.now_us()
-        if self._record is None or not 0 <= now_us - self._renewed_us < RENEW_US:
-            self._record = self._take(shard)
-            self._renewed_us = now_us
-        if self._record is None:
-            return False
-        before = self._record
+    def _read_once(self) -> float:
+        """Look once, if this process reads the store; return how many seconds to wait before the next look."""
+        if not self._keeps_lease():
+            return LOOK_S
+        assert self._record is not None
+        before, now_us = self._record, self._host.clock.now_us()
         history = self._store.history()
         if history != before.history or not 0 <= now_us - before.looked_us < FULL_LOOK_US:
             self._store.steps.raise_floor()
+            self._doorbell.is_set = False
             seen, found = self._store.snapshot(), self._all_queues()
-            self._record = msgspec.structs.replace(before, seen=seen, history=history, looked_us=now_us)
+            after = msgspec.structs.replace(before, seen=seen, history=history, looked_us=now_us)
         else:
             seen, came = self._store.arrivals(before.seen)
             found = iter([came])
-            self._record = msgspec.structs.replace(before, seen=seen)
-        count = 0
+            after = msgspec.structs.replace(before, seen=seen)
+        count, away = 0, set[str]()
+        self._note_refused(now_us, away)
         for some in found:
             report_loop_progress(ANSWER_US)
             count += len(some)
-            self._note_all(some)
-        if count or self._record.looked_us != before.looked_us:
-            self._save(shard, before)
-        if self._doorbell.note(count, now_us):
-            self._store.set_doorbell(self._doorbell.rings)
-            self._renewed_us = 0  # What was committed before the bell rang is looked for at once.
-        return True
+            self._note_all(some, away)
+            if self._stopping or self._record is None:
+                return LOOK_S
+        self._record = after
+        self._is_saved = self._is_saved and not count and after.looked_us == before.looked_us
+        if not self._is_saved and not self._refused:
+            self._save(after)
+            if not self._is_saved:
+                return LOOK_S
+        self._doorbell.note(count, now_us)
+        if self._doorbell.is_set:
+            return self._doorbell.wait_s
+        self._store.set_doorbell(self._doorbell.rings)
+        self._doorbell.is_set = True
+        return 0  # What was committed before the bell was on has not rung it.
+
+    def _keeps_lease(self) -> bool:
+        """Extend the lease, if that is due; return whether this process reads the store.
+
+        A look at all queues may take longer than a lease: without this, readers would replace each other for ever.
+        """
+        now_us = self._host.clock.now_us()
+        if self._record is None or not 0 <= now_us - self._renewed_us < RENEW_US:
+            taken = self._take(self._home())
+            self._renewed_us = now_us
+            if taken is None or self._record is None:
+                self._record, self._refused, self._is_saved = taken, {}, True
+        return self._record is not None
 
     def _take(self, shard: Shard) -> ReaderRecord | None:
         return shard.transact(
@@ -164,10 +194,11 @@ class ExternalReader:
         except self._errors() as error:
             self._refusals.note(self._name, error)  # The lease ends by itself.
 
-    def _save(self, shard: Shard, before: ReaderRecord) -> None:
-        assert self._record is not None
-        record = self._record
-        if not shard.transact(lambda attempt: arrivals.save_seen(attempt.tr, self._name, before, record)):
+    def _save(self, record: ReaderRecord) -> None:
+        self._is_saved = self._home().transact(
+            lambda attempt: arrivals.save_seen(attempt.tr, self._name, self._id, record)
+        )
+        if not self._is_saved:
             probe("a reader of an external store finds that another process reads it")
             self._record = None
 
@@ -179,21 +210,51 @@ class ExternalReader:
             behind = queues[-1]
             yield [Arrival(queue, 0) for queue in queues]
 
-    def _note_all(self, found: Sequence[Arrival]) -> None:
-        """Make or wake the pointers of queues, each on the shard of its tenant."""
+    def _note_all(self, found: Iterable[Arrival], away: set[str]) -> None:
+        """Make or wake the pointers of queues, each on the shard of its tenant; keep those that are refused.
+
+        Ends early if this process is to stop, or another one reads the store. `away`: the names of shards that have
+        refused in this look; they are not asked again.
+        """
         names = first_shards(self._shards)
         for arrival in found:
+            if self._stopping or not self._keeps_lease():
+                return
             shard = self._shards[home(arrival.queue.tenant, names)]
-            for _ in range(MOVES_MAX):
-                try:
-                    self._note(shard, arrival)
-                    break
-                except TenantMoved as moved:
-                    followed = shard.follow(moved)
-                    if followed is None:
-                        log.warning("tenant %s lives on no shard of this fleet", arrival.queue.tenant)
-                        break
-                    shard = followed
+            if shard.name not in away and self._try_to_note(shard, arrival, away):
+                self._refused.pop(arrival.queue, None)
+            else:
+                self._refused[arrival.queue] = Arrival(arrival.queue, 0)
+
+    def _try_to_note(self, shard: Shard, arrival: Arrival, away: set[str]) -> bool:
+        """Make or wake a pointer; False: its tenant is locked, or its shard refuses, and is `away` from now on."""
+        for _ in range(MOVES_MAX):
+            try:
+                self._note(shard, arrival)
+            except TenantMoved as moved:
+                followed = shard.follow(moved)
+                if followed is None:
+                    log.warning("tenant %s lives on no shard of this fleet", arrival.queue.tenant)
+                    return True
+                shard = followed
+            except TenantBusy as error:
+                probe("a locked tenant does not hold up the arrivals of others in an external store")
+                self._waits.note(self._name, error)
+                return False
+            except shard.db.errors as error:
+                probe("a shard that refuses does not hold up the arrivals of others in an external store")
+                self._waits.note(self._name, error)
+                away.add(shard.name)
+                return False
+            else:
+                return True
+        return False
+
+    def _note_refused(self, now_us: int, away: set[str]) -> None:
+        """Try again those that were refused. Until they are noted nothing is saved: another reader would try them."""
+        if self._refused and not 0 <= now_us - self._tried_us < RENEW_US:
+            self._tried_us = now_us
+            self._note_all(list(self._refused.values()), away)
 
     def _note(self, shard: Shard, arrival: Arrival) -> None:
         def body(attempt: Attempt) -> None:
@@ -206,7 +267,7 @@ class ExternalReader:
 
     def _give_up(self, error: Exception) -> None:
         """Look again later, from what was saved."""
-        self._record = None
+        self._record, self._doorbell.is_set = None, False
         self._refusals.note(self._name, error)
         self._pause(LOOK_S)
 

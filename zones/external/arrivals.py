@@ -21,6 +21,7 @@ from fairlead.zones.queue.insertion import ensure_pointer
 from fairlead.zones.records import TimeUs, pack_value, unpacked
 from fairlead.zones.top_level import pointers
 
+CLOCKS_APART_US = 5_000_000  # A consumer whose clock is off by more takes no leases.
 NOTHING_SEEN = "1:1:"  # The snapshot of a store before its first transaction: all that is there is new.
 
 _PREFIX = ROOT + pack_int(EXTERNAL_READER)
@@ -55,15 +56,16 @@ def reader_home(store: str) -> Tenant:
 def take_reader(tr: Transaction, store: str, reader: bytes, *, lease_us: int, now_us: int) -> ReaderRecord | None:
     """Take or keep the lease of a store's reader; return what was saved. None: another process reads the store.
 
-    Reads with conflict, and writes: the reader's record. May run twice.
+    A lease that ends later than one by good clocks was taken by a clock that was ahead, and does not count: two that
+    read at once are harmless. Reads with conflict, and writes: the reader's record. May run twice.
     """
     found = read_reader(tr, store)
-    if found.reader != reader and found.until_us > now_us:
+    if found.reader != reader and now_us < found.until_us <= now_us + lease_us + CLOCKS_APART_US:
         return None
     if found.reader != reader:
         probe("a process takes over the reading of an external store")
     taken = msgspec.structs.replace(found, reader=reader, until_us=now_us + lease_us)
-    tr.set(_key(store), pack_value(taken))
+    tr.set(reader_key(store), pack_value(taken))
     return taken
 
 
@@ -74,29 +76,38 @@ def release_reader(tr: Transaction, store: str, reader: bytes) -> None:
     """
     found = read_reader(tr, store)
     if found.reader == reader:
-        tr.set(_key(store), pack_value(msgspec.structs.replace(found, until_us=0)))
+        tr.set(reader_key(store), pack_value(msgspec.structs.replace(found, until_us=0)))
 
 
-def save_seen(tr: Transaction, store: str, mine: ReaderRecord, seen: ReaderRecord) -> bool:
+def save_seen(tr: Transaction, store: str, reader: bytes, seen: ReaderRecord) -> bool:
     """Save what a reader has seen; False: another process reads the store by now, and nothing is saved.
 
-    Call it once the pointers of all arrivals are committed. Reads with conflict, and writes: the reader's record.
+    Call it once the pointers of all arrivals are committed. Reads with conflict, and writes: the reader's record. The
+    lease stays as it is.
     """
-    if read_reader(tr, store).reader != mine.reader:
+    found = read_reader(tr, store)
+    if found.reader != reader:
         return False
-    tr.set(_key(store), pack_value(seen))
+    saved = msgspec.structs.replace(found, seen=seen.seen, history=seen.history, looked_us=seen.looked_us)
+    tr.set(reader_key(store), pack_value(saved))
     return True
 
 
 def read_reader(tr: Transaction, store: str) -> ReaderRecord:
     """Return what is saved of a store's reader. One that cannot be read counts as none: all queues are looked at."""
-    value = tr.get(_key(store)).value
-    return (None if value is None else unpacked(_decoder, value)) or ReaderRecord()
+    value = tr.get(reader_key(store)).value
+    return (None if value is None else decode_reader(value)) or ReaderRecord()
+
+
+def decode_reader(value: bytes) -> ReaderRecord | None:
+    """Return what is stored of a reader; None: it cannot be read."""
+    found: ReaderRecord | None = unpacked(_decoder, value)
+    return found
 
 
 def is_readable(value: bytes) -> bool:
     """Say whether a record of a reader can be read."""
-    return unpacked(_decoder, value) is not None
+    return decode_reader(value) is not None
 
 
 def note_arrival(tr: Transaction, layout: ShardLayout, store: str, arrival: Arrival, *, now_us: int) -> None:
@@ -117,5 +128,6 @@ def note_arrival(tr: Transaction, layout: ShardLayout, store: str, arrival: Arri
     ensure_pointer(tr, location, stored.value, now_us + max(0, arrival.in_us), now_us, asleep=policy.paused)
 
 
-def _key(store: str) -> bytes:
+def reader_key(store: str) -> bytes:
+    """Return the key of what is saved of a store's reader."""
     return _PREFIX + pack_text(store)

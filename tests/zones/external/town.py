@@ -110,7 +110,7 @@ class Town:
             )
         after = msgspec.structs.replace(found, seen=seen)
         give_way()
-        self.shard.transact(lambda attempt: save_seen(attempt.tr, STORE, found, after))
+        self.shard.transact(lambda attempt: save_seen(attempt.tr, STORE, found.reader, after))
 
     def _taken_by_reader(self, attempt: Attempt) -> ReaderRecord:
         found = take_reader(attempt.tr, STORE, b"r" * 16, lease_us=LEASE_US, now_us=attempt.now_us)
