@@ -59,6 +59,7 @@ class _Visit:
     """One pointer of a visit: what was read of it, and what the store gave.
 
     `stops`: from where on the queue was looked at; empty: from the front. `looks_again_us`: when the front is due.
+    `left`: None: the store did not say.
     """
 
     ref: PointerRef
@@ -70,7 +71,7 @@ class _Visit:
     wanted: int = 0
     stops: Sequence[Stop] = ()
     taken: Sequence[LeasedItem] = ()
-    left: Sequence[Outlook] = ()
+    left: Sequence[Outlook] | None = ()
     looks_again_us: int | None = None
 
     @property
@@ -100,7 +101,7 @@ def visit_queues(
     limits.
 
     Raises:
-      ExternalAway: the store does not answer.
+      ExternalAway: the store does not answer, and has leased nothing as far as is known.
       TenantMoved, TenantLocked: a tenant refuses; nothing was leased.
     """
     asking = start_op(read_policies_op(tr, known))
@@ -125,10 +126,10 @@ def visit_queues(
     try:
         for visit in vested:
             visit.wanted = _wanted(tr, visit, params, store)
-        _take(vested, rooms, capacity, params, store, layout, cursors or Cursors())
-        _ask_what_is_left(vested, store)
+        returned = _take(vested, rooms, capacity, params, store, layout, cursors or Cursors())
     except StoreUnavailable as error:
         raise ExternalAway(**error.fields) from error
+    _return_and_ask(vested, returned, params, store)
     ends = run_together([_end_op(tr, visit, capacity, params) for visit in vested])
     for visit in vested:
         if visit.quantum.policy.is_limited:
@@ -208,11 +209,11 @@ def _take(
     store: ExternalStore,
     layout: ShardLayout,
     cursors: Cursors,
-) -> None:
-    """Lease items in the store, and take them out of the capacity. A poison candidate without room is returned."""
+) -> list[LeasedRow]:
+    """Lease items in the store, and take them out of the capacity; return poison candidates without room."""
     wanting = [visit for visit in visits if visit.wanted > 0]
     if not wanting or not rooms:
-        return
+        return []
     now_us, lease_us = params.now_us, params.lease_us
     for visit in wanting:
         visit.stops = cursors.stops(visit.queue, now_us=now_us, lease_us=lease_us)
@@ -234,11 +235,31 @@ def _take(
         stored = encode(row.record)
         item = LeasedItem(row.id, row.record, isolated, stored, vested_us, row.had_expired)
         taken.setdefault(row.queue, []).append(item)
-    if returned:
-        held = [ItemLease(row.id, params.lease_id) for row in returned]
-        store.requeue(held, [params.throttle_delay_us] * len(held), [row.record for row in returned])
     for visit in visits:
         visit.taken = taken.get(visit.queue, ())
+    return returned
+
+
+def _return_and_ask(
+    visits: Sequence[_Visit], returned: Sequence[LeasedRow], params: DequeueParams, store: ExternalStore
+) -> None:
+    """Return rows, and ask what is left. What was leased is kept if the store stops answering: it may run."""
+    try:
+        _return(returned, params, store)
+        _ask_what_is_left(visits, store)
+    except StoreUnavailable as error:
+        if not any(visit.taken for visit in visits):
+            raise ExternalAway(**error.fields) from error
+        probe("an external store has leased items, and does not say what is left")
+        for visit in visits:
+            visit.left = None
+
+
+def _return(rows: Sequence[LeasedRow], params: DequeueParams, store: ExternalStore) -> None:
+    """Let others lease poison candidates, a moment later."""
+    if rows:
+        held = [ItemLease(row.id, params.lease_id) for row in rows]
+        store.requeue(held, [params.throttle_delay_us] * len(held), [row.record for row in rows])
 
 
 def _ask_what_is_left(visits: Sequence[_Visit], store: ExternalStore) -> None:
@@ -266,12 +287,13 @@ def _end_op(tr: Transaction, visit: _Visit, capacity: Capacity, params: DequeueP
 
 def _plan(visit: _Visit, capacity: Capacity, params: DequeueParams) -> DequeuePlan:
     """Return what a visit leaves, in the form in which a dequeue from a shard says it."""
-    remaining: Admission | None = None
+    left = visit.left
+    remaining = Admission.FULL if left is None else None  # Where that is not known, somebody looks again soon.
     skipped: set[str] = set()
     if visit.wanted and len(visit.taken) >= visit.wanted:
         is_full = visit.quantum.allowed == visit.wanted
         remaining = Admission.FULL if is_full else Admission.RUNS
-    for each in visit.left:
+    for each in left or ():
         if not each.waits:
             continue
         admission = _admission(visit, each.kind, capacity)
@@ -279,7 +301,7 @@ def _plan(visit: _Visit, capacity: Capacity, params: DequeueParams) -> DequeuePl
             skipped.add(each.kind)
         remaining = admission if remaining is None else max(remaining, admission)
     soonest: dict[int, int] = {}
-    for each in visit.left:
+    for each in left or ():
         if each.next_us is not None:
             soonest[each.priority] = min(each.next_us, soonest.get(each.priority, each.next_us))
     if visit.looks_again_us is not None:  # Something may wait before the stops from which it was looked at.

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from fairlead.zones.engines import StoreUnavailable
 from fairlead.zones.external.store import ItemLease
+from fairlead.zones.external.visits import ExternalAway
 from fairlead.zones.keyspace import range_begin, range_end
 from fairlead.zones.policy import policies
 from tests.zones.external.town import ALICE, LEASE_US, Town
@@ -98,3 +100,31 @@ def test_what_has_no_room_here_is_named(kinds: dict[str, int]) -> None:
     (result,) = town.visit_results(kinds)
     assert result.skipped_kinds == {"mail"}
     assert not result.items
+
+
+def test_what_was_leased_is_kept_when_the_store_does_not_say_what_is_left() -> None:
+    """Before, nobody knew of the items until their leases expired, and each counted that as a worker's death."""
+    town = Town()
+    town.produce("a")
+    town.read()
+    town.items.outlook = refuse  # type: ignore[method-assign]
+    assert len(town.visit()) == 1
+    assert town.pointer is not None
+    assert town.pointer.vesting_us == town.clock.now_us() + THROTTLE_US
+
+
+def test_a_store_that_gave_nothing_and_does_not_say_what_is_left_is_away() -> None:
+    town = Town()
+    town.produce("a")
+    town.read()
+    town.visit()
+    town.items.outlook = refuse  # type: ignore[method-assign]
+    town.produce("b")
+    town.read()
+    with pytest.raises(ExternalAway):
+        town.visit_results({})
+
+
+def refuse(queues: object, stops: object = ()) -> Any:
+    """Do not answer."""
+    raise StoreUnavailable("the connection was lost", remedy="Wait.")
