@@ -15,23 +15,23 @@ the numbers of transactions begin anew. With that, tombstones of workflows that 
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
+from fairlead.actors.external_pointers import Waker
 from fairlead.actors.runtime.host import Host
 from fairlead.actors.runtime.rate_limited_log import RateLimitedLog
 from fairlead.zones.durations import DAY_S
 from fairlead.zones.engines import StoreUnavailable
 from fairlead.zones.engines.api.progress import report_loop_progress
-from fairlead.zones.errors import TenantBusy, TenantMoved
+from fairlead.zones.errors import TenantBusy
 from fairlead.zones.external import arrivals
 from fairlead.zones.external.arrivals import ReaderRecord
 from fairlead.zones.external.store import Arrival, ExternalStore, Queue
 from fairlead.zones.placement import home
 from fairlead.zones.probes import probe
 from fairlead.zones.shard import Shard, first_shards
-from fairlead.zones.transaction_runner import Attempt
 
 log = logging.getLogger("fairlead.reader")
 
@@ -43,7 +43,6 @@ BUSY_PER_S = 200  # From so many arrivals a second on the doorbell is off.
 SLICE = 500  # Queues that a full look reads at once.
 FULL_LOOK_US = DAY_S * 1_000_000
 ANSWER_US = 5_000_000  # How long a call of the store may take.
-MOVES_MAX = 8
 
 
 class Doorbell:
@@ -96,13 +95,10 @@ class ExternalReader:
         self._stopping = False
         self._record: ReaderRecord | None = None  # While this process reads: how far it has come.
         self._is_saved = True
-        self._refused: dict[Queue, Arrival] = {}  # Seen, and not noted: their tenants are locked, or shards away.
+        self._waker = Waker(name, shards, host.clock, self._goes_on)
         self._renewed_us = self._tried_us = 0
         self._doorbell = Doorbell()
         self._refusals = RateLimitedLog(host.clock, log, "external store %s cannot be read; trying again: %s")
-        self._waits = RateLimitedLog(
-            host.clock, log, "some queues of external store %s wait, as a shard or tenant refuses; trying again: %s"
-        )
 
     def run(self) -> None:
         """Read until `stop`."""
@@ -148,14 +144,13 @@ class ExternalReader:
         count, away = 0, set[str]()
         self._note_refused(now_us, away)
         for some in found:
-            report_loop_progress(ANSWER_US)
             count += len(some)
-            self._note_all(some, away)
+            self._waker.wake(some, away)
             if self._stopping or self._record is None:
                 return LOOK_S
         self._record = after
         self._is_saved = self._is_saved and not count and after.looked_us == before.looked_us
-        if not self._is_saved and not self._refused:
+        if not self._is_saved and not self._waker.refused:
             self._save(after)
             if not self._is_saved:
                 return LOOK_S
@@ -176,8 +171,14 @@ class ExternalReader:
             taken = self._take(self._home())
             self._renewed_us = now_us
             if taken is None or self._record is None:
-                self._record, self._refused, self._is_saved = taken, {}, True
+                self._record, self._is_saved = taken, True
+                self._waker.forget()
         return self._record is not None
+
+    def _goes_on(self) -> bool:
+        """Say whether a look is to go on."""
+        report_loop_progress(ANSWER_US)
+        return not self._stopping and self._keeps_lease()
 
     def _take(self, shard: Shard) -> ReaderRecord | None:
         return shard.transact(
@@ -210,57 +211,11 @@ class ExternalReader:
             behind = queues[-1]
             yield [Arrival(queue, 0) for queue in queues]
 
-    def _note_all(self, found: Iterable[Arrival], away: set[str]) -> None:
-        """Make or wake the pointers of queues, each on the shard of its tenant; keep those that are refused.
-
-        Ends early if this process is to stop, or another one reads the store. `away`: the names of shards that have
-        refused in this look; they are not asked again.
-        """
-        names = first_shards(self._shards)
-        for arrival in found:
-            if self._stopping or not self._keeps_lease():
-                return
-            shard = self._shards[home(arrival.queue.tenant, names)]
-            if shard.name not in away and self._try_to_note(shard, arrival, away):
-                self._refused.pop(arrival.queue, None)
-            else:
-                self._refused[arrival.queue] = Arrival(arrival.queue, 0)
-
-    def _try_to_note(self, shard: Shard, arrival: Arrival, away: set[str]) -> bool:
-        """Make or wake a pointer; False: its tenant is locked, or its shard refuses, and is `away` from now on."""
-        for _ in range(MOVES_MAX):
-            try:
-                self._note(shard, arrival)
-            except TenantMoved as moved:
-                followed = shard.follow(moved)
-                if followed is None:
-                    log.warning("tenant %s lives on no shard of this fleet", arrival.queue.tenant)
-                    return True
-                shard = followed
-            except TenantBusy as error:
-                probe("a locked tenant does not hold up the arrivals of others in an external store")
-                self._waits.note(self._name, error)
-                return False
-            except shard.db.errors as error:
-                probe("a shard that refuses does not hold up the arrivals of others in an external store")
-                self._waits.note(self._name, error)
-                away.add(shard.name)
-                return False
-            else:
-                return True
-        return False
-
     def _note_refused(self, now_us: int, away: set[str]) -> None:
         """Try again those that were refused. Until they are noted nothing is saved: another reader would try them."""
-        if self._refused and not 0 <= now_us - self._tried_us < RENEW_US:
+        if self._waker.refused and not 0 <= now_us - self._tried_us < RENEW_US:
             self._tried_us = now_us
-            self._note_all(list(self._refused.values()), away)
-
-    def _note(self, shard: Shard, arrival: Arrival) -> None:
-        def body(attempt: Attempt) -> None:
-            arrivals.note_arrival(attempt.tr, shard.layout, self._name, arrival, now_us=attempt.now_us)
-
-        shard.transact(body)
+            self._waker.wake(list(self._waker.refused.values()), away)
 
     def _home(self) -> Shard:
         return self._shards[home(arrivals.reader_home(self._name), first_shards(self._shards))]
