@@ -62,7 +62,7 @@ clean: ## remove environments, caches and build results
 .venv-docs/ready:  extras := [docs]
 .venv-test/ready:  extras := [ray,postgresql,bench,docs,test]
 .venv-check/ready: extras := [ray,postgresql,bench,docs,test,check]
-.venv-peers/ready: extras := [ray,bench,peers]
+.venv-peers/ready: extras := [ray,postgresql,bench,peers]
 
 .venv/ready .venv-docs/ready .venv-test/ready .venv-check/ready .venv-peers/ready: pyproject.toml constraints.txt | python
 	@echo "Installing into $(@D), versions from constraints.txt (a minute or so the first time)"

@@ -16,6 +16,7 @@ Read in this order:
     round, round_context  one system in one measure; the environment of all its processes
     run            the rounds of a run, and their end
     results        rows: medians and spreads
+    bars           what was to be reached in PostgreSQL
     page, plot     the tables and the picture
     record         the measurements so far, in `results.json`
     sizes          the sizes, full and quick

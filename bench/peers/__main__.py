@@ -19,7 +19,7 @@ from typing import Any
 
 from bench.machine import describe, scratch
 from bench.peers.measures import MEASURES
-from bench.peers.page import tables
+from bench.peers.page import bars_reached, tables
 from bench.peers.record import Record, read
 from bench.peers.results import Conditions, results
 from bench.peers.run import Run, ending_everything
@@ -79,7 +79,7 @@ def main() -> None:
         except KeyboardInterrupt:
             interrupted = True
     found = results(run.finished)
-    print("\n".join(tables(found)))
+    print("\n".join([*tables(found), *bars_reached(found)]))
     for line in [*(f"{system}: {reason}" for system, reason in found.missing.items()), *found.failed]:
         print(line)
     if interrupted:

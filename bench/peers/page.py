@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from bench.peers import bars
 from bench.peers.measures import FIGURES
 from bench.peers.results import Conditions, Results, Row
 
@@ -62,7 +63,7 @@ def page(results: Results, conditions: Mapping[str, Conditions]) -> str:
         python=_either(each.python for each in conditions.values()),
         warning=_warning(conditions),
     )
-    return "\n".join([header, *tables(results), _systems(results), *_gaps(results)])
+    return "\n".join([header, *tables(results), *bars_reached(results), _systems(results), *_gaps(results)])
 
 
 def _either(values: Iterable[float | str]) -> str:
@@ -97,6 +98,13 @@ def tables(results: Results) -> list[str]:
             head = ["system", "durable", *(_head(key) for key in measured)]
             found.append(f"## {title}\n\n{table(head, rows)}\n")
     return found
+
+
+def bars_reached(results: Results) -> list[str]:
+    """Return the section on what was to be reached, if any of it was measured."""
+    lines = bars.rows(results)
+    head = ["medians", "bar", "Ray", "threads"]
+    return [f"## What was to be reached in PostgreSQL\n\n{table(head, lines)}\n"] if lines else []
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

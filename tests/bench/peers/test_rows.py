@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 
+from bench.peers import bars
+from bench.peers.measures import FIGURES
 from bench.peers.page import page, tables
 from bench.peers.record import Record, read
 from bench.peers.results import Conditions, Results, RoundResult, results, significant
 from bench.peers.round import About, Outcome
+from bench.peers.systems import SYSTEMS
 
 OURS = About("Fairlead, Ray", True, "LMDB, fsync of every commit", "defaults", {"fairlead": "0.1"})
 THEIRS = About("Celery", False, "Redis, appendfsync everysec", "acks_late", {"celery": "5.7.0", "Redis": "7.0.15"})
@@ -137,3 +140,29 @@ def test_the_page_warns_of_figures_that_should_not_be_compared(conditions: Condi
 @pytest.mark.parametrize(("value", "kept"), [(12345.6, 12346.0), (0.123456, 0.123), (17.27, 17.3), (0.0, 0.0)])
 def test_three_digits_are_kept_since_the_rest_is_noise(value: float, kept: float) -> None:
     assert significant(value) == kept
+
+
+@pytest.mark.parametrize(("ours", "cell"), [(8000.0, "8, reached"), (7000.0, "7, **not reached**")])
+def test_a_bar_is_beside_what_each_runtime_reached(ours: float, cell: str) -> None:
+    found = run(
+        round_result("fairlead-postgres-threads", "drain", OURS, drain=ours),
+        round_result("procrastinate", "drain", THEIRS, drain=1000.0),
+    )
+    assert bars.rows(found) == [["drain / Procrastinate", "at least 8", "-", cell]]
+
+
+def test_a_duration_is_compared_the_other_way_round() -> None:
+    found = run(
+        round_result("fairlead-postgres-ray", "flood", OURS, heavy_done=4.0, quiet_p99=61.0),
+        round_result("dbos-partitions", "flood", THEIRS, heavy_done=100.0),
+    )
+    assert bars.rows(found) == [
+        ["quiet tenants under a flood, p99, ms", "under 60", "61, **not reached**", "-"],
+        ["heavy tenant done, times sooner / DBOS, partitions", "at least 20", "25, reached", "-"],
+    ]
+
+
+def test_every_bar_names_figures_and_systems_that_there_are() -> None:
+    for bar in bars.BARS:
+        assert {bar.figure, bar.than or bar.figure} <= set(FIGURES)
+        assert bar.other in {None, "embedded", *SYSTEMS}
