@@ -49,7 +49,7 @@ Read in this order:
     deadlines          what is due for held items: pure decisions
     arrivals           the check of items that arrive
     lease_keeper       extensions, starts and returns
-    claim_keeper       claims instead of extensions, and the heartbeats that keep them
+    claim_keeper       claims instead of extensions, and the heartbeats that keep them; claims: what it writes
     completer          ends; returned_items: returns; both leave out locked tenants
     moved_items        what is handed over to the loops of the shard to which a tenant has moved
     shard_loops        both, and the worker status, for one shard; shard_access: how they use it

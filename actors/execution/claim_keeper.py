@@ -1,4 +1,4 @@
-"""The claim keeper: a worker's claims on one shard, and the session that keeps them (`top_level.worker_sessions`).
+"""The claim keeper: a worker's claims in one place, and the session that keeps them (`top_level.worker_sessions`).
 
 The first extension of a lease makes it a claim; the renewals of a claim come here, too. From the first claim on, a loop
 sends a heartbeat a second. It learns from it which claims were taken away, and whether the session has ended. Some
@@ -12,26 +12,18 @@ item the worker does not hold any more, because the store refused its end, is re
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import NamedTuple
 
-from fairlead.actors.execution import acknowledgement
+from fairlead.actors.execution.claims import ClaimStore
 from fairlead.actors.execution.completer import Completer
 from fairlead.actors.execution.in_flight import HeldItem
 from fairlead.actors.execution.moved_items import FollowTenant
-from fairlead.actors.execution.shard_access import ShardAccess
+from fairlead.actors.execution.shard_access import StoreAccess
 from fairlead.actors.execution.slots import Slots
-from fairlead.actors.execution.zone_by_zone import Refusal, zone_by_zone
 from fairlead.actors.runtime.host import Host
-from fairlead.zones.engines import Reader
-from fairlead.zones.errors import TenantLocked, TenantMoved
-from fairlead.zones.layout import ID_BYTES, ZoneLocation
-from fairlead.zones.pipelining import run_one
+from fairlead.zones.errors import TenantMoved
+from fairlead.zones.layout import ID_BYTES
 from fairlead.zones.probes import probe
-from fairlead.zones.queue import claims
-from fairlead.zones.queue.items import Outcome
-from fairlead.zones.top_level import worker_sessions
-from fairlead.zones.top_level.worker_sessions import HEARTBEAT_US, SessionState, WorkerSession
-from fairlead.zones.transaction_runner import Attempt
+from fairlead.zones.top_level.worker_sessions import HEARTBEAT_US
 
 UNANSWERED_US_MIN = 5_000_000  # As long as a session must be silent, before a consumer ends it.
 IDLE_HEARTBEATS = 5  # Without a claim, before the session ends: long jobs often follow one another.
@@ -39,27 +31,8 @@ CLAIM_MAX = 256  # Items in one transaction that claims them.
 RELEASE_MAX = 256  # Claims in one transaction that releases them.
 
 
-class ClaimsMade(NamedTuple):
-    """The result of a transaction that claims items.
-
-    `has_begun`: the session has begun. `at_us`: when they were claimed; `until_us`, `renewal_us`: when the claims end,
-    and from when on they are renewed, microseconds since the epoch. `completed`: their handlers may have completed
-    them, and they are gone: they need no claim. `moved`: their tenants live on other shards, as the errors say. Items
-    whose tenants are locked are in no list: they are due again.
-    """
-
-    has_begun: bool
-    at_us: int
-    until_us: int
-    renewal_us: int
-    claimed: list[HeldItem]
-    completed: list[HeldItem]
-    lost: list[HeldItem]
-    moved: list[tuple[HeldItem, TenantMoved]]
-
-
 class ClaimKeeper:
-    """The claims of one worker on one shard.
+    """The claims of one worker in one place: a shard, or an external store.
 
     `follow`: see `Completer`. `lease_us`: the length of the worker's leases.
     """
@@ -67,7 +40,8 @@ class ClaimKeeper:
     def __init__(
         self,
         host: Host,
-        access: ShardAccess,
+        access: StoreAccess,
+        claims: ClaimStore,
         slots: Slots,
         completer: Completer,
         *,
@@ -76,6 +50,7 @@ class ClaimKeeper:
     ) -> None:
         self._host = host
         self._access = access
+        self._claims = claims
         self._slots = slots
         self._completer = completer
         self._follow = follow
@@ -117,7 +92,7 @@ class ClaimKeeper:
             self._begun.notify_all()
             self._stopped.notify_all()
         if session_id is not None:
-            self._access.succeeds(partial(self._end, session_id))
+            self._access.succeeds(partial(self._claims.end, session_id))
 
     # --- Waits for the store ---
 
@@ -147,8 +122,8 @@ class ClaimKeeper:
                 self._claimed.setdefault(held, False)
             self._idle_heartbeats = 0
         try:
-            made = self._commit_claims(session_id, items, begins=begins)
-        except self._access.shard.db.errors:
+            made = self._claims.claim(session_id, items, begins=begins)
+        except self._access.errors:
             self._leave_unknown(session_id)
             raise
         if made is None:
@@ -163,10 +138,11 @@ class ClaimKeeper:
         if is_current:  # Otherwise they are due again, under the next session.
             self._forget(made.lost)
             self._slots.claim(made.claimed, self._kept_until_us(made.at_us), made.until_us, made.renewal_us)
-            self._forget(made.completed)
+            self._forget([*made.completed, *made.locked])
             self._slots.extend(made.completed, made.until_us)
+            self._slots.extend(made.locked, made.at_us + self._lease_us)
         elif begins:  # The worker has stopped meanwhile.
-            self._access.succeeds(partial(self._end, session_id))
+            self._access.succeeds(partial(self._claims.end, session_id))
         self._lose(made.lost)
         self._hand_over(made.moved)
 
@@ -184,56 +160,6 @@ class ClaimKeeper:
     def claim_moved(self, held: HeldItem) -> None:
         """Claim an item whose tenant has moved to this shard; if the shard refuses, it is due again later."""
         self._access.succeeds(partial(self._claim, [held]))
-
-    def _commit_claims(self, session_id: bytes, items: Sequence[HeldItem], *, begins: bool) -> ClaimsMade | None:
-        """Claim items; return what became of them. None: the session has ended.
-
-        A session that an attempt of unknown result may have begun does not begin again: it may have ended since, and a
-        consumer that still releases its claims would release those of the new one.
-        """
-        shard = self._access.shard
-        term_us = shard.layout.settings.max_item_lease_ms * 1000
-        may_begin = begins
-
-        def body(attempt: Attempt) -> tuple[int, bool, list[Outcome | Refusal]] | None:
-            tr, now_us = attempt.tr, attempt.now_us
-            state = run_one(worker_sessions.session_state_op(tr, session_id, begins=may_begin))
-            if state is SessionState.OVER:
-                return None
-            outcomes = zone_by_zone(
-                shard,
-                [held.ref for held in items],
-                lambda zone, held: claims.claim_op(tr, zone.location, held, session_id=session_id, now_us=now_us),
-            )
-            has_begun = state is SessionState.ALIVE
-            if not has_begun and Outcome.DONE in outcomes:
-                session = WorkerSession(self._host.incarnation, now_us)
-                worker_sessions.begin(tr, session_id, session, beat=attempt.new_id())
-                has_begun = True
-            return now_us, has_begun, outcomes
-
-        def applied(_: Reader) -> bool:
-            """Return False: the body finds out. From now on this call may have begun the session."""
-            nonlocal may_begin
-            may_begin = False
-            return False
-
-        answer = shard.transact(shard.in_exclusive_section(body), applied=applied)
-        if answer is None:
-            return None
-        now_us, has_begun, outcomes = answer
-        renewal_us = now_us + renewed_after_us(term_us, self._lease_us)
-        made = ClaimsMade(has_begun, now_us, now_us + term_us, renewal_us, [], [], [], [])
-        for held, outcome in zip(items, outcomes, strict=True):
-            if outcome is Outcome.DONE:
-                made.claimed.append(held)
-            elif outcome is Outcome.GONE and acknowledgement.may_be_completed(held):
-                made.completed.append(held)
-            elif isinstance(outcome, TenantMoved):
-                made.moved.append((held, outcome))
-            elif not isinstance(outcome, TenantLocked):
-                made.lost.append(held)
-        return made
 
     def _leave_unknown(self, session_id: bytes) -> None:
         """Leave a session that may have begun without an answer. If it has, a consumer will find it silent."""
@@ -263,31 +189,24 @@ class ClaimKeeper:
                 elif self._has_begun:
                     return session_id
             if ends and session_id is not None:
-                self._access.succeeds(partial(self._end, session_id))
+                self._access.succeeds(partial(self._claims.end, session_id))
             if stopping:
                 return None
 
     def _send_heartbeat(self, session_id: bytes) -> None:
-        shard = self._access.shard
-        notices: dict[tuple[ZoneLocation, bytes], bytes] = {}
-
-        def body(attempt: Attempt) -> int | None:
-            found = run_one(worker_sessions.heartbeat_op(attempt.tr, shard.layout, session_id, beat=attempt.new_id()))
-            if found is not None:  # Those of an attempt of unknown result are cleared by now.
-                notices.update(found)
-            return None if found is None else attempt.now_us
-
-        at_us = shard.transact(body)
-        if at_us is None:
+        with self._lock:
+            known = [held for held, is_claimed in self._claimed.items() if is_claimed]
+        beat = self._claims.beat(session_id, known)
+        if beat is None:
             self._go_on_without(session_id)
             return
         with self._lock:
             if self._session_id != session_id:
                 return
-            claimed = list(self._claimed)  # Read after the notices: each is about one of these, or an older one.
+            claimed = list(self._claimed)  # Read after the beat: what it says is about one of these, or an older one.
             kept = [held for held in claimed if self._claimed[held]]
-        self._slots.keep_claims(kept, self._kept_until_us(at_us))
-        taken_away = [held for held in claimed if notices.get(self._place(held)) == held.ref.lease_id]
+        self._slots.keep_claims(kept, self._kept_until_us(beat.at_us))
+        taken_away = [held for held in claimed if beat.is_taken(held)]
         self._forget(taken_away)
         self._claim_again([held for held in taken_away if not (held.job.may_be_completed or held.is_ending)])
         self._release_dropped(session_id, claimed)
@@ -325,29 +244,8 @@ class ClaimKeeper:
             self._idle_heartbeats = 0 if held_now or dropped else self._idle_heartbeats + 1
         for begin in range(0, len(due), RELEASE_MAX):
             some = due[begin : begin + RELEASE_MAX]
-            self._release(session_id, some)
+            self._claims.release(session_id, some)
             self._forget(some)
-
-    def _release(self, session_id: bytes, items: Sequence[HeldItem]) -> None:
-        shard = self._access.shard
-
-        def body(attempt: Attempt) -> int:
-            tr = attempt.tr
-            places = [(shard.layout.location(held.ref.tenant, held.ref.zone), held.ref) for held in items]
-            keys = [worker_sessions.claim_key(session_id, location, ref.item_id) for location, ref in places]
-            reads = [tr.snapshot.get(key) for key in keys]
-            left = [
-                (location, ref.item_id, ref.lease_id)
-                for (location, ref), read in zip(places, reads, strict=True)
-                if read.value is not None
-            ]
-            return claims.release(tr, left, session_id=session_id, now_us=attempt.now_us)
-
-        shard.transact(body)
-
-    def _end(self, session_id: bytes) -> None:
-        shard = self._access.shard
-        shard.transact(lambda attempt: run_one(worker_sessions.end_session_op(attempt.tr, session_id)))
 
     # --- Bookkeeping ---
 
@@ -365,9 +263,6 @@ class ClaimKeeper:
         held = set(self._slots.items())
         return [each for each in items if each in held and not each.job.cancelled]
 
-    def _place(self, held: HeldItem) -> tuple[ZoneLocation, bytes]:
-        return self._access.shard.layout.location(held.ref.tenant, held.ref.zone), held.ref.item_id
-
     def _forget(self, items: Iterable[HeldItem]) -> None:
         with self._lock:
             for held in items:
@@ -378,8 +273,3 @@ class ClaimKeeper:
         if lost:
             probe("a worker finds that its claim, or its lease, was taken away")
             self._completer.note_lost(lost)
-
-
-def renewed_after_us(term_us: int, lease_us: int) -> int:
-    """Return after how long a claim is renewed: in the last tenth of its term, or as early as a lease is extended."""
-    return term_us - max(term_us // 10, lease_us * 2 // 3)

@@ -6,6 +6,7 @@ Each shard has its own, so a shard that refuses delays no other. They start when
 from collections.abc import Sequence
 
 from fairlead.actors.execution.claim_keeper import ClaimKeeper
+from fairlead.actors.execution.claims import ShardClaims
 from fairlead.actors.execution.completer import Completer
 from fairlead.actors.execution.failure_log import FailureLog
 from fairlead.actors.execution.held_leases import ShardLeases
@@ -60,8 +61,10 @@ class ShardLoops:
             follow=follow,
             linger_s=settings.linger_ms / 1000,
         )
+        lease_us = settings.lease_ms * 1000
+        shard_claims = ShardClaims(shard, host.incarnation, lease_us=lease_us)
         self.claim_keeper = ClaimKeeper(
-            host, self.access, slots, self.completer, follow=follow, lease_us=settings.lease_ms * 1000
+            host, self.access, shard_claims, slots, self.completer, follow=follow, lease_us=lease_us
         )
         self.take_over, self.commit_once = self.completer.take_over, self.completer.commit_once
         self.claim_moved = self.claim_keeper.claim_moved

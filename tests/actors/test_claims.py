@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from fairlead.actors.dispatch import reclaim
-from fairlead.actors.execution.claim_keeper import IDLE_HEARTBEATS, renewed_after_us
+from fairlead.actors.execution.claim_keeper import IDLE_HEARTBEATS
+from fairlead.actors.execution.claims import renewed_after_us
 from fairlead.actors.execution.job import Job
 from fairlead.actors.worker import Worker
 from fairlead.zones.engines.api.errors import COMMIT_UNKNOWN_RESULT, TRANSACTION_TIMED_OUT, StoreError
