@@ -8,7 +8,8 @@ name. Another one takes over within the lease's time. What it does each time:
     3. save the new snapshot: only now, or a reader that stops would leave items behind
 
 It looks when the doorbell rings, and each second anyway. The doorbell makes the commits of all users of the store go
-one by one, so it is on only while the store is quiet. While many items come, the reader looks every few milliseconds.
+one by one, so it is on only while the store is quiet and somebody reads. While many items come, the reader looks every
+few milliseconds.
 
 All queues are looked at once a day; and when the store's history is another one, after a promotion or a restore: then
 the numbers of transactions begin anew. With that, tombstones of workflows that have ended are cleared.
@@ -125,6 +126,11 @@ class ExternalReader:
             self._stopping = True
             self._stopped.notify_all()
 
+    @property
+    def is_reading(self) -> bool:
+        """Whether this process reads the store now."""
+        return self._record is not None
+
     def _read_once(self) -> float:
         """Look once, if this process reads the store; return how many seconds to wait before the next look."""
         if not self._keeps_lease():
@@ -190,6 +196,10 @@ class ExternalReader:
     def _release(self) -> None:
         if self._record is None:
             return
+        try:
+            self._store.set_doorbell(False)  # First: whoever reads next turns it on again.
+        except StoreUnavailable as error:
+            self._refusals.note(self._name, error)  # A reader that begins sets it anew.
         try:
             self._home().transact(lambda attempt: arrivals.release_reader(attempt.tr, self._name, self._id))
         except self._errors() as error:
