@@ -10,10 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
+from typing import NamedTuple
 
 from fairlead.actors.coordinator import Coordinator
 from fairlead.actors.execution.submitted_handlers import SubmittedHandlers
 from fairlead.actors.external_reader import ExternalReader
+from fairlead.actors.external_upkeep import ExternalUpkeep
 from fairlead.actors.housekeeping.housekeeping import Housekeeping
 from fairlead.actors.manager import Manager
 from fairlead.actors.runtime.actor_identity import Identity
@@ -80,22 +82,38 @@ class ClockedCoordinator:
         )
 
 
-def readers_of(host: Host, resources: Resources) -> list[ExternalReader]:
-    """Return a reader for each external store."""
-    return [ExternalReader(host, name, store, resources.shards) for name, store in resources.externals.items()]
+class ExternalLoop(NamedTuple):
+    """The loops of a consumer for one external store."""
+
+    reader: ExternalReader
+    upkeep: ExternalUpkeep
+
+
+def external_loops_of(host: Host, resources: Resources) -> list[ExternalLoop]:
+    """Return the loops for each external store."""
+    found = []
+    for name, store in resources.externals.items():
+        reader = ExternalReader(host, name, store, resources.shards)
+        found.append(ExternalLoop(reader, ExternalUpkeep(host, name, store, reader)))
+    return found
 
 
 class ScannerLoops:
-    """A scanner, its housekeeping and its readers, running, which a host wraps as an actor."""
+    """A scanner, its housekeeping and its loops for external stores, running, which a host wraps as an actor."""
 
     def __init__(
-        self, host: Host, scanner: Scanner, housekeeping: Housekeeping, readers: Sequence[ExternalReader] = ()
+        self, host: Host, scanner: Scanner, housekeeping: Housekeeping, externals: Sequence[ExternalLoop] = ()
     ) -> None:
         self._scanner = scanner
         self._housekeeping = housekeeping
-        self._readers = readers
+        self._externals = externals
         self._tasks = [host.spawn("scanner", scanner.run), host.spawn("housekeeping", housekeeping.run)]
-        self._tasks += [host.spawn("reader", reader.run) for reader in readers]
+        for each in externals:
+            self._tasks += [
+                host.spawn("reader", each.reader.run),
+                host.spawn("upkeep", each.upkeep.run),
+                host.spawn("vacuum", each.upkeep.run_vacuum),
+            ]
 
     def counts(self) -> dict[str, int]:
         """See `Scanner.counts`."""
@@ -105,8 +123,9 @@ class ScannerLoops:
         """Ask both loops to end; do not wait for them."""
         self._scanner.stop()
         self._housekeeping.stop()
-        for reader in self._readers:
-            reader.stop()
+        for each in self._externals:
+            each.reader.stop()
+            each.upkeep.stop()
 
     def stop(self) -> None:
         """End both loops, and wait for them."""
@@ -163,7 +182,7 @@ class Consumer:
         housekeeping = Housekeeping(
             host, shards, identity, resources.periods, resources.submitted, scanner, slots=settings.all_slots
         )
-        self._loops = ScannerLoops(host, scanner, housekeeping, readers_of(host, resources))
+        self._loops = ScannerLoops(host, scanner, housekeeping, external_loops_of(host, resources))
         threading.Thread(target=self._await_failure, name="failure", daemon=True).start()
 
     def counts(self) -> dict[str, int]:

@@ -301,7 +301,8 @@ class Worker:
         host, settings, slots, failure_log = self._host, self._settings, self._slots, self._failure_log
         name = store_of(place)
         if name is not None:
-            return ExternalLoops(host, name, self._externals[name], settings, slots, failure_log)
+            term_us = next(iter(self._shards.values())).layout.settings.max_item_lease_ms * 1000
+            return ExternalLoops(host, name, self._externals[name], settings, slots, failure_log, term_us=term_us)
         return ShardLoops(host, self._shards[place], settings, slots, failure_log, self._identity, follow=self._follow)
 
     def _follow(self, held: HeldItem, moved: TenantMoved) -> ShardLoops | None:

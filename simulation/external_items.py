@@ -12,12 +12,25 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fairlead.simulation.external_queues import ModelQueues, StoredItem
+from fairlead.simulation.external_sessions import ModelSessions, ModelUpkeep
 from fairlead.simulation.external_steps import ExternalSteps
 from fairlead.zones.external.names import Queue
-from fairlead.zones.external.store import Arrival, Dequeued, ItemLease, LeasedRow, Outlook, RunningState, Stop, Want
+from fairlead.zones.external.store import (
+    Arrival,
+    Dequeued,
+    ItemLease,
+    LeasedRow,
+    Outlook,
+    RunningState,
+    Start,
+    Stop,
+    Want,
+)
 from fairlead.zones.queue.items import NewItem, Outcome, new_record
+from fairlead.zones.queue.lease_check import LeaseRef
 from fairlead.zones.records import DeadLetterRecord, ItemRecord
 
+EXPIRED_ALONE = 3  # Where a `Start` stands otherwise.
 LATE_US = 1_000_000  # What has vested within this time is looked for in any case.
 
 
@@ -42,6 +55,8 @@ class ExternalItems:
         self._ended: Counter[tuple[Queue, str, int]] = Counter()
         self._items: dict[bytes, StoredItem] = {}
         self._open: list[UserTransaction] = []
+        self.sessions = ModelSessions(self._items, self.extend, self.release)
+        self.upkeep = ModelUpkeep()
         self._next_number = 1
         self.queues = ModelQueues(self._items, now_us, self._take_number)
         self.steps = ExternalSteps()
@@ -97,8 +112,11 @@ class ExternalItems:
     def _lease(self, row: StoredItem, lease_id: bytes, lease_us: int, here_us: int, now_us: int) -> LeasedRow:
         record, had_expired = row.record, bool(row.record.lease_id)
         row.expired += had_expired
+        row.deaths += had_expired and row.started in tuple(Start)
+        record.ran_isolated = had_expired and row.started > 1
+        row.started, row.session = EXPIRED_ALONE if record.ran_isolated else 0, b""
         record.lease_id, record.lease_us, record.lease_number = lease_id, lease_us, record.lease_number + 1
-        record.expired_count, record.expiry_count = row.expired, record.expiry_count + had_expired
+        record.expired_count, record.expiry_count = row.expired, row.deaths
         record.vesting_us = now_us + lease_us
         row.leased_until_us = here_us + lease_us
         return LeasedRow(row.queue, row.item_id, record, here_us - row.vesting_us, had_expired, row.vesting_us)
@@ -148,8 +166,10 @@ class ExternalItems:
 
         return [self._change(each, end) for each in held]
 
-    def extend(self, held: Sequence[ItemLease], *, lease_us: int) -> list[Outcome | None]:
-        """See `ExternalStore`."""
+    def extend(
+        self, held: Sequence[LeaseRef], *, lease_us: int, begins: Start | None = None, session: bytes = b""
+    ) -> list[Outcome | None]:
+        """See `ExternalStore`. `session`: which claims them."""
         here_us = self._now_us()
 
         def extend(row: StoredItem) -> Outcome:
@@ -158,9 +178,15 @@ class ExternalItems:
             if here_us + lease_us < row.leased_until_us:
                 row.number = self._take_number()
             row.leased_until_us = here_us + lease_us
+            row.started = row.started if begins is None else begins
+            row.session = session or row.session
             return Outcome.DONE
 
-        return [self._change(each, extend) for each in held]
+        return [self._change(ItemLease(*each), extend) for each in held]
+
+    def release(self, row: StoredItem) -> None:
+        """Let an item vest now, whose session has ended."""
+        row.leased_until_us, row.session, row.number = 0, b"", self._take_number()
 
     def requeue(
         self, held: Sequence[ItemLease], delays_us: Sequence[int | None], records: Sequence[ItemRecord | None]
@@ -169,7 +195,11 @@ class ExternalItems:
         here_us = self._now_us()
 
         def requeue(row: StoredItem, delay_us: int | None, record: ItemRecord | None) -> None:
-            row.record = record or row.record
+            if record is not None:
+                row.record, row.deaths = record, record.expiry_count
+            elif row.started in tuple(Start):
+                row.deaths = 0
+            row.started, row.session = 0, b""
             row.record.lease_id = b""
             row.leased_until_us, row.number = 0, self._take_number()
             row.vesting_us = row.vesting_us if delay_us is None else here_us + delay_us
@@ -185,6 +215,7 @@ class ExternalItems:
         def make_dead(row: StoredItem, record: DeadLetterRecord) -> None:
             row.is_dead, row.dead_letter, row.dead_since_us = True, record, self._now_us()
             row.record.lease_id = b""
+            row.started, row.deaths, row.session = 0, 0, b""
 
         return [
             self._change(each, lambda row, record=record: make_dead(row, record))  # type: ignore[misc]

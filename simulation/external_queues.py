@@ -26,6 +26,9 @@ class StoredItem:
     vesting_us: int
     leased_until_us: int = 0
     expired: int = 0
+    started: int = 0
+    deaths: int = 0
+    session: bytes = b""
     is_dead: bool = False
     dead_letter: DeadLetterRecord | None = None
     dead_since_us: int = 0

@@ -67,7 +67,7 @@ class Reclaimer:
         for _, refs in orphans:
             reclaim(self._shards, refs, self._externals)
         for incarnation, _ in orphans:  # Last: this asks every shard, and one that is away delays the others.
-            end_sessions(self._shards, incarnation)
+            end_sessions(self._shards, incarnation, self._externals)
 
 
 def reclaim(
@@ -97,7 +97,9 @@ def reclaim(
             log.info("a worker died; %d items that it held on shard %s vest now", reclaimed, name)
 
 
-def end_sessions(shards: Mapping[str, Shard], incarnation: bytes) -> None:
+def end_sessions(
+    shards: Mapping[str, Shard], incarnation: bytes, externals: Mapping[str, ExternalStore] = NO_EXTERNALS
+) -> None:
     """End the sessions of a dead worker, and release their claims. If the store refuses, a consumer does it."""
     for name, shard in shards.items():
         try:
@@ -106,6 +108,11 @@ def end_sessions(shards: Mapping[str, Shard], incarnation: bytes) -> None:
                 log.info("the session of a dead worker on shard %s is ended; %d more items vest now", name, released)
         except shard.db.errors as error:
             log.warning("shard %s refuses; another consumer will end the session of a dead worker: %s", name, error)
+    for name, store in externals.items():
+        try:
+            store.sessions.end_of_worker(incarnation)  # The upkeep of the store releases its claims.
+        except StoreUnavailable as error:
+            log.warning("external store %s refuses; the session of a dead worker will be found silent: %s", name, error)
 
 
 def _end_sessions(attempt: Attempt, *, incarnation: bytes) -> list[bytes]:

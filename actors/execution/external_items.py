@@ -10,14 +10,12 @@ import msgspec
 
 from fairlead.actors.execution import acknowledgement
 from fairlead.actors.execution.acknowledgement import Settled, Settlement
-from fairlead.actors.execution.completer import Completer
-from fairlead.actors.execution.in_flight import HeldItem, Phase
+from fairlead.actors.execution.external_claims import leases_of
+from fairlead.actors.execution.in_flight import HeldItem
 from fairlead.actors.execution.retry_decision import RetryDecision
-from fairlead.actors.execution.slots import Slots
-from fairlead.actors.handlers import Form
 from fairlead.actors.messages import ItemRef
 from fairlead.zones.engines import Clock
-from fairlead.zones.external.store import ExternalStore, ItemLease
+from fairlead.zones.external.store import ExternalStore, ItemLease, Start
 from fairlead.zones.probes import probe
 from fairlead.zones.queue.items import Outcome
 from fairlead.zones.queue.stored_item import shortened
@@ -45,7 +43,7 @@ class ExternalEnds:
         dead = [each for each in failed if each.delay_us is None and not each.held.handler.drop]
         settled += self._settle([each.held for each in again], lambda some: self._requeue(again, some), "retried")
         settled += self._settle(
-            [each.held for each in dropped], lambda some: self._store.complete(_leases(some)), "dropped"
+            [each.held for each in dropped], lambda some: self._store.complete(leases_of(some)), "dropped"
         )
         settled += self._settle(
             [each.held for each in dead], lambda some: self._make_dead_letters(dead, some), "dead_lettered"
@@ -59,13 +57,13 @@ class ExternalEnds:
 
     def _complete(self, items: Sequence[HeldItem]) -> list[Outcome | None]:
         keeps = [max(held.record.unique_us, held.job.keeps_result_us if held.result else 0) for held in items]
-        return self._store.complete(_leases(items), keeps_us=keeps, results=[held.result for held in items])
+        return self._store.complete(leases_of(items), keeps_us=keeps, results=[held.result for held in items])
 
     def _requeue(self, decisions: Sequence[RetryDecision], items: Sequence[HeldItem]) -> list[Outcome | None]:
         by_item = {decision.held: decision for decision in decisions}
         some = [by_item[held] for held in items]
         return self._store.requeue(
-            _leases(items), [each.delay_us for each in some], [_after_failure(each) for each in some]
+            leases_of(items), [each.delay_us for each in some], [_after_failure(each) for each in some]
         )
 
     def _make_dead_letters(self, decisions: Sequence[RetryDecision], items: Sequence[HeldItem]) -> list[Outcome | None]:
@@ -75,7 +73,7 @@ class ExternalEnds:
             DeadLetterRecord(_after_failure(each), "error", shortened(each.error), shortened(each.traceback), now_us)
             for each in (by_item[held] for held in items)
         ]
-        return self._store.dead_letter(_leases(items), records)
+        return self._store.dead_letter(leases_of(items), records)
 
     def _settle(
         self,
@@ -107,7 +105,8 @@ class ExternalLeases:
     def start(self, held: HeldItem, lease_us: int, *, ran_isolated: bool) -> tuple[int, Outcome]:
         """See `HeldLeases`. An item that is locked keeps the lease that it has."""
         until_us = self._clock.now_us() + lease_us
-        (outcome,) = self._store.extend(_leases([held]), lease_us=lease_us)
+        begins = Start.ISOLATED if ran_isolated else Start.BESIDE_OTHERS
+        (outcome,) = self._store.extend(leases_of([held]), lease_us=lease_us, begins=begins)
         return (held.lease_until_us, Outcome.DONE) if outcome is None else (until_us, outcome)
 
     def return_items(self, refs: Sequence[ItemRef]) -> None:
@@ -115,54 +114,9 @@ class ExternalLeases:
         return_external_items(self._store, refs)
 
 
-class LeaseExtender:
-    """Extends leases that are about to end; a store that stays silent lets them end. See `ClaimsItems`."""
-
-    def __init__(
-        self, store: ExternalStore, clock: Clock, slots: Slots, completer: Completer, *, lease_us: int
-    ) -> None:
-        self._store = store
-        self._clock = clock
-        self._slots = slots
-        self._completer = completer
-        self._lease_us = lease_us
-
-    def claim(self, items: Sequence[HeldItem]) -> None:
-        """See `ClaimsItems`. Items that are locked are due again."""
-        until_us = self._clock.now_us() + self._lease_us
-        outcomes = list(zip(items, self._store.extend(_leases(items), lease_us=self._lease_us), strict=True))
-        kept = [held for held, outcome in outcomes if outcome is Outcome.DONE or _holds_its_row(held, outcome)]
-        self._slots.extend(kept, until_us)
-        lost = [held for held, outcome in outcomes if outcome in (Outcome.LEASE_LOST, Outcome.GONE)]
-        self._completer.note_lost(
-            self._slots.lose([held for held in lost if not acknowledgement.may_be_completed(held)])
-        )
-
-    def start(self) -> None:
-        """Do nothing: there is no session to keep."""
-
-    def stop(self) -> None:
-        """Do nothing."""
-
-    def await_end(self, timeout_us: int) -> None:
-        """Do nothing."""
-
-    def end_once(self) -> None:
-        """Do nothing."""
-
-
 def return_external_items(store: ExternalStore, refs: Sequence[ItemRef]) -> None:
     """Let items vest now, where they vested before, neither as errors nor as lease expiries."""
     store.requeue([ItemLease(ref.item_id, ref.lease_id) for ref in refs], [None] * len(refs), [None] * len(refs))
-
-
-def _holds_its_row(held: HeldItem, outcome: Outcome | None) -> bool:
-    """Whether the transaction of an item's own handler has locked it: that is a claim as long as it is open."""
-    return outcome is None and held.handler.form is Form.IN_STORE and held.phase is Phase.RUNNING
-
-
-def _leases(items: Sequence[HeldItem]) -> list[ItemLease]:
-    return [ItemLease(held.ref.item_id, held.ref.lease_id) for held in items]
 
 
 def _after_failure(decision: RetryDecision) -> ItemRecord:

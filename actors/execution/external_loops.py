@@ -1,10 +1,12 @@
-"""The loops that a worker runs for one external store, and its counts there: completer and lease keeper.
+"""The loops that a worker runs for one external store, and its counts there: completer, lease and claim keeper.
 
-What runs is shown with the shard of its tenant; here is no worker status, and no session.
+What runs is shown with the shard of its tenant; here is no worker status.
 """
 
+from fairlead.actors.execution.claim_keeper import ClaimKeeper
 from fairlead.actors.execution.completer import Completer
-from fairlead.actors.execution.external_items import ExternalEnds, ExternalLeases, LeaseExtender
+from fairlead.actors.execution.external_claims import ExternalClaims
+from fairlead.actors.execution.external_items import ExternalEnds, ExternalLeases
 from fairlead.actors.execution.failure_log import FailureLog
 from fairlead.actors.execution.in_flight import HeldItem
 from fairlead.actors.execution.lease_keeper import LeaseKeeper
@@ -27,7 +29,7 @@ class NoStatus:
 
 
 class ExternalLoops:
-    """One worker's loops for one external store; as `ShardLoops`."""
+    """One worker's loops for one external store; as `ShardLoops`. `term_us`: how long a claim lasts at most."""
 
     def __init__(
         self,
@@ -37,6 +39,8 @@ class ExternalLoops:
         settings: ConsumerSettings,
         slots: Slots,
         failure_log: FailureLog,
+        *,
+        term_us: int,
     ) -> None:
         clock = host.clock
         self.access = StoreAccess(host, f"external store {name}", lambda: (StoreUnavailable,))
@@ -53,7 +57,11 @@ class ExternalLoops:
             follow=_stay,
             linger_s=settings.linger_ms / 1000,
         )
-        self.claim_keeper = LeaseExtender(store, clock, slots, self.completer, lease_us=settings.lease_ms * 1000)
+        lease_us = settings.lease_ms * 1000
+        claims = ExternalClaims(store.sessions, clock, host.incarnation, term_us=term_us, lease_us=lease_us)
+        self.claim_keeper = ClaimKeeper(
+            host, self.access, claims, slots, self.completer, follow=_stay, lease_us=lease_us
+        )
         leases = ExternalLeases(store, clock)
         self.lease_keeper = LeaseKeeper(
             host, self.access, leases, slots, self.completer, self.claim_keeper, follow=_stay
@@ -63,14 +71,17 @@ class ExternalLoops:
         """Start the loops."""
         self.completer.start()
         self.lease_keeper.start()
+        self.claim_keeper.start()
 
     def stop(self) -> None:
         """Let the loops end once they have done what they were handed."""
         self.completer.stop()
         self.lease_keeper.stop()
+        self.claim_keeper.stop()
 
     def await_end(self, timeout_us: int) -> None:
-        """Return at once: nothing is written last."""
+        """Wait for the end of the session, `timeout_us` at most."""
+        self.claim_keeper.await_end(timeout_us)
 
 
 def _stay(held: HeldItem, moved: TenantMoved) -> NewHome | None:

@@ -114,6 +114,28 @@ def test_a_failed_item_is_tried_again_and_then_is_a_dead_letter(app: App, databa
         eventually(lambda: connection.execute("SELECT state FROM fairlead.items").fetchall() == [(2,)])
 
 
+def rings(database: Database) -> bool:
+    with database.connect() as connection:
+        return bool(connection.execute("SELECT rings FROM fairlead.doorbell").fetchone()[0])
+
+
+def test_the_doorbell_is_off_once_the_last_consumer_has_stopped(app: App, database: Database) -> None:
+    """It makes the commits of all users go one by one."""
+    with consumer(app):
+        eventually(lambda: rings(database))
+    eventually(lambda: not rings(database))
+
+
+def test_a_kept_id_is_free_and_its_row_gone_once_its_time_is_over(app: App, database: Database) -> None:
+    done = done_by(app)
+    with consumer(app), database.connect() as connection:
+        connection.execute(
+            "SELECT fairlead.enqueue('shop', 'alice', 'receipt', item_id => 'order 7', unique_for_s => 0.5)"
+        )
+        eventually(lambda: len(done) == 1)
+        eventually(lambda: connection.execute("SELECT count(*) FROM fairlead.items").fetchone() == (0,))
+
+
 def test_a_long_job_keeps_its_lease(app: App, database: Database) -> None:
     app.configure(app.load_config({"consumer.lease_ms": 500}))
     done: list[int] = []

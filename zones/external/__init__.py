@@ -7,6 +7,8 @@ Read in this order:
     names             how the pointer of such a queue is called
     item_ids          the ids of items there
     store             what is asked of an external store, and what it answers
+    sessions          what is asked of it by workers that claim items
+    upkeep            what is asked of it by the one consumer that keeps it small
     steps             what is asked of it by workflows that have steps there
     queue_operations  that part of it which applications and operators ask
     inspection        what a store tells about itself

@@ -7,7 +7,9 @@ from typing import Any, NamedTuple, Protocol
 
 from fairlead.zones.external.names import Queue as Queue
 from fairlead.zones.external.queue_operations import QueueOperations
+from fairlead.zones.external.sessions import SessionStore
 from fairlead.zones.external.steps import StepsInStore
+from fairlead.zones.external.upkeep import UpkeepStore
 from fairlead.zones.queue.items import Outcome
 from fairlead.zones.records import DeadLetterRecord, ItemRecord
 
@@ -75,6 +77,13 @@ class RunningState(IntEnum):
     ENDED = 2  # it is gone, or its holder has ended the lease
 
 
+class Start(IntEnum):
+    """How a handler starts. If its lease expires then, it may have killed its worker."""
+
+    BESIDE_OTHERS = 1
+    ISOLATED = 2
+
+
 class ItemLease(NamedTuple):
     """An item that an operation is to change. `lease_id`: under which it is held; None: whoever holds it."""
 
@@ -93,6 +102,10 @@ class ExternalStore(Protocol):
     """The items of one external store.
 
     Every method raises `StoreUnavailable` if the store does not answer or refuses.
+
+    Attributes:
+      sessions: those of workers that claim items.
+      upkeep: what one consumer does for the store.
     """
 
     @property
@@ -103,6 +116,16 @@ class ExternalStore(Protocol):
     @property
     def steps(self) -> StepsInStore:
         """The steps that workflows do there."""
+        ...
+
+    @property
+    def sessions(self) -> SessionStore:
+        """The sessions of workers that claim items there."""
+        ...
+
+    @property
+    def upkeep(self) -> UpkeepStore:
+        """What one consumer does for the store."""
         ...
 
     def dequeue(
@@ -145,8 +168,11 @@ class ExternalStore(Protocol):
         """
         ...
 
-    def extend(self, held: Sequence[ItemLease], *, lease_us: int) -> list[Outcome | None]:
-        """Let leases end `lease_us` from now; return how each went, as `complete`. One that has expired is lost."""
+    def extend(self, held: Sequence[ItemLease], *, lease_us: int, begins: Start | None = None) -> list[Outcome | None]:
+        """Let leases end `lease_us` from now; return how each went, as `complete`. One that has expired is lost.
+
+        `begins`: how their handlers start now; None: they do not.
+        """
         ...
 
     def requeue(

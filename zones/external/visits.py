@@ -13,7 +13,7 @@ again. A dequeue of unknown result is not repeated: the rows carry the lease id,
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from fairlead.zones.engines import StoreUnavailable, Transaction
 from fairlead.zones.errors import QueueError
@@ -28,9 +28,9 @@ from fairlead.zones.policy.policies import NO_POLICIES, Policies, read_policies_
 from fairlead.zones.policy.tenant_limits import allowed_op, charge_limits, settle_external_markers
 from fairlead.zones.probes import probe
 from fairlead.zones.queue.dequeue_plan import FRONT, NOTHING, Admission, Capacity, DequeuePlan, Reservation
-from fairlead.zones.queue.items import LeasedItem
-from fairlead.zones.queue.poison_candidates import is_poison_candidate
-from fairlead.zones.records import PointerRecord, decode, encode, is_newer
+from fairlead.zones.queue.items import LeasedItem, Outcome
+from fairlead.zones.queue.poison_candidates import POISON, is_poison_candidate, poison_error
+from fairlead.zones.records import DeadLetterRecord, ItemRecord, PointerRecord, decode, encode, is_newer
 from fairlead.zones.top_level import pointers
 from fairlead.zones.top_level.pointers import PointerRef
 from fairlead.zones.top_level.process_pointers import (
@@ -71,6 +71,7 @@ class _Visit:
     wanted: int = 0
     stops: Sequence[Stop] = ()
     taken: Sequence[LeasedItem] = ()
+    dead_letters: Sequence[tuple[bytes, ItemRecord]] = ()
     left: Sequence[Outlook] | None = ()
     looks_again_us: int | None = None
 
@@ -80,6 +81,13 @@ class _Visit:
         found = external_zone(self.location.name)
         assert found is not None
         return Queue(self.location.tenant, found.zone)
+
+
+class _Unfit(NamedTuple):
+    """What was leased and is not to run now: poison candidates without room; and items, with why each is poison."""
+
+    returned: Sequence[LeasedRow] = ()
+    poison: Sequence[tuple[LeasedRow, str]] = ()
 
 
 def visit_queues(
@@ -126,10 +134,10 @@ def visit_queues(
     try:
         for visit in vested:
             visit.wanted = _wanted(tr, visit, params, store)
-        returned = _take(vested, rooms, capacity, params, store, layout, cursors or Cursors())
+        unfit = _take(vested, rooms, capacity, params, store, layout, cursors or Cursors())
     except StoreUnavailable as error:
         raise ExternalAway(**error.fields) from error
-    _return_and_ask(vested, returned, params, store)
+    _settle_and_ask(vested, unfit, params, store)
     ends = run_together([_end_op(tr, visit, capacity, params) for visit in vested])
     for visit in vested:
         if visit.quantum.policy.is_limited:
@@ -209,11 +217,11 @@ def _take(
     store: ExternalStore,
     layout: ShardLayout,
     cursors: Cursors,
-) -> list[LeasedRow]:
-    """Lease items in the store, and take them out of the capacity; return poison candidates without room."""
+) -> _Unfit:
+    """Lease items in the store, and take them out of the capacity; return those that are not to run now."""
     wanting = [visit for visit in visits if visit.wanted > 0]
     if not wanting or not rooms:
-        return []
+        return _Unfit()
     now_us, lease_us = params.now_us, params.lease_us
     for visit in wanting:
         visit.stops = cursors.stops(visit.queue, now_us=now_us, lease_us=lease_us)
@@ -224,7 +232,12 @@ def _take(
         visit.looks_again_us = cursors.front_us(visit.queue) if visit.stops else None
     taken: dict[Queue, list[LeasedItem]] = {}
     returned: list[LeasedRow] = []
+    poison: list[tuple[LeasedRow, str]] = []
     for row in found.rows:
+        error = poison_error(row.record, layout.settings)
+        if error is not None:
+            poison.append((row, error))
+            continue
         isolated = is_poison_candidate(row.record, layout.settings)
         if isolated and not capacity.poison_candidates:
             probe("a poison candidate of an external store is returned, as none can run isolated now")
@@ -237,15 +250,19 @@ def _take(
         taken.setdefault(row.queue, []).append(item)
     for visit in visits:
         visit.taken = taken.get(visit.queue, ())
-    return returned
+    return _Unfit(returned, poison)
 
 
-def _return_and_ask(
-    visits: Sequence[_Visit], returned: Sequence[LeasedRow], params: DequeueParams, store: ExternalStore
-) -> None:
-    """Return rows, and ask what is left. What was leased is kept if the store stops answering: it may run."""
+def _settle_and_ask(visits: Sequence[_Visit], unfit: _Unfit, params: DequeueParams, store: ExternalStore) -> None:
+    """End the leases of what is not to run, and ask what is left.
+
+    What was leased is kept if the store stops answering: it may run.
+    """
     try:
-        _return(returned, params, store)
+        _return(unfit.returned, params, store)
+        dead = _make_dead_letters(unfit.poison, params, store)
+        for visit in visits:
+            visit.dead_letters = [(row.id, row.record) for row in dead if row.queue == visit.queue]
         _ask_what_is_left(visits, store)
     except StoreUnavailable as error:
         if not any(visit.taken for visit in visits):
@@ -260,6 +277,19 @@ def _return(rows: Sequence[LeasedRow], params: DequeueParams, store: ExternalSto
     if rows:
         held = [ItemLease(row.id, params.lease_id) for row in rows]
         store.requeue(held, [params.throttle_delay_us] * len(held), [row.record for row in rows])
+
+
+def _make_dead_letters(
+    poison: Sequence[tuple[LeasedRow, str]], params: DequeueParams, store: ExternalStore
+) -> list[LeasedRow]:
+    """Make items dead letters that have killed their workers; return them. One that is locked stays leased."""
+    if not poison:
+        return []
+    probe("an external item that has ended its workers becomes a dead letter")
+    held = [ItemLease(row.id, params.lease_id) for row, _ in poison]
+    records = [DeadLetterRecord(row.record, POISON, error, "", params.now_us) for row, error in poison]
+    outcomes = store.dead_letter(held, records)
+    return [row for (row, _), outcome in zip(poison, outcomes, strict=True) if outcome is Outcome.DONE]
 
 
 def _ask_what_is_left(visits: Sequence[_Visit], store: ExternalStore) -> None:
@@ -280,8 +310,8 @@ def _end_op(tr: Transaction, visit: _Visit, capacity: Capacity, params: DequeueP
     visit.pointer.deficit = visit.quantum.deficit_after(taken=len(visit.taken), more=more)
     outcome, deferred = yield from requeue_pointer_op(tr, visit.location, visit.pointer, plan, capacity, params)
     return PointerResult(
-        visit.ref, outcome, visit.location, visit.taken, unreadable=int(visit.damaged), deferred=deferred,
-        skipped_kinds=plan.skipped_kinds,
+        visit.ref, outcome, visit.location, visit.taken, visit.dead_letters, int(visit.damaged), deferred,
+        plan.skipped_kinds,
     )  # fmt: skip
 
 

@@ -10,12 +10,16 @@ Read in this order:
     sql/operations.sql     what applications and operators call
     sql/inspection.sql     what operators ask
     sql/steps.sql          what workflows call
+    sql/sessions.sql       what workers that claim items call, and whoever keeps the tables small
     sql/grants.sql         roles get what a version has added
     errors                 what a user can meet, and what to do then
     connections            connections of our own, and what their errors mean
     schema                 init, upgrade and check
     step_store             steps of workflows whose effects are in SQL; has a table of its transactions
     item_rows              what a row holds beside its columns
+    held_items             how held items are named in calls
+    sessions               the sessions of workers that claim items
+    upkeep                 what keeps the tables small
     item_store             the operations of consumers on items, each one statement
     statements             operations for plain and for asynchronous connections
     queue_operations       the operations of applications and operators
@@ -29,6 +33,9 @@ What each operation reads and writes, at READ COMMITTED:
     dequeue         what it takes; passes over what is locked     lease columns, which are in no index
     complete        what is held; leaves out what is locked       deletes, or leaves id and result
     extend          likewise                                      lease columns
+    claim           likewise; the row of the session, shared      lease columns, session
+    end of session  the session's row                             deletes it
+    release         what ended sessions claim; leaves out locked  ends the lease
     requeue         likewise                                      vesting time and history; ends the lease
     dead letter     likewise                                      the item's state
     arrivals        nothing                                       nothing

@@ -18,8 +18,8 @@ BEFORE_MAX = 1_000
 
 _INSPECT = (
     "SELECT id, app, tenant, zone, kind, priority, waited_us, age_us, leases, expired, unique_us, given, payload, "
-    "args::text, CASE state WHEN 0 THEN record END, lease_id, left_us, state, kept_us, is_seen, is_locked, "
-    "items_before, record FROM fairlead.inspect(%b::uuid[], %s::pg_snapshot, %b)"
+    "args::text, CASE state WHEN 0 THEN record END, deaths, started, lease_id, left_us, state, kept_us, is_seen, "
+    "is_locked, items_before, record FROM fairlead.inspect(%b::uuid[], %s::pg_snapshot, %b)"
 )
 _TENANT_DEPTH = "SELECT zone, kind, items FROM fairlead.tenant_depth(%s, %s, %b)"
 _SEEN = "SELECT ord FROM fairlead.seen_of(%b::text[], %b::text[], %b::text[], %s::pg_snapshot)"

@@ -4,8 +4,11 @@ import msgspec
 from msgspec.structs import replace
 
 from fairlead.zones.external.item_ids import unpacked_given
+from fairlead.zones.external.store import Start
 from fairlead.zones.queue.items import NewItem, pack_payload
 from fairlead.zones.records import DeadLetterRecord, ItemRecord, encode
+
+EXPIRED_ALONE = 3  # In the column `started`, of an item that is leased anew.
 
 
 def packed_new(item: NewItem) -> bytes | None:
@@ -42,6 +45,12 @@ def fill_record(
     record.kind, record.priority, record.unique_us = kind, priority, unique_us
     record.payload = pack_payload(None if args is None else msgspec.json.decode(args)) if payload is None else payload
     record.given_id = None if given is None else unpacked_given(given)
+
+
+def fill_deaths(record: ItemRecord, expired: int, deaths: int, started: int) -> None:
+    """Give a record what columns say of its leases that expired. `started`: a `Start`, or `EXPIRED_ALONE`."""
+    record.expired_count, record.expiry_count = expired, deaths
+    record.started, record.ran_isolated = 0 < started < EXPIRED_ALONE, started > Start.BESIDE_OTHERS
 
 
 def _history(record: ItemRecord) -> ItemRecord:

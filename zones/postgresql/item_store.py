@@ -18,31 +18,35 @@ from fairlead.zones.external.store import (
     Outlook,
     Queue,
     RunningState,
+    Start,
     Stop,
     Want,
 )
 from fairlead.zones.layout import Tenant
 from fairlead.zones.postgresql.connections import CONFLICTS, TRIES_MAX, Call, Connections, Listener
-from fairlead.zones.postgresql.item_rows import fill_record, packed_dead_letter, packed_history
+from fairlead.zones.postgresql.held_items import OUTCOMES, ids_of
+from fairlead.zones.postgresql.item_rows import fill_deaths, fill_record, packed_dead_letter, packed_history
 from fairlead.zones.postgresql.queue_operations import QueueStatements
 from fairlead.zones.postgresql.refusals import refusals_explained
+from fairlead.zones.postgresql.sessions import Sessions
 from fairlead.zones.postgresql.statements import StatementOp, run_op
 from fairlead.zones.postgresql.step_store import StepStore
+from fairlead.zones.postgresql.upkeep import Upkeep
 from fairlead.zones.queue.items import Outcome
 from fairlead.zones.records import DeadLetterRecord, ItemRecord, decode
 
 T = TypeVar("T")
 
-_OUTCOMES = (Outcome.DONE, Outcome.LEASE_LOST, Outcome.GONE, None)
 
 _DEQUEUE = (
     "SELECT id, app, tenant, zone, kind, priority, waited_us, age_us, leases, expired, unique_us, given, payload, "
-    "args::text, record, at_us, passed FROM fairlead.dequeue(%b::text[], %b::text[], %b::text[], %b::int[], %b::int[], "
-    "%b::text[], %b::smallint[], %b::bigint[], %b::text[], %b::int[], %b::uuid, %b::bigint)"
+    "args::text, record, deaths, started, at_us, passed FROM fairlead.dequeue(%b::text[], %b::text[], "
+    "%b::text[], %b::int[], %b::int[], %b::text[], %b::smallint[], %b::bigint[], %b::text[], %b::int[], %b::uuid, "
+    "%b::bigint)"
 )
 _READ = (
     "SELECT id, app, tenant, zone, kind, priority, waited_us, age_us, leases, expired, unique_us, given, payload, "
-    "args::text, record, lease_id, left_us FROM fairlead.read_held(%b::uuid[], %b::uuid[])"
+    "args::text, record, deaths, started, lease_id, left_us FROM fairlead.read_held(%b::uuid[], %b::uuid[])"
 )
 _OUTLOOK = (
     "SELECT ord, kind, priority, waits, next_us FROM fairlead.outlook(%b::text[], %b::text[], %b::text[], %b::int[], "
@@ -51,8 +55,10 @@ _OUTLOOK = (
 _RUNNING = "SELECT state FROM fairlead.running(%b::uuid[]) ORDER BY ord"
 _COMPLETE = "SELECT outcome FROM fairlead.complete(%b::uuid[], %b::uuid[], %b::bigint[], %b::bytea[]) ORDER BY ord"
 _HOLD = "SELECT 1 FROM fairlead.items WHERE id = %b AND lease_id = %b AND state < 1 FOR UPDATE"
-_EXTEND = "SELECT outcome FROM fairlead.extend(%b::uuid[], %b::uuid[], %b::bigint) ORDER BY ord"
-_REQUEUE = "SELECT outcome FROM fairlead.requeue(%b::uuid[], %b::uuid[], %b::bigint[], %b::bytea[]) ORDER BY ord"
+_EXTEND = "SELECT outcome FROM fairlead.extend(%b::uuid[], %b::uuid[], %b::bigint, %b::smallint) ORDER BY ord"
+_REQUEUE = (
+    "SELECT outcome FROM fairlead.requeue(%b::uuid[], %b::uuid[], %b::bigint[], %b::bytea[], %b::int[]) ORDER BY ord"
+)
 _DEAD_LETTER = "SELECT outcome FROM fairlead.dead_letter(%b::uuid[], %b::uuid[], %b::bytea[]) ORDER BY ord"
 _ARRIVALS = "SELECT seen::text, app, tenant, zone, in_us FROM fairlead.arrivals(%s::pg_snapshot)"
 _HISTORY = """
@@ -76,6 +82,8 @@ class ItemStore:
         self._handlers = handlers
         self.steps = StepStore(connections, handlers)
         self._doorbell = Listener(connections)
+        self.sessions = Sessions(connections)
+        self.upkeep = Upkeep(connections, handlers)
         self.known_id: bytes | None = None
         self.queues = QueueStatements(self._run)
 
@@ -102,7 +110,7 @@ class ItemStore:
     def read(self, held: Sequence[ItemLease], *, now_us: int) -> list[LeasedRow]:
         """See `ExternalStore`."""
         with self._connections.call() as call:
-            rows = call.execute(_READ, *_ids(held)).fetchall()
+            rows = call.execute(_READ, *ids_of(held)).fetchall()
         return [decoded(row, lease_id.bytes, left_us, now_us) for *row, lease_id, left_us in rows]
 
     def outlook(self, queues: Sequence[Queue], stops: Sequence[Sequence[Stop]] = ()) -> list[list[Outlook]]:
@@ -126,16 +134,17 @@ class ItemStore:
         keeps = list(keeps_us) or [0] * len(held)
         return self._change(_COMPLETE, held, keeps, list(results) or [None] * len(held))
 
-    def extend(self, held: Sequence[ItemLease], *, lease_us: int) -> list[Outcome | None]:
+    def extend(self, held: Sequence[ItemLease], *, lease_us: int, begins: Start | None = None) -> list[Outcome | None]:
         """See `ExternalStore`."""
-        return self._change(_EXTEND, held, lease_us)
+        return self._change(_EXTEND, held, lease_us, begins)
 
     def requeue(
         self, held: Sequence[ItemLease], delays_us: Sequence[int | None], records: Sequence[ItemRecord | None]
     ) -> list[Outcome | None]:
         """See `ExternalStore`."""
         packed = [None if record is None else packed_history(record) for record in records]
-        return self._change(_REQUEUE, held, list(delays_us), packed)
+        deaths = [None if record is None else record.expiry_count for record in records]
+        return self._change(_REQUEUE, held, list(delays_us), packed, deaths)
 
     def dead_letter(self, held: Sequence[ItemLease], records: Sequence[DeadLetterRecord]) -> list[Outcome | None]:
         """See `ExternalStore`."""
@@ -153,7 +162,7 @@ class ItemStore:
         ) from last
 
     def _run_once(self, held: ItemLease, body: Callable[[Any], tuple[bytes | None, int]]) -> Outcome:
-        ids, leases = _ids([held])
+        ids, leases = ids_of([held])
         is_committing = False
         with self._handlers.lend() as connection:
             call = Call(connection, is_committing=True)
@@ -163,7 +172,7 @@ class ItemStore:
                         return Outcome.LEASE_LOST
                     result, keep_us = body(connection)
                     (outcome,) = call.execute(_COMPLETE, ids, leases, [keep_us], [result]).fetchone()
-                    assert _OUTCOMES[outcome] is Outcome.DONE, "the transaction holds the row"
+                    assert OUTCOMES[outcome] is Outcome.DONE, "the transaction holds the row"
                     is_committing = True
             except psycopg.Error as error:
                 if not connection.closed:
@@ -243,12 +252,7 @@ class ItemStore:
 
     def _change(self, statement: str, held: Sequence[ItemLease], *arguments: Any) -> list[Outcome | None]:
         with self._connections.call(is_committing=True) as call:
-            return [_OUTCOMES[outcome] for (outcome,) in call.execute(statement, *_ids(held), *arguments)]
-
-
-def _ids(held: Sequence[ItemLease]) -> tuple[list[UUID], list[UUID | None]]:
-    leases = [None if each.lease_id is None else UUID(bytes=each.lease_id) for each in held]
-    return [UUID(bytes=each.id) for each in held], leases
+            return [OUTCOMES[outcome] for (outcome,) in call.execute(statement, *ids_of(held), *arguments)]
 
 
 def names_of(queues: Any) -> tuple[list[str], list[str], list[str]]:
@@ -271,11 +275,11 @@ def _stops(stops: Sequence[Sequence[Stop]]) -> tuple[list[int], list[str], list[
 def decoded(row: Sequence[Any], lease_id: bytes, lease_us: int, now_us: int) -> LeasedRow:
     """Return the item of a row of the functions that read items. `lease_us`: until its lease ends."""
     id_, app, user, zone, kind, priority, waited_us, age_us, leases, expired, unique_us, given, *rest = row
-    payload, args, packed = rest
+    payload, args, packed, deaths, started = rest
     record = (None if packed is None else decode(ItemRecord, packed)) or ItemRecord(kind, b"", priority, 0, 0)
     expired_since = expired - record.expired_count  # since its last holder ended its lease
     fill_record(record, kind, priority, unique_us, given, payload, args)
+    fill_deaths(record, expired, deaths, started)
     record.lease_id, record.lease_us, record.lease_number, record.leased_us = lease_id, lease_us, leases, now_us
-    record.expired_count, record.expiry_count = expired, record.expiry_count + expired_since
     record.vesting_us, record.enqueued_us = now_us + lease_us, max(0, now_us - age_us)
     return LeasedRow(Queue(Tenant(app, user), zone), id_.bytes, record, waited_us, expired_since > 0)

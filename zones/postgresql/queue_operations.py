@@ -20,7 +20,7 @@ from fairlead.zones.external.queue_operations import (
     ItemToPut,
 )
 from fairlead.zones.layout import Tenant
-from fairlead.zones.postgresql.item_rows import fill_record, packed_history, packed_new
+from fairlead.zones.postgresql.item_rows import fill_deaths, fill_record, packed_history, packed_new
 from fairlead.zones.postgresql.statements import Row, Statement, StatementOp
 from fairlead.zones.queue.dead_letters import DeadLetter, reset_attempts
 from fairlead.zones.queue.items import EnqueueStatus, Item
@@ -40,7 +40,7 @@ _PUT = (
 )
 _READ = (
     "SELECT id, app, tenant, zone, kind, priority, in_us, age_us, leases, expired, unique_us, given, payload, "
-    "args::text, record, state, lease_id, ended_us FROM fairlead.read_items({ids}, %b::boolean)"
+    "args::text, record, deaths, started, state, lease_id, ended_us FROM fairlead.read_items({ids}, %b::boolean)"
 )
 _FIND = _READ.format(ids="%b::uuid[]") + " WHERE (app, tenant, zone) = (%b::text, %b::text, %b::text)"
 _PEEK = _READ.format(ids="fairlead.first_ids(%b::text, %b::text, %b::text, %b::int, %b::boolean)")
@@ -127,7 +127,7 @@ def find_op(
     if not rows:
         return None
     row = rows[0]
-    *_, packed, state, _lease_id, _ended_us = row
+    *_, packed, _deaths, _started, state, _lease_id, _ended_us = row
     if state == ENDED:
         return EndedRow(row[0].bytes, packed)
     return _dead_row(row) if state == DEAD else _item(row, now_us)
@@ -158,7 +158,7 @@ def dead_letters_op(
     since_us, item_id = behind or _FIRST
     names = (None, None, None) if queue is None else _names(queue)
     rows = yield Statement(_DEAD_LETTERS, (*names, since_us, UUID(bytes=item_id), items_max, with_payloads))
-    return [_dead_row(row) for row in rows if row[15] == DEAD]
+    return [_dead_row(row) for row in rows if row[17] == DEAD]
 
 
 def retry_dead_letters_op(rows: Sequence[DeadRow], *, now_us: int) -> StatementOp[list[DeadRow]]:
@@ -221,11 +221,11 @@ def _those(rows: Sequence[DeadRow], done: Sequence[Row]) -> list[DeadRow]:
 def _item(row: Row, now_us: int) -> Item:
     """Return an item that waits or is leased, with times of the caller's clock."""
     id_, _, _, _, kind, priority, in_us, age_us, leases, expired, unique_us, given, payload, args, packed, *rest = row
-    _, lease_id, _ = rest
+    deaths, started, _, lease_id, _ = rest
     record = (None if packed is None else decode(ItemRecord, packed)) or ItemRecord(kind, b"", priority, 0, 0)
-    record.expiry_count += expired - record.expired_count
-    record.expired_count, record.lease_number = expired, leases
+    record.lease_number = leases
     fill_record(record, kind, priority, unique_us, given, payload, args)
+    fill_deaths(record, expired, deaths, started)
     record.lease_id = b"" if lease_id is None else lease_id.bytes
     record.vesting_us, record.enqueued_us = now_us + in_us, max(0, now_us - age_us)
     return Item(id_.bytes, record)

@@ -15,10 +15,10 @@ from psycopg import sql
 from fairlead.zones.engines import StoreUnavailable
 from fairlead.zones.postgresql.errors import PostgresRefused, SchemaMissing, SchemaNewer, SchemaOutdated
 
-VERSION = 2  # The last migration of this program.
+VERSION = 3  # The last migration of this program.
 SERVER_MIN = 14_00_00
 LOCK_TIMEOUT_MS = 1_000
-FUNCTION_FILES = ("functions", "operations", "steps", "inspection", "grants")
+FUNCTION_FILES = ("functions", "operations", "steps", "sessions", "inspection", "grants")
 PRODUCER_FUNCTIONS = ("enqueue", "put", "store_id", "id_of")
 
 # Programs that begin together would all make the schema. The number is an arbitrary one.

@@ -14,6 +14,7 @@ from fairlead.zones.records import ItemRecord
 from fairlead.zones.settings import ZoneSettings
 from fairlead.zones.top_level import worker_sessions
 
+POISON = "lapsed"  # The stored reason of a dead letter that was poison.
 EXPIRED_ISOLATED = "its worker died or stalled while it ran this item alone"
 # Where a poison candidate has no process of its own (in threads), another item may have caused the death. So it takes
 # three more expiries in a row. An innocent item is there by chance each time, and its next end resets the count.
@@ -44,4 +45,4 @@ def move_poison_to_dead_letters(
     if record.claim:
         worker_sessions.take_away(tr, location, item_id, record, notify=True)
     record.expired_count += 1
-    move_to_dead_letters(tr, location, item_id, record, reason="lapsed", error=error, traceback="", now_us=now_us)
+    move_to_dead_letters(tr, location, item_id, record, reason=POISON, error=error, traceback="", now_us=now_us)

@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 import ray
 from ray.exceptions import RayError, RayTaskError
 
-from fairlead.actors.consumer import ClockedCoordinator, OpenResources, Resources, ScannerLoops, readers_of
+from fairlead.actors.consumer import ClockedCoordinator, OpenResources, Resources, ScannerLoops, external_loops_of
 from fairlead.actors.execution.in_flight import HeldItem
 from fairlead.actors.execution.job import Job
 from fairlead.actors.execution.submitted_handlers import keep_loading
@@ -313,7 +313,7 @@ class ScannerActor:
         housekeeping = Housekeeping(
             host, resources.shards, identity, resources.periods, resources.submitted, scanner, slots=slots
         )
-        self._loops = ScannerLoops(host, scanner, housekeeping, readers_of(host, resources))
+        self._loops = ScannerLoops(host, scanner, housekeeping, external_loops_of(host, resources))
         _drain_on_sigterm(self.stop)
 
     def counts(self) -> dict[str, int]:

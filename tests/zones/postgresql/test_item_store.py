@@ -90,7 +90,7 @@ def test_a_leased_item_is_leased_again_only_when_its_lease_has_expired(database:
     assert database.lease() == []
     database.let_pass("leased_until_us")
     (second,) = database.lease()
-    assert (second.record.attempt, second.record.expiry_count, second.had_expired) == (2, 1, True)
+    assert (second.record.attempt, second.record.expired_count, second.had_expired) == (2, 1, True)
     assert database.complete(first) == [Outcome.LEASE_LOST]
     assert database.complete(second) == [Outcome.DONE]
     assert database.complete(second) == [Outcome.GONE]

@@ -139,6 +139,44 @@ def test_an_upgrade_keeps_what_was_granted(database: Database) -> None:
         connection.execute("SELECT fairlead.enqueue('shop', 'alice', 'mail')")
 
 
+VERSION_2 = """
+CREATE FUNCTION fairlead.dequeue(apps text[], tenants text[], zones text[], ns int[], place_ords int[], kinds text[],
+  priorities smallint[], froms_us bigint[], room_kinds text[], rooms int[], lease uuid, lease_us bigint,
+  OUT id uuid, OUT passed bigint) RETURNS SETOF record LANGUAGE sql RETURN (NULL::uuid, 0::bigint);
+CREATE FUNCTION fairlead.extend(ids uuid[], lease_ids uuid[], lease_us bigint, OUT ord int, OUT outcome smallint)
+  RETURNS SETOF record LANGUAGE sql RETURN (1, 1::smallint);
+CREATE FUNCTION fairlead.requeue(ids uuid[], lease_ids uuid[], delays_us bigint[], records bytea[], OUT ord int,
+  OUT outcome smallint) RETURNS SETOF record LANGUAGE sql RETURN (1, 1::smallint);
+CREATE FUNCTION fairlead.complete(ids uuid[], lease_ids uuid[], keeps_us bigint[], results bytea[], OUT ord int,
+  OUT outcome smallint) RETURNS SETOF record LANGUAGE sql RETURN (1, 1::smallint);
+INSERT INTO fairlead.store (version) VALUES (2);
+"""
+
+
+def test_consumers_of_version_2_go_on_after_an_upgrade_which_makes_their_functions_anew(
+    empty_database: Database,
+) -> None:
+    """Those have other answers since, so what was granted on them is granted again."""
+    from fairlead.zones.postgresql import schema
+
+    with empty_database.connect() as connection, role(connection, "fleet"):
+        connection.execute(schema.migration(1) + schema.migration(2) + VERSION_2)
+        connection.execute("INSERT INTO fairlead.items (id, app, tenant, zone, kind, priority, vesting_us, enqueued_us)"
+                           " VALUES (gen_random_uuid(), 'shop', 'alice', 'queue', 'mail', 100, 0, 0)")  # fmt: skip
+        schema.grant(connection, consumers=("fleet",))
+        schema.prepare(connection)
+        connection.execute("SET ROLE fleet")
+        lease_id = "00000000-0000-0000-0000-000000000001"
+        ((item_id,),) = connection.execute(
+            "SELECT id FROM fairlead.dequeue('{shop}', '{alice}', '{queue}', '{5}', '{}', '{}', '{}', '{}', "
+            "'{mail}', '{9}', %s, 1000000) WHERE id IS NOT NULL", [lease_id]
+        ).fetchall()  # fmt: skip
+        for call in ("extend({}, 1000000)", "requeue({}, '{{1}}', '{{NULL}}')"):
+            held = f"ARRAY['{item_id}'::uuid], ARRAY['{lease_id}'::uuid]"
+            assert connection.execute(f"SELECT outcome FROM fairlead.{call.format(held)}").fetchall() == [(0,)]
+        connection.execute("SELECT * FROM fairlead.beat(gen_random_uuid())")
+
+
 def test_the_printed_script_does_what_init_does(empty_database: Database) -> None:
     from fairlead.zones.postgresql import schema
 

@@ -43,9 +43,9 @@ BEGIN
       ORDER BY n.id
       ON CONFLICT (id) DO UPDATE SET
         (state, xid, kind, priority, vesting_us, enqueued_us, unique_us, payload, args, record, lease_id, leased_until_us,
-         leases, expired, session, taken_until_us, keep_until_us)
+         leases, expired, started, deaths, session, taken_until_us, keep_until_us)
         = (0, pg_current_xact_id(), excluded.kind, excluded.priority, excluded.vesting_us, excluded.enqueued_us,
-           excluded.unique_us, excluded.payload, excluded.args, excluded.record, NULL, 0, 0, 0, NULL, NULL, NULL)
+           excluded.unique_us, excluded.payload, excluded.args, excluded.record, NULL, 0, 0, 0, 0, 0, NULL, NULL, NULL)
         WHERE i.state = 1 AND i.taken_until_us <= now_us
       RETURNING i.id)
   SELECT array_agg(p.id) INTO made FROM put p;
@@ -190,13 +190,14 @@ END $$;
 
 -- Lease items of many queues: of the queue `ord` at most `ns[ord]`, of each kind at most its room. `place_ords` and what
 -- follows: see `places`. `waited_us`: for how long it had been vested. `age_us`: since it was enqueued. `at_us`: the vesting
--- time. The last row holds no item, but how many index entries were passed over: of ended and of leased items.
+-- time. `deaths`, `started`: see the columns. The last row holds no item, but how many index entries were passed over: of
+-- ended and of leased items.
 CREATE OR REPLACE FUNCTION fairlead.dequeue(
   apps text[], tenants text[], zones text[], ns int[], place_ords int[], kinds text[], priorities smallint[],
   froms_us bigint[], room_kinds text[], rooms int[], lease uuid, lease_us bigint,
   OUT id uuid, OUT app text, OUT tenant text, OUT zone text, OUT kind text, OUT priority smallint, OUT waited_us bigint,
   OUT age_us bigint, OUT leases int, OUT expired int, OUT unique_us bigint, OUT given bytea, OUT payload bytea,
-  OUT args jsonb, OUT record bytea, OUT at_us bigint, OUT passed bigint
+  OUT args jsonb, OUT record bytea, OUT deaths int, OUT started smallint, OUT at_us bigint, OUT passed bigint
 ) RETURNS SETOF record LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
@@ -223,10 +224,12 @@ BEGIN
   read := pg_stat_get_xact_tuples_returned('fairlead.items_vest'::regclass) - read;
   RETURN QUERY UPDATE fairlead.items i
     SET lease_id = lease, leased_until_us = now_us + lease_us, leases = i.leases + 1,
-      expired = i.expired + (i.lease_id IS NOT NULL)::int, session = NULL
+      expired = i.expired + (i.lease_id IS NOT NULL)::int, session = NULL,
+      deaths = i.deaths + (i.lease_id IS NOT NULL AND i.started IN (1, 2))::int,
+      started = CASE WHEN i.lease_id IS NOT NULL AND i.started > 1 THEN 3 ELSE 0 END
     WHERE i.id = ANY(chosen)
     RETURNING i.id, i.app, i.tenant, i.zone, i.kind, i.priority, now_us - i.vesting_us, now_us - i.enqueued_us, i.leases,
-      i.expired, i.unique_us, i.given, i.payload, i.args, i.record, i.vesting_us, NULL::bigint;
+      i.expired, i.unique_us, i.given, i.payload, i.args, i.record, i.deaths, i.started, i.vesting_us, NULL::bigint;
   passed := read - coalesce(cardinality(chosen), 0);
   RETURN NEXT;
 END $$;
@@ -236,7 +239,7 @@ CREATE OR REPLACE FUNCTION fairlead.read_held(
   ids uuid[], lease_ids uuid[],
   OUT id uuid, OUT app text, OUT tenant text, OUT zone text, OUT kind text, OUT priority smallint, OUT waited_us bigint,
   OUT age_us bigint, OUT leases int, OUT expired int, OUT unique_us bigint, OUT given bytea, OUT payload bytea,
-  OUT args jsonb, OUT record bytea, OUT lease_id uuid, OUT left_us bigint
+  OUT args jsonb, OUT record bytea, OUT deaths int, OUT started smallint, OUT lease_id uuid, OUT left_us bigint
 ) RETURNS SETOF record LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
@@ -244,7 +247,8 @@ DECLARE
   now_us bigint := fairlead.now_us();
 BEGIN
   RETURN QUERY SELECT i.id, i.app, i.tenant, i.zone, i.kind, i.priority, now_us - i.vesting_us, now_us - i.enqueued_us,
-      i.leases, i.expired, i.unique_us, i.given, i.payload, i.args, i.record, i.lease_id, i.leased_until_us - now_us
+      i.leases, i.expired, i.unique_us, i.given, i.payload, i.args, i.record, i.deaths, i.started, i.lease_id,
+      i.leased_until_us - now_us
     FROM unnest(ids, lease_ids) h(id, lease_id) CROSS JOIN LATERAL (
       SELECT * FROM fairlead.items x WHERE x.id = h.id AND x.lease_id = h.lease_id AND x.state < 1 LIMIT 1) i;
 END $$;
@@ -349,30 +353,45 @@ BEGIN
 END $$;
 
 -- Let leases end `lease_us` from now. A shorter lease makes the item vest earlier. One that has expired is lost, even if
--- nobody else has the item: it does not count for its tenant's limit any more.
-CREATE OR REPLACE FUNCTION fairlead.extend(ids uuid[], lease_ids uuid[], lease_us bigint, OUT ord int, OUT outcome smallint)
-  RETURNS SETOF record LANGUAGE plpgsql
+-- nobody else has the item: it does not count for its tenant's limit any more. `begun`: 1 its handler starts; 2 alone.
+CREATE OR REPLACE FUNCTION fairlead.extend(
+  ids uuid[], lease_ids uuid[], lease_us bigint, begun smallint DEFAULT NULL, OUT ord int, OUT outcome smallint
+) RETURNS SETOF record LANGUAGE plpgsql
+  SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
+DECLARE
+  held uuid[] := fairlead.hold(ids, lease_ids);
+BEGIN
+  RETURN QUERY SELECT * FROM fairlead.extended(ids, lease_ids, held, lease_us, begun, NULL);
+END $$;
+
+-- What `extend` and `claim` do with the items that they have locked. `session_id`: which claims them; NULL: as it is.
+CREATE OR REPLACE FUNCTION fairlead.extended(
+  ids uuid[], lease_ids uuid[], held uuid[], lease_us bigint, begun smallint, session_id uuid,
+  OUT ord int, OUT outcome smallint
+) RETURNS SETOF record LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
-  held uuid[] := fairlead.hold(ids, lease_ids);
   now_us bigint := fairlead.now_us();
   until_us bigint := now_us + lease_us;
-  extended uuid[];
+  done uuid[];
 BEGIN
-  WITH done AS (
-    UPDATE fairlead.items i SET leased_until_us = until_us,
+  WITH changed AS (
+    UPDATE fairlead.items i SET leased_until_us = until_us, started = coalesce(begun, i.started),
+      session = coalesce(session_id, i.session),
       xid = CASE WHEN until_us < i.leased_until_us THEN pg_current_xact_id() ELSE i.xid END
     WHERE i.id = ANY(held) AND i.leased_until_us > now_us RETURNING i.id)
-  SELECT array_agg(d.id) INTO extended FROM done d;
-  RETURN QUERY SELECT o.ord, CASE WHEN o.outcome = 0 AND NOT coalesce(ids[o.ord] = ANY(extended), false) THEN 1::smallint
+  SELECT array_agg(c.id) INTO done FROM changed c;
+  RETURN QUERY SELECT o.ord, CASE WHEN o.outcome = 0 AND NOT coalesce(ids[o.ord] = ANY(done), false) THEN 1::smallint
     ELSE o.outcome END FROM fairlead.outcomes(ids, lease_ids, held) o;
 END $$;
 
 -- End leases: each item vests `delays_us` from now (NULL: when it vested before), with the history `records` (NULL: as it
--- is). The reader sees it as an arrival: it may vest earlier than its pointer.
+-- is), and `deaths` in a row (NULL: as they are, or none if its handler had started). The reader sees it as an arrival: it
+-- may vest earlier than its pointer.
 CREATE OR REPLACE FUNCTION fairlead.requeue(
-  ids uuid[], lease_ids uuid[], delays_us bigint[], records bytea[], OUT ord int, OUT outcome smallint
+  ids uuid[], lease_ids uuid[], delays_us bigint[], records bytea[], deaths int[] DEFAULT NULL,
+  OUT ord int, OUT outcome smallint
 ) RETURNS SETOF record LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
@@ -381,9 +400,12 @@ DECLARE
   held uuid[] := fairlead.hold(ids, lease_ids);
   one record;
 BEGIN
-  FOR one IN SELECT r.* FROM unnest(ids, delays_us, records) r(id, delay_us, record) WHERE r.id = ANY(held) LOOP
+  FOR one IN SELECT r.* FROM unnest(ids, delays_us, records, requeue.deaths) r(id, delay_us, record, deaths)
+    WHERE r.id = ANY(held)
+  LOOP
     UPDATE fairlead.items i SET lease_id = NULL, leased_until_us = 0, session = NULL, xid = pg_current_xact_id(),
-      vesting_us = coalesce(now_us + one.delay_us, i.vesting_us), record = coalesce(one.record, i.record) WHERE i.id = one.id;
+      vesting_us = coalesce(now_us + one.delay_us, i.vesting_us), record = coalesce(one.record, i.record), started = 0,
+      deaths = coalesce(one.deaths, CASE WHEN i.started IN (1, 2) THEN 0 ELSE i.deaths END) WHERE i.id = one.id;
   END LOOP;
   PERFORM fairlead.ring();
   RETURN QUERY SELECT * FROM fairlead.outcomes(ids, lease_ids, held);
@@ -400,8 +422,8 @@ DECLARE
   one record;
 BEGIN
   FOR one IN SELECT r.* FROM unnest(ids, records) r(id, record) WHERE r.id = ANY(held) LOOP
-    UPDATE fairlead.items i SET state = 2, keep_until_us = now_us, lease_id = NULL, session = NULL, record = one.record
-      WHERE i.id = one.id;
+    UPDATE fairlead.items i SET state = 2, keep_until_us = now_us, lease_id = NULL, session = NULL, started = 0, deaths = 0,
+      record = one.record WHERE i.id = one.id;
   END LOOP;
   RETURN QUERY SELECT * FROM fairlead.outcomes(ids, lease_ids, held);
 END $$;

@@ -1,11 +1,11 @@
--- Whoever may dequeue runs a fleet, and may use all that this version has added.
+-- Whoever may end items runs a fleet, and may use all that this version has added, or made again.
 DO $$
 DECLARE
   consumer text;
 BEGIN
   FOR consumer IN
     SELECT a.grantee::regrole::text FROM pg_proc p, aclexplode(p.proacl) a
-    WHERE p.pronamespace = 'fairlead'::regnamespace AND p.proname = 'dequeue' AND a.grantee NOT IN (0, p.proowner)
+    WHERE p.pronamespace = 'fairlead'::regnamespace AND p.proname = 'complete' AND a.grantee NOT IN (0, p.proowner)
   LOOP
     EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA fairlead TO %s', consumer);
     EXECUTE format('GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA fairlead TO %s', consumer);

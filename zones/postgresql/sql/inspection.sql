@@ -9,8 +9,8 @@ CREATE OR REPLACE FUNCTION fairlead.inspect(
   ids uuid[], seen pg_snapshot, before_max int,
   OUT id uuid, OUT app text, OUT tenant text, OUT zone text, OUT kind text, OUT priority smallint, OUT waited_us bigint,
   OUT age_us bigint, OUT leases int, OUT expired int, OUT unique_us bigint, OUT given bytea, OUT payload bytea,
-  OUT args jsonb, OUT record bytea, OUT lease_id uuid, OUT left_us bigint, OUT state smallint, OUT kept_us bigint,
-  OUT is_seen boolean, OUT is_locked boolean, OUT items_before int
+  OUT args jsonb, OUT record bytea, OUT deaths int, OUT started smallint, OUT lease_id uuid, OUT left_us bigint,
+  OUT state smallint, OUT kept_us bigint, OUT is_seen boolean, OUT is_locked boolean, OUT items_before int
 ) RETURNS SETOF record LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
@@ -18,8 +18,8 @@ DECLARE
   now_us bigint := fairlead.now_us();
 BEGIN
   RETURN QUERY SELECT i.id, i.app, i.tenant, i.zone, i.kind, i.priority, now_us - i.vesting_us, now_us - i.enqueued_us,
-      i.leases, i.expired, i.unique_us, i.given, i.payload, i.args, i.record, i.lease_id, i.leased_until_us - now_us,
-      i.state, i.keep_until_us - now_us, pg_visible_in_snapshot(i.xid, seen), i.state < 1 AND f.free IS NULL,
+      i.leases, i.expired, i.unique_us, i.given, i.payload, i.args, i.record, i.deaths, i.started,
+      i.lease_id, i.leased_until_us - now_us, i.state, i.keep_until_us - now_us, pg_visible_in_snapshot(i.xid, seen), i.state < 1 AND f.free IS NULL,
       b.items_before
     FROM unnest(ids) h(id) CROSS JOIN LATERAL (SELECT * FROM fairlead.items x WHERE x.id = h.id LIMIT 1) i
     LEFT JOIN LATERAL (

@@ -7,7 +7,8 @@ CREATE OR REPLACE FUNCTION fairlead.read_items(
   ids uuid[], with_payloads boolean,
   OUT id uuid, OUT app text, OUT tenant text, OUT zone text, OUT kind text, OUT priority smallint, OUT in_us bigint,
   OUT age_us bigint, OUT leases int, OUT expired int, OUT unique_us bigint, OUT given bytea, OUT payload bytea,
-  OUT args jsonb, OUT record bytea, OUT state smallint, OUT lease_id uuid, OUT ended_us bigint
+  OUT args jsonb, OUT record bytea, OUT deaths int, OUT started smallint, OUT state smallint, OUT lease_id uuid,
+  OUT ended_us bigint
 ) RETURNS SETOF record LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
@@ -16,8 +17,8 @@ DECLARE
 BEGIN
   RETURN QUERY SELECT i.id, i.app, i.tenant, i.zone, i.kind, i.priority, greatest(i.vesting_us, i.leased_until_us) - now_us,
       now_us - i.enqueued_us, i.leases, i.expired, i.unique_us, i.given,
-      CASE WHEN with_payloads THEN i.payload END, CASE WHEN with_payloads THEN i.args END, i.record, i.state, i.lease_id,
-      i.keep_until_us
+      CASE WHEN with_payloads THEN i.payload END, CASE WHEN with_payloads THEN i.args END, i.record, i.deaths,
+      i.started, i.state, i.lease_id, i.keep_until_us
     FROM unnest(ids) WITH ORDINALITY AS h(id, ord)
     CROSS JOIN LATERAL (SELECT * FROM fairlead.items x WHERE x.id = h.id LIMIT 1) i ORDER BY h.ord;
 END $$;

@@ -1,0 +1,203 @@
+"""The upkeep of an external store: who does it, when a session is silent, and when a vacuum is due."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from fairlead.actors import external_upkeep
+from fairlead.actors.external_upkeep import BATCH, BATCHES_MAX, DEAD_ROWS_MAX, ExternalUpkeep
+from fairlead.simulation.external_items import ExternalItems
+from fairlead.simulation.external_sessions import ModelUpkeep
+from fairlead.zones.engines import StoreUnavailable
+from fairlead.zones.external.names import Queue
+from fairlead.zones.external.store import ItemLease, Want
+from fairlead.zones.layout import Tenant
+from fairlead.zones.queue.items import Outcome, new_item
+from fairlead.zones.top_level.silence import LOOKS
+from tests.actors.stage import SECOND, Stage
+from tests.simulation.mutations.mutation import in_a_race
+
+QUEUE = Queue(Tenant("shop", "alice"), "queue")
+SESSION, WORKER = b"s" * 16, b"a worker's life"
+LEASE_US, TERM_US = 60 * SECOND, 600 * SECOND
+
+
+class Reader:
+    """Stands for the reader of the store in this consumer."""
+
+    is_reading = True
+
+
+class Rows(ModelUpkeep):
+    """Rows of a database: dead ones, and ended ones that are kept no longer. `pinned`: a vacuum frees none."""
+
+    def __init__(self) -> None:
+        self.dead = self.vacuums = self.expired = 0
+        self.pinned = False
+
+    def expire(self, items_max: int) -> int:
+        some = min(items_max, self.expired)
+        self.expired -= some
+        return some
+
+    def dead_rows(self) -> int:
+        return self.dead
+
+    def vacuum(self) -> None:
+        self.vacuums += 1
+        self.dead = self.dead if self.pinned else 0
+
+
+class Scene:
+    """A store, its upkeep in one consumer, and a worker that claims an item there."""
+
+    def __init__(self) -> None:
+        self.stage = Stage()
+        self.clock = self.stage.clock
+        self.items = ExternalItems(self.clock.now_us)
+        self.rows = self.items.upkeep = Rows()
+        self.reader = Reader()
+        reader: Any = self.reader
+        self.upkeep = ExternalUpkeep(self.stage.host, "pg", self.items, reader)
+
+    def claim(self) -> None:
+        """Enqueue an item, lease it, and claim it."""
+        user = self.items.begin()
+        self.items.enqueue(user, QUEUE, b"i" * 16, new_item("mail"))
+        self.items.commit(user)
+        assert self.lease(b"1" * 16) == [b"i" * 16]
+        held = [ItemLease(b"i" * 16, b"1" * 16)]
+        claimed = self.items.sessions.claim(SESSION, held, worker=WORKER, begins=True, term_us=TERM_US)
+        assert claimed == [Outcome.DONE]
+
+    def lease(self, lease_id: bytes) -> Sequence[bytes]:
+        """Lease what can be leased now."""
+        found = self.items.dequeue([Want(QUEUE, 9)], {"mail": 9}, lease_id=lease_id, lease_us=LEASE_US, now_us=0)
+        return [row.id for row in found.rows]
+
+    def looks(self, count: int, meanwhile: Callable[[], object] = lambda: None) -> None:
+        """Look so often, a second apart."""
+        for _ in range(count):
+            self.stage.pass_ms(1_000)
+            meanwhile()
+            self.upkeep.look()
+
+
+def a_dead_worker() -> str:
+    """Return what is wrong with what a dead worker claims."""
+    scene = Scene()
+    scene.claim()
+    scene.looks(LOOKS)
+    return "" if scene.lease(b"2" * 16) else "what a dead worker claims waits for the end of the claim"
+
+
+def a_slow_worker() -> str:
+    """Return what is wrong with what a worker claims whose heartbeat comes after the look that finds it silent."""
+    scene = Scene()
+    scene.claim()
+    scene.looks(LOOKS - 1)
+    sessions = scene.items.sessions
+    beats = sessions.beats
+
+    def beats_late() -> dict[bytes, bytes]:
+        found = beats()
+        sessions.beat(SESSION)
+        return found
+
+    sessions.beats = beats_late  # type: ignore[method-assign]
+    scene.looks(1)
+    return "a worker that lives has lost what it claims" if scene.lease(b"2" * 16) else ""
+
+
+def a_store_that_was_away() -> str:
+    """Return what is wrong with what a worker claims, after a look that the store did not answer."""
+    scene = Scene()
+    scene.claim()
+    scene.looks(LOOKS - 1)
+    sessions = scene.items.sessions
+    beats = sessions.beats
+
+    def is_away() -> dict[bytes, bytes]:
+        sessions.beats = beats  # type: ignore[method-assign]
+        raise StoreUnavailable("no server answers", remedy="Start it.")
+
+    sessions.beats = is_away  # type: ignore[method-assign]
+    scene.stage.pass_ms(1_000)
+    scene.upkeep.look_if_reading()
+    scene.looks(1)
+    return "a worker has lost what it claims because the store was away" if scene.lease(b"2" * 16) else ""
+
+
+SCENES = [a_dead_worker, a_slow_worker, a_store_that_was_away]
+GUARDS: dict[str, tuple[Any, str, str]] = {
+    "only a session without a later heartbeat is ended": (
+        ExternalUpkeep.look, "silent_since=beats[session_id]", "silent_since=None",
+    ),
+    "what ended sessions claim is released": (
+        ExternalUpkeep.look, "(sessions.release_ended, self._store.upkeep.expire)", "(self._store.upkeep.expire,)",
+    ),
+    "a look without an answer begins the count anew": (
+        ExternalUpkeep.look_if_reading, "self._silence.note_failure()\n            self._refusals", "self._refusals",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("scene", SCENES)
+def test_only_what_silent_workers_claim_runs_again(scene: Callable[[], str]) -> None:
+    assert scene() == ""
+
+
+@pytest.mark.parametrize("guard", GUARDS)
+def test_without_a_guard_one_of_them_goes_wrong(guard: str) -> None:
+    with in_a_race(guard, GUARDS[guard]).planted():
+        assert any(scene() for scene in SCENES)
+
+
+def test_a_worker_that_sends_heartbeats_keeps_what_it_claims() -> None:
+    scene = Scene()
+    scene.claim()
+    scene.looks(3 * LOOKS, lambda: scene.items.sessions.beat(SESSION))
+    assert scene.lease(b"2" * 16) == []
+
+
+def test_a_consumer_whose_reader_does_not_read_does_no_upkeep() -> None:
+    scene = Scene()
+    scene.reader.is_reading = False
+    scene.rows.expired, scene.rows.dead = 1, DEAD_ROWS_MAX
+    scene.upkeep.look_if_reading()
+    scene.upkeep.vacuum_if_reading()
+    assert (scene.rows.expired, scene.rows.vacuums) == (1, 0)
+
+
+def test_a_look_deletes_in_batches_until_few_are_left_and_not_for_ever() -> None:
+    scene = Scene()
+    scene.rows.expired = 2 * BATCH + 1
+    scene.upkeep.look_if_reading()
+    assert scene.rows.expired == 0
+    scene.rows.expired = 100 * BATCH
+    scene.upkeep.look_if_reading()
+    assert scene.rows.expired == (100 - BATCHES_MAX) * BATCH
+
+
+@pytest.mark.parametrize(("dead", "vacuums"), [(DEAD_ROWS_MAX - 1, 0), (DEAD_ROWS_MAX, 1)])
+def test_a_vacuum_is_due_at_100_000_dead_rows(dead: int, vacuums: int) -> None:
+    scene = Scene()
+    scene.rows.dead = dead
+    scene.upkeep.vacuum_if_reading()
+    assert external_upkeep.DEAD_ROWS_MAX == 100_000
+    assert scene.rows.vacuums == vacuums
+
+
+def test_a_vacuum_that_frees_nothing_is_done_again_once_as_many_rows_have_died() -> None:
+    """An old snapshot still sees them."""
+    scene = Scene()
+    scene.rows.pinned = True
+    vacuums = []
+    for dead in (DEAD_ROWS_MAX, 2 * DEAD_ROWS_MAX - 1, 2 * DEAD_ROWS_MAX):
+        scene.rows.dead = dead
+        scene.upkeep.vacuum_if_reading()
+        vacuums.append(scene.rows.vacuums)
+    assert vacuums == [1, 1, 2]
