@@ -302,7 +302,7 @@ def test_statements_that_take_too_long_are_ended_and_tried_again_and_shards_are_
         user.execute("LOCK TABLE fairlead.items IN ACCESS EXCLUSIVE MODE")
         user.execute("SELECT fairlead.enqueue('shop', 'bob', 'plain', '7')")
         with consumer(app):
-            eventually(lambda: "statement timeout" in caplog.text)
+            eventually(lambda: "lock timeout" in caplog.text)
             serves_its_shards(app, ran, -1)
             user.commit()
             eventually(lambda: ran == [-1, 7])
