@@ -97,17 +97,17 @@ def test_what_does_not_go_with_an_external_store_is_refused(typed: Typed) -> Non
 
 def test_dead_letters_are_listed_retried_and_discarded_one_by_one(typed: Typed, database: Database) -> None:
     make_dead_letters(database, 2)
-    found = typed("dead-records", "list", "--json").json["dead_letters"]
+    found = typed("dead-letters", "list", "--json").json["dead_letters"]
     assert [(each["given_id"], each["store"], each["error"]) for each in found] == [
         ("mail 0", "pg", "no mail today"),
         ("mail 1", "pg", "no mail today"),
     ]
-    assert "shop/alice in pg" in typed("dead-records", "list").out
+    assert "shop/alice in pg" in typed("dead-letters", "list").out
     alice = ("--tenant", "shop/alice", "--external", "pg")
-    assert typed("dead-records", "retry", "mail 0", *alice).out == "retried mail 0\n"
-    assert typed("dead-records", "discard", found[1]["item"], *alice).code == 0
-    assert typed("dead-records", "discard", "mail 0", *alice).code == NOT_THERE
-    assert typed("dead-records", "list", "--json").json["dead_letters"] == []
+    assert typed("dead-letters", "retry", "mail 0", *alice).out == "retried mail 0\n"
+    assert typed("dead-letters", "discard", found[1]["item"], *alice).code == 0
+    assert typed("dead-letters", "discard", "mail 0", *alice).code == NOT_THERE
+    assert typed("dead-letters", "list", "--json").json["dead_letters"] == []
     assert typed("peek", *alice, "--json").json["count"] == {"mail": 1}
 
 
@@ -115,12 +115,12 @@ def test_dead_letters_are_retried_by_a_filter(typed: Typed, database: Database, 
     make_dead_letters(database, 3)
     make_dead_letters(database, 2, "index")
     make_dead_letters(database, 1, "mail", BOB)
-    would = typed("dead-records", "retry", "--kind", "mail", "--dry-run", "--json").json
+    would = typed("dead-letters", "retry", "--kind", "mail", "--dry-run", "--json").json
     assert (would["found"], would["retried"]) == (4, 0)
-    assert typed("dead-records", "retry", "--tenant", "shop/alice", "--external", "pg", "--kind", "mail").code == 0
+    assert typed("dead-letters", "retry", "--tenant", "shop/alice", "--external", "pg", "--kind", "mail").code == 0
     assert app.tenant("shop/alice").external("pg").count() == {"mail": 3}
     assert app.tenant("shop/bob").external("pg").count() == {}
-    assert typed("dead-records", "discard", "--error", "today", "--json").json["discarded"] == 3
+    assert typed("dead-letters", "discard", "--error", "today", "--json").json["discarded"] == 3
     log = [each.audit_entry for each in read_log(app.shards, entries_max=10)]
     assert [(each.what, each.count, each.ended) for each in log] == [("discard", 3, True), ("retry", 3, True)]
     assert log[1].to == {"kind": "mail", "tenant": ["shop", "alice"], "store": "pg"}
