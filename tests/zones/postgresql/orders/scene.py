@@ -18,7 +18,7 @@ from fairlead.zones.workflow.run_records import ParticipantState, StepEntry, Ste
 from fairlead.zones.workflow.step_log import StepName
 from tests.zones.postgresql.orders.stepping import Lane, SqlProcess, Stepping
 
-OUR_RUN = bytes(range(16))
+OUR_RUN, OTHER_RUN = bytes(range(16)), bytes(16)
 LAST = 9  # The lease number of the executor that goes on in the end.
 
 
@@ -46,6 +46,7 @@ class StepScene:
       is_clean: and the run was cleaned up.
       cleans_up: the run is cleaned up once it has ended.
       raises_floor: FLOOR is raised.
+      is_late: the holder acts after all others. Another run has left a tombstone, for which FLOOR is raised.
     """
 
     executors: tuple[int, ...] = (1, 2)
@@ -56,6 +57,7 @@ class StepScene:
     is_clean: bool = False
     cleans_up: bool = False
     raises_floor: bool = False
+    is_late: bool = False
 
     def on(self, stepping: Stepping) -> Callable[[], _Run]:
         """Return what begins a new run."""
@@ -88,7 +90,8 @@ class _Run:
             bodies.append(("floor", lambda client: client.store.raise_floor(), lambda: True))
         if scene.cleans_up:
             bodies.append(("cleanup", self._clean_up, lambda: self.home.has_ended))
-        for nth, number in reversed(list(enumerate(scene.executors))):
+        acting = [] if scene.is_late else list(enumerate(scene.executors))
+        for nth, number in reversed(acting):
             bodies.append((f"executor {nth}", partial(self._execute, nth=nth, number=number), lambda: True))
         wanted = iter(bodies)
 
@@ -111,6 +114,8 @@ class _Run:
             store.raise_fence(OUR_RUN, 0, self.home.place)
         if self.scene.is_clean:
             store.clean_up(OUR_RUN)
+        if self.scene.is_late:
+            store.clean_up(OTHER_RUN)
 
     def _clean_up(self, client: _Client) -> None:
         client.store.clean_up(OUR_RUN)
@@ -187,6 +192,10 @@ class _Run:
             self._execute(last, 1, LAST)
         if not self.home.is_clean:
             last.store.clean_up(OUR_RUN)
+        if self.scene.is_late:
+            for _ in range(2):
+                self._execute(last, 0, self.scene.executors[0])
+                last.store.raise_floor()
         steps, fences, _, effects = self.stepping.read_contents()
         if not self.home.has_ended:
             return "the run cannot be ended"
@@ -194,7 +203,7 @@ class _Run:
         if done > 1 or undone > 1:
             return f"done twice: {effects}"
         is_cancelled = self.scene.cancels and self.home.lease_number != self.scene.executors[0]
-        if self.scene.is_clean and done:
+        if (self.scene.is_clean or self.scene.is_late) and done:
             return "done after the end of the run"
         if not self.scene.is_deleted and done - undone != (not is_cancelled):
             return f"done {done} times, undone {undone} times"
