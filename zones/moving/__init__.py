@@ -71,7 +71,7 @@ What names a tenant outside of the tenant's own rows, by the first number of its
 
 | key | names | a move |
 |---|---|---|
-| DB | the rows of the tenant | copies them, but for pointers, marks, the ownership record; then clears them at A |
+| DB | the rows of the tenant | copies them, but for marks, the ownership record, pointers (*); then clears them at A |
 | TOP | pointers | makes them at B, with the decision and on arrival; deletes them at A with the rows |
 | DEPTH | counts of items | adds them at B with the decision; subtracts them at A when A says moved |
 | DEAD_LETTER_INDEX | dead letters | lists them at B on arrival; not any more at A, with the rows |
@@ -90,9 +90,12 @@ What names a tenant outside of the tenant's own rows, by the first number of its
 | AUDIT_LOG | what operators did | leaves it: they did it at A |
 | RECEIPT, DECISION | transactions, no tenant | leaves them: who has no answer asks where it was tried |
 | META, PLACEMENT, TIME, CHANGE_COUNTER, FLOOR | the shard | leaves them: a new epoch makes runs ask for FLOOR again |
-| EXTERNAL_READER | external stores | leaves it: pointers of external queues are rows of the tenant |
+| EXTERNAL_READER | external stores | leaves it: it names no tenant |
 | RECORD_TYPE | types of records | leaves it: B gets a definition before its first record of the type |
 | HANDLER, PERIODIC, SESSION, LIMIT, WORKER_STATUS | kinds, consumers | leaves them: local items are no tenant's |
+
+(*) The pointer of a queue in an external store is copied: no other row says that it is needed. It gets its entry at B
+on arrival.
 
 `tests/zones/moving/test_what_names_a_tenant.py` has a test for each line that names tenants.
 

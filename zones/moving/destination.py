@@ -25,7 +25,7 @@ from fairlead.zones.keyspace import (
 )
 from fairlead.zones.layout import ShardLayout, Tenant, ZoneLocation
 from fairlead.zones.moving.errors import MoverReplaced, Unmovable
-from fairlead.zones.moving.rows import ZoneRow, dead_letter_id, expires, parse_zone_row
+from fairlead.zones.moving.rows import ZoneRow, dead_letter_id, expires, is_external_pointer, parse_zone_row
 from fairlead.zones.moving.source import Mine, read_owner, write_owner
 from fairlead.zones.ownership import is_first_home, mark_if_moving
 from fairlead.zones.pipelining import run_together
@@ -37,9 +37,18 @@ from fairlead.zones.queue.id_retention import kept_until_us, retention_key
 from fairlead.zones.queue.index_scan import WANT_ALL
 from fairlead.zones.queue.insertion import wake_op
 from fairlead.zones.queue.stored_item import number_of
-from fairlead.zones.records import COUNT_MAX, DeadLetterRecord, ItemRecord, Move, MovePhase, OwnerRecord, decode
+from fairlead.zones.records import (
+    COUNT_MAX,
+    DeadLetterRecord,
+    ItemRecord,
+    Move,
+    MovePhase,
+    OwnerRecord,
+    PointerRecord,
+    decode,
+)
 from fairlead.zones.snapshots.snapshot_list import list_work
-from fairlead.zones.top_level import worker_sessions
+from fairlead.zones.top_level import pointers, worker_sessions
 from fairlead.zones.top_level.part_writes import add_to_count
 from fairlead.zones.workflow.participants import is_tombstone, list_tombstone
 
@@ -185,7 +194,8 @@ def owns(layout: ShardLayout, owner: OwnerRecord | None, *, epoch: int) -> bool:
 def arrive(tr: Transaction, layout: ShardLayout, tenant: Tenant, mine: Mine, begin: bytes, *, now_us: int) -> bytes:
     """Make what names a tenant's rows on its new shard, for some rows from `begin` on; return where to go on.
 
-    Pointers of zones with items, the shard's lists of dead letters, of what expires, of tombstones, the shard's index.
+    Pointers of zones with items, entries of those of external queues, the shard's lists of dead letters, of what
+    expires, of tombstones, the shard's index.
     Empty: that was all, and the tenant has arrived.
 
     Reads with conflict: the ownership record, the rows, the pointers. Writes: the lists, the pointers, and with the
@@ -206,7 +216,7 @@ def arrive(tr: Transaction, layout: ShardLayout, tenant: Tenant, mine: Mine, beg
         if row is None:
             begin = b""
             break
-        begin = _list_row(tr, layout, tenant, keys, row, to_wake)
+        begin = _list_row(tr, layout, tenant, keys, row, to_wake, now_us=now_us)
     run_together(wake_op(tr, location, earliest_us=now_us, now_us=now_us) for location in to_wake)
     if not begin:
         owner.move = None
@@ -222,6 +232,8 @@ def _list_row(
     keys: TenantKeys,
     row: KeyValue,
     to_wake: dict[ZoneLocation, None],
+    *,
+    now_us: int,
 ) -> bytes:
     """List a row where its shard lists such rows; return the key to go on from, past rows that nothing lists."""
     zone_row = parse_zone_row(keys, row.key)
@@ -234,10 +246,25 @@ def _list_row(
         if any(number_of(each.value) > 0 for each in stored):
             to_wake[location] = None
         return location.keys.dead_letter_prefix()
-    _list_zone_row(tr, location, zone_row, row)
+    if is_external_pointer(zone_row):
+        _list_pointer(tr, location, row, now_us=now_us)
+    else:
+        _list_zone_row(tr, location, zone_row, row)
     if zone_row.sort in (DEAD_LETTER, RETAINED_ID, RESULT):
         return row.key + b"\x00"
     return location.keys.prefix + pack_int(zone_row.sort + 1)
+
+
+def _list_pointer(tr: Transaction, location: ZoneLocation, row: KeyValue, *, now_us: int) -> None:
+    """Let the pointer of a queue in an external store vest now: it was copied without its entry."""
+    pointer = decode(PointerRecord, row.value)
+    if pointer is None:
+        pointers.create(tr, location, vesting_us=now_us, now_us=now_us)
+    else:
+        probe("the pointer of an external queue moves with its tenant")
+        pointer.lease_id, pointer.deferred = b"", False
+        pointers.move(tr, location, pointer, now_us, now_us=now_us)
+        pointers.wake_scanners(tr, location)
 
 
 def _list_zone_row(tr: Transaction, location: ZoneLocation, zone_row: ZoneRow, row: KeyValue) -> None:

@@ -5,6 +5,7 @@ from functools import partial
 from typing import NamedTuple
 
 from fairlead.zones.engines import KeyValue, Reader, transact
+from fairlead.zones.external.names import external_zone
 from fairlead.zones.keyspace import (
     COUNT,
     DEAD_LETTER,
@@ -30,7 +31,7 @@ from fairlead.zones.queue.stored_item import number_of
 
 _ZONE, _MARK = pack_int(ZONE), pack_int(MARK)
 ZONES_AT_ONCE = 200  # Whose counts one transaction reads.
-_NOT_COPIED = tuple(map(pack_int, (POINTER, GUARD)))  # Each shard makes its own pointers.
+_NOT_COPIED = tuple(map(pack_int, (POINTER, GUARD)))  # Each shard makes its own pointers of the zones that it holds.
 
 
 class ZoneRow(NamedTuple):
@@ -54,12 +55,23 @@ def parse_zone_row(keys: TenantKeys, key: bytes) -> ZoneRow | None:
 
 
 def is_copied(keys: TenantKeys, key: bytes) -> bool:
-    """Say whether a move copies a key: all but the ownership record, the marks, and pointers."""
+    """Say whether a move copies a key: all but the ownership record, the marks, and pointers of zones with items here.
+
+    The pointer of a queue in an external store is copied: nothing else of the tenant's rows says that it is needed.
+    """
     at = len(keys.prefix)
     if not key.startswith(_ZONE, at):
         return key != keys.owner and not key.startswith(keys.marks)
     sort_at = key.find(b"\x00", at + len(_ZONE)) + 1  # Behind the zone's name. A key is parsed only if it is a pointer.
-    return not key.startswith(_NOT_COPIED, sort_at) or parse_zone_row(keys, key) is None
+    if not key.startswith(_NOT_COPIED, sort_at):
+        return True
+    row = parse_zone_row(keys, key)
+    return row is None or is_external_pointer(row)
+
+
+def is_external_pointer(row: ZoneRow) -> bool:
+    """Say whether a row is the pointer of a queue in an external store."""
+    return row.sort == POINTER and external_zone(row.zone) is not None
 
 
 def copied_ranges(keys: TenantKeys) -> list[tuple[bytes, bytes]]:

@@ -13,6 +13,9 @@ import pytest
 
 from fairlead.zones import keyspace, local_index, moving, tuples
 from fairlead.zones.engines import KeyValue, transact
+from fairlead.zones.external.arrivals import note_arrival
+from fairlead.zones.external.names import pointer_zone
+from fairlead.zones.external.store import Arrival, Queue
 from fairlead.zones.keyspace import ROOT, TenantKeys, pack_int, range_begin, range_end
 from fairlead.zones.layout import DEFAULT_ZONE, Tenant, local_tenant
 from fairlead.zones.maintenance import quarantine
@@ -25,7 +28,7 @@ from fairlead.zones.policy.policies import change_kind_policy, change_tenant_pol
 from fairlead.zones.queue import dead_letters, id_retention, results
 from fairlead.zones.queue.items import EnqueueStatus, NewItem, new_item
 from fairlead.zones.queue.lease_check import check_leases_op
-from fairlead.zones.records import AuditEntry, ItemRecord, MoveState
+from fairlead.zones.records import AuditEntry, ItemRecord, MoveState, PointerRecord, decode
 from fairlead.zones.reporting import audit_log, completion_log
 from fairlead.zones.shard import Shard
 from fairlead.zones.snapshots.taking import take
@@ -190,6 +193,25 @@ def test_pointers_are_made_anew_and_deleted(town: Town, monkeypatch: pytest.Monk
     town.move("north")
     assert shards_naming(town, keyspace.TOP) == ["north"]
     assert len(naming(town, "north", keyspace.TOP)) == 2
+
+
+def test_the_pointer_of_a_queue_in_an_external_store_moves_along(town: Town) -> None:
+    """Nothing else on its shard says that the queue has items."""
+    queue = Queue(town.alice, "queue")
+    in_us = 60_000_000
+
+    def note(attempt: Attempt) -> None:
+        note_arrival(attempt.tr, town.shards["east"].layout, "pg", Arrival(queue, in_us), now_us=attempt.now_us)
+
+    town.shards["east"].transact(note)
+    town.move("north")
+    assert shards_naming(town, keyspace.TOP) == ["north"]
+    location = town.shards["north"].layout.location(town.alice, pointer_zone("pg", "queue"))
+    value = transact(town.shards["north"].db, lambda tr: tr.get(location.keys.pointer).value)
+    assert value is not None
+    pointer = decode(PointerRecord, value)
+    assert pointer is not None
+    assert pointer.vesting_us <= town.clock.now_us()
 
 
 def test_depths_are_added_and_subtracted(town: Town) -> None:
