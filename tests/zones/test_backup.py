@@ -15,6 +15,7 @@ import pytest
 from fairlead.zones import local_index, tuples
 from fairlead.zones.engines import Database, transact
 from fairlead.zones.errors import BackupRefused, ShardRefused
+from fairlead.zones.external import arrivals
 from fairlead.zones.keyspace import HANDLER, META_KEY, PERIODIC, ROOT, ROOT_RANGE, pack_int, pack_text
 from fairlead.zones.layout import Tenant, local_tenant
 from fairlead.zones.maintenance.backup import backup, restore, restoring, taking
@@ -165,6 +166,14 @@ def test_claims_are_released_and_their_sessions_are_not_copied(world: World, mem
     assert (record.claim, record.lease_id) == (b"", b"")
     assert check_integrity(copy.shard).findings == []
     assert copy.run(lambda tr: run_one(worker_sessions.look_op(tr))).beats == {}
+
+
+def test_the_reader_of_an_external_store_looks_at_all_queues_after_a_restore(world: World, memory: Database) -> None:
+    """Pointers of its queues are not restored: nothing in the shard says which there are."""
+    world.run(lambda tr: arrivals.take_reader(tr, "pg", b"a reader", lease_us=LEASE_US, now_us=world.now_us))
+    world.run(lambda tr: arrivals.save_seen(tr, "pg", b"a reader", arrivals.ReaderRecord(b"a reader", 0, "7:9:", "h")))
+    copy = restored(world, memory, taken(world))
+    assert copy.run(lambda tr: arrivals.read_reader(tr, "pg")) == arrivals.ReaderRecord()
 
 
 def test_long_payloads_dead_letters_and_retained_ids_are_restored(world: World, memory: Database) -> None:

@@ -18,6 +18,7 @@ from fairlead.zones.keyspace import (
     COUNT,
     DB,
     DEAD_LETTER,
+    EXTERNAL_READER,
     HANDLER,
     ITEM,
     LOCAL_INDEX,
@@ -60,7 +61,7 @@ _DERIVED = (pack_int(VEST), pack_int(COUNT), pack_int(POINTER))
 _RECORDS = (pack_int(ITEM), pack_int(DEAD_LETTER))
 # The rest is derived (the top-level queue, depths, the list of dead letters, the paused-pointer index, the local
 # index), or is meaningless later (receipts, time, sessions of consumers and workers, grants of limits, the completion
-# log, worker status).
+# log, worker status, what the readers of external stores have seen).
 _RANGES = [
     (_DB, range_end(_DB)),
     (ROOT + pack_int(HANDLER), range_end(ROOT + pack_int(PERIODIC))),
@@ -68,7 +69,8 @@ _RANGES = [
     (ROOT + pack_int(COMPLETION_LOG + 1), ROOT + pack_int(LOCAL_INDEX)),
     (ROOT + pack_int(WORKER_STATUS + 1), ROOT + pack_int(ROLLUP)),
     (ROOT + pack_int(CHANGE_COUNTER + 1), ROOT + pack_int(WORKER_SESSION)),
-    (ROOT + pack_int(WORKER_SESSION + 1), range_end(ROOT)),
+    (ROOT + pack_int(WORKER_SESSION + 1), ROOT + pack_int(EXTERNAL_READER)),
+    (ROOT + pack_int(EXTERNAL_READER + 1), range_end(ROOT)),
 ]
 
 ProgressCallback = Callable[[int], None]
