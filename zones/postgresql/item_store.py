@@ -55,6 +55,7 @@ _OUTLOOK = (
 _RUNNING = "SELECT state FROM fairlead.running(%b::uuid[]) ORDER BY ord"
 _COMPLETE = "SELECT outcome FROM fairlead.complete(%b::uuid[], %b::uuid[], %b::bigint[], %b::bytea[]) ORDER BY ord"
 _HOLD = "SELECT 1 FROM fairlead.items WHERE id = %b AND lease_id = %b AND state < 1 FOR UPDATE"
+_HOLDER = "SELECT lease_id FROM fairlead.items WHERE id = %b AND state < 1 FOR UPDATE"
 _EXTEND = "SELECT outcome FROM fairlead.extend(%b::uuid[], %b::uuid[], %b::bigint, %b::smallint) ORDER BY ord"
 _REQUEUE = (
     "SELECT outcome FROM fairlead.requeue(%b::uuid[], %b::uuid[], %b::bigint[], %b::bytea[], %b::int[]) ORDER BY ord"
@@ -185,16 +186,19 @@ class ItemStore:
         return self._ended_after_all(ids[0], leases[0], broken)
 
     def _ended_after_all(self, item_id: UUID, lease_id: UUID | None, broken: psycopg.Error) -> Outcome:
-        """Return DONE if a transaction whose connection broke at its commit has ended the item.
+        """Return what became of an item if the connection of its transaction broke at the commit.
 
         Waits for that transaction, which may still be running: it has locked the row. Above READ COMMITTED the wait
         would end in a conflict.
         """
         with self._handlers.call() as call, call.connection.transaction():
             call.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
-            if call.execute(_HOLD, item_id, lease_id).fetchone() is not None:
-                raise self._handlers.broken(broken) from broken
-        return Outcome.DONE
+            found = call.execute(_HOLDER, item_id).fetchone()
+        if found is None:
+            return Outcome.DONE
+        if found != (lease_id,):
+            return Outcome.LEASE_LOST
+        raise self._handlers.broken(broken) from broken
 
     def arrivals(self, seen: str) -> tuple[str, list[Arrival]]:
         """See `ExternalStore`."""

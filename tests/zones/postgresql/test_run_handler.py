@@ -131,6 +131,23 @@ def test_a_commit_without_an_answer_counts_as_what_it_was(database: Database, st
     assert (left(database), proxy.cuts) == ((1, 1), 2)
 
 
+def test_an_item_that_another_holder_took_after_a_lost_commit_is_not_said_to_be_done(
+    database: Database, store: Any, proxy: CuttingProxy
+) -> None:
+    database.enqueue()
+    (leased,) = database.lease(lease_us=1)
+    taken: list[Any] = []
+
+    def cut_and_take(message: bytes) -> Cut | None:
+        while proxy.cuts and not taken:  # Until the server has ended the transaction.
+            taken.extend(database.lease())
+        return Cut.BEFORE if not proxy.cuts and b"COMMIT\x00" in message else None
+
+    proxy.choose = cut_and_take
+    assert store.run_handler(held(leased), insert) is Outcome.LEASE_LOST
+    assert (len(taken), left(database)) == (1, (0, 1))
+
+
 def test_a_connection_that_breaks_before_the_commit_is_no_failure_of_the_handler(
     database: Database, store: Any, proxy: CuttingProxy
 ) -> None:
