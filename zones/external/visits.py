@@ -334,11 +334,22 @@ def _plan(visit: _Visit, capacity: Capacity, params: DequeueParams) -> DequeuePl
     for each in left or ():
         if each.next_us is not None:
             soonest[each.priority] = min(each.next_us, soonest.get(each.priority, each.next_us))
+    is_idle = not visit.taken and remaining is None and not soonest
     if visit.looks_again_us is not None:  # Something may wait before the stops from which it was looked at.
         soonest[0] = min(visit.looks_again_us - params.now_us, soonest.get(0, visit.looks_again_us - params.now_us))
     first = [IndexEntry(priority, params.now_us + max(1, us), b"") for priority, us in sorted(soonest.items())]
     return DequeuePlan(
-        [], remaining, first, FRONT, skipped, [], [], unreadable=0, poison_candidates=0, reserved=NOTHING
+        [],
+        remaining,
+        first,
+        FRONT,
+        skipped,
+        [],
+        [],
+        unreadable=0,
+        poison_candidates=0,
+        reserved=NOTHING,
+        is_idle=is_idle,
     )
 
 

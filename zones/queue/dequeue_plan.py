@@ -165,6 +165,7 @@ class DequeuePlan(NamedTuple):
       unreadable: vested items that a newer version wrote, or whose records or entries are damaged; left as they are.
       poison_candidates: how many items it passed over because they must run isolated, and cannot now.
       reserved: the capacity that its items use.
+      is_idle: what `first` names is only when to look again; the zone counts as inactive.
     """
 
     items: Sequence[tuple[bytes, ItemRecord]]
@@ -177,6 +178,7 @@ class DequeuePlan(NamedTuple):
     unreadable: int
     poison_candidates: int
     reserved: Reservation
+    is_idle: bool = False
 
 
 def plan(

@@ -298,7 +298,7 @@ def _requeue_awake(
 
 def _update_pointer(pointer: PointerRecord, plan: DequeuePlan, params: DequeueParams, *, deferred: bool) -> None:
     """Write in a pointer what the plan leaves in its zone, whether that is for others, and that its lease has ended."""
-    if plan.remaining is not None or plan.first:
+    if not plan.is_idle and (plan.remaining is not None or plan.first):
         pointer.last_active_us = params.now_us
     pointer.lease_id, pointer.lease_us = b"", 0
     pointer.cursor, pointer.best_skipped = plan.cursor.key, int(plan.cursor.best_skipped)

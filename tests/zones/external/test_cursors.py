@@ -103,10 +103,10 @@ def test_another_queue_is_not_touched() -> None:
 LATE = b"late".rjust(16, b".")
 
 
-def drained() -> tuple[Town, UserTransaction]:
+def drained(entries_left: int = PASSED) -> tuple[Town, UserTransaction]:
     """A queue whose ended items left many entries behind, and an open transaction that enqueued an item before them."""
     town = Town()
-    town.items.entries_left = PASSED
+    town.items.entries_left = entries_left
     late = town.items.begin()
     town.items.enqueue(late, ALICE, LATE, new_item("mail"))
     for name in ("first", "second"):
@@ -165,3 +165,33 @@ def test_an_item_that_was_committed_late_is_taken_by_the_next_look_from_the_fron
     assert town.visit() == []
     town.clock.advance_us(LOOK_AFTER_US)
     assert town.visit() == [LATE]
+
+
+def is_deleted(visits: int = 20) -> bool:
+    """Whether the pointer of an empty queue is deleted whose ended items keep very many entries.
+
+    Looks from the front are as far apart as a pointer is active without work, or further.
+    """
+    town, late = drained(entries_left=1_000 * PASSED)
+    town.items.roll_back(late)
+    town.produce("third")
+    town.read()
+    town.visit()
+    town.end_leased()
+    for _ in range(visits):
+        pointer = town.pointer
+        if pointer is None:
+            return True
+        town.clock.advance_us(max(1, pointer.vesting_us - town.clock.now_us()))
+        assert town.visit() == []
+    return False
+
+
+def test_an_empty_queue_loses_its_pointer_while_the_entries_of_its_ended_items_stay() -> None:
+    assert is_deleted()
+
+
+def test_if_a_look_from_the_front_counts_as_work_the_pointer_stays() -> None:
+    bug = (visits._plan, "is_idle = not visit.taken and remaining is None and not soonest", "is_idle = False")
+    with in_a_race("a look from the front counts as work", bug).planted():
+        assert not is_deleted()
