@@ -89,11 +89,13 @@ class ExternalLoop(NamedTuple):
     upkeep: ExternalUpkeep
 
 
-def external_loops_of(host: Host, resources: Resources) -> list[ExternalLoop]:
+def external_loops_of(
+    host: Host, externals: Mapping[str, ExternalStore], shards: Mapping[str, Shard]
+) -> list[ExternalLoop]:
     """Return the loops for each external store."""
     found = []
-    for name, store in resources.externals.items():
-        reader = ExternalReader(host, name, store, resources.shards)
+    for name, store in externals.items():
+        reader = ExternalReader(host, name, store, shards)
         found.append(ExternalLoop(reader, ExternalUpkeep(host, name, store, reader)))
     return found
 
@@ -182,7 +184,9 @@ class Consumer:
         housekeeping = Housekeeping(
             host, shards, identity, resources.periods, resources.submitted, scanner, slots=settings.all_slots
         )
-        self._loops = ScannerLoops(host, scanner, housekeeping, external_loops_of(host, resources))
+        self._loops = ScannerLoops(
+            host, scanner, housekeeping, external_loops_of(host, resources.externals, resources.shards)
+        )
         threading.Thread(target=self._await_failure, name="failure", daemon=True).start()
 
     def counts(self) -> dict[str, int]:

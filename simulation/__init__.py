@@ -34,6 +34,7 @@ Read in this order:
     run           the trial of consumers and a workload, from one seed
     linearizability/   the trial of a few clients on one queue zone
     bank/         the trial of transactions across shards: clerks of a bank
+    external/     consumers over an external store, with users' transactions
     machine       the clock, random numbers and stores that the code of an application finds
     application   a user's application as the workload
     shrink        a smaller run that breaks the same promise

@@ -26,6 +26,7 @@ from fairlead.simulation.application import Code, run_application
 from fairlead.simulation.bank.world import run_bank
 from fairlead.simulation.directory.restored import run_restored_directory
 from fairlead.simulation.directory.world import run_directory
+from fairlead.simulation.external.world import run_external
 from fairlead.simulation.linearizability.clients import check_clients
 from fairlead.simulation.reduction import NO_REDUCTION, Reduction
 from fairlead.simulation.run import run
@@ -36,10 +37,18 @@ from fairlead.zones.errors import QueueError
 
 WorldRunner = Callable[[int, Reduction], Report]
 # Every seed draws one of each: a shop with consumers, the history of a few clients, those of a bank and of a directory
-# on several shards, a directory with restores, unique items on several shards, and workflows of random shape.
+# on several shards, a directory with restores, unique items on several shards, an external store, and workflows of
+# random shape.
 WORLDS: Final[Sequence[WorldRunner]] = (
-    run, check_clients, run_bank, run_directory, run_restored_directory, run_unique_items, run_workflows
-)  # fmt: skip
+    run,
+    check_clients,
+    run_bank,
+    run_directory,
+    run_restored_directory,
+    run_unique_items,
+    run_external,
+    run_workflows,
+)
 STANDARD_SEEDS = 1_000  # This many seeds of the standard workload reach every probe; fewer may miss a rare one.
 SAME_VIOLATION_MAX = 3  # A campaign ends after this many seeds that break the same promise.
 

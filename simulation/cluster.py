@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
-from fairlead.actors.consumer import ClockedCoordinator, ScannerLoops, assign_workers
+from fairlead.actors.consumer import ClockedCoordinator, ScannerLoops, assign_workers, external_loops_of
 from fairlead.actors.execution.submitted_handlers import SubmittedHandlers
 from fairlead.actors.handlers import Registry
 from fairlead.actors.housekeeping.housekeeping import Housekeeping
@@ -27,6 +27,7 @@ from fairlead.simulation.store import SimulatedStore
 from fairlead.simulation.world import START_US, World
 from fairlead.workflows.moves import move_handler
 from fairlead.zones.engines.api.errors import StoreError
+from fairlead.zones.external.store import NO_EXTERNALS, ExternalStore
 from fairlead.zones.moving.move_record import MOVE_KIND
 from fairlead.zones.queue.periodic import Period
 from fairlead.zones.shard import open_shard
@@ -51,7 +52,12 @@ class Application(Protocol):
 
 
 class Cluster:
-    """The machines of a run and their actors."""
+    """The machines of a run and their actors.
+
+    Attributes:
+      external_kinds: the kinds of items in external stores.
+      open_externals: returns the external stores by name, as a process on a host has them open.
+    """
 
     def __init__(self, world: World, plan: Plan, suite: OracleSuite, application: Application) -> None:
         self.world = world
@@ -66,6 +72,8 @@ class Cluster:
         self.nodes: list[Node] = []
         self.consumers: list[Node] = []
         self.actors: dict[str, Actor] = {}
+        self.external_kinds: Sequence[str] = ()
+        self.open_externals: Callable[[SimulatedHost], Mapping[str, ExternalStore]] = lambda host: NO_EXTERNALS
         self._databases = {
             name: SimulatedDatabase(store, has_commit_sequence=plan.has_commit_sequence, has_listener=plan.has_listener)
             for name, store in self.stores.items()
@@ -198,7 +206,8 @@ class Cluster:
         instrumented = InstrumentedHandlers(host, self.suite, self.handler_interceptors)
         handlers = self._handlers(instrumented.of(self._registry(host, shards)))
         settings, runners = self.plan.consumer, SimulatedRunners(host)
-        worker = Worker(host, shards, handlers, settings, runners, identity, isolation)
+        externals = self.open_externals(host)
+        worker = Worker(host, shards, handlers, settings, runners, identity, isolation, externals=externals)
         worker.start()
         return worker
 
@@ -216,6 +225,7 @@ class Cluster:
             consumer_id=self.consumer_id(host.name.partition(".")[0]),
             index=index,
             count=self.plan.consumer.managers,
+            externals=self.open_externals(host),
         )
 
     def _make_scanner(
@@ -233,7 +243,8 @@ class Cluster:
         handlers = self._handlers(self._registry(host, shards))
         periods, slots = self.application.periods(), self.plan.consumer.all_slots
         housekeeping = Housekeeping(host, shards, identity, periods, handlers, scanner, slots=slots)
-        return ScannerLoops(host, scanner, housekeeping)
+        externals = external_loops_of(host, self.open_externals(host), shards)
+        return ScannerLoops(host, scanner, housekeeping, externals)
 
     def _registry(self, host: SimulatedHost, shards: OpenShards) -> Registry:
         """Return the application's handlers, and that of moves if tenants move; as `App.serve_system_kinds`."""

@@ -18,6 +18,7 @@ from fairlead.simulation.event_loop import EventLoop
 from fairlead.simulation.host import SimulatedHost
 from fairlead.simulation.oracles.oracle import HandlerRun, OracleSuite
 from fairlead.simulation.replica import ItemName
+from fairlead.zones.external.names import pointer_zone
 from fairlead.zones.shard import Shard
 
 
@@ -102,7 +103,8 @@ class InstrumentedHandlers:
     @contextmanager
     def _observed(self, handler: Handler, job: Job) -> Iterator[HandlerRun]:
         host = self._host
-        item = ItemName(job.shard_name, job.tenant, job.zone, job.id)
+        zone = job.zone if job.store is None else pointer_zone(job.store, job.zone)
+        item = ItemName(job.shard_name, job.tenant, zone, job.id)
         run = HandlerRun(
             item,
             job,

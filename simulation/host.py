@@ -35,6 +35,9 @@ LOOPS = frozenset(
         "reclaim",
         "policy refresh",
         "limits",
+        "reader",
+        "upkeep",
+        "vacuum",
     )
 )
 YIELD_US_MAX = 300  # The longest wait of a thread that yields before it takes a lock.

@@ -113,12 +113,12 @@ class Simulation(Trial):
         **chosen: Any,
     ) -> None:
         world = World(seed)
-        plan = reduction.apply_to(draw_plan(world.random("plan"), **chosen))
+        plan = reduction.apply_to(self.adapt(draw_plan(world.random("plan"), **chosen), world))
         self.suite = OracleSuite(world, [f"s{number}" for number in range(plan.shards)])
         self.workload = workload(world)
         cluster = Cluster(world, plan, self.suite, self.workload)
         super().__init__(seed, reduction, chosen, world=world, plan=plan, cluster=cluster)
-        self.suite.oracles += [*self._oracles(), *self.workload.oracles(plan)]
+        self.suite.oracles += [*self.oracles(), *self.workload.oracles(plan)]
         self._to_strike_late: list[Fault] = []
         self._late_until_us = 0
         self._moves: MoveOperator | None = None
@@ -130,6 +130,10 @@ class Simulation(Trial):
             tenants = [Tenant("shop", f"t{number}") for number in range(min(plan.tenants, SNAPSHOT_TENANTS_MAX))]
             self._snapshots = SnapshotWorkload(cluster, others=tenants)
             self.suite.oracles += self._snapshots.oracles
+
+    def adapt(self, plan: Plan, world: World) -> Plan:
+        """Return a drawn plan as it fits this world."""
+        return plan
 
     def run_scenario(self) -> None:
         """See `Trial`: first with faults, then without them until all work is done and all pointers are deleted.
@@ -146,7 +150,7 @@ class Simulation(Trial):
         self.run_fault_phase()
         self._to_strike_late = list(self.faults.values())
         begun_us = world.now_us()
-        while not (self.workload.finished and self._has_moved() and self._has_merged() and self._is_drained()):
+        while not (self.workload.finished and self._has_moved() and self._has_merged() and self.is_drained()):
             if world.now_us() - begun_us > self._drain_us_max:
                 self._fail_undrained()
                 break
@@ -160,11 +164,15 @@ class Simulation(Trial):
         self._await_pointers_deleted()  # The checks may have ended pauses, which woke more pointers.
         if self._snapshots is not None:
             self._snapshots.end()
+        self.settle()
         self.suite.at_end()
         if world.violation is not None:
             raise world.violation
         if plan.moves:
             self._check_shards()
+
+    def settle(self) -> None:
+        """Let time pass before the last checks, if a workload needs that."""
 
     def _check_shards(self) -> None:
         """Check each shard, as `fairlead check` does."""
@@ -224,7 +232,8 @@ class Simulation(Trial):
                 raise Violation(RECOVERS, f"{name}: {what}")
             self.world.run_until(self.world.now_us() + STEP_US)
 
-    def _is_drained(self) -> bool:
+    def is_drained(self) -> bool:
+        """Whether no work is left."""
         shards = self.suite.shards.values()
         return not any(shard.prepared or any(zone.items for zone in shard.zones.values()) for shard in shards)
 
@@ -246,12 +255,16 @@ class Simulation(Trial):
         moved_claim_us = 1000 * self.plan.zones.max_item_lease_ms if self.plan.moves else 0
         return self.plan.drain_us_max + moved_claim_us
 
-    def _fail_undrained(self) -> None:
-        left = [
+    def left(self) -> list[str]:
+        """Return the items that are left, for a report."""
+        return [
             f"{item}, {each.kind}, {each.error_count} errors, {each.expiry_count} expiries, {each.last_error}"
             for shard in self.suite.shards.values()
             for item, each in shard.items()
         ]
+
+    def _fail_undrained(self) -> None:
+        left = self.left()
         minutes = f"{self._drain_us_max / 60_000_000:g} minutes of virtual time"
         what = "; ".join([f"{len(left)} items are left {minutes} after the faults, the limit", *left[:3]])
         if not self.workload.finished:
@@ -286,7 +299,8 @@ class Simulation(Trial):
             known_kinds=self.workload.kinds | ({MOVE_KIND} if plan.moves else frozenset()),
         )
 
-    def _oracles(self) -> list[Oracle]:
+    def oracles(self) -> list[Oracle]:
+        """Return the oracles of every workload."""
         world, plan = self.world, self.plan
         layouts = {
             name: ShardLayout(shard_id=b"", part_count=plan.part_count, settings=plan.zones)

@@ -8,8 +8,10 @@ from typing import Any, Protocol, TypeVar
 
 from fairlead.simulation.faults.fault import Fault
 from fairlead.simulation.open_shards import OpenShards
+from fairlead.simulation.replica import ZoneReplica
 from fairlead.zones.engines.api.errors import StoreError
 from fairlead.zones.errors import TenantBusy
+from fairlead.zones.external.names import external_zone
 from fairlead.zones.layout import Tenant, local_tenant
 from fairlead.zones.placement import home
 from fairlead.zones.policy import policies
@@ -107,11 +109,12 @@ class _TemporaryPolicies(Fault):
 
     def _begin(self) -> None:
         replica = self.random.choice(list(self.cluster.suite.shards.values()))
-        zones = [zone for zone in replica.zones.values() if zone.counts]
+        zones = [zone for zone in replica.zones.values() if zone.counts or self._is_external(zone)]
         if not zones:
             return
         zone = self.random.choice(zones)
-        policy_changes = self.policy_changes(min(zone.counts), zone.name.tenant, replica.name)
+        kind = min(zone.counts) if zone.counts else self.random.choice(self.cluster.external_kinds)
+        policy_changes = self.policy_changes(kind, zone.name.tenant, replica.name)
         policy_change = self.random.choice(policy_changes)
         # Not long, because `check` expects the end within seconds after the fault phase.
         lasts_us = int(min(self.random.expovariate(1 / self.lasts_us), 3 * self.lasts_us))
@@ -120,6 +123,10 @@ class _TemporaryPolicies(Fault):
             self.strike_count += 1
             self._in_force += 1
             self.cluster.operator.do("policy", partial(self._hold, policy_change, lasts_us))
+
+    def _is_external(self, zone: ZoneReplica) -> bool:
+        """Whether a zone has the pointer of a queue in an external store, where its items are."""
+        return external_zone(zone.name.zone) is not None and zone.pointer is not None
 
     def _hold(self, policy_change: PolicyChange, lasts_us: int) -> None:
         policy_change(holds=True)

@@ -31,6 +31,7 @@ _STAYS = {
     keyspace.CHANGE_COUNTER,
     keyspace.MOVE,
     keyspace.MOVE_COUNT,
+    keyspace.EXTERNAL_READER,
 }
 
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from msgspec.structs import replace
+
 from fairlead.simulation.oracles.oracle import Oracle
 from fairlead.simulation.replica import ParsedCommit, ShardReplica
+from fairlead.simulation.store import Change
 from fairlead.simulation.world import World
 from fairlead.zones.keyspace import FENCE, TenantKeys, pack_int
 from fairlead.zones.layout import Tenant
 from fairlead.zones.moving.destination import NOBODY
-from fairlead.zones.moving.rows import expires, is_copied, parse_zone_row
+from fairlead.zones.moving.rows import expires, is_copied, is_external_pointer, parse_zone_row
 from fairlead.zones.placement import home
 from fairlead.zones.queue.id_retention import kept_until_us
-from fairlead.zones.records import MovePhase, MoveRecord, MoveState, OwnerRecord
+from fairlead.zones.records import MovePhase, MoveRecord, MoveState, OwnerRecord, PointerRecord, decode
 from fairlead.zones.workflow.participants import is_tombstone
 
 AHEAD_US_MAX = 5_000_000  # The largest `max_skew_ms` of a plan.
@@ -27,7 +30,8 @@ class TenantsMoveWhole(Oracle):
     are cleared there when their time comes: perhaps before the source clears them.
 
     From then on the source's rows of the tenant are only cleared, once it says that the tenant has moved. A shard to
-    which the tenant does not come in gets no rows. A source goes on only if nobody can come in at the destination.
+    which the tenant does not come in gets no rows. A source goes on only if nobody can come in at the destination. At
+    the source the pointer of an external queue may still be woken: at the destination all vest at once.
 
     At the end each tenant lives on one shard. All others have nothing of it, but for the stub at its first home, and
     what a mover has prepared that was replaced, and has died, or whose record a later move replaced.
@@ -52,7 +56,10 @@ class TenantsMoveWhole(Oracle):
             may_clear = owner is None or owner.shard_id != parsed.shard.shard_id
             expired = change.before is not None and _may_expire(TenantKeys(*tenant), change.key, change.before)
             may_clear = may_clear or expired  # The source has not said yet that the tenant has moved.
-            if _is_copied(TenantKeys(*tenant), change.key) and not (may_change or (may_clear and change.after is None)):
+            may_clear = may_clear and change.after is None
+            if _is_copied(TenantKeys(*tenant), change.key) and not (
+                may_change or may_clear or _is_woken(tenant, change)
+            ):
                 self.report_violation(
                     f"{parsed.by} changes {change.key!r} of {_name(tenant)} on {parsed.shard.name}, who lives elsewhere"
                 )
@@ -90,6 +97,7 @@ class TenantsMoveWhole(Oracle):
             if there.get(key) != here.get(key)
             and not (key not in there and _may_expire(TenantKeys(*tenant), key, here[key]))
             and not (key not in here and self._has_expired(TenantKeys(*tenant), key, there[key]))
+            and not _is_woken(tenant, Change(key, there.get(key), here.get(key)))
         )
         if different:
             key = different[0]
@@ -177,6 +185,19 @@ def _copied(shard: ShardReplica, tenant: Tenant) -> dict[bytes, bytes]:
 def _is_copied(keys: TenantKeys, key: bytes) -> bool:
     """Say whether a move copies a key, which may be an entry in the top-level queue."""
     return key.startswith(keys.prefix) and is_copied(keys, key)
+
+
+def _is_woken(tenant: Tenant, change: Change) -> bool:
+    """Say whether a change only wakes the pointer of an external queue, as the resume of a kind does at its place.
+
+    Where the tenant arrives all such pointers vest at once.
+    """
+    row = parse_zone_row(TenantKeys(*tenant), change.key)
+    if row is None or not is_external_pointer(row) or change.before is None or change.after is None:
+        return False
+    before, after = decode(PointerRecord, change.before), decode(PointerRecord, change.after)
+    same = {"vesting_us": 0, "scheduled_us": 0, "bound_us": 0, "deferred": False}
+    return before is not None and after is not None and replace(before, **same) == replace(after, **same)
 
 
 def _may_expire(keys: TenantKeys, key: bytes, value: bytes) -> bool:

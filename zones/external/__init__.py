@@ -28,5 +28,5 @@ No transaction spans both stores. What keeps a committed item from lying behind 
 
 So a visit that finds a queue empty conflicts with a reader that has seen a later commit, in whatever order they come.
 
-May import: zones, engines. Imported by: zones.postgresql, actors, fairlead.
+May import: zones, engines. Imported by: zones.moving (names alone), zones.postgresql, actors, simulation, fairlead.
 """

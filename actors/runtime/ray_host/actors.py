@@ -313,7 +313,9 @@ class ScannerActor:
         housekeeping = Housekeeping(
             host, resources.shards, identity, resources.periods, resources.submitted, scanner, slots=slots
         )
-        self._loops = ScannerLoops(host, scanner, housekeeping, external_loops_of(host, resources))
+        self._loops = ScannerLoops(
+            host, scanner, housekeeping, external_loops_of(host, resources.externals, resources.shards)
+        )
         _drain_on_sigterm(self.stop)
 
     def counts(self) -> dict[str, int]:

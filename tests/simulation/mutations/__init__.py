@@ -15,12 +15,14 @@ records       bugs in records
 restored_records  bugs in records of tenants that are restored
 unique_items  bugs in items that are unique in the application
 snapshots     bugs in snapshots of tenants
+external      bugs in queues of an external store
 in_races      bugs in the queue that a race shows, and few seeds or none
 seeds.txt     a seed that finds each bug
 """
 
 from tests.simulation.mutations.claims import CLAIMS
 from tests.simulation.mutations.consumers import CONSUMERS
+from tests.simulation.mutations.external import EXTERNAL
 from tests.simulation.mutations.in_races import QUEUE_IN_RACES
 from tests.simulation.mutations.items import ITEMS
 from tests.simulation.mutations.leases import LEASES
@@ -52,6 +54,7 @@ MUTATIONS = (
     *RESTORED_RECORDS,
     *UNIQUE_ITEMS,
     *SNAPSHOTS,
+    *EXTERNAL,
 )
 IN_RACES = (
     *QUEUE_IN_RACES,

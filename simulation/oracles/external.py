@@ -1,0 +1,300 @@
+"""External stores: what users commit there runs; leases and effects hold; what the reader has seen has a pointer.
+
+A promotion loses commits: these have not happened then, and oracles look at what the store holds.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fairlead.actors.messages import ItemRef
+from fairlead.simulation.external.items import DOORBELL, Change, State, StoredItem, sees
+from fairlead.simulation.external.server import StoreCommit, StoreServer
+from fairlead.simulation.external.sessions import session_key
+from fairlead.simulation.oracles.oracle import HandlerRun, Oracle
+from fairlead.simulation.replica import ParsedCommit, ShardReplica, ZoneName
+from fairlead.simulation.world import World
+from fairlead.zones.external.arrivals import ReaderRecord, decode_reader, reader_key
+from fairlead.zones.external.names import external_zone, pointer_zone
+from fairlead.zones.external.store import Queue
+
+EFFECT = "effect of "  # What the key of an item's effect begins with; then its id.
+EXACTLY_ONCE_KINDS = frozenset({"effect", "chain"})
+
+
+class ExternalOracle(Oracle):
+    """A promise about what is committed in an external store."""
+
+    def attach(self, server: StoreServer) -> None:
+        """Observe the commits of a store."""
+        server.on_commit.append(self.on_store_commit)
+        server.on_lost.append(self.on_lost)
+
+    def on_store_commit(self, commit: StoreCommit) -> None:
+        """A commit was made in the store."""
+
+    def on_lost(self, changes: Sequence[Change]) -> None:
+        """A promotion has undone these changes, the last first."""
+
+
+def rows_of(commit: StoreCommit) -> Iterator[tuple[StoredItem | None, StoredItem | None]]:
+    """Yield the rows of a commit, before and after."""
+    for _, before, after in commit.changes:
+        if isinstance(before, StoredItem | None) and isinstance(after, StoredItem | None):
+            yield before, after
+
+
+def waits(row: StoredItem | None) -> bool:
+    """Whether a row is an item that waits or runs."""
+    return row is not None and row.state is State.WAITS
+
+
+class CommittedItemsRun(ExternalOracle):
+    """An item leaves its queue because its handler ran, or a user cancelled it; at the end all queues are empty.
+
+    It becomes a dead letter because an attempt failed.
+    """
+
+    promise = "what users commit in an external store runs, or is cancelled"
+
+    def __init__(self, world: World, server: StoreServer, is_consumer: Callable[[str], bool]) -> None:
+        super().__init__(world)
+        self._server = server
+        self._is_consumer = is_consumer
+        self._runs: dict[bytes, list[HandlerRun]] = {}
+
+    def on_start(self, run: HandlerRun) -> None:
+        """See `Oracle`."""
+        self._runs.setdefault(run.item.item_id, []).append(run)
+
+    def on_store_commit(self, commit: StoreCommit) -> None:
+        """See `ExternalOracle`."""
+        for before, after in rows_of(commit):
+            if before is None or not waits(before) or waits(after) or not self._is_consumer(commit.by):
+                continue
+            runs = self._runs.get(before.item_id, [])
+            if after is not None and after.state is State.DEAD:
+                if not any(run.job.cancelled or (run.over and not run.returned) for run in runs):
+                    self.report_violation(f"{commit.by} makes {_name(before)} a dead letter, and no attempt failed")
+            elif not any(run.actor == commit.by.partition("#")[0] and _may_have_ended(run) for run in runs):
+                self.report_violation(f"{commit.by} ends {_name(before)} without having run it")
+
+    def at_end(self, shards: Sequence[ShardReplica]) -> None:
+        """See `Oracle`."""
+        for row in self._server.table.rows():
+            if waits(row):
+                self.report_violation(f"{_name(row)} is still in its queue: {row}")
+
+
+class EffectsInStoreHappenOnce(ExternalOracle):
+    """An effect commits together with the end of its item, and once; such an item does not end without it."""
+
+    promise = "the effects of a handler in an external store happen exactly once"
+
+    def __init__(self, world: World, is_consumer: Callable[[str], bool]) -> None:
+        super().__init__(world)
+        self._is_consumer = is_consumer
+
+    def on_store_commit(self, commit: StoreCommit) -> None:
+        """See `ExternalOracle`."""
+        effects = {key: value for key, _, value in commit.changes if isinstance(key, str) and key.startswith(EFFECT)}
+        ended = {
+            f"{EFFECT}{before.item_id.hex()}"
+            for before, after in rows_of(commit)
+            if before is not None and before.record.kind in EXACTLY_ONCE_KINDS and after is None
+        }
+        for key, count in effects.items():
+            if count != 1 or key not in ended:
+                self.report_violation(f"{commit.by} commits {key}: {count} times, its item ends: {key in ended}")
+        if self._is_consumer(commit.by) and ended - set(effects):
+            self.report_violation(f"{commit.by} ends an item without the {min(ended - set(effects))}")
+
+
+class LeasesInStoreAreRespected(ExternalOracle):
+    """A lease is taken only when the last one has ended, and once the item vests. Only its holder changes an item.
+
+    There are two exceptions. A lease may be shortened when the worker incarnation that it was sent to has ended, and a
+    claim when its session has.
+
+    Args:
+      clock_of: returns the latest time that the clock of a host's node has shown.
+      is_consumer: whether a host belongs to a consumer; users may cancel any item.
+    """
+
+    promise = "no item of an external store is held by two live leases"
+
+    def __init__(
+        self, world: World, server: StoreServer, clock_of: Callable[[str], int], is_consumer: Callable[[str], bool]
+    ) -> None:
+        super().__init__(world)
+        self._server = server
+        self._clock_of = clock_of
+        self._is_consumer = is_consumer
+        self._holders: dict[tuple[bytes, bytes], str] = {}  # by item and lease: the worker; before that, the manager
+        self._incarnations: dict[tuple[bytes, bytes], str] = {}
+        self._ends_us: dict[tuple[bytes, bytes], int] = {}  # by the holder's clock, at the latest
+
+    def on_call(self, caller: str, target: str, method: str, args: Sequence[Any]) -> None:
+        """See `Oracle`."""
+        if method == "place":
+            refs: Sequence[ItemRef]
+            refs, incarnation = args
+            for ref in refs:
+                self._holders[ref.item_id, ref.lease_id] = target
+                self._incarnations[ref.item_id, ref.lease_id] = incarnation.decode()
+
+    def on_start(self, run: HandlerRun) -> None:
+        """See `Oracle`."""
+        if external_zone(run.item.zone) is None:
+            return
+        lease = run.item.item_id, run.lease_id
+        ends_us = self._ends_us.get(lease)
+        if ends_us is None:
+            self.report_violation(f"{run.host} runs {run.item} under a lease that was never committed")
+        elif ends_us <= run.clock_us:
+            self.report_violation(f"{run.host} starts {run.item} {run.clock_us - ends_us} us after its lease ended")
+        if self._incarnations.get(lease, run.host) != run.host:
+            self.report_violation(f"{run.host} runs {run.item}, which was sent to {self._incarnations[lease]}")
+
+    def on_store_commit(self, commit: StoreCommit) -> None:
+        """See `ExternalOracle`."""
+        now_us = self._server.clock.now_us()
+        for before, after in rows_of(commit):
+            if before is not None and waits(before) and before.lease_id and self._is_consumer(commit.by):
+                self._check(before, after, commit.by)
+            if after is not None and after.lease_id:
+                is_taken = before is None or before.lease_id != after.lease_id
+                if is_taken and after.vesting_us > self._server.clock.highest_us():
+                    self.report_violation(f"{commit.by} leases {_name(after)}, which vests later")
+                ends_us = self._clock_of(commit.by) + after.leased_until_us - now_us
+                self._ends_us[after.item_id, after.lease_id] = ends_us
+                self._holders.setdefault((after.item_id, after.lease_id), commit.by.partition("#")[0])
+
+    def _check(self, before: StoredItem, after: StoredItem | None, by: str) -> None:
+        lease = before.item_id, before.lease_id
+        if self._holders.get(lease) == by.partition("#")[0]:
+            return
+        is_shortened = after is not None and after.lease_id == before.lease_id
+        if is_shortened and self._incarnations.get(lease) in self.world.ended_incarnations:
+            return
+        if is_shortened and before.session and session_key(before.session) not in self._server.table.values:
+            return
+        left_us = before.leased_until_us - self._server.clock.highest_us()
+        if left_us > 0:
+            self.report_violation(f"{by} changes {_name(before)}, held by another for {left_us} us more")
+
+
+@dataclass(frozen=True, slots=True)
+class SleepBound:
+    """How much later than its first item the pointer of an external queue may vest.
+
+    Attributes:
+      late_us: by settings and clocks; None: this run pauses or limits something, or has a wrong clock.
+      punctual_kinds: the kinds that every consumer runs, without limits.
+    """
+
+    late_us: int | None
+    punctual_kinds: frozenset[str]
+
+
+class WhatIsSeenHasAPointer(ExternalOracle):
+    """An item that waits or runs, and that the saved snapshot of the reader sees, has a pointer that vests in time.
+
+    It is checked when a snapshot is saved, and when a pointer of an external queue is changed. Nothing is known of
+    snapshots of another history.
+    """
+
+    promise = "what the reader of an external store has seen has a pointer"
+
+    def __init__(
+        self, world: World, server: StoreServer, store: str, shards: Mapping[str, ShardReplica], bound: SleepBound
+    ) -> None:
+        super().__init__(world)
+        self._server = server
+        self._store = store
+        self._shards = shards
+        self._bound = bound
+        self._saved = ReaderRecord()
+
+    def on_commit(self, parsed: ParsedCommit) -> None:
+        """See `Oracle`."""
+        key, before = reader_key(self._store), self._saved
+        for change in parsed.changes:
+            if change.key == key and change.after is not None:
+                saved = decode_reader(change.after)
+                assert saved is not None
+                self._saved = saved
+        if self._saved.seen != before.seen:
+            self._check(None, parsed.by)
+        for name in parsed.zones:
+            if external_zone(name.zone) is not None:
+                self._check(name, parsed.by)
+
+    def _check(self, of: ZoneName | None, by: str) -> None:
+        """Check what is seen of a queue; None: of all."""
+        if self._saved.history != str(self._server.table.timeline):
+            return
+        for row in self._server.table.rows():
+            name = ZoneName(row.queue.tenant, pointer_zone(self._store, row.queue.zone))
+            if (of is None or of == name) and waits(row) and sees(self._saved.seen, row.number):
+                zones = [shard.zones.get(name) for shard in self._shards.values()]
+                vests_us = [zone.pointer.vesting_us for zone in zones if zone is not None and zone.pointer is not None]
+                late_us = self._bound.late_us
+                if not vests_us:
+                    self.report_violation(f"{_name(row)} has no pointer after a commit by {by}")
+                elif late_us is not None and row.record.kind in self._bound.punctual_kinds:
+                    due_us = max(row.vesting_us, row.leased_until_us) - self._server.clock.now_us()
+                    sleeps_us = min(vests_us) - self.world.now_us() - max(0, due_us)
+                    if sleeps_us > late_us:
+                        self.report_violation(f"the pointer of {_name(row)} vests {sleeps_us} us late, after {by}")
+
+
+class TheDoorbellRings(ExternalOracle):
+    """Once the store is quiet, its doorbell is on: else the reader finds the next item up to a second later."""
+
+    promise = "the doorbell of a quiet store is on"
+
+    def __init__(self, world: World, server: StoreServer) -> None:
+        super().__init__(world)
+        self._server = server
+
+    @property
+    def is_on(self) -> bool:
+        """Whether it is on."""
+        return bool(self._server.table.values.get(DOORBELL))
+
+    def at_end(self, shards: Sequence[ShardReplica]) -> None:
+        """See `Oracle`."""
+        if not self.is_on:
+            self.report_violation("it is off, and nothing has come for seconds")
+
+
+class QueuesGiveTheirShare(ExternalOracle):
+    """One visit takes at most `dequeue_max` items of a queue."""
+
+    promise = "one visit takes at most `dequeue_max` items of an external queue"
+
+    def __init__(self, world: World, dequeue_max: int) -> None:
+        super().__init__(world)
+        self._dequeue_max = dequeue_max
+
+    def on_store_commit(self, commit: StoreCommit) -> None:
+        """See `ExternalOracle`."""
+        taken: Counter[Queue] = Counter()
+        for before, after in rows_of(commit):
+            if before is not None and after is not None and after.lease_id not in (b"", before.lease_id):
+                taken[after.queue] += 1
+        for queue, count in taken.items():
+            if count > self._dequeue_max:
+                self.report_violation(f"{commit.by} takes {count} items of {queue}")
+
+
+def _may_have_ended(run: HandlerRun) -> bool:
+    return run.returned or run.may_drop or not run.over or run.job.may_be_completed
+
+
+def _name(row: StoredItem) -> str:
+    return f"{'/'.join(row.queue.tenant)}/{row.queue.zone}/{row.item_id.hex()} ({row.record.kind})"

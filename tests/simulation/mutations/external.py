@@ -1,0 +1,116 @@
+"""Bugs in queues of an external store: each removes a guard of the reader, of visits, or of the ends of items there.
+
+Those of the statements are planted in the model of the store: they are the guards of the schema's SQL functions.
+"""
+
+from fairlead.actors.external_pointers import Waker
+from fairlead.actors.external_reader import ExternalReader
+from fairlead.simulation.external import items, sessions, statements
+from fairlead.simulation.external.world import run_external
+from fairlead.simulation.oracles.external import (
+    CommittedItemsRun,
+    EffectsInStoreHappenOnce,
+    LeasesInStoreAreRespected,
+    QueuesGiveTheirShare,
+    WhatIsSeenHasAPointer,
+)
+from fairlead.simulation.oracles.leftovers import NothingIsLeftBehind
+from fairlead.simulation.oracles.moving import TenantsMoveWhole
+from fairlead.simulation.run import DRAINS
+from fairlead.zones.external import arrivals, visits
+from fairlead.zones.moving import destination, rows
+from tests.simulation.mutations.mutation import Mutation, mutation
+
+_UNSEEN = (WhatIsSeenHasAPointer.promise, DRAINS)
+_LEASES = (LeasesInStoreAreRespected.promise, CommittedItemsRun.promise, EffectsInStoreHappenOnce.promise)
+
+EXTERNAL: tuple[Mutation, ...] = (
+    mutation(
+        "a visit of an external queue does not read the guard of its pointer",
+        (visits._begin_visits, "tr.add_read_conflict_key(location.keys.pointer_guard)", "pass"),
+        found_by=_UNSEEN,
+        world=run_external,
+    ),
+    mutation(
+        "a reader that finds a pointer awake does not write to its guard",
+        (arrivals.note_arrival, "tr.add_write_conflict_key(location.keys.pointer_guard)", "pass"),
+        found_by=_UNSEEN,
+        world=run_external,
+    ),
+    mutation(
+        "a reader saves its snapshot before the pointers",
+        (ExternalReader._read_once, "count, away = 0, set[str]()", "count, away = 0, set()\n        self._save(after)"),
+        found_by=_UNSEEN,
+        world=run_external,
+    ),
+    mutation(
+        "a reader looks for arrivals first, and then takes the snapshot that it saves",
+        (
+            ExternalReader._read_once,
+            "seen, came = self._store.arrivals(before.seen)",
+            "came = self._store.arrivals(before.seen)[1]\n            seen = self._store.snapshot()",
+        ),
+        found_by=_UNSEEN,
+        world=run_external,
+    ),
+    mutation(
+        "a reader does not follow a tenant that has moved",
+        (Waker._meet, "shard = followed", "self._settle([arrival])\n            return"),
+        found_by=_UNSEEN,
+        world=run_external,
+    ),
+    mutation(
+        "a visit asks what is left only of queues that gave nothing",
+        (visits._ask_what_is_left, "len(visit.taken) < max(1, visit.wanted)", "not visit.taken"),
+        found_by=_UNSEEN,
+        world=run_external,
+    ),
+    mutation(
+        "a visit takes an external queue for empty whose items are locked, or cannot run here",
+        (visits._plan, "if not each.waits:", "if True:"),
+        found_by=_UNSEEN,
+        world=run_external,
+    ),
+    mutation(
+        "a visit does not ask when the next item of an external queue vests",
+        (visits._plan, "if each.next_us is not None:", "if False:"),
+        found_by=_UNSEEN,
+        world=run_external,
+    ),
+    mutation(
+        "an external queue gives more than its share",
+        (visits._take, "Want(visit.queue, visit.wanted,", "Want(visit.queue, 2 * visit.wanted,"),
+        found_by=(QueuesGiveTheirShare.promise,),
+        world=run_external,
+    ),
+    mutation(
+        "the pointer of an external queue does not move with its tenant",
+        (rows.is_copied, "return row is None or is_external_pointer(row)", "return row is None"),
+        found_by=(*_UNSEEN, TenantsMoveWhole.promise),
+        world=run_external,
+    ),
+    mutation(
+        "the pointer of an external queue has no entry where its tenant arrives",
+        (destination._list_row, "_list_pointer(tr, location, row, now_us=now_us)", "pass"),
+        found_by=(*_UNSEEN, NothingIsLeftBehind.promise),
+        world=run_external,
+    ),
+    mutation(
+        "a dequeue of an external store leases what is leased",
+        (statements._front, "max(row.vesting_us, row.leased_until_us) <= here_us", "row.vesting_us <= here_us"),
+        found_by=_LEASES,
+        world=run_external,
+    ),
+    mutation(
+        "a snapshot of an external store is only the highest number",
+        (items.ItemTable.snapshot_now, "each.number < xmax)", "False)"),
+        found_by=_UNSEEN,
+        world=run_external,
+    ),
+    mutation(
+        "claims of living sessions in an external store are released",
+        (sessions.release_ended, "if tx.get(session_key(row.session)) is None", "if True"),
+        found_by=_LEASES,
+        world=run_external,
+    ),
+)

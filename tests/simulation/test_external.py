@@ -1,0 +1,42 @@
+"""External stores in worlds with faults. `test_seeds` draws fresh seeds, mutations plant bugs."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from fairlead.simulation.external.faults import STORE_FAULTS
+from fairlead.simulation.external.users import KINDS
+from fairlead.simulation.external.world import ExternalSimulation, run_external
+
+SEEDS = range(12)
+
+
+def test_the_same_seed_gives_the_same_events() -> None:
+    assert run_external(2).events == run_external(2).events
+
+
+def test_all_kinds_run_and_all_faults_of_the_store_strike() -> None:
+    """A world with few events would prove little."""
+    seen: Counter[str] = Counter()
+    probes: Counter[str] = Counter()
+    for seed in SEEDS:
+        world = ExternalSimulation(seed)
+        report = world.run()
+        assert not report.violations, report
+        happened = "\n".join(report.lines)
+        seen.update(kind for kind in KINDS for _ in range(happened.count(f"runs {kind} ")))
+        seen.update(type(fault).__name__ for fault in world.store_faults)
+        for event in ("SerializationFailure", "Deadlock", "cut_late", "cut_after", "without the last", "pg restarts"):
+            seen[event] += happened.count(event)
+        probes.update(report.probes)
+    names = [*KINDS, *(fault.__name__ for fault in STORE_FAULTS), "SerializationFailure", "cut_late", "cut_after"]
+    assert [name for name in (*names, "without the last", "pg restarts") if not seen[name]] == []
+    for rare in (
+        "a visit does not commit, and its items are leased all the same",
+        "a visit finds an external store away",
+        "a process takes over the reading of an external store",
+        "a reader of an external store looks at all queues",
+        "items of an external queue are locked by another transaction",
+        "the pointer of an external queue moves with its tenant",
+    ):
+        assert probes[rare], rare
