@@ -86,9 +86,8 @@ class ExternalVisits:
         if store is None or (until_us is not None and 0 <= until_us - now_us <= AWAY_US):
             yield [self._defer(ref, now_us) for ref in refs]
             return
-        if (
-            until_us is not None
-        ):  # Others wait for what this call finds: a call may take as long as the store is silent.
+        if until_us is not None:
+            # Others wait for what this call finds: a call may take as long as the store is silent.
             self._away_until_us[name] = now_us + AWAY_US
         try:
             yield self._transact(shard, name, store, refs, capacity, items_max, counts)
