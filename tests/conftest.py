@@ -26,7 +26,7 @@ settings.register_profile(
 settings.load_profile("repeatable")
 
 SEEDS = "SIMULATED_SEEDS"  # The environment's name for the seeds to simulate, such as "17,4711", instead of fresh ones.
-FRESH = 8  # Ten seconds of a processor each.
+FRESH = 3  # Ten to forty seconds of a processor each.
 
 
 def pytest_configure(config: pytest.Config) -> None:

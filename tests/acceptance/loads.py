@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from itertools import accumulate
@@ -97,6 +98,17 @@ def depth(app: App) -> int:
     return sum(sum(read_status(app.shards[name], "").depth.values()) for name in app.shards)
 
 
+def wait_until_none_is_left(app: App, *, within_s: float) -> None:
+    """Wait until there are no items; fail if for `within_s` none has ended. A slow machine takes long for many."""
+    left, until = depth(app), time.monotonic() + within_s
+    while left:
+        assert time.monotonic() < until, f"{left} items are left, of which none has ended for {within_s:g} s"
+        time.sleep(0.02)
+        before, left = left, depth(app)
+        if left < before:
+            until = time.monotonic() + within_s
+
+
 def assert_all_done(
     app: App, enqueued: dict[int, str], *, doubtful: Mapping[int, str] = NOTHING, within_s: float = 60.0
 ) -> None:
@@ -104,7 +116,7 @@ def assert_all_done(
 
     What is `doubtful` may have been enqueued or not: if it was, the same holds.
     """
-    eventually(lambda: depth(app) == 0, within_s=within_s, otherwise=lambda: f"{depth(app)} items are left")
+    wait_until_none_is_left(app, within_s=within_s)
     done, ran = effects(app)
     there = {**enqueued, **{number: kind for number, kind in doubtful.items() if number in done or number in ran}}
     once = {number for number, kind in there.items() if kind in ("transactional", "fenced")}

@@ -2,7 +2,7 @@
 
 A clerk owns primary keys, and shares the values of unique fields with all others. It writes each operation into a file
 before it begins and after it has ended, so the file says what was acknowledged. Its working directory has a
-`fairlead.toml`. No test imports this module: it shortens the product's delays. Run by `test_records`:
+`fairlead.toml`. This module shortens the product's delays, in each process that opens it. Run by `test_records`:
 
     python -m tests.acceptance.records_shop NUMBER SEED
 """

@@ -56,6 +56,7 @@ def live_consumers(app: App) -> int:
     return sum(each.live for each in read_status(app.shards["main"], "").consumers)
 
 
+@pytest.mark.long
 def test_when_a_node_dies_with_all_its_processes_the_others_do_its_work(
     app: App, chosen: Config, tmp_path: Path
 ) -> None:

@@ -28,7 +28,7 @@ def tell(story: str, place: Path, runtime: str) -> None:
 
 
 @may_mount
-@pytest.mark.parametrize("runtime", ["threads", "ray"])
+@pytest.mark.parametrize("runtime", ["threads", pytest.param("ray", marks=pytest.mark.long)])
 def test_a_disk_that_is_full_for_a_while_costs_nothing_but_time(tmp_path: Path, runtime: str) -> None:
     tell("full_disk_story", tmp_path, runtime)
 

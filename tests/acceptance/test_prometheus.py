@@ -19,7 +19,7 @@ from tests.acceptance.fleets import ROOT, config, consumer, eventually, opened
 from tests.acceptance.prometheus_server import Prometheus, free_port, scraping
 
 DASHBOARD = json.loads((ROOT / "docs/grafana/fairlead.json").read_text(encoding="utf-8"))
-NEVER_HERE = re.compile(r"expiries|lost|records_scatters")  # What no item does within this test.
+NEVER_HERE = re.compile(r"expiries|lost|records_scatters|fairlead_external_")  # What no item does within this test.
 ITEMS = 40
 
 pytestmark = pytest.mark.usefixtures("cluster")

@@ -21,6 +21,7 @@ from fairlead import App, Config
 from fairlead.record_type import Records
 from fairlead.records.alternate_keys import Field, pack_unique
 from fairlead.records.errors import Taken
+from fairlead.records.on_shards import cleanup
 from fairlead.records.on_shards.slots import DATA, SLOTS_APP, Locations
 from fairlead.records.on_shards.unique_items import ItemLocations, pack_unique_key
 from fairlead.records.stored import DataRecord, IndexRecord, unpack_data, unpack_index
@@ -41,6 +42,12 @@ REFERENCE = "tests.acceptance.records_shop:app"
 CLERKS = 2
 
 Data = dict[str, Any]
+
+
+@pytest.fixture(autouse=True)
+def _product_restored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Undo what the application changes in the product: its module is imported into this process, too."""
+    monkeypatch.setattr(cleanup, "DELAY_S", cleanup.DELAY_S)
 
 
 @pytest.fixture(params=PAIRS)

@@ -126,7 +126,7 @@ def test_what_runs_longer_than_the_grace_is_returned(tmp_path: Path, runtime: st
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
 def test_a_second_signal_ends_it_at_once(tmp_path: Path, runtime: str, number: int) -> None:
     chosen = config(tmp_path, workers=1, slots=1, drain_ms=600_000)
     with opened(chosen) as app, machine(tmp_path) as on:

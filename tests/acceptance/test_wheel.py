@@ -82,7 +82,7 @@ def test_the_sdist_holds_neither_benchmarks_nor_tests(built: Path) -> None:
     assert {path.name for path in unpacked.iterdir() if path.is_dir()} == {"fairlead"}
 
 
-@pytest.mark.parametrize("runtime", ["threads", "ray"])
+@pytest.mark.parametrize("runtime", ["threads", pytest.param("ray", marks=pytest.mark.long)])
 def test_an_application_runs_beside_a_users_files_of_any_name(
     run: Callable[..., subprocess.Popen[str]], runtime: str
 ) -> None:

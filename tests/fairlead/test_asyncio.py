@@ -33,7 +33,8 @@ from fairlead.testing import drain
 from tests.contract.other_process import stopped_holder
 from tests.zones.faults import FaultyDatabase
 
-LOOP_GAP_S_MAX = 0.005  # What an event loop may be blocked for.
+# What an event loop may be blocked for. To begin or end 200 calls takes 7 ms on a slow machine.
+LOOP_GAP_S_MAX = 0.02
 ROUNDS = 20  # A busy machine opens gaps of its own; a call that blocks does so in every round.
 CALLS = 200
 TICK_S = 0.001
@@ -327,7 +328,7 @@ class SlowDatabase(FaultyDatabase):
     """A store with slow commits."""
 
     def commit(self, tr: Any) -> None:
-        time.sleep(0.02)
+        time.sleep(2 * LOOP_GAP_S_MAX)
         tr.commit().wait()
 
 

@@ -14,8 +14,8 @@ from fairlead.zones.layout import ZoneLocation
 from fairlead.zones.queue import stored_item
 from tests.fairlead.shell import Answer, run
 
-FEW = ("simulate", "--seeds", 3, "--first", 7)
-SMALL = ("--size", "items=40,trouble_ms=1000")
+FEW = ("simulate", "--seeds", 2, "--first", 7)
+SMALL = ("--size", "items=20,trouble_ms=500")
 SAME = ("seeds", "violations", "probes", "virtual_s")
 
 
@@ -31,10 +31,10 @@ def few_in_one_process() -> Answer:
 
 def test_a_campaign_says_how_many_worlds_held(few_in_one_process: Answer) -> None:
     answer = few_in_one_process
-    assert (answer.code, answer.json["seeds"], answer.json["violations"]) == (0, 3, [])
+    assert (answer.code, answer.json["seeds"], answer.json["violations"]) == (0, FEW[2], [])
     assert answer.json["virtual_s"] > 0
     assert answer.json["probes"]["a sleeping pointer is woken"] > 0
-    assert "3 seeds" in run(*FEW, *SMALL, "--processes", 1).out
+    assert f"{FEW[2]} seeds" in run(*FEW, *SMALL, "--processes", 1).out
 
 
 def test_side_by_side_the_worlds_are_the_same(few_in_one_process: Answer) -> None:

@@ -8,7 +8,7 @@ from fairlead.simulation.linearizability.history import Operation
 from fairlead.simulation.linearizability.search import Verdict, is_linearizable
 from fairlead.zones.placement import home
 
-SEEDS = range(240, 360)
+SEEDS = range(240, 300)
 # The points of the protocol that some process comes to after another one has died, stood still, or got no answer.
 STAGES = {
     "a prepare of unknown result is found prepared",

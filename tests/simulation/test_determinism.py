@@ -101,7 +101,7 @@ def real_world_forbidden() -> Iterator[None]:
             each.stop()
 
 
-@pytest.mark.parametrize("seed", [8, 9])
+@pytest.mark.parametrize("seed", [8, pytest.param(9, marks=pytest.mark.long)])
 def test_no_part_of_the_product_reaches_a_real_clock_real_randomness_or_a_real_thread(seed: int) -> None:
     with real_world_forbidden():
         outcome = run_seed(seed)

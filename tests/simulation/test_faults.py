@@ -14,7 +14,7 @@ from fairlead.simulation.trial import Report
 from fairlead.zones.top_level import process_pointers
 from fairlead.zones.top_level.process_pointers import PointerOutcome, PointerResult
 
-SHORT: dict[str, Any] = {"items": 60, "trouble_us": 1_500_000}
+SHORT: dict[str, Any] = {"items": 30, "trouble_us": 1_000_000}
 SEEDS = range(10)
 
 

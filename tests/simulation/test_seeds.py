@@ -6,6 +6,7 @@ from fairlead.simulation.campaign import run_seed
 from fairlead.simulation.run import run
 
 
+@pytest.mark.timeout(600)  # A busy machine takes minutes for the worlds of one seed.
 def test_a_fresh_seed_breaks_no_promise(fresh_seed: int) -> None:
     assert not run_seed(fresh_seed).broken, f"replay: fairlead simulate --seed {fresh_seed}"
 

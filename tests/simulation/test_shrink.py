@@ -20,7 +20,7 @@ from tests.fairlead.shell import run as command
 
 WHOLE = Reduction(
     faults=("conflicts", "kills", "pauses"),
-    items=200,
+    items=80,
     tenants=20,
     producers=2,
     consumers=3,

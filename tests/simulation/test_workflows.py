@@ -34,7 +34,9 @@ def test_a_workflow_with_each_kind_of_call_runs_in_a_world_with_faults(seed: int
     assert not report.violations, report
 
 
-@pytest.mark.parametrize("seed", REGRESSIONS)
+@pytest.mark.parametrize(
+    "seed", [pytest.param(seed, marks=pytest.mark.long if seed == 66 else ()) for seed in REGRESSIONS]
+)
 def test_a_seed_that_has_found_a_bug_finds_none_any_more(seed: int) -> None:
     report = run_workflows(seed)
     assert not report.violations, report

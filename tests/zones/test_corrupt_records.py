@@ -244,7 +244,7 @@ def test_a_damaged_commit_request_is_unreadable_or_a_list_of_commits(count: int)
 # --- Whole stores ---
 
 
-@cases(150)
+@cases(50)
 @pytest.mark.parametrize("of_runs", [False, True], ids=["anything", "workflows"])
 def test_whatever_was_damaged_in_a_store_nothing_raises_but_what_is_documented(of_runs: bool, count: int) -> None:
     """Producers, workers, housekeeping, operators, readers; then it is checked, repaired and set aside."""
@@ -268,6 +268,6 @@ def test_whatever_was_damaged_in_a_store_nothing_raises_but_what_is_documented(o
 
 
 def test_there_are_ten_thousand_cases_with_those_of_other_files() -> None:
-    counted = 500 * len(RECORDS) + 100 * len(SOFT) + 1_000 + 300 + 2 * 800 + 2 * 150
+    counted = 500 * len(RECORDS) + 100 * len(SOFT) + 1_000 + 300 + 2 * 800 + 2 * 50
     assert counted >= 7_500, "and 2,500 in tests/fairlead/test_corrupt_input.py"
     assert corrupting.populated()

@@ -1,5 +1,8 @@
 """All orders of each scene, over the real protocol."""
 
+from collections.abc import Iterable
+from typing import Any
+
 import pytest
 
 from fairlead.records.protocol import Protocol
@@ -11,12 +14,20 @@ PROTOCOL = Protocol(leaves_unindexed=True)
 SCENES = {**scenes(PROTOCOL), **repair_scenes(PROTOCOL)}
 
 
-@pytest.mark.parametrize("name", SCENES)
+# A short run leaves this scene out, which has more orders than all others together.
+MANY_ORDERS = "garbage, two takers, the record that it names changes"
+
+
+def all_of(names: Iterable[str]) -> list[Any]:
+    return [pytest.param(name, marks=pytest.mark.long if name == MANY_ORDERS else ()) for name in names]
+
+
+@pytest.mark.parametrize("name", all_of(SCENES))
 def test_everything_holds_in_every_order_of_accesses_with_a_stop_anywhere(name: str) -> None:
     assert enumerate_orders(SCENES[name]) > 10
 
 
-@pytest.mark.parametrize("name", list(on_shards()))
+@pytest.mark.parametrize("name", all_of(on_shards()))
 def test_everything_holds_on_our_shards_in_every_order_of_transactions(name: str) -> None:
     assert enumerate_orders(on_shards()[name]) > 5
 
