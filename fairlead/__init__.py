@@ -54,6 +54,7 @@ Read in this order:
     error_text       errors in words
     formatting       times and payloads as text and JSON
     testing          runs all due items in this process, for tests
+    drained_stores   what it does with queues in external stores
     app_simulation/  an application in the simulator, for `fairlead simulate shop:app`
     clock            the machine's time: nothing else in the product reads it
     cli/             the command `fairlead`

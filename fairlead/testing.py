@@ -30,6 +30,7 @@ from fairlead.actors.messages import ItemRef
 from fairlead.actors.telemetry.spans import spans_of_process
 from fairlead.actors.telemetry.step_counts import StepCounts
 from fairlead.app import App
+from fairlead.drained_stores import DrainedStores, lease_in, read_record, settle_in
 from fairlead.workflows.own_event_loop import run_alone
 from fairlead.workflows.system_kinds import with_hold_handler
 from fairlead.zones.durations import DELAY_S_MAX, Duration, duration_us
@@ -126,7 +127,10 @@ class DrainResult:
 def drain(
     app: App, *, within: Duration = 0, raise_errors: bool = True, items_max: int = 10_000, replays: bool = True
 ) -> DrainResult:
-    """Run all due items of all shards, and the items that these enqueue, until none is due; return what was done.
+    """Run all due items of all shards and external stores, and what these enqueue, until none is due.
+
+    Returns what was done. Items in an external store are due by that server's clock: neither a `ManualClock` nor
+    `within` brings those nearer that are delayed there.
 
     Due periodic items are enqueued first. Items of kinds without a handler, delayed items, and items that others have
     leased, stay. One item runs at a time: limits are not enforced, and neither are timeouts. A Ray remote function runs
@@ -179,6 +183,7 @@ class _Drain:
         self._raise_errors = raise_errors
         self._items_max = items_max
         self._jitter = Random(0)  # So that retries come at the same moments in every run.
+        self._stores = DrainedStores(app)
         app.serve_system_kinds()
         self._registry = with_hold_handler(Registry(app.registry.handlers))
         key = app.config.signing_key.encode()
@@ -190,21 +195,24 @@ class _Drain:
     def run_round(self) -> bool:
         """Enqueue due ticks and process every vested pointer once; say whether anything changed."""
         changed = False
+        self._stores.note_arrivals()
         for name, shard in self._app.shards.items():
             carry_out_decided(shard, shard.find_shard)  # A transaction across shards may have been answered just now.
             for period in periods_of(self._app.periods, name, first_shards(self._app.shards)):
                 changed = _tick(shard, period) or changed
             for ref in _vested(shard):
                 for result in self._process_pointer(shard, ref):
-                    changed = changed or result.outcome in (
-                        PointerOutcome.SERVED,
-                        PointerOutcome.DELETED,
-                        PointerOutcome.GONE,
-                    )
+                    changed = changed or self._has_changed(shard, result)
                     for item in result.items:
                         assert result.location is not None
                         self._run(shard, result.location, item)
         return changed
+
+    def _has_changed(self, shard: Shard, result: PointerResult) -> bool:
+        """Say whether a pointer has brought something. Those of external queues are woken in each round."""
+        if self._stores.of_pointer(shard, result.ref) is not None:
+            return bool(result.items)
+        return result.outcome in (PointerOutcome.SERVED, PointerOutcome.DELETED, PointerOutcome.GONE)
 
     def next_due_us(self, now_us: int) -> int | None:
         """Return when, after `now_us`, the next pointer vests or the next tick comes; None: never."""
@@ -216,9 +224,10 @@ class _Drain:
         """Lease at most one item of a zone, so that no leased item waits while another runs."""
         lease_id = self._app.random.randbytes(ID_BYTES)
         settings = shard.layout.settings
+        store = self._stores.of_pointer(shard, ref)
 
-        def body(attempt: Attempt) -> list[PointerResult]:
-            params = DequeueParams(
+        def params(attempt: Attempt) -> DequeueParams:
+            return DequeueParams(
                 now_us=attempt.now_us,
                 lease_id=lease_id,
                 lease_us=settings.max_item_lease_ms * 1000,
@@ -227,11 +236,17 @@ class _Drain:
                 throttle_delay_us=settings.wake_slack_ms * 1000 + 1,
                 pause_recheck_us=settings.max_sleep_ms * 1000,
             )
+
+        kinds = dict.fromkeys(self._registry.handlers, UNLIMITED)
+
+        def body(attempt: Attempt) -> list[PointerResult]:
             policies = read_policies(attempt.tr)
-            capacity = Capacity(1, dict.fromkeys(self._registry.handlers, UNLIMITED), observed=policies.kinds)
-            return process_pointers(attempt.tr, shard.layout, [ref], capacity, params, policies)[0]
+            capacity = Capacity(1, kinds, observed=policies.kinds)
+            return process_pointers(attempt.tr, shard.layout, [ref], capacity, params(attempt), policies)[0]
 
         try:
+            if store is not None:
+                return lease_in(store, shard, ref, kinds, params)
             return shard.transact(body)
         except TenantMoved:
             shard.transact(lambda attempt: drop_moved(attempt.tr, shard.layout, ref))
@@ -242,7 +257,13 @@ class _Drain:
             raise NotDrained(items_max=self._items_max, kind=item.record.kind)
         record, kind, clock = item.record, item.record.kind, self._app.clock
         ref = ItemRef(shard.name, location.tenant, location.name, item.id, record.lease_id, kind, item.isolated)
-        payload = shard.transact(lambda attempt: stored_item.read_payload(attempt.tr, location, item.id, record))
+        store = self._stores.of_zone(location.name)
+        if store is None:
+            payload = shard.transact(lambda attempt: stored_item.read_payload(attempt.tr, location, item.id, record))
+        elif (read := read_record(store, ref, clock.now_us())) is not None:
+            record, payload = read, read.payload
+        else:
+            return
         job = Job(shard, ref, record, payload)
         held = HeldItem(ref, record, self._registry.handlers[kind], job, clock.now_us())
         error = _error_of(held, shard, self._access)
@@ -253,7 +274,11 @@ class _Drain:
             failed = (
                 [] if failure is None else [decide_retry(held, failure, now_us=clock.now_us(), random=self._jitter)]
             )
-            for outcome in _settle_where_it_lives(shard, held, failed):
+            if store is None:
+                outcomes = _settle_where_it_lives(shard, held, failed)
+            else:
+                outcomes = settle_in(store, shard, held, failed)
+            for outcome in outcomes:
                 self.drained.of(outcome)[kind] += 1
         if record.parent is not None or kind == DELIVERY_KIND:
             self.woken_until_us = clock.now_us() + WAKE_SPACING_US
