@@ -18,6 +18,7 @@ from fairlead.queries.summary import summarize
 from fairlead.telemetry.fleet_metrics import FleetMetrics
 from fairlead.zones.external.names import pointer_zone
 from fairlead.zones.layout import ZoneLocation
+from fairlead.zones.postgresql.inspection import InspectedItemStore
 from fairlead.zones.records import PointerRecord, decode
 from fairlead.zones.top_level import pointers
 from fairlead.zones.transaction_runner import Attempt
@@ -250,6 +251,44 @@ def test_an_old_snapshot_and_a_doorbell_that_nobody_hears_are_named(
     assert "a snapshot has been open for" in told
     assert "of postgres, report" in told
     assert "the doorbell is on" in told
+
+
+def test_a_transaction_that_stays_prepared_is_named(
+    app: App, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(external_checks, "PREPARED_US_MAX", 0)
+    app.close()
+    with database.connect() as connection:
+        connection.execute("BEGIN")
+        connection.execute("SELECT fairlead.enqueue('shop', 'alice', 'receipt')")
+        connection.execute("PREPARE TRANSACTION 'forgotten'")
+        code, found = findings(tmp_path)
+        connection.execute("ROLLBACK PREPARED 'forgotten'")
+    assert code == 0
+    (finding,) = [each for each in found if "prepared" in each["what"]]
+    assert finding["what"].startswith("a transaction has been prepared for ")
+    assert "ROLLBACK PREPARED" in finding["do"]
+
+
+def test_a_queue_of_notifications_that_fills_dead_rows_and_no_autovacuum_are_named(
+    app: App, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Changes what the server answered: half of its queue of notifications is four gigabytes."""
+    health, totals = InspectedItemStore.health, InspectedItemStore.totals
+    monkeypatch.setattr(
+        InspectedItemStore, "health", lambda self: health(self)._replace(notify_share=0.75, autovacuum=False)
+    )
+    monkeypatch.setattr(
+        InspectedItemStore, "totals", lambda self, seen: totals(self, seen)._replace(dead_rows=1_000_001)
+    )
+    app.close()
+    code, found = findings(tmp_path)
+    assert code == 0
+    assert [each["what"] for each in found if "snapshot" not in each["what"]] == [
+        "the server's queue of notifications is 75% full; once it is full, commits fail",
+        "autovacuum is off",
+        "1,000,001 rows are dead and not removed",
+    ]
 
 
 def test_a_role_without_privileges_and_a_published_schema_are_faults(
