@@ -99,8 +99,8 @@ def _of_health(health: StoreHealth) -> Iterator[ExternalFinding]:
         what = f"this role does not see the snapshots of {health.hidden} sessions"
         yield ExternalFinding(what, False, "GRANT pg_read_all_stats TO the role, or check as a superuser")
     if health.prepared_us is not None and health.prepared_us > PREPARED_US_MAX:
-        others = f", and {health.prepared - 1} others" if health.prepared > 1 else ""
-        what = f"a transaction has been prepared for {span_text(health.prepared_us)}{others}"
+        oldest = f"a transaction has been prepared for {span_text(health.prepared_us)}"
+        what = f"{oldest}; prepared in all: {health.prepared}"
         yield ExternalFinding(
             what, False, "end them, COMMIT PREPARED or ROLLBACK PREPARED: pg_prepared_xacts lists them"
         )

@@ -149,6 +149,7 @@ def drain(
     Raises:
       BadArgument: `within` is out of range, or above 0 with a clock that cannot be advanced.
       NotDrained: see there.
+      StoreUnavailable, ExternalAway: an external store of the application does not answer.
       BranchNotEnded: a task of an async handler or workflow ignores its cancellation; raised after some seconds.
       What a handler raises, if `raise_errors`.
     """
