@@ -8,7 +8,7 @@ from fairlead.actors.execution.in_flight import HeldItem
 from fairlead.actors.execution.retry_decision import RetryDecision
 from fairlead.actors.external_pointers import Waker
 from fairlead.actors.messages import ItemRef
-from fairlead.zones.engines.api.errors import NOT_COMMITTED, error_code
+from fairlead.zones.engines.api.errors import NOT_COMMITTED, StoreUnavailable, error_code
 from fairlead.zones.errors import TenantLocked
 from fairlead.zones.external.names import external_zone
 from fairlead.zones.external.store import Arrival, ExternalStore, ItemLease
@@ -34,15 +34,34 @@ class DrainedStores:
     def __init__(self, app: "App") -> None:
         self._app = app
         self._stores: dict[str, ExternalStore] = dict(app.externals) if app.config.external else {}
+        self._away: list[ExternalStore] = []
 
-    def note_arrivals(self) -> None:
-        """Make or wake the pointers of all queues that hold items, as a reader does that looks at all of a store."""
+    def note_arrivals(self) -> list[StoreUnavailable]:
+        """Make or wake the pointers of all queues that hold items, as a reader does that looks at all of a store.
+
+        Returns the errors of stores that do not answer. Those are not asked again, and their queues stay as they are.
+        """
+        errors = []
         for name, store in self._stores.items():
-            waker = Waker(name, self._app.shards, self._app.clock, lambda: True)
-            behind = None
-            while queues := store.queues_behind(behind, QUEUES_MAX):
-                behind = queues[-1]
-                waker.wake([Arrival(queue, 0) for queue in queues], set())
+            if store in self._away:
+                continue
+            try:
+                self._wake_queues(name, store)
+            except StoreUnavailable as error:
+                self._away.append(store)
+                errors.append(error)
+        return errors
+
+    def _wake_queues(self, name: str, store: ExternalStore) -> None:
+        waker = Waker(name, self._app.shards, self._app.clock, lambda: True)
+        behind = None
+        while queues := store.queues_behind(behind, QUEUES_MAX):
+            behind = queues[-1]
+            waker.wake([Arrival(queue, 0) for queue in queues], set())
+
+    def answers(self, store: ExternalStore) -> bool:
+        """Say whether the store of a pointer has answered so far."""
+        return store not in self._away
 
     def of_pointer(self, shard: Shard, ref: PointerRef) -> ExternalStore | None:
         """Return the store of a pointer's queue; None: the queue lies in the shard."""

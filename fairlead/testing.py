@@ -141,7 +141,8 @@ def drain(
     Args:
       within: let so much time pass on the application's `ManualClock`, seconds or a `timedelta`, and run what becomes
         due meanwhile: delayed items, retries, ticks. The clock goes from one due moment to the next, without waiting.
-      raise_errors: raise an error of a handler after its item has been requeued, dead-lettered, or dropped.
+      raise_errors: raise an error of a handler after its item has been requeued, dead-lettered, or dropped, and that
+        of an external store that does not answer. Otherwise both are in `errors`, and the store's queues stay.
       items_max: after so many runs `NotDrained` is raised.
       replays: replay a workflow from its beginning after each of its steps, so that the first test of a workflow tells
         if its function is not deterministic. A workflow of n steps runs n + 1 times.
@@ -149,7 +150,8 @@ def drain(
     Raises:
       BadArgument: `within` is out of range, or above 0 with a clock that cannot be advanced.
       NotDrained: see there.
-      StoreUnavailable, ExternalAway: an external store of the application does not answer.
+      StoreUnavailable: an external store of the application does not answer, if `raise_errors`.
+      ExternalAway: an external store no longer answers, after items of it were found.
       BranchNotEnded: a task of an async handler or workflow ignores its cancellation; raised after some seconds.
       What a handler raises, if `raise_errors`.
     """
@@ -196,7 +198,8 @@ class _Drain:
     def run_round(self) -> bool:
         """Enqueue due ticks and process every vested pointer once; say whether anything changed."""
         changed = False
-        self._stores.note_arrivals()
+        for away in self._stores.note_arrivals():
+            self._note_error(away)
         for name, shard in self._app.shards.items():
             carry_out_decided(shard, shard.find_shard)  # A transaction across shards may have been answered just now.
             for period in periods_of(self._app.periods, name, first_shards(self._app.shards)):
@@ -247,6 +250,8 @@ class _Drain:
 
         try:
             if store is not None:
+                if not self._stores.answers(store):
+                    return []
                 return lease_in(store, shard, ref, kinds, params)
             return shard.transact(body)
         except TenantMoved:
@@ -284,9 +289,12 @@ class _Drain:
         if record.parent is not None or kind == DELIVERY_KIND:
             self.woken_until_us = clock.now_us() + WAKE_SPACING_US
         if error is not None:
-            self.drained.errors.append(error)
-            if self._raise_errors:
-                raise error
+            self._note_error(error)
+
+    def _note_error(self, error: Exception) -> None:
+        self.drained.errors.append(error)
+        if self._raise_errors:
+            raise error
 
 
 class _SameThread:

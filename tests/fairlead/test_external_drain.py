@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from fairlead import App, Job, PermanentError, Retry
+from fairlead import App, Job, PermanentError, Retry, StoreUnavailable
 from fairlead.testing import ManualClock, drain
 from tests.postgresql_server import TestedPostgres
 from tests.zones.postgresql.database import Database
@@ -115,3 +116,17 @@ def test_items_of_a_limited_kind_and_of_kinds_without_a_handler(app: App, databa
     enqueue(app, database, "unknown", 3)
     assert drain(app).completed == {"limited": 2}
     assert left(database) == 1
+
+
+def test_a_store_that_does_not_answer_is_said_and_other_queues_are_drained() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    away = App("memory:", clock=ManualClock(), external={"pg": f"postgresql://127.0.0.1:{port}/none"})
+    away.handler("receipt")(lambda job: None)
+    away.tenant("shop/alice").enqueue("receipt")
+    with pytest.raises(StoreUnavailable):
+        drain(away)
+    drained = drain(away, raise_errors=False)
+    assert drained.completed == {"receipt": 1}
+    assert [type(error) for error in drained.errors] == [StoreUnavailable]
+    away.close()
