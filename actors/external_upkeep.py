@@ -8,6 +8,7 @@ as many have died again.
 """
 
 import logging
+from collections.abc import Callable
 
 from fairlead.actors.external_reader import ExternalReader
 from fairlead.actors.runtime.host import Host
@@ -96,11 +97,9 @@ class ExternalUpkeep:
                 log.warning(
                     "a worker sends no heartbeat to external store %s; the items that it claims run again", self._name
                 )
-        for work in (sessions.release_ended, self._store.upkeep.expire):
-            for _ in range(BATCHES_MAX):
-                report_loop_progress(ANSWER_US)
-                if work(BATCH) < BATCH:
-                    break
+        if _in_batches(sessions.release_ended):
+            probe("what an ended session claims in an external store is released")
+        _in_batches(self._store.upkeep.expire)
 
     def _vacuum_if_due(self) -> None:
         upkeep = self._store.upkeep
@@ -113,3 +112,15 @@ class ExternalUpkeep:
     def _awaits_stop(self, pause_s: float) -> bool:
         with self._lock:
             return self._stopping or self._stopped.wait(pause_s)
+
+
+def _in_batches(work: Callable[[int], int]) -> int:
+    """Do some batches of work; return how many items were changed."""
+    done = 0
+    for _ in range(BATCHES_MAX):
+        report_loop_progress(ANSWER_US)
+        changed = work(BATCH)
+        done += changed
+        if changed < BATCH:
+            break
+    return done

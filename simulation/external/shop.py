@@ -27,6 +27,7 @@ from fairlead.zones.queue.periodic import Period
 
 STORE = "pg"
 LIMITS = {"limited": 2}
+LONG_SHARES = (KINDS["long"], KINDS["long"], 12)  # Many claims are made where a third of the items take seconds.
 _SOON = Retry(attempts=None, backoff=0.05, backoff_max=1)
 
 
@@ -40,6 +41,7 @@ class ExternalShop:
     def __init__(self, world: World) -> None:
         self.server = StoreServer(world)
         self._world = world
+        self._kinds = {**KINDS, "long": world.random("long work").choice(LONG_SHARES)}
         self._users: list[User] = []
 
     @property
@@ -60,7 +62,7 @@ class ExternalShop:
         plan = cluster.plan
         for number in range(plan.producers):
             share = plan.items // plan.producers + (number < plan.items % plan.producers)
-            user = User(self.server, number, share, tenants=plan.tenants, trouble_us=plan.trouble_us)
+            user = User(self.server, number, share, kinds=self._kinds, tenants=plan.tenants, trouble_us=plan.trouble_us)
             self._users.append(user)
             Actor(self._world, cluster.add_node(f"p{number}"), f"p{number}", user.run).start()
 

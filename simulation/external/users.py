@@ -6,6 +6,7 @@ else. Each also counts in a row of its tenant, for which transactions of one ten
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from random import Random
 from typing import Any
@@ -32,12 +33,19 @@ GIVEN_IDS = 3
 
 
 class User:
-    """One process of users; `done` once it has made its share of transactions."""
+    """One process of users; `done` once it has made its share of transactions.
 
-    def __init__(self, server: StoreServer, number: int, share: int, *, tenants: int, trouble_us: int) -> None:
+    Args:
+      kinds: how often each kind is enqueued.
+    """
+
+    def __init__(
+        self, server: StoreServer, number: int, share: int, *, kinds: Mapping[str, int], tenants: int, trouble_us: int
+    ) -> None:
         self._server = server
         self._left = share
         self._pause_us = trouble_us / max(1, share)
+        self._kinds = kinds
         self._tenants = tenants
         self._random: Random = server.world.random(f"user {number}")
         self.done = share == 0
@@ -114,7 +122,7 @@ class User:
 
     def _item(self, tenant: Tenant) -> tuple[Queue, bytes, NewItem]:
         draw = self._random
-        kind = draw.choices(list(KINDS), list(KINDS.values()))[0]
+        kind = draw.choices(list(self._kinds), list(self._kinds.values()))[0]
         how: dict[str, Any] = {
             "priority": draw.choice([0, 100, 100, 100, 255]),
             "delay": draw.choice([0, 0, 0, 0.3, 2]),

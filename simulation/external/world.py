@@ -28,6 +28,9 @@ from fairlead.simulation.oracles.external import (
     TheDoorbellRings,
     WhatIsSeenHasAPointer,
 )
+from fairlead.simulation.oracles.external_fairness import NoExternalQueueWaitsTooLong
+from fairlead.simulation.oracles.external_sessions import SessionsInStoreLastAsLongAsTheirHeartbeats
+from fairlead.simulation.oracles.fairness import RECOVERY_US
 from fairlead.simulation.oracles.lease_expiries import PoisonCandidatesGoOneByOne
 from fairlead.simulation.oracles.leases import LeasesRunOnce
 from fairlead.simulation.oracles.leftovers import NothingIsLeftBehind
@@ -38,7 +41,7 @@ from fairlead.simulation.plan import Plan
 from fairlead.simulation.reduction import NO_REDUCTION, Reduction
 from fairlead.simulation.run import Simulation
 from fairlead.simulation.trial import STEP_US, Report
-from fairlead.simulation.world import World
+from fairlead.simulation.world import START_US, World
 from fairlead.zones.external.store import ExternalStore
 from fairlead.zones.layout import ShardLayout
 
@@ -65,18 +68,32 @@ class ExternalSimulation(Simulation):
         self.cluster.open_externals = self._open
         self.cluster.external_kinds = sorted(self.workload.kinds)
         self._doorbell = TheDoorbellRings(self.world, self.server)
+        self.store_faults = draw_faults(self.server, self.world.random("faults of the external store"), self._host_of)
+        recovered_us = START_US + self.plan.trouble_us + RECOVERY_US
         own: list[ExternalOracle] = [
             CommittedItemsRun(self.world, self.server, self.cluster.is_consumer),
             EffectsInStoreHappenOnce(self.world, self.cluster.is_consumer),
             LeasesInStoreAreRespected(self.world, self.server, self.cluster.clock_of, self.cluster.is_consumer),
             WhatIsSeenHasAPointer(self.world, self.server, STORE, self.suite.shards, self._sleep_bound()),
             QueuesGiveTheirShare(self.world, self.plan.consumer.dequeue_max),
+            NoExternalQueueWaitsTooLong(
+                self.world,
+                self.server,
+                self.plan,
+                calm_us=START_US if self.plan.is_calm and not self.store_faults else recovered_us,
+                kinds=frozenset(KINDS) - set(LIMITS),
+            ),
+            SessionsInStoreLastAsLongAsTheirHeartbeats(
+                self.world,
+                self.server,
+                calm_us=recovered_us,
+                is_dead=lambda host_name: host_name in self.world.ended_incarnations,
+            ),
             self._doorbell,
         ]
         for oracle in own:
             oracle.attach(self.server)
         self.suite.oracles += own
-        self.store_faults = draw_faults(self.server, self.world.random("faults of the external store"), self._host_of)
 
     def adapt(self, plan: Plan, world: World) -> Plan:
         """See `Simulation`. With short leases queues run empty, and pointers are deleted, while the faults last."""

@@ -24,7 +24,7 @@ ZONES_OF_TENANT = 2
 UNEVEN = max(WEIGHTS) / min(1.0, *WEIGHTS)  # The most turns of another tenant per turn of a tenant.
 
 
-def fairness_bound_us(plan: Plan) -> int:
+def fairness_bound_us(plan: Plan, item_us: int = ITEM_US) -> int:
     """Return the longest wait of a tenant, by the true time, while all consumers work.
 
     First, the tenant's pointer is found late. Clocks differ, an enqueue does not wake a pointer that vests a little
@@ -51,7 +51,7 @@ def fairness_bound_us(plan: Plan) -> int:
     items_before = int(min(turns * consumer.dequeue_max, plan.items))
     slots = plan.consumers * consumer.workers * consumer.slots
     look_us = RESCAN_US if plan.has_commit_sequence else WATCHED_RESCAN_US
-    return 2 * plan.skew_us_max + 1000 * seen_late_ms + look_us + items_before * ITEM_US // slots + 2 * LONGEST_US
+    return 2 * plan.skew_us_max + 1000 * seen_late_ms + look_us + items_before * item_us // slots + 2 * LONGEST_US
 
 
 class NoTenantWaitsTooLong(Oracle):

@@ -137,7 +137,7 @@ GUARDS: dict[str, tuple[Any, str, str]] = {
         ExternalUpkeep.look, "silent_since=beats[session_id]", "silent_since=None",
     ),
     "what ended sessions claim is released": (
-        ExternalUpkeep.look, "(sessions.release_ended, self._store.upkeep.expire)", "(self._store.upkeep.expire,)",
+        ExternalUpkeep.look, "_in_batches(sessions.release_ended)", "False",
     ),
     "a look without an answer begins the count anew": (
         ExternalUpkeep.look_if_reading, "self._silence.note_failure()\n            self._refusals", "self._refusals",

@@ -38,5 +38,7 @@ def test_all_kinds_run_and_all_faults_of_the_store_strike() -> None:
         "a reader of an external store looks at all queues",
         "items of an external queue are locked by another transaction",
         "the pointer of an external queue moves with its tenant",
+        "the silent session of a worker in an external store is ended",
+        "what an ended session claims in an external store is released",
     ):
         assert probes[rare], rare

@@ -5,6 +5,7 @@ Those of the statements are planted in the model of the store: they are the guar
 
 from fairlead.actors.external_pointers import Waker
 from fairlead.actors.external_reader import ExternalReader
+from fairlead.actors.external_upkeep import ExternalUpkeep
 from fairlead.simulation.external import items, sessions, statements
 from fairlead.simulation.external.world import run_external
 from fairlead.simulation.oracles.external import (
@@ -14,13 +15,17 @@ from fairlead.simulation.oracles.external import (
     QueuesGiveTheirShare,
     WhatIsSeenHasAPointer,
 )
+from fairlead.simulation.oracles.external_fairness import NoExternalQueueWaitsTooLong
+from fairlead.simulation.oracles.external_sessions import SessionsInStoreLastAsLongAsTheirHeartbeats
 from fairlead.simulation.oracles.leftovers import NothingIsLeftBehind
 from fairlead.simulation.oracles.moving import TenantsMoveWhole
 from fairlead.simulation.run import DRAINS
 from fairlead.zones.external import arrivals, visits
 from fairlead.zones.moving import destination, rows
+from fairlead.zones.top_level.silence import Silence
 from tests.simulation.mutations.mutation import Mutation, mutation
 
+_SESSIONS = (SessionsInStoreLastAsLongAsTheirHeartbeats.promise, DRAINS)
 _UNSEEN = (WhatIsSeenHasAPointer.promise, DRAINS)
 _LEASES = (LeasesInStoreAreRespected.promise, CommittedItemsRun.promise, EffectsInStoreHappenOnce.promise)
 
@@ -51,6 +56,12 @@ EXTERNAL: tuple[Mutation, ...] = (
             "came = self._store.arrivals(before.seen)[1]\n            seen = self._store.snapshot()",
         ),
         found_by=_UNSEEN,
+        world=run_external,
+    ),
+    mutation(
+        "nobody takes over the reading of an external store from a consumer that died",
+        (arrivals.take_reader, "now_us < found.until_us <= now_us + lease_us + CLOCKS_APART_US", "found.reader"),
+        found_by=(NoExternalQueueWaitsTooLong.promise, DRAINS),
         world=run_external,
     ),
     mutation(
@@ -111,6 +122,30 @@ EXTERNAL: tuple[Mutation, ...] = (
         "claims of living sessions in an external store are released",
         (sessions.release_ended, "if tx.get(session_key(row.session)) is None", "if True"),
         found_by=_LEASES,
+        world=run_external,
+    ),
+    mutation(
+        "a claim in an external store does not lock its session",
+        (sessions.claim, "tx.lock_against_deletion(key)", "pass"),
+        found_by=_SESSIONS,
+        world=run_external,
+    ),
+    mutation(
+        "what ended sessions claim in an external store is not released",
+        (ExternalUpkeep.look, "_in_batches(sessions.release_ended)", "False"),
+        found_by=_SESSIONS,
+        world=run_external,
+    ),
+    mutation(
+        "the silent session of a worker in an external store is not ended",
+        (ExternalUpkeep.look, "sessions.end(session_id, silent_since=beats[session_id])", "False"),
+        found_by=_SESSIONS,
+        world=run_external,
+    ),
+    mutation(
+        "a session in an external store is taken for silent after two looks",
+        (Silence.note, "if looks >= LOOKS", "if looks >= 2"),
+        found_by=_SESSIONS,
         world=run_external,
     ),
 )
