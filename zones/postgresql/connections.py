@@ -1,7 +1,7 @@
 """Connections to one PostgreSQL server, and what psycopg's errors mean for whoever calls.
 
-Connections are our own: one for each call that is under way, kept for later calls. psycopg's pool would add threads
-that reconnect, with retries and timeouts of their own; here the call that finds no server says so.
+Connections are our own: one for each call that is under way, kept for later calls for a minute. psycopg's pool would
+add threads that reconnect, with retries and timeouts of their own; here the call that finds no server says so.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -21,6 +21,9 @@ READ_COMMITTED = "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL REA
 # A transaction of a client whose machine is gone holds its locks until the server asks: by default after two hours.
 END_WITH_ITS_CLIENT = "SET tcp_keepalives_idle = 5; SET tcp_keepalives_interval = 2; SET tcp_keepalives_count = 3"
 CONFLICTS = (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected)  # Nothing has happened: try again.
+# The server closes a connection that no call has used for a minute: a burst of handlers needs many, and then few.
+CLOSE_IDLE = "SET idle_session_timeout = '60s'"
+NEVER_CLOSE_IDLE = "SET idle_session_timeout = 0"
 TRIES_MAX = 20  # Of a transaction that conflicts each time.
 ENDING = "57P"  # How the codes of a server that ends begin: it may say so after a commit, instead of an answer.
 
@@ -155,7 +158,7 @@ class Listener:
 
     def _listen(self) -> None:
         try:
-            self._connection.execute("LISTEN fairlead")
+            self._connection.execute(f"{NEVER_CLOSE_IDLE}; LISTEN fairlead")
         except psycopg.Error as error:
             self.close()
             raise self._connections.broken(error) from error
@@ -265,7 +268,7 @@ class Connections:
         if self._statement_ms is not None:
             connection.answer_s = self._statement_ms * 1.5 / 1000
         try:
-            connection.execute(READ_COMMITTED if self._reads_committed else END_WITH_ITS_CLIENT)
+            connection.execute(f"{READ_COMMITTED if self._reads_committed else END_WITH_ITS_CLIENT}; {CLOSE_IDLE}")
             self._check(connection)
         except psycopg.Error as error:
             refusal = self.refused(error) if _is_refusal(connection, error) else self.broken(error)
