@@ -1,10 +1,12 @@
-"""Dead letters of external stores in bulk: retry or discard all that match a filter.
+"""Dead letters of external stores: find, retry or discard all that match a filter.
 
-Each store is walked once, from the oldest dead letter to the present moment, 200 at a time. The audit entry of a store
-is in the shard that is the home of the store's name. It is written after each change: no transaction spans both.
+For a change in bulk each store is walked once, from the oldest dead letter to the present moment, 200 at a time. The
+audit entry of a store is in the shard that is the home of the store's name. It is written after each change: no
+transaction spans both.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -12,10 +14,11 @@ from fairlead.bulk_result import BulkResult, GoOn, filter_as_target
 from fairlead.external_stores import UnknownStore
 from fairlead.operator import Operator
 from fairlead.zones.external.arrivals import reader_home
-from fairlead.zones.external.queue_operations import DeadLetterPlace, DeadRow
+from fairlead.zones.external.queue_operations import DeadLetterPlace, DeadRow, QueueOperations
 from fairlead.zones.external.store import ExternalStore
 from fairlead.zones.placement import home
 from fairlead.zones.queue.dead_letter_search import BULK_ITEMS_MAX, DeadLetterFilter
+from fairlead.zones.queue.dead_letters import DeadLetter
 from fairlead.zones.records import AuditEntry
 from fairlead.zones.reporting import audit_log
 from fairlead.zones.shard import Shard, first_shards
@@ -76,16 +79,13 @@ class _Store:
     def matching(self, criteria: DeadLetterFilter, result: BulkResult) -> Iterator[list[DeadRow]]:
         """Yield the dead letters that match, and count those that were read. Later ones than now are left out."""
         until_us = self._began_us + 1 if criteria.before_us is None else min(criteria.before_us, self._began_us + 1)
-        behind: DeadLetterPlace | None = None
-        while True:
-            rows = self._queues.dead_letters(None, items_max=BULK_ITEMS_MAX, behind=behind, with_payloads=False)
+        for rows in _batches(self._queues, with_payloads=False):
             result.scanned += len(rows)
             found = [each for each in rows if _matches(each, criteria, until_us)]
             if found:
                 yield found
-            if len(rows) < BULK_ITEMS_MAX or all(_since_us(each) >= until_us for each in rows):
+            if all(_since_us(each) >= until_us for each in rows):
                 return
-            behind = rows[-1].place
 
     def change(self, rows: Sequence[DeadRow]) -> list[DeadRow]:
         """Retry or discard some; return those that still were dead letters."""
@@ -106,6 +106,46 @@ class _Store:
     def _write(self, entry: AuditEntry) -> None:
         self._entry = entry
         self._shard.transact(lambda attempt: audit_log.write(attempt.tr, entry))
+
+
+class FoundInStore(NamedTuple):
+    """Matching dead letters of an external store, the oldest first, of `scanned` ones that were read.
+
+    `whole`: whether these are all.
+    """
+
+    items: list[DeadLetter]
+    scanned: int
+    whole: bool
+
+
+def find_in_store(
+    store: ExternalStore, criteria: DeadLetterFilter, *, items_max: int, scanned_max: int, now_us: int
+) -> FoundInStore:
+    """Return the oldest matching dead letters of a store.
+
+    Raises:
+      StoreUnavailable: the store does not answer.
+    """
+    criteria = criteria.checked()
+    found: list[DeadLetter] = []
+    scanned = 0
+    for rows in _batches(store.queues, with_payloads=True):
+        scanned += len(rows)
+        found += [each.dead_letter for each in rows if each.dead_letter and _matches(each, criteria, now_us + 1)]
+        if len(found) > items_max or scanned >= scanned_max:
+            return FoundInStore(found[:items_max], scanned, False)
+    return FoundInStore(found, scanned, True)
+
+
+def _batches(queues: QueueOperations, *, with_payloads: bool) -> Iterator[list[DeadRow]]:
+    """Yield all dead letters of a store, the oldest first."""
+    behind: DeadLetterPlace | None = None
+    while rows := queues.dead_letters(None, items_max=BULK_ITEMS_MAX, behind=behind, with_payloads=with_payloads):
+        yield rows
+        if len(rows) < BULK_ITEMS_MAX:
+            return
+        behind = rows[-1].place
 
 
 def _matches(row: DeadRow, criteria: DeadLetterFilter, until_us: int) -> bool:

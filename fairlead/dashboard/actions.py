@@ -14,9 +14,11 @@ from fairlead.bulk_result import BulkResult, filter_as_target
 from fairlead.dashboard.pages import Query, database_of, filter_of, id_of
 from fairlead.dashboard.template_filters import owner, short_id
 from fairlead.dead_letters import discard_all, retry_all
+from fairlead.external_queues import ExternalQueues
 from fairlead.index_changes import NoBuild, cancel_build
 from fairlead.moves import NoMove, cancel_move
 from fairlead.operator import Operator
+from fairlead.tenant_database import TenantDatabase
 from fairlead.zones.errors import BadArgument
 from fairlead.zones.layout import DEFAULT_ZONE
 from fairlead.zones.queue.dead_letter_search import DeadLetterFilter
@@ -112,10 +114,12 @@ def _item_action(app: App, what: str, query: Query) -> Action:
         " The recorded steps of a workflow are undone first.",
     }[what]
     done = {"retry": "Retried", "discard": "Discarded", "cancel": "Cancelled"}[what]
+    store = query.get("store")
+    queues: TenantDatabase | ExternalQueues = database.external(store) if store else database
     operations: dict[str, Callable[..., object]] = {
-        "retry": database.retry_dead_letter,
-        "discard": database.discard_dead_letter,
-        "cancel": database.cancel,
+        "retry": queues.retry_dead_letter,
+        "discard": queues.discard_dead_letter,
+        "cancel": queues.cancel,
     }
 
     def do(operator: Operator) -> str:

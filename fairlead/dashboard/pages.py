@@ -7,12 +7,14 @@ be read, and shows the others.
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 from fairlead.app import App
 from fairlead.audit_log import ITEM_ACTIONS, NOT_ENDED, merge_entries
 from fairlead.dashboard.timeline import timeline
 from fairlead.explanation import RETRY_HINT, Cause, Explanation
+from fairlead.external_dead_letters import FoundInStore, find_in_store
 from fairlead.index_changes import IndexChangeView, IndexView, read_types
 from fairlead.moves import in_reading_order, read_moves
 from fairlead.queries.activity import (
@@ -27,13 +29,15 @@ from fairlead.queries.activity import (
 )
 from fairlead.queries.dead_letter_groups import merged_groups, read_groups
 from fairlead.queries.enqueued_items import places_of_items
+from fairlead.queries.external_items import read_item_in_store
+from fairlead.queries.external_tenants import QueuesInStore, read_tenant_in_store
 from fairlead.queries.items import read_item
 from fairlead.queries.kinds import kind_summary, kinds_of
-from fairlead.queries.per_shard import query_each_shard
+from fairlead.queries.per_shard import ShardResult, query_each_shard, query_each_store
 from fairlead.queries.periodic import by_next_tick, read_periods
 from fairlead.queries.queues import DELAYED_MAX, QUEUES_OF_TENANT_MAX, WaitingTenants, delayed_items, waiting_tenants
 from fairlead.queries.summary import all_activity, summarize
-from fairlead.queries.tenants import find_dead_letters, read_tenant, search_tenants
+from fairlead.queries.tenants import SCANNED_PER_PAGE_MAX, find_dead_letters, read_tenant, search_tenants
 from fairlead.queries.workflows import WorkflowState, find_workflows, first_workflows
 from fairlead.recorded_steps import read_steps
 from fairlead.shards import StoreMissing
@@ -42,6 +46,8 @@ from fairlead.tenant_database import TenantDatabase, checked_id
 from fairlead.views import keys_of
 from fairlead.zones.engines import StoreError
 from fairlead.zones.errors import BadArgument, ItemGone, ShardRefused
+from fairlead.zones.external.inspection import InspectedStore
+from fairlead.zones.external.names import Queue, check_zone_name
 from fairlead.zones.layout import DEFAULT_ZONE, Tenant, check_name, check_zone, named_tenant
 from fairlead.zones.queue.dead_letter_search import DeadLetterFilter
 from fairlead.zones.reporting import audit_log
@@ -136,7 +142,13 @@ def tenants(app: App, query: Query) -> Context:
 def tenant(app: App, query: Query) -> Context:
     """One tenant's queues."""
     database = database_of(app, query)
-    return {"found": database.at_home(lambda shard: read_tenant(shard, database.tenant))}
+    found = database.at_home(lambda shard: read_tenant(shard, database.tenant))
+    stores: list[ShardResult[QueuesInStore]] = []
+    if database.tenant.app:
+        stores = query_each_store(
+            app.externals, lambda store: read_tenant_in_store(store, database.tenant, now_us=found.now_us)
+        )
+    return {"found": found, "stores": stores}
 
 
 def moves(app: App, query: Query) -> Context:
@@ -293,14 +305,30 @@ def dead_letter_items(app: App, query: Query) -> Context:
         return find_dead_letters(shard, criteria, items_max=DEAD_LETTERS_PER_PAGE, next_key=from_key.get(shard.name))
 
     seen = query_each_shard(app.shards, query_shard, only=next(iter(from_key), criteria.shard))
+    stores: list[ShardResult[FoundInStore]] = []
+    if not from_key and criteria.shard is None:
+        stores = query_each_store(app.externals, partial(_dead_letters_in_store, app, criteria))
+    in_shards = any(each.found is not None and (each.found.items or each.found.next_key) for each in seen)
     return {
         "seen": seen,
+        "stores": stores,
+        "home_name": app.shards.home_name,
         "criteria": criteria,
         "query": _filter_query(query),
         "earlier": bool(from_key),
-        "any": any(each.found is not None and (each.found.items or each.found.next_key) for each in seen),
+        "any": in_shards or any(each.found is not None and each.found.items for each in stores),
         "now_us": app.clock.now_us(),
     }
+
+
+def _dead_letters_in_store(app: App, criteria: DeadLetterFilter, store: InspectedStore) -> FoundInStore:
+    return find_in_store(
+        store,
+        criteria,
+        items_max=DEAD_LETTERS_PER_PAGE,
+        scanned_max=SCANNED_PER_PAGE_MAX,
+        now_us=app.clock.now_us(),
+    )
 
 
 def workflows(app: App, query: Query) -> Context:
@@ -353,8 +381,10 @@ def workflows(app: App, query: Query) -> Context:
 def item(app: App, query: Query) -> Context:
     """Why is this one not running?"""
     database = database_of(app, query)
-    zone = check_zone(query.get("zone") or DEFAULT_ZONE)
     item_id = id_of(query.get("id", ""))
+    if query.get("store"):
+        return _item_in_store(app, database, query["store"], query.get("zone") or DEFAULT_ZONE, item_id)
+    zone = check_zone(query.get("zone") or DEFAULT_ZONE)
     shard, found = database.at_home(
         lambda shard: (shard, read_item(shard, database.tenant, zone, item_id, shards=app.shards))
     )
@@ -376,6 +406,31 @@ def item(app: App, query: Query) -> Context:
         "retry_hint": RETRY_HINT,
         "tenant": database.tenant,
         "shard": shard.name,
+        "store": None,
+        "zone": zone,
+        "id": item_id,
+    }
+
+
+def _item_in_store(app: App, database: TenantDatabase, store: str, zone: str, item_id: bytes) -> Context:
+    """One item of an external store."""
+    queue = Queue(database.external(store).tenant, check_zone_name(zone))
+    shard, found = database.at_home(
+        lambda shard: (shard, read_item_in_store(app.shards, shard, app.externals, store, queue, item_id))
+    )
+    return {
+        "found": found,
+        "given": None if found.stored is None else found.stored.given_id,
+        "keys": {},
+        "run": None,
+        "steps": None,
+        "items": {},
+        "parent": None,
+        "parent_tenant": None,
+        "retry_hint": RETRY_HINT,
+        "tenant": database.tenant,
+        "shard": shard.name,
+        "store": store,
         "zone": zone,
         "id": item_id,
     }

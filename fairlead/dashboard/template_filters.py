@@ -149,14 +149,15 @@ def tenant_query(tenant: Tenant, shard: str) -> dict[str, str]:
     return {"app": tenant.app, "user": tenant.user} if tenant.app else {"local": tenant.user, "shard": shard}
 
 
-def item_query(shard: str, tenant: Tenant, zone: str, item_id: bytes) -> dict[str, str]:
-    """Return the query that names an item."""
-    return {**tenant_query(tenant, shard), "zone": zone, "id": item_id.hex()}
+def item_query(shard: str, tenant: Tenant, zone: str, item_id: bytes, store: str | None = None) -> dict[str, str]:
+    """Return the query that names an item. `store`: the external store where it is; None: it is in a shard."""
+    named = {**tenant_query(tenant, shard), "zone": zone, "id": item_id.hex()}
+    return named if store is None else {**named, "store": store}
 
 
-def item_link(shard: str, tenant: Tenant, zone: str, item_id: bytes) -> str:
-    """Return the link to an item's page."""
-    return link("/item", **item_query(shard, tenant, zone, item_id))
+def item_link(shard: str, tenant: Tenant, zone: str, item_id: bytes, store: str | None = None) -> str:
+    """Return the link to an item's page; see `item_query`."""
+    return link("/item", **item_query(shard, tenant, zone, item_id, store))
 
 
 FILTERS: dict[str, Callable[..., str]] = {

@@ -1,5 +1,6 @@
 """One item, with all that the store knows of it: why it does not run, its record, its payload, its history."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from fairlead.audit_log import action_of
@@ -57,6 +58,7 @@ def read_item(shard: Shard, tenant: Tenant, zone: str, item_id: bytes, *, shards
     location = shard.layout.location(tenant, zone)
     found_elsewhere = ends_elsewhere(shards, shard, location, item_id).ends if shards is not None else []
     elsewhere = [ended for _, ended in found_elsewhere]
+    target = {"tenant": list(tenant), "zone": zone, "item": item_id.hex()}
 
     def body(attempt: Attempt) -> ItemDetails:
         tr, now_us = attempt.tr, attempt.now_us
@@ -71,7 +73,7 @@ def read_item(shard: Shard, tenant: Tenant, zone: str, item_id: bytes, *, shards
         stored_record = dead.item if record is None and dead is not None else record
         return ItemDetails(
             explanation, view, record, stored_record, dead_letter, ended if isinstance(ended, Returned) else None,
-            history(record, dead, ends, _audit_entries(tr, location, item_id), now_us), now_us,
+            history(record, dead, ends, audit_entries(tr, target), now_us), now_us,
         )  # fmt: skip
 
     return shard.transact(body)
@@ -128,8 +130,7 @@ def _ends(tr: Transaction, location: ZoneLocation, item_id: bytes) -> list[Ended
     return [each for each in completion_log.find(tr, item_id) if each.is_at(location)]
 
 
-def _audit_entries(tr: Transaction, location: ZoneLocation, item_id: bytes) -> list[AuditEntry]:
-    """Return what operators did to this item by itself, of the latest entries of the audit log."""
-    target = {"tenant": list(location.tenant), "zone": location.name, "item": item_id.hex()}
+def audit_entries(tr: Transaction, target: Mapping[str, object]) -> list[AuditEntry]:
+    """Return what operators did to this item by itself, of the latest entries of the audit log. A snapshot read."""
     latest = audit_log.latest(tr, entries_max=AUDIT_ENTRIES_READ)
     return [each.audit_entry for each in latest if each.audit_entry.to == target]

@@ -8,6 +8,7 @@ from fairlead.error_text import remedy_of, sentence_of
 from fairlead.shards import Shards, StoreMissing, UnknownShard
 from fairlead.zones.engines import StoreError, StoreUnavailable
 from fairlead.zones.errors import RunUnreadable, ShardRefused
+from fairlead.zones.external.inspection import InspectedStore
 from fairlead.zones.external.steps import NoSuchStore, StepsInStore
 from fairlead.zones.external.store import ExternalStore
 from fairlead.zones.layout import Tenant
@@ -18,7 +19,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ShardResult(Generic[T]):
-    """The result of a query on a shard; if the shard cannot be read, `found` is None, and there is an `error`."""
+    """The result of a query on a shard, or a store; if that cannot be read, `found` is None, and `error` says why."""
 
     shard: str
     url: str
@@ -60,6 +61,20 @@ def query_home(shards: Shards, tenant: Tenant, query: Callable[[Shard], T]) -> S
     result = _query_shard(shards, name, shards.urls[name], query)
     home = shards.home_name(tenant)  # The first shard that is opened tells with which shards the application began.
     return result if home == name else _query_shard(shards, home, shards.urls[home], query)
+
+
+def query_each_store(
+    stores: Mapping[str, InspectedStore], query: Callable[[InspectedStore], T]
+) -> list[ShardResult[T]]:
+    """Run a query on each external store, apart; `ShardResult.shard` is the name of the store."""
+
+    def run(name: str, store: InspectedStore) -> ShardResult[T]:
+        try:
+            return ShardResult(name, "", query(store))
+        except StoreUnavailable as error:
+            return ShardResult(name, "", error=error)
+
+    return [run(name, store) for name, store in stores.items()]
 
 
 def query_store(

@@ -9,11 +9,15 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from fairlead import App
+from fairlead.zones.layout import Tenant
+from fairlead.zones.queue.items import new_item
+from fairlead.zones.records import DeadLetterRecord
 from tests.fairlead.dashboard.browsing import PHONE, page_of, tile
 from tests.fairlead.dashboard.serving import Server, served
 from tests.postgresql_server import TestedPostgres
-from tests.zones.postgresql.database import Database
+from tests.zones.postgresql.database import Database, held
 
+CAROL = Tenant("shop", "carol")
 AWAY = "postgresql://127.0.0.1:1/none"
 
 
@@ -70,6 +74,53 @@ def test_an_item_is_found_by_its_name_and_its_tenant(browser: Browser, server: S
         page.get_by_role("button", name="Search").click()
         expect(page.locator("article.card")).to_contain_text("queue queue in pg, its pointer on shard main")
         expect(page.locator("article.card")).to_contain_text("No consumer")
+
+
+@pytest.fixture
+def carol(database: Database) -> None:
+    """A tenant with an item that waits in the store, and a dead letter."""
+    database.empty()
+    database.put(new_item("invoice", {"order": 8}, item_id="order 8"), tenant=CAROL)
+    (leased,) = database.lease(CAROL, rooms={"invoice": 1})
+    database.store.dead_letter([held(leased)], [DeadLetterRecord(leased.record, "error", "no such address", "", 1)])
+    database.put(new_item("receipt", {"order": 9}, item_id="order 9"), tenant=CAROL)
+
+
+def test_the_page_of_a_tenant_shows_its_queues_in_stores_and_leads_to_their_items(
+    browser: Browser, server: Server, carol: None
+) -> None:
+    with page_of(browser, server.url) as page:
+        page.goto("/tenant?app=shop&user=carol")
+        expect(page.get_by_role("heading", name="Queue queue in pg")).to_contain_text("1 item")
+        expect(page.get_by_role("alert")).to_contain_text("External store far cannot be read")
+        page.get_by_role("link", name="order 9").click()
+        expect(page.locator(".verdict")).to_contain_text("No consumer")
+        expect(page.locator("dl")).to_contain_text("queue in pg, its pointer on shard main")
+        expect(page.locator("main")).to_contain_text('"order": 9')
+
+
+def test_a_dead_letter_in_a_store_is_listed_and_runs_again_by_a_click(
+    browser: Browser, server: Server, database: Database, carol: None
+) -> None:
+    with page_of(browser, server.url) as page:
+        page.goto("/dead-letters/items?kind=invoice")
+        card = page.locator("section", has_text="External store pg").locator("article.card")
+        expect(card).to_contain_text("no such address")
+        card.get_by_role("link", name="order 8").click()
+        expect(page.locator(".verdict")).to_contain_text("Dead letter")
+        page.locator("main").get_by_role("link", name="Retry").click()
+        page.get_by_role("button", name="Retry it").click()
+        expect(page.locator(".verdict")).not_to_contain_text("Dead letter")
+        expect(page.locator("ol.history")).to_contain_text("retr")
+    assert database.store.queues.dead_letters(None, items_max=1) == []
+
+
+@pytest.mark.parametrize("width", [375, 1024])
+def test_the_page_of_a_tenant_fits_every_window(browser: Browser, server: Server, carol: None, width: int) -> None:
+    with page_of(browser, server.url, viewport={**PHONE, "width": width}) as page:
+        page.goto("/tenant?app=shop&user=carol")
+        expect(page.get_by_role("heading", name="Queue queue in pg")).to_be_visible()
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 @pytest.mark.parametrize("width", [375, 1024])

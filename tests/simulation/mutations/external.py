@@ -125,12 +125,6 @@ EXTERNAL: tuple[Mutation, ...] = (
         world=run_external,
     ),
     mutation(
-        "a claim in an external store does not lock its session",
-        (sessions.claim, "tx.lock_against_deletion(key)", "pass"),
-        found_by=_SESSIONS,
-        world=run_external,
-    ),
-    mutation(
         "what ended sessions claim in an external store is not released",
         (ExternalUpkeep.look, "_in_batches(sessions.release_ended)", "False"),
         found_by=_SESSIONS,
