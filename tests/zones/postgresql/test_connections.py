@@ -37,8 +37,8 @@ def test_the_connection_that_listens_stays_however_quiet_it_is(database: Databas
 
     listener = Listener(database.connections)
     listener.wait(0)
-    ring = threading.Timer(0.05, lambda: _notify(database))
-    ring.start()
+    later = threading.Timer(0.05, lambda: _notify(database))
+    later.start()
     assert listener.wait(30)
     assert listener._connection.execute("SHOW idle_session_timeout").fetchone() == ("0",)
     listener.close()
