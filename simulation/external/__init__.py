@@ -8,6 +8,8 @@ Read in this order:
     items       rows, transactions, locks and snapshots: the state of the store
     statements  what is asked of a store, each as one statement within a transaction
     sessions    what is asked of the sessions of workers, and of the upkeep
+    queues      what applications and operators do with items
+    steps       the steps of workflows there, each one moment
     calls       the store as the product calls it, over any way to carry statements out
     server      the server: it carries statements out, later or never, and tells the oracles of commits
     client      the store as a process has it open: connections, latency, and the transactions of handlers

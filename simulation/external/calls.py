@@ -9,10 +9,9 @@ from typing import Any
 
 from fairlead.simulation.external import statements
 from fairlead.simulation.external.items import Isolation, ItemTable, Statement, StoredItem, T, Transaction
+from fairlead.simulation.external.queues import Queues
 from fairlead.simulation.external.sessions import Sessions, Upkeep
-from fairlead.simulation.external_steps import ExternalSteps
-from fairlead.zones.external.queue_operations import QueueOperations
-from fairlead.zones.external.steps import StepsInStore
+from fairlead.simulation.external.steps import ExternalSteps
 from fairlead.zones.external.store import (
     Arrival,
     Dequeued,
@@ -30,14 +29,17 @@ from fairlead.zones.records import DeadLetterRecord, ItemRecord
 
 
 class Calls(ABC):
-    """See `ExternalStore`. Its workflows do no steps, and nobody asks for its operations on queues."""
+    """See `ExternalStore`. Its steps are a model apart; in worlds, workflows do none there."""
 
-    steps: StepsInStore = ExternalSteps()
+    @cached_property
+    def steps(self) -> ExternalSteps:
+        """See `ExternalStore`."""
+        return ExternalSteps()
 
-    @property
-    def queues(self) -> QueueOperations:
-        """Nobody asks for these."""
-        raise AssertionError("the operations on queues are not modelled here")
+    @cached_property
+    def queues(self) -> Queues:
+        """See `ExternalStore`."""
+        return Queues(self.carry_out)
 
     @cached_property
     def sessions(self) -> Sessions:
@@ -77,9 +79,9 @@ class Calls(ABC):
     def complete(
         self, held: Sequence[ItemLease], *, keeps_us: Sequence[int] = (), results: Sequence[bytes | None] = ()
     ) -> list[Outcome | None]:
-        """See `ExternalStore`. Keeps no results."""
+        """See `ExternalStore`."""
         keeps = keeps_us or [0] * len(held)
-        return self.carry_out(lambda tx: statements.complete(tx, held, keeps), writes=True)
+        return self.carry_out(lambda tx: statements.complete(tx, held, keeps, results), writes=True)
 
     def extend(self, held: Sequence[ItemLease], *, lease_us: int, begins: Start | None = None) -> list[Outcome | None]:
         """See `ExternalStore`."""
@@ -92,8 +94,8 @@ class Calls(ABC):
         return self.carry_out(lambda tx: statements.requeue(tx, held, delays_us, records), writes=True)
 
     def dead_letter(self, held: Sequence[ItemLease], records: Sequence[DeadLetterRecord]) -> list[Outcome | None]:
-        """See `ExternalStore`. Keeps no record of why."""
-        return self.carry_out(lambda tx: statements.dead_letter(tx, held), writes=True)
+        """See `ExternalStore`."""
+        return self.carry_out(lambda tx: statements.dead_letter(tx, held, records), writes=True)
 
     def run_handler(self, held: ItemLease, body: Callable[[Any], tuple[bytes | None, int]]) -> Outcome:
         """See `ExternalStore`. The body gets the transaction."""
@@ -101,8 +103,8 @@ class Calls(ABC):
         def run(tx: Transaction) -> Outcome:
             if not statements.hold(tx, held):
                 return Outcome.LEASE_LOST
-            _, keep_us = body(tx)
-            return statements.complete(tx, [held], [keep_us])[0] or Outcome.LEASE_LOST
+            result, keep_us = body(tx)
+            return statements.complete(tx, [held], [keep_us], [result])[0] or Outcome.LEASE_LOST
 
         return self.carry_out(run, writes=True)
 
@@ -148,14 +150,14 @@ class ItemsAtOnce(Calls):
     """A store that carries each statement out at once, in a transaction that commits. `now_us`: its own clock."""
 
     def __init__(self, now_us: Callable[[], int]) -> None:
-        self._table = ItemTable(now_us)
+        self.table = ItemTable(now_us)
 
     def carry_out(self, statement: Statement[T], *, writes: bool) -> T:
         """See `Calls`."""
-        tx, end = self.begin(), self._table.roll_back
+        tx, end = self.begin(), self.table.roll_back
         try:
             answer = statement(tx)
-            end = self._table.commit  # type: ignore[assignment]
+            end = self.table.commit  # type: ignore[assignment]
         finally:
             end(tx)
         return answer
@@ -163,13 +165,13 @@ class ItemsAtOnce(Calls):
     @property
     def items(self) -> Mapping[bytes, StoredItem]:
         """All rows that are committed."""
-        return {row.item_id: row for row in self._table.rows()}
+        return {row.item_id: row for row in self.table.rows()}
 
     # --- Users ---
 
     def begin(self, isolation: Isolation = Isolation.READ_COMMITTED) -> Transaction:
         """Begin a user's transaction."""
-        return self._table.begin(isolation)
+        return self.table.begin(isolation)
 
     def enqueue(self, user: Transaction, queue: Queue, item_id: bytes, item: NewItem) -> bool:
         """Enqueue an item in a user's transaction; see `statements.enqueue`."""
@@ -177,8 +179,8 @@ class ItemsAtOnce(Calls):
 
     def commit(self, user: Transaction) -> None:
         """Commit a user's transaction."""
-        self._table.commit(user)
+        self.table.commit(user)
 
     def roll_back(self, user: Transaction) -> None:
         """Roll back a user's transaction."""
-        self._table.roll_back(user)
+        self.table.roll_back(user)

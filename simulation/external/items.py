@@ -16,7 +16,7 @@ from enum import Enum
 from typing import NamedTuple, Protocol, TypeVar
 
 from fairlead.zones.external.store import Queue
-from fairlead.zones.records import ItemRecord
+from fairlead.zones.records import DeadLetterRecord, ItemRecord
 
 T = TypeVar("T")
 
@@ -60,6 +60,8 @@ class StoredItem:
       started: how the handler has started; 0: not; EXPIRED_ALONE: its last one ran alone, and its lease expired.
       deaths: how many leases of started handlers have expired since one ended otherwise.
       session: which claims it.
+      result: what its handler returned, if it has ended, and that is kept.
+      dead_letter: why it does not run again; `dead_since_us`: since when.
     """
 
     queue: Queue
@@ -78,6 +80,9 @@ class StoredItem:
     started: int = 0
     deaths: int = 0
     session: bytes = b""
+    result: bytes | None = None
+    dead_letter: DeadLetterRecord | None = None
+    dead_since_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from fairlead.zones.external.store import (
     Want,
 )
 from fairlead.zones.queue.items import NewItem, Outcome, new_record
-from fairlead.zones.records import ItemRecord
+from fairlead.zones.records import DeadLetterRecord, ItemRecord
 
 EXPIRED_ALONE = 3  # Where a `Start` stands otherwise.
 LATE_US = 1_000_000  # What has vested within this time is looked for in any case.
@@ -137,12 +137,18 @@ def _leased(row: StoredItem, here_us: int, lease_us: int, now_us: int) -> Leased
     """Return a leased row as the product has it: with times of the caller's clock."""
     expired_since = row.expired - row.record.expired_count
     record = msgspec.structs.replace(
-        row.record, lease_id=row.lease_id, lease_us=lease_us, lease_number=row.leases, leased_us=now_us,
-        expired_count=row.expired, expiry_count=row.deaths, started=0 < row.started < EXPIRED_ALONE,
-        ran_isolated=row.started > Start.BESIDE_OTHERS, vesting_us=now_us + lease_us,
+        record_of(row, here_us, now_us), lease_us=lease_us, leased_us=now_us, vesting_us=now_us + lease_us
+    )
+    return LeasedRow(row.queue, row.item_id, record, here_us - row.vesting_us, expired_since > 0, row.vesting_us)
+
+
+def record_of(row: StoredItem, here_us: int, now_us: int) -> ItemRecord:
+    """Return the record of an item as the product has it. Its vesting time is not set."""
+    return msgspec.structs.replace(
+        row.record, lease_id=row.lease_id, lease_number=row.leases, expired_count=row.expired, expiry_count=row.deaths,
+        started=0 < row.started < EXPIRED_ALONE, ran_isolated=row.started > Start.BESIDE_OTHERS,
         enqueued_us=max(0, now_us - (here_us - row.enqueued_us)),
     )  # fmt: skip
-    return LeasedRow(row.queue, row.item_id, record, here_us - row.vesting_us, expired_since > 0, row.vesting_us)
 
 
 def read(tx: Transaction, held: Sequence[ItemLease], *, now_us: int) -> list[LeasedRow]:
@@ -167,16 +173,18 @@ def outlook(tx: Transaction, queue: Queue, stops: Sequence[Stop] = ()) -> list[O
     return found
 
 
-def complete(tx: Transaction, held: Sequence[ItemLease], keeps_us: Sequence[int]) -> list[Outcome | None]:
+def complete(
+    tx: Transaction, held: Sequence[ItemLease], keeps_us: Sequence[int], results: Sequence[bytes | None] = ()
+) -> list[Outcome | None]:
     """See `ExternalStore`."""
     here_us = tx.table.now_us()
     outcomes = []
-    for each, keep_us in zip(held, keeps_us, strict=True):
+    for each, keep_us, result in zip(held, keeps_us, results or [None] * len(held), strict=True):
         row, outcome = hold_or_pass(tx, each)
         if row is not None:
             taken_until_us = here_us + row.record.unique_us
             kept = replace(row, state=State.ENDED, taken_until_us=taken_until_us, lease_id=b"", session=b"")
-            kept = replace(kept, kept_until_us=here_us + keep_us)
+            kept = replace(kept, kept_until_us=here_us + keep_us, result=result)
             tx.write(each.id, kept if keep_us else None)
             tx.table.ended[row.queue, row.record.kind, row.record.priority] += tx.table.entries_left
         outcomes.append(outcome)
@@ -230,14 +238,16 @@ def requeue(
     return outcomes
 
 
-def dead_letter(tx: Transaction, held: Sequence[ItemLease]) -> list[Outcome | None]:
+def dead_letter(
+    tx: Transaction, held: Sequence[ItemLease], records: Sequence[DeadLetterRecord]
+) -> list[Outcome | None]:
     """See `ExternalStore`."""
     outcomes = []
-    for each in held:
+    for each, record in zip(held, records, strict=True):
         row, outcome = hold_or_pass(tx, each)
         if row is not None:
             dead = replace(row, state=State.DEAD, lease_id=b"", session=b"", started=0, deaths=0)
-            tx.write(each.id, dead)
+            tx.write(each.id, replace(dead, dead_letter=record, dead_since_us=tx.table.now_us()))
         outcomes.append(outcome)
     return outcomes
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fairlead.actors.external_reader import ExternalReader
-from fairlead.simulation.external_items import ExternalItems
+from fairlead.simulation.external.calls import ItemsAtOnce
 from fairlead.zones.engines import StoreUnavailable
 from tests.actors.stage import Stage
 from tests.simulation.mutations.mutation import in_a_race
 
 
-class BelledItems(ExternalItems):
+class BelledItems(ItemsAtOnce):
     """A store with a doorbell. `rings`: None: it was never set."""
 
     def __init__(self, now_us: Callable[[], int]) -> None:

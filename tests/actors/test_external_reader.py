@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlead.actors.external_reader import LEASE_US, ExternalReader
-from fairlead.simulation.external_items import ExternalItems
+from fairlead.simulation.external.calls import ItemsAtOnce
 from fairlead.zones.external.arrivals import read_reader, reader_home
 from fairlead.zones.external.names import pointer_zone
 from fairlead.zones.external.store import Queue
@@ -20,7 +20,7 @@ STORE = "pg"
 CROWD = [Tenant("shop", f"user {number:02}") for number in range(20)]
 
 
-class Items(ExternalItems):
+class Items(ItemsAtOnce):
     """A store on a stage. Its doorbell never rings: a reader that waits for it looks each second."""
 
     def __init__(self, stage: Stage) -> None:
@@ -50,7 +50,7 @@ def stage() -> Stage:
     return Stage()
 
 
-def enqueue(items: ExternalItems, tenant: Tenant) -> None:
+def enqueue(items: ItemsAtOnce, tenant: Tenant) -> None:
     user = items.begin()
     items.enqueue(user, Queue(tenant, "queue"), tenant.user.encode().rjust(16, b"."), new_item("mail"))
     items.commit(user)
@@ -61,7 +61,7 @@ def has_pointer(shard: Shard, tenant: Tenant) -> bool:
     return shard.transact(lambda attempt: attempt.tr.get(location.keys.pointer).present())
 
 
-def start_reader(stage: Stage, items: ExternalItems) -> None:
+def start_reader(stage: Stage, items: ItemsAtOnce) -> None:
     stage.host.spawn("reader", ExternalReader(stage.host, STORE, items, stage.shards).run)
 
 

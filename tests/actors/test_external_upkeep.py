@@ -9,8 +9,8 @@ import pytest
 
 from fairlead.actors import external_upkeep
 from fairlead.actors.external_upkeep import BATCH, BATCHES_MAX, DEAD_ROWS_MAX, ExternalUpkeep
-from fairlead.simulation.external_items import ExternalItems
-from fairlead.simulation.external_sessions import ModelUpkeep
+from fairlead.simulation.external.calls import ItemsAtOnce
+from fairlead.simulation.external.sessions import Upkeep
 from fairlead.zones.engines import StoreUnavailable
 from fairlead.zones.external.names import Queue
 from fairlead.zones.external.store import ItemLease, Want
@@ -31,7 +31,7 @@ class Reader:
     is_reading = True
 
 
-class Rows(ModelUpkeep):
+class Rows(Upkeep):
     """Rows of a database: dead ones, and ended ones that are kept no longer. `pinned`: a vacuum frees none."""
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class Scene:
     def __init__(self) -> None:
         self.stage = Stage()
         self.clock = self.stage.clock
-        self.items = ExternalItems(self.clock.now_us)
+        self.items = ItemsAtOnce(self.clock.now_us)
         self.rows = self.items.upkeep = Rows()
         self.reader = Reader()
         reader: Any = self.reader

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.simulation.external_items import UserTransaction
+from fairlead.simulation.external.items import Transaction
 from fairlead.zones.external import visits
 from fairlead.zones.external.cursors import ENTRY_US, LOOKS_SHARE, PASSED_MIN, STOPS_MAX, Cursors
 from fairlead.zones.external.store import Dequeued, LeasedRow, Queue, Stop, Want
@@ -103,10 +103,10 @@ def test_another_queue_is_not_touched() -> None:
 LATE = b"late".rjust(16, b".")
 
 
-def drained(entries_left: int = PASSED) -> tuple[Town, UserTransaction]:
+def drained(entries_left: int = PASSED) -> tuple[Town, Transaction]:
     """A queue whose ended items left many entries behind, and an open transaction that enqueued an item before them."""
     town = Town()
-    town.items.entries_left = entries_left
+    town.items.table.entries_left = entries_left
     late = town.items.begin()
     town.items.enqueue(late, ALICE, LATE, new_item("mail"))
     for name in ("first", "second"):

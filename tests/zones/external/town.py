@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from greenlet import getcurrent, greenlet
 
-from fairlead.simulation.external_items import ExternalItems
+from fairlead.simulation.external.calls import ItemsAtOnce
 from fairlead.zones import engines
 from fairlead.zones.engines.api.errors import StoreError
 from fairlead.zones.external.arrivals import ReaderRecord, note_arrival, save_seen, take_reader
@@ -45,7 +45,7 @@ def give_way() -> None:
         parent.switch()
 
 
-class SteppedItems(ExternalItems):
+class SteppedItems(ItemsAtOnce):
     """The external store; whoever calls it gives way first."""
 
     def dequeue(
@@ -175,7 +175,7 @@ class Town:
     def waits_unseen(self) -> str:
         """Return what is wrong once the reader has seen all: an item that waits behind a pointer that does not vest."""
         self.read()
-        waiting = [row for row in self.items.items.values() if not row.record.lease_id]
+        waiting = [row for row in self.items.items.values() if not row.lease_id]
         pointer = self.pointer
         soon_us = self.clock.now_us() + 1000 * self.shard.layout.settings.wake_slack_ms
         if not waiting or (pointer is not None and pointer.vesting_us <= soon_us):

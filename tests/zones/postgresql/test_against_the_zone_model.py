@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from fairlead.simulation import zone_model as model
-from fairlead.simulation.external_items import ExternalItems
+from fairlead.simulation.external.calls import ItemsAtOnce
 from fairlead.simulation.zone_model import Item, Zone, ZoneOperation, item_of
 from fairlead.zones.external.item_ids import id_of_given, new_id
 from fairlead.zones.external.names import Queue
@@ -51,13 +51,12 @@ class StoppedClock(Protocol):
 
 
 class ExternalZoneMachine(RuleBasedStateMachine):
-    """One queue of a store beside its model. `keeps_ids`: ids of ended items stay taken there."""
+    """One queue of a store beside its model."""
 
-    def __init__(self, store: ExternalStore, clock: StoppedClock, *, keeps_ids: bool = True) -> None:
+    def __init__(self, store: ExternalStore, clock: StoppedClock) -> None:
         super().__init__()
         self.store = store
         self.clock = clock
-        self.keeps_ids = keeps_ids
         self.random = Random(7)
         self.model = Zone()
         self.here_us = BEGAN_US
@@ -90,7 +89,7 @@ class ExternalZoneMachine(RuleBasedStateMachine):
         items: list[ItemToPut] = []
         expected = []
         for name, kind, priority, delay_ms, taken_ms in batch:
-            taken_s = taken_ms / 1000 if name is not None and self.keeps_ids else 0
+            taken_s = taken_ms / 1000 if name is not None else 0
             item = new_item(
                 kind, len(items), item_id=name, priority=priority, delay=delay_ms / 1000, unique_for=taken_s
             )
@@ -297,6 +296,6 @@ def test_a_queue_in_postgresql(empty_database: Database) -> None:
 def test_a_queue_in_the_model_of_a_store() -> None:
     def machine() -> ExternalZoneMachine:
         clock = ModelClock()
-        return ExternalZoneMachine(ExternalItems(lambda: clock.now_us), clock, keeps_ids=False)
+        return ExternalZoneMachine(ItemsAtOnce(lambda: clock.now_us), clock)
 
     run_state_machine_as_test(cast(Any, machine), settings=settings(max_examples=10, stateful_step_count=40))
