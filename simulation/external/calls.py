@@ -13,10 +13,10 @@ from fairlead.simulation.external.queues import Queues
 from fairlead.simulation.external.sessions import Sessions, Upkeep
 from fairlead.simulation.external.steps import ExternalSteps
 from fairlead.zones.external.store import (
-    Arrival,
     Dequeued,
     ItemLease,
     LeasedRow,
+    Look,
     Outlook,
     Queue,
     RunningState,
@@ -108,9 +108,9 @@ class Calls(ABC):
 
         return self.carry_out(run, writes=True)
 
-    def arrivals(self, seen: str) -> tuple[str, list[Arrival]]:
+    def arrivals(self, seen: str, history: str) -> Look:
         """See `ExternalStore`."""
-        return self.carry_out(lambda tx: statements.arrivals(tx, seen), writes=False)
+        return self.carry_out(lambda tx: statements.arrivals(tx, seen, history), writes=False)
 
     def snapshot(self) -> str:
         """See `ExternalStore`."""

@@ -13,6 +13,7 @@ from fairlead.zones.external.store import (
     Dequeued,
     ItemLease,
     LeasedRow,
+    Look,
     Outlook,
     Queue,
     RunningState,
@@ -261,15 +262,17 @@ def running(tx: Transaction, item_id: bytes) -> RunningState:
     return RunningState.RUNS if runs else RunningState.EXPIRED
 
 
-def arrivals(tx: Transaction, seen: str) -> tuple[str, list[Arrival]]:
+def arrivals(tx: Transaction, seen: str, history: str) -> Look:
     """See `ExternalStore`."""
     here_us = tx.table.now_us()
     came: dict[Queue, int] = {}
+    since = seen if history == str(tx.table.timeline) else tx.table.snapshot_now()
     for row in tx.table.rows():
-        if row.state is State.WAITS and not sees(seen, row.number):
+        if row.state is State.WAITS and not sees(since, row.number):
             in_us = row.vesting_us - here_us
             came[row.queue] = min(in_us, came.get(row.queue, in_us))
-    return tx.table.snapshot_now(), [Arrival(queue, in_us) for queue, in_us in came.items()]
+    found = [Arrival(queue, in_us) for queue, in_us in came.items()]
+    return Look(str(tx.table.timeline), tx.table.snapshot_now(), found)
 
 
 def queues_behind(tx: Transaction, queue: Queue | None, limit: int) -> list[Queue]:

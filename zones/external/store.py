@@ -98,6 +98,20 @@ class Arrival(NamedTuple):
     in_us: int
 
 
+class Look(NamedTuple):
+    """A look for what was committed, at one moment.
+
+    Attributes:
+      history: see `ExternalStore.history`.
+      seen: a snapshot, up to which the look has seen.
+      arrivals: the queues with items that were committed before it.
+    """
+
+    history: str
+    seen: str
+    arrivals: list[Arrival]
+
+
 class ExternalStore(Protocol):
     """The items of one external store.
 
@@ -206,8 +220,8 @@ class ExternalStore(Protocol):
         """
         ...
 
-    def arrivals(self, seen: str) -> tuple[str, list[Arrival]]:
-        """Return a snapshot, and the queues with items that were committed between `seen` and it."""
+    def arrivals(self, seen: str, history: str) -> Look:
+        """Return what was committed since the snapshot `seen`. If the store has another `history`, nothing is found."""
         ...
 
     def snapshot(self) -> str:

@@ -15,6 +15,7 @@ from fairlead.zones.external.store import (
     Dequeued,
     ItemLease,
     LeasedRow,
+    Look,
     Outlook,
     Queue,
     RunningState,
@@ -61,10 +62,15 @@ _REQUEUE = (
     "SELECT outcome FROM fairlead.requeue(%b::uuid[], %b::uuid[], %b::bigint[], %b::bytea[], %b::int[]) ORDER BY ord"
 )
 _DEAD_LETTER = "SELECT outcome FROM fairlead.dead_letter(%b::uuid[], %b::uuid[], %b::bytea[]) ORDER BY ord"
-_ARRIVALS = "SELECT seen::text, app, tenant, zone, in_us FROM fairlead.arrivals(%s::pg_snapshot)"
 _HISTORY = """
-SELECT (SELECT system_identifier FROM pg_control_system()), substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8),
-  (SELECT id FROM fairlead.store)
+SELECT concat_ws(':', (SELECT system_identifier FROM pg_control_system()),
+  substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8), (SELECT id FROM fairlead.store))
+"""
+# One call, as a busy reader looks every few milliseconds.
+_ARRIVALS = f"""
+WITH here AS MATERIALIZED (SELECT ({_HISTORY}) AS history)
+SELECT here.history, seen::text, app, tenant, zone, in_us FROM here,
+  fairlead.arrivals(CASE here.history WHEN %s THEN %s::pg_snapshot ELSE pg_current_snapshot() END)
 """
 _QUEUES = "SELECT app, tenant, zone FROM fairlead.queues(%s, %s, %s, %s)"
 
@@ -200,14 +206,15 @@ class ItemStore:
             return Outcome.LEASE_LOST
         raise self._handlers.broken(broken) from broken
 
-    def arrivals(self, seen: str) -> tuple[str, list[Arrival]]:
+    def arrivals(self, seen: str, history: str) -> Look:
         """See `ExternalStore`."""
         with self._connections.call() as call:
-            rows = call.execute(_ARRIVALS, seen).fetchall()
+            rows = call.execute(_ARRIVALS, history, seen).fetchall()
         found = [
-            Arrival(Queue(Tenant(app, user), zone), in_us) for _, app, user, zone, in_us in rows if app is not None
+            Arrival(Queue(Tenant(app, user), zone), in_us) for *_, app, user, zone, in_us in rows if app is not None
         ]
-        return rows[0][0], found
+        history, seen, *_ = rows[0]
+        return Look(history, seen, found)
 
     def snapshot(self) -> str:
         """See `ExternalStore`."""
@@ -218,7 +225,8 @@ class ItemStore:
     def history(self) -> str:
         """See `ExternalStore`: the server's system identifier and its timeline."""
         with self._connections.call() as call:
-            return ":".join(map(str, call.execute(_HISTORY).fetchone()))
+            (history,) = call.execute(_HISTORY).fetchone()
+        return str(history)
 
     def set_doorbell(self, rings: bool) -> None:
         """See `ExternalStore`."""

@@ -52,8 +52,8 @@ EXTERNAL: tuple[Mutation, ...] = (
         "a reader looks for arrivals first, and then takes the snapshot that it saves",
         (
             ExternalReader._read_once,
-            "seen, came = self._store.arrivals(before.seen)",
-            "came = self._store.arrivals(before.seen)[1]\n            seen = self._store.snapshot()",
+            "after = msgspec.structs.replace(before, seen=look.seen)",
+            "after = msgspec.structs.replace(before, seen=self._store.snapshot())",
         ),
         found_by=_UNSEEN,
         world=run_external,

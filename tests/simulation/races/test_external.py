@@ -179,7 +179,7 @@ def finds_what_comes_after_a_promotion() -> bool:
 def test_after_a_promotion_all_queues_are_looked_at() -> None:
     assert finds_what_comes_after_a_promotion()
     bug = "a reader does not notice another history of the store"
-    with in_a_race(bug, (ExternalReader._read_once, "history != before.history or ", "")).planted():
+    with in_a_race(bug, (ExternalReader._read_once, "look.history != before.history or ", "")).planted():
         assert not finds_what_comes_after_a_promotion()
 
 

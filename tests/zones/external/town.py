@@ -20,7 +20,7 @@ from fairlead.zones.engines.api.errors import StoreError
 from fairlead.zones.external.arrivals import ReaderRecord, note_arrival, save_seen, take_reader
 from fairlead.zones.external.cursors import Cursors
 from fairlead.zones.external.names import pointer_zone
-from fairlead.zones.external.store import Arrival, Dequeued, ItemLease, Outlook, Queue, Stop, Want
+from fairlead.zones.external.store import Dequeued, ItemLease, Look, Outlook, Queue, Stop, Want
 from fairlead.zones.external.visits import visit_queues
 from fairlead.zones.layout import Tenant
 from fairlead.zones.pipelining import run_one
@@ -60,10 +60,10 @@ class SteppedItems(ItemsAtOnce):
         give_way()
         return super().outlook(queues, stops)
 
-    def arrivals(self, seen: str) -> tuple[str, list[Arrival]]:
+    def arrivals(self, seen: str, history: str) -> Look:
         """See `ExternalStore`."""
         give_way()
-        return super().arrivals(seen)
+        return super().arrivals(seen, history)
 
 
 class Town:
@@ -101,14 +101,14 @@ class Town:
     def read(self) -> None:
         """Look once for arrivals, make or wake pointers, and save what was seen."""
         found = self.shard.transact(self._taken_by_reader)
-        seen, arrivals = self.items.arrivals(found.seen)
-        for arrival in arrivals:
+        look = self.items.arrivals(found.seen, self.items.history())
+        for arrival in look.arrivals:
             self._transact(
                 lambda attempt, arrival=arrival: note_arrival(  # type: ignore[misc]
                     attempt.tr, self.shard.layout, STORE, arrival, now_us=attempt.now_us
                 )
             )
-        after = msgspec.structs.replace(found, seen=seen)
+        after = msgspec.structs.replace(found, seen=look.seen)
         give_way()
         self.shard.transact(lambda attempt: save_seen(attempt.tr, STORE, found.reader, after))
 

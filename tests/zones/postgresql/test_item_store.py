@@ -230,17 +230,17 @@ def test_the_outlook_from_a_place_does_not_say_what_lies_before_it(database: Dat
 
 def test_the_reader_sees_each_commit_once_and_a_late_one_too(database: Database) -> None:
     store = database.store
-    seen, _ = store.arrivals("1:1:")
+    seen = store.arrivals("1:1:", store.history()).seen
     with database.connect(autocommit=False) as late:
         late.execute("SELECT fairlead.enqueue('shop', 'alice', 'mail')")
         database.put(new_item("mail", delay=100), tenant=BOB)
-        seen, found = store.arrivals(seen)
+        _, seen, found = store.arrivals(seen, store.history())
         assert [each.queue.tenant for each in found] == [BOB]
         assert 90_000_000 < found[0].in_us <= 100_000_000
         late.commit()
-    seen, found = store.arrivals(seen)
+    _, seen, found = store.arrivals(seen, store.history())
     assert [each.queue.tenant for each in found] == [ALICE]
-    assert store.arrivals(seen)[1] == []
+    assert store.arrivals(seen, store.history()).arrivals == []
 
 
 @pytest.mark.parametrize("how", ["requeue", "shorten"])
@@ -248,12 +248,12 @@ def test_the_reader_sees_what_vests_earlier_than_before(database: Database, how:
     store = database.store
     database.enqueue()
     (leased,) = database.lease()
-    seen, _ = store.arrivals(store.arrivals("1:1:")[0])
+    seen = store.arrivals(store.snapshot(), store.history()).seen
     if how == "requeue":
         store.requeue([held(leased)], [0], [leased.record])
     else:
         store.extend([held(leased)], lease_us=1_000)
-    assert [each.queue.tenant for each in store.arrivals(seen)[1]] == [ALICE]
+    assert [each.queue.tenant for each in store.arrivals(seen, store.history()).arrivals] == [ALICE]
 
 
 def test_a_full_look_names_every_queue_with_items_slice_by_slice(database: Database) -> None:

@@ -169,12 +169,10 @@ class Walk:
         assert [_shown_left(each) for each in modelled] == [_shown_left(each) for each in found]
         assert self.model.running(self.ids) == self.real.running(self.ids)
         assert self.model.queues_behind(None, 9) == self.real.queues_behind(None, 9)
-        (model_seen, came), (real_seen, found_to_come) = (
-            self.model.arrivals(self.seen[0]),
-            self.real.arrivals(self.seen[1]),
-        )
-        assert {each.queue for each in came} == {each.queue for each in found_to_come}
-        self.seen = (model_seen, real_seen)
+        came = self.model.arrivals(self.seen[0], self.model.history())
+        found_to_come = self.real.arrivals(self.seen[1], self.real.history())
+        assert {each.queue for each in came.arrivals} == {each.queue for each in found_to_come.arrivals}
+        self.seen = (came.seen, found_to_come.seen)
 
     def _item(self) -> NewItem:
         draw = self.draw

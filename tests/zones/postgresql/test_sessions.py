@@ -84,11 +84,13 @@ def test_what_an_ended_session_claims_is_released_and_counts_an_expiry(database:
     (leased,) = database.lease()
     claim(database, leased)
     store = database.store
-    seen, _ = store.arrivals("1:1:")
+    seen = store.arrivals("1:1:", store.history()).seen
     assert store.sessions.release_ended(10) == 0
     assert store.sessions.end(SESSION)
     assert store.sessions.release_ended(10) == 1
-    assert [each.queue.tenant for each in store.arrivals(seen)[1]] == [ALICE]  # Its pointer is woken.
+    assert [each.queue.tenant for each in store.arrivals(seen, store.history()).arrivals] == [
+        ALICE
+    ]  # Its pointer is woken.
     (again,) = database.lease()
     assert (again.id, again.had_expired) == (item_id, True)
     assert database.complete(leased) == [Outcome.LEASE_LOST]
