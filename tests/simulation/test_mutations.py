@@ -23,7 +23,7 @@ Note = Callable[[str, object], None]
 
 KNOWN = known_seeds()
 each_mutation = pytest.mark.parametrize("mutation", MUTATIONS, ids=str)
-SHARE = 8  # One in so many mutations is planted by a short run: about thirty, three seconds each.
+SHARE = 16  # One in so many mutations is planted by a short run: about fifteen, three seconds each.
 DRAWN = int(os.environ[FRESH_SEEDS].partition(",")[0]) % SHARE
 drawn_mutations = pytest.mark.parametrize(
     "mutation",

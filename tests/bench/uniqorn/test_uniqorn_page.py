@@ -163,7 +163,7 @@ def test_the_documented_page_is_written_from_its_data_and_none_of_them_is_quick(
     assert written(tmp_path) == PAGE.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", ["table1", "figure7"])
+@pytest.mark.parametrize("name", ["table1", pytest.param("figure7", marks=pytest.mark.long)])
 def test_the_quick_figures_in_real_time_print_their_rows(name: str) -> None:
     if reason := missing():
         pytest.skip(reason)
