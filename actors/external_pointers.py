@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from fairlead.actors.runtime.rate_limited_log import RateLimitedLog
 from fairlead.zones.engines import Clock
-from fairlead.zones.errors import OwnerUnreadable, TenantBusy, TenantLocked, TenantMoved
+from fairlead.zones.errors import BadArgument, OwnerUnreadable, TenantBusy, TenantLocked, TenantMoved
 from fairlead.zones.external import arrivals
+from fairlead.zones.external.names import check_zone_name
 from fairlead.zones.external.store import Arrival, Queue
 from fairlead.zones.placement import home
 from fairlead.zones.probes import probe
@@ -41,6 +42,9 @@ class Waker:
         self._shards = shards
         self._goes_on = goes_on
         self._locks: dict[Queue, LockWait] = {}  # Of those in `refused` whose tenants are locked.
+        self._misnamed = RateLimitedLog(
+            clock, log, "external store %s holds items of a queue with a name that none can have; delete them: %s"
+        )
         self._waits = RateLimitedLog(
             clock, log, "some queues of external store %s wait, as a shard or tenant refuses; trying again: %s"
         )
@@ -53,6 +57,11 @@ class Waker:
         names = first_shards(self._shards)
         by_shard: dict[str, list[Arrival]] = {}
         for arrival in found:
+            try:
+                check_zone_name(arrival.queue.zone)
+            except BadArgument as error:
+                self._misnamed.note(self._store, error)
+                continue
             by_shard.setdefault(home(arrival.queue.tenant, names), []).append(arrival)
         for name, some in by_shard.items():
             for begin in range(0, len(some), BATCH_SIZE):

@@ -112,7 +112,7 @@ class ExternalReader:
                 wait_s = self._read_once()
                 if self._record is not None and self._doorbell.rings and wait_s:
                     report_loop_progress(ANSWER_US)
-                    self._store.await_doorbell(wait_s)
+                    self._store.await_doorbell(wait_s if self._is_saved else SAVE_US / 1e6)
                 else:
                     self._pause(wait_s)
             except StoreUnavailable as error:
@@ -152,6 +152,8 @@ class ExternalReader:
             after = msgspec.structs.replace(before, seen=look.seen)
         count, away = 0, set[str]()
         self._note_refused(now_us, away)
+        if self._record is None:
+            return LOOK_S
         for some in found:
             count += len(some)
             self._waker.wake(some, away)

@@ -294,6 +294,8 @@ class App:
 
         def register(function: Any, /) -> RegisteredHandler[..., Any]:
             named = kind or str(getattr(function, "__name__", ""))
+            if options.get("store") is not None:
+                raise BadArgument(argument="store", value=options["store"], allowed="None: a tick lies in a shard")
             registered = self.handler(named, **options)(function)
             self.periods.append(Period(named, every_us, phase_us))
             return registered

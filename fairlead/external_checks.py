@@ -8,10 +8,10 @@ from fairlead.error_text import remedy_of, sentence_of
 from fairlead.queries.external_stores import ReaderState, read_reader_state
 from fairlead.shards import Shards
 from fairlead.zones.engines import StoreUnavailable
-from fairlead.zones.errors import QueueError
+from fairlead.zones.errors import BadArgument, QueueError
 from fairlead.zones.external.arrivals import note_arrival
 from fairlead.zones.external.inspection import InspectedStore, StoreHealth, StoreTotals
-from fairlead.zones.external.names import pointer_zone
+from fairlead.zones.external.names import check_zone_name, pointer_zone
 from fairlead.zones.external.store import Arrival, Queue
 from fairlead.zones.shard import Shard
 from fairlead.zones.transaction_runner import Attempt
@@ -71,6 +71,9 @@ def check_external(
         for queues, missing in _without_pointer(shards, name, store, reader):
             progress(queues)
             for queue in missing:
+                if _is_misnamed(queue):
+                    findings.append(_misnamed(queue))
+                    continue
                 if repair:
                     _make_pointer(shards, name, queue)
                 findings.append(_missing(queue, repaired=repair))
@@ -140,6 +143,8 @@ def _without_pointer(
 
 
 def _has_pointer(shards: Shards, name: str, queue: Queue) -> bool:
+    if _is_misnamed(queue):
+        return False
     shard = shards.find(queue.tenant)
     key = shard.layout.location(queue.tenant, pointer_zone(name, queue.zone)).keys.pointer
     return shard.transact(lambda attempt: attempt.tr.snapshot.get(key).present())
@@ -153,6 +158,19 @@ def _make_pointer(shards: Shards, name: str, queue: Queue) -> None:
         shard.transact(body)
 
     shards.at_home(queue.tenant, on)
+
+
+def _is_misnamed(queue: Queue) -> bool:
+    try:
+        check_zone_name(queue.zone)
+    except BadArgument:
+        return True
+    return False
+
+
+def _misnamed(queue: Queue) -> ExternalFinding:
+    what = "a queue has a name that none can have, so its items never run"
+    return ExternalFinding(what, True, "delete them: DELETE FROM fairlead.items WHERE zone = that name", queue)
 
 
 def _missing(queue: Queue, *, repaired: bool) -> ExternalFinding:

@@ -14,6 +14,7 @@ from fairlead.bulk_result import BulkResult, GoOn, filter_as_target
 from fairlead.external_stores import UnknownStore
 from fairlead.operator import Operator
 from fairlead.zones.external.arrivals import reader_home
+from fairlead.zones.external.names import Queue
 from fairlead.zones.external.queue_operations import DeadLetterPlace, DeadRow, QueueOperations
 from fairlead.zones.external.store import ExternalStore
 from fairlead.zones.placement import home
@@ -79,7 +80,7 @@ class _Store:
     def matching(self, criteria: DeadLetterFilter, result: BulkResult) -> Iterator[list[DeadRow]]:
         """Yield the dead letters that match, and count those that were read. Later ones than now are left out."""
         until_us = self._began_us + 1 if criteria.before_us is None else min(criteria.before_us, self._began_us + 1)
-        for rows in _batches(self._queues, with_payloads=False):
+        for rows in _batches(self._queues):
             result.scanned += len(rows)
             found = [each for each in rows if _matches(each, criteria, until_us)]
             if found:
@@ -128,20 +129,31 @@ def find_in_store(
       StoreUnavailable: the store does not answer.
     """
     criteria = criteria.checked()
-    found: list[DeadLetter] = []
+    found: list[DeadRow] = []
     scanned = 0
-    for rows in _batches(store.queues, with_payloads=True):
+    whole = True
+    for rows in _batches(store.queues):
         scanned += len(rows)
-        found += [each.dead_letter for each in rows if each.dead_letter and _matches(each, criteria, now_us + 1)]
-        if len(found) > items_max or scanned >= scanned_max:
-            return FoundInStore(found[:items_max], scanned, False)
-    return FoundInStore(found, scanned, True)
+        found += [each for each in rows if _matches(each, criteria, now_us + 1)]
+        whole = len(found) <= items_max and scanned < scanned_max
+        if not whole:
+            break
+    read = [_with_payload(store, each, now_us) for each in found[:items_max]]
+    return FoundInStore([each for each in read if each is not None], scanned, whole)
 
 
-def _batches(queues: QueueOperations, *, with_payloads: bool) -> Iterator[list[DeadRow]]:
-    """Yield all dead letters of a store, the oldest first."""
+def _with_payload(store: ExternalStore, row: DeadRow, now_us: int) -> DeadLetter | None:
+    """Return a dead letter whole: a payload may be long, so those that do not match are read without."""
+    assert row.dead_letter is not None
+    queue = Queue(row.dead_letter.tenant, row.dead_letter.zone)
+    found = store.queues.find(queue, [row.place.id], now_us=now_us)
+    return found.dead_letter if isinstance(found, DeadRow) else None
+
+
+def _batches(queues: QueueOperations) -> Iterator[list[DeadRow]]:
+    """Yield all dead letters of a store, the oldest first, without their payloads."""
     behind: DeadLetterPlace | None = None
-    while rows := queues.dead_letters(None, items_max=BULK_ITEMS_MAX, behind=behind, with_payloads=with_payloads):
+    while rows := queues.dead_letters(None, items_max=BULK_ITEMS_MAX, behind=behind, with_payloads=False):
         yield rows
         if len(rows) < BULK_ITEMS_MAX:
             return

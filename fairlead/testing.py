@@ -89,7 +89,7 @@ class ManualClock:
 
 @dataclass(slots=True)
 class DrainResult:
-    """What a drain did: how many items of each kind. `errors`: those of all attempts, in order."""
+    """What a drain did: how many items of each kind. `errors`: of attempts and of stores that are away, in order."""
 
     completed: Counter[str] = field(default_factory=Counter)
     retried: Counter[str] = field(default_factory=Counter)
@@ -150,8 +150,8 @@ def drain(
     Raises:
       BadArgument: `within` is out of range, or above 0 with a clock that cannot be advanced.
       NotDrained: see there.
-      StoreUnavailable: an external store of the application does not answer, if `raise_errors`.
-      ExternalAway: an external store no longer answers, after items of it were found.
+      StoreUnavailable: an external store of the application does not answer, if `raise_errors`; or, in any case, no
+        longer answers after items of it were found. Then also ExternalAway.
       BranchNotEnded: a task of an async handler or workflow ignores its cancellation; raised after some seconds.
       What a handler raises, if `raise_errors`.
     """

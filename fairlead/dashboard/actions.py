@@ -111,7 +111,7 @@ def _item_action(app: App, what: str, query: Query) -> Action:
         "retry": "It goes back into its queue, due now, with all its attempts.",
         "discard": "It is deleted for good, with its payload and its traceback.",
         "cancel": "It is deleted from its queue. If it runs now, it cannot complete; effects so far remain."
-        " The recorded steps of a workflow are undone first.",
+        + ("" if query.get("store") else " The recorded steps of a workflow are undone first."),
     }[what]
     done = {"retry": "Retried", "discard": "Discarded", "cancel": "Cancelled"}[what]
     store = query.get("store")

@@ -30,6 +30,7 @@ from fairlead.queries.activity import (
 from fairlead.queries.dead_letter_groups import merged_groups, read_groups
 from fairlead.queries.enqueued_items import places_of_items
 from fairlead.queries.external_items import read_item_in_store
+from fairlead.queries.external_stores import read_externals
 from fairlead.queries.external_tenants import QueuesInStore, read_tenant_in_store
 from fairlead.queries.items import read_item
 from fairlead.queries.kinds import kind_summary, kinds_of
@@ -283,12 +284,16 @@ def dead_letters(app: App, query: Query) -> Context:
     seen = query_each_shard(app.shards, lambda shard: read_groups(shard, criteria), only=criteria.shard)
     found = [each.found for each in seen if each.found is not None]
     groups = merged_groups(found)
+    stores = [] if criteria.shard is not None else read_externals(app.shards, app.externals)
+    in_stores = {each.name: each.totals.dead_letters for each in stores if each.totals is not None}
     return {
         "seen": seen,
         "criteria": criteria,
         "query": _filter_query(query),
         "groups": groups[:ROWS_MAX],
-        "any": bool(groups) or not all(each.whole for each in found),
+        "any": bool(groups) or not all(each.whole for each in found) or any(in_stores.values()),
+        "in_stores": in_stores,
+        "counted_max": COUNTED_MAX,
         "items": sum(each.count for each in groups),
         "scanned": sum(each.scanned for each in found),
         "whole": all(each.whole for each in found) and len(groups) <= ROWS_MAX,
@@ -316,7 +321,8 @@ def dead_letter_items(app: App, query: Query) -> Context:
         "criteria": criteria,
         "query": _filter_query(query),
         "earlier": bool(from_key),
-        "any": in_shards or any(each.found is not None and each.found.items for each in stores),
+        "any": in_shards
+        or any(each.found is not None and (each.found.items or not each.found.whole) for each in stores),
         "now_us": app.clock.now_us(),
     }
 

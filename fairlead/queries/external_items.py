@@ -23,7 +23,6 @@ def read_item_in_store(
     If the store does not answer, the explanation says so, and nothing else is known.
 
     Raises:
-      TenantMoved: another shard owns the tenant.
       One of `shard.db.errors`: the shard cannot be read.
       StoreUnavailable: the store has answered, and does not any more.
     """
@@ -35,6 +34,8 @@ def read_item_in_store(
     target = {"tenant": list(queue.tenant), "store": name, "zone": queue.zone, "item": item_id.hex()}
     actions = shard.transact(lambda attempt: audit_entries(attempt.tr, target))
     record = found.record if isinstance(found, Item) else None
+    if record is not None and record.lease_id:
+        record.leased_us = 0  # Of an earlier attempt: a store does not keep when the latest one began.
     dead = found.dead_letter if isinstance(found, DeadRow) else None
     dead_record = None if dead is None else dead.record
     return ItemDetails(

@@ -24,13 +24,15 @@ def read_tenant_in_store(store: InspectedStore, tenant: Tenant, *, now_us: int) 
     Raises:
       StoreUnavailable: the store does not answer.
     """
-    waiting = store.tenant_depth(tenant)
-    zones = sorted({*waiting, DEFAULT_ZONE})
-    found = [_read_queue(store, Queue(tenant, zone), waiting.get(zone, {}), now_us) for zone in zones[:QUEUES_MAX]]
-    return QueuesInStore([each for each in found if each.total or each.dead_letters], len(zones) <= QUEUES_MAX)
+    default = Queue(tenant, DEFAULT_ZONE)
+    behind = store.queues_behind(Queue(tenant, ""), QUEUES_MAX + 1)
+    others = [queue for queue in behind if queue.tenant == tenant and queue != default]
+    found = [_read_queue(store, queue, now_us) for queue in sorted([default, *others[: QUEUES_MAX - 1]])]
+    return QueuesInStore([each for each in found if each.total or each.dead_letters], len(others) < QUEUES_MAX)
 
 
-def _read_queue(store: InspectedStore, queue: Queue, waiting: dict[str, int], now_us: int) -> QueueDetails:
+def _read_queue(store: InspectedStore, queue: Queue, now_us: int) -> QueueDetails:
+    waiting = store.queues.count(queue)
     items = store.queues.peek(queue, items_max=ITEMS_MAX, vested_only=False, now_us=now_us) if waiting else []
     rows = store.queues.dead_letters(queue, items_max=DEAD_LETTERS_MAX + 1)
     found = [row.dead_letter for row in rows[:DEAD_LETTERS_MAX] if row.dead_letter is not None]

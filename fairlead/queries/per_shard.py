@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 from fairlead.error_text import remedy_of, sentence_of
 from fairlead.shards import Shards, StoreMissing, UnknownShard
 from fairlead.zones.engines import StoreError, StoreUnavailable
-from fairlead.zones.errors import RunUnreadable, ShardRefused
+from fairlead.zones.errors import QueueError, RunUnreadable, ShardRefused
 from fairlead.zones.external.inspection import InspectedStore
 from fairlead.zones.external.steps import NoSuchStore, StepsInStore
 from fairlead.zones.external.store import ExternalStore
@@ -71,7 +71,7 @@ def query_each_store(
     def run(name: str, store: InspectedStore) -> ShardResult[T]:
         try:
             return ShardResult(name, "", query(store))
-        except StoreUnavailable as error:
+        except (StoreUnavailable, QueueError) as error:  # Away, or it refuses this role.
             return ShardResult(name, "", error=error)
 
     return [run(name, store) for name, store in stores.items()]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -69,8 +69,9 @@ def count(tx: Transaction, queue: Queue) -> dict[str, int]:
 
 def cancel(tx: Transaction, queue: Queue, ids: Iterable[bytes], *, force: bool) -> bool:
     """See `QueueOperations`. Raises `Locked`: another transaction has locked the item."""
-    row = _row(tx, queue, ids)
-    if row is None or row.state is State.ENDED or (row.state is State.DEAD and not force):
+    states = (State.WAITS, State.DEAD) if force else (State.WAITS,)
+    row = _row(tx, queue, ids, states)
+    if row is None:
         return False
     tx.lock(row.item_id)
     tx.write(row.item_id, None)
@@ -96,14 +97,13 @@ def retry_dead_letters(tx: Transaction, rows: Sequence[DeadRow], now_us: int) ->
         tx.lock(row.item_id)
         again = replace(row, state=State.WAITS, record=record, dead_letter=None, expired=0, leased_until_us=0)
         tx.write(row.item_id, replace(again, vesting_us=tx.table.now_us(), number=tx.take_number()))
-    if done:
-        statements.notify(tx)
+    statements.notify(tx)
     return done
 
 
 def discard_dead_letters(tx: Transaction, rows: Sequence[DeadRow]) -> list[DeadRow]:
     """See `QueueOperations`."""
-    done = [each for each in rows if _is_still(tx, each)]
+    done = [each for each in rows if each.dead_letter is not None and _is_still(tx, each)]
     for each in done:
         tx.lock(each.place.id)
         tx.write(each.place.id, None)
@@ -115,9 +115,11 @@ def _is_still(tx: Transaction, each: DeadRow) -> bool:
     return row is not None and row.state is State.DEAD and row.dead_since_us == each.place.since_us
 
 
-def _row(tx: Transaction, queue: Queue, ids: Iterable[bytes]) -> StoredItem | None:
+def _row(
+    tx: Transaction, queue: Queue, ids: Iterable[bytes], states: Container[State] = tuple(State)
+) -> StoredItem | None:
     found = (tx.item(item_id) for item_id in ids)
-    return next((row for row in found if row is not None and row.queue == queue), None)
+    return next((row for row in found if row is not None and row.queue == queue and row.state in states), None)
 
 
 def _waiting(tx: Transaction, queue: Queue) -> list[StoredItem]:

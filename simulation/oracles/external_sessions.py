@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from fairlead.simulation.external.items import SessionRow
+from fairlead.simulation.external.items import Change, SessionRow
 from fairlead.simulation.external.server import StoreCommit, StoreServer
 from fairlead.simulation.external.sessions import session_key
 from fairlead.simulation.oracles.claims import FREED_US_MAX, SILENT_US_MIN
@@ -52,6 +52,12 @@ class SessionsInStoreLastAsLongAsTheirHeartbeats(ExternalOracle):
             is_claimed = earlier is None or earlier.session != row.session
             if is_claimed and session_key(row.session) not in self._server.table.values:
                 self.report_violation(f"{commit.by} claims {row.item_id.hex()} for a session that has ended")
+
+    def on_lost(self, changes: Sequence[Change]) -> None:
+        """See `ExternalOracle`. A heartbeat that was undone says nothing of when the last one came."""
+        for change in changes:
+            if isinstance(change.after, SessionRow):
+                self._beat_us[change.after.session_id] = 0
 
     def _check_end(self, row: SessionRow, by: str, now_us: int) -> None:
         worker = row.worker.decode()

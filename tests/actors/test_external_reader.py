@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
-from fairlead.actors.external_reader import LEASE_US, ExternalReader
+from fairlead.actors.external_reader import LEASE_US, SAVE_US, ExternalReader
 from fairlead.simulation.external.calls import ItemsAtOnce
-from fairlead.zones.external.arrivals import read_reader, reader_home
+from fairlead.zones.external.arrivals import ReaderRecord, read_reader, reader_home
 from fairlead.zones.external.names import pointer_zone
 from fairlead.zones.external.store import Queue
 from fairlead.zones.layout import Tenant
@@ -163,3 +165,54 @@ def test_a_tenant_that_has_moved_is_followed(stage: Stage) -> None:
 def looked(stage: Stage) -> int:
     shard = stage.shards[home(reader_home(STORE), list(stage.shards))]
     return shard.transact(lambda attempt: read_reader(attempt.tr, STORE).looked_us)
+
+
+def test_items_of_a_queue_with_a_name_that_none_can_have_hold_up_no_other(stage: Stage) -> None:
+    items = Items(stage)
+    user = items.begin()
+    items.enqueue(user, Queue(ALICE, "z" * 79), b"m" * 16, new_item("mail"))
+    items.commit(user)
+    enqueue(items, BOB)
+    start_reader(stage, items)
+    stage.wait_for(lambda: has_pointer(stage.shard, BOB))
+
+
+def saves(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return the times of the reader's saves, as they come."""
+    times: list[int] = []
+    save = ExternalReader._save
+
+    def noted(self: ExternalReader, record: ReaderRecord) -> None:
+        times.append(stage.now_us)
+        save(self, record)
+
+    monkeypatch.setattr(ExternalReader, "_save", noted)
+    return times
+
+
+def test_a_busy_reader_saves_five_times_a_second(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    items = Items(stage)
+    start_reader(stage, items)
+    for number in range(2_000):
+        if number == 1_200:  # Its doorbell is off by now, and it looks every few milliseconds.
+            times = saves(stage, monkeypatch)
+        enqueue(items, Tenant("shop", f"user {number:04}"))
+        stage.pass_ms(2)
+    assert 5 <= len(times) <= 12
+    assert min(later - sooner for sooner, later in pairwise(times)) >= SAVE_US
+
+
+def test_what_came_last_is_saved_soon_though_nothing_follows(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    items = Items(stage)
+    start_reader(stage, items)
+    stage.pass_ms(3_000)
+    times = saves(stage, monkeypatch)
+    for tenant in (ALICE, BOB):
+        enqueue(items, tenant)
+        stage.wait_for(lambda tenant=tenant: has_pointer(stage.shard, tenant))  # type: ignore[misc]
+    here_us = stage.now_us
+    stage.pass_ms(1_500)
+    assert times
+    assert times[-1] <= here_us + 2 * SAVE_US
+    read = stage.shard.transact(lambda attempt: read_reader(attempt.tr, STORE))
+    assert read.seen == items.snapshot()

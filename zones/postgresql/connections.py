@@ -4,9 +4,11 @@ Connections are our own: one for each call that is under way, kept for later cal
 add threads that reconnect, with retries and timeouts of their own; here the call that finds no server says so.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from select import POLLIN, poll
+from time import monotonic
 from typing import Any
 
 import psycopg
@@ -21,9 +23,12 @@ READ_COMMITTED = "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL REA
 # A transaction of a client whose machine is gone holds its locks until the server asks: by default after two hours.
 END_WITH_ITS_CLIENT = "SET tcp_keepalives_idle = 5; SET tcp_keepalives_interval = 2; SET tcp_keepalives_count = 3"
 CONFLICTS = (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected)  # Nothing has happened: try again.
-# The server closes a connection that no call has used for a minute: a burst of handlers needs many, and then few.
-CLOSE_IDLE = "SET idle_session_timeout = '60s'"
+# A burst of handlers needs many connections, and then few. Calls leave those that were idle for a minute to the server,
+# which closes them after two: so it closes none that a call is about to use.
+IDLE_S = 60.0
+CLOSE_IDLE = "SET idle_session_timeout = '120s'"
 NEVER_CLOSE_IDLE = "SET idle_session_timeout = 0"
+HAS_IDLE_TIMEOUT = 140_000  # From this version of the server on. An older one is refused where its schema is read.
 TRIES_MAX = 20  # Of a transaction that conflicts each time.
 ENDING = "57P"  # How the codes of a server that ends begin: it may say so after a commit, instead of an answer.
 
@@ -191,12 +196,12 @@ class Connections:
         self._reads_committed = reads_committed
         self._statement_ms = statement_ms
         self._shown = shown
-        self._idle: list[Any] = []
+        self._idle: deque[tuple[Any, float]] = deque()  # With the time since when; the last one was used last.
 
     def close(self) -> None:
         """Close the connections that no call uses."""
         while self._idle:
-            self._idle.pop().close()
+            self._idle.pop()[0].close()
 
     @contextmanager
     def call(self, *, is_committing: bool = False) -> Iterator[Call]:
@@ -218,10 +223,7 @@ class Connections:
                 raise AnswerLost(**self._of(error)) from error
             raise self.broken(error) from error
         finally:
-            if connection.pgconn.transaction_status == TransactionStatus.IDLE:
-                self._idle.append(connection)
-            else:
-                connection.close()
+            self._give_back(connection)
 
     @contextmanager
     def lend(self) -> Iterator[Any]:
@@ -234,18 +236,35 @@ class Connections:
         try:
             yield connection
         finally:
-            if connection.pgconn.transaction_status == TransactionStatus.IDLE:
-                self._idle.append(connection)
-            else:
-                connection.close()
+            self._give_back(connection)
+
+    def _give_back(self, connection: Any) -> None:
+        """Keep a connection for later calls, unless it is broken; close those that were idle for long."""
+        now_s = monotonic()
+        if connection.pgconn.transaction_status == TransactionStatus.IDLE:
+            self._idle.append((connection, now_s))
+        else:
+            connection.close()
+        while True:
+            try:
+                longest, since_s = self._idle.popleft()
+            except IndexError:  # Other threads have taken all.
+                return
+            if now_s - since_s <= IDLE_S:
+                self._idle.appendleft((longest, since_s))
+                return
+            longest.close()
 
     def _take(self) -> Any:
         """Return a connection that the server has not closed, a new one if there is none."""
         while True:
             try:
-                connection = self._idle.pop()
+                connection, since_s = self._idle.pop()
             except IndexError:
                 return self.connect()
+            if monotonic() - since_s > IDLE_S:
+                connection.close()
+                continue
             waiting = poll()
             waiting.register(connection.fileno(), POLLIN)
             if not waiting.poll(0):
@@ -268,7 +287,9 @@ class Connections:
         if self._statement_ms is not None:
             connection.answer_s = self._statement_ms * 1.5 / 1000
         try:
-            connection.execute(f"{READ_COMMITTED if self._reads_committed else END_WITH_ITS_CLIENT}; {CLOSE_IDLE}")
+            connection.execute(READ_COMMITTED if self._reads_committed else END_WITH_ITS_CLIENT)
+            if connection.info.server_version >= HAS_IDLE_TIMEOUT:
+                connection.execute(CLOSE_IDLE)
             self._check(connection)
         except psycopg.Error as error:
             refusal = self.refused(error) if _is_refusal(connection, error) else self.broken(error)

@@ -25,7 +25,7 @@ from fairlead.zones.moving import destination, rows
 from fairlead.zones.top_level.silence import Silence
 from tests.simulation.mutations.mutation import Mutation, mutation
 
-_SESSIONS = (SessionsInStoreLastAsLongAsTheirHeartbeats.promise, DRAINS)
+_SESSIONS = (SessionsInStoreLastAsLongAsTheirHeartbeats.promise,)
 _UNSEEN = (WhatIsSeenHasAPointer.promise, DRAINS)
 _LEASES = (LeasesInStoreAreRespected.promise, CommittedItemsRun.promise, EffectsInStoreHappenOnce.promise)
 
@@ -61,7 +61,7 @@ EXTERNAL: tuple[Mutation, ...] = (
     mutation(
         "nobody takes over the reading of an external store from a consumer that died",
         (arrivals.take_reader, "now_us < found.until_us <= now_us + lease_us + CLOCKS_APART_US", "found.reader"),
-        found_by=(NoExternalQueueWaitsTooLong.promise, DRAINS),
+        found_by=(NoExternalQueueWaitsTooLong.promise,),
         world=run_external,
     ),
     mutation(

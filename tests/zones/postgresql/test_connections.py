@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from contextlib import ExitStack
 
+import pytest
+
 from tests.fairlead.live_consumers import eventually
 from tests.zones.postgresql.database import Database
 
@@ -17,19 +19,35 @@ def open_connections(database: Database) -> int:
         return int(count)
 
 
-def test_the_server_closes_what_no_call_has_used_for_a_minute(database: Database) -> None:
+def test_the_server_closes_what_no_call_uses_any_more(database: Database) -> None:
     with database.connections.call() as call:
-        assert call.execute("SHOW idle_session_timeout").fetchone() == ("1min",)
+        assert call.execute("SHOW idle_session_timeout").fetchone() == ("2min",)
 
 
-def test_a_burst_of_calls_leaves_no_connections_behind(database: Database) -> None:
+def test_a_burst_of_calls_leaves_no_connections_behind(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fairlead.zones.postgresql import connections
+
     before = open_connections(database)
     with ExitStack() as calls:
         for call in [calls.enter_context(database.connections.call()) for _ in range(5)]:
-            call.execute("SET idle_session_timeout = '10ms'")  # The minute of the product, for this test.
+            call.execute("SELECT 1")
+    monkeypatch.setattr(connections, "IDLE_S", -1.0)  # They have been idle for long.
     eventually(lambda: open_connections(database) <= before)
-    with database.connections.call() as call:
-        assert call.execute("SELECT 1").fetchone() == (1,)
+
+
+def test_a_call_does_not_take_a_connection_that_the_server_may_be_closing(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fairlead.zones.postgresql import connections
+
+    def backend() -> int:
+        with database.connections.call() as call:
+            return int(call.execute("SELECT pg_backend_pid()").fetchone()[0])
+
+    first = backend()
+    assert backend() == first
+    monkeypatch.setattr(connections, "IDLE_S", -1.0)
+    assert backend() != first
 
 
 def test_the_connection_that_listens_stays_however_quiet_it_is(database: Database) -> None:

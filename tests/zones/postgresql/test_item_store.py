@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from fairlead.zones.errors import PayloadDamaged
 from fairlead.zones.external.store import Queue, Stop, Want
 from fairlead.zones.layout import Tenant
 from fairlead.zones.queue.items import EnqueueStatus, Outcome, new_item, unpack_payload
@@ -243,6 +244,46 @@ def test_the_reader_sees_each_commit_once_and_a_late_one_too(database: Database)
     assert store.arrivals(seen, store.history()).arrivals == []
 
 
+def test_of_another_history_the_reader_sees_nothing_and_is_told_which_it_is(database: Database) -> None:
+    database.enqueue()
+    look = database.store.arrivals("1:1:", "another")
+    assert (look.history, look.arrivals) == (database.store.history(), [])
+
+
+def test_whole_numbers_of_more_than_64_bits_come_out_as_floats_and_hold_up_no_other_item(
+    database: Database, connection: Any
+) -> None:
+    sent = f'{{"big": 1{"0" * 30}, "bigger": [-1{"0" * 400}], "most": {(1 << 64) - 1}}}'
+    connection.execute("SELECT fairlead.enqueue('shop', 'alice', 'mail', %s)", [sent])
+    database.enqueue("mail", "beside")
+    found = [unpack_payload(each.record.payload) for each in database.lease()]
+    assert found == [{"big": 1e30, "bigger": [float("-inf")], "most": (1 << 64) - 1}, "beside"]
+
+
+@pytest.mark.parametrize(
+    ("args", "payload"),
+    [
+        ("1.5e400", float("inf")),
+        (f"[{', '.join(['0.5'] * 190_000)}]", [0.5] * 190_000),  # Longer as msgpack than Python would take.
+        ("9" * 5_000, None),
+        ("[" * 3_000 + "]" * 3_000, None),
+    ],
+    ids=["beyond all floats", "long", "too many digits", "too deep"],
+)
+def test_json_that_is_no_payload_fails_its_own_item_only(
+    database: Database, connection: Any, args: str, payload: object
+) -> None:
+    connection.execute("SELECT fairlead.enqueue('shop', 'alice', 'mail', %s)", [args])
+    database.enqueue("mail", "beside")
+    strange, beside = database.lease()
+    assert unpack_payload(beside.record.payload) == "beside"
+    if payload is None:
+        with pytest.raises(PayloadDamaged):
+            unpack_payload(strange.record.payload)
+    else:
+        assert unpack_payload(strange.record.payload) == payload
+
+
 @pytest.mark.parametrize("how", ["requeue", "shorten"])
 def test_the_reader_sees_what_vests_earlier_than_before(database: Database, how: str) -> None:
     store = database.store
@@ -271,6 +312,11 @@ def test_a_full_look_names_every_queue_with_items_slice_by_slice(database: Datab
         ("'', 'alice', 'mail'", "app is '', and must be text of 1 to 96 bytes"),
         ("'shop', NULL, 'mail'", "tenant is NULL, and must be text of 1 to 96 bytes"),
         ("'shop', 'alice', repeat('k', 97)", "must be text of 1 to 96 bytes"),
+        (
+            "'shop', 'alice', 'mail', zone => repeat('z', 79)",
+            "must be text of 1 to 78 bytes, without control characters",
+        ),
+        (r"'shop', 'alice', 'mail', zone => E'a\x01b'", "must be text of 1 to 78 bytes, without control characters"),
         ("'shop', 'alice', 'mail', priority => 256", "priority is 256, and must be 0 to 255"),
         ("'shop', 'alice', 'mail', delay_s => -1", "delay_s is -1"),
         ("'shop', 'alice', 'mail', delay_s => 'NaN'", "delay_s is NaN"),

@@ -75,6 +75,10 @@ DECLARE
 BEGIN
   PERFORM fairlead.check_name('app', app), fairlead.check_name('tenant', tenant), fairlead.check_name('zone', zone),
     fairlead.check_name('kind', kind);
+  IF octet_length(zone) > 78 OR zone LIKE E'%\x01%' THEN
+    RAISE 'fairlead.enqueue: zone is %, and must be text of 1 to 78 bytes, without control characters', quote_literal(zone)
+      USING ERRCODE = 'invalid_parameter_value';
+  END IF;
   IF priority IS NULL OR priority NOT BETWEEN 0 AND 255 THEN
     RAISE 'fairlead.enqueue: priority is %, and must be 0 to 255', priority USING ERRCODE = 'invalid_parameter_value';
   END IF;
