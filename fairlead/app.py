@@ -160,7 +160,7 @@ class App:
         """
         with self._lock:
             if self._externals is None:
-                self._externals = open_stores(self.config.external)
+                self._externals = open_stores(self.config.external, self.clock)
             return self._externals
 
     def configure(self, config: Config) -> None:

@@ -180,7 +180,7 @@ def require_psycopg() -> None:
         raise PsycopgMissing
 
 
-def open_stores(dsns: Mapping[str, str]) -> dict[str, InspectedStore]:
+def open_stores(dsns: Mapping[str, str], clock: Clock) -> dict[str, InspectedStore]:
     """Return the external stores by name. Connects to none: each connects when it is used.
 
     Raises:
@@ -196,7 +196,7 @@ def open_stores(dsns: Mapping[str, str]) -> dict[str, InspectedStore]:
     stores: dict[str, InspectedStore] = {}
     for name, dsn in dsns.items():
         shown = {"store": name}
-        visits = Connections(dsn, shown, statement_ms=STATEMENT_MS, check=check)
-        handlers = Connections(dsn, shown, reads_committed=False, check=check)
+        visits = Connections(dsn, shown, statement_ms=STATEMENT_MS, check=check, now_us=clock.now_us)
+        handlers = Connections(dsn, shown, reads_committed=False, check=check, now_us=clock.now_us)
         stores[name] = InspectedItemStore(visits, handlers)
     return stores

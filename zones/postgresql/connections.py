@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from select import POLLIN, poll
-from time import monotonic
 from typing import Any
 
 import psycopg
@@ -25,7 +24,7 @@ END_WITH_ITS_CLIENT = "SET tcp_keepalives_idle = 5; SET tcp_keepalives_interval 
 CONFLICTS = (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected)  # Nothing has happened: try again.
 # A burst of handlers needs many connections, and then few. Calls leave those that were idle for a minute to the server,
 # which closes them after two: so it closes none that a call is about to use.
-IDLE_S = 60.0
+IDLE_US = 60_000_000
 CLOSE_IDLE = "SET idle_session_timeout = '120s'"
 NEVER_CLOSE_IDLE = "SET idle_session_timeout = 0"
 HAS_IDLE_TIMEOUT = 140_000  # From this version of the server on. An older one is refused where its schema is read.
@@ -180,6 +179,7 @@ class Connections:
         half as long again counts as away.
       reads_committed: transactions are at READ COMMITTED; False: at the default level of role, database or DSN.
       check: called with each new connection; what it raises refuses the connection.
+      now_us: the time, to close what is idle for long; by default it stands still, and the server closes that.
     """
 
     def __init__(
@@ -190,13 +190,15 @@ class Connections:
         statement_ms: int | None = None,
         reads_committed: bool = True,
         check: Callable[[Any], None] = lambda connection: None,
+        now_us: Callable[[], int] = lambda: 0,
     ) -> None:
         self._dsn = dsn
         self._check = check
+        self._now_us = now_us
         self._reads_committed = reads_committed
         self._statement_ms = statement_ms
         self._shown = shown
-        self._idle: deque[tuple[Any, float]] = deque()  # With the time since when; the last one was used last.
+        self._idle: deque[tuple[Any, int]] = deque()  # With the time since when; the last one was used last.
 
     def close(self) -> None:
         """Close the connections that no call uses."""
@@ -223,7 +225,7 @@ class Connections:
                 raise AnswerLost(**self._of(error)) from error
             raise self.broken(error) from error
         finally:
-            self._give_back(connection)
+            self._keep_open(connection)
 
     @contextmanager
     def lend(self) -> Iterator[Any]:
@@ -236,22 +238,22 @@ class Connections:
         try:
             yield connection
         finally:
-            self._give_back(connection)
+            self._keep_open(connection)
 
-    def _give_back(self, connection: Any) -> None:
+    def _keep_open(self, connection: Any) -> None:
         """Keep a connection for later calls, unless it is broken; close those that were idle for long."""
-        now_s = monotonic()
+        now_us = self._now_us()
         if connection.pgconn.transaction_status == TransactionStatus.IDLE:
-            self._idle.append((connection, now_s))
+            self._idle.append((connection, now_us))
         else:
             connection.close()
         while True:
             try:
-                longest, since_s = self._idle.popleft()
+                longest, since_us = self._idle.popleft()
             except IndexError:  # Other threads have taken all.
                 return
-            if now_s - since_s <= IDLE_S:
-                self._idle.appendleft((longest, since_s))
+            if 0 <= now_us - since_us <= IDLE_US:
+                self._idle.appendleft((longest, since_us))
                 return
             longest.close()
 
@@ -259,10 +261,10 @@ class Connections:
         """Return a connection that the server has not closed, a new one if there is none."""
         while True:
             try:
-                connection, since_s = self._idle.pop()
+                connection, since_us = self._idle.pop()
             except IndexError:
                 return self.connect()
-            if monotonic() - since_s > IDLE_S:
+            if not 0 <= self._now_us() - since_us <= IDLE_US:
                 connection.close()
                 continue
             waiting = poll()

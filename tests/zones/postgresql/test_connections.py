@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 
+from tests.clocks import ManualClock
 from tests.fairlead.live_consumers import eventually
 from tests.zones.postgresql.database import Database
 
@@ -24,29 +27,43 @@ def test_the_server_closes_what_no_call_uses_any_more(database: Database) -> Non
         assert call.execute("SHOW idle_session_timeout").fetchone() == ("2min",)
 
 
-def test_a_burst_of_calls_leaves_no_connections_behind(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fairlead.zones.postgresql import connections
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
 
+
+@pytest.fixture
+def connections(database: Database, clock: ManualClock) -> Iterator[Any]:
+    from fairlead.zones.postgresql.connections import Connections
+
+    made = Connections(database.dsn, {"store": "pg"}, now_us=clock.now_us)
+    yield made
+    made.close()
+
+
+def test_after_a_minute_the_next_call_closes_what_a_burst_of_calls_has_left(
+    database: Database, connections: Any, clock: ManualClock
+) -> None:
     before = open_connections(database)
     with ExitStack() as calls:
-        for call in [calls.enter_context(database.connections.call()) for _ in range(5)]:
+        for call in [calls.enter_context(connections.call()) for _ in range(5)]:
             call.execute("SELECT 1")
-    monkeypatch.setattr(connections, "IDLE_S", -1.0)  # They have been idle for long.
-    eventually(lambda: open_connections(database) <= before)
+    assert open_connections(database) == before + 5
+    clock.advance_us(61_000_000)
+    with connections.call() as call:
+        call.execute("SELECT 1")
+    eventually(lambda: open_connections(database) == before + 1)
 
 
-def test_a_call_does_not_take_a_connection_that_the_server_may_be_closing(
-    database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from fairlead.zones.postgresql import connections
-
+def test_a_call_does_not_take_a_connection_that_the_server_may_be_closing(connections: Any, clock: ManualClock) -> None:
     def backend() -> int:
-        with database.connections.call() as call:
+        with connections.call() as call:
             return int(call.execute("SELECT pg_backend_pid()").fetchone()[0])
 
     first = backend()
+    clock.advance_us(59_000_000)
     assert backend() == first
-    monkeypatch.setattr(connections, "IDLE_S", -1.0)
+    clock.advance_us(61_000_000)
     assert backend() != first
 
 
