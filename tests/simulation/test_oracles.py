@@ -27,7 +27,7 @@ IDLE: dict[str, Any] = {
     "consumer": ConsumerSettings(selection="random", poll_interval_ms=100, pause_recheck_ms=100, pointer_lease_ms=100),
 }  # fmt: skip
 
-RETURNS_BY_A_WRONG_CLOCK = range(30, 130)  # A few in a hundred find it; the first of these does.
+RETURNS_BY_A_WRONG_CLOCK = range(54, 130)  # A few in a hundred find it; the first of these does.
 WRONG_CLOCKS: dict[str, Any] = {
     "faults": ("wrong clocks", "kills"), "items": 120, "skew_us_max": 0, "call_us": 100, "moves": False,
     "snapshots": False,
