@@ -104,4 +104,7 @@ def test_stores_are_brought_to_a_ratio_of_garbage_again_and_again(ratio: float) 
             planting.plant(ratio)
             assert planting.ratio() == pytest.approx(ratio)
             run_for(system, workloads_of(2, 1, 400, FOUR), 0.1)
+        for _ in range(100):  # A busy machine may carry out nothing in a tenth of a second.
+            if planting.ratio() == ratio:
+                run_for(system, workloads_of(2, 1, 400, FOUR), 0.1)
     assert planting.ratio() != ratio
