@@ -30,7 +30,6 @@ class SessionsInStoreLastAsLongAsTheirHeartbeats(ExternalOracle):
     def __init__(self, world: World, server: StoreServer, *, calm_us: int, is_dead: Callable[[str], bool]) -> None:
         super().__init__(world)
         self._server = server
-        self._calm_us = calm_us
         self._is_dead = is_dead
         self._beat_us: dict[bytes, int] = {}
         self._workers: dict[bytes, str] = {}

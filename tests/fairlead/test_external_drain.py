@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fairlead import App, Job, PermanentError, Retry, StoreUnavailable
+from fairlead import App, BadArgument, Job, PermanentError, Retry, StoreUnavailable
 from fairlead.testing import ManualClock, drain
 from tests.postgresql_server import TestedPostgres
 from tests.zones.postgresql.database import Database
@@ -130,3 +130,8 @@ def test_a_store_that_does_not_answer_is_said_and_other_queues_are_drained() -> 
     assert drained.completed == {"receipt": 1}
     assert [type(error) for error in drained.errors] == [StoreUnavailable]
     away.close()
+
+
+def test_a_periodic_item_lies_in_no_store(app: App) -> None:
+    with pytest.raises(BadArgument, match="a tick lies in a shard"):
+        app.every(60, transactional=True, store="pg")(lambda job, connection: None)

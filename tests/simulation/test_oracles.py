@@ -58,7 +58,9 @@ def test_an_item_that_starts_although_its_lease_expired_while_it_waited_is_found
         found_by=[LeasesAreRespected.promise],
     )
     consumer = ConsumerSettings(lease_ms=500, slots=1, poll_interval_ms=100)
-    assert bug.first_catch(LATE_STARTS, faults=("pauses", "node pauses"), moves=False, snapshots=False, consumer=consumer)
+    assert bug.first_catch(
+        LATE_STARTS, faults=("pauses", "node pauses"), moves=False, snapshots=False, consumer=consumer
+    )
 
 
 def test_items_that_a_draining_worker_accepted_and_dropped_are_found() -> None:

@@ -129,3 +129,13 @@ def test_the_section_fits_every_window(browser: Browser, server: Server, width: 
         page.goto("/")
         expect(page.get_by_role("heading", name="External stores")).to_be_visible()
         assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [("store=nope", "external store of this name"), (f"store=pg&zone={'z' * 79}", "78 bytes")],
+)
+def test_a_link_to_no_store_or_no_queue_is_refused_with_the_reason(server: Server, query: str, said: str) -> None:
+    answer = server.ask(f"/item?app=shop&user=carol&id={'00' * 16}&{query}")
+    assert answer.status == 400
+    assert said in answer.text
