@@ -5,8 +5,9 @@
 -- scanned. A scan that cannot be avoided counts as so expensive then that its plan would be compiled each time, which
 -- takes 10 ms: hence `jit = off`. `state < 1` stands where the partial index items_vest must not be one of two.
 
+-- Its names are bound when it is made. So it needs no search_path, and is made part of the expression that calls it: a
+-- call of its own takes 30 us.
 CREATE OR REPLACE FUNCTION fairlead.now_us() RETURNS bigint LANGUAGE sql VOLATILE
-  SET search_path = pg_catalog, pg_temp
   RETURN (extract(epoch FROM clock_timestamp()) * 1000000)::bigint;
 
 -- The id of the store, for a program that must know whether a connection leads to its own.
@@ -14,17 +15,18 @@ CREATE OR REPLACE FUNCTION fairlead.store_id() RETURNS uuid LANGUAGE sql STABLE 
   SET search_path = pg_catalog, pg_temp
   RETURN (SELECT s.id FROM fairlead.store s);
 
--- Ring the doorbell, if it is on: notifications make the commits of all users of the cluster go one by one.
-CREATE OR REPLACE FUNCTION fairlead.ring() RETURNS void LANGUAGE plpgsql
-  SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
+-- Ring the doorbell, if it is on: notifications make the commits of all users of the cluster go one by one. It has the
+-- settings of the function that calls it.
+CREATE OR REPLACE FUNCTION fairlead.ring() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-  PERFORM pg_notify('fairlead', '') FROM fairlead.doorbell d WHERE d.rings;
+  PERFORM pg_catalog.pg_notify('fairlead', '') FROM fairlead.doorbell d WHERE d.rings;
 END $$;
 
 -- Enqueue items, in the order of their ids: two transactions that enqueue the same ones do not deadlock. An id that is
 -- being inserted by another transaction waits for its end. Returns, for each, where it stood in the arrays, and what
 -- was found: NULL: it is enqueued; 0 an item of that id waits or runs; 1 one has ended and its id is taken; 2 it is a
--- dead letter. Rings the doorbell if it is on.
+-- dead letter. Rings the doorbell if it is on. One item alone, as in most transactions of users, is inserted by a
+-- statement without arrays, which takes half of the time (put 0.18 ms, now 0.09). If its id is there, it goes the long way.
 CREATE OR REPLACE FUNCTION fairlead.put(
   ids uuid[], apps text[], tenants text[], zones text[], kinds text[], priorities smallint[], delays_us bigint[],
   uniques_us bigint[], givens bytea[], payloads bytea[], all_args jsonb[], records bytea[], OUT ord int, OUT found smallint
@@ -35,6 +37,17 @@ DECLARE
   now_us bigint := fairlead.now_us();
   made uuid[];
 BEGIN
+  IF cardinality(ids) = 1 THEN
+    INSERT INTO fairlead.items (id, app, tenant, zone, kind, priority, vesting_us, enqueued_us, unique_us, given, payload, args, record)
+      VALUES (ids[1], apps[1], tenants[1], zones[1], kinds[1], priorities[1], now_us + delays_us[1], now_us, uniques_us[1],
+        givens[1], payloads[1], all_args[1], records[1])
+      ON CONFLICT (id) DO NOTHING;
+    IF FOUND THEN
+      PERFORM fairlead.ring();
+      RETURN QUERY SELECT 1, NULL::smallint;
+      RETURN;
+    END IF;
+  END IF;
   WITH put AS (
     INSERT INTO fairlead.items AS i (id, app, tenant, zone, kind, priority, vesting_us, enqueued_us, unique_us, given, payload, args, record)
       SELECT n.id, n.app, n.tenant, n.zone, n.kind, n.priority, now_us + n.delay_us, now_us, n.unique_us, n.given, n.payload, n.args, n.record
