@@ -28,6 +28,8 @@ Read in this order:
     test_windows            items that fill the window of a dequeue
     bank_scene              two tenants with money, on two shards
     test_spanning           transactions across shards
+    move_scene              a tenant that moves to another shard
+    test_moves              movers that die or come late, and what others commit meanwhile
     test_snapshots          snapshots, and writers, readers, movers and restores beside them
     workflow_scene          a run of Alice's that acts on tenants of two shards
     test_workflows          executors that are overtaken inside a step; where each race of workflows is forced

@@ -25,7 +25,7 @@ from fairlead.zones.snapshots.upkeep import SnapshotUpkeep
 from fairlead.zones.transaction_runner import Attempt
 from tests.simulation.races.director import Role
 from tests.simulation.races.missing_guards import Patch, leave_no_receipts, planted
-from tests.simulation.races.test_moves import MoveScene, on
+from tests.simulation.races.move_scene import MoveScene, on
 from tests.simulation.races.workflow_scene import WorkflowScene, do
 from tests.simulation.stage import ALICE, SECOND
 
