@@ -1,0 +1,86 @@
+"""The scene of the races of external stores: a store, two shards, and processes that read the store."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from fairlead.actors.external_reader import ExternalReader
+from fairlead.simulation.database import SimulatedDatabase
+from fairlead.simulation.external import statements
+from fairlead.simulation.external.client import SimulatedItemStore
+from fairlead.simulation.external.server import StoreServer
+from fairlead.simulation.host import NodeClock, SimulatedHost
+from fairlead.simulation.oracles.oracle import OracleSuite
+from fairlead.simulation.replica import ZoneName
+from fairlead.simulation.store import Latencies, SimulatedStore
+from fairlead.simulation.world import World
+from fairlead.zones.external.names import pointer_zone
+from fairlead.zones.external.store import Queue
+from fairlead.zones.layout import Tenant
+from fairlead.zones.placement import home
+from fairlead.zones.queue.items import new_item
+from fairlead.zones.shard import Shard, open_shard
+
+SECOND = 1_000_000
+SHARDS = ("s0", "s1")
+STORE = "pg"
+FAST = Latencies()
+
+
+class Readers:
+    """Two shards, an external store, and processes that read it."""
+
+    def __init__(self, latencies: Latencies = FAST) -> None:
+        self.world = World(1)
+        self.server = StoreServer(self.world)
+        self.suite = OracleSuite(self.world, SHARDS)
+        self.stores = {name: SimulatedStore(self.world, name, latencies) for name in SHARDS}
+        for store in self.stores.values():
+            store.on_commit.append(self.suite.on_commit)
+        self._ids = iter(range(10_000))
+
+    def start(self, name: str) -> ExternalReader:
+        clock = NodeClock(self.world, 0)
+        host = SimulatedHost(self.world, name, clock, self.world.random(name), on_recycle=print, on_failure=print)
+        started: list[ExternalReader] = []
+
+        def run() -> None:
+            store = SimulatedItemStore(self.server, host)
+            started.append(ExternalReader(host, STORE, store, self._open(host)))
+            started[0].run()
+
+        host.spawn("reader", run)
+        self.passes(SECOND)
+        return started[0]
+
+    def _open(self, host: SimulatedHost) -> dict[str, Shard]:
+        def open_one(name: str) -> Shard:
+            database = SimulatedDatabase(self.stores[name], has_commit_sequence=False)
+            return open_shard(name, database, clock=host.clock, random=host.random, first_shards=SHARDS)
+
+        return {name: open_one(name) for name in SHARDS}
+
+    def passes(self, duration_us: int) -> None:
+        self.world.run_until(self.world.now_us() + duration_us)
+
+    def enqueue(self, tenant: Tenant) -> None:
+        transaction = self.server.table.begin()
+        item_id = next(self._ids).to_bytes(16, "big")
+        statements.enqueue(transaction, Queue(tenant, "queue"), item_id, new_item("mail"))
+        self.server.commit("user", transaction)
+
+    def has_pointer(self, tenant: Tenant) -> bool:
+        name = ZoneName(tenant, pointer_zone(STORE, "queue"))
+        zones = [shard.zones.get(name) for shard in self.suite.shards.values()]
+        return any(zone is not None and zone.pointer is not None for zone in zones)
+
+
+def living_on(shard: str, number: int) -> Tenant:
+    """Return the tenant of a number among those who live on a shard."""
+    tenants = (Tenant("shop", f"t{each}") for each in range(10_000))
+    return next(islice((each for each in tenants if home(each, SHARDS) == shard), number, None))
+
+
+def reader_home() -> str:
+    """Return the shard that holds what the reader saves."""
+    return home(Tenant("", STORE), SHARDS)
