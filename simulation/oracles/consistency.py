@@ -3,7 +3,7 @@
 from collections import Counter
 
 from fairlead.simulation.oracles.oracle import Oracle
-from fairlead.simulation.replica import ParsedCommit, ZoneReplica
+from fairlead.simulation.replica import ParsedCommit, ShardReplica, ZoneName, ZoneReplica
 from fairlead.simulation.world import World
 from fairlead.zones.external.names import external_zone
 from fairlead.zones.layout import ShardLayout, Tenant
@@ -11,9 +11,16 @@ from fairlead.zones.records import ItemRecord, MovePhase
 
 
 class IndexNamesEveryItem(Oracle):
-    """Every item has exactly one index entry, at its priority and vesting time; every pointer too."""
+    """Every item has exactly one index entry, at its priority and vesting time; every pointer too.
+
+    The pointer of an external queue gets its entry while its tenant arrives, and has it once the tenant has arrived.
+    """
 
     promise = "the index names every record exactly once"
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._arriving: set[tuple[str, ZoneName]] = set()  # Of pointers that may have no entry yet, by shard.
 
     def on_commit(self, parsed: ParsedCommit) -> None:
         """See `Oracle`."""
@@ -21,15 +28,20 @@ class IndexNamesEveryItem(Oracle):
             wanted = {(record.priority, record.vesting_us, item_id) for item_id, record in zone.items.items()}
             if wanted != zone.entries:
                 self.report_violation(f"{zone} has {sorted(wanted)}, its index {sorted(zone.entries)}")
-            if not self._is_arriving(parsed, zone):
+            if external_zone(zone.name.zone) is not None and _is_arriving(parsed.shard, zone.name.tenant):
+                self._arriving.add((parsed.shard.name, zone.name))
+            else:
                 self._check_pointer(zone)
+        if parsed.locks_may_differ and self._arriving:
+            self._check_arrived(parsed.shard)
 
-    def _is_arriving(self, parsed: ParsedCommit, zone: ZoneReplica) -> bool:
-        """Whether a zone has the pointer of an external queue, whose tenant is still arriving: it has no entry yet."""
-        if external_zone(zone.name.zone) is None:
-            return False
-        owner = parsed.shard.owners.get(zone.name.tenant)
-        return owner is not None and owner.move is not None and owner.move.phase is MovePhase.ARRIVING
+    def _check_arrived(self, shard: ShardReplica) -> None:
+        here = {each for each in self._arriving if each[0] == shard.name}
+        arrived = {each for each in here if not _is_arriving(shard, each[1].tenant)}
+        self._arriving -= arrived
+        for _, name in sorted(arrived):
+            if name in shard.zones:
+                self._check_pointer(shard.zones[name])
 
     def _check_pointer(self, zone: ZoneReplica) -> None:
         pointer = zone.pointer
@@ -38,6 +50,11 @@ class IndexNamesEveryItem(Oracle):
             self.report_violation(
                 f"the pointer of {zone} is {pointer}, the top-level queue has {sorted(zone.pointer_entries)}"
             )
+
+
+def _is_arriving(shard: ShardReplica, tenant: Tenant) -> bool:
+    owner = shard.owners.get(tenant)
+    return owner is not None and owner.move is not None and owner.move.phase is MovePhase.ARRIVING
 
 
 class CountsEqualItems(Oracle):

@@ -8,6 +8,7 @@ from fairlead.actors.external_reader import ExternalReader
 from fairlead.actors.external_upkeep import ExternalUpkeep
 from fairlead.simulation.external import items, sessions, statements
 from fairlead.simulation.external.world import run_external
+from fairlead.simulation.oracles.consistency import IndexNamesEveryItem
 from fairlead.simulation.oracles.external import (
     CommittedItemsRun,
     EffectsInStoreHappenOnce,
@@ -103,7 +104,7 @@ EXTERNAL: tuple[Mutation, ...] = (
     mutation(
         "the pointer of an external queue has no entry where its tenant arrives",
         (destination._list_row, "_list_pointer(tr, location, row, now_us=now_us)", "pass"),
-        found_by=(*_UNSEEN, NothingIsLeftBehind.promise),
+        found_by=(*_UNSEEN, IndexNamesEveryItem.promise, NothingIsLeftBehind.promise),
         world=run_external,
     ),
     mutation(
