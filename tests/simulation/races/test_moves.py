@@ -159,18 +159,32 @@ def test_a_transaction_across_shards_that_prepares_while_its_tenant_moves_begins
     scene.ends_well(MoveState.MOVED)
 
 
-def test_a_tenant_is_not_frozen_before_a_transaction_across_shards_that_locks_it_is_settled() -> None:
-    scene = MoveScene()
+def a_mover_beside_a_transaction_across_shards(scene: MoveScene) -> MovePhase | None:
+    """Alice is prepared, and the decision is on its way. Return in which phase her move is when it arrives."""
     scene.begins()
     payer = scene.role("payer", pays_across)
-    payer.runs_until_commit(at=scene.new)  # Alice is prepared, and the decision is on its way.
+    payer.runs_until_commit(at=scene.new)
     mover = scene.mover()
     mover.goes_on(SECOND // 2)
-    assert (mover.is_over, scene.phase) == (False, MovePhase.MOVING)
+    phase = scene.phase
     payer.runs()
     assert mover.runs() is MoveState.MOVED
+    return phase
+
+
+def test_a_tenant_is_not_frozen_before_a_transaction_across_shards_that_locks_it_is_settled() -> None:
+    scene = MoveScene()
+    assert a_mover_beside_a_transaction_across_shards(scene) is MovePhase.MOVING
     assert (money(scene, ALICE), money(scene, BOB)) == (10, -10)
     scene.ends_well(MoveState.MOVED)
+
+
+def test_what_a_transaction_across_shards_applies_is_lost_if_the_tenant_is_frozen_under_its_lock() -> None:
+    with (
+        planted("a tenant is frozen although a transaction across shards has locked it"),
+        pytest.raises(Violation, match=TenantsMoveWhole.promise),
+    ):
+        a_mover_beside_a_transaction_across_shards(MoveScene())
 
 
 # --- Guards that seeds seldom need ---

@@ -77,6 +77,34 @@ def test_without_a_record_of_the_version_later_code_calls_the_effect_with_anothe
         assert dies_in_its_first_effect(WorkflowScene()) == 2
 
 
+def dies_in_an_effect_that_may_be_called_once(scene: WorkflowScene) -> tuple[int, dict[str, int]]:
+    """Return how often the effect was called, and how the run has ended."""
+    keys = []
+
+    def pay(key: str) -> None:
+        keys.append(key)
+
+    def work(wf: WorkflowContext) -> None:
+        wf.effect(pay, once=True)
+
+    scene.enqueued()
+    killed = scene.executor(work)
+    killed.runs_until(lambda: keys)
+    killed.host.kill()
+    other = scene.overtaken_by(work)
+    other.runs_until_idle()
+    return len(keys), other.counts
+
+
+def test_an_effect_that_may_be_called_once_is_not_called_again_after_a_crash() -> None:
+    assert dies_in_an_effect_that_may_be_called_once(WorkflowScene()) == (1, {"dead_lettered": 1})
+
+
+def test_without_a_note_before_its_call_the_effect_is_called_again() -> None:
+    with planted("an effect that may be called once leaves no note before its call"):
+        assert dies_in_an_effect_that_may_be_called_once(WorkflowScene()) == (2, {"completed": 1})
+
+
 def dies_behind_its_only_commit_elsewhere(scene: WorkflowScene) -> list[int]:
     def work(wf: WorkflowContext) -> None:
         wf.step(do, "done", on=BOB)
