@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
 from typing import Final
 
 from fairlead.simulation.external import statements
-from fairlead.simulation.external.items import Transaction
-from fairlead.simulation.external.server import Fate, StoreServer
+from fairlead.simulation.external.items import SessionRow, Transaction
+from fairlead.simulation.external.server import Fate, StoreCommit, StoreServer
 from fairlead.simulation.host import SimulatedHost
 from fairlead.zones.external.store import Queue
 from fairlead.zones.layout import ID_BYTES
@@ -19,6 +19,7 @@ HostOf = Callable[[str], SimulatedHost | None]
 
 CLOCK_STEP_US_MAX: Final = 2_000_000  # How much the clock of the server may be off.
 PAUSES_US: Final = (1_000, 20_000, 300_000)
+WORKER_PAUSES_US: Final = (1_300_000, 2_500_000)  # Two or three looks of a consumer find the same heartbeat.
 ARRIVALS_MAX: Final = 15  # In a run.
 LOST_US_MAX: Final = (0, 20_000, 500_000)  # The commits of how long a promotion loses.
 
@@ -53,11 +54,11 @@ class StoreFault:
         """Draw whether the fault strikes; never after `stop`."""
         return self.is_active and self.random.random() < frac
 
-    def stand_still(self, name: str) -> None:
+    def stand_still(self, name: str, pauses_us: Sequence[int] = PAUSES_US) -> None:
         """Let the host of a name stand still for a while, if it is that of a consumer."""
         host = self.host_of(name)
         if host is not None:
-            pause_us = self.random.choice(PAUSES_US)
+            pause_us = self.random.choice(pauses_us)
             self.server.world.note(f"{name} stands still for {pause_us} us")
             host.paused_until_us = max(host.paused_until_us, self.server.world.now_us() + pause_us)
 
@@ -111,6 +112,19 @@ class StandingReaders(StoreFault):
     def _strike(self, by: str, transaction: Transaction) -> None:
         if self.strikes(self._frac):
             self.stand_still(by)
+
+
+class StandingWorkers(StoreFault):
+    """A worker stands still after a heartbeat, for so long that consumers find the same heartbeat again."""
+
+    def set_up(self) -> None:
+        """See `StoreFault`."""
+        self._frac = self.random.choice([0.1, 0.5])
+        self.server.on_commit.append(self._strike)
+
+    def _strike(self, commit: StoreCommit) -> None:
+        if any(isinstance(each.after, SessionRow) for each in commit.changes) and self.strikes(self._frac):
+            self.stand_still(commit.by, WORKER_PAUSES_US)
 
 
 class ArrivalsBesideVisits(StoreFault):
@@ -179,6 +193,7 @@ STORE_FAULTS: Final = (
     ServerRestarts,
     Promotions,
     ServerClockSteps,
+    StandingWorkers,
 )
 
 

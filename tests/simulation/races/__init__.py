@@ -32,6 +32,7 @@ Read in this order:
     test_moves              movers that die or come late, and what others commit meanwhile
     external_scene          an external store, and processes that read it
     test_external           the reader of an external store
+    test_external_sessions  the session of a worker in an external store, and a consumer that looks whether it is silent
     test_external_moves     a tenant that moves although it has a queue in an external store
     test_snapshots          snapshots, and writers, readers, movers and restores beside them
     workflow_scene          a run of Alice's that acts on tenants of two shards

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import islice
 
 from fairlead.actors.external_reader import ExternalReader
+from fairlead.actors.external_upkeep import ExternalUpkeep
 from fairlead.simulation.database import SimulatedDatabase
 from fairlead.simulation.external import statements
 from fairlead.simulation.external.client import SimulatedItemStore
@@ -40,20 +41,26 @@ class Readers:
         self._ids = iter(range(10_000))
 
     def start(self, name: str) -> ExternalReader:
-        clock = NodeClock(self.world, 0)
-        host = SimulatedHost(self.world, name, clock, self.world.random(name), on_recycle=print, on_failure=print)
-        started: list[ExternalReader] = []
+        """Start a process that reads the store, and does its upkeep."""
+        host, started = self.new_host(name), list[ExternalReader]()
 
         def run() -> None:
             store = SimulatedItemStore(self.server, host)
-            started.append(ExternalReader(host, STORE, store, self._open(host)))
+            started.append(ExternalReader(host, STORE, store, self.open_in(host)))
+            host.spawn("upkeep", ExternalUpkeep(host, STORE, store, started[0]).run)
             started[0].run()
 
         host.spawn("reader", run)
         self.passes(SECOND)
         return started[0]
 
-    def _open(self, host: SimulatedHost) -> dict[str, Shard]:
+    def new_host(self, name: str) -> SimulatedHost:
+        clock = NodeClock(self.world, 0)
+        return SimulatedHost(self.world, name, clock, self.world.random(name), on_recycle=print, on_failure=print)
+
+    def open_in(self, host: SimulatedHost) -> dict[str, Shard]:
+        """Open the shards, in a task of a host."""
+
         def open_one(name: str) -> Shard:
             database = SimulatedDatabase(self.stores[name], has_commit_sequence=False)
             return open_shard(name, database, clock=host.clock, random=host.random, first_shards=SHARDS)
