@@ -22,7 +22,7 @@ seeds.txt     a seed that finds each bug
 
 from tests.simulation.mutations.claims import CLAIMS
 from tests.simulation.mutations.consumers import CONSUMERS
-from tests.simulation.mutations.external import EXTERNAL
+from tests.simulation.mutations.external import EXTERNAL, EXTERNAL_IN_RACES
 from tests.simulation.mutations.in_races import QUEUE_IN_RACES
 from tests.simulation.mutations.items import ITEMS
 from tests.simulation.mutations.leases import LEASES
@@ -63,4 +63,5 @@ IN_RACES = (
     *SPANNING_IN_RACES,
     *MOVING_IN_RACES,
     *SNAPSHOTS_IN_RACES,
+    *EXTERNAL_IN_RACES,
 )

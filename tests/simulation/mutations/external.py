@@ -24,7 +24,7 @@ from fairlead.simulation.run import DRAINS
 from fairlead.zones.external import arrivals, visits
 from fairlead.zones.moving import destination, rows
 from fairlead.zones.top_level.silence import Silence
-from tests.simulation.mutations.mutation import Mutation, mutation
+from tests.simulation.mutations.mutation import Mutation, in_a_race, mutation
 
 _SESSIONS = (SessionsInStoreLastAsLongAsTheirHeartbeats.promise,)
 _UNSEEN = (WhatIsSeenHasAPointer.promise, DRAINS)
@@ -142,5 +142,19 @@ EXTERNAL: tuple[Mutation, ...] = (
         (Silence.note, "if looks >= LOOKS", "if looks >= 2"),
         found_by=_SESSIONS,
         world=run_external,
+    ),
+)
+EXTERNAL_IN_RACES = (
+    in_a_race(
+        "a full look is saved only if the last save was long ago",
+        (ExternalReader._read_once, "is_due = is_full or not 0", "is_due = not 0"),
+    ),
+    in_a_race(
+        "a look goes on although refused queues have cost the lease",
+        (
+            ExternalReader._read_once,
+            "        if self._record is None:\n            return LOOK_S\n        for some",
+            "        for some",
+        ),
     ),
 )

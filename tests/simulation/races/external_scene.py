@@ -15,6 +15,7 @@ from fairlead.simulation.oracles.oracle import OracleSuite
 from fairlead.simulation.replica import ZoneName
 from fairlead.simulation.store import Latencies, SimulatedStore
 from fairlead.simulation.world import World
+from fairlead.zones.external.arrivals import ReaderRecord, decode_reader, reader_key
 from fairlead.zones.external.names import pointer_zone
 from fairlead.zones.external.store import Queue
 from fairlead.zones.layout import Tenant
@@ -66,6 +67,18 @@ class Readers:
             return open_shard(name, database, clock=host.clock, random=host.random, first_shards=SHARDS)
 
         return {name: open_one(name) for name in SHARDS}
+
+    def host_of(self, reader: ExternalReader) -> SimulatedHost:
+        """Return the process of a reader."""
+        assert isinstance(reader._host, SimulatedHost)
+        return reader._host
+
+    @property
+    def saved(self) -> ReaderRecord:
+        """What the readers have saved last."""
+        found = decode_reader(self.suite.shards[reader_home()].others[reader_key(STORE)])
+        assert found is not None
+        return found
 
     def passes(self, duration_us: int) -> None:
         self.world.run_until(self.world.now_us() + duration_us)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from functools import partial
 
-from fairlead.actors.external_reader import LEASE_US, ExternalReader
+from fairlead.actors import external_reader
+from fairlead.actors.external_reader import LEASE_US, RENEW_US, ExternalReader
 from fairlead.simulation.external.items import DOORBELL
 from fairlead.simulation.store import Latencies
+from fairlead.zones.external.store import Look
 from fairlead.zones.layout import Tenant
 from tests.simulation.mutations.mutation import in_a_race
 from tests.simulation.races.external_scene import SECOND, SHARDS, Readers, living_on, reader_home
+from tests.simulation.races.missing_guards import Patch, planted
 
 
 def test_a_shard_that_is_away_does_not_hold_up_the_queues_of_others() -> None:
@@ -119,3 +122,82 @@ def test_a_reader_that_takes_over_in_a_flood_takes_the_doorbell_back() -> None:
     readers.start("b#1")
     readers.passes(2 * SECOND)
     assert not readers.server.table.values[DOORBELL]
+
+
+def saves_a_full_look_before_it_looks_again(patch: Patch) -> bool:
+    """A full look is due while items come all the time, so the reader has saved just before. It dies after the look."""
+    patch.setattr(external_reader, "FULL_LOOK_US", 3 * SECOND)
+    readers = Readers()
+    reader = readers.start("a#1")
+    looked_us, arrivals_of = readers.saved.looked_us, reader._store.arrivals
+    for number in range(400):
+        readers.world.after(10_000 * number, partial(readers.enqueue, living_on("s0", 0)))
+
+    def dies_after_the_full_look(seen: str, history: str) -> Look:
+        if reader._record is not None and reader._record.looked_us != looked_us:
+            readers.world.after(0, readers.host_of(reader).kill)
+        return arrivals_of(seen, history)
+
+    reader._store.arrivals = dies_after_the_full_look  # type: ignore[method-assign]
+    readers.passes(4 * SECOND)
+    assert readers.host_of(reader).dead
+    return readers.saved.looked_us != looked_us
+
+
+def test_a_reader_that_dies_after_a_full_look_leaves_none_to_the_next_one(monkeypatch: Patch) -> None:
+    """A full look may read a million queues."""
+    assert saves_a_full_look_before_it_looks_again(monkeypatch)
+
+
+def test_without_a_save_at_once_the_next_reader_looks_at_all_queues_again(monkeypatch: Patch) -> None:
+    with planted("a full look is saved only if the last save was long ago"):
+        assert not saves_a_full_look_before_it_looks_again(monkeypatch)
+
+
+def finds_what_was_refused_before_the_lease_was_lost() -> bool:
+    """A reader keeps a queue that a shard has refused. It stands still, and another process reads meanwhile.
+
+    It goes on, and tries the refused queue again: so it learns that it has lost the lease. Just then the other process
+    stops. What the look has found beside the refused queue could be noted under the next lease.
+    """
+    here = reader_home()
+    (away,) = set(SHARDS) - {here}
+    readers = Readers()
+    first = readers.start("a#1")
+    second = readers.start("b#1")
+    readers.stores[away].refuses.append(lambda: readers.world.elapsed_us < 30 * SECOND)
+    readers.enqueue(living_on(away, 0))
+    readers.passes(2 * SECOND)
+    assert first._waker.refused
+    host, arrivals_of, forget = readers.host_of(first), first._store.arrivals, first._waker.forget
+
+    def stands_still_before_it_tries_again(seen: str, history: str) -> Look:
+        now_us = readers.world.now_us()
+        if now_us >= first._tried_us + RENEW_US:
+            first._store.arrivals = arrivals_of  # type: ignore[method-assign]
+            readers.enqueue(living_on(here, 0))
+            host.paused_until_us = now_us + LEASE_US + 3 * SECOND
+        return arrivals_of(seen, history)
+
+    def stands_still_until_the_other_has_stopped() -> None:
+        forget()
+        first._waker.forget = forget  # type: ignore[method-assign]
+        assert second.is_reading
+        readers.world.after(0, second.stop)
+        readers.world.sleep_us(SECOND)
+
+    first._store.arrivals = stands_still_before_it_tries_again  # type: ignore[method-assign]
+    first._waker.forget = stands_still_until_the_other_has_stopped  # type: ignore[method-assign]
+    readers.passes(40 * SECOND)
+    assert first.is_reading
+    assert first._waker.forget == forget
+    return readers.has_pointer(living_on(away, 0))
+
+
+def test_a_reader_that_loses_its_lease_by_refused_queues_leaves_them_to_the_next_look() -> None:
+    assert finds_what_was_refused_before_the_lease_was_lost()
+
+
+def test_without_the_end_of_that_look_a_refused_queue_is_forgotten() -> None:
+    with planted("a look goes on although refused queues have cost the lease"):
+        assert not finds_what_was_refused_before_the_lease_was_lost()
