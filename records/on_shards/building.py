@@ -300,6 +300,7 @@ class Builder:
         if record is None or record.is_dummy or record.has(violation):
             return
         if key_of(key, record) == violation:
+            probe("the build of an index lists a record that lacks its value")
             note_violation(view, self._type_name, key, violation)
 
     def _check_violations(self) -> int:

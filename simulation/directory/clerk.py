@@ -53,7 +53,6 @@ from fairlead.zones.errors import Restoring, TenantBusy, TenantMoved
 
 T = TypeVar("T")
 
-OWN_BADGE_FRAC = 0.8
 KEPT_BADGE_FRAC = 0.6
 OPERATIONS = ("create", "update", "delete", "get", "find", "collect")
 
@@ -67,6 +66,8 @@ class Habits(NamedTuple):
       pauses_frac: how often a clerk pauses before an access.
       at_once: whether writes on one shard are made in one transaction.
       weights: how often each operation is drawn, by its name.
+      own_badges_frac: how often a badge is the person's own; otherwise it is one that others may have, too.
+      other_badges: how many of those there are.
       leaves_unindexed: whether writes go on while shards of their index records do not answer. Then two people may
         have one key, and a lookup may miss a person, until a repair.
     """
@@ -77,6 +78,8 @@ class Habits(NamedTuple):
     pauses_frac: float
     at_once: bool
     weights: Mapping[str, int]
+    own_badges_frac: float
+    other_badges: int
     leaves_unindexed: bool
 
     def shared(self, keys: Keys) -> Keys:
@@ -136,6 +139,10 @@ class Clerk:
             return self._protocol.create_op(name_of(number), packed, self._value(tag, keys), generation)
 
         self._write(number, RecordedAnswer(Create(number, keys, tag, self._habits.shared(keys)), True), begin, keys)
+
+    def enter(self) -> None:
+        """Create a person, or update one."""
+        (self.create if self._draw.random() < 1 / 2 else self.update)()
 
     def update(self) -> None:
         """Read a person, wait perhaps, and give it other keys."""
@@ -308,8 +315,12 @@ class Clerk:
             of_field = range(field, self._habits.keys, self._habits.fields)
             if not of_field or self._draw.random() >= 0.7:
                 continue
-            is_own = field >= len(DECLARED) and self._draw.random() < OWN_BADGE_FRAC
-            drawn.append(of_field[number % len(of_field)] if is_own else self._draw.choice(of_field))
+            if field < len(DECLARED):
+                drawn.append(self._draw.choice(of_field))
+            elif self._draw.random() < self._habits.own_badges_frac:
+                drawn.append(of_field[number % len(of_field)])
+            else:
+                drawn.append(self._draw.choice(of_field[: self._habits.other_badges]))
         return tuple(drawn)
 
     def _with_old_badge(self, keys: Keys, before: Keys) -> Keys:

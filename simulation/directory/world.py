@@ -1,8 +1,9 @@
 """A directory in a world of its own: clerks with faults; then what is left is cleaned up, read, and checked.
 
 In a third of the worlds slots move between the shards meanwhile: porters carry out the moves. In a third an index is
-built and dropped. In half of them shards stop answering for a while. In a quarter writes go on nevertheless, and
-records are repaired later. In half a scrub is run at the end, after which nothing is left.
+built and dropped. In half of these people are there before it, and some have the same value, which a build has to list.
+In half of the worlds shards stop answering for a while. In a quarter writes go on nevertheless, and records are
+repaired later. In half a scrub is run at the end, after which nothing is left.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ LISTED = "the shards' own indexes name what records are, and nothing else"
 SLOT_COUNTS = (4, 16, 64)
 BUILDERS = 2
 BADGES = 8  # So many keys are added for the third field.
+MORE_PEOPLE = 3  # So many are added if some have the same badge.
 SCRUBS_MAX = 20
 SHARDS_MIN, SHARDS_MAX = 2, 4
 BETWEEN_MOVES_US = (50_000, 200_000)
@@ -87,13 +89,16 @@ class Directory(HistoryTrial):
         plan = reduction.apply_to(draw_plan(world.random("plan"), **sizes))
         super().__init__(seed, reduction, chosen, world=world, plan=plan)
         changes_indexes = draw.random() < 1 / 3
+        self._begins_with_people = changes_indexes and world.random("badges").random() < 1 / 2
         self.habits = Habits(
-            people=draw.randint(2, 5),
+            people=draw.randint(2, 5) + (MORE_PEOPLE if self._begins_with_people else 0),
             keys=draw.randint(2, 6) + (BADGES if changes_indexes else 0),
             fields=len(FIELDS if changes_indexes else DECLARED),
             pauses_frac=draw.choice([0, 0.1, 0.3]),
             at_once=draw.random() < 0.7,
             weights={name: draw.choice([1, 2, 6]) for name in OPERATIONS},
+            own_badges_frac=0.1 if self._begins_with_people else 0.8,
+            other_badges=2 if self._begins_with_people else BADGES,
             leaves_unindexed=draw.random() < 1 / 4,
         )
         self.think_us = draw.choice([1_000, 30_000, 100_000])
@@ -114,6 +119,8 @@ class Directory(HistoryTrial):
 
     def run_scenario(self) -> None:
         """See `Trial`."""
+        if self._begins_with_people:
+            self._enter_people()
         clerks = [f"clerk{number}" for number in range(self.plan.producers)]
         for number, name in enumerate(clerks):
             self.start(self._process(name, Clerk.call_one, self.share(number)))
@@ -164,9 +171,25 @@ class Directory(HistoryTrial):
         """Run until all is cleaned up."""
         self.run_until(CLEANED, self.world.elapsed_us + CLEANED_US_MAX, self._is_clean)
 
+    def _enter_people(self) -> None:
+        """Let the directory have people before anything else happens, and some of them the same badge."""
+        for number in range(self.plan.producers):
+            name = f"registrar{number}"
+            operations, random = self.habits.people, self.world.random(name)
+            self.start(
+                ThinkingProcess(
+                    name, self._registrar, Clerk.enter, operations=operations, think_us=1_000, random=random
+                )
+            )
+        self.run_until(ENDED, END_US, self.are_done)
+
     def _process(self, name: str, call: Callable[[Clerk], object], operations: int) -> ThinkingProcess[Clerk]:
         random = self.world.random(name)
         return ThinkingProcess(name, self._clerk, call, operations=operations, think_us=self.think_us, random=random)
+
+    def _registrar(self, host: SimulatedHost) -> Clerk:
+        shards, draw = self.cluster.open_shards_once_there(host), self.world.random(host.name)
+        return Clerk(host, shards, self._locations, draw, self.recorder, self.habits._replace(pauses_frac=0))
 
     def _clerk(self, host: SimulatedHost) -> Clerk:
         shards, draw = self.cluster.open_shards_once_there(host), self.world.random(host.name)

@@ -44,7 +44,7 @@ from fairlead.zones.records import MoveState
 from fairlead.zones.shard import first_shards
 from tests.fairlead.live_consumers import consumer, eventually
 from tests.fairlead.records_on_shards import SHARDS, data_home, found, on_three_shards
-from tests.simulation.mutations.mutation import in_a_race
+from tests.simulation.races.missing_guards import planted
 
 Data = dict[str, Any]
 
@@ -107,9 +107,7 @@ def test_a_record_that_lacks_its_value_is_listed_though_it_was_written_meanwhile
 def test_without_its_guard_a_build_lists_a_record_only_if_nobody_has_written_it_since(
     app: App, accounts: Records[Data]
 ) -> None:
-    """No world of the simulator draws it: its builds meet hardly any two people with one badge."""
-    states = "if key_of(key, record) == violation:"
-    with in_a_race("", (Builder._note_violation, states, f"{states[:-1]} and record.writes == 1:")).planted():
+    with planted("a build lists a record without its value only if nobody has written the record again"):
         assert violations_if_both_are_written_meanwhile(app, accounts) == []
     assert accounts.find(phone="07") is not None, "the index is readable, although a record is not in it"
 

@@ -115,6 +115,16 @@ RECORDS: tuple[Mutation, ...] = (
         world=run_directory,
     ),
     mutation(
+        "a build lists a record without its value only if nobody has written the record again",
+        (
+            Builder._note_violation,
+            "if key_of(key, record) == violation:",
+            "if key_of(key, record) == violation and record.writes == 1:",
+        ),
+        found_by=(COMPLETE,),
+        world=run_directory,
+    ),
+    mutation(
         "a drop of an index leaves its keys in the records",
         (Builder._strip, "self._walk_records(lambda key, record: None)", "pass"),
         found_by=(*_WRONG, COMPLETE),
