@@ -8,6 +8,7 @@ from dataclasses import replace
 import msgspec
 
 from fairlead.simulation.external.items import DOORBELL, Locked, State, StoredItem, Transaction, sees
+from fairlead.zones.external.first_due import note_first_due
 from fairlead.zones.external.store import (
     Arrival,
     Dequeued,
@@ -137,10 +138,12 @@ def _front(tx: Transaction, want: Want, rooms: Mapping[str, int], here_us: int) 
 def _leased(row: StoredItem, here_us: int, lease_us: int, now_us: int) -> LeasedRow:
     """Return a leased row as the product has it: with times of the caller's clock."""
     expired_since = row.expired - row.record.expired_count
+    waited_us = here_us - row.vesting_us
     record = msgspec.structs.replace(
         record_of(row, here_us, now_us), lease_us=lease_us, leased_us=now_us, vesting_us=now_us + lease_us
     )
-    return LeasedRow(row.queue, row.item_id, record, here_us - row.vesting_us, expired_since > 0, row.vesting_us)
+    note_first_due(record, waited_us=waited_us, now_us=now_us)
+    return LeasedRow(row.queue, row.item_id, record, waited_us, expired_since > 0, row.vesting_us)
 
 
 def record_of(row: StoredItem, here_us: int, now_us: int) -> ItemRecord:

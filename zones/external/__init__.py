@@ -6,6 +6,7 @@ scanners and managers find its work as that of any other queue.
 Read in this order:
     names             how the pointer of such a queue is called
     item_ids          the ids of items there
+    first_due         when an item could run first
     store             what is asked of an external store, and what it answers
     sessions          what is asked of it by workers that claim items
     upkeep            what is asked of it by the one consumer that keeps it small

@@ -10,6 +10,7 @@ from uuid import UUID
 import psycopg
 
 from fairlead.zones.engines import StoreUnavailable
+from fairlead.zones.external.first_due import note_first_due
 from fairlead.zones.external.store import (
     Arrival,
     Dequeued,
@@ -294,4 +295,5 @@ def decoded(row: Sequence[Any], lease_id: bytes, lease_us: int, now_us: int) -> 
     fill_deaths(record, expired, deaths, started)
     record.lease_id, record.lease_us, record.lease_number, record.leased_us = lease_id, lease_us, leases, now_us
     record.vesting_us, record.enqueued_us = now_us + lease_us, max(0, now_us - age_us)
+    note_first_due(record, waited_us=waited_us, now_us=now_us)
     return LeasedRow(Queue(Tenant(app, user), zone), id_.bytes, record, waited_us, expired_since > 0)

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
+from fairlead.zones.external.first_due import note_first_due
 from fairlead.zones.external.item_ids import packed_given
 from fairlead.zones.external.names import Queue
 from fairlead.zones.external.queue_operations import (
@@ -236,6 +237,8 @@ def _item(row: Row, now_us: int) -> Item:
     fill_deaths(record, expired, deaths, started)
     record.lease_id = b"" if lease_id is None else lease_id.bytes
     record.vesting_us, record.enqueued_us = now_us + in_us, max(0, now_us - age_us)
+    if lease_id is None:
+        note_first_due(record, waited_us=-in_us, now_us=now_us)
     return Item(id_.bytes, record)
 
 
