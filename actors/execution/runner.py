@@ -194,7 +194,8 @@ def _run_once(held: HeldItem, shard: Shard, access: AttemptAccess) -> None:
 def _run_in_store(handler: Handler, job: Job, held: HeldItem, externals: Mapping[str, ExternalStore]) -> None:
     """Run a handler and complete its item in one transaction of an external store: both happen, or neither.
 
-    The transaction locks the item's row first, so it is the claim: no other worker leases the item meanwhile.
+    The transaction locks the item's row first, so it is the claim: no other worker leases the item meanwhile. A handler
+    that returns after its timeout is rolled back: what it returns does not count, wherever the item lies.
     """
     store = externals.get(str(handler.store))
     if store is None or store_of(held.place) != handler.store:
@@ -203,6 +204,9 @@ def _run_in_store(handler: Handler, job: Job, held: HeldItem, externals: Mapping
     def body(connection: Any) -> tuple[bytes | None, int]:
         returned = handler.function(job, connection)
         _check_ran(handler, returned)
+        if held.timed_out:
+            probe("a handler in an external store returns after its timeout, and is rolled back")
+            raise LeaseLost(item=job.id.hex())
         result = pack_result(returned) if handler.result_ms else None
         return result, max(held.record.unique_us, job.keeps_result_us if result is not None else 0)
 
