@@ -84,9 +84,9 @@ def _explain_at(shard: Shard, *, name: str, item: InspectedItem, reader: ReaderS
     location = shard.layout.location(tenant, pointer_zone(name, zone))
 
     def body(attempt: Attempt) -> Diagnosis:
-        found = diagnose(attempt.tr, location, item.id, now_us=attempt.now_us)
+        waiting = item.record if item.state is StoredState.WAITS else None
+        found = diagnose(attempt.tr, location, item.id, now_us=attempt.now_us, elsewhere=waiting)
         return found._replace(
-            item=item.record if item.state is StoredState.WAITS else None,
             dead_letter=item.dead_letter,
             unreadable=item.state is StoredState.DEAD_LETTER and item.dead_letter is None,
             traceback="" if item.dead_letter is None else item.dead_letter.traceback,

@@ -75,8 +75,13 @@ class Diagnosis(NamedTuple):
     poison_candidate: bool
 
 
-def diagnose(tr: Transaction, location: ZoneLocation, item_id: bytes, *, now_us: int) -> Diagnosis:
+def diagnose(
+    tr: Transaction, location: ZoneLocation, item_id: bytes, *, now_us: int, elsewhere: ItemRecord | None = None
+) -> Diagnosis:
     """Return what is known of an item of this id in a queue zone.
+
+    Args:
+      elsewhere: its record, if it is in the queue that an external store holds, and the shard only its pointer.
 
     Raises:
       TenantMoved: another shard owns the tenant.
@@ -88,7 +93,7 @@ def diagnose(tr: Transaction, location: ZoneLocation, item_id: bytes, *, now_us:
     pointing = snapshot.get(location.keys.pointer)
     traceback = snapshot.get(location.keys.traceback(item_id))
     policy = check_owner(tr, location.layout, location.keys.tenant, owner.value, writes=False)
-    item = None if stored.value is None else decode(ItemRecord, stored.value)
+    item = elsewhere if stored.value is None else decode(ItemRecord, stored.value)
     dead_letter_record = None if dead_letter.value is None else decode(DeadLetterRecord, dead_letter.value)
     found = ((stored.value, item), (dead_letter.value, dead_letter_record))
     unread = [value for value, record in found if value is not None and record is None]

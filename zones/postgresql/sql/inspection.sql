@@ -40,7 +40,8 @@ BEGIN
           SELECT FROM fairlead.items x
           WHERE (x.app, x.tenant, x.zone, x.kind, x.priority) = (i.app, i.tenant, i.zone, p.kind, p.priority)
             AND x.state = 0 AND x.leased_until_us <= now_us
-            AND x.vesting_us < CASE WHEN p.priority < i.priority THEN now_us ELSE least(i.vesting_us, now_us) END
+            AND x.vesting_us <= CASE WHEN p.priority < i.priority THEN now_us ELSE least(i.vesting_us, now_us) END
+            AND (p.priority < i.priority OR x.vesting_us < i.vesting_us OR x.id < i.id)
           ORDER BY x.vesting_us LIMIT before_max) y) c
       WHERE p.priority <= i.priority) b;
 END $$;
