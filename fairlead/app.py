@@ -359,7 +359,9 @@ class App:
         Raises:
           BadArgument: `item_id` is neither text nor bytes.
         """
-        return explain_in_stores(explain(self.shards, checked_id(item_id)), self.shards, self.externals, item_id, None)
+        stores = self.externals
+        on_shards = explain(self.shards, checked_id(item_id), stores=stores)
+        return explain_in_stores(on_shards, self.shards, stores, item_id, None)
 
     def find_items(
         self, keys: Mapping[str, IndexValue] | None = None, /, *, limit: int = 100, **named: IndexValue

@@ -34,7 +34,7 @@ class Cause(Enum):
     SLEEPING = "sleeping"  # a workflow, in `wf.sleep`
     BEING_UNDONE = "being undone"  # a workflow that failed for good: a consumer undoes its steps
     BEING_CANCELLED = "being cancelled"  # a workflow whose cancellation was requested: a consumer undoes its steps
-    PARTICIPANT_AWAY = "participant away"  # a workflow that has acted on a tenant whose shard cannot be read
+    PARTICIPANT_AWAY = "participant away"  # a workflow that acts on a shard or in a store that cannot be read
     NEEDS_NEWER_CODE = "needs newer code"  # a workflow that was begun by code of a higher version
     DEAD_LETTER = "dead letter"
     COMPLETED = "completed"

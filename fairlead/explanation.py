@@ -16,7 +16,7 @@ from fairlead.ends_elsewhere import ends_elsewhere
 from fairlead.formatting import iso_time
 from fairlead.move_views import move_in_words
 from fairlead.queries.locks import awaited_lock
-from fairlead.queries.per_shard import query_home
+from fairlead.queries.per_shard import query_home, query_store
 from fairlead.shards import Shards
 from fairlead.workflow_explanation import (
     RecordedRun,
@@ -28,6 +28,7 @@ from fairlead.workflow_explanation import (
 )
 from fairlead.zones.errors import TenantBusy, TenantMoved
 from fairlead.zones.external.names import store_of_participant
+from fairlead.zones.external.store import NO_EXTERNALS, ExternalStore
 from fairlead.zones.keyspace import TenantKeys
 from fairlead.zones.layout import Tenant, ZoneLocation
 from fairlead.zones.queue.dequeue_plan import Admission
@@ -87,11 +88,20 @@ class Explanation:
     store: str | None = None
 
 
-def explain_at(shard: Shard, tenant: Tenant, zone: str, item_id: bytes, *, shards: Shards | None = None) -> Explanation:
+def explain_at(
+    shard: Shard,
+    tenant: Tenant,
+    zone: str,
+    item_id: bytes,
+    *,
+    shards: Shards | None = None,
+    stores: Mapping[str, ExternalStore] = NO_EXTERNALS,
+) -> Explanation:
     """Explain an item of a queue zone.
 
     Args:
       shards: where other tenants live on whom a workflow has acted; None: they are not looked at.
+      stores: external stores in which it may have acted.
 
     If transactions on the tenant wait for a move or for a transaction across shards, this waits for five seconds, too.
 
@@ -117,7 +127,7 @@ def explain_at(shard: Shard, tenant: Tenant, zone: str, item_id: bytes, *, shard
     if shards is not None and recorded is not None and diagnosis.item is not None:
         recorded = recorded._replace(lock=_lock_in_words(shards, tenant, item_id, diagnosis.item, recorded.stored))
     if shards is not None and recorded is not None and may_be_held_up(diagnosis):
-        recorded = recorded._replace(away=_away(shards, recorded.stored.participants))
+        recorded = recorded._replace(away=_away(shards, stores, recorded.stored.participants))
     more = {TENANT_MOVES: moving} if moving else {}
     if shards is not None and diagnosis.item is None and diagnosis.dead_letter is None:
         return _ended_anywhere(shards, shard, location, item_id, diagnosis, more)
@@ -173,14 +183,21 @@ def _lock_in_words(shards: Shards, home: Tenant, item_id: bytes, item: ItemRecor
     return f"{held}, which {sentence[3:]}" if sentence.startswith("it ") else f"{held}; of that item: {sentence}"
 
 
-def _away(shards: Shards, participants: Iterable[Tenant]) -> str:
-    """Return which of some tenants cannot be read now, and why, in words; empty: all can."""
-    for tenant in participants:
-        if store_of_participant(tenant) is not None:
-            continue
-        read = query_home(shards, tenant, partial(_read_owner, tenant=tenant))
-        if read.error is not None:
-            return f"shard {read.shard} of {tenant}, on whom it has acted, cannot be read: {read.sentence}"
+def _away(shards: Shards, stores: Mapping[str, ExternalStore], participants: Iterable[Tenant]) -> str:
+    """Return which tenant or store of some participants cannot be read now, and why, in words; empty: all can.
+
+    A store that this program does not name may be read by those that run the workflow, and is passed over.
+    """
+    for participant in participants:
+        store = store_of_participant(participant)
+        if store is None:
+            read = query_home(shards, participant, partial(_read_owner, tenant=participant))
+            if read.error is not None:
+                return f"shard {read.shard} of {participant}, on whom it has acted, cannot be read: {read.sentence}"
+        elif store in stores:
+            asked = query_store(stores, store, lambda steps: steps.ask())
+            if asked.error is not None:
+                return f"{asked.shard}, in which it acts, cannot be read: {asked.sentence}"
     return ""
 
 
@@ -188,10 +205,10 @@ def _read_owner(shard: Shard, tenant: Tenant) -> bool:
     return shard.transact(lambda attempt: attempt.tr.snapshot.get(TenantKeys(*tenant).owner).present())
 
 
-def explain(shards: Shards, item_id: bytes) -> Explanation:
+def explain(shards: Shards, item_id: bytes, *, stores: Mapping[str, ExternalStore] = NO_EXTERNALS) -> Explanation:
     """Explain an item whose tenant is unknown: searches a bounded number of active zones of every shard.
 
-    If several items have this id, one that has not ended is preferred.
+    `stores`: see `explain_at`. If several items have this id, one that has not ended is preferred.
     """
     found: list[Explanation] = []
     whole = True
@@ -199,7 +216,7 @@ def explain(shards: Shards, item_id: bytes) -> Explanation:
         shard = shards[name]
         where = _whereabouts(shard, item_id)
         whole = whole and where.whole
-        found += [_explain_found(shards, shard, location, item_id) for location in where.locations]
+        found += [_explain_found(shards, stores, shard, location, item_id) for location in where.locations]
     ended = (Cause.COMPLETED, Cause.CANCELLED, Cause.DROPPED, Cause.NEVER_SEEN)
     found.sort(key=lambda each: each.cause in ended)
     if found:
@@ -209,9 +226,13 @@ def explain(shards: Shards, item_id: bytes) -> Explanation:
     return Explanation(item_id, Cause.NOT_FOUND, "not found in the queues that were searched; name its tenant")
 
 
-def _explain_found(shards: Shards, shard: Shard, location: ZoneLocation, item_id: bytes) -> Explanation:
+def _explain_found(
+    shards: Shards, stores: Mapping[str, ExternalStore], shard: Shard, location: ZoneLocation, item_id: bytes
+) -> Explanation:
     """Explain an item that a shard has named; if its tenant lives elsewhere by now, there."""
-    explain_there = partial(explain_at, tenant=location.tenant, zone=location.name, item_id=item_id, shards=shards)
+    explain_there = partial(
+        explain_at, tenant=location.tenant, zone=location.name, item_id=item_id, shards=shards, stores=stores
+    )
     try:
         return explain_there(shard)
     except TenantMoved as moved:

@@ -548,8 +548,9 @@ class TenantDatabase:
           BadArgument: `item_id` is neither text nor bytes.
         """
         shards, name, wanted = self._shards(), check_zone(zone), checked_id(item_id)
-        found = self.at_home(lambda shard: explain_at(shard, self.tenant, name, wanted, shards=shards))
-        return explain_in_stores(found, shards, self._stores(), item_id, Queue(self.tenant, name))
+        stores = self._stores()
+        found = self.at_home(lambda shard: explain_at(shard, self.tenant, name, wanted, shards=shards, stores=stores))
+        return explain_in_stores(found, shards, stores, item_id, Queue(self.tenant, name))
 
     def read_ending(self, item_id: bytes, *, zone: str) -> tuple[Ending, StoreErrors]:
         """Return how an item ended, or a watch; and what the store raises from which that was read.

@@ -392,7 +392,10 @@ def item(app: App, query: Query) -> Context:
         return _item_in_store(app, database, query["store"], query.get("zone") or DEFAULT_ZONE, item_id)
     zone = check_zone(query.get("zone") or DEFAULT_ZONE)
     shard, found = database.at_home(
-        lambda shard: (shard, read_item(shard, database.tenant, zone, item_id, shards=app.shards))
+        lambda shard: (
+            shard,
+            read_item(shard, database.tenant, zone, item_id, shards=app.shards, stores=app.externals),
+        )
     )
     run = None
     if found.stored is not None and found.stored.keeps_run:

@@ -10,6 +10,7 @@ from fairlead.shards import Shards
 from fairlead.views import DeadLetterView, ItemView, dead_letter_view, item_view, progress_in_words
 from fairlead.workflow_explanation import has_timeout
 from fairlead.zones.engines import Transaction
+from fairlead.zones.external.store import NO_EXTERNALS, ExternalStore
 from fairlead.zones.layout import Tenant, ZoneLocation
 from fairlead.zones.queue.dead_letters import DeadLetter
 from fairlead.zones.queue.results import Returned, ending
@@ -47,14 +48,24 @@ class ItemDetails(NamedTuple):
     now_us: int
 
 
-def read_item(shard: Shard, tenant: Tenant, zone: str, item_id: bytes, *, shards: Shards | None = None) -> ItemDetails:
-    """Return what is known of an item. Snapshot reads, except of its tenant's ownership. `shards`: see `explain_at`.
+def read_item(
+    shard: Shard,
+    tenant: Tenant,
+    zone: str,
+    item_id: bytes,
+    *,
+    shards: Shards | None = None,
+    stores: Mapping[str, ExternalStore] = NO_EXTERNALS,
+) -> ItemDetails:
+    """Return what is known of an item. Snapshot reads, except of its tenant's ownership.
+
+    `shards`, `stores`: see `explain_at`.
 
     Raises:
       TenantMoved: another shard owns the tenant.
       One of `shard.db.errors`: the shard cannot be read.
     """
-    explanation = explain_at(shard, tenant, zone, item_id, shards=shards)
+    explanation = explain_at(shard, tenant, zone, item_id, shards=shards, stores=stores)
     location = shard.layout.location(tenant, zone)
     found_elsewhere = ends_elsewhere(shards, shard, location, item_id).ends if shards is not None else []
     elsewhere = [ended for _, ended in found_elsewhere]

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from fairlead import App, BadArgument, Retry
+from fairlead import App, BadArgument, Cause, Retry
 from fairlead.actors.handlers import PermanentError
+from fairlead.external_stores import open_stores
 from fairlead.replayed_runs import replay_runs
 from fairlead.testing import ManualClock, drain
 from fairlead.workflows.async_context import AsyncWorkflowContext
@@ -290,6 +291,32 @@ def test_a_store_that_is_away_holds_the_workflow_up_and_counts_no_failure(shop: 
     (item,) = app.tenant(HOME).peek()
     assert item.error_count == 0
     app.close()
+
+
+def test_why_a_workflow_does_not_go_on_names_the_store_that_is_away(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before, it named a shard that is away, and no store."""
+
+    @shop.app.workflow("w")
+    def work(wf: WorkflowContext) -> None:
+        wf.step(insert, "a", store="pg")
+        wf.wait_for("go")
+        wf.step(insert, "b", store="pg")
+
+    handle = shop.enqueue()
+    shop.run()
+    away = open_stores({"pg": "postgresql://127.0.0.1:1/none"}, shop.app.clock)
+    with monkeypatch.context() as patched:
+        patched.setattr(shop.app, "_externals", away)
+        handle.signal("go")
+        shop.run()
+        for said in (handle.explain(), shop.app.explain(handle.item_id)):
+            assert said.cause is Cause.PARTICIPANT_AWAY
+            assert said.sentence.startswith("external store pg, in which it acts, cannot be read: store unavailable: ")
+    assert handle.explain().cause is not Cause.PARTICIPANT_AWAY
+    shop.run(within=60)
+    assert shop.effects() == ["a", "b"]
 
 
 def test_a_store_that_is_not_named_is_said_so(shop: Shop) -> None:
