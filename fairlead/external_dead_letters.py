@@ -120,6 +120,34 @@ class FoundInStore(NamedTuple):
     whole: bool
 
 
+class ReadBatch(NamedTuple):
+    """Matching dead letters of some that were read, without payloads; `scanned`: how many were read so far.
+
+    `whole`: whether there are no others to be read, or the next batch will say so.
+    """
+
+    rows: list[DeadRow]
+    scanned: int
+    whole: bool
+
+
+def read_batches(
+    store: ExternalStore, criteria: DeadLetterFilter, *, scanned_max: int, now_us: int
+) -> Iterator[ReadBatch]:
+    """Yield the matching dead letters of a store, the oldest first. Ends after `scanned_max` that were read.
+
+    Raises:
+      StoreUnavailable: the store does not answer.
+    """
+    checked, scanned = criteria.checked(), 0
+    for rows in _batches(store.queues):
+        scanned += len(rows)
+        is_last = scanned >= scanned_max
+        yield ReadBatch([each for each in rows if _matches(each, checked, now_us + 1)], scanned, not is_last)
+        if is_last:
+            return
+
+
 def find_in_store(
     store: ExternalStore, criteria: DeadLetterFilter, *, items_max: int, scanned_max: int, now_us: int
 ) -> FoundInStore:
@@ -128,15 +156,14 @@ def find_in_store(
     Raises:
       StoreUnavailable: the store does not answer.
     """
-    criteria = criteria.checked()
     found: list[DeadRow] = []
     scanned = 0
     whole = True
-    for rows in _batches(store.queues):
-        scanned += len(rows)
-        found += [each for each in rows if _matches(each, criteria, now_us + 1)]
-        whole = len(found) <= items_max and scanned < scanned_max
-        if not whole:
+    for batch in read_batches(store, criteria, scanned_max=scanned_max, now_us=now_us):
+        scanned, whole = batch.scanned, batch.whole
+        found += batch.rows
+        if len(found) > items_max:
+            whole = False
             break
     read = [_with_payload(store, each, now_us) for each in found[:items_max]]
     return FoundInStore([each for each in read if each is not None], scanned, whole)

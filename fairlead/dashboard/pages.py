@@ -27,10 +27,15 @@ from fairlead.queries.activity import (
     records_of,
     slot_count,
 )
-from fairlead.queries.dead_letter_groups import merged_groups, read_groups
+from fairlead.queries.dead_letter_groups import (
+    DeadLetterGroup,
+    DeadLetterGroups,
+    merged_groups,
+    read_groups,
+    read_groups_in_store,
+)
 from fairlead.queries.enqueued_items import places_of_items
 from fairlead.queries.external_items import read_item_in_store
-from fairlead.queries.external_stores import read_externals
 from fairlead.queries.external_tenants import QueuesInStore, read_tenant_in_store
 from fairlead.queries.items import read_item
 from fairlead.queries.kinds import kind_summary, kinds_of
@@ -199,9 +204,7 @@ def kind(app: App, query: Query) -> Context:
     found = [each.found for each in waiting if each.found is not None]
     rows = [row for each in found for row in each.tenants]
     rows.sort(key=lambda row: (-row.waiting[name], row.tenant))
-    dead = query_each_shard(app.shards, lambda shard: read_groups(shard, DeadLetterFilter(kind=name)))
-    read = [each.found for each in dead if each.found is not None]
-    groups = merged_groups(read)
+    dead = _dead_letter_groups(app, DeadLetterFilter(kind=name))
     periods = query_each_shard(app.shards, read_periods)
     running = [each for each in longest_running(seen.activity) if each.item.kind == name]
     return {
@@ -221,10 +224,11 @@ def kind(app: App, query: Query) -> Context:
         "queues": sum(each.queues for each in found),
         "whole": all(each.whole for each in found),
         "left_out": max(0, len(rows) - TENANTS_OF_KIND_MAX) + sum(each.left_out for each in found),
-        "groups": groups[:GROUPS_OF_KIND_MAX],
-        "group_count": len(groups),
-        "scanned": sum(each.scanned for each in read),
-        "groups_whole": all(each.whole for each in read),
+        "groups": dead.groups[:GROUPS_OF_KIND_MAX],
+        "group_count": len(dead.groups),
+        "scanned": dead.scanned,
+        "groups_whole": dead.whole,
+        "stores": dead.stores,
         "periods": [period for each in periods if each.found for period in each.found.periods if period.kind == name],
         "running": len(running),
         "consumers": [
@@ -281,24 +285,43 @@ def delayed(app: App, query: Query) -> Context:
 def dead_letters(app: App, query: Query) -> Context:
     """What failed for good, grouped by kind and error?"""
     criteria = filter_of(query)
-    seen = query_each_shard(app.shards, lambda shard: read_groups(shard, criteria), only=criteria.shard)
-    found = [each.found for each in seen if each.found is not None]
-    groups = merged_groups(found)
-    stores = [] if criteria.shard is not None else read_externals(app.shards, app.externals)
-    in_stores = {each.name: each.totals.dead_letters for each in stores if each.totals is not None}
+    found = _dead_letter_groups(app, criteria)
+    groups, stores_whole = found.groups, all(each.found is None or each.found.whole for each in found.stores)
     return {
-        "seen": seen,
+        "seen": found.shards,
+        "stores": found.stores,
         "criteria": criteria,
         "query": _filter_query(query),
         "groups": groups[:ROWS_MAX],
-        "any": bool(groups) or not all(each.whole for each in found) or any(in_stores.values()),
-        "in_stores": in_stores,
-        "counted_max": COUNTED_MAX,
+        "any": bool(groups) or not found.whole or not stores_whole,
         "items": sum(each.count for each in groups),
-        "scanned": sum(each.scanned for each in found),
-        "whole": all(each.whole for each in found) and len(groups) <= ROWS_MAX,
+        "scanned": found.scanned,
+        "whole": found.whole and len(groups) <= ROWS_MAX,
         "now_us": app.clock.now_us(),
     }
+
+
+class _Groups(NamedTuple):
+    """Dead letters in groups. `scanned`, `whole`: how many were read on shards, and whether that is all there."""
+
+    groups: list[DeadLetterGroup]
+    scanned: int
+    whole: bool
+    shards: list[ShardResult[DeadLetterGroups]]
+    stores: list[ShardResult[DeadLetterGroups]]
+
+
+def _dead_letter_groups(app: App, criteria: DeadLetterFilter) -> _Groups:
+    """Read the dead letters that match; the groups of shards and external stores are merged."""
+    shards = query_each_shard(app.shards, lambda shard: read_groups(shard, criteria), only=criteria.shard)
+    stores: list[ShardResult[DeadLetterGroups]] = []
+    if criteria.shard is None:
+        read = partial(read_groups_in_store, criteria=criteria, now_us=app.clock.now_us())
+        stores = query_each_store(app.externals, read)
+    on_shards = [each.found for each in shards if each.found is not None]
+    groups = merged_groups(each.found for each in [*shards, *stores] if each.found is not None)
+    scanned, whole = sum(each.scanned for each in on_shards), all(each.whole for each in on_shards)
+    return _Groups(groups, scanned, whole, shards, stores)
 
 
 def dead_letter_items(app: App, query: Query) -> Context:

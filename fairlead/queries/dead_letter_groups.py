@@ -1,10 +1,12 @@
 """Dead letters in groups: those of one kind whose errors have one signature."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from fairlead.external_dead_letters import read_batches
 from fairlead.queries.tenants import SCANNED_PER_PAGE_MAX, dead_letter_batches
+from fairlead.zones.external.store import ExternalStore
 from fairlead.zones.layout import Tenant
 from fairlead.zones.queue.dead_letter_search import DeadLetterFilter, error_signature
 from fairlead.zones.queue.dead_letters import DeadLetter
@@ -39,9 +41,20 @@ class DeadLetterGroup:
 
 
 class DeadLetterGroups(NamedTuple):
-    """The groups of a shard, of the latest `scanned` dead letters. `whole`: whether these are all."""
+    """The groups of `scanned` dead letters. `whole`: whether these are all.
+
+    If not, they are the latest of a shard, or the oldest of an external store.
+    """
 
     groups: list[DeadLetterGroup]
+    scanned: int
+    whole: bool
+
+
+class _Batch(NamedTuple):
+    """Matching dead letters; how many were read so far; whether there are no others."""
+
+    items: list[DeadLetter]
     scanned: int
     whole: bool
 
@@ -54,27 +67,48 @@ def read_groups(shard: Shard, criteria: DeadLetterFilter) -> DeadLetterGroups:
     Raises:
       One of `shard.db.errors`: the shard cannot be read.
     """
-    groups: dict[tuple[str, str], DeadLetterGroup] = {}
-    scanned, whole = 0, True
+    return _grouped(_batches_of_shard(shard, criteria))
+
+
+def _batches_of_shard(shard: Shard, criteria: DeadLetterFilter) -> Iterator[_Batch]:
+    scanned = 0
     for page in dead_letter_batches(shard, criteria, scanned_max=SCANNED_PER_PAGE_MAX):
         scanned += page.scanned
-        whole = page.next_key is None
-        for item in page.items:
+        yield _Batch(page.items, scanned, page.next_key is None)
+
+
+def read_groups_in_store(store: ExternalStore, criteria: DeadLetterFilter, *, now_us: int) -> DeadLetterGroups:
+    """Group the matching dead letters of an external store, of its oldest `SCANNED_PER_PAGE_MAX`.
+
+    Raises:
+      StoreUnavailable: the store does not answer.
+    """
+    return _grouped(
+        _Batch([row.dead_letter for row in each.rows if row.dead_letter is not None], each.scanned, each.whole)
+        for each in read_batches(store, criteria, scanned_max=SCANNED_PER_PAGE_MAX, now_us=now_us)
+    )
+
+
+def _grouped(batches: Iterable[_Batch]) -> DeadLetterGroups:
+    groups: dict[tuple[str, str], DeadLetterGroup] = {}
+    scanned, whole, all_have_groups = 0, True, True
+    for items, scanned, whole in batches:  # noqa: B007 - of the last one
+        for item in items:
             kind, signature = item.record.item.kind, error_signature(item.record.error)
             failed_us = item.record.dead_lettered_us
             group = groups.get((kind, signature))
             if group is None:
                 if len(groups) >= GROUPS_MAX:
-                    whole = False
+                    all_have_groups = False
                     continue
                 group = DeadLetterGroup(kind, signature, item.record.error, failed_us, failed_us)
                 groups[kind, signature] = group
             group.add(item)
-    return DeadLetterGroups(list(groups.values()), scanned, whole)
+    return DeadLetterGroups(list(groups.values()), scanned, whole and all_have_groups)
 
 
 def merged_groups(found: Iterable[DeadLetterGroups]) -> list[DeadLetterGroup]:
-    """Return the groups of several shards together, the largest first."""
+    """Return the groups of several shards and stores together, the largest first."""
     merged: dict[tuple[str, str], DeadLetterGroup] = {}
     for group in (each for shard in found for each in shard.groups):
         same = merged.setdefault((group.kind, group.signature), group)
