@@ -110,13 +110,24 @@ class ExternalLeases:
         return (held.lease_until_us, Outcome.DONE) if outcome is None else (until_us, outcome)
 
     def return_items(self, refs: Sequence[ItemRef]) -> None:
-        """See `HeldLeases`."""
-        return_external_items(self._store, refs)
+        """See `HeldLeases`. The transaction of a handler that is interrupted holds its item until it is rolled back."""
+        left = refs
+        for _ in range(LOCKED_TRIES):
+            left = return_external_items(self._store, left)
+            if not left:
+                return
+            probe("the return of an external item waits for another transaction")
+            self._clock.sleep_us(LOCKED_RETRY_US)
 
 
-def return_external_items(store: ExternalStore, refs: Sequence[ItemRef]) -> None:
-    """Let items vest now, where they vested before, neither as errors nor as lease expiries."""
-    store.requeue([ItemLease(ref.item_id, ref.lease_id) for ref in refs], [None] * len(refs), [None] * len(refs))
+def return_external_items(store: ExternalStore, refs: Sequence[ItemRef]) -> list[ItemRef]:
+    """Let items vest now, where they vested before, neither as errors nor as lease expiries.
+
+    Returns those that another transaction has locked: these are as they were.
+    """
+    held = [ItemLease(ref.item_id, ref.lease_id) for ref in refs]
+    outcomes = store.requeue(held, [None] * len(refs), [None] * len(refs))
+    return [ref for ref, outcome in zip(refs, outcomes, strict=True) if outcome is None]
 
 
 def _after_failure(decision: RetryDecision) -> ItemRecord:

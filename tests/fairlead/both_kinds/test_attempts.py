@@ -289,3 +289,25 @@ def test_an_item_that_is_returned_by_a_worker_that_drains_keeps_its_attempt(
     with consumer(app):
         eventually(lambda: alice.count() == {})
     assert attempts == [1, 1]
+
+
+def test_a_transactional_handler_that_a_drain_interrupts_keeps_its_attempt(
+    app: App, alice: Queues, transactional: dict[str, Any]
+) -> None:
+    """Before, an item in PostgreSQL was not returned, as its handler's transaction held the row: its lease expired."""
+    attempts: list[int] = []
+
+    @app.handler("mail", **transactional)
+    def mail(job: Job, transaction: Any) -> None:
+        attempts.append(job.attempt)
+        if len(attempts) == 1:
+            while not job.cancelled:
+                time.sleep(0.01)
+            raise RuntimeError("interrupted")
+
+    alice.enqueue("mail")
+    with consumer(app):
+        eventually(lambda: attempts == [1])
+    with consumer(app):
+        eventually(lambda: alice.count() == {})
+    assert attempts == [1, 1]
