@@ -350,6 +350,15 @@ class TenantDatabase:
             return self._external_access.enqueue(None, zone, of_tenant, within)[1]
         return enqueue_many(((self, item) for item in items), zone=zone)
 
+    async def aenqueue_many(
+        self, items: Iterable[NewItem], *, zone: str = DEFAULT_ZONE, within: Any = None
+    ) -> list[Enqueued]:
+        """Enqueue items as `enqueue_many` does, and let the event loop go on meanwhile. `within`: see `aenqueue`."""
+        if within is None:
+            return await self.calls.run(partial(self.enqueue_many, list(items), zone=zone))
+        of_tenant = [OfTenant(self.tenant, item) for item in items]
+        return (await self._external_access.aenqueue(None, zone, of_tenant, within, self.calls))[1]
+
     # --- Snapshots of the tenant's own keys ---
 
     def snapshot(self, *, keep: Duration | None = None, by: Operator | None = None) -> Snapshot:
@@ -483,6 +492,10 @@ class TenantDatabase:
 
         with gone_by_name(item_id):
             return self.at_home(cancel_on)
+
+    async def acancel(self, item_id: str | bytes, *, zone: str = DEFAULT_ZONE, force: bool = False) -> CancelOutcome:
+        """Cancel an item as `cancel` does, and let the event loop go on meanwhile."""
+        return await self.calls.run(partial(self.cancel, item_id, zone=zone, force=force))
 
     def signal(
         self,
