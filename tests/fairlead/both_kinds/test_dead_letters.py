@@ -130,6 +130,20 @@ def test_of_many_dead_letters_in_a_store_the_oldest_are_grouped_and_the_page_say
         assert "4" in [cell for row in rows(text) for cell in row]
 
 
+def test_more_errors_than_there_are_groups_are_said_to_be_more(
+    failing: App, alice: Queues, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before, the last stretch of dead letters that was read said whether there are more."""
+    monkeypatch.setattr("fairlead.queries.dead_letter_groups.GROUPS_MAX", 1)
+    monkeypatch.setattr("fairlead.queries.tenants.SCANNED_MAX", 1)
+    monkeypatch.setattr("fairlead.external_dead_letters.BULK_ITEMS_MAX", 1)
+    for error in ("no order", "no address", "no order"):
+        fail(failing, alice, error)
+    text = text_of(failing, "/dead-letters")
+    assert [row[0] for row in rows(text)] == ["ValueError: no order"]
+    assert "there are more" in text
+
+
 @pytest.mark.parametrize("store", ["pg"])
 def test_groups_of_shards_are_shown_while_a_store_is_away(
     failing: App, alice: Queues, monkeypatch: pytest.MonkeyPatch
