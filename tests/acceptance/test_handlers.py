@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from fairlead import App, Config, TenantDatabase
 from fairlead.actors.execution.job import Job
 from fairlead.actors.handlers import handler_of
 from fairlead.actors.runtime.ray_host.actors import EnqueueReporter, RayRunners
@@ -19,12 +20,15 @@ from fairlead.actors.runtime.ray_host.tasks import Tasks
 from fairlead.actors.runtime.thread_host import ThreadHost, thread_supervisor
 from fairlead.actors.telemetry.telemetry import Exports
 from fairlead.clock import SystemClock
+from fairlead.external_queues import ExternalQueues
 from fairlead.zones.errors import BadArgument
 from tests.acceptance import remote_shop
 from tests.acceptance.fleets import config, consumer, eventually, opened
 from tests.acceptance.loads import Load, assert_all_done, assert_nothing_left, depth
 from tests.acceptance.shop import payload
 from tests.actors.stage import held_item
+from tests.postgresql_server import TestedPostgres
+from tests.zones.postgresql.database import Database
 
 # isort: split
 import ray
@@ -42,28 +46,68 @@ def test_plain_async_fenced_and_transactional_handlers_take_effect(tmp_path: Pat
         assert_nothing_left(app)
 
 
+@pytest.fixture(params=[None, "pg"], ids=["shard", "postgresql"])
+def store(request: pytest.FixtureRequest) -> str | None:
+    """Where the items lie: in the external store of a name, or in the shard."""
+    found: str | None = request.param
+    return found
+
+
+@pytest.fixture
+def of_remote(store: str | None, request: pytest.FixtureRequest, tmp_path: Path) -> Config:
+    """The settings of a fleet, with a database if the items are to lie there."""
+    made = config(tmp_path)
+    if store is None:
+        return made
+    database: Database = request.getfixturevalue("database")
+    database.empty()
+    return Config(shards=made.shards, external={store: database.dsn}, consumer=made.consumer, zones=made.zones)
+
+
+@pytest.fixture(scope="module")
+def database(postgresql: TestedPostgres) -> Iterator[Database]:
+    """A database with queues."""
+    made = Database(postgresql, "remote_functions")
+    made.prepare()
+    yield made
+    made.close()
+
+
+def alice_of(app: App, store: str | None) -> TenantDatabase | ExternalQueues:
+    """Return the queues of one tenant."""
+    alice = app.tenant("shop", "alice")
+    return alice if store is None else alice.external(store)
+
+
 @pytest.mark.usefixtures("cluster")
-def test_ray_remote_functions_run_as_tasks_of_their_own(tmp_path: Path) -> None:
-    """Each form of them: as decorated, with options, failing, past its timeout, dying, completing by itself."""
-    chosen = config(tmp_path)
+def test_ray_remote_functions_run_as_tasks_of_their_own(of_remote: Config, store: str | None, tmp_path: Path) -> None:
+    """Each form of them: as decorated, with options, failing."""
     notes = tmp_path / "notes"
-    with opened(chosen) as app, consumer(chosen, reference=REMOTE) as running:
-        tenant = app.tenant("shop", "alice")
+    with opened(of_remote) as app, consumer(of_remote, reference=REMOTE) as running:
+        tenant = alice_of(app, store)
         for number in range(5):
             tenant.enqueue("work", payload(number, path=str(notes)))
         tenant.enqueue("options", payload(5, path=str(notes)))
         tenant.enqueue("fail", payload(6))
-        tenant.enqueue("complete", payload(7, store=chosen.shards["main"]))
-        eventually(lambda: depth(app) == 0)
+        eventually(lambda: tenant.count() == {})
         lines = remote_shop.ended(notes)
         assert sorted(int(line[1]) for line in lines) == [0, 1, 2, 3, 4, 5]
         workers = {str(pid) for pid in running.pids()["worker"]}
         assert workers.isdisjoint(line[2] for line in lines), "they ran in processes of their own"
         assert {line[3] for line in lines} == {"1"}
-        assert tenant.transact(lambda tr: tr.get(("done", 7))) == (1).to_bytes(8, "little")
         (dead,) = tenant.dead_letters()
         assert "KeyError: 6" in dead.error
         assert "in fail" in dead.traceback
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_ray_task_completes_its_item_in_a_transaction_of_its_own(tmp_path: Path) -> None:
+    chosen = config(tmp_path)
+    with opened(chosen) as app, consumer(chosen, reference=REMOTE):
+        tenant = app.tenant("shop", "alice")
+        tenant.enqueue("complete", payload(7, store=chosen.shards["main"]))
+        eventually(lambda: depth(app) == 0)
+        assert tenant.transact(lambda tr: tr.get(("done", 7))) == (1).to_bytes(8, "little")
 
 
 @pytest.mark.usefixtures("cluster")
@@ -155,11 +199,10 @@ def test_a_ray_task_that_cannot_be_killed_is_said_to_go_on_and_harms_nobody(
 
 
 @pytest.mark.usefixtures("cluster")
-def test_a_ray_task_past_its_timeout_is_killed(tmp_path: Path) -> None:
-    chosen = config(tmp_path)
+def test_a_ray_task_past_its_timeout_is_killed(of_remote: Config, store: str | None, tmp_path: Path) -> None:
     notes = tmp_path / "notes"
-    with opened(chosen) as app, consumer(chosen, reference=REMOTE):
-        tenant = app.tenant("shop", "alice")
+    with opened(of_remote) as app, consumer(of_remote, reference=REMOTE):
+        tenant = alice_of(app, store)
         tenant.enqueue("linger", payload(1, path=str(notes)))
         eventually(notes.exists)
         pid = int(remote_shop.ended(notes)[0][1])
@@ -169,12 +212,13 @@ def test_a_ray_task_past_its_timeout_is_killed(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("cluster")
-def test_a_ray_task_that_dies_is_retried_by_the_queue_and_not_by_ray(tmp_path: Path) -> None:
+def test_a_ray_task_that_dies_is_retried_by_the_queue_and_not_by_ray(
+    of_remote: Config, store: str | None, tmp_path: Path
+) -> None:
     """Two attempts are two processes, and then the item is a dead letter: only the store counts attempts."""
-    chosen = config(tmp_path)
     notes = tmp_path / "notes"
-    with opened(chosen) as app, consumer(chosen, reference=REMOTE):
-        tenant = app.tenant("shop", "alice")
+    with opened(of_remote) as app, consumer(of_remote, reference=REMOTE):
+        tenant = alice_of(app, store)
         tenant.enqueue("die", payload(1, path=str(notes)))
         eventually(tenant.dead_letters)
         assert len({line[1] for line in remote_shop.ended(notes)}) == 2
