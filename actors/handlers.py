@@ -161,7 +161,7 @@ class HandlerOptions(TypedDict, total=False):
 
     Attributes:
       timeout: how long one attempt may take, above 0, to 7 days; default an hour. A transactional one ends after 5 s
-        at the latest.
+        at the latest, but for one with a `store`.
       retry: when a failed item runs again; default `Retry()`.
       max_running: how many items of the kind may run at once in one consumer, 1 or more; default None: as many as there
         are slots.
