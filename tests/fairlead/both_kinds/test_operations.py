@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +10,6 @@ import pytest
 from fairlead import (
     App,
     BadArgument,
-    Config,
-    ConsumerSettings,
     EnqueueStatus,
     Handle,
     ItemFailed,
@@ -25,53 +21,11 @@ from fairlead import (
     PermanentError,
     ResultPending,
     State,
-    TenantDatabase,
     new_item,
 )
-from fairlead.external_queues import ExternalQueues
 from fairlead.zones.workflow.cancellation import CancelOutcome
+from tests.fairlead.both_kinds.queues import Queues
 from tests.fairlead.live_consumers import Gate, consumer, eventually
-from tests.postgresql_server import TestedPostgres
-from tests.zones.postgresql.database import Database
-
-Queues = TenantDatabase | ExternalQueues
-
-
-@pytest.fixture(scope="module")
-def database(postgresql: TestedPostgres) -> Iterator[Database]:
-    """A database with queues."""
-    made = Database(postgresql, "both_kinds")
-    made.prepare()
-    yield made
-    made.close()
-
-
-@pytest.fixture(params=["shard", "external store"])
-def kind_of_queue(request: pytest.FixtureRequest) -> str:
-    """Where the items lie."""
-    return str(request.param)
-
-
-@pytest.fixture
-def app(kind_of_queue: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[App]:
-    """An application; with a database if its items are to lie there."""
-    external = {}
-    if kind_of_queue == "external store":
-        database = request.getfixturevalue("database")
-        database.empty()
-        external = {"pg": database.dsn}
-    settings = ConsumerSettings(workers=1, managers=1, slots=2, lease_ms=2_000, drain_ms=100)
-    made = App(config=Config(shards={"main": f"embedded:{tmp_path / 'data'}"}, external=external, consumer=settings))
-    made.shards.on_store_created = lambda sentence: None
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def alice(app: App, kind_of_queue: str) -> Queues:
-    """The queues of one tenant."""
-    tenant = app.tenant("shop", "alice")
-    return tenant if kind_of_queue == "shard" else tenant.external("pg")
 
 
 def wait_until_leased(alice: Queues) -> None:
@@ -149,11 +103,8 @@ def test_an_item_is_cancelled_by_its_id_and_by_its_handle(alice: Queues) -> None
     assert alice.enqueue("mail", item_id="order 7").status is EnqueueStatus.ENQUEUED
 
 
-def test_an_item_of_another_tenant_or_zone_is_not_cancelled(app: App, alice: Queues, kind_of_queue: str) -> None:
+def test_an_item_of_another_tenant_or_zone_is_not_cancelled(alice: Queues, bob: Queues) -> None:
     made = alice.enqueue("mail", item_id="order 7")
-    bob: Queues = app.tenant("shop", "bob")
-    if kind_of_queue != "shard":
-        bob = app.tenant("shop", "bob").external("pg")
     for cancel in (
         lambda: bob.cancel(made.item_id),
         lambda: bob.cancel("order 7"),
