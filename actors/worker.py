@@ -302,7 +302,8 @@ class Worker:
         name = store_of(place)
         if name is not None:
             term_us = next(iter(self._shards.values())).layout.settings.max_item_lease_ms * 1000
-            return ExternalLoops(host, name, self._externals[name], settings, slots, failure_log, term_us=term_us)
+            store = self._externals[name]
+            return ExternalLoops(host, name, store, self._shards, settings, slots, failure_log, term_us=term_us)
         return ShardLoops(host, self._shards[place], settings, slots, failure_log, self._identity, follow=self._follow)
 
     def _follow(self, held: HeldItem, moved: TenantMoved) -> ShardLoops | None:

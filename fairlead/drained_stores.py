@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from fairlead.actors.execution.acknowledgement import Settled
+from fairlead.actors.execution.external_end_log import Ends, add_ends, write_ends
 from fairlead.actors.execution.external_items import ExternalEnds
 from fairlead.actors.execution.in_flight import HeldItem
 from fairlead.actors.execution.retry_decision import RetryDecision
@@ -115,5 +117,13 @@ def read_record(store: ExternalStore, ref: ItemRef, now_us: int) -> ItemRecord |
 
 def settle_in(store: ExternalStore, shard: Shard, held: HeldItem, failed: Sequence[RetryDecision]) -> list[str]:
     """Commit the end of an item in its store; return what became of the item."""
-    settlement = ExternalEnds(store, shard.clock).settle([] if failed else [held], failed)
-    return [outcome for _, outcome in settlement.settled]
+    settled = ExternalEnds(store, shard.clock).settle([] if failed else [held], failed).settled
+    note_ends(shard, settled)
+    return [outcome for _, outcome in settled]
+
+
+def note_ends(shard: Shard, settled: Settled) -> None:
+    """Write into the completion log of their tenant's shard how items of a store ended."""
+    ends: Ends = {}
+    if add_ends(ends, settled, now_us=shard.clock.now_us()):
+        write_ends(shard, ends)

@@ -27,7 +27,7 @@ from fairlead.workflow_explanation import (
     may_be_held_up,
 )
 from fairlead.zones.errors import TenantBusy, TenantMoved
-from fairlead.zones.external.names import store_of_participant
+from fairlead.zones.external.names import external_zone, store_of_participant
 from fairlead.zones.external.store import NO_EXTERNALS, ExternalStore
 from fairlead.zones.keyspace import TenantKeys
 from fairlead.zones.layout import Tenant, ZoneLocation
@@ -97,7 +97,7 @@ def explain_at(
     shards: Shards | None = None,
     stores: Mapping[str, ExternalStore] = NO_EXTERNALS,
 ) -> Explanation:
-    """Explain an item of a queue zone.
+    """Explain an item of a queue zone; by the name of a pointer of an external queue: how an item there has ended.
 
     Args:
       shards: where other tenants live on whom a workflow has acted; None: they are not looked at.
@@ -217,8 +217,7 @@ def explain(shards: Shards, item_id: bytes, *, stores: Mapping[str, ExternalStor
         where = _whereabouts(shard, item_id)
         whole = whole and where.whole
         found += [_explain_found(shards, stores, shard, location, item_id) for location in where.locations]
-    ended = (Cause.COMPLETED, Cause.CANCELLED, Cause.DROPPED, Cause.NEVER_SEEN)
-    found.sort(key=lambda each: each.cause in ended)
+    found.sort(key=lambda each: each.cause in (*ENDED, Cause.NEVER_SEEN))
     if found:
         return found[0]
     if whole:
@@ -245,6 +244,7 @@ def _whereabouts(shard: Shard, item_id: bytes) -> Whereabouts:
 
 
 TENANT_MOVES = "tenant_moves"  # Among the details: where the tenant moves, and how far it is.
+ENDED = (Cause.COMPLETED, Cause.CANCELLED, Cause.DROPPED)
 ENDED_ON = "ended_on"  # Among the details: on which shard it ended, if its tenant has moved since.
 RETRY_HINT = "fairlead dead-letters retry runs it again"  # Pages leave it out: they have a button.
 _NEVER_SEEN = "there is no such item, and the completion log, of one hour at most, has none that ended"
@@ -270,7 +270,7 @@ def cause_of(diagnosis: Diagnosis, shard_name: str, tenant: Tenant) -> Explained
         undone = "its steps were undone, and a retry begins anew; " if dead_letter.reason == UNDONE else ""
         return Cause.DEAD_LETTER, f"it failed for good: {error}; {undone}{RETRY_HINT}", since
     if diagnosis.ended:
-        return _ended(diagnosis.ended[0], diagnosis.now_us)
+        return ended_in_words(diagnosis.ended[0], diagnosis.now_us)
     if diagnosis.set_aside:
         return (
             Cause.QUARANTINED,
@@ -417,7 +417,8 @@ def limit_in_words(policy: Policy) -> str:
     return ", ".join(limits) or "not limited"
 
 
-def _ended(ended: Ended, now_us: int) -> Explained:
+def ended_in_words(ended: Ended, now_us: int) -> Explained:
+    """Return how an item ended, and when."""
     item, ago = ended.item, span_text(now_us - ended.ended_us)
     details = {"ended_us": ended.ended_us, "attempt": item.attempt, "took_ms": item.took_ms}
     if item.end_reason == EndReason.CANCELLED:
@@ -445,17 +446,19 @@ def _explained(
     record = _record_of(diagnosis)
     attempts = Attempts() if record is None else attempts_of(record, diagnosis.traceback)
     kind = record.kind if record is not None else diagnosis.ended[0].item.kind if diagnosis.ended else None
+    external = external_zone(location.name)
     return Explanation(
         item_id,
         cause,
         sentence,
         shard_name,
         location.tenant,
-        location.name,
+        location.name if external is None else external.zone,
         kind,
         attempts=attempts,
         progress=None if record is None else record.progress,
         details=details,
+        store=None if external is None else external.store,
     )
 
 

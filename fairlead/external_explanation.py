@@ -1,17 +1,21 @@
-"""Why an item of an external store is not running: what the store knows of it, and the shard of its pointer."""
+"""Why an item of an external store is not running, or how it ended.
 
-from collections.abc import Iterator, Mapping
+The store knows the item while it is there, and what it has left; the shard of its pointer knows the rest, and in its
+completion log how items of the store have ended in the last hour.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from fairlead.causes import Cause, Explained, span_text
 from fairlead.error_text import sentence_of
-from fairlead.explanation import Explanation, attempts_of, cause_of
+from fairlead.explanation import ENDED, Explanation, attempts_of, cause_of, ended_in_words, explain_at
 from fairlead.queries.external_stores import ReaderState, read_reader_state
 from fairlead.shards import Shards
 from fairlead.zones.engines import StoreUnavailable
-from fairlead.zones.errors import TenantBusy
+from fairlead.zones.errors import BadArgument, TenantBusy
 from fairlead.zones.external.inspection import InspectedItem, InspectedStore, StoredState
 from fairlead.zones.external.names import pointer_zone
 from fairlead.zones.external.store import Queue
@@ -43,15 +47,17 @@ def explain_in_stores(
     item_id: str | bytes,
     queue: Queue | None,
 ) -> Explanation:
-    """Explain an item that may lie in an external store; `on_shards`, if a shard knows it, or nobody does.
+    """Explain an item that may lie in an external store; `on_shards`, if a shard has it, or nobody does.
 
     Args:
-      on_shards: what the shards say of it.
+      on_shards: what the shards say of it; also how an item of an external store has ended.
       item_id: the 16 bytes of its id, or the name that it was given.
       queue: where it is; None: the tenant is not known, so it is found by its id only.
     """
-    if on_shards.cause not in NOWHERE or not stores:
+    may_be_there = on_shards.cause in NOWHERE or on_shards.store is not None
+    if not may_be_there or not stores:
         return on_shards
+    ended = None if on_shards.store is None else on_shards
     unread: list[str] = []
     for name, store in stores.items():
         ids = list(_ids(store, item_id, queue))
@@ -65,10 +71,27 @@ def explain_in_stores(
             if queue in (None, item.queue):
                 explain_there = partial(_explain_at, name=name, item=item, reader=reader)
                 return shards.at_home(item.queue.tenant, explain_there)
+        if ended is None and queue is not None:
+            ended = _ended(shards, name, queue, ids)
+    if ended is not None:
+        return replace(ended, sentence="; ".join([ended.sentence, *unread]))
     if unread:
         return replace(on_shards, cause=Cause.STORE_AWAY, sentence="; ".join(unread))
-    names = " and ".join(stores)
-    return replace(on_shards, sentence=f"{on_shards.sentence}; {names} has none, and keeps nothing of one that ended")
+    return replace(on_shards, sentence=f"{on_shards.sentence}; {' and '.join(stores)} has none either")
+
+
+def _ended(shards: Shards, name: str, queue: Queue, ids: Sequence[bytes]) -> Explanation | None:
+    """Explain how an item of a store has ended, by the completion log of its tenant's shard; None: it is not there."""
+    try:
+        zone = pointer_zone(name, queue.zone)
+    except BadArgument:  # No external store has a zone of so long a name.
+        return None
+    for item_id in ids:
+        explain_there = partial(explain_at, tenant=queue.tenant, zone=zone, item_id=item_id, shards=shards)
+        found = shards.at_home(queue.tenant, explain_there)
+        if found.cause in ENDED:
+            return found
+    return None
 
 
 def _ids(store: InspectedStore, item_id: str | bytes, queue: Queue | None) -> Iterator[bytes]:
@@ -113,7 +136,7 @@ def _cause_of(
     diagnosis: Diagnosis, item: InspectedItem, shard_name: str, store_name: str, reader: ReaderState
 ) -> Explained:
     if item.state is StoredState.ENDED:
-        return Cause.COMPLETED, f"it has ended; its id stays taken for {span_text(item.kept_us)}", {}
+        return _left(diagnosis, item)
     found = cause_of(diagnosis, shard_name, item.queue.tenant)
     if item.state is StoredState.DEAD_LETTER:
         return found
@@ -128,6 +151,14 @@ def _cause_of(
     if not item.is_seen and found[0] in _COULD_RUN:
         return _unseen(store_name, reader)
     return found
+
+
+def _left(diagnosis: Diagnosis, item: InspectedItem) -> Explained:
+    """Say how an item has ended whose row is kept, for its id or its result."""
+    cause, sentence, details = Cause.COMPLETED, "it has ended", dict[str, Any]()
+    if diagnosis.ended:
+        cause, sentence, details = ended_in_words(diagnosis.ended[0], diagnosis.now_us)
+    return cause, f"{sentence}; its id or its result is kept for {span_text(item.kept_us)}", details
 
 
 def _running(diagnosis: Diagnosis, item: InspectedItem) -> Explained:

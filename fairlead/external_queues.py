@@ -17,7 +17,7 @@ from fairlead.views import DeadLetterView, ItemView, external_dead_letter_view, 
 from fairlead.zones.engines import Clock, StoreUnavailable
 from fairlead.zones.errors import ItemGone, NotADeadLetter, QueueError
 from fairlead.zones.external.item_ids import ids_named
-from fairlead.zones.external.names import Queue, check_zone_name
+from fairlead.zones.external.names import Queue, check_zone_name, pointer_zone
 from fairlead.zones.external.queue_operations import DeadRow, FoundRow, QueueOperations
 from fairlead.zones.layout import DEFAULT_ZONE, Tenant, checked_id, shown_id
 from fairlead.zones.queue.items import Enqueued, HasKind, Item, ItemOptions, NewItem, new_item, unpack_payload
@@ -54,6 +54,10 @@ class HomeDatabase(Protocol):
 
     def explain(self, item_id: str | bytes, *, zone: str) -> Explanation:
         """Say why an item is not running, wherever it lies."""
+        ...
+
+    def read_ending(self, item_id: bytes, *, zone: str) -> tuple[Ending, StoreErrors]:
+        """Return how an item ended; by the name of a pointer of an external queue: what the completion log says."""
         ...
 
     def write_audit_entry(self, by: Operator, what: str, to: dict[str, Any]) -> None:
@@ -196,8 +200,10 @@ class ExternalQueues:
     def read_ending(self, item_id: bytes, *, zone: str) -> tuple[Ending, StoreErrors]:
         """Return how an item ended, or that it has not; and what the store raises."""
         queue, now_us = self._queue(zone), self.clock.now_us()
-        found = self._own.find(queue, [item_id], now_us=now_us, with_payload=False)
-        return _ending_of(found), (StoreUnavailable,)
+        found = _ending_of(self._own.find(queue, [item_id], now_us=now_us, with_payload=False))
+        if isinstance(found, NotKept):  # The completion log of the tenant's shard knows how it ended.
+            found, _ = self._home.read_ending(item_id, zone=pointer_zone(self.name, zone))
+        return found, (StoreUnavailable,)
 
     def explain(self, item_id: str | bytes, *, zone: str = DEFAULT_ZONE) -> Explanation:
         """Say why an item is not running, or how it ended; see `TenantDatabase.explain`."""

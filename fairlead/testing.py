@@ -30,7 +30,7 @@ from fairlead.actors.messages import ItemRef
 from fairlead.actors.telemetry.spans import spans_of_process
 from fairlead.actors.telemetry.step_counts import StepCounts
 from fairlead.app import App
-from fairlead.drained_stores import DrainedStores, lease_in, read_record, settle_in
+from fairlead.drained_stores import DrainedStores, lease_in, note_ends, read_record, settle_in
 from fairlead.workflows.own_event_loop import run_alone
 from fairlead.workflows.system_kinds import with_hold_handler
 from fairlead.zones.durations import DELAY_S_MAX, Duration, duration_us
@@ -275,7 +275,10 @@ class _Drain:
         error = _error_of(held, shard, self._access)
         failure = held.failure
         if job.completed or job.committed_end:
-            self.drained.of(job.committed_end or "completed")[kind] += 1
+            outcome = job.committed_end or "completed"
+            self.drained.of(outcome)[kind] += 1
+            if store is not None:
+                note_ends(shard, [(held, outcome)])
         else:
             failed = (
                 [] if failure is None else [decide_retry(held, failure, now_us=clock.now_us(), random=self._jitter)]

@@ -31,6 +31,7 @@ Which part owns what, each under a lock of its own:
     ClaimKeeper      per shard: the worker's session, and which items it has claimed under it
     Completer        per shard: what has finished, and is in no transaction yet
     StatusReporter   per shard: when the worker status is written next
+    ExternalEndLog   per external store: which ends are not written into the completion logs of shards yet
     ShardCounts      per shard: what became of attempts, and which of it is not in the stored rollups yet
     FailureLog       which failures were logged last
     ShardAccess      per shard: when a refusal was logged last
@@ -41,7 +42,8 @@ transition that makes the receiver responsible. A loop that dies in between fail
 settles all its items on another thread (`Worker.abandon`).
 
 Loops: one per slot ("slot"), one per worker ("deadlines"), and four per shard ("completer", "lease keeper",
-"claim keeper", "worker status"). "deadlines" waits for no store: it decides whether handlers may go on.
+"claim keeper", "worker status"). An external store has "external ends" in place of the last. "deadlines" waits for no
+store: it decides whether handlers may go on.
 
 Read in this order:
     in_flight          the items that a worker holds, and how many more it wants
@@ -54,6 +56,8 @@ Read in this order:
     moved_items        what is handed over to the loops of the shard to which a tenant has moved
     shard_loops        both, and the worker status, for one shard; shard_access: how they use it
     acknowledgement    the transactions that end or return items; zone_by_zone: one operation on items of many zones
+    external_loops     the same for one external store; external_items: its ends and leases; external_claims: its
+                       claims; external_end_log: how items ended there, for the completion log
     runner             running one handler, whatever its form; event_loop: where coroutines run
     job                what a handler gets
     failed_attempt     why an attempt failed

@@ -126,8 +126,9 @@ class Completer:
         self._note([], items)
 
     def _note(self, settled: Settled, ended: Sequence[HeldItem] = ()) -> None:
-        """Count what became of items, and the time of handlers that have ended."""
+        """Count and note what became of items, and count the time of handlers that have ended."""
         self._counts.record(settled, ended)
+        self._ends.note(settled)
         self._status_reporter.note_change()
 
     # --- Waits for the store ---

@@ -11,6 +11,7 @@ import msgspec
 from fairlead.actors.execution import acknowledgement
 from fairlead.actors.execution.acknowledgement import Settled, Settlement
 from fairlead.actors.execution.external_claims import leases_of
+from fairlead.actors.execution.external_end_log import ExternalEndLog
 from fairlead.actors.execution.in_flight import HeldItem
 from fairlead.actors.execution.retry_decision import RetryDecision
 from fairlead.actors.messages import ItemRef
@@ -27,11 +28,12 @@ LOCKED_TRIES = 200  # Two seconds: then its lease may end, and it runs again.
 
 
 class ExternalEnds:
-    """The ends of items of one store. See `ItemEnds`."""
+    """The ends of items of one store; see `ItemEnds`. `end_log`: is told of them; None: the caller writes them."""
 
-    def __init__(self, store: ExternalStore, clock: Clock) -> None:
+    def __init__(self, store: ExternalStore, clock: Clock, end_log: ExternalEndLog | None = None) -> None:
         self._store = store
         self._clock = clock
+        self._end_log = end_log
 
     def settle(
         self, completed: Sequence[HeldItem], failed: Sequence[RetryDecision], *, maybe_committed: bool = False
@@ -50,6 +52,11 @@ class ExternalEnds:
         )
         ended = {*completed} if maybe_committed else set()
         return Settlement([(held, _known(held, became, held in ended)) for held, became in settled], [])
+
+    def note(self, settled: Settled) -> None:
+        """See `ItemEnds`."""
+        if self._end_log is not None:
+            self._end_log.note(settled)
 
     def begin_lock_wait(self) -> LockWait:
         """Never called: an external store refuses no end because of a lock."""

@@ -1,11 +1,14 @@
-"""The loops that a worker runs for one external store, and its counts there: completer, lease and claim keeper.
+"""The loops that a worker runs for one external store, and its counts there: completer, lease and claim keeper, ends.
 
 What runs is shown with the shard of its tenant; here is no worker status.
 """
 
+from collections.abc import Mapping
+
 from fairlead.actors.execution.claim_keeper import ClaimKeeper
 from fairlead.actors.execution.completer import Completer
 from fairlead.actors.execution.external_claims import ExternalClaims
+from fairlead.actors.execution.external_end_log import ExternalEndLog
 from fairlead.actors.execution.external_items import ExternalEnds, ExternalLeases
 from fairlead.actors.execution.failure_log import FailureLog
 from fairlead.actors.execution.in_flight import HeldItem
@@ -19,6 +22,7 @@ from fairlead.actors.settings import ConsumerSettings
 from fairlead.zones.engines import StoreUnavailable
 from fairlead.zones.errors import TenantMoved
 from fairlead.zones.external.store import ExternalStore
+from fairlead.zones.shard import Shard
 
 
 class NoStatus:
@@ -36,6 +40,7 @@ class ExternalLoops:
         host: Host,
         name: str,
         store: ExternalStore,
+        shards: Mapping[str, Shard],
         settings: ConsumerSettings,
         slots: Slots,
         failure_log: FailureLog,
@@ -43,13 +48,14 @@ class ExternalLoops:
         term_us: int,
     ) -> None:
         clock = host.clock
+        self._end_log = ExternalEndLog(host, shards)
         self.access = StoreAccess(host, f"external store {name}", lambda: (StoreUnavailable,))
         self.counts = ShardCounts(host)
         self.status_reporter = NoStatus()
         self.completer = Completer(
             host,
             self.access,
-            ExternalEnds(store, clock),
+            ExternalEnds(store, clock, self._end_log),
             slots,
             self.counts,
             failure_log,
@@ -69,6 +75,7 @@ class ExternalLoops:
 
     def start(self) -> None:
         """Start the loops."""
+        self._end_log.start()
         self.completer.start()
         self.lease_keeper.start()
         self.claim_keeper.start()
@@ -78,9 +85,11 @@ class ExternalLoops:
         self.completer.stop()
         self.lease_keeper.stop()
         self.claim_keeper.stop()
+        self._end_log.stop()
 
     def await_end(self, timeout_us: int) -> None:
-        """Wait for the end of the session, `timeout_us` at most."""
+        """Wait for the last ends, and for the end of the session, `timeout_us` at most for each."""
+        self._end_log.await_end(timeout_us)
         self.claim_keeper.await_end(timeout_us)
 
 

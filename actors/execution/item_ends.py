@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from fairlead.actors.execution import acknowledgement
-from fairlead.actors.execution.acknowledgement import Settlement
+from fairlead.actors.execution.acknowledgement import Settled, Settlement
 from fairlead.actors.execution.in_flight import HeldItem
 from fairlead.actors.execution.retry_decision import RetryDecision
 from fairlead.zones.shard import Shard
@@ -18,6 +18,10 @@ class ItemEnds(Protocol):
         self, completed: Sequence[HeldItem], failed: Sequence[RetryDecision], *, maybe_committed: bool = False
     ) -> Settlement:
         """Commit ends, and return what became of the items; see `acknowledgement.settle`."""
+        ...
+
+    def note(self, settled: Settled) -> None:
+        """Note what became of items, once that is committed: by `settle`, or by their handlers."""
         ...
 
     def begin_lock_wait(self) -> LockWait:
@@ -36,6 +40,9 @@ class ShardEnds:
     ) -> Settlement:
         """See `ItemEnds`."""
         return acknowledgement.settle(self._shard, completed, failed, maybe_committed=maybe_committed)
+
+    def note(self, settled: Settled) -> None:
+        """See `ItemEnds`. The transactions themselves have written the ends into the completion log."""
 
     def begin_lock_wait(self) -> LockWait:
         """See `ItemEnds`."""

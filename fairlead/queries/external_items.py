@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping
 
+from fairlead.ends_elsewhere import ends_elsewhere
 from fairlead.explanation import Cause, Explanation
 from fairlead.external_explanation import explain_in_stores
-from fairlead.queries.items import ItemDetails, audit_entries, history
+from fairlead.queries.items import ItemDetails, audit_entries, ends_at, history
 from fairlead.shards import Shards
 from fairlead.views import external_dead_letter_view, external_item_view
 from fairlead.zones.external.inspection import InspectedStore
-from fairlead.zones.external.names import Queue
+from fairlead.zones.external.names import Queue, pointer_zone
 from fairlead.zones.external.queue_operations import DeadRow, EndedRow, FoundRow
 from fairlead.zones.queue.items import Item, unpack_payload
 from fairlead.zones.queue.results import Returned
@@ -32,7 +33,11 @@ def read_item_in_store(
     is_away = explanation.cause is Cause.STORE_AWAY
     found = None if is_away else stores[name].queues.find(queue, [item_id], now_us=now_us)
     target = {"tenant": list(queue.tenant), "store": name, "zone": queue.zone, "item": item_id.hex()}
-    actions = shard.transact(lambda attempt: audit_entries(attempt.tr, target))
+    location = shard.layout.location(queue.tenant, pointer_zone(name, queue.zone))
+    elsewhere = [ended for _, ended in ends_elsewhere(shards, shard, location, item_id).ends]
+    actions, ends = shard.transact(
+        lambda attempt: (audit_entries(attempt.tr, target), ends_at(attempt.tr, location, item_id))
+    )
     record = found.record if isinstance(found, Item) else None
     if record is not None and record.lease_id:
         record.leased_us = 0  # Of an earlier attempt: a store does not keep when the latest one began.
@@ -45,7 +50,7 @@ def read_item_in_store(
         stored=record if dead_record is None else dead_record.item,
         dead_letter=None if dead is None else external_dead_letter_view(shard.name, name, dead),
         returned=_returned(found),
-        history=history(record, dead_record, [], actions, now_us),
+        history=history(record, dead_record, [*elsewhere, *ends], actions, now_us),
         now_us=now_us,
     )
 

@@ -80,7 +80,7 @@ def read_item(
         view = None if record is None else item_view(shard, tr, location, item_id, record, now_us=now_us)
         dead_letter = None if dead is None else dead_letter_view(shard, tr, DeadLetter(tenant, zone, item_id, dead))
         ended = None if stored.present() or stored_dead_letter.present() else ending(tr, location, item_id)
-        ends = [*elsewhere, *_ends(tr, location, item_id)]
+        ends = [*elsewhere, *ends_at(tr, location, item_id)]
         stored_record = dead.item if record is None and dead is not None else record
         return ItemDetails(
             explanation, view, record, stored_record, dead_letter, ended if isinstance(ended, Returned) else None,
@@ -136,8 +136,8 @@ def _end_in_words(ended: Ended) -> tuple[str, str]:
     return what, f"in attempt {item.attempt}, {item.took_ms / 1000:g} s after it was leased"
 
 
-def _ends(tr: Transaction, location: ZoneLocation, item_id: bytes) -> list[Ended]:
-    """Return how items of this id and zone ended, within the last hour."""
+def ends_at(tr: Transaction, location: ZoneLocation, item_id: bytes) -> list[Ended]:
+    """Return how items of this id and zone ended, within the last hour. Snapshot reads."""
     return [each for each in completion_log.find(tr, item_id) if each.is_at(location)]
 
 
