@@ -51,8 +51,13 @@ def config(store_options: StoreOptions, settings: tuple[str, ...]) -> None:
     rows = settings_of(store_options.with_settings(settings).config())
     show(
         {row.key: {"value": row.value, "source": row.source} for row in rows},
-        lambda: [table(("setting", "value", "from"), rows)],
+        lambda: [table(("setting", "value", "from"), [row._replace(value=_as_typed(row.value)) for row in rows])],
     )
+
+
+def _as_typed(value: Any) -> Any:
+    """Return a setting as it is written in the file."""
+    return str(value).lower() if isinstance(value, bool) else value
 
 
 def _read_status(shards: Shards, name: str, url: str, errors: dict[str, Exception]) -> ShardStatus:
