@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from fairlead.actors.execution.acknowledgement import Settled
 from fairlead.actors.runtime.host import Host
 from fairlead.zones.layout import Tenant
-from fairlead.zones.probes import probe
 from fairlead.zones.reporting import completion_log
 from fairlead.zones.reporting.completion_log import EndedItem, EndedOfZone, EndReason
 from fairlead.zones.shard import Shard
@@ -87,7 +86,6 @@ class ExternalEndLog:
         try:
             write_ends(shard, ends)
         except shard.db.errors as error:
-            probe("ends of external items are missing in the completion log of a shard that refuses")
             log.debug("shard %s does not store how items of external stores ended: %s", shard.name, error)
 
 
