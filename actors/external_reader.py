@@ -10,7 +10,7 @@ name. Another one takes over within the lease's time. What it does each time:
 
 It looks when the doorbell rings, and each second anyway. The doorbell makes the commits of all users of the store go
 one by one, so it is on only while the store is quiet and somebody reads. While many items come, the reader looks every
-few milliseconds.
+few milliseconds. A store that does not notify, or whose notifications do not arrive, is looked at every 50 ms.
 
 All queues are looked at once a day; and when the store's history is another one, after a promotion or a restore: then
 the numbers of transactions begin anew. With that, tombstones of workflows that have ended are cleared.
@@ -43,21 +43,33 @@ RENEW_US = 1_000_000  # How often the lease is extended, and how often another p
 SAVE_US = 200_000
 LOOK_S = 1.0  # The longest wait for the doorbell.
 BUSY_LOOK_S = 0.005  # Between two looks while many items come.
+POLL_S = 0.05  # Between two looks without a doorbell while few come: a look takes the server 0.3 ms.
 BUSY_PER_S = 200  # From so many arrivals a second on the doorbell is off.
 SLICE = 500  # Queues that a full look reads at once.
 FULL_LOOK_US = DAY_S * 1_000_000
 ANSWER_US = 5_000_000  # How long a call of the store may take.
 
 
+_UNHEARD = (
+    "notifications of external store %s do not arrive, as through a pooler in transaction mode: it is looked at every "
+    "%d ms instead; connect to the server itself, or set external.%s.notify = false"
+)
+
+
 class Doorbell:
     """When the doorbell is to ring: after a second without arrivals, and not while 200 or more come each second.
 
     Attributes:
+      may_ring: whether it may ring at all.
+      is_heard: whether the reader has heard it since it began to read.
       rings: whether it is to ring.
       is_set: whether the store does as this says. A promotion loses what was set, and so does a process that dies.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, may_ring: bool = True) -> None:
+        self.may_ring = may_ring
+        self.is_heard = False
+        self._is_quiet = False
         self.rings = False
         self.is_set = False
         self._since_us = 0
@@ -69,20 +81,33 @@ class Doorbell:
             quiet, busy = not self._count, self._count >= BUSY_PER_S
             self._since_us, self._count = now_us, count
             if quiet or busy:
-                self._change(rings=quiet)
+                self._change(quiet=quiet)
             return
         self._count += count
         if self._count >= BUSY_PER_S:
-            self._change(rings=False)
+            self._change(quiet=False)
 
-    def _change(self, *, rings: bool) -> None:
+    def forget(self, *, may_ring: bool) -> None:
+        """Know no more whether the store does as this says, and whether the bell is heard."""
+        self.may_ring, self.is_heard, self.is_set = may_ring, False, False
+
+    def silence(self) -> None:
+        """Let it ring no more: nobody hears it."""
+        self.may_ring = False
+        self._change(quiet=self._is_quiet)
+
+    def _change(self, *, quiet: bool) -> None:
+        self._is_quiet = quiet
+        rings = quiet and self.may_ring
         if rings is not self.rings:
             self.rings, self.is_set = rings, False
 
     @property
     def wait_s(self) -> float:
         """How long to wait for the bell before the next look."""
-        return LOOK_S if self.rings else BUSY_LOOK_S
+        if not self._is_quiet:
+            return BUSY_LOOK_S
+        return LOOK_S if self.rings else POLL_S
 
 
 class ExternalReader:
@@ -101,7 +126,7 @@ class ExternalReader:
         self._is_saved = True
         self._waker = Waker(name, shards, host.clock, self._goes_on)
         self._renewed_us = self._tried_us = self._saved_us = 0
-        self._doorbell = Doorbell()
+        self._doorbell = Doorbell(may_ring=store.notifies)
         self._refusals = RateLimitedLog(host.clock, log, "external store %s cannot be read; trying again: %s")
 
     def run(self) -> None:
@@ -171,9 +196,18 @@ class ExternalReader:
         self._doorbell.note(count, now_us)
         if self._doorbell.is_set:
             return self._doorbell.wait_s
+        self._set_doorbell()
+        return 0  # What was committed before the bell was on has not rung it.
+
+    def _set_doorbell(self) -> None:
+        """Let the store ring, or not. A bell that is on for the first time is tried: a pooler may swallow it."""
         self._store.set_doorbell(self._doorbell.rings)
         self._doorbell.is_set = True
-        return 0  # What was committed before the bell was on has not rung it.
+        if self._doorbell.rings and not self._doorbell.is_heard:
+            self._doorbell.is_heard = self._store.hears_doorbell()
+            if not self._doorbell.is_heard:
+                self._doorbell.silence()
+                log.warning(_UNHEARD, self._name, POLL_S * 1_000, self._name)
 
     def _keeps_lease(self) -> bool:
         """Extend the lease, if that is due; return whether this process reads the store.
@@ -240,7 +274,8 @@ class ExternalReader:
 
     def _give_up(self, error: Exception) -> None:
         """Look again later, from what was saved."""
-        self._record, self._doorbell.is_set = None, False
+        self._record = None
+        self._doorbell.forget(may_ring=self._store.notifies)
         self._refusals.note(self._name, error)
         self._pause(LOOK_S)
 

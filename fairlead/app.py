@@ -86,7 +86,8 @@ class App:
         one, else in the current directory.
       config: a whole configuration; then neither the environment nor `fairlead.toml` is read.
       external: databases by name whose queues lie beside a user's data, `{"pg": "postgresql://localhost/shop"}`; None:
-        those of the configuration. `fairlead postgres init` prepares one.
+        those of the configuration. `{"pg": {"dsn": "postgresql://localhost/shop", "notify": False}}` has an option, see
+        `Config.external_notify`. `fairlead postgres init` prepares one.
       known_kinds_only: refuse to enqueue a kind without a handler here. For programs that import all handlers; a web
         server that imports none of the fleet's handlers leaves it False.
       clock, random: the sources of time and randomness; default: the machine's.
@@ -102,7 +103,7 @@ class App:
         shards: str | Mapping[str, str] | None = None,
         *,
         config: Config | None = None,
-        external: Mapping[str, str] | None = None,
+        external: Mapping[str, str | Mapping[str, Any]] | None = None,
         known_kinds_only: bool = False,
         clock: Clock | None = None,
         random: Random | None = None,
@@ -160,7 +161,7 @@ class App:
         """
         with self._lock:
             if self._externals is None:
-                self._externals = open_stores(self.config.external, self.clock)
+                self._externals = open_stores(self.config, self.clock)
             return self._externals
 
     def configure(self, config: Config) -> None:

@@ -22,11 +22,13 @@ from msgspec import Meta
 from fairlead.actors.execution.deadlines import TRANSACTION_LEASE_US
 from fairlead.actors.settings import BadSettings, ConsumerSettings
 from fairlead.config_layers import (
+    NOTIFY,
     ONLY_SHARD,
     BadConfig,
     ConfigLayer,
     argument_layer,
     environment_layer,
+    external_option,
     file_in_force,
     file_layer,
 )
@@ -56,7 +58,13 @@ class Config:
 
     external: Mapping[str, str] = field(default_factory=dict, repr=False)
     """External stores by name, where queues lie beside a user's data: `postgresql://HOST/DATABASE`. The name, text of 1
-    to 16 bytes, is stored with each queue's pointer: do not change it."""
+    to 16 bytes, is stored with each queue's pointer: do not change it. In the file a store can be a table, with `dsn`
+    and `notify`."""
+
+    external_notify: Mapping[str, bool] = field(default_factory=dict)
+    """By name, whether an external store notifies consumers of commits: `external.NAME.notify`. False, for a server or
+    a pooler without `LISTEN`: a consumer looks at it twenty times a second. Stores that are not named notify. It must
+    be the same in all processes of a fleet."""
 
     part_count: Annotated[int, Meta(ge=1, le=PART_COUNT_MAX)] = DEFAULT_PART_COUNT
     """Parts of the top-level queue of a shard that is made now; one that exists keeps its own."""
@@ -89,6 +97,7 @@ class Config:
     def __post_init__(self) -> None:
         _check_shards(self.shards)
         _check_external(self.external)
+        _check_notify(self.external_notify, self.external)
         try:
             check_ranges(self)
         except BadArgument as error:
@@ -145,10 +154,14 @@ def load(
     for layer in layers:
         _refuse_unknown(layer)
     values: dict[str, Any] = {}
+    notify: dict[str, bool] = {}
     sources = dict.fromkeys(_TYPES, "default")
     for layer in reversed(layers):
         for key, value in layer.values.items():
-            if not key.startswith(("shards.", "external.")):
+            if external_option(key) is not None:
+                notify[key] = _converted_to(bool, key, value, layer)
+                sources[key] = layer.sources[key]
+            elif not key.startswith(("shards.", "external.")):
                 values[key] = _converted(key, value, layer)
                 sources[key] = layer.sources[key]
     shards, shard_sources = next((found for layer in layers if (found := _shards_of(layer))[0]), ({}, {}))
@@ -158,6 +171,7 @@ def load(
         return Config(
             shards=shards,
             external=external,
+            external_notify={str(external_option(key)): notifies for key, notifies in notify.items()},
             consumer=ConsumerSettings(**_table(values, "consumer")),
             zones=ZoneSettings(**_table(values, "zones")),
             sources=sources,
@@ -184,6 +198,9 @@ def settings_of(config: Config) -> list[Setting]:
         Setting(f"external.{name}", HIDDEN, config.sources.get(f"external.{name}", "argument"))
         for name in config.external
     ]
+    for name, notifies in config.external_notify.items():
+        key = f"external.{name}{NOTIFY}"
+        rows.append(Setting(key, notifies, config.sources.get(key, "argument")))
     for key in _TYPES:
         value = _value(config, key)
         if key in _SECRETS and value:
@@ -197,6 +214,7 @@ def arguments_of(config: Config) -> dict[str, Any]:
     return {
         "shards": dict(config.shards),
         "external": dict(config.external),
+        **{f"external.{name}{NOTIFY}": notifies for name, notifies in config.external_notify.items()},
         **{key: _value(config, key) for key in _TYPES},
     }
 
@@ -248,7 +266,10 @@ def _refuse_unknown(layer: ConfigLayer) -> None:
 
 
 def _converted(key: str, value: Any, layer: ConfigLayer) -> Any:
-    wanted = _TYPES[key]
+    return _converted_to(_TYPES[key], key, value, layer)
+
+
+def _converted_to(wanted: type, key: str, value: Any, layer: ConfigLayer) -> Any:
     if layer.textual and isinstance(value, str) and wanted is not str:
         value = _parsed(value, wanted)
     if wanted is float and isinstance(value, int) and not isinstance(value, bool):
@@ -279,7 +300,7 @@ def _shards_of(layer: ConfigLayer) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def _external_of(layer: ConfigLayer) -> tuple[dict[str, str], dict[str, str]]:
-    keys = [key for key in layer.values if key.startswith("external.")]
+    keys = [key for key in layer.values if key.startswith("external.") and external_option(key) is None]
     dsns = {key.removeprefix("external."): layer.values[key] for key in keys}
     return dsns, {key: layer.sources[key] for key in keys}
 
@@ -294,6 +315,15 @@ def _check_external(external: Mapping[str, str]) -> None:
             raise BadConfig(key=key, value=name, allowed=error.fields["allowed"]) from None
         if not isinstance(dsn, str) or not (dsn.startswith(("postgresql://", "postgres://")) or "=" in dsn):
             raise BadConfig(key=key, value=HIDDEN, allowed="postgresql://HOST/DATABASE, or 'host=... dbname=...'")
+
+
+def _check_notify(notify: Mapping[str, bool], external: Mapping[str, str]) -> None:
+    for name, notifies in notify.items():
+        key = f"external.{name}{NOTIFY}"
+        if name not in external:
+            raise BadConfig(key=key, value=notifies, allowed=sorted(external), reason="there is no such external store")
+        if not isinstance(notifies, bool):
+            raise BadConfig(key=key, value=notifies, allowed=_WORDS[bool])
 
 
 def _table(values: Mapping[str, Any], table: str) -> dict[str, Any]:

@@ -16,6 +16,8 @@ FILE_VARIABLE = "FAIRLEAD_CONFIG"  # names the file, so it is no setting itself
 TOKEN_VARIABLE = "FAIRLEAD_DASHBOARD_TOKEN"  # a secret of one command; other commands must not keep it
 APP_VARIABLE = "FAIRLEAD_APP"  # names the application that the command line works on
 ONLY_SHARD = "main"
+_EXTERNAL = "external."
+NOTIFY = ".notify"  # How the key of an external store's option ends; the DSN stands under the store's name itself.
 
 
 class BadConfig(QueueError):
@@ -101,11 +103,36 @@ def absolute_url(url: Any, base: Path) -> Any:
 
 def _layer(rows: Iterable[tuple[str, Any, str]], *, base: Path, textual: bool) -> ConfigLayer:
     layer = ConfigLayer({}, {}, textual)
-    for found, value, source in rows:
+    for found, value, source in _with_options(rows):
         key = f"shards.{ONLY_SHARD}" if found == "shards" else found
         layer.values[key] = absolute_url(value, base) if key.startswith("shards.") else value
         layer.sources[key] = source
     return layer
+
+
+def _with_options(rows: Iterable[tuple[str, Any, str]]) -> Iterator[tuple[str, Any, str]]:
+    """Yield the rows; those of an external store that is a table, with a row for each of its keys.
+
+    Raises:
+      BadConfig: an external store has no such option.
+    """
+    for key, value, source in rows:
+        if key.startswith(_EXTERNAL) and isinstance(value, Mapping):
+            unknown = sorted(set(value) - {"dsn", NOTIFY[1:]})
+            if unknown:
+                allowed = "dsn and notify"
+                raise BadConfig(key=f"{key}.{unknown[0]}", source=source, allowed=allowed, reason="unknown key")
+            yield from ((key if name == "dsn" else f"{key}.{name}", each, source) for name, each in value.items())
+        elif key.startswith(_EXTERNAL) and key.endswith("__notify"):  # In the environment.
+            yield key.removesuffix("__notify") + NOTIFY, value, source
+        else:
+            yield key, value, source
+
+
+def external_option(key: str) -> str | None:
+    """Return the name of the external store whose option `notify` a dotted key is; None: it is none."""
+    is_option = key.startswith(_EXTERNAL) and key.endswith(NOTIFY)
+    return key.removeprefix(_EXTERNAL).removesuffix(NOTIFY) if is_option else None
 
 
 def _flat(tables: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -23,6 +23,9 @@ PREPARED_US_MAX = 3_600_000_000
 DEAD_ROWS_MAX = 1_000_000
 FINDINGS_MAX = 1_000
 
+_RINGS_ANYWAY = "the doorbell is on, though notify = false here: a consumer with another configuration reads the store"
+_SAME_EVERYWHERE = "give all processes of the fleet the same configuration, and start them again"
+
 Progress = Callable[[int], None]
 
 
@@ -67,6 +70,8 @@ def check_external(
         reader = read_reader_state(shards, name)
         totals = store.totals(reader.seen)
         findings = [*_of_health(health), *_of_totals(totals, reader)]
+        if totals.rings and not store.notifies:
+            findings.append(ExternalFinding(_RINGS_ANYWAY, False, _SAME_EVERYWHERE))
         queues = 0
         for queues, missing in _without_pointer(shards, name, store, reader):
             progress(queues)

@@ -7,6 +7,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from fairlead.actors.telemetry.enqueueing import Enqueueing
+from fairlead.config import Config
 from fairlead.store_threads import AwaitableCalls
 from fairlead.zones.engines import Clock
 from fairlead.zones.errors import BadArgument, QueueError
@@ -180,13 +181,13 @@ def require_psycopg() -> None:
         raise PsycopgMissing
 
 
-def open_stores(dsns: Mapping[str, str], clock: Clock) -> dict[str, InspectedStore]:
+def open_stores(config: Config, clock: Clock) -> dict[str, InspectedStore]:
     """Return the external stores by name. Connects to none: each connects when it is used.
 
     Raises:
       PsycopgMissing: there are some, and psycopg is not installed.
     """
-    if not dsns:
+    if not config.external:
         return {}
     require_psycopg()
     from fairlead.zones.postgresql.connections import Connections
@@ -194,9 +195,9 @@ def open_stores(dsns: Mapping[str, str], clock: Clock) -> dict[str, InspectedSto
     from fairlead.zones.postgresql.schema import check_for_consumer as check
 
     stores: dict[str, InspectedStore] = {}
-    for name, dsn in dsns.items():
+    for name, dsn in config.external.items():
         shown = {"store": name}
         visits = Connections(dsn, shown, statement_ms=STATEMENT_MS, check=check, now_us=clock.now_us)
         handlers = Connections(dsn, shown, reads_committed=False, check=check, now_us=clock.now_us)
-        stores[name] = InspectedItemStore(visits, handlers)
+        stores[name] = InspectedItemStore(visits, handlers, notifies=config.external_notify.get(name, True))
     return stores

@@ -11,7 +11,10 @@ from fairlead.cli.output import example, json_option, show
 from fairlead.external_stores import require_psycopg
 
 DSN = "postgresql://localhost/shop"
-
+UNHEARD = (
+    "notifications do not arrive, as through a pooler in transaction mode. Producers may use this DSN. Give `external` "
+    "the address of the server itself; if the server has no LISTEN, set external.NAME.notify = false"
+)
 
 dsn_option = click.option(
     "--dsn", required=True, metavar="DSN", help=f"Where the database is, such as {DSN} or 'host=... dbname=...'."
@@ -59,9 +62,13 @@ def upgrade(dsn: str) -> None:
 @dsn_option
 @json_option
 def check(dsn: str) -> None:
-    """See whether this program can use a database for queues; changes nothing."""
+    """See whether this program can use a database for queues; changes nothing.
+
+    It also says if notifications do not arrive there, as through a pooler in transaction mode.
+    """
     with _connected(dsn) as (connection, schema):
-        _show(schema.check(connection))
+        state = schema.check(connection)
+    _show(state, hears=_hears(dsn))
 
 
 @postgres.command(epilog=example(f"fairlead postgres grant --producer web --consumer fleet --dsn {DSN}"))
@@ -86,12 +93,25 @@ def _prepare(dsn: str) -> None:
         _show(schema.prepare(connection))
 
 
-def _show(state: Any) -> None:
+def _show(state: Any, *, hears: bool | None = None) -> None:
+    """Show what a database holds. `hears`: whether notifications arrive; None: nobody has asked."""
     store_id = str(UUID(bytes=state.store_id))
-    show(
-        {"store": store_id, "version": state.version},
-        lambda: [f"the database holds queues: store {store_id}, schema version {state.version}"],
-    )
+    answer = {"store": store_id, "version": state.version} | ({} if hears is None else {"notifications": hears})
+    lines = [f"the database holds queues: store {store_id}, schema version {state.version}"]
+    show(answer, lambda: lines + [UNHEARD] * (hears is False))
+
+
+def _hears(dsn: str) -> bool:
+    """Return whether a notification of one connection arrives at another."""
+    from fairlead.zones.postgresql.connections import Connections, Listener
+
+    connections = Connections(dsn, {})
+    listener = Listener(connections)
+    try:
+        return listener.hears()
+    finally:
+        listener.close()
+        connections.close()
 
 
 def _schema() -> Any:

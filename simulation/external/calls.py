@@ -31,6 +31,8 @@ from fairlead.zones.records import DeadLetterRecord, ItemRecord
 class Calls(ABC):
     """See `ExternalStore`. Its steps are a model apart; in worlds, workflows do none there."""
 
+    notifies = True
+
     @cached_property
     def steps(self) -> ExternalSteps:
         """See `ExternalStore`."""
@@ -123,6 +125,10 @@ class Calls(ABC):
     def set_doorbell(self, rings: bool) -> None:
         """See `ExternalStore`."""
         self.carry_out(partial(statements.set_doorbell, rings=rings), writes=True)
+
+    def hears_doorbell(self) -> bool:
+        """See `ExternalStore`."""
+        return True
 
     def await_doorbell(self, timeout_s: float) -> bool:
         """See `ExternalStore`. Nobody hears this bell."""

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fairlead.actors.external_reader import ExternalReader
+import pytest
+
+from fairlead.actors.external_reader import BUSY_LOOK_S, BUSY_PER_S, POLL_S, Doorbell, ExternalReader
 from fairlead.simulation.external.calls import ItemsAtOnce
 from fairlead.zones.engines import StoreUnavailable
+from fairlead.zones.external.store import Look
 from tests.actors.stage import Stage
 from tests.simulation.mutations.mutation import in_a_race
 
@@ -18,11 +21,24 @@ class BelledItems(ItemsAtOnce):
         super().__init__(now_us)
         self.rings: bool | None = None
         self.is_away = False
+        self.is_heard = True
+        self.looks = 0
+
+    def arrivals(self, seen: str, history: str) -> Look:
+        self._check()
+        self.looks += 1
+        return super().arrivals(seen, history)
+
+    def hears_doorbell(self) -> bool:
+        return self.is_heard
 
     def set_doorbell(self, rings: bool) -> None:
+        self._check()
+        self.rings = rings
+
+    def _check(self) -> None:
         if self.is_away:
             raise StoreUnavailable("no server answers", remedy="Start it.")
-        self.rings = rings
 
     def await_doorbell(self, timeout_s: float) -> bool:
         self.stage.sleep_ms(timeout_s * 1_000)
@@ -96,3 +112,49 @@ def test_a_reader_that_follows_one_that_stopped_turns_it_on_again() -> None:
     first.stop()
     scene.stage.pass_ms(4_000)
     assert scene.items.rings
+
+
+def looks_of_a_quiet_second(scene: Scene) -> int:
+    scene.stage.pass_ms(3_000)
+    before = scene.items.looks
+    scene.stage.pass_ms(1_000)
+    return scene.items.looks - before
+
+
+def test_a_store_that_does_not_notify_is_looked_at_often_and_never_rings() -> None:
+    scene = Scene()
+    scene.items.notifies = False
+    scene.reader()
+    assert looks_of_a_quiet_second(scene) == 1 / POLL_S
+    assert scene.items.rings is False
+
+
+def test_a_bell_that_nobody_hears_is_turned_off_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    """Through a pooler in transaction mode no notification arrives: items waited for a second."""
+    scene = Scene()
+    scene.items.is_heard = False
+    scene.reader()
+    assert looks_of_a_quiet_second(scene) == 1 / POLL_S
+    assert scene.items.rings is False
+    (warning,) = caplog.messages
+    assert "connect to the server itself, or set external.pg.notify = false" in warning
+
+
+def test_a_bell_is_tried_again_after_the_store_was_away() -> None:
+    scene = Scene()
+    scene.items.is_heard = False
+    scene.reader()
+    scene.stage.pass_ms(3_000)
+    scene.items.is_heard = scene.items.is_away = True
+    scene.stage.pass_ms(2_000)
+    scene.items.is_away = False
+    scene.stage.pass_ms(3_000)
+    assert scene.items.rings
+
+
+def test_while_many_items_come_a_store_that_does_not_notify_is_looked_at_as_often_as_others() -> None:
+    doorbell = Doorbell(may_ring=False)
+    doorbell.note(0, 2_000_000)
+    assert doorbell.wait_s == POLL_S
+    doorbell.note(BUSY_PER_S, 2_100_000)
+    assert doorbell.wait_s == BUSY_LOOK_S

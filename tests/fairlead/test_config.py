@@ -15,6 +15,7 @@ from fairlead.actors.settings import ConsumerSettings
 from fairlead.config import HIDDEN, Config, settings_of
 from fairlead.config_layers import BadConfig
 from fairlead.zones.settings import ZoneSettings
+from tests.fairlead.shell import run
 
 KEY = "correct horse battery staple"
 
@@ -219,3 +220,57 @@ def test_a_store_at_a_path_that_cannot_be_is_refused(url: str) -> None:
     """Before, `pathlib` raised a RuntimeError."""
     with pytest.raises(BadConfig):
         config.load({"shards": url}, environ={})
+
+
+def test_the_command_shows_yes_and_no_as_they_are_written() -> None:
+    """Before, it showed 1 and 0."""
+    (line,) = [each for each in run("config", "--set", "submissions=false").out.splitlines() if "submissions" in each]
+    assert line.split() == ["submissions", "false", "argument"]
+
+
+# --- External stores ---
+
+DSN = "postgresql://localhost/shop"
+
+
+def test_an_external_store_notifies_unless_its_table_says_otherwise() -> None:
+    write(f'[external.pg]\ndsn = "{DSN}"\nnotify = false\n[external.other]\ndsn = "{DSN}"')
+    loaded = config.load(environ={})
+    assert (loaded.external, loaded.external_notify) == ({"pg": DSN, "other": DSN}, {"pg": False})
+    shown = {row.key: (row.value, row.source) for row in settings_of(loaded)}
+    assert shown["external.pg"] == (HIDDEN, "fairlead.toml")
+    assert shown["external.pg.notify"] == (False, "fairlead.toml")
+
+
+def test_the_environment_names_the_database_and_the_file_says_that_it_does_not_notify() -> None:
+    """A password stands in the environment."""
+    write("[external.pg]\nnotify = false")
+    loaded = config.load(environ={"FAIRLEAD_EXTERNAL__PG": DSN})
+    assert (loaded.external, loaded.external_notify) == ({"pg": DSN}, {"pg": False})
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"external": {"pg": {"dsn": DSN, "notify": False}}}, {"external.pg": DSN, "external.pg.notify": "no"}]
+)
+def test_a_program_says_that_a_store_does_not_notify(arguments: dict[str, Any]) -> None:
+    loaded = config.load(arguments, environ={"FAIRLEAD_EXTERNAL__PG__NOTIFY": "true"})
+    assert loaded.external_notify == {"pg": False}
+    assert config.load(config.arguments_of(loaded), environ={}) == loaded
+
+
+def test_a_variable_says_that_a_store_does_not_notify() -> None:
+    loaded = config.load({"external": {"pg": DSN}}, environ={"FAIRLEAD_EXTERNAL__PG__NOTIFY": "false"})
+    assert loaded.external_notify == {"pg": False}
+
+
+@pytest.mark.parametrize(
+    ("options", "key"),
+    [
+        ({"dsn": DSN, "notify": "perhaps"}, "external.pg.notify"),
+        ({"dsn": DSN, "notfy": False}, "external.pg.notfy"),
+        ({"notify": False}, "external.pg.notify"),
+        ({"dsn": 7}, "external.pg"),
+    ],
+)
+def test_an_external_store_with_a_wrong_option_is_refused(options: dict[str, Any], key: str) -> None:
+    assert refused({"external": {"pg": options}})["key"] == key

@@ -118,6 +118,7 @@ class ExternalStore(Protocol):
     Every method raises `StoreUnavailable` if the store does not answer or refuses.
 
     Attributes:
+      notifies: whether its doorbell may be used; False: its reader looks often instead.
       sessions: those of workers that claim items.
       upkeep: what one consumer does for the store.
     """
@@ -234,6 +235,18 @@ class ExternalStore(Protocol):
 
     def set_doorbell(self, rings: bool) -> None:
         """Let enqueues ring the doorbell from now on, or not."""
+        ...
+
+    @property
+    def notifies(self) -> bool:
+        """Whether its doorbell may be used."""
+        ...
+
+    def hears_doorbell(self) -> bool:
+        """Ring the doorbell from another connection; return whether it is heard: not within a second means no.
+
+        What is committed afterwards is heard, too, by `await_doorbell`.
+        """
         ...
 
     def await_doorbell(self, timeout_s: float) -> bool:

@@ -38,6 +38,7 @@ KEEPALIVES: Mapping[str, Any] = {
 }  # fmt: skip
 
 
+HEARD_S = 1.0  # A notification takes a millisecond or two.
 SILENCE_S = 0.1  # How long psycopg waits at once.
 
 
@@ -153,6 +154,20 @@ class Listener:
         except psycopg.Error as error:
             self.close()
             raise self._connections.broken(error) from error
+
+    def hears(self) -> bool:
+        """Return whether a notification arrives that another connection sends: within a second, or not at all.
+
+        Through a pooler that lends its connections for a transaction each, none does.
+
+        Raises:
+          StoreUnavailable: no server answers, or a connection broke.
+        """
+        if self._connection is None:
+            self.wait(0)
+        with self._connections.call() as call:
+            call.execute("SELECT pg_notify('fairlead', '')")
+        return self.wait(HEARD_S)
 
     def close(self) -> None:
         """Hear nothing more."""

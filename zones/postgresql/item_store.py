@@ -79,13 +79,14 @@ _QUEUES = "SELECT app, tenant, zone FROM fairlead.queues(%s, %s, %s, %s)"
 class ItemStore:
     """The items of one database. `handlers`: the connections in which handlers, and bodies of steps, run.
 
-    `queues`: what applications and operators do there.
+    `queues`: what applications and operators do there. `notifies`: see `ExternalStore`.
 
     Every method raises `StoreUnavailable` if the server does not answer or refuses, and `AnswerLost`, which is one, if
     the connection broke while it may have committed.
     """
 
-    def __init__(self, connections: Connections, handlers: Connections) -> None:
+    def __init__(self, connections: Connections, handlers: Connections, *, notifies: bool = True) -> None:
+        self.notifies = notifies
         self._connections = connections
         self._handlers = handlers
         self.steps = StepStore(connections, handlers)
@@ -237,6 +238,10 @@ class ItemStore:
     def await_doorbell(self, timeout_s: float) -> bool:
         """See `ExternalStore`."""
         return self._doorbell.wait(timeout_s)
+
+    def hears_doorbell(self) -> bool:
+        """See `ExternalStore`."""
+        return self._doorbell.hears()
 
     def store_id(self) -> bytes:
         """See `ExternalStore`."""
