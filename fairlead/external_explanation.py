@@ -20,6 +20,7 @@ from fairlead.zones.external.inspection import InspectedItem, InspectedStore, St
 from fairlead.zones.external.names import pointer_zone
 from fairlead.zones.external.store import Queue
 from fairlead.zones.layout import ID_BYTES
+from fairlead.zones.reporting.completion_log import Ended
 from fairlead.zones.reporting.diagnosis import Diagnosis, diagnose
 from fairlead.zones.shard import Shard
 from fairlead.zones.transaction_runner import Attempt
@@ -57,13 +58,14 @@ def explain_in_stores(
     may_be_there = on_shards.cause in NOWHERE or on_shards.store is not None
     if not may_be_there or not stores:
         return on_shards
-    ended = None if on_shards.store is None else on_shards
+    ended = on_shards if on_shards.store is not None and on_shards.cause in ENDED else None
     unread: list[str] = []
     for name, store in stores.items():
         ids = list(_ids(store, item_id, queue))
-        reader = read_reader_state(shards, name)
+        reader, now_us = read_reader_state(shards, name), shards.clock.now_us()
         try:
-            found = store.inspect(ids, seen=reader.seen, now_us=shards.clock.now_us()) if ids else []
+            found = store.inspect(ids, seen=reader.seen, now_us=now_us) if ids else []
+            cancelled = store.cancelled(ids, now_us=now_us) if ids else []
         except StoreUnavailable as error:
             unread.append(f"external store {name} cannot be read: {sentence_of(error)}")
             continue
@@ -71,13 +73,33 @@ def explain_in_stores(
             if queue in (None, item.queue):
                 explain_there = partial(_explain_at, name=name, item=item, reader=reader)
                 return shards.at_home(item.queue.tenant, explain_there)
-        if ended is None and queue is not None:
-            ended = _ended(shards, name, queue, ids)
+        ended = _later(ended, _cancelled(shards, name, cancelled, queue, now_us))
+        if queue is not None:
+            ended = _later(ended, _ended(shards, name, queue, ids))
     if ended is not None:
         return replace(ended, sentence="; ".join([ended.sentence, *unread]))
     if unread:
         return replace(on_shards, cause=Cause.STORE_AWAY, sentence="; ".join(unread))
     return replace(on_shards, sentence=f"{on_shards.sentence}; {' and '.join(stores)} has none either")
+
+
+def _later(one: Explanation | None, other: Explanation | None) -> Explanation | None:
+    """Return the later of two ends: the name of an item may have been used again."""
+    ends = [each for each in (one, other) if each is not None]
+    return max(ends, key=lambda each: each.details["ended_us"], default=None)
+
+
+def _cancelled(
+    shards: Shards, name: str, cancelled: Sequence[Ended], queue: Queue | None, now_us: int
+) -> Explanation | None:
+    """Explain that an item of a store was cancelled, if that is the end of an item in this queue, or anywhere."""
+    for each in cancelled:
+        if queue in (None, Queue(each.tenant, each.zone)):
+            shard = shards.find(each.tenant).name
+            cause, sentence, details = ended_in_words(each, now_us)
+            where = (shard, each.tenant, each.zone, each.item.kind)
+            return Explanation(each.item.item_id, cause, sentence, *where, details=details, store=name)
+    return None
 
 
 def _ended(shards: Shards, name: str, queue: Queue, ids: Sequence[bytes]) -> Explanation | None:

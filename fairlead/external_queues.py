@@ -23,6 +23,7 @@ from fairlead.zones.layout import DEFAULT_ZONE, Tenant, checked_id, shown_id
 from fairlead.zones.queue.items import Enqueued, HasKind, Item, ItemOptions, NewItem, new_item, unpack_payload
 from fairlead.zones.queue.queue_zone import check_count
 from fairlead.zones.queue.results import Failed, NotKept, Pending, Returned
+from fairlead.zones.reporting.completion_log import reason_of_last
 from fairlead.zones.workflow.cancellation import CancelOutcome
 
 
@@ -201,9 +202,17 @@ class ExternalQueues:
         """Return how an item ended, or that it has not; and what the store raises."""
         queue, now_us = self._queue(zone), self.clock.now_us()
         found = _ending_of(self._own.find(queue, [item_id], now_us=now_us, with_payload=False))
-        if isinstance(found, NotKept):  # The completion log of the tenant's shard knows how it ended.
-            found, _ = self._home.read_ending(item_id, zone=pointer_zone(self.name, zone))
+        if isinstance(found, NotKept):
+            found = self._ending_without_result(item_id, queue)
         return found, (StoreUnavailable,)
+
+    def _ending_without_result(self, item_id: bytes, queue: Queue) -> Ending:
+        """Return how an item ended that has left no result: as the tenant's shard or the store knows."""
+        found, _ = self._home.read_ending(item_id, zone=pointer_zone(self.name, queue.zone))
+        if isinstance(found, NotKept) and found.end_reason is None:
+            cancelled = self._access.store(self.name).cancelled([item_id], now_us=self.clock.now_us())
+            return NotKept(reason_of_last(each for each in cancelled if Queue(each.tenant, each.zone) == queue))
+        return found
 
     def explain(self, item_id: str | bytes, *, zone: str = DEFAULT_ZONE) -> Explanation:
         """Say why an item is not running, or how it ended; see `TenantDatabase.explain`."""

@@ -32,6 +32,7 @@ def read_item_in_store(
     now_us = shard.clock.now_us()
     is_away = explanation.cause is Cause.STORE_AWAY
     found = None if is_away else stores[name].queues.find(queue, [item_id], now_us=now_us)
+    cancelled = [] if is_away else stores[name].cancelled([item_id], now_us=now_us)
     target = {"tenant": list(queue.tenant), "store": name, "zone": queue.zone, "item": item_id.hex()}
     location = shard.layout.location(queue.tenant, pointer_zone(name, queue.zone))
     elsewhere = [ended for _, ended in ends_elsewhere(shards, shard, location, item_id).ends]
@@ -50,7 +51,7 @@ def read_item_in_store(
         stored=record if dead_record is None else dead_record.item,
         dead_letter=None if dead is None else external_dead_letter_view(shard.name, name, dead),
         returned=_returned(found),
-        history=history(record, dead_record, [*elsewhere, *ends], actions, now_us),
+        history=history(record, dead_record, [*elsewhere, *ends, *cancelled], actions, now_us),
         now_us=now_us,
     )
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 
@@ -30,6 +32,8 @@ def shop(postgresql: TestedPostgres) -> Iterator[Database]:
 def database(shop: Database) -> Database:
     """The same, without items."""
     shop.empty()
+    with shop.connect() as connection:
+        connection.execute("DELETE FROM fairlead.cancelled")
     return shop
 
 
@@ -81,6 +85,84 @@ def test_an_ended_item_is_explained_as_one_in_a_shard(app: App, alice: ExternalQ
     assert said.sentence.startswith(of_shard.sentence)
     assert said.details.keys() == of_shard.details.keys()
     assert (said.store, said.zone, said.kind, said.shard) == ("pg", "queue", kind, "main")
+
+
+def cancel_by_sql(alice: ExternalQueues, database: Database) -> None:
+    with database.connect() as connection:
+        assert connection.execute("SELECT fairlead.cancel('shop', 'alice', 'order 7')").fetchone() == (True,)
+
+
+def cancel_within(alice: ExternalQueues, database: Database) -> None:
+    with database.connect() as connection, connection.transaction():
+        alice.cancel("order 7", within=connection)
+
+
+def cancel_at_once(alice: ExternalQueues, database: Database) -> None:
+    alice.cancel("order 7")
+
+
+@pytest.mark.parametrize("cancel", [cancel_by_sql, cancel_within, cancel_at_once])
+def test_a_cancelled_item_is_known_to_be_however_it_was_cancelled(
+    app: App, alice: ExternalQueues, database: Database, cancel: Callable[[ExternalQueues, Database], None]
+) -> None:
+    there, here = alice.enqueue("mail", item_id="order 7"), app.tenant(ALICE).enqueue("mail", item_id="order 8")
+    cancel(alice, database)
+    here.cancel()
+    said, of_shard = alice.explain("order 7"), here.explain()
+    assert said.cause is of_shard.cause is Cause.CANCELLED
+    assert said.sentence.startswith("it was cancelled 0.")
+    assert (said.store, said.shard, said.zone, said.kind) == ("pg", "main", "queue", "mail")
+    assert app.explain(there.item_id) == replace(said, sentence=ANY, details=ANY)
+    with pytest.raises(NoResult, match="ended='cancelled'"):
+        there.result(timeout=0)
+    details = read_item_in_store(
+        app.shards, app.shards["main"], app.externals, "pg", Queue(ALICE, "queue"), there.item_id
+    )
+    assert [event.what for event in details.history] == ["cancelled"]
+
+
+def test_a_cancellation_that_is_rolled_back_leaves_nothing(alice: ExternalQueues, database: Database) -> None:
+    there = alice.enqueue("mail", item_id="order 7", delay=60)
+    with database.connect(autocommit=False) as connection:
+        alice.cancel("order 7", within=connection)
+        connection.rollback()
+    assert there.explain().cause is Cause.DELAYED
+    assert database_cancelled(database) == 0
+
+
+def test_the_last_end_of_a_name_counts(app: App, alice: ExternalQueues, database: Database, clock: ManualClock) -> None:
+    """Ends by a consumer are in the shard, those by a cancellation in the store."""
+    alice.enqueue("mail", item_id="order 7")
+    run_all(app)
+    clock.advance(60)
+    alice.enqueue("mail", item_id="order 7")
+    alice.cancel("order 7")
+    assert alice.explain("order 7").cause is Cause.CANCELLED
+    with database.connect() as connection:
+        connection.execute("UPDATE fairlead.cancelled SET cancelled_us = cancelled_us - 60000000")
+    alice.enqueue("mail", item_id="order 7")
+    clock.advance(60)
+    run_all(app)
+    assert alice.explain("order 7").cause is Cause.COMPLETED
+
+
+def test_a_cancellation_is_forgotten_after_an_hour(alice: ExternalQueues, database: Database) -> None:
+    there = alice.enqueue("mail")
+    there.cancel()
+    upkeep = database.store.upkeep
+    upkeep.expire(10)
+    assert database_cancelled(database) == 1
+    with database.connect() as connection:
+        connection.execute("UPDATE fairlead.cancelled SET cancelled_us = cancelled_us - %s", [KEPT_US])
+    assert upkeep.expire(10) == 1
+    assert there.explain().cause is Cause.NEVER_SEEN
+
+
+def database_cancelled(database: Database) -> int:
+    """Return how many cancellations are known."""
+    with database.connect() as connection:
+        (count,) = connection.execute("SELECT count(*) FROM fairlead.cancelled").fetchone()
+        return int(count)
 
 
 def test_the_end_of_a_handlers_own_transaction_is_known(app: App, alice: ExternalQueues) -> None:

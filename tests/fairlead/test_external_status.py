@@ -309,7 +309,7 @@ def test_a_role_without_privileges_and_a_published_schema_are_faults(
         connection.execute("DROP PUBLICATION everything")
     assert code == 1
     first, *rest = found
-    assert first["what"].startswith("this role may not use table fairlead.doorbell, ")
+    assert first["what"].startswith("this role may not use table fairlead.cancelled, ")
     assert "fairlead postgres grant --consumer" in first["do"]
     assert "the schema is published by everything" in [each["what"] for each in rest]
 

@@ -11,6 +11,7 @@ from fairlead.zones.external.names import Queue
 from fairlead.zones.external.store import ExternalStore
 from fairlead.zones.layout import Tenant
 from fairlead.zones.records import DeadLetterRecord, GivenId, ItemRecord
+from fairlead.zones.reporting.completion_log import Ended
 
 COUNTED_MAX = 10_000  # Items are counted up to this number; a store may hold millions.
 
@@ -118,6 +119,10 @@ class InspectedStore(ExternalStore, Protocol):
           seen: the snapshot up to which the reader has made pointers; None: it is not known.
           now_us: the caller's time.
         """
+        ...
+
+    def cancelled(self, ids: Sequence[bytes], *, now_us: int) -> list[Ended]:
+        """Return which of some items were cancelled in the last hour, the latest first. `now_us`: see `inspect`."""
         ...
 
     def tenant_depth(self, tenant: Tenant) -> dict[str, dict[str, int]]:

@@ -6,6 +6,8 @@ enqueues work. The tenant's shard holds the pointer of such a zone, as of any ot
 Read in this order:
     sql/migration_001.sql  the tables: items, and what an application knows the store by
     sql/migration_002.sql  the tables of steps of workflows
+    sql/migration_003.sql  sessions of workers; the columns of their claims
+    sql/migration_004.sql  the table of what was cancelled lately
     sql/functions.sql      what programs call: enqueue, dequeue, the ends of items
     sql/operations.sql     what applications and operators call
     sql/inspection.sql     what operators ask
@@ -38,6 +40,7 @@ What each operation reads and writes, at READ COMMITTED:
     release         what ended sessions claim; leaves out locked  ends the lease
     requeue         likewise                                      vesting time and history; ends the lease
     dead letter     likewise                                      the item's state
+    cancel          the item; waits for who has locked it         deletes it, and notes that for an hour
     arrivals        nothing                                       nothing
 
 A conditional statement locks the row, and then compares what was committed last. So two holders of one item cannot both

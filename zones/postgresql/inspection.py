@@ -13,6 +13,7 @@ from fairlead.zones.layout import Tenant
 from fairlead.zones.postgresql import schema
 from fairlead.zones.postgresql.item_store import ItemStore, decoded, names_of
 from fairlead.zones.records import DeadLetterRecord, GivenId, ItemRecord, decode
+from fairlead.zones.reporting.completion_log import Ended, EndedItem, EndReason
 
 BEFORE_MAX = 1_000
 
@@ -21,6 +22,7 @@ _INSPECT = (
     "args::text, CASE state WHEN 0 THEN record END, deaths, started, lease_id, left_us, state, kept_us, is_seen, "
     "is_locked, items_before, record FROM fairlead.inspect(%b::uuid[], %s::pg_snapshot, %b)"
 )
+_CANCELLED = "SELECT id, app, tenant, zone, kind, leases, ago_us FROM fairlead.cancelled_items(%b::uuid[])"
 _TENANT_DEPTH = "SELECT zone, kind, items FROM fairlead.tenant_depth(%s, %s, %b)"
 _SEEN = "SELECT ord FROM fairlead.seen_of(%b::text[], %b::text[], %b::text[], %s::pg_snapshot)"
 _DEPTH = "SELECT kind, items FROM fairlead.depth(%b)"
@@ -69,6 +71,15 @@ class InspectedItemStore(ItemStore):
         with self._connections.call() as call:
             rows = call.execute(_INSPECT, [UUID(bytes=each) for each in ids], seen, BEFORE_MAX).fetchall()
         return [_inspected(row, now_us) for row in rows]
+
+    def cancelled(self, ids: Sequence[bytes], *, now_us: int) -> list[Ended]:
+        """See `InspectedStore`."""
+        with self._connections.call() as call:
+            rows = call.execute(_CANCELLED, [UUID(bytes=each) for each in ids]).fetchall()
+        return [
+            Ended(Tenant(app, user), zone, now_us - ago_us, EndedItem(id_.bytes, kind, EndReason.CANCELLED, leases, 0))
+            for id_, app, user, zone, kind, leases, ago_us in rows
+        ]
 
     def tenant_depth(self, tenant: Tenant) -> dict[str, dict[str, int]]:
         """See `InspectedStore`."""

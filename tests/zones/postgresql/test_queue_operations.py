@@ -49,6 +49,8 @@ def plans_of(connection: Any, call: str) -> str:
             "items_pkey",
             "items_dead|items_kept|items_vest",
         ),
+        (f"fairlead.cancelled_items(ARRAY[{ID}]::uuid[])", "cancelled_ids", "cancelled_times"),
+        ("fairlead.expire(10)", "cancelled_times", "cancelled_ids|items_dead|items_vest"),
         (f"fairlead.read_items(ARRAY[{ID}]::uuid[], true)", "items_pkey", "items_dead|items_kept|items_vest"),
         (f"fairlead.discard_dead_letters(ARRAY[{ID}]::uuid[], ARRAY[1])", "items_pkey", "items_dead|items_kept"),
         (
@@ -71,3 +73,4 @@ def test_each_statement_has_one_index_whatever_the_statistics_say(
     for other in others.split("|"):
         assert other not in plans, plans
     assert "Seq Scan on items" not in plans, plans
+    assert "Seq Scan on cancelled" not in plans, plans

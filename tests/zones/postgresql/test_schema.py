@@ -115,6 +115,19 @@ def test_a_producer_can_enqueue_and_read_nothing(database: Database) -> None:
                 connection.execute(forbidden)
 
 
+def test_a_role_that_may_cancel_reads_and_writes_no_table_itself(database: Database) -> None:
+    import psycopg
+
+    with database.connect() as connection, role(connection, "clerk"):
+        connection.execute("GRANT USAGE ON SCHEMA fairlead TO clerk")
+        connection.execute("GRANT EXECUTE ON FUNCTION fairlead.cancel, fairlead.cancel_item TO clerk")
+        connection.execute("SELECT fairlead.enqueue('shop', 'alice', 'mail', item_id => 'order 7')")
+        connection.execute("SET ROLE clerk")
+        assert connection.execute("SELECT fairlead.cancel('shop', 'alice', 'order 7')").fetchone() == (True,)
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            connection.execute("SELECT * FROM fairlead.cancelled")
+
+
 def test_a_consumer_needs_no_rights_of_the_owner(database: Database) -> None:
     from fairlead.zones.postgresql import schema
 
@@ -175,6 +188,8 @@ def test_consumers_of_version_2_go_on_after_an_upgrade_which_makes_their_functio
             held = f"ARRAY['{item_id}'::uuid], ARRAY['{lease_id}'::uuid]"
             assert connection.execute(f"SELECT outcome FROM fairlead.{call.format(held)}").fetchall() == [(0,)]
         connection.execute("SELECT * FROM fairlead.beat(gen_random_uuid())")
+        assert connection.execute("SELECT fairlead.cancel('shop', 'alice', id => %s)", [item_id]).fetchone() == (True,)
+        assert len(connection.execute("SELECT * FROM fairlead.cancelled_items(%s)", [[item_id]]).fetchall()) == 1
 
 
 def test_the_printed_script_does_what_init_does(empty_database: Database) -> None:

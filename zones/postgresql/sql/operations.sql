@@ -77,7 +77,8 @@ BEGIN
 END $$;
 
 -- Delete an item of a queue, leased or not; with `force` a dead letter too. The first of `ids` that is one is deleted.
--- Waits for a transaction that has locked it: that of its handler, for example. Returns whether there was one.
+-- Waits for a transaction that has locked it: that of its handler, for example. Returns whether there was one. That it
+-- was cancelled is known for an hour, if the transaction commits: no shard is told, so `within` and SQL leave it here.
 CREATE OR REPLACE FUNCTION fairlead.cancel_item(app text, tenant text, zone text, ids uuid[], force boolean) RETURNS boolean
   LANGUAGE plpgsql SECURITY DEFINER
   SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
@@ -85,8 +86,12 @@ DECLARE
   one uuid;
 BEGIN
   FOREACH one IN ARRAY ids LOOP
-    DELETE FROM fairlead.items i WHERE i.id = one AND (i.state < 1 OR force AND i.state + 0 = 2)
-      AND (i.app, i.tenant, i.zone) = (cancel_item.app, cancel_item.tenant, cancel_item.zone);
+    WITH gone AS (
+      DELETE FROM fairlead.items i WHERE i.id = one AND (i.state < 1 OR force AND i.state + 0 = 2)
+        AND (i.app, i.tenant, i.zone) = (cancel_item.app, cancel_item.tenant, cancel_item.zone)
+      RETURNING i.id, i.app, i.tenant, i.zone, i.kind, i.leases)
+    INSERT INTO fairlead.cancelled (id, app, tenant, zone, kind, leases, cancelled_us)
+      SELECT g.id, g.app, g.tenant, g.zone, g.kind, g.leases, fairlead.now_us() FROM gone g;
     IF FOUND THEN
       RETURN true;
     END IF;
@@ -105,6 +110,18 @@ BEGIN
   END IF;
   RETURN fairlead.cancel_item(app, tenant, zone,
     ARRAY[coalesce(id, fairlead.id_of(app, tenant, zone, '\x02'::bytea || convert_to(item_id, 'UTF8')))], false);
+END $$;
+
+-- Those of some items that were cancelled in the last hour or so, the latest first. `ago_us`: for how long.
+CREATE OR REPLACE FUNCTION fairlead.cancelled_items(
+  ids uuid[], OUT id uuid, OUT app text, OUT tenant text, OUT zone text, OUT kind text, OUT leases int, OUT ago_us bigint
+) RETURNS SETOF record LANGUAGE plpgsql
+  SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
+DECLARE
+  now_us bigint := fairlead.now_us();
+BEGIN                                   -- ordered by an expression, for which no index is a choice
+  RETURN QUERY SELECT c.id, c.app, c.tenant, c.zone, c.kind, c.leases, now_us - c.cancelled_us
+    FROM fairlead.cancelled c WHERE c.id = ANY(ids) ORDER BY now_us - c.cancelled_us;
 END $$;
 
 -- The ids of the next `n` dead letters of a queue (`app` NULL: of all queues) behind one, oldest first.

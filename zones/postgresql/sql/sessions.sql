@@ -75,18 +75,24 @@ BEGIN
   PERFORM fairlead.ring();
 END $$;
 
--- Delete up to `n` ended items whose ids and results are kept no longer; returns how many.
+-- Delete up to `n` ended items whose ids and results are kept no longer, and forget up to `n` cancellations of more than
+-- an hour ago; returns how many, of what there was more.
 CREATE OR REPLACE FUNCTION fairlead.expire(n int) RETURNS int LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
 DECLARE
   now_us bigint := fairlead.now_us();
   changed int;
+  forgotten int;
 BEGIN
   DELETE FROM fairlead.items i WHERE i.id = ANY(ARRAY(
     SELECT x.id FROM fairlead.items x WHERE x.state = 1 AND x.keep_until_us <= now_us
     ORDER BY x.keep_until_us LIMIT n FOR UPDATE SKIP LOCKED));
   GET DIAGNOSTICS changed = ROW_COUNT;
-  RETURN changed;
+  DELETE FROM fairlead.cancelled c WHERE c.ctid = ANY(ARRAY(
+    SELECT x.ctid FROM fairlead.cancelled x WHERE x.cancelled_us <= now_us - 3600000000
+    ORDER BY x.cancelled_us LIMIT n FOR UPDATE SKIP LOCKED));
+  GET DIAGNOSTICS forgotten = ROW_COUNT;
+  RETURN greatest(changed, forgotten);
 END $$;
 
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA fairlead FROM PUBLIC;
