@@ -17,7 +17,7 @@ from fairlead.zones.external.store import ItemLease, Queue, Want
 from fairlead.zones.layout import Tenant
 from fairlead.zones.queue.items import new_item
 
-SEEDS = (*range(11), 22)  # In the last one, sessions fall silent.
+SEEDS = (*range(11), 22)  # In the last one, a worker falls silent.
 
 
 def test_the_same_seed_gives_the_same_events() -> None:
