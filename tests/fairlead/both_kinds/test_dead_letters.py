@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from fairlead import App, DeadLetterFilter, Job, Tenant
+from fairlead import App, Config, DeadLetterFilter, Job, Tenant
 from fairlead.dashboard.actions import action_of
 from fairlead.external_stores import open_stores
 from fairlead.testing import drain
@@ -149,7 +149,7 @@ def test_groups_of_shards_are_shown_while_a_store_is_away(
     failing: App, alice: Queues, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fail(failing, failing.tenant("shop", "bob"), "no order 18")
-    away = open_stores({"pg": "postgresql://127.0.0.1:1/none"}, failing.clock)
+    away = open_stores(Config(external={"pg": "postgresql://127.0.0.1:1/none"}), failing.clock)
     with monkeypatch.context() as patched:
         patched.setattr(failing, "_externals", away)
         text = text_of(failing, "/dead-letters")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fairlead import App, BadArgument, Cause, Retry
+from fairlead import App, BadArgument, Cause, Config, Retry
 from fairlead.actors.handlers import PermanentError
 from fairlead.external_stores import open_stores
 from fairlead.replayed_runs import replay_runs
@@ -306,7 +306,7 @@ def test_why_a_workflow_does_not_go_on_names_the_store_that_is_away(
 
     handle = shop.enqueue()
     shop.run()
-    away = open_stores({"pg": "postgresql://127.0.0.1:1/none"}, shop.app.clock)
+    away = open_stores(Config(external={"pg": "postgresql://127.0.0.1:1/none"}), shop.app.clock)
     with monkeypatch.context() as patched:
         patched.setattr(shop.app, "_externals", away)
         handle.signal("go")
