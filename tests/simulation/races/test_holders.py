@@ -18,7 +18,7 @@ from fairlead.zones.queue.items import LeasedItem
 from fairlead.zones.queue.lease_check import check_lease
 from fairlead.zones.shard import Shard
 from tests.simulation.races.director import Role
-from tests.simulation.races.missing_guards import TENANTS, Patch, read_by_snapshot
+from tests.simulation.races.missing_guards import TENANTS, Patch, planted, read_by_snapshot
 from tests.simulation.races.scene import ManagerRole, Scene, held, paid, pay, ref_of
 from tests.simulation.stage import ALICE, SECOND
 
@@ -167,6 +167,13 @@ def test_without_the_conflict_on_its_record_a_late_holder_changes_the_item(
     scene = Scene()
     holder, manager = an_item_is_leased_by_another(scene, does)
     assert holder.refused == []
+    assert not is_held_by(scene, manager)
+
+
+def test_a_late_holder_makes_a_dead_letter_of_an_item_that_another_holds() -> None:
+    scene = Scene()
+    with planted("an item that failed for good becomes a dead letter, or is dropped, although another holds it"):
+        _, manager = an_item_is_leased_by_another(scene, dead_letters)
     assert not is_held_by(scene, manager)
 
 

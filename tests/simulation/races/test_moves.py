@@ -70,6 +70,32 @@ def test_a_mover_that_takes_over_between_close_and_thaw_takes_the_move_back_too(
     scene.ends_well(MoveState.FAILED)
 
 
+def a_mover_decides_between_close_and_thaw(scene: MoveScene) -> None:
+    """A client has closed the destination, and does not know it yet. The next mover dies once it has decided."""
+    mover, _ = scene.frozen()
+    mover.host.kill()
+    client = scene.role("client", writes)
+    client.runs_until_commit(at=scene.new).arrives()
+    following = scene.mover("next")
+    following.runs_until(lambda: following.is_over or scene.suite.shards[NEW].lives_here(ALICE))
+    following.host.kill()
+    client.runs()
+    assert scene.does(reads) == b"2"
+    scene.ends_well(MoveState.FAILED)
+
+
+def test_a_destination_that_was_closed_owns_no_tenant_before_the_thaw() -> None:
+    a_mover_decides_between_close_and_thaw(MoveScene())
+
+
+def test_without_a_note_of_the_close_the_tenant_lives_on_two_shards() -> None:
+    with (
+        planted("a destination forgets that it is closed before the source is thawed"),
+        pytest.raises(Violation, match=TenantsMoveWhole.promise),
+    ):
+        a_mover_decides_between_close_and_thaw(MoveScene())
+
+
 def test_a_mover_that_stood_still_while_the_next_one_ended_the_move_changes_nothing() -> None:
     scene = MoveScene()
     mover, decision = scene.frozen()

@@ -27,6 +27,7 @@ from tests.simulation.races.missing_guards import (
     Patch,
     declare_nothing,
     ignore_the_guard,
+    planted,
     read_by_snapshot,
     read_ranges_by_snapshot,
 )
@@ -146,6 +147,13 @@ def test_without_the_conflict_on_the_guard_an_item_has_no_pointer(monkeypatch: P
     ignore_the_guard(monkeypatch)
     scene = Scene(DELETES_AT_ONCE)
     assert deletion_comes_first(scene).refused == []
+    assert (scene.count, scene.zone.pointer) == (1, None)
+
+
+def test_without_the_conflict_that_the_deletion_declares_an_item_has_no_pointer() -> None:
+    scene = Scene(DELETES_AT_ONCE)
+    with planted("the deletion of a pointer declares no write conflict on the guard"):
+        assert deletion_comes_first(scene).refused == []
     assert (scene.count, scene.zone.pointer) == (1, None)
 
 

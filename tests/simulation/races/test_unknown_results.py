@@ -28,6 +28,7 @@ from tests.simulation.races.missing_guards import (
     Patch,
     check_for_nothing_applied,
     leave_no_receipts,
+    planted,
     read_by_snapshot,
 )
 from tests.simulation.races.scene import ManagerRole, Scene, held, paid
@@ -95,6 +96,13 @@ def test_an_enqueue_that_is_applied_after_the_check_for_it_happens_once(met: Cou
     assert met["a transaction of unknown result is found applied by its own retry"] == 1
     assert scene.zone.items == {}
     scene.check_stored()
+
+
+def test_without_the_check_in_each_retry_an_enqueue_that_is_applied_late_happens_twice() -> None:
+    scene = Scene()
+    with planted("a transaction is retried without a check whether it was applied meanwhile"):
+        applied_after_the_check(scene)
+    assert len(scene.zone.items) == 1
 
 
 def test_without_a_receipt_an_enqueue_that_is_applied_late_happens_twice(monkeypatch: Patch) -> None:
@@ -168,6 +176,11 @@ def test_a_transaction_that_only_writes_is_applied_once(applied: bool) -> None:
 def test_without_a_receipt_a_transaction_that_only_writes_is_applied_twice(monkeypatch: Patch) -> None:
     leave_no_receipts(monkeypatch)
     assert paid_with_unknown_result(Scene(), applied=True) == 2
+
+
+def test_one_that_only_writes_and_leaves_no_receipt_is_applied_twice() -> None:
+    with planted("a transaction that only writes leaves no receipt"):
+        assert paid_with_unknown_result(Scene(), applied=True) == 2
 
 
 def test_a_transaction_that_is_applied_late_is_not_repeated_although_its_retry_would_write_nothing() -> None:

@@ -17,7 +17,7 @@ from fairlead.zones.top_level import worker_sessions
 from fairlead.zones.top_level.worker_sessions import ALIVE, BEAT, CLAIM, OVER, SessionState
 from fairlead.zones.transaction_runner import Attempt
 from tests.simulation.mutations.mutation import mutation
-from tests.simulation.races.missing_guards import Patch, read_by_snapshot, read_ranges_by_snapshot
+from tests.simulation.races.missing_guards import Patch, planted, read_by_snapshot, read_ranges_by_snapshot
 from tests.simulation.races.scene import Scene, WorkerRole
 from tests.simulation.stage import ALICE, SECOND
 
@@ -247,8 +247,8 @@ def test_without_the_conflict_on_its_claims_it_is_not_listed(monkeypatch: Patch)
 # --- Machines ---
 
 
-def test_the_items_of_a_machine_that_has_failed_are_leased_again_within_seven_seconds() -> None:
-    scene = Scene()
+def a_machine_fails(scene: Scene) -> tuple[int, int]:
+    """Return when, and how many of its three items vest within ten seconds."""
     mail = LongMail(scene, mails=3)
     scene.housekeeper("another", kinds=["mail"]).goes_on(3 * SECOND)
     mail.worker.host.kill()
@@ -257,6 +257,17 @@ def test_the_items_of_a_machine_that_has_failed_are_leased_again_within_seven_se
     while len(vested) < 3 and scene.now_us < failed_us + 10 * SECOND:
         scene.pass_us(SECOND // 10)
         vested = [record.vesting_us for record in scene.zone.items.values() if record.vesting_us <= scene.now_us]
+    return failed_us, len(vested)
+
+
+def test_without_the_end_of_its_session_the_items_of_a_machine_that_has_failed_wait() -> None:
+    with planted("no consumer ends the session of a dead worker"):
+        assert a_machine_fails(Scene())[1] == 0
+
+
+def test_the_items_of_a_machine_that_has_failed_are_leased_again_within_seven_seconds() -> None:
+    scene = Scene()
+    failed_us, _ = a_machine_fails(scene)
     assert 4 * SECOND <= scene.now_us - failed_us <= 6 * SECOND
     assert scene.late_us <= 0
     assert len(scene.leased()) == 3
