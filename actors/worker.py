@@ -18,8 +18,10 @@ from fairlead.actors.execution.deadlines import TICK_US, DueWork, lease_at_start
 from fairlead.actors.execution.external_loops import ExternalLoops
 from fairlead.actors.execution.failed_attempt import Failure, failure_of
 from fairlead.actors.execution.failure_log import FailureLog
+from fairlead.actors.execution.home_counts import HomeCounts
 from fairlead.actors.execution.in_flight import HeldItem, Phase, by_place
 from fairlead.actors.execution.runner import AttemptAccess, Runners, run_handler, timeout_of
+from fairlead.actors.execution.shard_counts import ShardCounts
 from fairlead.actors.execution.shard_loops import ShardLoops
 from fairlead.actors.execution.slots import Slots
 from fairlead.actors.execution.submitted_handlers import SubmittedHandlers
@@ -87,7 +89,7 @@ class Worker:
         self._slots = Slots(host, count=settings.slots, isolates=isolates)
         self._failure_log = FailureLog(host)
         self._lock = host.lock()  # Guards the two below, and is held for nothing else.
-        self._loops: dict[str, ShardLoops | ExternalLoops] = {}  # Of the places from which an item came.
+        self._loops: dict[str, ShardLoops | ExternalLoops] = {}  # Of places of items, and of their tenants' shards.
         self._stopping = False
         self._replaced_slots = 0
         host.telemetry.read_by(self._reading)
@@ -207,14 +209,17 @@ class Worker:
             for name, some in arrived.items():  # They were on their way when the worker began to drain.
                 self._loops_of(name).lease_keeper.return_items(some)
             return self._slots.report()
-        for name, some in arrived.items():
-            if some:
-                self._loops[name].status_reporter.note_change()
+        for name in dict.fromkeys(held.shard_name for some in arrived.values() for held in some):
+            home = self._loops[name]
+            assert isinstance(home, ShardLoops)
+            home.status_reporter.note_change()
         return report
 
     def _still_leased(self, place: str, refs: Sequence[ItemRef]) -> list[HeldItem]:
         loops = self._loops_of(place)
         if isinstance(loops, ExternalLoops):
+            for name in dict.fromkeys(ref.shard for ref in refs):
+                self._loops_of(name)  # Reports there what runs.
             store = self._externals[str(store_of(place))]
             return still_leased_in_store(loops.access, store, refs, self._submitted, self._shards)
         return still_leased(loops.access, refs, self._submitted, self._shards)
@@ -228,7 +233,7 @@ class Worker:
     def counts(self) -> dict[str, int]:
         """Return what became of the items of all shards so far, and `held`: how many there are now."""
         held = len(self._slots)  # Read first: an item is counted before it is dropped.
-        return {**sum((each.counts.totals() for each in self._all_loops()), Counter[str]()), "held": held}
+        return {**sum((each.totals() for each in self._all_counts()), Counter[str]()), "held": held}
 
     def begin_drain(self) -> None:
         """Start nothing new from now on. Items that wait, or still arrive, are returned. Waits for no store."""
@@ -303,7 +308,8 @@ class Worker:
         if name is not None:
             term_us = next(iter(self._shards.values())).layout.settings.max_item_lease_ms * 1000
             store = self._externals[name]
-            return ExternalLoops(host, name, store, self._shards, settings, slots, failure_log, term_us=term_us)
+            counts = HomeCounts(lambda shard_name: self._shard_loops(shard_name).counts)
+            return ExternalLoops(host, name, store, self._shards, settings, slots, counts, failure_log, term_us=term_us)
         return ShardLoops(host, self._shards[place], settings, slots, failure_log, self._identity, follow=self._follow)
 
     def _follow(self, held: HeldItem, moved: TenantMoved) -> ShardLoops | None:
@@ -312,9 +318,16 @@ class Worker:
         if home is None:
             return None
         held.shard_name = home.name
-        loops = self._loops_of(home.name)
+        return self._shard_loops(home.name)
+
+    def _shard_loops(self, name: str) -> ShardLoops:
+        """Return the loops of a shard, see `_loops_of`."""
+        loops = self._loops_of(name)
         assert isinstance(loops, ShardLoops)
         return loops
+
+    def _all_counts(self) -> list[ShardCounts]:
+        return [each.counts for each in self._all_loops() if isinstance(each, ShardLoops)]
 
     def _all_loops(self) -> list[ShardLoops | ExternalLoops]:
         with self._lock:
@@ -322,7 +335,7 @@ class Worker:
 
     def _reading(self) -> Reading:
         """Return what telemetry exports: the counts of all shards and of steps, and the slots in use now."""
-        reading = sum((each.counts.read() for each in self._all_loops()), self._step_counts.read())
+        reading = sum((each.read() for each in self._all_counts()), self._step_counts.read())
         reading.numbers[SLOTS.name, ()] = self._settings.slots
         reading.numbers[SLOTS_IN_USE.name, ()] = sum(held.phase is Phase.RUNNING for held in self._slots.items())
         return reading

@@ -309,29 +309,35 @@ def _held_back(diagnosis: Diagnosis, item: ItemRecord, shard_name: str, tenant: 
 
 
 def _running(diagnosis: Diagnosis, item: ItemRecord) -> Explained:
-    consumer = next((each for each in diagnosis.consumers if each.consumer_id == item.session), None)
-    details: dict[str, Any] = {
-        "since_us": item.leased_us,
-        "lease_until_us": item.vesting_us,
-        "consumer": None if item.session is None else item.session.hex(),
-    }
     has_consumer = any(each.live for each in diagnosis.consumers)
+    holder, details = holder_in_words(diagnosis, item)
     if item.kind == HOLD_KIND and item.session is None:
         return Cause.RUNNING, _holding(item, has_consumer=has_consumer, now_us=diagnosis.now_us), details
-    where = "a consumer that drains, or is gone,"
-    if consumer is not None:
-        where = f"the consumer on {consumer.record.host}, process {consumer.record.pid}"
-        details |= {"host": consumer.record.host, "pid": consumer.record.pid, "live": consumer.live}
-        where += "" if consumer.live else ", which sends no heartbeats,"
-    since, left = span_text(diagnosis.now_us - item.leased_us), span_text(item.vesting_us - diagnosis.now_us)
-    if consumer is not None and consumer.live:
+    left = span_text(item.vesting_us - diagnosis.now_us)
+    if details.get("live"):
         ends = f"its lease ends in {left} if it is not extended"
     elif has_consumer:
         # A claim ends before its lease, once another consumer has seen that its session is silent.
         ends = f"if it is gone, another consumer takes over {'within seconds' if item.claim else f'in {left}'}"
     else:
         ends = "no live consumer can take over: start one with fairlead run"
-    return Cause.RUNNING, f"{where} has had it for {since}; {ends}", details
+    return Cause.RUNNING, f"{holder}; {ends}", details
+
+
+def holder_in_words(diagnosis: Diagnosis, item: ItemRecord) -> tuple[str, dict[str, Any]]:
+    """Return which consumer has leased an item, and for how long: in words, and as details of a cause."""
+    details: dict[str, Any] = {
+        "since_us": item.leased_us,
+        "lease_until_us": item.vesting_us,
+        "consumer": None if item.session is None else item.session.hex(),
+    }
+    where = "a consumer that drains, or is gone,"
+    consumer = next((each for each in diagnosis.consumers if each.consumer_id == item.session), None)
+    if consumer is not None:
+        where = f"the consumer on {consumer.record.host}, process {consumer.record.pid}"
+        details |= {"host": consumer.record.host, "pid": consumer.record.pid, "live": consumer.live}
+        where += "" if consumer.live else ", which sends no heartbeats,"
+    return f"{where} has had it for {span_text(diagnosis.now_us - item.leased_us)}", details
 
 
 def _holding(item: ItemRecord, *, has_consumer: bool, now_us: int) -> str:

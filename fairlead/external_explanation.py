@@ -11,7 +11,16 @@ from typing import Any
 
 from fairlead.causes import Cause, Explained, span_text
 from fairlead.error_text import sentence_of
-from fairlead.explanation import ENDED, Explanation, attempts_of, cause_of, ended_in_words, explain_at
+from fairlead.explanation import (
+    ENDED,
+    Explanation,
+    attempts_of,
+    cause_of,
+    ended_in_words,
+    explain_at,
+    holder_in_words,
+)
+from fairlead.queries.activity import RunningItem, find_running
 from fairlead.queries.external_stores import ReaderState, read_reader_state
 from fairlead.shards import Shards
 from fairlead.zones.engines import StoreUnavailable
@@ -20,12 +29,14 @@ from fairlead.zones.external.inspection import InspectedItem, InspectedStore, St
 from fairlead.zones.external.names import pointer_zone
 from fairlead.zones.external.store import Queue
 from fairlead.zones.layout import ID_BYTES
+from fairlead.zones.records import ItemRecord
 from fairlead.zones.reporting.completion_log import Ended
 from fairlead.zones.reporting.diagnosis import Diagnosis, diagnose
 from fairlead.zones.shard import Shard
 from fairlead.zones.transaction_runner import Attempt
 
 _HOLDS_ROW = "the transaction of its handler is open, and holds its row"
+_LEASED = "a consumer has leased it"  # Which one is not known: workers report what has run for a second or two.
 NOWHERE = (Cause.NEVER_SEEN, Cause.NOT_FOUND)
 
 # What the shard says of an item that could run. That the reader has not seen it explains more.
@@ -71,7 +82,7 @@ def explain_in_stores(
             continue
         for item in found:
             if queue in (None, item.queue):
-                explain_there = partial(_explain_at, name=name, item=item, reader=reader)
+                explain_there = partial(_explain_at, shards=shards, name=name, item=item, reader=reader)
                 return shards.at_home(item.queue.tenant, explain_there)
         ended = _later(ended, _cancelled(shards, name, cancelled, queue, now_us))
         if queue is not None:
@@ -123,7 +134,7 @@ def _ids(store: InspectedStore, item_id: str | bytes, queue: Queue | None) -> It
         yield store.id_of(queue, item_id)
 
 
-def _explain_at(shard: Shard, *, name: str, item: InspectedItem, reader: ReaderState) -> Explanation:
+def _explain_at(shard: Shard, *, shards: Shards, name: str, item: InspectedItem, reader: ReaderState) -> Explanation:
     """Explain an item of a store, on the shard that holds its pointer."""
     tenant, zone = item.queue
     location = shard.layout.location(tenant, pointer_zone(name, zone))
@@ -139,6 +150,8 @@ def _explain_at(shard: Shard, *, name: str, item: InspectedItem, reader: ReaderS
         )
 
     explained = partial(Explanation, item.id, shard=shard.name, tenant=tenant, zone=zone, store=name)
+    if item.state is StoredState.WAITS and item.record.lease_id:
+        _fill_worker(item.record, find_running(shards, tenant, location.name, item.id))
     try:
         diagnosis = shard.transact(body)
     except TenantBusy as busy:
@@ -163,10 +176,11 @@ def _cause_of(
     if item.state is StoredState.DEAD_LETTER:
         return found
     if found[0] is Cause.RUNNING:
-        return _running(diagnosis, item)
+        return _running(found, diagnosis, item)
     is_locked = item.is_locked and found[0] in _COULD_RUN_UNLOCKED
     if is_locked and item.record.lease_id:
-        return Cause.RUNNING, f"{_HOLDS_ROW}; if the worker is gone, the server ends it", {}
+        holder, details = _holder(diagnosis, item)
+        return Cause.RUNNING, f"{holder}{_HOLDS_ROW}; if the worker is gone, the server ends it", details
     if is_locked:
         sentence = f"another transaction in {store_name} has locked its row, such as one that cancels it"
         return Cause.ROW_LOCKED, sentence, {}
@@ -183,16 +197,35 @@ def _left(diagnosis: Diagnosis, item: InspectedItem) -> Explained:
     return cause, f"{sentence}; its id or its result is kept for {span_text(item.kept_us)}", details
 
 
-def _running(diagnosis: Diagnosis, item: InspectedItem) -> Explained:
+def _fill_worker(record: ItemRecord, running: RunningItem | None) -> None:
+    """Give a leased item what its worker reports of this attempt. The store keeps neither consumer nor progress."""
+    if running is not None and running.item.attempt == record.attempt:
+        record.session, record.leased_us = running.status.consumer_id, running.item.since_us
+        record.progress = running.item.progress
+
+
+def _running(found: Explained, diagnosis: Diagnosis, item: InspectedItem) -> Explained:
+    """Say where an item runs. `found`: what is said of one in the shard."""
     left_us = item.record.vesting_us - diagnosis.now_us
-    details: dict[str, Any] = {"lease_until_us": item.record.vesting_us, "row_locked": item.is_locked}
+    holder, details = _holder(diagnosis, item)
+    details |= {"lease_until_us": item.record.vesting_us, "row_locked": item.is_locked}
     if item.is_locked:
-        return Cause.RUNNING, _HOLDS_ROW, details
+        return Cause.RUNNING, f"{holder}{_HOLDS_ROW}", details
+    if holder:
+        return Cause.RUNNING, found[1], details
     if any(each.live for each in diagnosis.consumers):
         ends = f"if it is gone, another one takes over in {span_text(left_us)}"
     else:
         ends = "no live consumer can take over: start one with fairlead run"
-    return Cause.RUNNING, f"a consumer has leased it; {ends}", details
+    return Cause.RUNNING, f"{_LEASED}; {ends}", details
+
+
+def _holder(diagnosis: Diagnosis, item: InspectedItem) -> tuple[str, dict[str, Any]]:
+    """Return the beginning of a sentence, which says who runs an item, and details; nothing if it is not known."""
+    if item.record.session is None:
+        return "", {}
+    words, details = holder_in_words(diagnosis, item.record)
+    return f"{words}; ", details
 
 
 def _unseen(name: str, reader: ReaderState) -> Explained:

@@ -30,7 +30,7 @@ Which part owns what, each under a lock of its own:
     LeaseKeeper      per shard: what is to be claimed, requeued after a timeout, or returned, and is not begun
     ClaimKeeper      per shard: the worker's session, and which items it has claimed under it
     Completer        per shard: what has finished, and is in no transaction yet
-    StatusReporter   per shard: when the worker status is written next
+    StatusReporter   per shard: when the worker status is written next, also for its tenants' items elsewhere
     ExternalEndLog   per external store: which ends are not written into the completion logs of shards yet
     ShardCounts      per shard: what became of attempts, and which of it is not in the stored rollups yet
     FailureLog       which failures were logged last
@@ -62,7 +62,8 @@ Read in this order:
     job                what a handler gets
     failed_attempt     why an attempt failed
     retry              the retry policy of a kind; retry_decision: when a failed item runs again
-    shard_counts       what became of attempts, counted once; failure_log: what the log shows of failures
+    shard_counts       what became of attempts, counted once; home_counts: also of items in external stores;
+                       failure_log: what the log shows of failures
     status_reporting   what a worker writes about itself; pending_rollups: what of it is not stored yet
     submitted_handlers handlers that are submitted while the fleet runs
 """

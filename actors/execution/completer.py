@@ -3,13 +3,13 @@
 A place is a shard or an external store.
 
 One transaction ends all items that finished while the last one committed: completed, requeued with a backoff, moved to
-the dead letters, or dropped. Each event is recorded here and nowhere else, in `ShardCounts`.
+the dead letters, or dropped. Each event is recorded here and nowhere else, in `AttemptCounts`.
 
 An item whose tenant is locked is left out, and tried again in 10 ms: the others do not wait for it. One whose tenant
 has moved is handed over to the completer of the shard where the tenant lives now.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -22,7 +22,6 @@ from fairlead.actors.execution.moved_items import DecidedEnd, FollowTenant
 from fairlead.actors.execution.retry_decision import RetryDecision, decide_retry
 from fairlead.actors.execution.runner import timeout_of
 from fairlead.actors.execution.shard_access import StoreAccess
-from fairlead.actors.execution.shard_counts import ShardCounts
 from fairlead.actors.execution.slots import Slots
 from fairlead.actors.runtime.host import Host
 from fairlead.zones.engines.api.errors import MAYBE_COMMITTED, TRANSACTION_TOO_LARGE, error_code
@@ -37,11 +36,19 @@ LOCKED_RETRY_S = 0.01  # A transaction across shards holds its locks for a few c
 Finished = tuple[HeldItem, Failure | None]  # None: the attempt has not failed.
 
 
-class NotesChanges(Protocol):
-    """Is told that something has happened to items of the place."""
+class AttemptCounts(Protocol):
+    """Where a completer records what became of attempts; see `ShardCounts`."""
 
-    def note_change(self) -> None:
-        """Note it."""
+    def record(self, settled: Settled, ended: Iterable[HeldItem] = ()) -> None:
+        """Count what became of items, and how long the handlers of `ended` ran: to their ends, or until now."""
+        ...
+
+    def record_failures(self, items: Iterable[HeldItem]) -> None:
+        """Count attempts that raised an error, or ran too long."""
+        ...
+
+    def record_event(self, name: str, items: Sequence[HeldItem]) -> None:
+        """Count items to which something happened that is no outcome: `timed_out` or `returned`."""
         ...
 
 
@@ -59,9 +66,8 @@ class Completer:
         access: StoreAccess,
         ends: ItemEnds,
         slots: Slots,
-        counts: ShardCounts,
+        counts: AttemptCounts,
         failure_log: FailureLog,
-        status_reporter: NotesChanges,
         *,
         follow: FollowTenant,
         linger_s: float,
@@ -72,7 +78,6 @@ class Completer:
         self._slots = slots
         self._counts = counts
         self._failure_log = failure_log
-        self._status_reporter = status_reporter
         self._follow = follow
         self._linger_s = linger_s
         self._lock = host.lock()
@@ -119,7 +124,7 @@ class Completer:
 
     def note_returned(self, items: Sequence[HeldItem]) -> None:
         """Count items that are returned."""
-        self._counts.record_event("returned", len(items))
+        self._counts.record_event("returned", items)
 
     def note_given_up(self, items: Sequence[HeldItem]) -> None:
         """Count the time of handlers that were given up; their ends do not count any more."""
@@ -129,7 +134,6 @@ class Completer:
         """Count and note what became of items, and count the time of handlers that have ended."""
         self._counts.record(settled, ended)
         self._ends.note(settled)
-        self._status_reporter.note_change()
 
     # --- Waits for the store ---
 
@@ -210,7 +214,7 @@ class Completer:
         In one try, because the leases of other items must not wait for it. If the store refuses, these leases expire.
         An item whose tenant is locked, or has moved, is left to the loop, which tries again.
         """
-        self._counts.record_event("timed_out", len(items))
+        self._counts.record_event("timed_out", items)
         # A failure before the timeout counts: its hooks were called with it, and only they ran on.
         failed = [(held, held.failure or timeout_of(held, self._host.clock)) for held in items]
         settled, refused = self._commit([], self._decide(failed), until_us=0)
@@ -269,7 +273,7 @@ class Completer:
         counted = [
             each for each, (_, failure) in zip(decisions, failed, strict=True) if failure.cause is not Cause.GONE
         ]
-        self._counts.record_failures([each.held.ref.kind for each in counted])
+        self._counts.record_failures([each.held for each in counted])
         for each in counted:
             self._failure_log.note(each)
         return decisions

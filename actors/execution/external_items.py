@@ -14,6 +14,7 @@ from fairlead.actors.execution.external_claims import leases_of
 from fairlead.actors.execution.external_end_log import ExternalEndLog
 from fairlead.actors.execution.in_flight import HeldItem
 from fairlead.actors.execution.retry_decision import RetryDecision
+from fairlead.actors.handlers import Form
 from fairlead.actors.messages import ItemRef
 from fairlead.zones.engines import Clock
 from fairlead.zones.external.store import ExternalStore, ItemLease, Start
@@ -116,11 +117,16 @@ class ExternalLeases:
         (outcome,) = self._store.extend(leases_of([held]), lease_us=lease_us, begins=begins)
         return (held.lease_until_us, Outcome.DONE) if outcome is None else (until_us, outcome)
 
-    def return_items(self, refs: Sequence[ItemRef]) -> None:
-        """See `HeldLeases`. The transaction of a handler that is interrupted holds its item until it is rolled back."""
-        left = refs
+    def return_items(self, items: Sequence[HeldItem]) -> None:
+        """See `HeldLeases`. Progress that a handler has reported is stored: another worker goes on from it.
+
+        The transaction of a handler that is interrupted holds its item until it is rolled back.
+        """
+        left = items
         for _ in range(LOCKED_TRIES):
-            left = return_external_items(self._store, left)
+            histories = [_after_return(held) for held in left]
+            outcomes = self._store.requeue(leases_of(left), [None] * len(left), histories)
+            left = [held for held, outcome in zip(left, outcomes, strict=True) if outcome is None]
             if not left:
                 return
             probe("the return of an external item waits for another transaction")
@@ -137,15 +143,30 @@ def return_external_items(store: ExternalStore, refs: Sequence[ItemRef]) -> list
     return [ref for ref, outcome in zip(refs, outcomes, strict=True) if outcome is None]
 
 
+def _after_return(held: HeldItem) -> ItemRecord | None:
+    """Return the history of an item that is returned; None: it stays as it is."""
+    record = _with_progress(held)
+    return None if record is held.record else msgspec.structs.replace(record, expiry_count=0)
+
+
 def _after_failure(decision: RetryDecision) -> ItemRecord:
     """Return the history of an item after a failed attempt."""
-    record = decision.held.record
+    record = _with_progress(decision.held)
     return msgspec.structs.replace(
         record,
         error_count=record.error_count + decision.counted,
         expiry_count=0,
         last_error=shortened(decision.error),
     )
+
+
+def _with_progress(held: HeldItem) -> ItemRecord:
+    """Return the history of an item with what its handler has reported, for the next attempt.
+
+    Not of a handler in SQL: what it did for that progress is rolled back.
+    """
+    reported = None if held.handler.form is Form.IN_STORE else held.job.reported
+    return held.record if reported is None else msgspec.structs.replace(held.record, progress=reported)
 
 
 def _became(outcome: Outcome, done: str) -> str:

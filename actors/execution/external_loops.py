@@ -1,12 +1,12 @@
-"""The loops that a worker runs for one external store, and its counts there: completer, lease and claim keeper, ends.
+"""The loops that a worker runs for one external store: completer, lease and claim keeper, and the log of ends.
 
-What runs is shown with the shard of its tenant; here is no worker status.
+What runs there, and what became of it, is reported on the shards where the tenants live, by `ShardLoops`.
 """
 
 from collections.abc import Mapping
 
 from fairlead.actors.execution.claim_keeper import ClaimKeeper
-from fairlead.actors.execution.completer import Completer
+from fairlead.actors.execution.completer import AttemptCounts, Completer
 from fairlead.actors.execution.external_claims import ExternalClaims
 from fairlead.actors.execution.external_end_log import ExternalEndLog
 from fairlead.actors.execution.external_items import ExternalEnds, ExternalLeases
@@ -15,7 +15,6 @@ from fairlead.actors.execution.in_flight import HeldItem
 from fairlead.actors.execution.lease_keeper import LeaseKeeper
 from fairlead.actors.execution.moved_items import NewHome
 from fairlead.actors.execution.shard_access import StoreAccess
-from fairlead.actors.execution.shard_counts import ShardCounts
 from fairlead.actors.execution.slots import Slots
 from fairlead.actors.runtime.host import Host
 from fairlead.actors.settings import ConsumerSettings
@@ -25,15 +24,11 @@ from fairlead.zones.external.store import ExternalStore
 from fairlead.zones.shard import Shard
 
 
-class NoStatus:
-    """Writes nothing about the worker."""
-
-    def note_change(self) -> None:
-        """Do nothing."""
-
-
 class ExternalLoops:
-    """One worker's loops for one external store; as `ShardLoops`. `term_us`: how long a claim lasts at most."""
+    """One worker's loops for one external store; as `ShardLoops`.
+
+    `counts`: where ends are counted. `term_us`: how long a claim lasts at most.
+    """
 
     def __init__(
         self,
@@ -43,6 +38,7 @@ class ExternalLoops:
         shards: Mapping[str, Shard],
         settings: ConsumerSettings,
         slots: Slots,
+        counts: AttemptCounts,
         failure_log: FailureLog,
         *,
         term_us: int,
@@ -50,16 +46,13 @@ class ExternalLoops:
         clock = host.clock
         self._end_log = ExternalEndLog(host, shards)
         self.access = StoreAccess(host, f"external store {name}", lambda: (StoreUnavailable,))
-        self.counts = ShardCounts(host)
-        self.status_reporter = NoStatus()
         self.completer = Completer(
             host,
             self.access,
             ExternalEnds(store, clock, self._end_log),
             slots,
-            self.counts,
+            counts,
             failure_log,
-            self.status_reporter,
             follow=_stay,
             linger_s=settings.linger_ms / 1000,
         )

@@ -5,7 +5,6 @@ from typing import Protocol
 
 from fairlead.actors.execution.in_flight import HeldItem
 from fairlead.actors.execution.returned_items import return_where_they_live
-from fairlead.actors.messages import ItemRef
 from fairlead.zones.pipelining import run_one
 from fairlead.zones.queue.items import Outcome
 from fairlead.zones.shard import Shard
@@ -19,7 +18,7 @@ class HeldLeases(Protocol):
         """Extend a lease and mark the item as started; return when the lease ends, and how that went."""
         ...
 
-    def return_items(self, refs: Sequence[ItemRef]) -> None:
+    def return_items(self, items: Sequence[HeldItem]) -> None:
         """Let items vest now, neither as errors nor as lease expiries."""
         ...
 
@@ -54,6 +53,6 @@ class ShardLeases:
 
         return shard.transact(shard.in_exclusive_section(body))
 
-    def return_items(self, refs: Sequence[ItemRef]) -> None:
+    def return_items(self, items: Sequence[HeldItem]) -> None:
         """See `HeldLeases`, on the shards where the tenants live by now."""
-        return_where_they_live(self._shard, refs)
+        return_where_they_live(self._shard, [held.ref for held in items])

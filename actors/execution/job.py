@@ -99,7 +99,8 @@ class Job:
         """Report how far this attempt is: `fairlead why`, `app.explain` and the dashboard show it within two seconds.
 
         May be called often: the last report is written once a second, into the item's record. The next attempt finds it
-        there, as `last_progress`. The progress of transactional handlers, which take 5 s at most, is not written.
+        there, as `last_progress`. The progress of transactional handlers, which take 5 s at most, is not written. Of an
+        item in an external store it is written once the attempt fails, or is returned by a worker that drains.
 
         Args:
           done, total: numbers of the handler's own unit, 0 to 2**53; `total` None: it is not known.

@@ -96,8 +96,7 @@ class LeaseKeeper:
     def return_items(self, items: Sequence[HeldItem]) -> None:
         """Let items vest now, see `acknowledgement.return_items`. If the store refuses, their leases expire."""
         for some in _pieces(items, RETURN_MAX):
-            refs = [held.ref for held in some]
-            self._access.succeeds(partial(self._leases.return_items, refs))
+            self._access.succeeds(partial(self._leases.return_items, some))
 
     def _run(self) -> None:
         while True:

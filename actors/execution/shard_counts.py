@@ -1,11 +1,12 @@
 """What became of one worker's attempts at the items of one shard: each event is recorded here, once.
 
-The completer records. Three readers see the same counts: the worker's totals, which its consumer sums up; telemetry;
-and the status reporter, which stores rollups for the hourly history.
+Completers record: that of the shard, and those of external stores, for items whose tenants live on the shard. Three
+readers see the same counts: the worker's totals, which its consumer sums up; telemetry; and the status reporter, which
+stores rollups for the hourly history.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from fairlead.actors.execution.acknowledgement import Settled
 from fairlead.actors.execution.in_flight import HeldItem
@@ -18,16 +19,20 @@ from fairlead.zones.reporting.rollups import Rollup
 
 
 class ShardCounts:
-    """The counts of one worker on one shard since the worker began. Any thread may call any method."""
+    """The counts of one worker on one shard since the worker began. Any thread may call any method.
 
-    def __init__(self, host: Host) -> None:
+    `on_recorded`: called whenever there is something to store.
+    """
+
+    def __init__(self, host: Host, on_recorded: Callable[[], object]) -> None:
         self._clock = host.clock
+        self._on_recorded = on_recorded
         self._lock = host.lock()
         self._outcomes = OutcomeCounts()
         self._pending_rollups = PendingRollups(self._outcomes)
         self._events: Counter[str] = Counter()
 
-    # --- Called by the completer ---
+    # --- Called by completers: see `AttemptCounts` ---
 
     def record(self, settled: Settled, ended: Iterable[HeldItem] = ()) -> None:
         """Count what became of items, and how long the handlers of `ended` ran: to their ends, or until now."""
@@ -47,17 +52,18 @@ class ShardCounts:
                     failed_by = error_type(held.error)
                 self._outcomes.end(held.ref, began_us=began_us, ended_us=ended_us, failed_by=failed_by)
                 self._pending_rollups.note_run(held.ref.tenant, ended_us - began_us)
+        self._on_recorded()
 
-    def record_failures(self, kinds: Iterable[str]) -> None:
-        """Count attempts that raised an error, or ran too long, by the kinds of their items."""
+    def record_failures(self, items: Iterable[HeldItem]) -> None:
+        """Count attempts that raised an error, or ran too long."""
         with self._lock:
-            for kind in kinds:
-                self._outcomes[kind].failed += 1
+            for held in items:
+                self._outcomes[held.ref.kind].failed += 1
 
-    def record_event(self, name: str, count: int) -> None:
+    def record_event(self, name: str, items: Sequence[HeldItem]) -> None:
         """Count items to which something happened that is no outcome: `timed_out` or `returned`."""
         with self._lock:
-            self._events[name] += count
+            self._events[name] += len(items)
 
     # --- Readers ---
 

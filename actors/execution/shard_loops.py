@@ -39,7 +39,7 @@ class ShardLoops:
         follow: FollowTenant,
     ) -> None:
         self.access = ShardAccess(host, shard)
-        self.counts = ShardCounts(host)
+        self.counts = ShardCounts(host, self._note_change)
         self.status_reporter = StatusReporter(
             host,
             shard,
@@ -57,7 +57,6 @@ class ShardLoops:
             slots,
             self.counts,
             failure_log,
-            self.status_reporter,
             follow=follow,
             linger_s=settings.linger_ms / 1000,
         )
@@ -92,6 +91,9 @@ class ShardLoops:
         """Wait for the last worker status and the end of the session, `timeout_us` at most for each."""
         self.status_reporter.await_end(timeout_us)
         self.claim_keeper.await_end(timeout_us)
+
+    def _note_change(self) -> None:
+        self.status_reporter.note_change()
 
     def _note_lost(self, items: Sequence[HeldItem]) -> None:
         self.completer.note_lost(items)

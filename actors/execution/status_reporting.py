@@ -4,6 +4,9 @@ It writes the worker status (what runs now), rollups (what ended, see `ShardCoun
 report. The same transaction checks whether each item that has run for a second still belongs to this worker. So an item
 that its enqueuer has cancelled is interrupted. A workflow that is to be undone learns of it, and ends its attempt with
 its next call.
+
+Status and rollups cover the items of all tenants that live on the shard, also those in external stores. Records are
+checked, and progress is written into them, where they lie in the shard.
 """
 
 import logging
@@ -132,7 +135,7 @@ class StatusReporter:
     def _write_all(self) -> None:
         held_items = self._slots.items()
         update = self._status_update(held_items)
-        if any(held.place == self._shard.name for held in held_items):
+        if any(held.shard_name == self._shard.name for held in held_items):
             self.note_change()
         lost: list[HeldItem] = []
         if self._succeeds(lambda: lost.extend(self._write(update))):
@@ -164,8 +167,9 @@ class StatusReporter:
         """Return what is to be written now."""
         now_us = self._host.clock.now_us()
         running = [held for held in held_items if held.phase is Phase.RUNNING and not held.job.cancelled]
-        mine = sorted((held for held in running if held.place == self._shard.name), key=lambda each: each.since_us)
-        reported = [(held, held.job.reported) for held in mine if held.handler.form is not Form.TRANSACTIONAL]
+        mine = sorted((held for held in running if held.shard_name == self._shard.name), key=lambda each: each.since_us)
+        stored_here = [held for held in mine if held.place == self._shard.name]
+        reported = [(held, held.job.reported) for held in stored_here if held.handler.form is not Form.TRANSACTIONAL]
         identity = self._identity
         status = WorkerStatus(
             consumer_id=identity.consumer_id,
@@ -179,7 +183,7 @@ class StatusReporter:
         return StatusUpdate(
             status,
             self._counts.rows(),
-            [held for held in mine if now_us - held.since_us >= STATUS_US and not held.job.may_be_completed],
+            [held for held in stored_here if now_us - held.since_us >= STATUS_US and not held.job.may_be_completed],
             [(held, new) for held, new in reported if new is not None and new is not held.record.progress],
         )
 

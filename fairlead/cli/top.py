@@ -20,7 +20,7 @@ from rich.text import Text
 from fairlead.app import App
 from fairlead.cli.arguments import Duration
 from fairlead.cli.errors import STORE_UNUSABLE
-from fairlead.cli.output import example, json_option, show, table, wants_json
+from fairlead.cli.output import example, json_option, progress_answer, show, table, wants_json
 from fairlead.cli.store_options import StoreOptions, accepts_store_options
 from fairlead.formatting import ago, iso_time, printable
 from fairlead.queries.activity import RECENT_SLOTS, RunningItem, busiest, by_kind, longest_running
@@ -158,7 +158,7 @@ def _running(running: list[RunningItem], now_us: int) -> Table:
         (
             each.item.item_id.hex(),
             each.item.kind,
-            str(each.item.tenant),
+            str(each.item.tenant) + (f" in {each.store}" if each.store else ""),
             _since(each.item.since_us, now_us),
             f"{each.status.host}:{each.status.pid}",
             "" if each.item.progress is None else progress_in_words(each.item.progress),
@@ -227,9 +227,13 @@ def _answer(app: App, summary: Summary) -> dict[str, Any]:
                 "kind": each.item.kind,
                 "app": each.item.app,
                 "user": each.item.user,
+                "shard": each.shard,
+                "store": each.store,
+                "zone": each.zone,
                 "since": iso_time(each.item.since_us),
                 "host": each.status.host,
                 "pid": each.status.pid,
+                "progress": progress_answer(each.item.progress),
             }
             for each in longest_running(summary.activity)[:ROWS]
         ],

@@ -258,14 +258,15 @@ def running(app: App, query: Query) -> Context:
     seen = query_each_shard(app.shards, read_activity)
     found = [each.found for each in seen if each.found is not None]
     rows: list[RunningItem] = longest_running(found)
+    now_us = app.clock.now_us()
     return {
         "seen": seen,
         "rows": rows,
-        "records": records_of(app.shards, rows),
+        "records": records_of(app.shards, app.externals, rows, now_us=now_us),
         "running": sum(activity.running for activity in found),
         "whole": sum(activity.running for activity in found) <= len(rows) < SHOWN_MAX,
         "slots": slot_count(found),
-        "now_us": app.clock.now_us(),
+        "now_us": now_us,
     }
 
 

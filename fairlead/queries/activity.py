@@ -5,9 +5,16 @@ and kept for an hour. The number of slots comes from the consumers' heartbeats, 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
+from fairlead.queries.per_shard import query_each_shard
+from fairlead.shards import Shards
+from fairlead.zones.engines import StoreUnavailable
+from fairlead.zones.errors import QueueError
+from fairlead.zones.external.inspection import InspectedStore
+from fairlead.zones.external.names import external_zone
 from fairlead.zones.layout import ShardLayout, Tenant
 from fairlead.zones.records import ItemRecord, decode
 from fairlead.zones.reporting import rollups, worker_status
@@ -27,6 +34,7 @@ from fairlead.zones.transaction_runner import Attempt
 
 RECENT_SLOTS = 6  # A minute: a rate of now.
 SHOWN_MAX = 200  # Running items.
+PAYLOAD_BYTES_MAX = 1_000  # Of a running item in an external store: a longer one is not read.
 SLOTS_MIN = 30  # Drawn at least, even if there is no older slot.
 
 
@@ -48,11 +56,23 @@ class Activity(NamedTuple):
 
 
 class RunningItem(NamedTuple):
-    """A running item, its shard, and the status of its worker."""
+    """A running item, the shard where its tenant lives, and the status of its worker."""
 
     shard: str
     status: WorkerStatus
     item: worker_status.RunningItem
+
+    @property
+    def store(self) -> str | None:
+        """The external store where it lies; None: it lies in its shard."""
+        found = external_zone(self.item.zone)
+        return None if found is None else found.store
+
+    @property
+    def zone(self) -> str:
+        """The name of its queue."""
+        found = external_zone(self.item.zone)
+        return self.item.zone if found is None else found.zone
 
 
 class ChartData(NamedTuple):
@@ -95,16 +115,50 @@ def longest_running(found: Sequence[Activity]) -> list[RunningItem]:
     return [RunningItem(shard, each.status, each.item) for shard, each in running[:SHOWN_MAX]]
 
 
-def records_of(shards: Mapping[str, Shard], running: Sequence[RunningItem]) -> dict[bytes, ItemRecord]:
-    """Return the records of running items, by id: their names and payloads. An item that has ended is left out.
+def find_running(shards: Shards, tenant: Tenant, zone: str, item_id: bytes) -> RunningItem | None:
+    """Return an item that runs, as its worker reports; None: none does, or others of that worker have run longer.
+
+    Looks on each shard that can be read: a tenant may have moved since the item began.
+
+    Args:
+      zone: as in `worker_status.RunningItem`.
+    """
+    address = (*tenant, zone, item_id)
+    found = [
+        RunningItem(each.shard, status, item)
+        for each in query_each_shard(shards, _read_statuses)
+        for status in each.found or ()
+        for item in status.running
+        if (item.app, item.user, item.zone, item.item_id) == address
+    ]
+    return max(found, key=lambda each: each.item.since_us, default=None)
+
+
+def _read_statuses(shard: Shard) -> list[WorkerStatus]:
+    return shard.transact(lambda attempt: worker_status.read(attempt.tr, now_us=attempt.now_us))
+
+
+def records_of(
+    shards: Mapping[str, Shard], stores: Mapping[str, InspectedStore], running: Sequence[RunningItem], *, now_us: int
+) -> dict[bytes, ItemRecord]:
+    """Return the records of running items, by id: their names and payloads.
+
+    An item that has ended is left out. So are those of an external store that cannot be read, or is not in `stores`.
 
     Raises:
       One of `shard.db.errors`: a shard cannot be read.
     """
     found: dict[bytes, ItemRecord] = {}
     for name in {each.shard for each in running}:
-        some = [each.item for each in running if each.shard == name]
+        some = [each.item for each in running if each.shard == name and each.store is None]
         found |= shards[name].transact(partial(_read_records, layout=shards[name].layout, items=some))
+    in_stores = {each.store for each in running}
+    for name, store in stores.items():
+        if name in in_stores:
+            ids = [each.item.item_id for each in running if each.store == name]
+            with suppress(StoreUnavailable, QueueError):  # Away, or it refuses this role.
+                items = store.find_items(ids, payload_bytes_max=PAYLOAD_BYTES_MAX, now_us=now_us)
+                found |= {each.id: each.record for each in items}
     return found
 
 

@@ -40,8 +40,8 @@ def read_item_in_store(
         lambda attempt: (audit_entries(attempt.tr, target), ends_at(attempt.tr, location, item_id))
     )
     record = found.record if isinstance(found, Item) else None
-    if record is not None and record.lease_id:
-        record.leased_us = 0  # Of an earlier attempt: a store does not keep when the latest one began.
+    if record is not None and record.lease_id:  # A store does not keep when the latest attempt began.
+        record.leased_us, record.progress = explanation.details.get("since_us", 0), explanation.progress
     dead = found.dead_letter if isinstance(found, DeadRow) else None
     dead_record = None if dead is None else dead.record
     return ItemDetails(

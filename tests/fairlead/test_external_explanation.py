@@ -9,6 +9,10 @@ import pytest
 
 import fairlead
 from fairlead import App, Cause, Explanation
+from fairlead.actors.execution import status_reporting
+from fairlead.zones.external.names import pointer_zone
+from fairlead.zones.reporting import worker_status
+from fairlead.zones.reporting.worker_status import RunningItem, WorkerStatus
 from tests.fairlead.live_consumers import Gate, consumer, until
 from tests.fairlead.shell import run
 from tests.postgresql_server import TestedPostgres
@@ -81,7 +85,10 @@ def test_a_delayed_item_says_when_it_vests(app: App, database: Database) -> None
     assert (said.cause, said.sentence) == (Cause.DELAYED, "it vests in 60 min")
 
 
-def test_a_running_item_says_when_another_consumer_takes_over(app: App, database: Database) -> None:
+def test_an_item_that_no_worker_has_reported_yet_says_when_another_consumer_takes_over(
+    app: App, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(status_reporting, "STATUS_US", 3_600_000_000)
     gate = Gate()
     app.handler("receipt")(gate)
     with consumer(app):
@@ -140,6 +147,24 @@ def test_an_open_transaction_of_the_handler_is_a_run_though_its_lease_has_ended(
         with consumer(app):
             said = until(Cause.RUNNING, lambda: why(app))
     assert said.sentence.startswith("the transaction of its handler is open")
+
+
+@pytest.mark.parametrize(
+    ("attempt", "said"),
+    [(1, "a consumer has leased it; "), (2, "a consumer that drains, or is gone, has had it for ")],
+)
+def test_a_report_of_another_attempt_says_nothing_of_this_one(
+    app: App, database: Database, attempt: int, said: str
+) -> None:
+    """The report of a worker that died is there for some seconds."""
+    item_id = enqueue(app, database)
+    for lease_us in (1, 60_000_000):
+        assert database.lease(rooms={"receipt": 1}, lease_us=lease_us)
+    now_us = app.clock.now_us()
+    reported = RunningItem("shop", "alice", pointer_zone("pg", "queue"), item_id, "receipt", attempt, now_us, now_us)
+    status = WorkerStatus(b"consumer", "there", 7, 2, 1, now_us, [reported])
+    app.shards["main"].transact(lambda tried: worker_status.write(tried.tr, b"worker", status))
+    assert why(app).sentence.startswith(said)
 
 
 def test_a_store_that_cannot_be_read_is_named(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol
 from fairlead.zones.external.names import Queue
 from fairlead.zones.external.store import ExternalStore
 from fairlead.zones.layout import Tenant
+from fairlead.zones.queue.items import Item
 from fairlead.zones.records import DeadLetterRecord, GivenId, ItemRecord
 from fairlead.zones.reporting.completion_log import Ended
 
@@ -123,6 +124,13 @@ class InspectedStore(ExternalStore, Protocol):
 
     def cancelled(self, ids: Sequence[bytes], *, now_us: int) -> list[Ended]:
         """Return which of some items were cancelled in the last hour, the latest first. `now_us`: see `inspect`."""
+        ...
+
+    def find_items(self, ids: Sequence[bytes], *, payload_bytes_max: int, now_us: int) -> list[Item]:
+        """Return those items of some ids that wait or are leased, of whatever queues.
+
+        Of a payload that is longer than `payload_bytes_max`, the record says the length alone, in `payload_bytes`.
+        """
         ...
 
     def tenant_depth(self, tenant: Tenant) -> dict[str, dict[str, int]]:

@@ -12,6 +12,8 @@ from fairlead.zones.external.store import Queue
 from fairlead.zones.layout import Tenant
 from fairlead.zones.postgresql import schema
 from fairlead.zones.postgresql.item_store import ItemStore, decoded, names_of
+from fairlead.zones.postgresql.queue_operations import find_items_op
+from fairlead.zones.queue.items import Item
 from fairlead.zones.records import DeadLetterRecord, GivenId, ItemRecord, decode
 from fairlead.zones.reporting.completion_log import Ended, EndedItem, EndReason
 
@@ -80,6 +82,11 @@ class InspectedItemStore(ItemStore):
             Ended(Tenant(app, user), zone, now_us - ago_us, EndedItem(id_.bytes, kind, EndReason.CANCELLED, leases, 0))
             for id_, app, user, zone, kind, leases, ago_us in rows
         ]
+
+    def find_items(self, ids: Sequence[bytes], *, payload_bytes_max: int, now_us: int) -> list[Item]:
+        """See `InspectedStore`."""
+        operation = find_items_op(ids, payload_bytes_max=payload_bytes_max, now_us=now_us)
+        return self._run(operation, is_committing=False)
 
     def tenant_depth(self, tenant: Tenant) -> dict[str, dict[str, int]]:
         """See `InspectedStore`."""

@@ -49,6 +49,14 @@ _READ = (
     "SELECT id, app, tenant, zone, kind, priority, in_us, age_us, leases, expired, unique_us, given, payload, "
     "args::text, record, deaths, started, state, lease_id, ended_us FROM fairlead.read_items({ids}, %b::boolean)"
 )
+_FIND_ITEMS = """
+SELECT id, app, tenant, zone, kind, priority, in_us, age_us, leases, expired, unique_us, given,
+  CASE WHEN bytes <= %b::int THEN payload ELSE '' END, CASE WHEN bytes <= %b::int THEN args::text END,
+  record, deaths, started, state, lease_id, ended_us, bytes
+FROM fairlead.read_items(%b::uuid[], true),
+  LATERAL (SELECT coalesce(greatest(octet_length(payload), octet_length(args::text)), 0) AS bytes) length
+WHERE state = 0
+"""
 _FIND = _READ.format(ids="%b::uuid[]") + " WHERE (app, tenant, zone) = (%b::text, %b::text, %b::text)"
 _PEEK = _READ.format(ids="fairlead.first_ids(%b::text, %b::text, %b::text, %b::int, %b::boolean)")
 _DEAD_LETTERS = _READ.format(ids="fairlead.dead_ids(%b::text, %b::text, %b::text, %b::bigint, %b::uuid, %b::int)")
@@ -140,6 +148,18 @@ def find_op(
     if state == ENDED:
         return EndedRow(row[0].bytes, packed)
     return _dead_row(row) if state == DEAD else _item(row, now_us)
+
+
+def find_items_op(ids: Sequence[bytes], *, payload_bytes_max: int, now_us: int) -> StatementOp[list[Item]]:
+    """See `InspectedStore.find_items`."""
+    rows = yield Statement(_FIND_ITEMS, (payload_bytes_max, payload_bytes_max, _uuids(ids)))
+    found = []
+    for *row, payload_bytes in rows:
+        item = _item(tuple(row), now_us)
+        if payload_bytes > payload_bytes_max:
+            item.record.payload_bytes = payload_bytes
+        found.append(item)
+    return found
 
 
 def peek_op(queue: Queue, *, items_max: int, vested_only: bool, now_us: int) -> StatementOp[list[Item]]:

@@ -26,7 +26,10 @@ _PREFIX = ROOT + pack_int(WORKER_STATUS)
 
 
 class RunningItem(msgspec.Struct, array_like=True, gc=False):
-    """A running item. Times in microseconds since the epoch, by the worker's clock."""
+    """A running item. Times in microseconds since the epoch, by the worker's clock.
+
+    `zone`: where it is, or, if it lies in an external store, the zone of its pointer.
+    """
 
     app: str
     user: str

@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, expect
 
-from fairlead import App
+from fairlead import App, Job
+from fairlead.zones.external.names import Queue
 from fairlead.zones.layout import Tenant
 from fairlead.zones.queue.items import new_item
 from fairlead.zones.records import DeadLetterRecord
 from tests.fairlead.dashboard.browsing import PHONE, page_of, tile
 from tests.fairlead.dashboard.serving import Server, served
+from tests.fairlead.live_consumers import Gate, consumer
 from tests.postgresql_server import TestedPostgres
 from tests.zones.postgresql.database import Database, held
 
@@ -31,9 +33,14 @@ def database(postgresql: TestedPostgres) -> Iterator[Database]:
 
 
 @pytest.fixture(scope="module")
-def server(database: Database, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the shard is."""
+    return tmp_path_factory.mktemp("external")
+
+
+@pytest.fixture(scope="module")
+def server(database: Database, folder: Path) -> Iterator[Server]:
     """A dashboard of an application with two external stores, one of which does not answer."""
-    folder: Path = tmp_path_factory.mktemp("external")
     app = App(f"embedded:{folder / 'main'}")
     assert list(app.shards.values())
     app.close()
@@ -113,6 +120,71 @@ def test_a_dead_letter_in_a_store_is_listed_and_runs_again_by_a_click(
         expect(page.locator(".verdict")).not_to_contain_text("Dead letter")
         expect(page.locator("ol.history")).to_contain_text("retr")
     assert database.store.queues.dead_letters(None, items_max=1) == []
+
+
+@pytest.fixture
+def fleet(server: Server, folder: Path, database: Database) -> Iterator[Gate]:
+    """A consumer whose handler reports progress and waits for a gate."""
+    database.empty()
+    gate = Gate()
+    app = App(f"embedded:{folder}/main", external={"pg": database.dsn})
+
+    def report(job: Job) -> None:
+        job.progress(3, 8, "pages")
+        gate(job)
+
+    app.handler("report")(report)
+    with consumer(app):
+        yield gate
+        gate.opened.set()
+    app.close()
+
+
+def test_what_runs_in_a_store_is_listed_and_counted_until_it_ends(
+    browser: Browser, server: Server, database: Database, fleet: Gate
+) -> None:
+    with page_of(browser, server.url) as page:
+        page.goto("/running")
+        expect(page.locator("main")).to_contain_text("Nothing runs.")
+        page.evaluate("window.stayed = true")
+        database.put(new_item("report", {"year": 2031}, item_id="report 7"), tenant=CAROL)
+        row = page.locator("tbody tr", has_text="report 7")
+        expect(row.locator("td[data-label=Tenant]")).to_contain_text("in pg")
+        expect(row.locator("td[data-label=Kind]")).to_contain_text("2031")
+        expect(row.locator("td[data-label=Progress]")).to_contain_text("3 of 8, pages")
+        row.get_by_role("link", name="report 7").click()
+        expect(page.locator(".verdict")).to_contain_text("has had it for")
+        expect(page.locator("dl")).to_contain_text("queue in pg, its pointer on shard main")
+        page.goto("/")
+        expect(page.locator("dt", has_text="Running now").locator("+ dd")).to_have_text("1")
+        fleet.opened.set()
+        expect(page.locator("dt", has_text="Running now").locator("+ dd")).to_have_text("0")
+        page.goto("/kind?kind=report")
+        expect(page.locator("dt", has_text="Completed").first.locator("+ dd")).to_contain_text("1")
+
+
+def test_what_runs_in_a_store_is_cancelled_by_a_click(
+    browser: Browser, server: Server, database: Database, fleet: Gate
+) -> None:
+    database.put(new_item("report", item_id="report 8"), tenant=CAROL)
+    with page_of(browser, server.url) as page:
+        page.goto("/running")
+        page.locator("tbody tr", has_text="report 8").get_by_role("link", name="Cancel").click()
+        page.get_by_role("button", name="Cancel it").click()
+        expect(page.get_by_role("status")).to_contain_text("Cancelled item")
+        expect(page.locator("main")).to_contain_text("Nothing runs.", timeout=30_000)
+    assert database.store.queues.count(Queue(CAROL, "queue")) == {}
+
+
+@pytest.mark.parametrize("width", [375, 1024])
+def test_the_list_of_what_runs_fits_every_window(
+    browser: Browser, server: Server, database: Database, fleet: Gate, width: int
+) -> None:
+    database.put(new_item("report", item_id="report 9"), tenant=CAROL)
+    with page_of(browser, server.url, viewport={**PHONE, "width": width}) as page:
+        page.goto("/running")
+        expect(page.locator("tbody tr", has_text="report 9")).to_be_visible()
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 @pytest.mark.parametrize("width", [375, 1024])
