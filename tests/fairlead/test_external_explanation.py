@@ -116,7 +116,7 @@ def test_a_paused_kind_a_paused_tenant_and_an_unknown_kind_are_named(app: App, d
 
 
 def test_a_failed_item_says_its_error_and_then_that_it_is_a_dead_letter(app: App, database: Database) -> None:
-    @app.handler("receipt", retry=fairlead.Retry(attempts=2, backoff=0.2))
+    @app.handler("receipt", retry=fairlead.Retry(attempts=2, backoff=1))
     def receipt(job: fairlead.Job) -> None:
         raise ValueError("no printer")
 
