@@ -37,7 +37,7 @@ from fairlead.queries.dead_letter_groups import (
 from fairlead.queries.enqueued_items import places_of_items
 from fairlead.queries.external_items import read_item_in_store
 from fairlead.queries.external_tenants import QueuesInStore, read_tenant_in_store
-from fairlead.queries.items import read_item
+from fairlead.queries.items import ItemDetails, read_item
 from fairlead.queries.kinds import kind_summary, kinds_of
 from fairlead.queries.per_shard import ShardResult, query_each_shard, query_each_store
 from fairlead.queries.periodic import by_next_tick, read_periods
@@ -412,15 +412,9 @@ def item(app: App, query: Query) -> Context:
     """Why is this one not running?"""
     database = database_of(app, query)
     item_id = id_of(query.get("id", ""))
-    if query.get("store"):
-        return _item_in_store(app, database, query["store"], query.get("zone") or DEFAULT_ZONE, item_id)
-    zone = check_zone(query.get("zone") or DEFAULT_ZONE)
-    shard, found = database.at_home(
-        lambda shard: (
-            shard,
-            read_item(shard, database.tenant, zone, item_id, shards=app.shards, stores=app.externals),
-        )
-    )
+    store, zone = query.get("store") or None, query.get("zone") or DEFAULT_ZONE
+    read = partial(_read_item, app, database, store, zone, item_id)
+    shard, found = database.at_home(lambda shard: (shard, read(shard)))
     run = None
     if found.stored is not None and found.stored.keeps_run:
         with suppress(ItemGone):  # It has ended since.
@@ -439,34 +433,20 @@ def item(app: App, query: Query) -> Context:
         "retry_hint": RETRY_HINT,
         "tenant": database.tenant,
         "shard": shard.name,
-        "store": None,
-        "zone": zone,
-        "id": item_id,
-    }
-
-
-def _item_in_store(app: App, database: TenantDatabase, store: str, zone: str, item_id: bytes) -> Context:
-    """One item of an external store."""
-    queue = Queue(database.external(store).tenant, check_zone_name(zone))
-    shard, found = database.at_home(
-        lambda shard: (shard, read_item_in_store(app.shards, shard, app.externals, store, queue, item_id))
-    )
-    return {
-        "found": found,
-        "given": None if found.stored is None else found.stored.given_id,
-        "keys": {},
-        "run": None,
-        "steps": None,
-        "items": {},
-        "parent": None,
-        "parent_tenant": None,
-        "retry_hint": RETRY_HINT,
-        "tenant": database.tenant,
-        "shard": shard.name,
         "store": store,
         "zone": zone,
         "id": item_id,
     }
+
+
+def _read_item(
+    app: App, database: TenantDatabase, store: str | None, zone: str, item_id: bytes, shard: Shard
+) -> ItemDetails:
+    """Return an item of a tenant's shard, or of an external store."""
+    if store is None:
+        return read_item(shard, database.tenant, check_zone(zone), item_id, shards=app.shards, stores=app.externals)
+    queue = Queue(database.external(store).tenant, check_zone_name(zone))
+    return read_item_in_store(app.shards, shard, app.externals, store, queue, item_id)
 
 
 def search(app: App, query: Query) -> Context:

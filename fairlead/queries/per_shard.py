@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Generic, TypeVar
 
 from fairlead.error_text import remedy_of, sentence_of
 from fairlead.shards import Shards, StoreMissing, UnknownShard
 from fairlead.zones.engines import StoreError, StoreUnavailable
-from fairlead.zones.errors import QueueError, RunUnreadable, ShardRefused
+from fairlead.zones.errors import QueueError, ShardRefused
 from fairlead.zones.external.inspection import InspectedStore
 from fairlead.zones.external.steps import NoSuchStore, StepsInStore
 from fairlead.zones.external.store import ExternalStore
@@ -67,14 +68,7 @@ def query_each_store(
     stores: Mapping[str, InspectedStore], query: Callable[[InspectedStore], T]
 ) -> list[ShardResult[T]]:
     """Run a query on each external store, apart; `ShardResult.shard` is the name of the store."""
-
-    def run(name: str, store: InspectedStore) -> ShardResult[T]:
-        try:
-            return ShardResult(name, "", query(store))
-        except (StoreUnavailable, QueueError) as error:  # Away, or it refuses this role.
-            return ShardResult(name, "", error=error)
-
-    return [run(name, store) for name, store in stores.items()]
+    return [_query_store(name, partial(query, store)) for name, store in stores.items()]
 
 
 def query_store(
@@ -84,9 +78,13 @@ def query_store(
     shown, store = f"external store {name}", externals.get(name)
     if store is None:
         return ShardResult(shown, "", error=NoSuchStore(store=name, known=sorted(externals)))
+    return _query_store(shown, partial(query, store.steps))
+
+
+def _query_store(shown: str, query: Callable[[], T]) -> ShardResult[T]:
     try:
-        return ShardResult(shown, "", query(store.steps))
-    except (StoreUnavailable, RunUnreadable) as error:
+        return ShardResult(shown, "", query())
+    except (StoreUnavailable, QueueError) as error:  # Away, or it refuses this role, or what it holds is unreadable.
         return ShardResult(shown, "", error=error)
 
 
