@@ -14,6 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
+from bench.flushes import Flush, watched
 from bench.olive_moves import FILL_BATCH, OBJECTS, app, config_of, fill, mover_beside, tenant_on
 from bench.report import percentile, say
 from fairlead import TenantTransaction, new_item
@@ -43,11 +44,6 @@ class Request(NamedTuple):
 
     began_s: float
     took_ms: float
-
-    def overlaps(self, view: MoveView) -> bool:
-        """Whether the transaction was under way during a move."""
-        assert view.ended is not None
-        return self.began_s <= view.ended and self.began_s + self.took_ms / 1000 >= view.began
 
 
 @dataclass
@@ -90,11 +86,22 @@ class Load:
 
     def during(self, views: Sequence[MoveView]) -> list[float]:
         """Return how long the transactions during some moves took, in milliseconds."""
-        return [each.took_ms for each in self.requests if any(map(each.overlaps, views))]
+        return took_during(views, self.requests)
 
     def at_rest(self, views: Sequence[MoveView]) -> list[float]:
         """Return how long the transactions outside of all moves took, in milliseconds."""
-        return [each.took_ms for each in self.requests if not any(map(each.overlaps, views))]
+        return [each.took_ms for each in self.requests if not any(overlaps(each, view) for view in views)]
+
+
+def overlaps(each: Request | Flush, view: MoveView) -> bool:
+    """Return whether a transaction, or a flush, was under way during a move."""
+    assert view.ended is not None
+    return each.began_s <= view.ended and each.began_s + each.took_ms / 1000 >= view.began
+
+
+def took_during(views: Sequence[MoveView], some: Sequence[Request | Flush]) -> list[float]:
+    """Return how long transactions, or flushes, during some moves took, in milliseconds."""
+    return [each.took_ms for each in some if any(overlaps(each, view) for view in views)]
 
 
 def usual_p99(took_ms: Sequence[float]) -> float:
@@ -120,7 +127,8 @@ def moves(stores: Sequence[Path], megabytes: int, items: int, quick: bool) -> li
                 fill(tenant, OBJECTS * (SMALL_MB if number == 0 else megabytes))
             trips = SMALL_TRIPS if number == 0 and not quick else QUICK_TRIPS
             for mb_per_s in RATES:
-                rows += _there_and_back(tenant, other, what, trips, mb_per_s, QUICK_REST_S if quick else REST_S)
+                rest_s = QUICK_REST_S if quick else REST_S
+                rows += _there_and_back(tenant, other, what, trips, mb_per_s, rest_s, stores[0].parent)
     app.close()
     return [{**row, "wait_ms_max": WAIT_MS_MAX[engine]} for row in rows]
 
@@ -131,11 +139,11 @@ def _enqueue(tenant: TenantDatabase, items: int) -> None:
 
 
 def _there_and_back(
-    tenant: TenantDatabase, other: TenantDatabase, what: str, trips: int, mb_per_s: float, rest_s: float
+    tenant: TenantDatabase, other: TenantDatabase, what: str, trips: int, mb_per_s: float, rest_s: float, disk: Path
 ) -> Iterator[dict[str, Any]]:
     mine, others = Load(tenant), Load(other)
     views: dict[str, list[MoveView]] = {TO_OTHER: [], BACK: []}
-    with mine.running(), others.running():
+    with watched(disk) as flushes, mine.running(), others.running():
         for _ in range(trips):
             for to, of_way in views.items():
                 time.sleep(rest_s)
@@ -157,6 +165,7 @@ def _there_and_back(
             "frozen_ms": round(max(view.frozen for view in of_way) * 1000, 1),
             "longest_wait_ms": round(max(mine.during(of_way)), 1),
             "others_longest_ms": round(max(others.during(of_way)), 1),
+            "longest_flush_ms": round(max(took_during(of_way, flushes)), 1),
             "longest_wait_at_rest_ms": round(max(mine_at_rest), 1),
             "failed": len(mine.failed),
             "others_failed": len(others.failed),
@@ -174,7 +183,7 @@ def _say_longest(load: Load, views: dict[str, list[MoveView]]) -> None:
             (each.took_ms, each.began_s - view.began)
             for view in of_way
             for each in load.requests
-            if each.overlaps(view)
+            if overlaps(each, view)
         )
         say(f"  to {to}: longest wait {longest_ms:.1f} ms, {at_s:.2f} s after the begin of its move")
 
@@ -182,15 +191,16 @@ def _say_longest(load: Load, views: dict[str, list[MoveView]]) -> None:
 def table_of_moves(rows: list[dict[str, Any]]) -> list[list[str]]:
     """Return the table of the moves."""
     head = [
-        "tenant", "to", "MB/s", "s", "frozen ms", "longest wait ms", "bar", "at rest ms", "failed", "others' p99 ms",
-        "of at rest", "bar", "load",
+        "tenant", "to", "MB/s", "s", "frozen ms", "longest wait ms", "bar", "longest flush ms", "at rest ms", "failed",
+        "others' p99 ms", "of at rest", "bar", "load",
     ]  # fmt: skip
     return [
         head,
         *(
             [
                 row["what"], row["to"], f"{row['mb_per_s']:g}", str(row["seconds"]), str(row["frozen_ms"]),
-                str(row["longest_wait_ms"]), str(row["wait_ms_max"]), str(row["longest_wait_at_rest_ms"]),
+                str(row["longest_wait_ms"]), str(row["wait_ms_max"]), str(row["longest_flush_ms"]),
+                str(row["longest_wait_at_rest_ms"]),
                 str(row["failed"]), str(row["others_p99_ms"]), str(row["others_ratio"]), str(OTHERS_RATIO_MAX),
                 str(row["load_1m"]),
             ]

@@ -114,7 +114,7 @@ class Worst(NamedTuple):
     def shown(self, rows: Sequence[Row]) -> str:
         """Return the worst of some moves, and what is beside it."""
         worst = max(rows, key=self.value)
-        return f"{self.value(worst):g}" + (f" (another tenant's {worst[self.beside]:g})" if self.beside else "")
+        return f"{self.value(worst):g}" + (f" (the disk's {worst[self.beside]:g})" if self.beside in worst else "")
 
 
 TENANTS = ("1 MB", f"{FULL_MB:,} MB", f"{FULL_ITEMS:,} items")  # For which the design sets the bars.
@@ -126,7 +126,7 @@ MOVES_COMMAND = "`python -m bench.olive moves`"
 def _move_bars(engine: str) -> Iterator[Worst]:
     wait_ms = WAIT_MS_MAX["embedded" if engine == EMBEDDED else "foundationdb"]
     yield Worst(
-        "longest wait", f"under {wait_ms:g} ms", lambda row: row["longest_wait_ms"], wait_ms, beside="others_longest_ms"
+        "longest wait", f"under {wait_ms:g} ms", lambda row: row["longest_wait_ms"], wait_ms, beside="longest_flush_ms"
     )
     yield Worst("failed transactions", "0", lambda row: row["failed"] + row["others_failed"], 0)
     for rate in RATES:

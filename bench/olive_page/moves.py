@@ -128,17 +128,22 @@ def shown_rate(mb_per_s: float) -> str:
     return "fast" if mb_per_s == RATES[0] else f"{mb_per_s:g} MB/s"
 
 
+def shown_flush(row: Row) -> str:
+    """Return the longest flush during a move; nothing if the run did not measure it."""
+    return f"{row['longest_flush_ms']:g}" if "longest_flush_ms" in row else ""
+
+
 def table_of_moves(runs: Runs) -> list[list[str]]:
     """Return a line for each way of each tenant."""
     head = [
-        "shards", "tenant", "to", "rate", "move, s", "frozen, ms", "longest wait, ms", "others', ms", "at rest, ms",
-        "failed", "others' p99, ms", "at rest, ms", "ratio", "load",
+        "shards", "tenant", "to", "rate", "move, s", "frozen, ms", "longest wait, ms", "others', ms",
+        "the disk's, ms", "at rest, ms", "failed", "others' p99, ms", "at rest, ms", "ratio", "load",
     ]  # fmt: skip
     body = [
         [
             ENGINE_NAMES[engine], row["what"], row["to"], shown_rate(row["mb_per_s"]), f"{row['seconds']:g}",
             f"{row['frozen_ms']:g}", f"{row['longest_wait_ms']:g}", f"{row['others_longest_ms']:g}",
-            f"{row['longest_wait_at_rest_ms']:g}",
+            shown_flush(row), f"{row['longest_wait_at_rest_ms']:g}",
             str(row["failed"] + row["others_failed"]), f"{row['others_p99_ms']:g}", f"{row['others_p99_at_rest_ms']:g}",
             f"{row['others_ratio']:g}", f"{row['load_1m']:g}",
         ]
@@ -198,9 +203,10 @@ rate of `app.move`. The clients run for three seconds *at rest* before, between 
 
 - *Frozen* is the time in which the tenant takes no transaction, at most.
 - *Longest wait* is that of one transaction of the moving tenant's clients. *Others'* is that of the other tenant's
-  clients during the same moves, and *at rest* that of the first clients outside of the moves. If these are as long, the
-  disk or the processor stood still, and not the move. The bar is {WAIT_MS_MAX["embedded"]:g} ms, and
-  {WAIT_MS_MAX["foundationdb"]:g} ms if one of the shards is a cluster.
+  clients during the same moves. *The disk's* is the longest time that a process beside them waited for a page to be
+  durable on the same disk during these moves: no write can be answered sooner. It is empty for runs that did not
+  measure it. *At rest* is the longest wait of the first clients outside of the moves. The bar is
+  {WAIT_MS_MAX["embedded"]:g} ms, and {WAIT_MS_MAX["foundationdb"]:g} ms if one of the shards is a cluster.
 - *Failed* are transactions of all clients that raised an error; the bar is none.
 - *Others' p99* is that of the other tenant's clients during the moves, and beside it that *at rest*: medians over
   stretches of 500 transactions. The bar is a *ratio* of {OTHERS_RATIO_MAX:g}.

@@ -51,8 +51,8 @@ confidence interval behind it. Below each table, `load_1m` is the load of the ma
 THE_BARS = """## The bars, and how far we are
 
 The design of transactions, snapshots and moves across shards sets these bars. Two numbers with "and" between them are
-those of the way there and of the way back. In brackets stands the longest wait of another tenant's clients during the
-same moves: if it is as long, the disk or the processor stood still, and not the move.
+those of the way there and of the way back. In brackets stands the longest flush of a page on the same disk during the
+same moves. If it is as long, the disk stood still, and not the move.
 """
 
 

@@ -41,7 +41,7 @@ def row12(workload: str, operation: str, how: str, mean_ms: float) -> Row:
 
 def row_of_move(what: str, to: str, longest_wait_ms: float, *, mb_per_s: float = RATES[0], ratio: float = 1.0) -> Row:
     names = ("seconds", "frozen_ms", "others_p99_ms", "others_p99_at_rest_ms", "load_1m")
-    others = {"others_longest_ms": 1.0, "longest_wait_at_rest_ms": 1.0, "others_failed": 0}
+    others = {"others_longest_ms": 1.0, "longest_wait_at_rest_ms": 1.0, "others_failed": 0, "longest_flush_ms": 1.0}
     waits = {"longest_wait_ms": longest_wait_ms, "wait_ms_max": 50.0, "failed": 0, **others}
     which = {"what": what, "to": to, "mb_per_s": mb_per_s, "moves": 1}
     return {**which, **waits, "others_ratio": ratio, **dict.fromkeys(names, 1.0)}
@@ -185,7 +185,7 @@ def test_a_bar_without_data_is_not_run_yet_and_neither_reached_nor_missed() -> N
 
 def test_a_move_of_another_size_does_not_stand_for_those_of_the_design() -> None:
     found = bars_of(moves={EMBEDDED: full([row_of_move("5 MB", "b", 40.0)])})
-    assert found["move of 5 MB, embedded: longest wait"][1:3] == ["40 (another tenant's 1)", "yes"]
+    assert found["move of 5 MB, embedded: longest wait"][1:3] == ["40 (the disk's 1)", "yes"]
     for what in ("1 MB", "1,000 MB", "1,000,000 items"):
         assert found[f"move of {what}, embedded"][1:3] == ["not run yet", ""]
 
@@ -194,7 +194,7 @@ def test_moves_between_engines_have_the_bar_of_a_cluster() -> None:
     found = bars_of(moves={BETWEEN: full([row_of_move("1 MB", "b", 90.0)])})
     assert found["move of 1 MB, embedded to FoundationDB: longest wait"] == [
         "under 100 ms",
-        "90 (another tenant's 1)",
+        "90 (the disk's 1)",
         "yes",
         "`python -m bench.olive moves`",
     ]
@@ -218,7 +218,7 @@ def test_bars_say_whether_they_are_reached() -> None:
     assert found["first update of a key after a snapshot, of a plain one, embedded"] == ("1.25", "yes")
     assert found["later updates, embedded"] == ("1.15", "**no**")
     assert found["move of 1 MB, embedded: longest wait"] == (
-        "40 (another tenant's 1) and 60 (another tenant's 1)",
+        "40 (the disk's 1) and 60 (the disk's 1)",
         "**no**",
     )
     assert found["move of 1 MB, embedded: failed transactions"] == ("0 and 0", "yes")
