@@ -6,13 +6,11 @@ Without one of the guards some order leaves an item behind.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
-from fairlead.zones.external import arrivals, visits
 from fairlead.zones.external.store import ItemLease
-from tests.simulation.mutations.mutation import in_a_race
+from tests.simulation.races.missing_guards import planted
 from tests.zones.external.town import LEASE_US, Town, schedules, with_pointer
 
 Scene = Callable[[], tuple[Town, list[Callable[[], object]]]]
@@ -81,17 +79,13 @@ def test_in_every_order_an_item_is_found(scene: Scene) -> None:
     assert wrong_orders(scene) == []
 
 
-GUARDS: dict[str, tuple[Any, str, str]] = {
-    "a visit reads the guard with conflict": (
-        visits._begin_visits, "tr.add_read_conflict_key(location.keys.pointer_guard)", "pass",
-    ),
-    "a reader that finds the pointer awake declares a write conflict on the guard": (
-        arrivals.note_arrival, "tr.add_write_conflict_key(location.keys.pointer_guard)", "pass",
-    ),
-}  # fmt: skip
+BUGS = (
+    "a visit of an external queue does not read the guard of its pointer",
+    "a reader that finds a pointer awake does not write to its guard",
+)
 
 
-@pytest.mark.parametrize("guard", GUARDS)
-def test_without_a_guard_some_order_leaves_an_item_behind(guard: str) -> None:
-    with in_a_race(guard, GUARDS[guard]).planted():
+@pytest.mark.parametrize("bug", BUGS)
+def test_without_a_guard_some_order_leaves_an_item_behind(bug: str) -> None:
+    with planted(bug):
         assert any(wrong_orders(scene) for scene in SCENES)
