@@ -22,7 +22,7 @@ def tell(story: str, place: Path, runtime: str) -> None:
     begun = time.monotonic()
     told = subprocess.run(
         ["unshare", "-Urm", sys.executable, "-m", f"tests.acceptance.{story}", str(place), runtime],
-        cwd=ROOT, capture_output=True, text=True, timeout=100, check=False,
+        cwd=ROOT, capture_output=True, text=True, timeout=200, check=False,
     )  # fmt: skip
     assert told.returncode == 0, f"after {time.monotonic() - begun:.0f} s\n{told.stdout}\n{told.stderr}"
 
@@ -55,7 +55,7 @@ def test_an_open_store_whose_disk_refuses_says_why_and_goes_on_when_it_no_longer
     command = ["strace", "-f", "-o", "/dev/null", "-e", f"inject={calls}:error={error}:when=12..20"]
     told = subprocess.run(
         [*command, sys.executable, "-m", "tests.acceptance.refused_writes", f"embedded:{tmp_path / 'store'}"],
-        cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
+        cwd=ROOT, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert told.returncode == 0, told.stderr
     found = json.loads(told.stdout)

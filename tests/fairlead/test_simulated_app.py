@@ -14,8 +14,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from textwrap import dedent, indent
 from typing import Any, cast
@@ -790,22 +790,35 @@ def test_a_handler_that_ends_its_process_is_reported_with_its_seeds(write: Write
     assert "Traceback" not in answer.err
 
 
+@contextmanager
+def campaign(*typed: str) -> Iterator[subprocess.Popen[str]]:
+    """Run `fairlead simulate` in processes of their own. None of them outlives the test, whatever fails."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "fairlead", "simulate", *typed, "--processes", "2"], stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True, env={"PYTHONPATH": str(ROOT)}, start_new_session=True,
+    ) as process:  # fmt: skip
+        try:
+            yield process
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def wait_until_there_are(count: int, found: Path, pattern: str) -> None:
+    until_s = time.monotonic() + PATIENCE_S
+    while len(list(found.glob(pattern))) < count:
+        assert time.monotonic() < until_s
+        time.sleep(0.05)
+
+
 def test_ctrl_c_ends_all_processes_and_shows_what_was_found_so_far(write: Write, empty_directory: Path) -> None:
     text = """
     @app.simulation.request
     def begun(random):
         open("begun", "w").close()
     """
-    typed = ["simulate", write(ONCE + CHARGE + text), "--processes", "2", "--json"]
-    command = [sys.executable, "-m", "fairlead", *typed, "--seeds", "1000000"]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={"PYTHONPATH": str(ROOT)},
-        start_new_session=True,
-    ) as process:  # fmt: skip
-        until_s = time.monotonic() + PATIENCE_S
-        while not (empty_directory / "begun").exists():
-            assert time.monotonic() < until_s
-            time.sleep(0.05)
+    with campaign(write(ONCE + CHARGE + text), "--json", "--seeds", "1000000") as process:
+        wait_until_there_are(1, empty_directory, "begun")
         os.killpg(process.pid, signal.SIGINT)  # A terminal signals all its processes.
         out, err = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, err) == (130, "")
@@ -828,24 +841,14 @@ def test_however_a_campaign_ends_its_processes_end_in_the_midst_of_what_they_do(
         while True:
             pass
     """
-    command = [sys.executable, "-m", "fairlead", "simulate", write(text), "--processes", "2", "--faults", "none"]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={"PYTHONPATH": str(ROOT)},
-        start_new_session=True,
-    ) as process:  # fmt: skip
-        try:
-            until_s = time.monotonic() + PATIENCE_S
-            while len(list(empty_directory.glob("begun*"))) < 2:
-                assert time.monotonic() < until_s
-                time.sleep(0.05)
-            if end == "SIGKILL":
-                process.kill()
-            else:
-                os.killpg(process.pid, signal.SIGINT)
-            process.communicate(timeout=2)  # Its output ends when the last process with that pipe has ended.
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+    with campaign(write(text), "--faults", "none") as process:
+        wait_until_there_are(2, empty_directory, "begun*")
+        if end == "SIGKILL":
+            process.kill()
+        else:
+            os.killpg(process.pid, signal.SIGINT)
+        # Its output ends when the last process with that pipe has ended.
+        process.communicate(timeout=PATIENCE_S)
     assert process.returncode == (-signal.SIGKILL if end == "SIGKILL" else 130)
 
 
