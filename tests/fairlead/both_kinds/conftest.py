@@ -15,9 +15,9 @@ from tests.postgresql_server import TestedPostgres
 from tests.zones.postgresql.database import Database
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def database(postgresql: TestedPostgres) -> Iterator[Database]:
-    """A database with queues, and a table of a user's own."""
+    """A database with queues, and a table of a user's own. One for a process, which may run other tests in between."""
     made = Database(postgresql, "both_kinds_of_queue")
     made.prepare()
     with made.connect() as connection:
