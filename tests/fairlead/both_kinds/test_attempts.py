@@ -216,7 +216,8 @@ def test_a_transactional_handler_that_returns_after_its_timeout_has_no_effect(
     """Before, one in SQL committed, and its item was completed."""
     attempts = a_transactional_timeout(app, alice, transactional, effects)
     (dead,) = alice.dead_letters()
-    assert (attempts, dead.error_count, effects.found("sent")) == ([1, 2], 2, 0)
+    assert set(attempts) == {1, 2}, "a transaction of the shard may run twice in an attempt"
+    assert (dead.error_count, effects.found("sent")) == (2, 0)
     assert dead.error.startswith("JobTimeout")
 
 
