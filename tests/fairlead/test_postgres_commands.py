@@ -25,7 +25,7 @@ def test_a_database_is_checked_made_and_lent(postgresql: TestedPostgres, dsn: st
     made = run("postgres", "init", "--dsn", dsn, "--json")
     assert (made.code, made.json["version"]) == (0, VERSION)
     assert run("postgres", "upgrade", "--dsn", dsn, "--json").json == made.json
-    assert run("postgres", "check", "--dsn", dsn, "--json").json == made.json
+    assert run("postgres", "check", "--dsn", dsn, "--json").json == {**made.json, "notifications": True}
     with Database(postgresql, "roles").connect() as connection:
         connection.execute("CREATE ROLE shop_web LOGIN")
     as_web = dsn.replace("postgres@", "shop_web@")
