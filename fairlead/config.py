@@ -321,7 +321,12 @@ def _check_notify(notify: Mapping[str, bool], external: Mapping[str, str]) -> No
     for name, notifies in notify.items():
         key = f"external.{name}{NOTIFY}"
         if name not in external:
-            raise BadConfig(key=key, value=notifies, allowed=sorted(external), reason="there is no such external store")
+            raise BadConfig(
+                key=key,
+                value=notifies,
+                allowed=sorted(external),
+                reason="there is no such external store, or it has no dsn",
+            )
         if not isinstance(notifies, bool):
             raise BadConfig(key=key, value=notifies, allowed=_WORDS[bool])
 
