@@ -16,6 +16,7 @@ from fairlead.external_queues import ExternalQueues, NoWorkflow
 from fairlead.external_stores import UnknownStore
 from tests.fairlead.live_consumers import consumer, eventually
 from tests.postgresql_server import TestedPostgres
+from tests.records.storage_model.cutting_proxy import Cut, CuttingProxy
 from tests.zones.postgresql.database import Database
 
 
@@ -277,6 +278,22 @@ def test_another_database_is_named(postgresql: TestedPostgres, alice: ExternalQu
         alice.enqueue("mail", within=connection)
     assert "database='within_other', known=['pg']" in message_of(raised)
     other.close()
+
+
+def test_a_server_that_refuses_the_first_connection_of_a_process_fails_no_users_transaction(
+    database: Database, tmp_path: Path
+) -> None:
+    server, _, name = database.dsn.rpartition("/")
+    host, _, port = server.rpartition(":")
+    with CuttingProxy(int(port)) as proxy:
+        app = App(f"embedded:{tmp_path / 'data'}", external={"pg": f"{host}:{proxy.port}/{name}"})
+        app.shards.on_store_created = lambda sentence: None
+        proxy.cut_next(b"", Cut.BEFORE)
+        with database.connect(autocommit=False) as connection:
+            app.tenant("shop", "alice").enqueue("mail", within=connection)
+            connection.commit()
+        assert (proxy.cuts, app.tenant("shop", "alice").external("pg").count()) == (1, {"mail": 1})
+        app.close()
 
 
 def test_a_schema_of_another_version_names_the_command_that_upgrades_it(

@@ -33,6 +33,10 @@ ALLOWED_ASYNC = (
     "an AsyncConnection of psycopg 3, or SQLAlchemy's AsyncConnection or AsyncSession over postgresql+psycopg"
 )
 
+# The first operation of a process connects to the stores. A busy server may keep a new connection waiting for longer
+# than the seconds of one call, and the user's transaction has work to lose.
+ASKED_MAX = 3
+
 RunBlocking = Callable[[Callable[[], str]], Awaitable[str]]
 
 _known: WeakKeyDictionary[Any, bytes] = WeakKeyDictionary()  # The id of the store that a connection leads to.
@@ -175,14 +179,16 @@ def _known_name(store_id: bytes, stores: Mapping[str, ExternalStore]) -> str | N
 
 
 def _name_of(store_id: bytes, stores: Mapping[str, ExternalStore], database: str) -> str:
-    """Return the name of the store with an id. A store that does not answer is passed over, if another one has it."""
-    away: StoreUnavailable | None = None
-    for name, store in stores.items():
-        try:
-            if store.store_id() == store_id:
-                return name
-        except StoreUnavailable as error:
-            away = error
-    if away is not None:
-        raise away
-    raise ForeignDatabase(database=database, known=sorted(stores))
+    """Return the name of the store with an id, once all have answered, or one has that id."""
+    for _ in range(ASKED_MAX):
+        away: StoreUnavailable | None = None
+        for name, store in stores.items():
+            try:
+                if store.store_id() == store_id:
+                    return name
+            except StoreUnavailable as error:
+                away = error
+        if away is None:
+            raise ForeignDatabase(database=database, known=sorted(stores))
+    assert away is not None
+    raise away

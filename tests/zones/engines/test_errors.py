@@ -14,6 +14,10 @@ def test_an_error_prints_its_sentence_its_code_its_fields_and_its_remedy() -> No
     assert str(StoreError(1020)) == "transaction not committed due to conflict with another transaction (1020)"
 
 
+def test_an_unavailable_store_is_represented_by_its_reason() -> None:
+    assert repr(StoreUnavailable("the disk failed", remedy="Mount it.")) == "StoreUnavailable('the disk failed')"
+
+
 def test_every_code_has_a_sentence() -> None:
     codes = {value for name, value in vars(module).items() if name.isupper() and isinstance(value, int)}
     assert codes == set(module.DESCRIPTIONS)

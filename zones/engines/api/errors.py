@@ -155,6 +155,9 @@ class StoreUnavailable(StoreError):
         details = ", ".join(f"{name}={value!r}" for name, value in self.fields.items() if name != "reason")
         return f"{self.description} ({details}). {self.remedy}"
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.reason!r})"
+
 
 class StoreFull(StoreUnavailable):
     """The disk has no space for this commit. A smaller one may fit."""
