@@ -56,33 +56,39 @@ class Reclaimer:
         self._members = members
         self._lock = lock
         self._has_ended = has_ended
+        self._locked: OrphanedItems = []  # Of ended incarnations; their transactions still held the rows.
 
     def reclaim_orphans(self) -> None:
         """Reclaim what ended incarnations of workers held, or were sent."""
+        self._locked = reclaim(self._shards, self._locked, self._externals)
         with self._lock:
             incarnations = [incarnation for member in self._members for incarnation in member.incarnations]
         ended = {incarnation: self._has_ended(incarnation) for incarnation in incarnations}
         with self._lock:
             orphans = [each for member in self._members for each in member.take_orphans(ended)]
         for _, refs in orphans:
-            reclaim(self._shards, refs, self._externals)
+            self._locked += reclaim(self._shards, refs, self._externals)
         for incarnation, _ in orphans:  # Last: this asks every shard, and one that is away delays the others.
             end_sessions(self._shards, incarnation, self._externals)
 
 
 def reclaim(
     shards: Mapping[str, Shard], orphans: OrphanedItems, externals: Mapping[str, ExternalStore] = NO_EXTERNALS
-) -> None:
-    """Let the items of a dead worker vest now.
+) -> OrphanedItems:
+    """Let the items of a dead worker vest now; return those that its transaction has locked in an external store.
+
+    The server rolls that transaction back once it notices that the worker is gone.
 
     Items that were completed, or leased by another worker since, stay as they are. An item whose tenant has moved vests
     where the tenant lives. If the store refuses, or a tenant stays locked, their leases expire.
     """
-    probe("the items of a dead worker are reclaimed")
+    locked: OrphanedItems = []
+    if orphans:
+        probe("the items of a dead worker are reclaimed")
     for name, refs in by_place(orphans).items():
         store = store_of(name)
         if store is not None:
-            _reclaim_external(store, externals[store], refs)
+            locked += _reclaim_external(store, externals[store], refs)
             continue
         shard = shards[name]
         try:
@@ -95,6 +101,7 @@ def reclaim(
             log.warning(NOT_RECLAIMED, f"shard {name}", error)
         else:
             log.info("a worker died; %d items that it held on shard %s vest now", reclaimed, name)
+    return locked
 
 
 def end_sessions(
@@ -124,14 +131,20 @@ def _end_sessions(attempt: Attempt, *, incarnation: bytes) -> list[bytes]:
     return session_ids
 
 
-def _reclaim_external(name: str, store: ExternalStore, refs: Sequence[ItemRef]) -> None:
+def _reclaim_external(name: str, store: ExternalStore, refs: Sequence[ItemRef]) -> list[ItemRef]:
+    """Shorten the leases of items; return those that another transaction has locked."""
     held = [ItemLease(ref.item_id, ref.lease_id) for ref in refs]
     try:
-        reclaimed = store.extend(held, lease_us=RECLAIMED_LEASE_US).count(Outcome.DONE)
+        outcomes = store.extend(held, lease_us=RECLAIMED_LEASE_US)
     except StoreUnavailable as error:
         log.warning(NOT_RECLAIMED, f"external store {name}", error)
-    else:
+        return []
+    reclaimed, locked = outcomes.count(Outcome.DONE), outcomes.count(None)
+    if reclaimed or not locked:
         log.info("a worker died; %d items that it held in external store %s vest now", reclaimed, name)
+    if locked:
+        probe("a transaction of a dead worker still holds its item")
+    return [ref for ref, outcome in zip(refs, outcomes, strict=True) if outcome is None]
 
 
 def return_items(shard: Shard, refs: Sequence[ItemRef], externals: Mapping[str, ExternalStore] = NO_EXTERNALS) -> None:

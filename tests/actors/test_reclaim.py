@@ -8,11 +8,18 @@ import pytest
 
 from fairlead.actors.dispatch.pool_member import Member, OrphanedItems
 from fairlead.actors.dispatch.reclaim import RECLAIM_S, Reclaimer, reclaim
+from fairlead.actors.messages import ItemRef
 from fairlead.actors.runtime.periodic_task import PeriodicTask
+from fairlead.simulation.external import statements
+from fairlead.simulation.external.calls import ItemsAtOnce
+from fairlead.zones.external.names import Queue, place_for, pointer_zone
+from fairlead.zones.external.store import ItemLease, Want
 from fairlead.zones.layout import Tenant
+from fairlead.zones.queue.items import new_item
 from tests.actors.stage import ALICE, BOB, LEASE_MS, SECOND, Stage, report
 
 LIFE = "worker#1"
+QUEUE, ITEM_ID, LEASE_ID = Queue(ALICE, "queue"), b"i" * 16, b"l" * 16
 
 
 @pytest.fixture
@@ -128,3 +135,31 @@ def test_a_shard_that_is_away_does_not_delay_what_several_dead_workers_held_on_a
     stage.world.ended_incarnations.add(LIFE)
     stage.pass_ms(300)
     assert [vests_in_us(stage, ref.item_id, ref.tenant) <= 0 for ref in (*one, *another)] == [True] * 4
+
+
+# --- In an external store ---
+
+
+def test_an_item_that_a_dead_workers_transaction_has_locked_vests_once_that_is_rolled_back(stage: Stage) -> None:
+    store = ItemsAtOnce(stage.clock.now_us)
+    user = store.begin()
+    store.enqueue(user, QUEUE, ITEM_ID, new_item("mail"))
+    store.commit(user)
+    (leased,) = store.dequeue([Want(QUEUE, 1)], {"mail": 1}, lease_id=LEASE_ID, lease_us=60 * SECOND, now_us=0).rows
+    member = Member()
+    member.update(report(incarnation=LIFE.encode()))
+    member.send(
+        [ItemRef(place_for("main", pointer_zone("pg", "queue")), ALICE, "queue", leased.id, LEASE_ID, "mail", False)]
+    )
+    reclaimer = Reclaimer(stage.shards, [member], stage.host.lock(), stage.host.has_ended, {"pg": store})
+    handler = store.begin()
+    assert statements.hold(handler, ItemLease(ITEM_ID, LEASE_ID))
+    stage.world.ended_incarnations.add(LIFE)
+    left_us = []
+    for end in (lambda: None, lambda: store.roll_back(handler), lambda: None):
+        end()
+        stage.do(reclaimer.reclaim_orphans)
+        left_us.append(store.items[ITEM_ID].leased_until_us - stage.now_us)
+    assert left_us[0] > 50 * SECOND
+    assert left_us[1] <= 1
+    assert left_us[2] <= 1
