@@ -145,7 +145,7 @@ def _explain_at(shard: Shard, *, shards: Shards, name: str, item: InspectedItem,
         return found._replace(
             dead_letter=item.dead_letter,
             unreadable=item.state is StoredState.DEAD_LETTER and item.dead_letter is None,
-            traceback="" if item.dead_letter is None else item.dead_letter.traceback,
+            traceback=item.traceback,
             items_before=item.items_before,
         )
 

@@ -71,7 +71,10 @@ class ExternalEnds:
         by_item = {decision.held: decision for decision in decisions}
         some = [by_item[held] for held in items]
         return self._store.requeue(
-            leases_of(items), [each.delay_us for each in some], [_after_failure(each) for each in some]
+            leases_of(items),
+            [each.delay_us for each in some],
+            [_after_failure(each) for each in some],
+            tracebacks=[shortened(each.traceback) for each in some],
         )
 
     def _make_dead_letters(self, decisions: Sequence[RetryDecision], items: Sequence[HeldItem]) -> list[Outcome | None]:

@@ -42,6 +42,7 @@ from fairlead.queries.kinds import kind_summary, kinds_of
 from fairlead.queries.per_shard import ShardResult, query_each_shard, query_each_store
 from fairlead.queries.periodic import by_next_tick, read_periods
 from fairlead.queries.queues import DELAYED_MAX, QUEUES_OF_TENANT_MAX, WaitingTenants, delayed_items, waiting_tenants
+from fairlead.queries.queues_in_stores import query_delayed, query_depths, tenants_everywhere
 from fairlead.queries.summary import all_activity, summarize
 from fairlead.queries.tenants import SCANNED_PER_PAGE_MAX, find_dead_letters, read_tenant, search_tenants
 from fairlead.queries.workflows import WorkflowState, find_workflows, first_workflows
@@ -121,13 +122,15 @@ def tenants(app: App, query: Query) -> Context:
 
     seen = query_each_shard(app.shards, query_shard)
     found = [each.found for each in seen if each.found is not None]
-    rows = [row for each in found for row in each.tenants]
+    depths = query_depths(app.externals, found)
+    rows = tenants_everywhere(found, depths, kind=None, now_us=app.clock.now_us())
     rows.sort(key=lambda row: (-used_us.get((row.shard, row.tenant), 0) if by_time else 0, -row.total, row.tenant))
     beyond = max(0, len(rows) - ROWS_MAX)
     rows = rows[:ROWS_MAX]
     page = min(_page(query), max(1, -(-len(rows) // TENANTS_PER_PAGE)))
     return {
         "seen": seen,
+        "stores": depths,
         "rows": rows[(page - 1) * TENANTS_PER_PAGE : page * TENANTS_PER_PAGE],
         "page": page,
         "pages": -(-len(rows) // TENANTS_PER_PAGE),
@@ -202,7 +205,8 @@ def kind(app: App, query: Query) -> Context:
         lambda shard: waiting_tenants(shard, more=busy.get(shard.name, ()), kind=name, tenants_max=TENANTS_OF_KIND_MAX),
     )
     found = [each.found for each in waiting if each.found is not None]
-    rows = [row for each in found for row in each.tenants]
+    depths = query_depths(app.externals, found)
+    rows = tenants_everywhere(found, depths, kind=name, now_us=seen.now_us)
     rows.sort(key=lambda row: (-row.waiting[name], row.tenant))
     dead = _dead_letter_groups(app, DeadLetterFilter(kind=name))
     periods = query_each_shard(app.shards, read_periods)
@@ -220,6 +224,7 @@ def kind(app: App, query: Query) -> Context:
             Chart("Items in queues", (), (drawn.times_s, drawn.waiting)),
         ],
         "tenants": rows[:TENANTS_OF_KIND_MAX],
+        "depths": depths,
         "most": max((row.waiting[name] for row in rows), default=0),
         "queues": sum(each.queues for each in found),
         "whole": all(each.whole for each in found),
@@ -273,10 +278,13 @@ def running(app: App, query: Query) -> Context:
 def delayed(app: App, query: Query) -> Context:
     """Which items are delayed?"""
     seen = query_each_shard(app.shards, delayed_items)
-    found = [each.found for each in seen if each.found is not None]
+    on_shards = [each.found for each in seen if each.found is not None]
+    stores = query_delayed(app.externals, on_shards, now_us=app.clock.now_us())
+    found = on_shards + [each.found for each in stores if each.found is not None]
     rows = sorted((item for each in found for item in each.items), key=lambda each: (each.record.vesting_us, each.id))
     return {
         "seen": seen,
+        "stores": stores,
         "rows": rows[:DELAYED_MAX],
         "whole": all(each.whole for each in found) and len(rows) <= DELAYED_MAX,
         "now_us": app.clock.now_us(),

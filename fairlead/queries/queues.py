@@ -1,7 +1,7 @@
 """The queues of a shard that have work: the first ones in line, their counts, and their delayed items.
 
 The top-level queue lists the queues with work in the order of their turns. The counts and first entries are read of a
-bounded number of them.
+bounded number of them. Of a queue in an external store, the shard has the pointer only: see `queues_in_stores`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,6 +10,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from fairlead.zones.engines import Reader
+from fairlead.zones.external.names import Queue, external_zone
 from fairlead.zones.keyspace import IndexEntry, QueueKeys, TenantKeys
 from fairlead.zones.layout import ShardLayout, Tenant, ZoneLocation
 from fairlead.zones.pipelining import Operation, run_together
@@ -36,11 +37,19 @@ class ActiveQueues(NamedTuple):
     whole: bool
 
 
+class ExternalQueue(NamedTuple):
+    """A queue in an external store whose pointer a shard has."""
+
+    shard: str
+    store: str
+    queue: Queue
+
+
 class TenantWaiting(NamedTuple):
     """A tenant with items in the queues that were read.
 
     `waiting`: counts of its items by kind, with delayed and leased ones. `oldest_us`: since when its oldest due item
-    waits; None: no item is due.
+    waits; None: no item is due. `whole`: whether all its items in these queues were counted.
     """
 
     shard: str
@@ -48,6 +57,7 @@ class TenantWaiting(NamedTuple):
     waiting: dict[str, int]
     oldest_us: int | None
     policy: TenantPolicy | None
+    whole: bool = True
 
     @property
     def total(self) -> int:
@@ -59,30 +69,38 @@ class WaitingTenants(NamedTuple):
     """The tenants of a shard with items in the queues that were read, most items first.
 
     `left_out`: how many more tenants have items in these queues. `queues`: how many queues were read; `whole`: whether
-    these are all with work.
+    these are all with work. `in_stores`: those of them that lie in external stores, whose items are not counted here;
+    the tenants of these are listed in any case. `policies`: of tenants that have one.
     """
 
     tenants: list[TenantWaiting]
     left_out: int
     queues: int
     whole: bool
+    in_stores: list[ExternalQueue]
+    policies: dict[Tenant, TenantPolicy]
 
 
 class DelayedItem(NamedTuple):
-    """An item that is delayed."""
+    """An item that is delayed. `store`: the external store in which it lies; None: it lies on its shard."""
 
     shard: str
     tenant: Tenant
     zone: str
     id: bytes
     record: ItemRecord
+    store: str | None = None
 
 
 class DelayedItems(NamedTuple):
-    """The delayed items of a shard, the next to vest first. `whole`: whether these are all."""
+    """The delayed items of a shard, the next to vest first.
+
+    `whole`: whether these are all. `in_stores`: the queues in external stores that are served next.
+    """
 
     items: list[DelayedItem]
     whole: bool
+    in_stores: list[ExternalQueue]
 
 
 def active_queues(tr: Reader, layout: ShardLayout, *, queues_max: int, after_us: int = 0) -> ActiveQueues:
@@ -125,7 +143,9 @@ def waiting_tenants(
         found = active_queues(tr, layout, queues_max=QUEUES_MAX)
         with_policy = dict(tenants_with_policies(tr, tenants_max=TENANTS_WITH_POLICY_MAX))
         named = {*with_policy, *more}
-        locations = {(location.tenant, location.name): location for location in _locations(found.refs, layout)}
+        first_in_line = _locations(found.refs, layout)
+        in_stores = external_queues(first_in_line, shard.name)
+        locations = {(location.tenant, location.name): location for location in first_in_line}
         for tenant in () if found.whole else named:
             for location in _first_locations(tr, layout, tenant):
                 locations[location.tenant, location.name] = location
@@ -138,9 +158,11 @@ def waiting_tenants(
                 by_tenant.setdefault(location.tenant, []).append((location, count))
         totals = {tenant: _total((c for _, c in queues), kind) for tenant, queues in by_tenant.items()}
         most = sorted(by_tenant.items(), key=lambda each: (-totals[each[0]], each[0]))
+        with_more = {each.queue.tenant for each in in_stores}
         if kind is not None:
-            most = [each for each in most if totals[each[0]]]
-        listed = most[:tenants_max] + [each for each in most[tenants_max:] if each[0] in named]
+            most = [each for each in most if totals[each[0]] or each[0] in with_more]
+        always = named | with_more
+        listed = most[:tenants_max] + [each for each in most[tenants_max:] if each[0] in always]
         tenants = [
             TenantWaiting(
                 shard.name, tenant, _summed(count for _, count in queues),
@@ -148,7 +170,8 @@ def waiting_tenants(
             )
             for tenant, queues in listed
         ]  # fmt: skip
-        return WaitingTenants(tenants, len(most) - len(listed), len(locations), found.whole)
+        left_out = len(most) - len(listed)
+        return WaitingTenants(tenants, left_out, len(locations), found.whole, in_stores, with_policy)
 
     return shard.transact(body)
 
@@ -182,9 +205,15 @@ def delayed_items(shard: Shard) -> DelayedItems:
                 items.append(DelayedItem(shard.name, location.tenant, location.name, item_id, record))
         full = any(len(some) >= DELAYED_OF_QUEUE_MAX for some in entries) or len(next_ones) >= 2 * DELAYED_MAX
         whole = awake.whole and asleep.whole and not full and len(items) <= DELAYED_MAX
-        return DelayedItems(items[:DELAYED_MAX], whole)
+        return DelayedItems(items[:DELAYED_MAX], whole, external_queues(locations.values(), shard.name))
 
     return shard.transact(body)
+
+
+def external_queues(locations: Iterable[ZoneLocation], shard: str) -> list[ExternalQueue]:
+    """Return the queues in external stores of whose pointers a shard has these."""
+    zones = ((location.tenant, external_zone(location.name)) for location in locations)
+    return [ExternalQueue(shard, zone.store, Queue(tenant, zone.zone)) for tenant, zone in zones if zone is not None]
 
 
 def _locations(refs: Iterable[PointerRef], layout: ShardLayout) -> list[ZoneLocation]:

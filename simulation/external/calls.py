@@ -90,9 +90,14 @@ class Calls(ABC):
         return self.carry_out(lambda tx: statements.extend(tx, held, lease_us=lease_us, begins=begins), writes=True)
 
     def requeue(
-        self, held: Sequence[ItemLease], delays_us: Sequence[int | None], records: Sequence[ItemRecord | None]
+        self,
+        held: Sequence[ItemLease],
+        delays_us: Sequence[int | None],
+        records: Sequence[ItemRecord | None],
+        *,
+        tracebacks: Sequence[str] = (),
     ) -> list[Outcome | None]:
-        """See `ExternalStore`."""
+        """See `ExternalStore`. Nobody reads tracebacks here, so none is kept."""
         return self.carry_out(lambda tx: statements.requeue(tx, held, delays_us, records), writes=True)
 
     def dead_letter(self, held: Sequence[ItemLease], records: Sequence[DeadLetterRecord]) -> list[Outcome | None]:

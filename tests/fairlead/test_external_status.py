@@ -16,7 +16,8 @@ from fairlead.queries.external_stores import ExternalStatus, read_externals
 from fairlead.queries.kinds import kinds_of
 from fairlead.queries.summary import summarize
 from fairlead.telemetry.fleet_metrics import FleetMetrics
-from fairlead.zones.external.names import pointer_zone
+from fairlead.zones.external.depth import Depth
+from fairlead.zones.external.names import Queue, pointer_zone
 from fairlead.zones.layout import ZoneLocation
 from fairlead.zones.postgresql.inspection import InspectedItemStore
 from fairlead.zones.records import PointerRecord, decode
@@ -100,7 +101,11 @@ def test_items_are_counted_by_kind_and_the_oldest_has_an_age(app: App, database:
     assert summary.oldest_us is not None
     assert summary.oldest_us >= 100_000_000
     assert [each.waiting for each in kinds_of([], [], 0, summary.externals)] == [2, 3]
-    assert app.externals["pg"].tenant_depth(fairlead.Tenant("shop", "t1")) == {"queue": {"invoice": 1, "receipt": 1}}
+    queues = [Queue(fairlead.Tenant("shop", user), "queue") for user in ("t1", "nobody")]
+    (of_t1, of_nobody) = app.externals["pg"].depth_of(queues)
+    assert (of_t1.kinds, of_t1.whole, of_nobody) == ({"invoice": 1, "receipt": 1}, True, Depth({}, None, True))
+    assert of_t1.waits_us is not None
+    assert of_t1.waits_us >= 100_000_000
 
 
 def test_items_that_nobody_reads_are_an_alarm(app: App, database: Database) -> None:

@@ -7,14 +7,15 @@ from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
+from fairlead.zones.external.depth import Depth
 from fairlead.zones.external.names import Queue
 from fairlead.zones.external.store import ExternalStore
-from fairlead.zones.layout import Tenant
 from fairlead.zones.queue.items import Item
 from fairlead.zones.records import DeadLetterRecord, GivenId, ItemRecord
 from fairlead.zones.reporting.completion_log import Ended
 
 COUNTED_MAX = 10_000  # Items are counted up to this number; a store may hold millions.
+COUNTED_OF_QUEUES = 100_000  # Of many queues together: some 50 ms.
 
 
 class StoredState(IntEnum):
@@ -35,6 +36,7 @@ class InspectedItem(NamedTuple):
       is_seen: whether the reader has made its pointer; None: no snapshot of a reader was given.
       is_locked: whether another transaction has locked its row: that of its handler, or one that cancels it.
       items_before: vested items of its queue that come before it, counted up to a thousand of each kind and priority.
+      traceback: of its last attempt; empty: that has none.
     """
 
     queue: Queue
@@ -46,6 +48,14 @@ class InspectedItem(NamedTuple):
     is_seen: bool | None
     is_locked: bool
     items_before: int
+    traceback: str
+
+
+class ItemOfQueue(NamedTuple):
+    """An item, and the queue in which it lies."""
+
+    queue: Queue
+    item: Item
 
 
 class StoreTotals(NamedTuple):
@@ -133,8 +143,17 @@ class InspectedStore(ExternalStore, Protocol):
         """
         ...
 
-    def tenant_depth(self, tenant: Tenant) -> dict[str, dict[str, int]]:
-        """Return how many items of each kind a tenant's queues hold, by zone, of the first `COUNTED_MAX`."""
+    def depth_of(self, queues: Sequence[Queue]) -> list[Depth]:
+        """Return how much each queue holds. All together count `COUNTED_OF_QUEUES` items at most."""
+        ...
+
+    def delayed(self, queues: Sequence[Queue], *, of_queue_max: int, items_max: int, now_us: int) -> list[ItemOfQueue]:
+        """Return the items of some queues that are delayed, the next to vest first, with payloads.
+
+        Args:
+          of_queue_max: of each kind and priority of a queue.
+          now_us: see `inspect`.
+        """
         ...
 
     def seen_of(self, queues: Sequence[Queue], seen: str) -> list[Queue]:

@@ -13,6 +13,8 @@ from fairlead.zones.external.upkeep import UpkeepStore
 from fairlead.zones.queue.items import Outcome
 from fairlead.zones.records import DeadLetterRecord, ItemRecord
 
+HEARD_S = 1.0  # Within which the doorbell is heard, or is not: a notification takes a millisecond or two.
+
 
 class Stop(NamedTuple):
     """Where visits of a queue stopped, by the store's clock, in one kind and priority. The next look begins there."""
@@ -191,13 +193,19 @@ class ExternalStore(Protocol):
         ...
 
     def requeue(
-        self, held: Sequence[ItemLease], delays_us: Sequence[int | None], records: Sequence[ItemRecord | None]
+        self,
+        held: Sequence[ItemLease],
+        delays_us: Sequence[int | None],
+        records: Sequence[ItemRecord | None],
+        *,
+        tracebacks: Sequence[str] = (),
     ) -> list[Outcome | None]:
         """End leases; return how each went, as `complete`.
 
         Args:
           delays_us: in how long each vests; None: when it vested before.
           records: the history of each; None: it stays.
+          tracebacks: those of the attempts, empty: it has none; without them, each item keeps what it has.
         """
         ...
 
@@ -243,7 +251,7 @@ class ExternalStore(Protocol):
         ...
 
     def hears_doorbell(self) -> bool:
-        """Ring the doorbell from another connection; return whether it is heard: not within a second means no.
+        """Ring the doorbell from another connection; return whether it is heard within `HEARD_S`.
 
         What is committed afterwards is heard, too, by `await_doorbell`.
         """

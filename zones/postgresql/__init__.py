@@ -8,6 +8,7 @@ Read in this order:
     sql/migration_002.sql  the tables of steps of workflows
     sql/migration_003.sql  sessions of workers; the columns of their claims
     sql/migration_004.sql  the table of what was cancelled lately
+    sql/migration_005.sql  the traceback of an attempt that is tried again
     sql/functions.sql      what programs call: enqueue, dequeue, the ends of items
     sql/operations.sql     what applications and operators call
     sql/inspection.sql     what operators ask
@@ -19,7 +20,7 @@ Read in this order:
     schema                 init, upgrade and check
     step_store             steps of workflows whose effects are in SQL; has a table of its transactions
     item_rows              what a row holds beside its columns
-    held_items             how held items are named in calls
+    arguments              how items and queues are named in calls
     sessions               the sessions of workers that claim items
     upkeep                 what keeps the tables small
     item_store             the operations of consumers on items, each one statement

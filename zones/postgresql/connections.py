@@ -16,6 +16,7 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from fairlead.zones.engines import StoreUnavailable
+from fairlead.zones.external.store import HEARD_S
 
 LOCKED = "55P03"
 READ_COMMITTED = "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED"
@@ -38,7 +39,6 @@ KEEPALIVES: Mapping[str, Any] = {
 }  # fmt: skip
 
 
-HEARD_S = 1.0  # A notification takes a millisecond or two.
 SILENCE_S = 0.1  # How long psycopg waits at once.
 
 

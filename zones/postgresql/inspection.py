@@ -6,13 +6,24 @@ from uuid import UUID
 
 import msgspec
 
-from fairlead.zones.external.inspection import COUNTED_MAX, InspectedItem, StoredState, StoreHealth, StoreTotals
+from fairlead.zones.external.depth import Depth
+from fairlead.zones.external.inspection import (
+    COUNTED_MAX,
+    COUNTED_OF_QUEUES,
+    InspectedItem,
+    ItemOfQueue,
+    StoredState,
+    StoreHealth,
+    StoreTotals,
+)
 from fairlead.zones.external.item_ids import id_of_given
 from fairlead.zones.external.store import Queue
 from fairlead.zones.layout import Tenant
 from fairlead.zones.postgresql import schema
-from fairlead.zones.postgresql.item_store import ItemStore, decoded, names_of
-from fairlead.zones.postgresql.queue_operations import find_items_op
+from fairlead.zones.postgresql.arguments import names_of
+from fairlead.zones.postgresql.item_store import ItemStore, decoded
+from fairlead.zones.postgresql.queue_operations import delayed_op, find_items_op
+from fairlead.zones.postgresql.upkeep import DEPTH
 from fairlead.zones.queue.items import Item
 from fairlead.zones.records import DeadLetterRecord, GivenId, ItemRecord, decode
 from fairlead.zones.reporting.completion_log import Ended, EndedItem, EndReason
@@ -22,12 +33,11 @@ BEFORE_MAX = 1_000
 _INSPECT = (
     "SELECT id, app, tenant, zone, kind, priority, waited_us, age_us, leases, expired, unique_us, given, payload, "
     "args::text, CASE state WHEN 0 THEN record END, deaths, started, lease_id, left_us, state, kept_us, is_seen, "
-    "is_locked, items_before, record FROM fairlead.inspect(%b::uuid[], %s::pg_snapshot, %b)"
+    "is_locked, items_before, traceback, record FROM fairlead.inspect(%b::uuid[], %s::pg_snapshot, %b)"
 )
 _CANCELLED = "SELECT id, app, tenant, zone, kind, leases, ago_us FROM fairlead.cancelled_items(%b::uuid[])"
-_TENANT_DEPTH = "SELECT zone, kind, items FROM fairlead.tenant_depth(%s, %s, %b)"
+_DEPTH_OF = "SELECT ord, kind, items, waits_us FROM fairlead.depth_of(%b::text[], %b::text[], %b::text[], %b)"
 _SEEN = "SELECT ord FROM fairlead.seen_of(%b::text[], %b::text[], %b::text[], %s::pg_snapshot)"
-_DEPTH = "SELECT kind, items FROM fairlead.depth(%b)"
 _TOTALS = """
 SELECT t.*, d.rings, pg_stat_get_live_tuples('fairlead.items'::regclass),
   pg_stat_get_dead_tuples('fairlead.items'::regclass)
@@ -88,13 +98,24 @@ class InspectedItemStore(ItemStore):
         operation = find_items_op(ids, payload_bytes_max=payload_bytes_max, now_us=now_us)
         return self._run(operation, is_committing=False)
 
-    def tenant_depth(self, tenant: Tenant) -> dict[str, dict[str, int]]:
+    def depth_of(self, queues: Sequence[Queue]) -> list[Depth]:
         """See `InspectedStore`."""
-        found: dict[str, dict[str, int]] = {}
+        of_queue_max = min(COUNTED_MAX, COUNTED_OF_QUEUES // max(1, len(queues)))
+        kinds: list[dict[str, int]] = [{} for _ in queues]
+        waits: list[list[int]] = [[] for _ in queues]
         with self._connections.call() as call:
-            for zone, kind, items in call.execute(_TENANT_DEPTH, *tenant, COUNTED_MAX):
-                found.setdefault(zone, {})[kind] = items
-        return found
+            for ord_, kind, items, waits_us in call.execute(_DEPTH_OF, *names_of(queues), of_queue_max):
+                kinds[ord_ - 1][kind] = items
+                waits[ord_ - 1] += [] if waits_us is None else [waits_us]
+        return [
+            Depth(some, max(waited, default=None), sum(some.values()) < of_queue_max)
+            for some, waited in zip(kinds, waits, strict=True)
+        ]
+
+    def delayed(self, queues: Sequence[Queue], *, of_queue_max: int, items_max: int, now_us: int) -> list[ItemOfQueue]:
+        """See `InspectedStore`."""
+        operation = delayed_op(queues, of_queue_max=of_queue_max, items_max=items_max, now_us=now_us)
+        return self._run(operation, is_committing=False)
 
     def seen_of(self, queues: Sequence[Queue], seen: str) -> list[Queue]:
         """See `InspectedStore`."""
@@ -105,7 +126,7 @@ class InspectedItemStore(ItemStore):
     def totals(self, seen: str | None) -> StoreTotals:
         """See `InspectedStore`."""
         with self._connections.call() as call:
-            kinds = dict(call.execute(_DEPTH, COUNTED_MAX).fetchall())
+            kinds = dict(call.execute(DEPTH, COUNTED_MAX).fetchall())
             *counted, rings, live, dead_rows = call.execute(_TOTALS, seen, COUNTED_MAX).fetchone()
         waits_us, waits_whole, unseen_items, unseen_queues, unseen_us, dead_letters, kept = counted
         items = sum(kinds.values())
@@ -130,10 +151,10 @@ class InspectedItemStore(ItemStore):
 
 
 def _inspected(row: Sequence[Any], now_us: int) -> InspectedItem:
-    *columns, lease_id, left_us, state, kept_us, is_seen, is_locked, items_before, stored = row
+    *columns, lease_id, left_us, state, kept_us, is_seen, is_locked, items_before, lines, stored = row
     held = b"" if lease_id is None else lease_id.bytes
     leased = decoded(columns, held, left_us if held else 0, now_us)
-    record, dead_letter = leased.record, None
+    record, dead_letter, traceback = leased.record, None, (lines or b"").decode(errors="replace")
     record.leased_us = 0
     if not held:
         record.vesting_us = now_us - leased.waited_us
@@ -142,9 +163,11 @@ def _inspected(row: Sequence[Any], now_us: int) -> InspectedItem:
         if dead_letter is not None:
             record = _of_dead_letter(record, dead_letter.item)
             dead_letter = msgspec.structs.replace(dead_letter, item=record)
+            traceback = dead_letter.traceback
     return InspectedItem(
-        leased.queue, leased.id, StoredState(state), record, dead_letter, kept_us or 0, is_seen, is_locked, items_before
-    )
+        leased.queue, leased.id, StoredState(state), record, dead_letter, kept_us or 0, is_seen, is_locked,
+        items_before, traceback,
+    )  # fmt: skip
 
 
 def _of_dead_letter(columns: ItemRecord, history: ItemRecord) -> ItemRecord:

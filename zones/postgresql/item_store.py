@@ -25,8 +25,8 @@ from fairlead.zones.external.store import (
     Want,
 )
 from fairlead.zones.layout import Tenant
+from fairlead.zones.postgresql.arguments import OUTCOMES, ids_of, names_of
 from fairlead.zones.postgresql.connections import CONFLICTS, TRIES_MAX, Call, Connections, Listener
-from fairlead.zones.postgresql.held_items import OUTCOMES, ids_of
 from fairlead.zones.postgresql.item_rows import fill_deaths, fill_record, packed_dead_letter, packed_history
 from fairlead.zones.postgresql.queue_operations import QueueStatements
 from fairlead.zones.postgresql.refusals import refusals_explained
@@ -60,7 +60,8 @@ _HOLD = "SELECT 1 FROM fairlead.items WHERE id = %b AND lease_id = %b AND state 
 _HOLDER = "SELECT lease_id FROM fairlead.items WHERE id = %b AND state < 1 FOR UPDATE"
 _EXTEND = "SELECT outcome FROM fairlead.extend(%b::uuid[], %b::uuid[], %b::bigint, %b::smallint) ORDER BY ord"
 _REQUEUE = (
-    "SELECT outcome FROM fairlead.requeue(%b::uuid[], %b::uuid[], %b::bigint[], %b::bytea[], %b::int[]) ORDER BY ord"
+    "SELECT outcome FROM fairlead.requeue(%b::uuid[], %b::uuid[], %b::bigint[], %b::bytea[], %b::int[], %b::bytea[]) "
+    "ORDER BY ord"
 )
 _DEAD_LETTER = "SELECT outcome FROM fairlead.dead_letter(%b::uuid[], %b::uuid[], %b::bytea[]) ORDER BY ord"
 _HISTORY = """
@@ -148,12 +149,18 @@ class ItemStore:
         return self._change(_EXTEND, held, lease_us, begins)
 
     def requeue(
-        self, held: Sequence[ItemLease], delays_us: Sequence[int | None], records: Sequence[ItemRecord | None]
+        self,
+        held: Sequence[ItemLease],
+        delays_us: Sequence[int | None],
+        records: Sequence[ItemRecord | None],
+        *,
+        tracebacks: Sequence[str] = (),
     ) -> list[Outcome | None]:
         """See `ExternalStore`."""
         packed = [None if record is None else packed_history(record) for record in records]
         deaths = [None if record is None else record.expiry_count for record in records]
-        return self._change(_REQUEUE, held, list(delays_us), packed, deaths)
+        lines = [each.encode() for each in tracebacks]
+        return self._change(_REQUEUE, held, list(delays_us), packed, deaths, lines or [None] * len(held))
 
     def dead_letter(self, held: Sequence[ItemLease], records: Sequence[DeadLetterRecord]) -> list[Outcome | None]:
         """See `ExternalStore`."""
@@ -271,12 +278,6 @@ class ItemStore:
     def _change(self, statement: str, held: Sequence[ItemLease], *arguments: Any) -> list[Outcome | None]:
         with self._connections.call(is_committing=True) as call:
             return [OUTCOMES[outcome] for (outcome,) in call.execute(statement, *ids_of(held), *arguments)]
-
-
-def names_of(queues: Any) -> tuple[list[str], list[str], list[str]]:
-    """Return the apps, users and zones of queues, as functions of the schema take them."""
-    queues = list(queues)
-    return ([each.tenant.app for each in queues], [each.tenant.user for each in queues], [each.zone for each in queues])
 
 
 def _stops(stops: Sequence[Sequence[Stop]]) -> tuple[list[int], list[str], list[int], list[int]]:

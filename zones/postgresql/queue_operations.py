@@ -10,6 +10,7 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from fairlead.zones.external.first_due import note_first_due
+from fairlead.zones.external.inspection import ItemOfQueue
 from fairlead.zones.external.item_ids import packed_given
 from fairlead.zones.external.names import Queue
 from fairlead.zones.external.queue_operations import (
@@ -21,6 +22,7 @@ from fairlead.zones.external.queue_operations import (
     ItemToPut,
 )
 from fairlead.zones.layout import Tenant
+from fairlead.zones.postgresql.arguments import names_of
 from fairlead.zones.postgresql.item_rows import fill_deaths, fill_record, packed_history, packed_new
 from fairlead.zones.postgresql.statements import Row, Statement, StatementOp
 from fairlead.zones.queue.dead_letters import DeadLetter, reset_attempts
@@ -59,6 +61,7 @@ WHERE state = 0
 """
 _FIND = _READ.format(ids="%b::uuid[]") + " WHERE (app, tenant, zone) = (%b::text, %b::text, %b::text)"
 _PEEK = _READ.format(ids="fairlead.first_ids(%b::text, %b::text, %b::text, %b::int, %b::boolean)")
+_DELAYED = _READ.format(ids="fairlead.delayed_ids(%b::text[], %b::text[], %b::text[], %b::int, %b::int)")
 _DEAD_LETTERS = _READ.format(ids="fairlead.dead_ids(%b::text, %b::text, %b::text, %b::bigint, %b::uuid, %b::int)")
 _COUNT = "SELECT kind, items FROM fairlead.count_items(%b::text, %b::text, %b::text, %b::int)"
 _CANCEL = "SELECT fairlead.cancel_item(%b::text, %b::text, %b::text, %b::uuid[], %b::boolean)"
@@ -160,6 +163,14 @@ def find_items_op(ids: Sequence[bytes], *, payload_bytes_max: int, now_us: int) 
             item.record.payload_bytes = payload_bytes
         found.append(item)
     return found
+
+
+def delayed_op(
+    queues: Sequence[Queue], *, of_queue_max: int, items_max: int, now_us: int
+) -> StatementOp[list[ItemOfQueue]]:
+    """See `InspectedStore.delayed`."""
+    rows = yield Statement(_DELAYED, (*names_of(queues), of_queue_max, items_max, True))
+    return [ItemOfQueue(Queue(Tenant(row[1], row[2]), row[3]), _item(row, now_us)) for row in rows]
 
 
 def peek_op(queue: Queue, *, items_max: int, vested_only: bool, now_us: int) -> StatementOp[list[Item]]:

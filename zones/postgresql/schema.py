@@ -15,7 +15,7 @@ from psycopg import sql
 from fairlead.zones.engines import StoreUnavailable
 from fairlead.zones.postgresql.errors import PostgresRefused, SchemaMissing, SchemaNewer, SchemaOutdated
 
-VERSION = 4  # The last migration of this program.
+VERSION = 5  # The last migration of this program.
 SERVER_MIN = 14_00_00
 LOCK_TIMEOUT_MS = 1_000
 FUNCTION_FILES = ("functions", "operations", "steps", "sessions", "inspection", "grants")

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
+from fairlead.zones.postgresql.arguments import OUTCOMES, ids_of
 from fairlead.zones.postgresql.connections import Connections
-from fairlead.zones.postgresql.held_items import OUTCOMES, ids_of
 from fairlead.zones.queue.items import Outcome
 from fairlead.zones.queue.lease_check import LeaseRef
 

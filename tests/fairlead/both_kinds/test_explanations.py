@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fairlead import App, Cause, Explanation, Handle, Job, PermanentError, new_item
+from fairlead import App, Cause, Explanation, Handle, Job, PermanentError, Retry, new_item
 from fairlead.zones.top_level import sessions
 from fairlead.zones.top_level.sessions import SessionRecord
 from tests.fairlead.both_kinds.queues import Queues
@@ -161,6 +161,19 @@ def test_a_dead_letter_says_why_it_is_one_and_what_runs_it_again(app: App, alice
         said.sentence == "it failed for good: PermanentError: no such street; fairlead dead-letters retry runs it again"
     )
     assert (said.kind, said.details["reason"], said.attempts.raised) == ("mail", "error", 1)
+    assert "in send\n" in said.attempts.last_traceback
+
+
+def test_an_item_that_waits_for_its_next_attempt_shows_the_traceback_of_the_last(app: App, alice: Queues) -> None:
+    @app.handler("mail", retry=Retry(backoff=3600))
+    def send(job: Job) -> None:
+        raise OSError("no printer")
+
+    handle = alice.enqueue("mail")
+    with consumer(app):
+        eventually(lambda: handle.explain().attempts.raised == 1)
+        said = handle.explain()
+    assert said.attempts.last_error == "OSError: no printer"
     assert "in send\n" in said.attempts.last_traceback
 
 

@@ -107,6 +107,29 @@ def test_an_item_that_failed_comes_back_with_its_history(database: Database) -> 
     assert (record.attempt, record.last_error, record.expiry_count, again.had_expired) == (2, "boom", 0, False)
 
 
+def traceback_of(database: Database) -> str:
+    """Return the traceback of the only item there."""
+    from fairlead.zones.postgresql.inspection import InspectedItemStore
+
+    with database.connections.call() as call:
+        ((item_id,),) = call.execute("SELECT id FROM fairlead.items").fetchall()
+    store = InspectedItemStore(database.connections, database.connections)
+    (found,) = store.inspect([item_id.bytes], seen=None, now_us=NOW_US)
+    return found.traceback
+
+
+def test_the_traceback_of_an_attempt_lasts_until_the_next_one_has_ended(database: Database) -> None:
+    database.enqueue(item_id="order 7", unique_for=60)
+    seen = []
+    for tracebacks in (["File café"], [], [""], ["again"]):
+        (leased,) = database.lease()
+        database.store.requeue([held(leased)], [0], [leased.record], tracebacks=tracebacks)
+        seen.append(traceback_of(database))
+    assert seen == ["File café", "File café", "", "again"]
+    database.complete(*database.lease(), keeps_us=[60_000_000])
+    assert traceback_of(database) == ""
+
+
 def test_an_item_that_is_returned_keeps_its_place(database: Database) -> None:
     first, _ = database.enqueue(), database.enqueue()
     (leased,) = database.lease(items_max=1)

@@ -182,7 +182,7 @@ class Walk:
         return new_item(draw.choice(KINDS), **how)
 
     def _outcomes(self, codes: list[int]) -> list[Any]:
-        from fairlead.zones.postgresql.held_items import OUTCOMES
+        from fairlead.zones.postgresql.arguments import OUTCOMES
 
         return [OUTCOMES[code] for code in codes]
 

@@ -362,7 +362,8 @@ DECLARE
 BEGIN
   FOR kept IN SELECT k.* FROM unnest(ids, keeps_us, results) k(id, keep_us, result) WHERE k.keep_us > 0 AND k.id = ANY(held) LOOP
     UPDATE fairlead.items i SET state = 1, taken_until_us = now_us + i.unique_us, keep_until_us = now_us + kept.keep_us,
-      record = kept.result, payload = NULL, args = NULL, lease_id = NULL, session = NULL WHERE i.id = kept.id;
+      record = kept.result, payload = NULL, args = NULL, traceback = NULL, lease_id = NULL, session = NULL
+      WHERE i.id = kept.id;
     gone := array_remove(gone, kept.id);
   END LOOP;
   DELETE FROM fairlead.items i WHERE i.id = ANY(gone);
@@ -404,11 +405,11 @@ BEGIN
 END $$;
 
 -- End leases: each item vests `delays_us` from now (NULL: when it vested before), with the history `records` (NULL: as it
--- is), and `deaths` in a row (NULL: as they are, or none if its handler had started). The reader sees it as an arrival: it
--- may vest earlier than its pointer.
+-- is), `deaths` in a row (NULL: as they are, or none if its handler had started), and `tracebacks` (NULL: as it is; empty:
+-- none). The reader sees it as an arrival: it may vest earlier than its pointer.
 CREATE OR REPLACE FUNCTION fairlead.requeue(
   ids uuid[], lease_ids uuid[], delays_us bigint[], records bytea[], deaths int[] DEFAULT NULL,
-  OUT ord int, OUT outcome smallint
+  tracebacks bytea[] DEFAULT NULL, OUT ord int, OUT outcome smallint
 ) RETURNS SETOF record LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
@@ -417,11 +418,12 @@ DECLARE
   held uuid[] := fairlead.hold(ids, lease_ids);
   one record;
 BEGIN
-  FOR one IN SELECT r.* FROM unnest(ids, delays_us, records, requeue.deaths) r(id, delay_us, record, deaths)
-    WHERE r.id = ANY(held)
+  FOR one IN SELECT r.* FROM unnest(ids, delays_us, records, requeue.deaths, tracebacks)
+      r(id, delay_us, record, deaths, traceback) WHERE r.id = ANY(held)
   LOOP
     UPDATE fairlead.items i SET lease_id = NULL, leased_until_us = 0, session = NULL, xid = pg_current_xact_id(),
       vesting_us = coalesce(now_us + one.delay_us, i.vesting_us), record = coalesce(one.record, i.record), started = 0,
+      traceback = nullif(coalesce(one.traceback, i.traceback), ''),
       deaths = coalesce(one.deaths, CASE WHEN i.started IN (1, 2) THEN 0 ELSE i.deaths END) WHERE i.id = one.id;
   END LOOP;
   PERFORM fairlead.ring();
@@ -440,7 +442,7 @@ DECLARE
 BEGIN
   FOR one IN SELECT r.* FROM unnest(ids, records) r(id, record) WHERE r.id = ANY(held) LOOP
     UPDATE fairlead.items i SET state = 2, keep_until_us = now_us, lease_id = NULL, session = NULL, started = 0, deaths = 0,
-      record = one.record WHERE i.id = one.id;
+      record = one.record, traceback = NULL WHERE i.id = one.id;
   END LOOP;
   RETURN QUERY SELECT * FROM fairlead.outcomes(ids, lease_ids, held);
 END $$;

@@ -10,7 +10,8 @@ CREATE OR REPLACE FUNCTION fairlead.inspect(
   OUT id uuid, OUT app text, OUT tenant text, OUT zone text, OUT kind text, OUT priority smallint, OUT waited_us bigint,
   OUT age_us bigint, OUT leases int, OUT expired int, OUT unique_us bigint, OUT given bytea, OUT payload bytea,
   OUT args jsonb, OUT record bytea, OUT deaths int, OUT started smallint, OUT lease_id uuid, OUT left_us bigint,
-  OUT state smallint, OUT kept_us bigint, OUT is_seen boolean, OUT is_locked boolean, OUT items_before int
+  OUT state smallint, OUT kept_us bigint, OUT is_seen boolean, OUT is_locked boolean, OUT items_before int,
+  OUT traceback bytea
 ) RETURNS SETOF record LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
@@ -19,8 +20,8 @@ DECLARE
 BEGIN
   RETURN QUERY SELECT i.id, i.app, i.tenant, i.zone, i.kind, i.priority, now_us - i.vesting_us, now_us - i.enqueued_us,
       i.leases, i.expired, i.unique_us, i.given, i.payload, i.args, i.record, i.deaths, i.started,
-      i.lease_id, i.leased_until_us - now_us, i.state, i.keep_until_us - now_us, pg_visible_in_snapshot(i.xid, seen), i.state < 1 AND f.free IS NULL,
-      b.items_before
+      i.lease_id, i.leased_until_us - now_us, i.state, i.keep_until_us - now_us, pg_visible_in_snapshot(i.xid, seen),
+      i.state < 1 AND f.free IS NULL, b.items_before, i.traceback
     FROM unnest(ids) h(id) CROSS JOIN LATERAL (SELECT * FROM fairlead.items x WHERE x.id = h.id LIMIT 1) i
     LEFT JOIN LATERAL (
       SELECT true AS free FROM fairlead.items x WHERE x.id = i.id FOR KEY SHARE SKIP LOCKED) f ON true
@@ -46,18 +47,55 @@ BEGIN
       WHERE p.priority <= i.priority) b;
 END $$;
 
--- How many items of each kind the queues of a tenant hold, of the first `n`: waiting, delayed and leased ones.
-CREATE OR REPLACE FUNCTION fairlead.tenant_depth(app text, tenant text, n int, OUT zone text, OUT kind text, OUT items int)
-  RETURNS SETOF record LANGUAGE plpgsql
+-- How many items of each kind some queues hold: waiting, delayed and leased ones, of each queue the first `n`; and for how
+-- long the oldest of those that could be leased has waited. `ord`: where the queue stands in the arrays.
+CREATE OR REPLACE FUNCTION fairlead.depth_of(
+  apps text[], tenants text[], zones text[], n int, OUT ord int, OUT kind text, OUT items int, OUT waits_us bigint
+) RETURNS SETOF record LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
+DECLARE
+  now_us bigint := fairlead.now_us();
 BEGIN
-  RETURN QUERY SELECT x.zone, x.kind, count(*)::int FROM (
-    SELECT i.zone, i.kind FROM fairlead.items i
-    WHERE (i.app, i.tenant) = (tenant_depth.app, tenant_depth.tenant) AND i.state = 0
-    ORDER BY i.zone, i.kind, i.priority, i.vesting_us LIMIT n) x GROUP BY 1, 2 ORDER BY 1, 2;
+  RETURN QUERY SELECT q.ord::int, x.kind, count(*)::int,
+      max(now_us - x.vesting_us) FILTER (WHERE x.vesting_us <= now_us AND x.leased_until_us <= now_us)
+    FROM unnest(apps, tenants, zones) WITH ORDINALITY AS q(app, tenant, zone, ord)
+    CROSS JOIN LATERAL (
+      SELECT i.kind, i.vesting_us, i.leased_until_us FROM fairlead.items i
+      WHERE (i.app, i.tenant, i.zone) = (q.app, q.tenant, q.zone) AND i.state = 0
+      ORDER BY i.kind, i.priority, i.vesting_us LIMIT n) x
+    GROUP BY 1, 2;
 END $$;
 
--- The same of all tenants.
+-- The ids of the items of some queues that are delayed, of each queue the next `n` of each kind and priority to vest; of
+-- these the first `n_all`.
+CREATE OR REPLACE FUNCTION fairlead.delayed_ids(apps text[], tenants text[], zones text[], n int, n_all int) RETURNS uuid[]
+  LANGUAGE plpgsql
+  SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
+DECLARE
+  now_us bigint := fairlead.now_us();
+BEGIN
+  RETURN ARRAY(WITH RECURSIVE queue AS (
+      SELECT q.app, q.tenant, q.zone FROM unnest(apps, tenants, zones) AS q(app, tenant, zone)),
+    pair AS (
+      SELECT q.app, q.tenant, q.zone, f.kind, f.priority FROM queue q CROSS JOIN LATERAL (
+        SELECT i.kind, i.priority FROM fairlead.items i
+        WHERE (i.app, i.tenant, i.zone) = (q.app, q.tenant, q.zone) AND i.state = 0
+        ORDER BY i.kind, i.priority LIMIT 1) f
+      UNION ALL
+      SELECT p.app, p.tenant, p.zone, f.kind, f.priority FROM pair p CROSS JOIN LATERAL (
+        SELECT i.kind, i.priority FROM fairlead.items i
+        WHERE (i.app, i.tenant, i.zone) = (p.app, p.tenant, p.zone) AND i.state = 0
+          AND (i.kind, i.priority) > (p.kind, p.priority)
+        ORDER BY i.kind, i.priority LIMIT 1) f)
+    SELECT d.id FROM pair p CROSS JOIN LATERAL (
+      SELECT i.id, i.vesting_us FROM fairlead.items i
+      WHERE (i.app, i.tenant, i.zone, i.kind, i.priority) = (p.app, p.tenant, p.zone, p.kind, p.priority)
+        AND i.state = 0 AND i.vesting_us > now_us AND i.leased_until_us <= now_us
+      ORDER BY i.vesting_us LIMIT n) d
+    ORDER BY d.vesting_us, d.id LIMIT n_all);
+END $$;
+
+-- How many items of each kind the queues of all tenants hold, of the first `n`: waiting, delayed and leased ones.
 CREATE OR REPLACE FUNCTION fairlead.depth(n int, OUT kind text, OUT items int) RETURNS SETOF record LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
 BEGIN
