@@ -159,6 +159,11 @@ class ExternalReader:
         """Whether this process reads the store now."""
         return self._record is not None
 
+    @property
+    def home(self) -> Shard:
+        """The shard that holds what is saved of the store."""
+        return self._shards[home(arrivals.reader_home(self._name), first_shards(self._shards))]
+
     def _read_once(self) -> float:
         """Look once, if this process reads the store; return how many seconds to wait before the next look."""
         if not self._keeps_lease():
@@ -206,6 +211,7 @@ class ExternalReader:
         if self._doorbell.rings and not self._doorbell.is_heard:
             self._doorbell.is_heard = self._store.hears_doorbell()
             if not self._doorbell.is_heard:
+                probe("a reader does not hear the doorbell of an external store")
                 self._doorbell.silence()
                 log.warning(_UNHEARD, self._name, POLL_S * 1_000, self._name)
 
@@ -216,7 +222,7 @@ class ExternalReader:
         """
         now_us = self._host.clock.now_us()
         if self._record is None or not 0 <= now_us - self._renewed_us < RENEW_US:
-            taken = self._take(self._home())
+            taken = self._take(self.home)
             self._renewed_us = now_us
             if taken is None or self._record is None:
                 self._record, self._is_saved = taken, True
@@ -243,12 +249,12 @@ class ExternalReader:
         except StoreUnavailable as error:
             self._refusals.note(self._name, error)  # A reader that begins sets it anew.
         try:
-            self._home().transact(lambda attempt: arrivals.release_reader(attempt.tr, self._name, self._id))
+            self.home.transact(lambda attempt: arrivals.release_reader(attempt.tr, self._name, self._id))
         except self._errors() as error:
             self._refusals.note(self._name, error)  # The lease ends by itself.
 
     def _save(self, record: ReaderRecord) -> None:
-        self._is_saved = self._home().transact(
+        self._is_saved = self.home.transact(
             lambda attempt: arrivals.save_seen(attempt.tr, self._name, self._id, record)
         )
         if not self._is_saved:
@@ -268,9 +274,6 @@ class ExternalReader:
         if self._waker.refused and not 0 <= now_us - self._tried_us < RENEW_US:
             self._tried_us = now_us
             self._waker.wake(list(self._waker.refused.values()), away)
-
-    def _home(self) -> Shard:
-        return self._shards[home(arrivals.reader_home(self._name), first_shards(self._shards))]
 
     def _give_up(self, error: Exception) -> None:
         """Look again later, from what was saved."""

@@ -1,7 +1,8 @@
 """The upkeep of an external store, by the consumer whose reader reads it: one consumer at a time does this.
 
 Once a second it looks at the sessions of workers, ends those that are silent (`zones.top_level.silence`), and releases
-what ended sessions claim. It deletes ended items whose ids and results are kept no longer. Another loop looks every ten
+what ended sessions claim. It deletes ended items whose ids and results are kept no longer. Every ten seconds it notes
+for the charts how much the store holds (`zones.reporting.rollups`). Another loop looks every ten
 seconds whether many rows are dead, and vacuums: the server's own vacuum comes once a minute, which is late for a busy
 queue. Beside an open transaction that is older than the dead rows a vacuum frees nothing. So the next one waits until
 as many have died again.
@@ -17,6 +18,7 @@ from fairlead.zones.engines import StoreUnavailable
 from fairlead.zones.engines.api.progress import report_loop_progress, unsupervised
 from fairlead.zones.external.store import ExternalStore
 from fairlead.zones.probes import probe
+from fairlead.zones.reporting.rollups import StoreDepth, interval_of, write_depth
 from fairlead.zones.top_level.silence import Silence
 
 log = logging.getLogger("fairlead.upkeep")
@@ -39,10 +41,14 @@ class ExternalUpkeep:
         self._clock = host.clock
         self._silence = Silence()
         self._dead_rows_left = 0  # By the last vacuum.
+        self._noted: int | None = None  # Of which interval the depth is noted.
         self._lock = host.lock()
         self._stopped = host.condition(self._lock)
         self._stopping = False
         self._refusals = RateLimitedLog(host.clock, log, "external store %s refuses its upkeep; trying again: %s")
+        self._not_noted = RateLimitedLog(
+            host.clock, log, "shard %s refuses; its charts lack what waits in external stores: %s"
+        )
 
     def stop(self) -> None:
         """Let the loops end."""
@@ -70,6 +76,7 @@ class ExternalUpkeep:
             return
         try:
             self.look()
+            self._note_depth()
         except StoreUnavailable as error:
             self._silence.note_failure()
             self._refusals.note(self._name, error)
@@ -100,6 +107,22 @@ class ExternalUpkeep:
         if _in_batches(sessions.release_ended):
             probe("what an ended session claims in an external store is released")
         _in_batches(self._store.upkeep.expire)
+
+    def _note_depth(self) -> None:
+        """Note for the charts how much the store holds, once in each of their intervals."""
+        now_us, home = self._clock.now_us(), self._reader.home
+        interval = interval_of(now_us)
+        if interval == self._noted:
+            return
+        depth = self._store.upkeep.depth()
+        oldest_us = None if depth.waits_us is None else max(0, now_us - depth.waits_us)
+        waiting = StoreDepth(dict(depth.kinds), oldest_us)
+        try:
+            home.transact(lambda attempt: write_depth(attempt.tr, self._name, interval, waiting))
+        except home.db.errors as error:
+            self._not_noted.note(home.name, error)
+        else:
+            self._noted = interval
 
     def _vacuum_if_due(self) -> None:
         upkeep = self._store.upkeep

@@ -7,6 +7,7 @@ and kept for an hour. The number of slots comes from the consumers' heartbeats, 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from types import MappingProxyType
 from typing import NamedTuple
 
 from fairlead.queries.per_shard import query_each_shard
@@ -24,6 +25,7 @@ from fairlead.zones.reporting.rollups import (
     Interval,
     KindRollup,
     Rollup,
+    StoreDepth,
     interval_of,
 )
 from fairlead.zones.reporting.worker_status import RUNNING_MAX, RunningAt, WorkerStatus
@@ -39,13 +41,17 @@ SLOTS_MIN = 30  # Drawn at least, even if there is no older slot.
 
 
 class Activity(NamedTuple):
-    """What the workers of a shard report."""
+    """What the workers of a shard report.
+
+    `in_stores`: how much waited in external stores, by interval, of the stores whose readers save on this shard.
+    """
 
     shard: str
     statuses: list[WorkerStatus]
     slots: list[Interval]
     consumers: list[ListedSession]
     now_us: int
+    in_stores: Mapping[int, Sequence[StoreDepth]] = MappingProxyType({})
 
     @property
     def running(self) -> int:
@@ -99,7 +105,8 @@ def read_activity(shard: Shard) -> Activity:
     def body(attempt: Attempt) -> Activity:
         tr, now_us = attempt.tr, attempt.now_us
         statuses, slots = worker_status.read(tr, now_us=now_us), rollups.read(tr, now_us=now_us)
-        return Activity(shard.name, statuses, slots, sessions.listing(tr, now_us=now_us), now_us)
+        in_stores = rollups.read_depths(tr, now_us=now_us)
+        return Activity(shard.name, statuses, slots, sessions.listing(tr, now_us=now_us), now_us, in_stores)
 
     return shard.transact(body)
 
@@ -181,7 +188,7 @@ def slot_count(found: Sequence[Activity]) -> int | None:
 
 
 def chart_data(found: Sequence[Activity], now_us: int, *, kind: str | None = None) -> ChartData:
-    """Return the last hour of all shards together, without the present slot; of one kind, or of all.
+    """Return the last hour of all shards and stores together, without the present slot; of one kind, or of all kinds.
 
     The ages are those of all kinds.
     """
@@ -199,10 +206,12 @@ def chart_data(found: Sequence[Activity], now_us: int, *, kind: str | None = Non
         numbers.completed_per_s.append(round(total.completed / seconds, 2))
         numbers.retried_per_s.append(round((total.retried + total.lost) / seconds, 2))
         numbers.failed_per_s.append(round((total.dead_lettered + total.dropped) / seconds, 2))
-        known = [_waiting(slot.waiting, kind) for slot in some if slot.waiting is not None]
-        numbers.waiting.append(sum(known) if known else None)
+        known = [StoreDepth(slot.waiting, slot.oldest_us) for slot in some if slot.waiting is not None]
+        if known:  # Shards are summed up later than stores, and on a cluster more rarely.
+            known += [each for activity in found for each in activity.in_stores.get(number, ())]
+        numbers.waiting.append(sum(_waiting(each.kinds, kind) for each in known) if known else None)
         end_us = (number + 1) * INTERVAL_US
-        ages = [0 if slot.oldest_us is None else end_us - slot.oldest_us for slot in some if slot.waiting is not None]
+        ages = [0 if each.oldest_us is None else end_us - each.oldest_us for each in known]
         numbers.oldest_s.append(round(max(0, *ages, 0) / 1e6, 1) if ages else None)
     return numbers
 

@@ -5,11 +5,13 @@ A claim locks the row of its session against deletion; heartbeats go on beside i
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
 from fairlead.simulation.external import statements
 from fairlead.simulation.external.items import CarryOut, SessionRow, State, StoredItem, Transaction
+from fairlead.zones.external.depth import Depth
 from fairlead.zones.external.store import ItemLease
 from fairlead.zones.queue.items import Outcome
 from fairlead.zones.queue.lease_check import LeaseRef
@@ -81,6 +83,14 @@ def release_ended(tx: Transaction, items_max: int) -> int:
     if ended:
         statements.notify(tx)
     return len(ended)
+
+
+def depth(tx: Transaction) -> Depth:
+    """See `UpkeepStore`."""
+    waiting = [row for row in tx.table.rows() if row.state is State.WAITS]
+    here_us = tx.table.now_us()
+    due = [here_us - row.vesting_us for row in waiting if max(row.vesting_us, row.leased_until_us) <= here_us]
+    return Depth(Counter(row.record.kind for row in waiting), max(due, default=None), True)
 
 
 def expire(tx: Transaction, items_max: int) -> int:
@@ -172,6 +182,10 @@ class Upkeep:
 
     def __init__(self, carry_out: CarryOut) -> None:
         self._carry_out = carry_out
+
+    def depth(self) -> Depth:
+        """See `UpkeepStore`."""
+        return self._carry_out(depth, writes=False)
 
     def expire(self, items_max: int) -> int:
         """See `UpkeepStore`."""

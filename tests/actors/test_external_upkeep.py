@@ -12,10 +12,14 @@ from fairlead.actors.external_upkeep import BATCH, BATCHES_MAX, DEAD_ROWS_MAX, E
 from fairlead.simulation.external.calls import ItemsAtOnce
 from fairlead.simulation.external.sessions import Upkeep
 from fairlead.zones.engines import StoreUnavailable
+from fairlead.zones.external.depth import Depth
 from fairlead.zones.external.names import Queue
 from fairlead.zones.external.store import ItemLease, Want
+from fairlead.zones.keyspace import ROLLUP, ROOT, pack_int, range_end
 from fairlead.zones.layout import Tenant
 from fairlead.zones.queue.items import Outcome, new_item
+from fairlead.zones.reporting.rollups import INTERVAL_US, StoreDepth, interval_of, read_depths
+from fairlead.zones.shard import Shard
 from fairlead.zones.top_level.silence import LOOKS
 from tests.actors.stage import SECOND, Stage
 from tests.simulation.mutations.mutation import in_a_race
@@ -26,9 +30,12 @@ LEASE_US, TERM_US = 60 * SECOND, 600 * SECOND
 
 
 class Reader:
-    """Stands for the reader of the store in this consumer."""
+    """Stands for the reader of the store in this consumer. `home`: the shard that holds what is saved of the store."""
 
     is_reading = True
+
+    def __init__(self, home: Shard) -> None:
+        self.home = home
 
 
 class Rows(Upkeep):
@@ -46,6 +53,9 @@ class Rows(Upkeep):
     def dead_rows(self) -> int:
         return self.dead
 
+    def depth(self) -> Depth:
+        return Depth({"mail": 3}, 2 * SECOND, True)
+
     def vacuum(self) -> None:
         self.vacuums += 1
         self.dead = self.dead if self.pinned else 0
@@ -59,7 +69,7 @@ class Scene:
         self.clock = self.stage.clock
         self.items = ItemsAtOnce(self.clock.now_us)
         self.rows = self.items.upkeep = Rows()
-        self.reader = Reader()
+        self.reader = Reader(self.stage.shard)
         reader: Any = self.reader
         self.upkeep = ExternalUpkeep(self.stage.host, "pg", self.items, reader)
 
@@ -201,3 +211,40 @@ def test_a_vacuum_that_frees_nothing_is_done_again_once_as_many_rows_have_died()
         scene.upkeep.vacuum_if_reading()
         vacuums.append(scene.rows.vacuums)
     assert vacuums == [1, 1, 2]
+
+
+def noted(scene: Scene) -> dict[int, list[StoreDepth]]:
+    """Return what is noted for charts."""
+    return scene.stage.shard.transact(lambda attempt: read_depths(attempt.tr, now_us=attempt.now_us))
+
+
+def test_what_waits_is_noted_for_charts_once_in_ten_seconds() -> None:
+    scene = Scene()
+    first = interval_of(scene.clock.now_us()) + 1
+    scene.stage.pass_ms((first * INTERVAL_US - scene.clock.now_us()) // 1_000)
+    seen_us = scene.clock.now_us()
+    for _ in range(15):
+        scene.upkeep.look_if_reading()
+        scene.stage.pass_ms(1_000)
+    of_first, of_second = StoreDepth({"mail": 3}, seen_us - 2 * SECOND), StoreDepth({"mail": 3}, seen_us + 8 * SECOND)
+    assert noted(scene) == {first: [of_first], first + 1: [of_second]}
+
+
+def test_what_waited_more_than_an_hour_ago_is_cleared() -> None:
+    scene = Scene()
+    scene.upkeep.look_if_reading()
+    scene.stage.pass_ms(3_700_000)
+    scene.upkeep.look_if_reading()
+    assert list(noted(scene)) == [interval_of(scene.clock.now_us())]
+    begin = ROOT + pack_int(ROLLUP)
+    rows = scene.stage.shard.transact(lambda attempt: list(attempt.tr.get_range(begin, range_end(begin))))
+    assert len(rows) == 1
+
+
+def test_a_shard_that_refuses_delays_only_the_charts(caplog: pytest.LogCaptureFixture) -> None:
+    scene = Scene()
+    scene.rows.expired = 1
+    scene.stage.store.away = True
+    scene.upkeep.look_if_reading()
+    assert scene.rows.expired == 0
+    assert "its charts lack what waits in external stores" in caplog.text

@@ -19,7 +19,7 @@ from fairlead.queries.tenants import find_dead_letters, read_tenant
 from fairlead.testing import ManualClock, drain
 from fairlead.zones.layout import Tenant
 from fairlead.zones.queue.dead_letter_search import DeadLetterFilter
-from fairlead.zones.reporting.rollups import INTERVAL_US, Interval, KindRollup, Rollup
+from fairlead.zones.reporting.rollups import INTERVAL_US, Interval, KindRollup, Rollup, StoreDepth
 from fairlead.zones.shard import Shard
 from fairlead.zones.top_level.sessions import ListedSession, SessionRecord
 
@@ -317,3 +317,13 @@ def test_activity_of_shards_is_summed_without_unknown_moments() -> None:
     assert drawn.failed_per_s[-3] == 2.0
     assert drawn.waiting[-3:] == [8, None, None]
     assert drawn.oldest_s[-3:] == [80.0, None, None]
+
+
+def test_what_waits_in_external_stores_is_added_where_shards_are_known() -> None:
+    now_us = 1_000 * INTERVAL_US
+    known, unknown = Interval(997, Rollup({}, {}), {"mail": 4}, 996 * INTERVAL_US), Interval(998, Rollup({}, {}))
+    in_stores = {number: [StoreDepth({"mail": 3, "report": 1}, 990 * INTERVAL_US)] for number in (997, 998)}
+    activity = Activity("eu", [], [known, unknown], [], now_us, in_stores)
+    drawn = chart_data([activity], now_us)
+    assert (drawn.waiting[-3:], drawn.oldest_s[-3:]) == ([8, None, None], [80.0, None, None])
+    assert chart_data([activity], now_us, kind="report").waiting[-3] == 1

@@ -132,6 +132,8 @@ def use_some(world: World) -> None:
     world.pass_us(30 * SECOND)
     world.run(lambda tr: rollups.sum_up(tr, world.layout, now_us=world.now_us))
     world.run(lambda tr: rollups.write(tr, b"one", rollups.interval_of(world.now_us), rollup))
+    depth = rollups.StoreDepth({"mail": 3}, world.now_us)
+    world.run(lambda tr: rollups.write_depth(tr, "pg", rollups.interval_of(world.now_us), depth))
     claim_some(world)
     begin_runs(world)
     world.set(transaction_runner.receipt_key(b"s" * 12, world.now_us + DAY_US), bytes(4))
@@ -364,6 +366,7 @@ def _of_readers(world: World) -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "dead letters", lambda: _retry_dead_letters(world)
     yield "result", lambda: run(lambda tr: results.ending(tr, world.zone.location, bytes(16)))
     yield "rollups", lambda: run(lambda tr: rollups.busiest(rollups.read(tr, now_us=world.now_us)))
+    yield "depths of stores", lambda: run(lambda tr: rollups.read_depths(tr, now_us=world.now_us))
     yield "worker status", lambda: run(
         lambda tr: worker_status.longest_running(worker_status.read(tr, now_us=world.now_us), items_max=9))  # fmt: skip
     yield "handlers", lambda: run(handlers.listing)

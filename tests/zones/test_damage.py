@@ -226,6 +226,7 @@ def test_a_damaged_worker_status_stops_no_housekeeping(number: int) -> None:
             world.run(lambda tr: worker_status.clear_old(tr, now_us=world.now_us, keys_max=9))
             world.run(lambda tr: worker_status.read(tr, now_us=world.now_us))
             world.run(lambda tr: rollups.busiest(rollups.read(tr, now_us=world.now_us)))
+            world.run(lambda tr: rollups.read_depths(tr, now_us=world.now_us))
         world.run(lambda tr: rollups.sum_up(tr, world.layout, now_us=world.now_us))
 
 

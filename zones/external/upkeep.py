@@ -2,9 +2,15 @@
 
 from typing import Protocol
 
+from fairlead.zones.external.depth import Depth
+
 
 class UpkeepStore(Protocol):
     """The upkeep of one external store. Every method raises `StoreUnavailable` if the store does not answer."""
+
+    def depth(self) -> Depth:
+        """Return how much the store holds; reads a bounded number of items."""
+        ...
 
     def expire(self, items_max: int) -> int:
         """Delete ended items whose ids and results are kept no longer; return how many: `items_max` at most."""

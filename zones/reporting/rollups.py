@@ -4,9 +4,11 @@ They show people rates and ages over time. Nothing that must be correct depends 
 
     (ROOT, ROLLUP, FRESH, interval, worker's incarnation) -> what one worker did; overwritten during the interval
     (ROOT, ROLLUP, SUMMED, interval)                      -> what all workers did, and how much waited at its end
+    (ROOT, ROLLUP, IN_STORE, interval, external store)    -> how much waited there, in the shard of its reader
 
 Each worker writes its own row, so workers neither conflict nor share a counter. Housekeeping sums up each interval once
-it is over. So the hour takes 360 values to read, however many workers there are.
+it is over. So the hour takes 360 values to read, however many workers there are. What waits in an external store is
+written by the consumer that reads the store.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,7 +18,7 @@ from typing import Any
 import msgspec
 
 from fairlead.zones.engines import Reader, Transaction
-from fairlead.zones.keyspace import ROLLUP, ROOT, pack_bytes, pack_int, range_begin, range_end, unpack_int
+from fairlead.zones.keyspace import ROLLUP, ROOT, pack_bytes, pack_int, pack_text, range_begin, range_end, unpack_int
 from fairlead.zones.layout import ShardLayout
 from fairlead.zones.queue.index_scan import WANT_ALL
 from fairlead.zones.records import COUNT_MAX, Count, TimeUs, pack_value, unpacked
@@ -31,6 +33,7 @@ TENANTS_MAX = 20  # In a row: those with most handler time.
 
 _FRESH = ROOT + pack_int(ROLLUP) + pack_int(1)
 _SUMMED = ROOT + pack_int(ROLLUP) + pack_int(2)
+_IN_STORE = ROOT + pack_int(ROLLUP) + pack_int(3)
 
 
 class KindRollup(msgspec.Struct, array_like=True):
@@ -107,6 +110,14 @@ class Interval(msgspec.Struct, array_like=True):
     oldest_us: TimeUs | None = None
 
 
+class StoreDepth(msgspec.Struct, array_like=True):
+    """How much waited in an external store. `kinds`: items by kind, of those that were counted. See `Interval`."""
+
+    kinds: dict[str, int]
+    oldest_us: TimeUs | None = None
+
+
+_depths = msgspec.msgpack.Decoder(StoreDepth)
 _rollups = msgspec.msgpack.Decoder(Rollup)
 _intervals = msgspec.msgpack.Decoder(Interval)
 
@@ -135,6 +146,24 @@ def read(tr: Reader, *, now_us: int, intervals_max: int = KEPT_INTERVALS) -> lis
         for rollup in all_rollups:
             interval.rollup.add(rollup)
     return [intervals[number] for number in sorted(intervals)]
+
+
+def write_depth(tr: Transaction, store: str, interval: int, found: StoreDepth) -> None:
+    """Write how much waits in an external store in an interval, and clear what is older than an hour. Blind writes."""
+    shortened = StoreDepth(_shortened(dict(found.kinds)), found.oldest_us)
+    tr.set(_IN_STORE + pack_int(interval) + pack_text(store), pack_value(shortened))
+    tr.clear_range(range_begin(_IN_STORE), _IN_STORE + pack_int(interval - KEPT_INTERVALS))
+
+
+def read_depths(tr: Reader, *, now_us: int) -> dict[int, list[StoreDepth]]:
+    """Return how much waited in external stores in the last intervals, one for each store. Snapshot reads."""
+    first = interval_of(now_us) - KEPT_INTERVALS + 1
+    found: dict[int, list[StoreDepth]] = {}
+    for row in tr.snapshot.get_range(_IN_STORE + pack_int(first), range_end(_IN_STORE), streaming_mode=WANT_ALL):
+        interval, waiting = unpack_int(row.key, len(_IN_STORE)), unpacked(_depths, row.value)
+        if interval is not None and waiting is not None:
+            found.setdefault(interval[0], []).append(waiting)
+    return found
 
 
 def sum_up(tr: Transaction, layout: ShardLayout, *, now_us: int) -> bool:
