@@ -16,7 +16,7 @@ from fairlead.simulation.external.server import LOCK_LOOK_US, Listener, StoreSer
 from fairlead.simulation.host import SimulatedHost
 from fairlead.simulation.world import Task
 from fairlead.zones.engines.api.errors import StoreUnavailable
-from fairlead.zones.external.store import ItemLease
+from fairlead.zones.external.store import HEARD_S, ItemLease
 from fairlead.zones.queue.items import Outcome
 
 LOCK_WAIT_US = 1_000_000  # Then it is taken for a deadlock.
@@ -192,6 +192,13 @@ class SimulatedItemStore(Calls):
             raise self._server.broken()
         was_rung, self._was_rung = self._was_rung, False
         return was_rung
+
+    def hears_doorbell(self) -> bool:
+        """See `ExternalStore`."""
+        if not self._listens:
+            self.await_doorbell(0)
+        self.carry_out(statements.force_notify, writes=True)
+        return self.await_doorbell(HEARD_S)
 
     def _note_ring(self) -> None:
         self._was_rung = True

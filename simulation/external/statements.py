@@ -290,6 +290,11 @@ def set_doorbell(tx: Transaction, *, rings: bool) -> None:
     tx.write(DOORBELL, int(rings))
 
 
+def force_notify(tx: Transaction) -> None:
+    """Let the commit ring the doorbell, whether it is on or not."""
+    tx.rings = True
+
+
 def notify(tx: Transaction) -> None:
     """Let the commit ring the doorbell, if it is on."""
     tx.rings = tx.rings or bool(tx.get(DOORBELL))
