@@ -59,6 +59,8 @@ _UNHEARD = (
 class Doorbell:
     """When the doorbell is to ring: after a second without arrivals, and not while 200 or more come each second.
 
+    A look finds queues, and each commit has rung: whichever is more counts, unless the bell rang for nothing.
+
     Attributes:
       may_ring: whether it may ring at all.
       is_heard: whether the reader has heard it since it began to read.
@@ -73,10 +75,15 @@ class Doorbell:
         self.rings = False
         self.is_set = False
         self._since_us = 0
-        self._count = 0
+        self._count = self._rung = 0
 
-    def note(self, count: int, now_us: int) -> None:
+    def hear(self, rings: int) -> None:
+        """Note that the bell has rung so often since the last look."""
+        self._rung += rings
+
+    def note(self, queues: int, now_us: int) -> None:
         """Note that a look has found so many queues, which may change whether the bell is to ring."""
+        count, self._rung = max(queues, self._rung) if queues else 0, 0
         if not 0 <= now_us - self._since_us < RENEW_US:
             quiet, busy = not self._count, self._count >= BUSY_PER_S
             self._since_us, self._count = now_us, count
@@ -137,7 +144,7 @@ class ExternalReader:
                 wait_s = self._read_once()
                 if self._record is not None and self._doorbell.rings and wait_s:
                     report_loop_progress(ANSWER_US)
-                    self._store.await_doorbell(wait_s if self._is_saved else SAVE_US / 1e6)
+                    self._doorbell.hear(self._store.await_doorbell(wait_s if self._is_saved else SAVE_US / 1e6))
                 else:
                     self._pause(wait_s)
             except StoreUnavailable as error:

@@ -135,9 +135,9 @@ class Calls(ABC):
         """See `ExternalStore`."""
         return True
 
-    def await_doorbell(self, timeout_s: float) -> bool:
+    def await_doorbell(self, timeout_s: float) -> int:
         """See `ExternalStore`. Nobody hears this bell."""
-        return False
+        return 0
 
     @property
     def known_id(self) -> bytes:

@@ -9,9 +9,12 @@ import pytest
 from fairlead.actors.external_reader import BUSY_LOOK_S, BUSY_PER_S, POLL_S, Doorbell, ExternalReader
 from fairlead.simulation.external.calls import ItemsAtOnce
 from fairlead.zones.engines import StoreUnavailable
-from fairlead.zones.external.store import Look
+from fairlead.zones.external.store import Arrival, Look, Queue
+from fairlead.zones.layout import Tenant
 from tests.actors.stage import Stage
 from tests.simulation.mutations.mutation import in_a_race
+
+ALICE = Tenant("shop", "alice")
 
 
 class BelledItems(ItemsAtOnce):
@@ -23,11 +26,13 @@ class BelledItems(ItemsAtOnce):
         self.is_away = False
         self.is_heard = True
         self.looks = 0
+        self.rings_in_100_ms = 0
 
     def arrivals(self, seen: str, history: str) -> Look:
         self._check()
         self.looks += 1
-        return super().arrivals(seen, history)
+        look = super().arrivals(seen, history)
+        return look._replace(arrivals=[Arrival(Queue(ALICE, "queue"), 0)]) if self.rings_in_100_ms else look
 
     def hears_doorbell(self) -> bool:
         return self.is_heard
@@ -40,9 +45,9 @@ class BelledItems(ItemsAtOnce):
         if self.is_away:
             raise StoreUnavailable("no server answers", remedy="Start it.")
 
-    def await_doorbell(self, timeout_s: float) -> bool:
-        self.stage.sleep_ms(timeout_s * 1_000)
-        return False
+    def await_doorbell(self, timeout_s: float) -> int:
+        self.stage.sleep_ms(100 if self.rings_in_100_ms else timeout_s * 1_000)
+        return self.rings_in_100_ms
 
     stage: Stage
 
@@ -150,6 +155,27 @@ def test_a_bell_is_tried_again_after_the_store_was_away() -> None:
     scene.items.is_away = False
     scene.stage.pass_ms(3_000)
     assert scene.items.rings
+
+
+def rings_while_many_transactions_enqueue_in_one_queue() -> bool:
+    scene = Scene()
+    scene.reader()
+    scene.stage.pass_ms(3_000)
+    assert scene.items.rings
+    scene.items.rings_in_100_ms = 30
+    scene.stage.pass_ms(2_500)
+    return bool(scene.items.rings)
+
+
+def test_it_is_off_while_many_transactions_enqueue_in_one_queue() -> None:
+    """A look finds one queue then. Their commits would go one by one."""
+    assert not rings_while_many_transactions_enqueue_in_one_queue()
+
+
+def test_if_only_queues_count_it_stays_on() -> None:
+    bug = Doorbell.note, "max(queues, self._rung)", "queues"
+    with in_a_race("a reader counts queues, and no commits", bug).planted():
+        assert rings_while_many_transactions_enqueue_in_one_queue()
 
 
 def test_while_many_items_come_a_store_that_does_not_notify_is_looked_at_as_often_as_others() -> None:

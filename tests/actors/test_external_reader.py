@@ -29,10 +29,10 @@ class Items(ItemsAtOnce):
         super().__init__(lambda: stage.now_us)
         self.stage = stage
 
-    def await_doorbell(self, timeout_s: float) -> bool:
+    def await_doorbell(self, timeout_s: float) -> int:
         """See `ExternalStore`."""
         self.stage.clock.sleep_us(int(timeout_s * SECOND))
-        return False
+        return 0
 
 
 class SlowItems(Items):

@@ -257,8 +257,8 @@ class ExternalStore(Protocol):
         """
         ...
 
-    def await_doorbell(self, timeout_s: float) -> bool:
-        """Wait until the doorbell rings, or `timeout_s`; return whether it rang."""
+    def await_doorbell(self, timeout_s: float) -> int:
+        """Wait until the doorbell rings, or `timeout_s`; return how often it rang: once for each commit."""
         ...
 
     @property

@@ -136,8 +136,8 @@ class Listener:
         self._connections = connections
         self._connection: Any = None
 
-    def wait(self, timeout_s: float) -> bool:
-        """Wait for a notification, `timeout_s` at most; return whether one came.
+    def wait(self, timeout_s: float) -> int:
+        """Wait for a notification, `timeout_s` at most; return how many came.
 
         The first call returns at once: what came before it was heard by nobody.
 
@@ -148,9 +148,9 @@ class Listener:
             self._connection = self._connections.connect()
             self._listen()
             self._connection.answer_s = None  # From here on the server speaks when it wants to.
-            return True
+            return 1
         try:
-            return bool(list(self._connection.notifies(timeout=timeout_s, stop_after=1)))
+            return len(list(self._connection.notifies(timeout=timeout_s, stop_after=1)))
         except psycopg.Error as error:
             self.close()
             raise self._connections.broken(error) from error
@@ -167,7 +167,7 @@ class Listener:
             self.wait(0)
         with self._connections.call() as call:
             call.execute("SELECT pg_notify('fairlead', '')")
-        return self.wait(HEARD_S)
+        return self.wait(HEARD_S) > 0
 
     def close(self) -> None:
         """Hear nothing more."""

@@ -242,7 +242,7 @@ class ItemStore:
         with self._connections.call(is_committing=True) as call:
             call.execute("UPDATE fairlead.doorbell SET rings = %b", rings)
 
-    def await_doorbell(self, timeout_s: float) -> bool:
+    def await_doorbell(self, timeout_s: float) -> int:
         """See `ExternalStore`."""
         return self._doorbell.wait(timeout_s)
 
