@@ -43,6 +43,34 @@ def test_an_upgrade_of_nothing_is_refused(postgresql: TestedPostgres) -> None:
     assert "fairlead postgres init" in answer.err
 
 
+def test_a_database_that_is_not_there_is_named(dsn: str) -> None:
+    answer = run("postgres", "check", "--dsn", dsn.replace("/commands", "/nowhere"))
+    assert answer.code == 3
+    assert 'database "nowhere" does not exist' in answer.err
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "shop",
+        "postgresql//web:hush@localhost/shop",
+        "postgresql://web:hush%zz@localhost/shop",
+        "postgresql://web:hush/zz@localhost/shop",
+        "host=localhost password=hush zz",
+        "host=localhost password=hush hots=localhost",
+    ],
+)
+def test_a_wrong_address_is_refused_without_its_password(wrong: str) -> None:
+    """What libpq says of it may quote a part of the password."""
+    if missing().startswith("psycopg"):
+        pytest.skip(missing())
+    answer = run("postgres", "check", "--dsn", wrong)
+    assert answer.code == 3
+    assert "the address of the database cannot be read" in answer.err
+    assert "postgresql://USER@HOST:PORT/DATABASE" in answer.err
+    assert not any(each in answer.err for each in ("hush", "zz"))
+
+
 def test_a_server_that_does_not_answer_is_named_without_the_password(postgresql: TestedPostgres) -> None:
     answer = run("postgres", "check", "--dsn", f"postgresql://web:secret@127.0.0.1:{free_port()}/shop")
     assert answer.code == 3

@@ -83,6 +83,10 @@ class AnswerLost(StoreUnavailable):
         super().__init__("the connection broke during a commit", remedy="Read whether it was made.", **fields)
 
 
+ADDRESS = (
+    "Write it as postgresql://USER@HOST:PORT/DATABASE, or 'host=... dbname=...', with options of libpq only. In a URL, "
+    "what is special in a password is encoded: / as %2F, % as %25, @ as %40."
+)
 # What helps if the server refuses, by the class of psycopg's error.
 _PREPARE = "Prepare the database: `fairlead postgres init`, or `upgrade` after Fairlead was upgraded."
 _REMEDIES: Mapping[type[psycopg.Error], str] = {
@@ -93,6 +97,16 @@ _REMEDIES: Mapping[type[psycopg.Error], str] = {
     psycopg.errors.InsufficientPrivilege: "Let the role use the schema: `fairlead postgres grant --consumer ROLE`.",
     psycopg.errors.QueryCanceled: "See what holds the server up: `fairlead check`.",
 }
+
+
+def _read_dsn(dsn: str) -> dict[str, Any] | None:
+    """Return the options that a DSN gives; None: it is none. What libpq says of a wrong one may quote its password."""
+    try:
+        given: dict[str, Any] = conninfo_to_dict(dsn)
+    except psycopg.ProgrammingError:
+        return None
+    ports = str(given.get("port") or "").split(",")  # A / in a password makes what stands before it a port.
+    return given if all(port.isdecimal() or not port for port in ports) else None
 
 
 def _remedy(error: psycopg.Error) -> str:
@@ -292,11 +306,12 @@ class Connections:
         """Return a new connection, which the caller closes.
 
         Raises:
-          StoreUnavailable: no server that takes writes answers.
+          StoreUnavailable: no server that takes writes answers, or the DSN cannot be read.
           What `check` raises.
         """
+        options = self._options()
         try:
-            connection = BoundedConnection.connect(autocommit=True, **self._options())
+            connection = BoundedConnection.connect(autocommit=True, **options)
         except psycopg.Error as error:
             raise StoreUnavailable(
                 "no PostgreSQL that takes writes answers", remedy="Start it, or see `error`.", **self._of(error)
@@ -319,7 +334,9 @@ class Connections:
 
     def _options(self) -> dict[str, Any]:
         """Return how to connect: what the DSN says counts, but for what a consumer must have."""
-        given = conninfo_to_dict(self._dsn)
+        given = _read_dsn(self._dsn)
+        if given is None:
+            raise StoreUnavailable("the address of the database cannot be read", remedy=ADDRESS, **self._shown)
         options = {**KEEPALIVES, **given, "target_session_attrs": "read-write"}
         if self._statement_ms is not None:
             bounds = f"-c statement_timeout={self._statement_ms} -c lock_timeout={self._statement_ms // 2}"
