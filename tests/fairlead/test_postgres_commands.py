@@ -71,6 +71,23 @@ def test_a_wrong_address_is_refused_without_its_password(wrong: str) -> None:
     assert not any(each in answer.err for each in ("hush", "zz"))
 
 
+def test_who_may_not_grant_is_told_who_may(postgresql: TestedPostgres) -> None:
+    """The server only warns of that, and grants nothing."""
+    database = Database(postgresql, "granting")
+    database.prepare()
+    with database.connect() as connection:
+        connection.execute("CREATE ROLE granting_fleet LOGIN; CREATE ROLE granting_web LOGIN")
+    assert run("postgres", "grant", "--consumer", "granting_fleet", "--dsn", database.dsn).code == 0
+    as_fleet = database.dsn.replace("postgres@", "granting_fleet@")
+    for option in ("--producer", "--consumer"):
+        refused = run("postgres", "grant", option, "granting_web", "--dsn", as_fleet)
+        assert (refused.code, refused.out) == (2, "")
+        assert "granting_web may not call " in refused.err
+        assert "as the role that owns the schema" in refused.err
+    unknown = run("postgres", "grant", "--producer", "nobody_at_all", "--dsn", database.dsn)
+    assert (unknown.code, 'role "nobody_at_all" does not exist' in unknown.err) == (3, True)
+
+
 def test_a_server_that_does_not_answer_is_named_without_the_password(postgresql: TestedPostgres) -> None:
     answer = run("postgres", "check", "--dsn", f"postgresql://web:secret@127.0.0.1:{free_port()}/shop")
     assert answer.code == 3

@@ -24,6 +24,12 @@ PRODUCER_FUNCTIONS = ("enqueue", "put", "store_id", "id_of")
 # Programs that begin together would all make the schema. The number is an arbitrary one.
 _ONE_AT_A_TIME = "SELECT pg_advisory_xact_lock(7236402195301)"
 _SQL = files("fairlead.zones.postgresql") / "sql"
+_LACKING = """
+SELECT array_agg(p.proname::text ORDER BY p.proname) FROM pg_proc p
+WHERE p.pronamespace = 'fairlead'::regnamespace AND (%s::text[] IS NULL OR p.proname = ANY(%s::text[]))
+  AND NOT has_function_privilege(%s, p.oid, 'EXECUTE')
+"""
+AS_OWNER = "run it as the role that owns the schema: the one that ran `fairlead postgres init`"
 
 
 class StoreState(NamedTuple):
@@ -83,6 +89,9 @@ def prepare(connection: Any) -> StoreState:
     except psycopg.errors.LockNotAvailable as error:
         remedy = "run it again when long transactions on the table fairlead.items have ended"
         raise PostgresRefused(reason="a table is in use", remedy=remedy) from error
+    except psycopg.errors.DuplicateSchema as error:
+        remedy = "rename the schema `fairlead` that is there: it is not one of queues"
+        raise PostgresRefused(reason=str(error).strip(), remedy=remedy) from error
     except psycopg.errors.InsufficientPrivilege as error:
         remedy = "run it as a role that may create schemas in the database, or as the one that owns the schema"
         raise PostgresRefused(reason=str(error).strip(), remedy=remedy) from error
@@ -164,12 +173,24 @@ def grant(connection: Any, *, producers: tuple[str, ...] = (), consumers: tuple[
     owner. A consumer may call every function, and change the tables.
 
     Raises:
-      psycopg.Error: there is no such role, or the caller may not grant.
+      PostgresRefused: the caller may not grant.
+      psycopg.Error: there is no such role.
     """
     for role in (*producers, *consumers):
         connection.execute(sql.SQL("GRANT USAGE ON SCHEMA fairlead TO {}").format(sql.Identifier(role)))
     for role in producers:
         for name in PRODUCER_FUNCTIONS:
+    try:
+        _grant(connection, producers, consumers)
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise PostgresRefused(reason=str(error).strip(), remedy=AS_OWNER) from error
+    for role in producers:
+        _check_granted(connection, role, list(PRODUCER_FUNCTIONS))
+    for role in consumers:
+        _check_granted(connection, role, None)
+
+
+def _grant(connection: Any, producers: tuple[str, ...], consumers: tuple[str, ...]) -> None:
             statement = sql.SQL("GRANT EXECUTE ON FUNCTION fairlead.{} TO {}")
             connection.execute(statement.format(sql.Identifier(name), sql.Identifier(role)))
     for role in consumers:
@@ -182,6 +203,13 @@ def _state(connection: Any) -> StoreState | None:
     """Return what the database holds; None: nothing, or nothing that this role may see."""
     (there,) = connection.execute("SELECT to_regclass('fairlead.store') IS NOT NULL").fetchone()
     if not there:
+def _check_granted(connection: Any, role: str, names: list[str] | None) -> None:
+    """See that a role may call functions, all for None: the server only warns a caller who may not grant."""
+    ((lacking,),) = connection.execute(_LACKING, [names, names, role]).fetchall()
+    if lacking:
+        raise PostgresRefused(reason=f"{role} may not call {', '.join(lacking)} even now", remedy=AS_OWNER)
+
+
         return None
     row = connection.execute("SELECT id, version FROM fairlead.store").fetchone()
     return None if row is None else StoreState(row[0].bytes, row[1])

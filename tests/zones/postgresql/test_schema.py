@@ -97,6 +97,55 @@ def test_a_role_that_may_not_create_schemas_is_told_so(empty_database: Database)
             schema.prepare(connection)
 
 
+def test_a_schema_of_that_name_which_is_somebody_elses_is_left_alone(empty_database: Database) -> None:
+    from fairlead.zones.postgresql import schema
+    from fairlead.zones.postgresql.errors import PostgresRefused
+
+    with empty_database.connect() as connection:
+        connection.execute("CREATE SCHEMA fairlead")
+        with pytest.raises(PostgresRefused, match="rename the schema"):
+            schema.prepare(connection)
+
+
+def test_a_role_that_does_not_own_the_schema_cannot_upgrade_it(
+    empty_database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fairlead.zones.postgresql import schema
+    from fairlead.zones.postgresql.errors import PostgresRefused
+
+    empty_database.prepare()
+    monkeypatch.setattr(schema, "VERSION", schema.VERSION + 1)
+    monkeypatch.setattr(schema, "migration", lambda _: "ALTER TABLE fairlead.items ADD COLUMN later int;")
+    with empty_database.connect() as connection, role(connection, "not_owner"):
+        schema.grant(connection, consumers=("not_owner",))
+        connection.execute("SET ROLE not_owner")
+        with pytest.raises(PostgresRefused, match="as the one that owns the schema"):
+            schema.prepare(connection)
+
+
+def test_nothing_is_left_to_public_and_names_are_found_in_no_path_of_the_caller(database: Database) -> None:
+    """`now_us` was bound when it was made; `ring` names schemas in full, and has the path of who calls it."""
+    with database.connect() as connection:
+        unpinned = connection.execute("""
+            SELECT proname FROM pg_proc WHERE pronamespace = 'fairlead'::regnamespace
+              AND NOT coalesce(proconfig, '{}') @> '{"search_path=pg_catalog, pg_temp"}' ORDER BY 1
+        """).fetchall()
+        of_the_owner = connection.execute("""
+            SELECT proname FROM pg_proc WHERE pronamespace = 'fairlead'::regnamespace AND prosecdef ORDER BY 1
+        """).fetchall()
+        public = connection.execute("""
+            SELECT proname::text FROM pg_proc
+            WHERE pronamespace = 'fairlead'::regnamespace AND has_function_privilege('public', oid, 'EXECUTE')
+            UNION ALL SELECT relname FROM pg_class
+            WHERE relnamespace = 'fairlead'::regnamespace AND relkind = 'r'
+              AND has_table_privilege('public', oid, 'SELECT, INSERT, UPDATE, DELETE, TRUNCATE, REFERENCES, TRIGGER')
+            UNION ALL SELECT 'the schema' WHERE has_schema_privilege('public', 'fairlead', 'USAGE, CREATE')
+        """).fetchall()
+    assert [name for (name,) in unpinned] == ["now_us", "ring"]
+    assert [name for (name,) in of_the_owner] == ["cancel", "cancel_item", "enqueue", "put", "store_id"]
+    assert public == []
+
+
 def test_a_producer_can_enqueue_and_read_nothing(database: Database) -> None:
     import psycopg
 
