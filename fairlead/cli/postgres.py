@@ -46,15 +46,19 @@ def init(dsn: str | None, prints: bool) -> None:
 
 @postgres.command(epilog=example(f"fairlead postgres upgrade --dsn {DSN}"))
 @dsn_option
+@click.option("--sql", "prints", is_flag=True, help="Print the SQL for somebody else to run, and change nothing.")
 @json_option
-def upgrade(dsn: str) -> None:
+def upgrade(dsn: str, prints: bool) -> None:
     """Bring the schema to the version of this program, once the new version is to run.
 
     Programs of the version before go on meanwhile. It waits a second at most for other transactions, and then changes
     nothing: run it again.
     """
     with _connected(dsn) as (connection, schema):
-        schema.check_is_there(connection)
+        script = schema.upgrade_script(connection)
+    if prints:
+        click.echo("-- Nothing is to be done." if script is None else script)
+        return
     _prepare(dsn)
 
 

@@ -104,6 +104,26 @@ def test_the_sql_is_printed_for_somebody_else_to_run() -> None:
     assert "CREATE TABLE fairlead.items" in answer.out
 
 
+def test_the_sql_of_an_upgrade_is_printed_and_does_what_the_upgrade_does(
+    postgresql: TestedPostgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fairlead.zones.postgresql import schema
+
+    database = Database(postgresql, "printed")
+    assert "fairlead postgres init" in run("postgres", "upgrade", "--sql", "--dsn", database.dsn).err
+    database.prepare()
+    assert run("postgres", "upgrade", "--sql", "--dsn", database.dsn).out == "-- Nothing is to be done.\n"
+    monkeypatch.setattr(schema, "VERSION", VERSION + 1)
+    monkeypatch.setattr(schema, "migration", lambda number: f"ALTER TABLE fairlead.items ADD COLUMN in_{number} int;")
+    printed = run("postgres", "upgrade", "--sql", "--dsn", database.dsn).out
+    assert f"ADD COLUMN in_{VERSION + 1} int" in printed
+    assert f"in_{VERSION} " not in printed
+    with database.connect() as connection:
+        assert connection.execute("SELECT version FROM fairlead.store").fetchone() == (VERSION,)
+        connection.execute(printed)
+        assert schema.check(connection).version == VERSION + 1
+
+
 def test_without_psycopg_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(external_stores, "find_spec", lambda _: None)
     answer = run("postgres", "check", "--dsn", "postgresql://localhost/shop")

@@ -140,14 +140,18 @@ def check_for_consumer(connection: Any) -> None:
         raise StoreUnavailable(SchemaNewer.message, remedy=remedy, version=found.version, known=VERSION)
 
 
-def check_is_there(connection: Any) -> None:
-    """See that the schema is there, of whatever version.
+def upgrade_script(connection: Any) -> str | None:
+    """Return what `prepare` would execute in a database that has the schema; None: nothing is to be done.
 
     Raises:
-      SchemaMissing: see there.
+      SchemaMissing, SchemaNewer: see there.
     """
-    if _state(connection) is None:
+    found = _state(connection)
+    if found is None:
         raise SchemaMissing
+    if found.version > VERSION:
+        raise SchemaNewer(version=found.version, known=VERSION)
+    return script(found.version + 1) if found.version < VERSION else None
 
 
 def check_server(connection: Any) -> None:
@@ -176,10 +180,6 @@ def grant(connection: Any, *, producers: tuple[str, ...] = (), consumers: tuple[
       PostgresRefused: the caller may not grant.
       psycopg.Error: there is no such role.
     """
-    for role in (*producers, *consumers):
-        connection.execute(sql.SQL("GRANT USAGE ON SCHEMA fairlead TO {}").format(sql.Identifier(role)))
-    for role in producers:
-        for name in PRODUCER_FUNCTIONS:
     try:
         _grant(connection, producers, consumers)
     except psycopg.errors.InsufficientPrivilege as error:
@@ -191,6 +191,10 @@ def grant(connection: Any, *, producers: tuple[str, ...] = (), consumers: tuple[
 
 
 def _grant(connection: Any, producers: tuple[str, ...], consumers: tuple[str, ...]) -> None:
+    for role in (*producers, *consumers):
+        connection.execute(sql.SQL("GRANT USAGE ON SCHEMA fairlead TO {}").format(sql.Identifier(role)))
+    for role in producers:
+        for name in PRODUCER_FUNCTIONS:
             statement = sql.SQL("GRANT EXECUTE ON FUNCTION fairlead.{} TO {}")
             connection.execute(statement.format(sql.Identifier(name), sql.Identifier(role)))
     for role in consumers:
@@ -199,10 +203,6 @@ def _grant(connection: Any, producers: tuple[str, ...], consumers: tuple[str, ..
             connection.execute(statement.format(sql.Identifier(role)))
 
 
-def _state(connection: Any) -> StoreState | None:
-    """Return what the database holds; None: nothing, or nothing that this role may see."""
-    (there,) = connection.execute("SELECT to_regclass('fairlead.store') IS NOT NULL").fetchone()
-    if not there:
 def _check_granted(connection: Any, role: str, names: list[str] | None) -> None:
     """See that a role may call functions, all for None: the server only warns a caller who may not grant."""
     ((lacking,),) = connection.execute(_LACKING, [names, names, role]).fetchall()
@@ -210,6 +210,10 @@ def _check_granted(connection: Any, role: str, names: list[str] | None) -> None:
         raise PostgresRefused(reason=f"{role} may not call {', '.join(lacking)} even now", remedy=AS_OWNER)
 
 
+def _state(connection: Any) -> StoreState | None:
+    """Return what the database holds; None: nothing, or nothing that this role may see."""
+    (there,) = connection.execute("SELECT to_regclass('fairlead.store') IS NOT NULL").fetchone()
+    if not there:
         return None
     row = connection.execute("SELECT id, version FROM fairlead.store").fetchone()
     return None if row is None else StoreState(row[0].bytes, row[1])
