@@ -101,8 +101,8 @@ def _of_health(health: StoreHealth) -> Iterator[ExternalFinding]:
         do = "end the session that listens and stays in a transaction: the server's log names it"
         yield ExternalFinding(what, False, do)
     if health.snapshot_us is not None and health.snapshot_us > SNAPSHOT_US_MAX:
-        what = f"a snapshot has been open for {span_text(health.snapshot_us)}, by {health.snapshot_holder}"
-        yield ExternalFinding(what, False, "end that transaction: VACUUM removes no row that ended since it began")
+        what = f"a transaction has been open for {span_text(health.snapshot_us)}, by {health.snapshot_holder}"
+        yield ExternalFinding(what, False, "end it: VACUUM removes no row that ended since it began")
     if health.hidden:
         what = f"this role does not see the snapshots of {health.hidden} sessions"
         yield ExternalFinding(what, False, "GRANT pg_read_all_stats TO the role, or check as a superuser")

@@ -253,9 +253,23 @@ def test_an_old_snapshot_and_a_doorbell_that_nobody_hears_are_named(
         connection.execute("UPDATE fairlead.doorbell SET rings = false")
     assert code == 0
     told = " ".join(each["what"] for each in found)
-    assert "a snapshot has been open for" in told
+    assert "a transaction has been open for" in told
     assert "of postgres, report" in told
     assert "the doorbell is on" in told
+
+
+def test_a_transaction_that_has_written_and_then_waits_is_named_though_it_has_no_snapshot(
+    app: App, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a user who enqueues and then goes home. It holds VACUUM up all the same."""
+    monkeypatch.setattr(external_checks, "SNAPSHOT_US_MAX", 0)
+    app.close()
+    with database.connect(autocommit=False, application_name="gone home") as user:
+        user.execute("SELECT fairlead.enqueue('shop', 'alice', 'mail')")
+        _, found = findings(tmp_path)
+        user.rollback()
+    (finding,) = [each for each in found if "has been open for" in each["what"]]
+    assert finding["what"].endswith("of postgres, gone home")
 
 
 def test_a_transaction_that_stays_prepared_is_named(
@@ -289,7 +303,7 @@ def test_a_queue_of_notifications_that_fills_dead_rows_and_no_autovacuum_are_nam
     app.close()
     code, found = findings(tmp_path)
     assert code == 0
-    assert [each["what"] for each in found if "snapshot" not in each["what"]] == [
+    assert [each["what"] for each in found if "has been open" not in each["what"]] == [
         "the server's queue of notifications is 75% full; once it is full, commits fail",
         "autovacuum is off",
         "1,000,001 rows are dead and not removed",

@@ -97,8 +97,8 @@ class StoreHealth(NamedTuple):
     Attributes:
       lacking: tables and functions of the schema that this role may not use.
       notify_share: how full the server's queue of notifications is, 0 to 1. Once it is full, commits fail.
-      snapshot_us: for how long the oldest snapshot has been open; None: there is none. `snapshot_holder`: by which
-        process, as the server names it.
+      snapshot_us: for how long the oldest transaction has been open that has a snapshot, or has written; None: there is
+        none. `snapshot_holder`: of which process, as the server names it.
       hidden: sessions whose snapshots this role may not see.
       prepared: transactions that are prepared on the server; `prepared_us`: since when the oldest is.
       publications: those that contain a table of the schema.

@@ -53,13 +53,14 @@ SELECT 'table fairlead.' || c.relname FROM pg_class c
       AND has_table_privilege(c.oid, 'INSERT') AND has_table_privilege(c.oid, 'DELETE'))
 ORDER BY 1
 """
-# A role without pg_read_all_stats sees of others' sessions only that they are there.
+# A transaction that has a number holds VACUUM up as one with a snapshot does, also while it is idle. A role without
+# pg_read_all_stats sees of others' sessions only that they are there.
 _SNAPSHOTS = """
 SELECT (extract(epoch FROM clock_timestamp() - a.xact_start) * 1000000)::bigint,
   format('process %%s of %%s%%s', a.pid, a.usename, ', ' || nullif(a.application_name, '')),
   (SELECT count(*) FROM pg_stat_activity WHERE query = '<insufficient privilege>')
 FROM (SELECT 1) one LEFT JOIN pg_stat_activity a
-  ON a.backend_xmin IS NOT NULL AND a.xact_start IS NOT NULL AND a.pid <> pg_backend_pid()
+  ON coalesce(a.backend_xmin, a.backend_xid) IS NOT NULL AND a.xact_start IS NOT NULL AND a.pid <> pg_backend_pid()
 ORDER BY a.xact_start LIMIT 1
 """
 _REST = """
