@@ -48,7 +48,7 @@ ROOM_MAX = 1 << 20  # Of a kind without a limit: more than a visit takes.
 class ExternalAway(QueueError):
     """An external store does not answer, or refuses.
 
-    Do: see `error`. Its items wait until it answers again; other stores are served meanwhile.
+    Do: what `remedy` says. Its items wait until it answers again; other stores are served meanwhile.
     """
 
     message = "an external store does not answer"
@@ -136,7 +136,7 @@ def visit_queues(
             visit.wanted = _wanted(tr, visit, params, store)
         unfit = _take(vested, rooms, capacity, params, store, layout, cursors or Cursors())
     except StoreUnavailable as error:
-        raise ExternalAway(**error.fields) from error
+        raise ExternalAway(**error.fields, remedy=error.remedy) from error
     _settle_and_ask(vested, unfit, params, store)
     ends = run_together([_end_op(tr, visit, capacity, params) for visit in vested])
     for visit in vested:
@@ -266,7 +266,7 @@ def _settle_and_ask(visits: Sequence[_Visit], unfit: _Unfit, params: DequeuePara
         _ask_what_is_left(visits, store)
     except StoreUnavailable as error:
         if not any(visit.taken for visit in visits):
-            raise ExternalAway(**error.fields) from error
+            raise ExternalAway(**error.fields, remedy=error.remedy) from error
         probe("an external store has leased items, and does not say what is left")
         for visit in visits:
             visit.left = None
