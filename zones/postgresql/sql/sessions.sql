@@ -71,7 +71,7 @@ DECLARE
   held uuid[] := fairlead.hold(ids, lease_ids);
 BEGIN
   UPDATE fairlead.items i SET leased_until_us = 0, session = NULL, xid = pg_current_xact_id()
-    WHERE i.id = ANY(held) AND i.session = session_id;
+    WHERE i.id = ANY(held) AND i.session IS NOT DISTINCT FROM session_id;  -- so items_claimed is no choice
   PERFORM fairlead.ring();
 END $$;
 
