@@ -65,6 +65,20 @@ def test_without_privileges_it_says_what_grants_them_and_runs_items_once_it_has_
     assert ran == [-1, 1]
 
 
+def test_without_a_schema_it_says_what_makes_it_and_runs_items_once_it_is_there(
+    postgresql: TestedPostgres, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    empty = Database(postgresql, "bad_input_empty")
+    with fleet_of(tmp_path, empty.dsn) as (app, ran):
+        eventually(lambda: "Run fairlead postgres init" in caplog.text)
+        serves_its_shards(app, ran)
+        empty.prepare()
+        with empty.connect() as connection:
+            connection.execute(ENQUEUE)
+            eventually(lambda: is_empty(connection))
+    assert ran == [-1, 1]
+
+
 @pytest.mark.parametrize("function", ["arrivals", "dequeue", "complete"])
 def test_without_a_function_it_says_what_makes_it_and_goes_on_when_it_is_there(
     database: Database, tmp_path: Path, caplog: pytest.LogCaptureFixture, function: str

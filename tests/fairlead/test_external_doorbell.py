@@ -108,6 +108,24 @@ def test_a_store_without_notifications_never_rings(database: Database, tmp_path:
     app.close()
 
 
+@pytest.mark.parametrize("rings", [True, False])
+def test_an_enqueue_excludes_a_prepared_transaction_only_while_the_bell_is_on(database: Database, rings: bool) -> None:
+    import psycopg
+
+    with database.connect() as user:
+        user.execute("UPDATE fairlead.doorbell SET rings = %s", [rings])
+        user.execute("BEGIN")
+        user.execute(ENQUEUE)
+        if rings:
+            with pytest.raises(psycopg.errors.FeatureNotSupported, match="NOTIFY"):
+                user.execute("PREPARE TRANSACTION 'rung'")
+        else:
+            user.execute("PREPARE TRANSACTION 'rung'")
+            user.execute("ROLLBACK PREPARED 'rung'")
+        user.rollback()
+        user.execute("UPDATE fairlead.doorbell SET rings = false")
+
+
 def test_a_bell_that_another_configuration_has_turned_on_is_a_finding(database: Database, tmp_path: Path) -> None:
     app, _ = app_of(database, tmp_path, notify=False)
     psql(database, "UPDATE fairlead.doorbell SET rings = true")

@@ -219,6 +219,15 @@ def test_a_connection_of_sqlalchemy_without_a_block_commits_what_was_enqueued(ap
 # --- Refused, and what a user reads then ---
 
 
+def test_a_process_that_enqueues_within_a_transaction_opens_no_shard(database: Database, tmp_path: Path) -> None:
+    """As a web server does, which may not even reach it."""
+    app = App(f"embedded:{tmp_path / 'nobody made it'}", external={"pg": database.dsn})
+    with database.connect(autocommit=False) as connection:
+        app.tenant("shop", "alice").enqueue("mail", within=connection)
+    app.close()
+    assert not (tmp_path / "nobody made it").exists()
+
+
 def test_a_transaction_that_failed_is_named(database: Database, alice: ExternalQueues) -> None:
     import psycopg
 
