@@ -54,13 +54,13 @@ def test_without_privileges_it_says_what_grants_them_and_runs_items_once_it_has_
     from fairlead.zones.postgresql import schema
 
     with database.connect() as connection:
-        connection.execute("CREATE ROLE clerk LOGIN")
+        connection.execute("CREATE ROLE late_fleet LOGIN")
         connection.execute(ENQUEUE)
-        with fleet_of(tmp_path, database.dsn.replace("postgres@", "clerk@")) as (app, ran):
+        with fleet_of(tmp_path, database.dsn.replace("postgres@", "late_fleet@")) as (app, ran):
             eventually(lambda: "fairlead postgres grant --consumer ROLE" in caplog.text)
             serves_its_shards(app, ran)
             assert ran == [-1]
-            schema.grant(connection, consumers=("clerk",))
+            schema.grant(connection, consumers=("late_fleet",))
             eventually(lambda: is_empty(connection))
     assert ran == [-1, 1]
 
