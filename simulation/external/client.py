@@ -132,7 +132,7 @@ class SimulatedItemStore(Calls):
         self._server = server
         self._host = host
         self._listens = False
-        self._was_rung = False
+        self._rung = 0
         self._waiting: Task | None = None
 
     def carry_out(self, statement: Statement[T], *, writes: bool) -> T:
@@ -173,7 +173,7 @@ class SimulatedItemStore(Calls):
             session.roll_back()
         return Outcome.DONE if lease_id is None else Outcome.LEASE_LOST
 
-    def await_doorbell(self, timeout_s: float) -> bool:
+    def await_doorbell(self, timeout_s: float) -> int:
         """See `ExternalStore`. The first call returns at once."""
         if not self._listens:
             self._server.world.sleep_us(self._server.wait_us())
@@ -181,8 +181,8 @@ class SimulatedItemStore(Calls):
                 raise self._server.down()
             self._listens = True
             self._server.listeners.append(Listener(self._note_ring, self._lose))
-            return True
-        if not self._was_rung:
+            return 1
+        if not self._rung:
             self._waiting = self._server.world.current
             try:
                 self._server.world.suspend(round(timeout_s * 1e6))
@@ -190,18 +190,18 @@ class SimulatedItemStore(Calls):
                 self._waiting = None
         if not self._listens:
             raise self._server.broken()
-        was_rung, self._was_rung = self._was_rung, False
-        return was_rung
+        rung, self._rung = self._rung, 0
+        return rung
 
     def hears_doorbell(self) -> bool:
         """See `ExternalStore`."""
         if not self._listens:
             self.await_doorbell(0)
         self.carry_out(statements.force_notify, writes=True)
-        return self.await_doorbell(HEARD_S)
+        return self.await_doorbell(HEARD_S) > 0
 
     def _note_ring(self) -> None:
-        self._was_rung = True
+        self._rung += 1
         self._wake()
 
     def _lose(self) -> None:
