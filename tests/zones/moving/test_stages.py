@@ -9,9 +9,10 @@ from fairlead.zones.engines.api.errors import IO_ERROR, StoreError
 from fairlead.zones.errors import TenantBusy
 from fairlead.zones.moving.move_record import request_cancel
 from fairlead.zones.records import MovePhase, MoveState
-from tests.zones.moving.town import NAMES, Town
+from tests.zones.moving.town import NAMES, Killed, Town
 
 KEYS = 3
+MINUTE_US = 60_000_000
 
 
 def filled() -> Town:
@@ -61,9 +62,29 @@ def test_a_move_that_is_cancelled_at_any_stage_ends_on_one_shard(stage: int) -> 
     whole(town)
 
 
+@pytest.mark.parametrize("answered", [False, True])
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_mover_that_is_killed_at_any_stage_is_followed_by_one_that_goes_on(stage: int, answered: bool) -> None:
+    """It dies before or after one of its commits."""
+    town = filled()
+    move_id = town.begin("west")
+
+    def hook(_: str, number: int, after: bool) -> None:
+        if number == stage and after is answered:
+            raise Killed
+
+    town.hook = hook
+    with pytest.raises(Killed):
+        town.mover(move_id, "west").run()
+    town.hook = None
+    assert town.mover(move_id, "west").run() is MoveState.MOVED
+    assert town.home_name() == "west"
+    whole(town)
+
+
 @pytest.mark.parametrize("away", ["east", "west"])
 @pytest.mark.parametrize("stage", STAGES)
-def test_a_shard_that_is_away_for_a_while_at_any_stage_delays_a_move(stage: int, away: str) -> None:
+def test_a_shard_that_is_away_for_a_minute_at_any_stage_delays_a_move(stage: int, away: str) -> None:
     """The mover fails until the shard is back, and another one goes on.
 
     A tenant that is frozen then waits: the destination alone knows whether it owns the tenant.
@@ -87,6 +108,7 @@ def test_a_shard_that_is_away_for_a_while_at_any_stage_delays_a_move(stage: int,
     if away == "west" and owner is not None and owner.move is not None and owner.move.phase is MovePhase.FROZEN:
         with pytest.raises(TenantBusy):
             town.on(lambda tr: tr.get(("key", 0)))
+    town.clock.advance_us(MINUTE_US)
     town.hook = None
     if state is None:
         state = town.mover(move_id, "west").run()
