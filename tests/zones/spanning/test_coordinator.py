@@ -24,10 +24,14 @@ from fairlead.zones.spanning.coordinator import SpanningTransaction
 from fairlead.zones.spanning.decision import DECISION_LIFE_US
 from fairlead.zones.spanning.tenant_view import NotAcrossShards
 from fairlead.zones.spanning.transaction_keys import prepared_key
+from fairlead.zones.tenant_transaction import ApplicationTransaction
+from fairlead.zones.transaction_runner import Attempt
 from tests.zones.faults import Fault
 from tests.zones.spanning.bank import ALICE, BEGINS_WITH, BOB, CAROL, Bank, balance, elsewhere, move_money, packed
 
 TOTAL = 3 * BEGINS_WITH
+MINUTE_US = 60_000_000
+COMMITS_REFUSED = 1_000  # More than anybody tries within a minute.
 
 
 def test_a_transfer_changes_both_tenants_and_leaves_no_lock(bank: Bank) -> None:
@@ -79,6 +83,27 @@ def test_a_killed_coordinator_leaves_all_or_nothing(bank: Bank, stage: str) -> N
     assert bank.balance(BOB) == 2 * BEGINS_WITH - alice
     assert bank.balance(ALICE) == alice
     assert bank.prepared() == set()
+
+
+@pytest.mark.parametrize("away", ["east", "west"])
+@pytest.mark.parametrize("commits_before", [0, 1])
+def test_a_shard_that_is_away_for_a_minute_at_any_stage_leaves_all_or_nothing(
+    bank: Bank, away: str, commits_before: int
+) -> None:
+    """The home is away from before its decision, or right after it; the other one from its prepare, or its apply."""
+    store = bank.stores[away]
+    store.faults.extend([None] * commits_before + [Fault(applied=False, code=IO_ERROR)] * COMMITS_REFUSED)
+    has_answered = True
+    try:
+        bank.transfer(10)
+    except (StoreError, TenantBusy):
+        has_answered = False
+    assert has_answered is (commits_before == 1)
+    bank.clock.advance_us(MINUTE_US)
+    store.faults.clear()
+    assert (bank.balance(ALICE), bank.balance(BOB)) == ((90, 110) if has_answered else (100, 100))
+    assert bank.prepared() == set()
+    assert bank.locks(BOB) == ()
 
 
 def test_a_killed_coordinator_that_has_answered_is_finished_by_the_next_reader(bank: Bank) -> None:
@@ -219,6 +244,21 @@ def test_a_plain_transaction_waits_for_a_second_and_aborts_what_is_undecided(ban
     began_us = bank.clock.now_us()
     assert bank.balance(BOB) == BEGINS_WITH
     assert 1_000_000 <= bank.clock.now_us() - began_us < 1_001_000  # Its last sleep does not pass the second.
+
+
+def test_a_raw_transaction_waits_for_a_lock_as_any_other_one(bank: Bank) -> None:
+    shard = bank.home(BOB)
+
+    def raw(attempt: Attempt) -> None:
+        ApplicationTransaction(shard, BOB, attempt).raw.add_read_conflict_key(b"any")
+
+    bank.is_killed(bank.transfer, on="east", applied=False)
+    bank.away.add("east")
+    with pytest.raises(TenantBusy):
+        shard.transact(raw)
+    bank.away.clear()
+    shard.transact(raw)
+    assert bank.locks(BOB) == ()
 
 
 def test_a_tenant_whose_lock_nobody_can_decide_is_busy(bank: Bank) -> None:
