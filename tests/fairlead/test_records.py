@@ -23,7 +23,7 @@ from fairlead.records.errors import Changed, Exists, IndexUnavailable, Interrupt
 from fairlead.records.on_shards.definitions import DefinitionDiffers
 from fairlead.records.on_shards.performing import ShardRecords
 from fairlead.records.on_shards.slots import Locations
-from fairlead.testing import drain
+from fairlead.testing import ManualClock, drain
 from fairlead.zones.engines import StoreUnavailable
 from fairlead.zones.maintenance.integrity import check_integrity
 from fairlead.zones.open_body import NestedTransaction
@@ -395,6 +395,29 @@ def test_slots_move_under_writers_and_nobody_notices(tmp_path: Path) -> None:
         finally:
             done.set()
         assert all(writer.result() > 0 for writer in writers)
+    app.close()
+
+
+def test_slots_move_to_a_shard_that_was_added_and_records_are_found_as_before(tmp_path: Path) -> None:
+    urls = {name: f"embedded:{tmp_path / name}" for name in ("main", "us2")}
+    app = App({"main": urls["main"]})
+    accounts = app.records("account", unique=("email",), lookup=("city",))
+    before = [accounts.create(f"u{n}", {"email": f"{n}@x.com", "city": "Ulm"}) for n in range(8)]
+    app.close()
+    app = App(urls, clock=ManualClock())
+    accounts = app.records("account", unique=("email",), lookup=("city",))
+    moved = {tenant for tenant, _ in app.rebalance(to=["us2"]).moves}
+    drain(app)
+    assert {app.shards.find(slot).name for slot in moved} == {"us2"}
+    assert moved & {Locations("account").data_tenant(record.key) for record in before}
+    assert moved & {index_tenant("email", record.value["email"]) for record in before}
+    for record in before:
+        assert accounts.get(record.key) == accounts.find(email=record.value["email"]) == record
+        with pytest.raises(Taken):
+            accounts.create("other", {"email": record.value["email"]})
+        later = accounts.change(record.key, lambda value: {**value, "email": f"new {value['email']}"})
+        assert accounts.find(email=later.value["email"]) == later
+    assert [each.key for each in accounts.find_all(city="Ulm")] == [record.key for record in before]
     app.close()
 
 
