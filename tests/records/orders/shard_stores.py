@@ -15,14 +15,20 @@ from fairlead.records.storage_model.memory import MemoryStore
 from fairlead.records.storage_model.performing import ModelStores
 from fairlead.records.stored import Versioned, pack, unpack_data, unpack_index
 from fairlead.zones.layout import Tenant
+from fairlead.zones.queue.items import NewItem
 
 Key = tuple[str, str, int, str | bytes]
 
 
 class RowsView:
-    """What a tenant's transaction is to `RecordTransaction`: rows, by the last element of their keys."""
+    """What a tenant's transaction is to `RecordTransaction`: rows, by the last element of their keys.
+
+    Attributes:
+      enqueued: items, which nobody runs: a scene has a client that does what they do.
+    """
 
     def __init__(self, data: MemoryStore, index: MemoryStore) -> None:
+        self.enqueued: list[NewItem] = []
         self._data = data
         self._index = index
 
@@ -47,8 +53,9 @@ class RowsView:
         """Yield no rows: no scene lists any."""
         return iter(())
 
-    def enqueue_item(self, item: object, *, item_id: bytes | None = None) -> None:
-        """Enqueue nothing: a scene has a client that cleans up."""
+    def enqueue_item(self, item: NewItem, *, item_id: bytes | None = None) -> None:
+        """Note an item."""
+        self.enqueued.append(item)
 
     def cancel(self, item_id: bytes) -> None:
         """Cancel nothing."""
@@ -66,8 +73,14 @@ class ShardStores(ModelStores):
 
     def answer(self, access: Access) -> Any:
         """See `ModelStores`."""
-        data, index = cast(MemoryStore, self._data[0]), cast(MemoryStore, self._index[0])
-        view = RowsView(data, index)
+        return self.begin(self.view()).answer(access)
+
+    def view(self) -> RowsView:
+        """Return the rows of all tenants."""
+        return RowsView(cast(MemoryStore, self._data[0]), cast(MemoryStore, self._index[0]))
+
+    def begin(self, view: RowsView) -> transaction.RecordTransaction:
+        """Return a transaction over rows."""
 
         class OverRows(self.transaction_class):  # type: ignore[misc, name-defined]
             def _view(self, tenant: Tenant) -> RowsView:
@@ -86,5 +99,5 @@ class ShardStores(ModelStores):
                 """The index is complete."""
                 return lambda: None
 
-        made = OverRows(None, None, Locations("scene"), None, lambda _: True)
-        return made.answer(access)
+        made: transaction.RecordTransaction = OverRows(None, None, Locations("scene"), None, lambda _: True)
+        return made

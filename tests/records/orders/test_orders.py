@@ -9,6 +9,7 @@ from fairlead.records.protocol import Protocol
 from tests.records.orders.enumeration import Violation, enumerate_orders
 from tests.records.orders.guards import GUARDS, ON_SHARDS, on_shards, scene_on_shards_without, scene_without
 from tests.records.orders.scenes import repair_scenes, scenes
+from tests.records.orders.tenant_transactions import WITHIN, scene_within_without, tenant_scenes
 
 PROTOCOL = Protocol(leaves_unindexed=True)
 SCENES = {**scenes(PROTOCOL), **repair_scenes(PROTOCOL)}
@@ -42,3 +43,14 @@ def test_without_a_guard_some_order_violates_what_must_hold(guard: str) -> None:
 def test_without_a_guard_of_our_shards_some_order_violates_what_must_hold(guard: str) -> None:
     with pytest.raises(Violation):
         enumerate_orders(scene_on_shards_without(guard))
+
+
+@pytest.mark.parametrize("name", tenant_scenes())
+def test_everything_holds_beside_writes_within_transactions_of_a_tenant(name: str) -> None:
+    assert enumerate_orders(tenant_scenes()[name]) > 5
+
+
+@pytest.mark.parametrize("guard", WITHIN)
+def test_without_a_guard_of_writes_within_transactions_some_order_violates_what_must_hold(guard: str) -> None:
+    with pytest.raises(Violation):
+        enumerate_orders(scene_within_without(guard))
