@@ -88,6 +88,18 @@ class BlindDummyDelete(ModelStores):
         return super().answer(access)
 
 
+class BlindDelete(ModelStores):
+    """A record is deleted, whatever it is by now."""
+
+    def answer(self, access: Access) -> Answer:
+        """See `ModelStores`."""
+        if isinstance(access, DeleteRecord) and not access.expected.is_dummy:
+            store, key = self.data_store(access.key), access.key.encode()
+            found = store.get(key)
+            return found is not None and store.delete_if(key, found.version)
+        return super().answer(access)
+
+
 class ForgetsMarks(ModelStores):
     """A user's write does not keep what the record says of keys without index records."""
 
@@ -138,6 +150,7 @@ GUARDS: dict[str, Planted] = {
     "a dummy is deleted as it was read": Planted(
         "figure 3: Bob collects what Alice, who is slow, has inserted", stores=BlindDummyDelete
     ),
+    "a record is deleted as it was read": Planted("deleted twice, created anew", stores=BlindDelete),
     "an index record of another life is replaced by whoever has the record": Planted(
         "one record created twice, another takes its key",
         (("                yield from self._require_own_op(mine)\n", "                pass\n"),),
@@ -236,6 +249,7 @@ SET_OLD_VERSION = """        import msgspec
 SET_INDEX = "            self._set_index(index_key, IndexRecord(key, record.generation, record.version - 1))\n"
 BUMP = "            self._data_view(entry.key).set(self._locations.data_key(entry.key), pack_value(found.bumped()))\n"
 IS_AS = "        if not _is_as(found, expected):\n            return False\n"
+IS_AS_READ, IS_THERE = "found is None or not _is_as(found, expected):", "found is None:"
 IS_EQUAL = "                if self._read_index(index_key) != expected:\n                    return False\n"
 WRITES_INDEX, DELETES_INDEX = "                self._set_index", "                self._index_view"
 NOTHING = "            pass\n"
@@ -257,6 +271,7 @@ ON_SHARDS: dict[str, PlantedOnShards] = {
         (("        if found.has(index_key):\n            return Ended.VALID\n", ""),),
     ),
     "a write is conditional": PlantedOnShards("deleted and created anew, another takes its key", ((IS_AS + SET, SET),)),
+    "a deletion is conditional": PlantedOnShards("deleted twice, created anew", ((IS_AS_READ, IS_THERE),)),
     "a write of an index record is conditional": PlantedOnShards(
         "deleted and created anew, another takes its key", ((IS_EQUAL + WRITES_INDEX, WRITES_INDEX),)
     ),

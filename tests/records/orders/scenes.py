@@ -4,7 +4,7 @@ In each state of each order:
     uniqueness     no two records have one alternate key
     no missing     each alternate key of a record has its index record
     marks          both of these hold for keys that are not left unindexed; a repair alone leaves violations only
-    no loss        a record vanishes only by a delete of its key
+    no loss        a record vanishes only by a delete of its key, which has read what users have written last
     a find         says nobody only if there was a moment since it began in which nobody had the key
     validity       a key that nobody has can be taken at once
 """
@@ -157,12 +157,21 @@ def check(step: Step) -> None:
             owners[index_key] = key
             if index_key not in step.index_records or step.index_records[index_key].key != key:
                 raise Violation(f"{key} has {index_key!r}, and its index record is {step.index_records.get(index_key)}")
-    for key, record in step.before.items():
-        if not record.is_dummy and (key not in step.after or step.after[key].is_dummy) and step.client.deletes != key:
-            raise Violation(f"{key} has vanished by {step.client.name}")
+    _check_loss(step)
     _check_find(step, owners)
     _check_validity(step)
     _check_repairs(step)
+
+
+def _check_loss(step: Step) -> None:
+    for key, record in step.before.items():
+        if record.is_dummy or (key in step.after and not step.after[key].is_dummy):
+            continue
+        if step.client.deletes != key:
+            raise Violation(f"{key} has vanished by {step.client.name}")
+        [read] = step.run.heard[0] if step.run.heard else [None]  # Nothing of a client that has ended.
+        if isinstance(read, DataRecord) and (read.generation, read.writes) != (record.generation, record.writes):
+            raise Violation(f"{step.client.name} has read {read}, and has deleted {record}")
 
 
 def _check_find(step: Step, owners: dict[bytes, str]) -> None:
@@ -242,6 +251,9 @@ def scenes(protocol: Protocol) -> dict[str, Scene]:
         ),
         "deleted and created anew, another takes its key": scene(
             [do.delete("1"), do.create("1", "a"), do.create("2", "a")], {"1": real(1, 1, "a")}, a_of_one
+        ),
+        "deleted twice, created anew": scene(
+            [do.delete("1"), do.delete("1"), do.create("1", "a")], {"1": real(1, 1, "a")}, a_of_one
         ),
         "deleted, another created, a find, a collection": scene(
             [do.delete("1"), do.create("2", "a"), do.find("a"), do.collect("a")], {"1": real(1, 1, "a")}, a_of_one

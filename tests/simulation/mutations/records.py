@@ -46,6 +46,12 @@ RECORDS: tuple[Mutation, ...] = (
         world=run_directory,
     ),
     mutation(
+        "a record is deleted, whatever it is by now",
+        (RecordTransaction._delete, "if found is None or not _is_as(found, expected):", "if found is None:"),
+        found_by=_WRONG,
+        world=run_directory,
+    ),
+    mutation(
         "an index record is deleted, whatever it is by now",
         (
             RecordTransaction._answer_index,
