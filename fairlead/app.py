@@ -681,7 +681,7 @@ class App:
                 alice.transact(lambda tr: tr.enqueue("report", reserved=reserved))
 
         The item exists if and only if the transaction commits, as by `tr.enqueue`. If none commits, the key is free
-        again at the end of the block.
+        again at the end of the block. A coroutine writes `async with`, and lets the event loop go on meanwhile.
 
         Args:
           unique_key: text, bytes, a whole number, or a tuple of these; no other item of the application has it.

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -57,9 +58,10 @@ def enqueue_unique(shards: Shards, tenant: Tenant, zone: str, item: NewItem, uni
 
 
 class Reservation:
-    """A unique key that is held for one item; what the block of `App.reserve` gets.
+    """A unique key that is held for one item; what the `with` or `async with` block of `App.reserve` gets.
 
-    It ends with the block. If the process dies, an item ends it after a minute. Whoever enqueues an item with the key
+    It ends with the block. If the process dies, or a task is cancelled in `async with`, an item ends it after a minute
+    at the latest. Whoever enqueues an item with the key
     meanwhile ends it, too: then the transaction that uses it raises `Interrupted`.
     """
 
@@ -94,6 +96,16 @@ class Reservation:
             self._run(_PROTOCOL.clean_op(self._key, self._item_id, [self._index_key]))
         except (RecordError, StoreError) as failure:
             log.info("the reservation of %r ends within a minute: %s", self.unique_key, failure)
+
+    async def __aenter__(self) -> "Reservation":
+        """Take the key as `with` does, and let the event loop go on meanwhile."""
+        return await self._shards.calls.run(self.__enter__)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Give the key up, unless an item has it now, and let the event loop go on meanwhile."""
+        await self._shards.calls.run(partial(self.__exit__, kind, error, traceback))
 
     def use(self, tr: TenantTransaction, item: NewItem) -> tuple[bytes, NewItem]:
         """See `Reserved`.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -160,6 +161,31 @@ def test_a_reservation_without_a_commit_ends_with_its_block(app: App) -> None:
     assert alice.count().get("report") is None
     assert index_rows(app) == {}
     app.tenant("shop/bob").enqueue("report", unique_key=REPORT)
+
+
+def test_a_coroutine_reserves_a_key_for_its_transaction(app: App) -> None:
+    alice = app.tenant("shop/alice")
+
+    async def story() -> None:
+        async with app.reserve("shop/alice", REPORT) as reserved:
+            await alice.atransact(lambda tr: tr.enqueue("report", reserved=reserved))
+        with pytest.raises(Taken):
+            async with app.reserve("shop/bob", REPORT):
+                pass
+        async with app.reserve("shop/bob", "other"):
+            pass
+        await app.tenant("shop/carol").aenqueue("report", unique_key="other")
+
+    asyncio.run(story())
+    assert (alice.count(), app.tenant("shop/carol").count()) == ({"report": 1}, {"report": 1})
+
+
+def test_a_coroutine_takes_no_key_in_the_body_of_a_transaction(app: App) -> None:
+    def body(_: TenantTransaction) -> None:
+        asyncio.run(app.reserve("shop/alice", REPORT).__aenter__())
+
+    with pytest.raises(NestedTransaction):
+        app.tenant("shop/alice").transact(body)
 
 
 def test_a_reservation_of_a_dead_process_ends_by_itself(app: App) -> None:
