@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 
 from fairlead import App, BadArgument
 from fairlead.record_type import Records
-from fairlead.records.errors import Changed, Exists, IndexUnavailable, NoSuchRecord, Taken
+from fairlead.records.alternate_keys import NORMALIZERS, UnknownNormalizer
+from fairlead.records.errors import Changed, Exists, IndexUnavailable, NoSuchRecord, RecordUnreadable, Taken
 from fairlead.records.on_shards.definitions import DefinitionDiffers
 from fairlead.records.on_shards.index_changes import IndexChanging, IndexExists, NoIndex
 from fairlead.testing import drain
@@ -219,6 +221,41 @@ def test_a_program_that_declares_what_is_not_stored_is_told_what_is(app: App, ac
     with pytest.raises(DefinitionDiffers) as differs:
         app.records("account", unique=("nickname",), normalize={"nickname": "casefold"}).create("eve", {})
     assert (differs.value.fields["declared"], differs.value.fields["stored"]) == ("unique, casefold", None)
+
+
+def test_a_program_that_does_not_know_how_a_field_is_compared_writes_nothing(
+    app: App, accounts: Records[Data], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setitem(NORMALIZERS, "digits", lambda value: value)  # What a newer program knows.
+        accounts.add_index("fax", unique=True, normalize="digits")
+        drain(app)
+    older = app.records("account", unique=("email", "phone"), lookup=("city",))
+    with pytest.raises(UnknownNormalizer) as unknown:
+        older.create("eve", {"fax": "0-1"})
+    assert unknown.value.fields == {"field": "fax", "normalizer": "digits"}
+    with pytest.raises(UnknownNormalizer):
+        older.change("ann", lambda value: {**value, "fax": "0-1"})
+    assert older.get("eve") is None
+
+
+class Person(msgspec.Struct):
+    email: str
+
+
+def test_a_value_that_is_none_of_the_type_is_named_and_stays(app: App) -> None:
+    people = app.records("person", unique=("email",))
+    ann = people.create("ann", {"email": 7})
+    typed = app.records("person", unique=("email",), type=Person)
+    for read in (
+        lambda: typed.get("ann"),
+        lambda: typed.find(email=7),
+        lambda: typed.change("ann", lambda value: value),
+    ):
+        with pytest.raises(RecordUnreadable) as unreadable:
+            read()
+        assert unreadable.value.fields["key"] == "ann"
+    assert people.get("ann") == people.find(email=7) == ann
 
 
 @pytest.mark.parametrize(
