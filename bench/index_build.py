@@ -42,6 +42,11 @@ RATE_BAR, P99_BAR = 10_000, 1.1
 UNTHROTTLED = 10_000_000
 
 
+def sizes(*, quick: bool) -> tuple[int, int]:
+    """Return how many records there are, and how many rounds."""
+    return (QUICK_RECORDS, QUICK_ROUNDS) if quick else (FULL_RECORDS, FULL_ROUNDS)
+
+
 def config_of(directory: Path) -> Config:
     """Return the configuration of the two shards."""
     return Config(shards={name: store_url(directory / name) for name in NAMES})
@@ -143,9 +148,12 @@ def _definition(accounts: Records[dict[str, Any]], name: str) -> Any:
 def main() -> None:
     """Measure and print."""
     opts = options(__doc__)
-    count, rounds = (QUICK_RECORDS, QUICK_ROUNDS) if opts.quick else (FULL_RECORDS, FULL_ROUNDS)
     with scratch() as directory:
-        show(measure(directory, count, rounds), opts, "An index that is built beside users, on two embedded shards")
+        show(
+            measure(directory, *sizes(quick=opts.quick)),
+            opts,
+            "An index that is built beside users, on two embedded shards",
+        )
 
 
 if __name__ == "__main__":

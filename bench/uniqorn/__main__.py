@@ -13,7 +13,7 @@ import bench.uniqorn
 from bench.figures import Row, Run
 from bench.report import Options, parser, say, show_rows
 from bench.stores import Stores, cluster_file_of, prepared_stores
-from bench.uniqorn import data, outage, page, scaling, shards
+from bench.uniqorn import build, data, outage, page, scaling, shards
 from bench.uniqorn.garbage import Planting
 from bench.uniqorn.measuring import FIGURE_7_S, FULL, GARBAGE_RATIOS, QUICK, RECORDS_OF_POOL, Sizes, figure7, table1
 from bench.uniqorn.sections import SECTIONS
@@ -106,6 +106,11 @@ FIGURES = {
     ),
     "figure6": Figure(lambda _, quick: outage.figure6(quick=quick), data.SIMULATED, "Index shards away, simulated"),
     "figure7": Figure(_figure7, data.POSTGRESQL, "Garbage index records, on PostgreSQL"),
+    "build": Figure(
+        lambda places, quick: build.measure(places[0].directory, quick=quick),
+        data.EMBEDDED,
+        "An index that is built beside users, on two embedded shards",
+    ),
 }
 
 

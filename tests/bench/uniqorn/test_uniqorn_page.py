@@ -76,6 +76,14 @@ ROWS: dict[str, list[Row]] = {
         for ratio in (0.0, 3.0)
         for kind in FOUR
     ],
+    "build": [
+        {
+            "records": 50_000,
+            "alone": {"per_s": 12_000, "bar": 10_000},
+            "throttled": {"per_s": 9_990, "bar": 10_000},
+            "users' p99": {"before_ms": 1.0, "beside_ms": 1.3, "ratio": 1.3, "min": 1.1, "max": 1.5, "bar": 1.1},
+        }
+    ],
 }
 
 
@@ -153,6 +161,14 @@ def test_table_1_shows_the_numbers_of_the_papers_text_and_whether_the_bars_are_r
     assert lines["create with no AKs"][-4:] == ["16, 16", "1.00", "1.05", "**no**"]
     assert lines["read by AK"][-4:] == ["12, 16", "1.33", "1.33", "yes"]
     assert lines["delete by AK"][-4:] == ["22, 27", "1.23", "", ""]
+
+
+def test_a_build_says_which_of_its_bars_are_reached() -> None:
+    _, alone, throttled, users, ratio = SECTIONS["build"].table({data.EMBEDDED: full(ROWS["build"])})
+    assert alone[-3:] == ["12,000", "at least 10,000", "yes"]
+    assert throttled[-3:] == ["9,990", "", ""]
+    assert users[-3:] == ["1 ms, 1.3 ms", "", ""]
+    assert ratio[-3:] == ["1.3 (1.1 to 1.5)", "at most 1.1", "**no**"]
 
 
 def test_the_documented_page_is_written_from_its_data_and_none_of_them_is_quick(tmp_path: Path) -> None:
