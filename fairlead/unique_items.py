@@ -61,8 +61,8 @@ class Reservation:
     """A unique key that is held for one item; what the `with` or `async with` block of `App.reserve` gets.
 
     It ends with the block. If the process dies, or a task is cancelled in `async with`, an item ends it after a minute
-    at the latest. Whoever enqueues an item with the key
-    meanwhile ends it, too: then the transaction that uses it raises `Interrupted`.
+    at the latest. Whoever enqueues an item with the key meanwhile ends it, too: then the transaction that uses it
+    raises `Interrupted`.
     """
 
     def __init__(self, shards: Shards, tenant: Tenant, zone: str, unique_key: Any, item_id: bytes) -> None:
