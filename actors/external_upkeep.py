@@ -28,6 +28,7 @@ VACUUM_LOOK_S = 10.0
 DEAD_ROWS_MAX = 100_000
 BATCH = 1_000  # Items that one statement deletes or releases.
 BATCHES_MAX = 5  # Of one look: some 100 ms.
+LARGE_INTERVALS = 6  # A count of a store with very many items takes the server some 30 ms, so it is one a minute.
 ANSWER_US = 20_000_000  # How long a call may take, and the wait before it.
 
 
@@ -42,6 +43,8 @@ class ExternalUpkeep:
         self._silence = Silence()
         self._dead_rows_left = 0  # By the last vacuum.
         self._noted: int | None = None  # Of which interval the depth is noted.
+        self._depth: StoreDepth | None = None  # What was noted; None: it is to be counted anew.
+        self._counted = 0  # In which interval it was counted.
         self._lock = host.lock()
         self._stopped = host.condition(self._lock)
         self._stopping = False
@@ -109,16 +112,23 @@ class ExternalUpkeep:
         _in_batches(self._store.upkeep.expire)
 
     def _note_depth(self) -> None:
-        """Note for the charts how much the store holds, once in each of their intervals."""
+        """Note for the charts how much the store holds, once in each of their intervals.
+
+        A store with more items than are counted is counted once a minute.
+        """
         now_us, home = self._clock.now_us(), self._reader.home
         interval = interval_of(now_us)
         if interval == self._noted:
             return
-        depth = self._store.upkeep.depth()
-        oldest_us = None if depth.waits_us is None else max(0, now_us - depth.waits_us)
-        waiting = StoreDepth(dict(depth.kinds), oldest_us)
+        if self._depth is None or not 0 <= interval - self._counted < LARGE_INTERVALS:
+            depth, self._counted = self._store.upkeep.depth(), interval
+            oldest_us = None if depth.waits_us is None else max(0, now_us - depth.waits_us)
+            noted = StoreDepth(dict(depth.kinds), oldest_us)
+            self._depth = None if depth.whole else noted
+        else:
+            noted = self._depth
         try:
-            home.transact(lambda attempt: write_depth(attempt.tr, self._name, interval, waiting))
+            home.transact(lambda attempt: write_depth(attempt.tr, self._name, interval, noted))
         except home.db.errors as error:
             self._not_noted.note(home.name, error)
         else:

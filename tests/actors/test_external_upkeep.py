@@ -39,11 +39,14 @@ class Reader:
 
 
 class Rows(Upkeep):
-    """Rows of a database: dead ones, and ended ones that are kept no longer. `pinned`: a vacuum frees none."""
+    """Rows of a database: dead ones, and ended ones that are kept no longer. `pinned`: a vacuum frees none.
+
+    `counts`: how often its items were counted; `whole`: whether that counted all.
+    """
 
     def __init__(self) -> None:
-        self.dead = self.vacuums = self.expired = 0
-        self.pinned = False
+        self.dead = self.vacuums = self.expired = self.counts = 0
+        self.pinned, self.whole = False, True
 
     def expire(self, items_max: int) -> int:
         some = min(items_max, self.expired)
@@ -54,7 +57,8 @@ class Rows(Upkeep):
         return self.dead
 
     def depth(self) -> Depth:
-        return Depth({"mail": 3}, 2 * SECOND, True)
+        self.counts += 1
+        return Depth({"mail": 3}, 2 * SECOND, self.whole)
 
     def vacuum(self) -> None:
         self.vacuums += 1
@@ -228,6 +232,16 @@ def test_what_waits_is_noted_for_charts_once_in_ten_seconds() -> None:
         scene.stage.pass_ms(1_000)
     of_first, of_second = StoreDepth({"mail": 3}, seen_us - 2 * SECOND), StoreDepth({"mail": 3}, seen_us + 8 * SECOND)
     assert noted(scene) == {first: [of_first], first + 1: [of_second]}
+
+
+@pytest.mark.parametrize(("whole", "counts"), [(True, 12), (False, 2)])
+def test_a_store_with_very_many_items_is_counted_once_a_minute_and_noted_as_often(whole: bool, counts: int) -> None:
+    scene = Scene()
+    scene.rows.whole = whole
+    for _ in range(12):
+        scene.upkeep.look_if_reading()
+        scene.stage.pass_ms(10_000)
+    assert (scene.rows.counts, len(noted(scene))) == (counts, 12)
 
 
 def test_what_waited_more_than_an_hour_ago_is_cleared() -> None:
