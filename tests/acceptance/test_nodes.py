@@ -43,7 +43,7 @@ class Cluster:
         command = [RAY, "start", *joining, "--node-ip-address", ip, "--num-cpus", "1", "--disable-usage-stats",
                    "--object-store-memory", "100000000", "--min-worker-port=0", "--max-worker-port=0"]  # fmt: skip
         started = on.start(command, log=self._log, env=self._env, stdin=subprocess.DEVNULL)
-        assert started.wait(PATIENCE_S) == 0
+        assert started.wait(PATIENCE_S) == 0, Path(self._log.name).read_text()
 
     def start_consumer(self, on: Machine, ip: str) -> None:
         """Start an application's consumer on a node."""

@@ -15,6 +15,7 @@ import pytest
 
 from fairlead import App, Config
 from tests.acceptance.fleets import (
+    PATIENCE_S,
     ROLES,
     SHOP,
     Machine,
@@ -113,16 +114,17 @@ def nobody_commits(store: Path) -> Iterator[None]:
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
 def test_what_runs_longer_than_the_grace_is_returned(tmp_path: Path, runtime: str) -> None:
-    chosen = config(tmp_path, workers=2, slots=1, drain_ms=1_000, lease_ms=10_000)
+    grace_s = 5.0
+    chosen = config(tmp_path, workers=2, slots=1, drain_ms=int(grace_s * 1_000), lease_ms=60_000)
     with opened(chosen) as app, machine(tmp_path) as on:
         process = start(on, chosen, runtime)
         begin_long_work(app, tmp_path, 2)
         eventually(lambda: len(lines(tmp_path / "told.begun")) == 2, otherwise=(tmp_path / "log").read_text)
         begun = time.monotonic()
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0, (tmp_path / "log").read_text()
-        assert time.monotonic() - begun < 8.0, "one grace for all workers, not one each"
-        assert free(app) == 2
+        eventually(lambda: free(app) == 2, otherwise=(tmp_path / "log").read_text)
+        assert time.monotonic() - begun < 2 * grace_s, "one grace for all workers, not one each"
+        assert process.wait(PATIENCE_S) == 0, (tmp_path / "log").read_text()
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
