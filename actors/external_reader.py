@@ -59,7 +59,8 @@ _UNHEARD = (
 class Doorbell:
     """When the doorbell is to ring: after a second without arrivals, and not while 200 or more come each second.
 
-    A look finds queues, and each commit has rung: whichever is more counts, unless the bell rang for nothing.
+    It counts the queues that a look finds, or the commits that have rung since the last look, whichever is more. A
+    ring counts only if the look finds a queue.
 
     Attributes:
       may_ring: whether it may ring at all.

@@ -36,7 +36,7 @@ from fairlead.zones.transaction_runner import Attempt
 
 RECENT_SLOTS = 6  # A minute: a rate of now.
 SHOWN_MAX = 200  # Running items.
-PAYLOAD_BYTES_MAX = 1_000  # Of a running item in an external store: a longer one is not read.
+PAYLOAD_BYTES_MAX = 1_000  # Of an item in an external store that is listed: a longer one is not read.
 SLOTS_MIN = 30  # Drawn at least, even if there is no older slot.
 
 

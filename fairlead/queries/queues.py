@@ -70,7 +70,7 @@ class WaitingTenants(NamedTuple):
 
     `left_out`: how many more tenants have items in these queues. `queues`: how many queues were read; `whole`: whether
     these are all with work. `in_stores`: those of them that lie in external stores, whose items are not counted here;
-    the tenants of these are listed in any case. `policies`: of tenants that have one.
+    the tenants of these are listed in any case, if they have a policy or items on the shard.
     """
 
     tenants: list[TenantWaiting]
@@ -78,7 +78,6 @@ class WaitingTenants(NamedTuple):
     queues: int
     whole: bool
     in_stores: list[ExternalQueue]
-    policies: dict[Tenant, TenantPolicy]
 
 
 class DelayedItem(NamedTuple):
@@ -158,10 +157,10 @@ def waiting_tenants(
                 by_tenant.setdefault(location.tenant, []).append((location, count))
         totals = {tenant: _total((c for _, c in queues), kind) for tenant, queues in by_tenant.items()}
         most = sorted(by_tenant.items(), key=lambda each: (-totals[each[0]], each[0]))
-        with_more = {each.queue.tenant for each in in_stores}
+        also_in_stores = {each.queue.tenant for each in in_stores}
         if kind is not None:
-            most = [each for each in most if totals[each[0]] or each[0] in with_more]
-        always = named | with_more
+            most = [each for each in most if totals[each[0]] or each[0] in also_in_stores]
+        always = named | also_in_stores
         listed = most[:tenants_max] + [each for each in most[tenants_max:] if each[0] in always]
         tenants = [
             TenantWaiting(
@@ -171,7 +170,7 @@ def waiting_tenants(
             for tenant, queues in listed
         ]  # fmt: skip
         left_out = len(most) - len(listed)
-        return WaitingTenants(tenants, left_out, len(locations), found.whole, in_stores, with_policy)
+        return WaitingTenants(tenants, left_out, len(locations), found.whole, in_stores)
 
     return shard.transact(body)
 

@@ -3,10 +3,12 @@
 A shard has the pointers of these queues, so it says which are first in line. The store counts what lies in them.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
+from fairlead.queries.activity import PAYLOAD_BYTES_MAX
 from fairlead.queries.per_shard import ShardResult, query_each_store
 from fairlead.queries.queues import (
     DELAYED_MAX,
@@ -19,7 +21,6 @@ from fairlead.queries.queues import (
 )
 from fairlead.zones.external.depth import Depth
 from fairlead.zones.external.inspection import InspectedStore
-from fairlead.zones.layout import Tenant
 
 T = TypeVar("T")
 
@@ -39,11 +40,10 @@ def tenants_everywhere(
     In no order.
     """
     rows = {(row.shard, row.tenant): row for each in found for row in each.tenants}
-    policies = {tenant: policy for each in found for tenant, policy in each.policies.items()}
     for queue, depth in (pair for each in depths for pair in (each.found or {}).items()):
         key = (queue.shard, queue.queue.tenant)
         if depth.kinds:
-            row = rows.get(key) or TenantWaiting(*key, {}, None, policies.get(queue.queue.tenant))
+            row = rows.get(key) or TenantWaiting(*key, {}, None, None)  # One with a policy is among the rows.
             rows[key] = _with_queue(row, depth, now_us)
     return [row for row in rows.values() if kind is None or row.waiting.get(kind)]
 
@@ -59,7 +59,7 @@ def query_delayed(
 def _query_stores(
     stores: Mapping[str, InspectedStore],
     queues: Iterable[ExternalQueue],
-    read: Callable[[InspectedStore, list[ExternalQueue]], T],
+    read: Callable[[Sequence[ExternalQueue], InspectedStore], T],
 ) -> list[ShardResult[T]]:
     by_store: dict[str, list[ExternalQueue]] = {}
     for queue in queues:
@@ -68,17 +68,11 @@ def _query_stores(
         result
         for name, store in stores.items()
         if name in by_store
-        for result in query_each_store({name: store}, partial(_read, read, by_store[name]))
+        for result in query_each_store({name: store}, partial(read, by_store[name]))
     ]
 
 
-def _read(
-    read: Callable[[InspectedStore, list[ExternalQueue]], T], queues: list[ExternalQueue], store: InspectedStore
-) -> T:
-    return read(store, queues)
-
-
-def _depths(store: InspectedStore, queues: list[ExternalQueue]) -> Depths:
+def _depths(queues: Sequence[ExternalQueue], store: InspectedStore) -> Depths:
     return dict(zip(queues, store.depth_of([each.queue for each in queues]), strict=True))
 
 
@@ -91,14 +85,17 @@ def _with_queue(row: TenantWaiting, depth: Depth, now_us: int) -> TenantWaiting:
     return row._replace(waiting=waiting, oldest_us=oldest_us, whole=row.whole and depth.whole)
 
 
-def _delayed(store: InspectedStore, queues: list[ExternalQueue], *, now_us: int) -> DelayedItems:
+def _delayed(queues: Sequence[ExternalQueue], store: InspectedStore, *, now_us: int) -> DelayedItems:
     by_queue = {each.queue: each for each in queues}
-    found = store.delayed(list(by_queue), of_queue_max=DELAYED_OF_QUEUE_MAX, items_max=DELAYED_MAX, now_us=now_us)
+    found = store.delayed(
+        list(by_queue),
+        of_queue_max=DELAYED_OF_QUEUE_MAX,
+        items_max=DELAYED_MAX,
+        payload_bytes_max=PAYLOAD_BYTES_MAX,
+        now_us=now_us,
+    )
     items = [
         DelayedItem(by_queue[queue].shard, *queue, item.id, item.record, by_queue[queue].store) for queue, item in found
     ]
-    counts: dict[tuple[Tenant, str], int] = {}
-    for queue, _ in found:
-        counts[queue] = counts.get(queue, 0) + 1
-    whole = len(items) < DELAYED_MAX and max(counts.values(), default=0) < DELAYED_OF_QUEUE_MAX
-    return DelayedItems(items, whole, [])
+    most = max(Counter(queue for queue, _ in found).values(), default=0)
+    return DelayedItems(items, len(items) < DELAYED_MAX and most < DELAYED_OF_QUEUE_MAX, [])

@@ -113,9 +113,13 @@ class InspectedItemStore(ItemStore):
             for some, waited in zip(kinds, waits, strict=True)
         ]
 
-    def delayed(self, queues: Sequence[Queue], *, of_queue_max: int, items_max: int, now_us: int) -> list[ItemOfQueue]:
+    def delayed(
+        self, queues: Sequence[Queue], *, of_queue_max: int, items_max: int, payload_bytes_max: int, now_us: int
+    ) -> list[ItemOfQueue]:
         """See `InspectedStore`."""
-        operation = delayed_op(queues, of_queue_max=of_queue_max, items_max=items_max, now_us=now_us)
+        operation = delayed_op(
+            queues, of_queue_max=of_queue_max, items_max=items_max, payload_bytes_max=payload_bytes_max, now_us=now_us
+        )
         return self._run(operation, is_committing=False)
 
     def seen_of(self, queues: Sequence[Queue], seen: str) -> list[Queue]:

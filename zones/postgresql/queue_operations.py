@@ -51,17 +51,18 @@ _READ = (
     "SELECT id, app, tenant, zone, kind, priority, in_us, age_us, leases, expired, unique_us, given, payload, "
     "args::text, record, deaths, started, state, lease_id, ended_us FROM fairlead.read_items({ids}, %b::boolean)"
 )
-_FIND_ITEMS = """
+_FIND_SHORT = """
 SELECT id, app, tenant, zone, kind, priority, in_us, age_us, leases, expired, unique_us, given,
   CASE WHEN bytes <= %b::int THEN payload ELSE '' END, CASE WHEN bytes <= %b::int THEN args::text END,
   record, deaths, started, state, lease_id, ended_us, bytes
-FROM fairlead.read_items(%b::uuid[], true),
+FROM fairlead.read_items({ids}, true),
   LATERAL (SELECT coalesce(greatest(octet_length(payload), octet_length(args::text)), 0) AS bytes) length
 WHERE state = 0
 """
 _FIND = _READ.format(ids="%b::uuid[]") + " WHERE (app, tenant, zone) = (%b::text, %b::text, %b::text)"
 _PEEK = _READ.format(ids="fairlead.first_ids(%b::text, %b::text, %b::text, %b::int, %b::boolean)")
-_DELAYED = _READ.format(ids="fairlead.delayed_ids(%b::text[], %b::text[], %b::text[], %b::int, %b::int)")
+_FIND_ITEMS = _FIND_SHORT.format(ids="%b::uuid[]")
+_DELAYED = _FIND_SHORT.format(ids="fairlead.delayed_ids(%b::text[], %b::text[], %b::text[], %b::int, %b::int)")
 _DEAD_LETTERS = _READ.format(ids="fairlead.dead_ids(%b::text, %b::text, %b::text, %b::bigint, %b::uuid, %b::int)")
 _COUNT = "SELECT kind, items FROM fairlead.count_items(%b::text, %b::text, %b::text, %b::int)"
 _CANCEL = "SELECT fairlead.cancel_item(%b::text, %b::text, %b::text, %b::uuid[], %b::boolean)"
@@ -156,21 +157,18 @@ def find_op(
 def find_items_op(ids: Sequence[bytes], *, payload_bytes_max: int, now_us: int) -> StatementOp[list[Item]]:
     """See `InspectedStore.find_items`."""
     rows = yield Statement(_FIND_ITEMS, (payload_bytes_max, payload_bytes_max, _uuids(ids)))
-    found = []
-    for *row, payload_bytes in rows:
-        item = _item(tuple(row), now_us)
-        if payload_bytes > payload_bytes_max:
-            item.record.payload_bytes = payload_bytes
-        found.append(item)
-    return found
+    return [_short_item(row, payload_bytes_max, now_us) for row in rows]
 
 
 def delayed_op(
-    queues: Sequence[Queue], *, of_queue_max: int, items_max: int, now_us: int
+    queues: Sequence[Queue], *, of_queue_max: int, items_max: int, payload_bytes_max: int, now_us: int
 ) -> StatementOp[list[ItemOfQueue]]:
     """See `InspectedStore.delayed`."""
-    rows = yield Statement(_DELAYED, (*names_of(queues), of_queue_max, items_max, True))
-    return [ItemOfQueue(Queue(Tenant(row[1], row[2]), row[3]), _item(row, now_us)) for row in rows]
+    names = names_of(queues)
+    rows = yield Statement(_DELAYED, (payload_bytes_max, payload_bytes_max, *names, of_queue_max, items_max))
+    return [
+        ItemOfQueue(Queue(Tenant(row[1], row[2]), row[3]), _short_item(row, payload_bytes_max, now_us)) for row in rows
+    ]
 
 
 def peek_op(queue: Queue, *, items_max: int, vested_only: bool, now_us: int) -> StatementOp[list[Item]]:
@@ -271,6 +269,15 @@ def _item(row: Row, now_us: int) -> Item:
     if lease_id is None:
         note_first_due(record, waited_us=-in_us, now_us=now_us)
     return Item(id_.bytes, record)
+
+
+def _short_item(row: Row, payload_bytes_max: int, now_us: int) -> Item:
+    """Return an item whose payload was read if it is short; else its record has the length."""
+    *columns, payload_bytes = row
+    item = _item(tuple(columns), now_us)
+    if payload_bytes > payload_bytes_max:
+        item.record.payload_bytes = payload_bytes
+    return item
 
 
 def _dead_row(row: Row) -> DeadRow:

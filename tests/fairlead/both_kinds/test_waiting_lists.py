@@ -115,6 +115,13 @@ def test_more_delayed_items_of_a_queue_than_are_read_are_said(app: App, alice: Q
 
 
 @IN_STORE
+def test_a_long_payload_is_not_read_for_the_list(app: App, alice: Queues) -> None:
+    alice.enqueue("mail", "x" * 5_000, delay=3600)
+    note_arrivals(app)
+    assert "5,003 bytes" in read(open_site(app), "/delayed", {}).text
+
+
+@IN_STORE
 @pytest.mark.parametrize("path", ["/tenants", "/kind", "/delayed"])
 def test_a_store_that_is_away_is_said_on_the_page(app: App, alice: Queues, path: str) -> None:
     alice.enqueue("mail", delay=3600)

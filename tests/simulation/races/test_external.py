@@ -67,6 +67,28 @@ def test_a_look_at_all_queues_that_takes_longer_than_a_lease_keeps_the_lease() -
         assert not looks_alone()
 
 
+def found_without_a_bell() -> int:
+    """How many of five items a reader finds within a fifth of a second, though no notification arrives."""
+    readers = Readers()
+    readers.server.loses_ring.append(lambda: True)
+    readers.start("a#1")
+    readers.passes(5 * SECOND)
+    found = 0
+    for number in range(5):
+        readers.enqueue(Tenant("shop", f"t{number}"))
+        readers.passes(SECOND // 5)
+        found += readers.has_pointer(Tenant("shop", f"t{number}"))
+        readers.passes(2 * SECOND)
+    return found
+
+
+def test_a_reader_that_does_not_hear_the_doorbell_looks_often() -> None:
+    assert found_without_a_bell() == 5
+    bug = "a reader waits for a doorbell that it does not hear"
+    with in_a_race(bug, (ExternalReader._set_doorbell, "self._doorbell.silence()", "pass")).planted():
+        assert found_without_a_bell() < 5
+
+
 def rings_after_a_promotion() -> bool:
     """Whether the doorbell is on after a promotion that has lost it."""
     readers = Readers()
