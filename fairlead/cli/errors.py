@@ -5,7 +5,8 @@ bug, in Fairlead or in the application, and keeps its traceback.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -33,6 +34,7 @@ REFUSED = 2
 STORE_UNUSABLE = 3
 NOT_THERE = 4
 INTERRUPTED = 130  # By Ctrl-C, before the command was done.
+NOT_DONE = "interrupted before the command was done: what it was about to write may be written, or not"
 
 _CODES: tuple[tuple[type[Exception], int], ...] = (
     (FleetLost, FOUND_FAULTS),
@@ -76,7 +78,11 @@ class Commands(click.Group):
         return list(self.commands)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command, and end the process with a sentence and an exit code if it fails."""
+        """Run a command, and end the process with a sentence and an exit code if it fails or is interrupted."""
+        with interrupted(lambda: NOT_DONE):
+            return self._invoke(ctx)
+
+    def _invoke(self, ctx: click.Context) -> Any:
         apps: list[App] = []
         ctx.obj = apps
         typed = list(ctx.args)
@@ -95,6 +101,16 @@ class Commands(click.Group):
         finally:
             for app in apps:
                 app.close()
+
+
+@contextmanager
+def interrupted(goes_on: Callable[[], str]) -> Iterator[None]:
+    """End with the exit code of an interruption if Ctrl-C ends the block, and say what goes on without the command."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        click.echo(goes_on(), err=True)
+        raise click.exceptions.Exit(INTERRUPTED) from None
 
 
 def report(error: Exception, *, as_json: bool) -> None:

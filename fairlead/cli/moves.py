@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from fairlead.app import App
-from fairlead.cli.errors import INTERRUPTED, STORE_UNUSABLE
+from fairlead.cli.errors import STORE_UNUSABLE, interrupted
 from fairlead.cli.output import example, json_option, progress, show, stacked, table
 from fairlead.cli.store_options import StoreOptions, accepts_store_options
 from fairlead.error_text import fields_of, message_of, remedy_of
@@ -27,6 +27,8 @@ from fairlead.zones.layout import Tenant, named_tenant
 
 POLL_S = 0.5  # Between two updates of the bar.
 BEGUN = "a running fleet carries it out; fairlead moves shows how far it is"
+GOES_ON = "goes on; --cancel would end it"  # After Ctrl-C.
+MAY_GO_ON = "goes on if it has begun; fairlead moves lists it, and --cancel would end it"
 MORE = "there are more tenants to move: run the command again once these moves have ended"
 
 rate_option = click.option(
@@ -68,8 +70,10 @@ def move(
     elif dry_run:
         _show_plan(app.plan_move(tenant, to=to), mb_per_s)
     else:
-        begun = app.move(tenant, to=to, mb_per_s=mb_per_s)
-        view = _waited(app, begun) if wait else begun.progress()
+        begun = None
+        with interrupted(lambda: f"the move of {tenant} {GOES_ON if begun else MAY_GO_ON}"):
+            begun = app.move(tenant, to=to, mb_per_s=mb_per_s)
+            view = _waited(begun) if wait else begun.progress()
         show({"move": _answer(view)}, lambda: _begun_lines(view))
 
 
@@ -124,7 +128,7 @@ def _cancel(app: App, tenant: Tenant) -> None:
     )
 
 
-def _waited(app: App, begun: TenantMove) -> MoveView:
+def _waited(begun: TenantMove) -> MoveView:
     """Return how a move ended, and show meanwhile on standard error how far it is."""
     with progress(f"moving {begun.tenant}") as advance:
         while True:
@@ -133,9 +137,6 @@ def _waited(app: App, begun: TenantMove) -> MoveView:
             except MovePending:
                 view = begun.progress()
                 advance(view.copied_bytes, view.total_bytes or None)
-            except KeyboardInterrupt:
-                click.echo(f"the move of {begun.tenant} goes on; --cancel would end it", err=True)
-                raise click.exceptions.Exit(INTERRUPTED) from None
 
 
 def _answer(view: MoveView) -> dict[str, Any]:

@@ -1,12 +1,12 @@
 """records: types of records and their indexes; records check, scrub, violations, add-index, drop-index."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import click
 
 from fairlead.app import App
-from fairlead.cli.errors import FOUND_FAULTS, INTERRUPTED, STORE_UNUSABLE
+from fairlead.cli.errors import FOUND_FAULTS, STORE_UNUSABLE, interrupted
 from fairlead.cli.output import example, json_option, progress, show, stacked, table
 from fairlead.cli.store_options import StoreOptions, accepts_store_options
 from fairlead.error_text import fields_of, message_of, remedy_of
@@ -32,6 +32,8 @@ from fairlead.zones.errors import QueueError
 
 POLL_S = 0.5  # Between two updates of the bar.
 BEGUN = "a running fleet carries it out; fairlead records shows how far it is"
+GOES_ON = "goes on; fairlead records shows how far it is"  # After Ctrl-C.
+MAY_GO_ON = "goes on if it has begun; fairlead records shows it"
 NO_TYPES = "there are no records: a type is listed once a record of it is written"
 VIOLATIONS_MAX = 1_000
 FOUND = ("missing", "dangling", "dummies", "marked", "violations")
@@ -166,8 +168,12 @@ def add_index(
             {"cancelling": {"type": name, "field": field}}, lambda: [f"the build of {name}.{field} is being cancelled"]
         )
         return
-    begun = _declared(app, name).add_index(field, unique=unique, normalize=normalize, records_per_s=per_s)
-    _show_change(begun, wait=wait)
+    declared = _declared(app, name)
+    _change(
+        lambda: declared.add_index(field, unique=unique, normalize=normalize, records_per_s=per_s),
+        f"the build of {name}.{field}",
+        wait=wait,
+    )
 
 
 @records.command("drop-index", epilog=example("fairlead records drop-index account phone --app shop:app"))
@@ -179,7 +185,8 @@ def add_index(
 @json_option
 def drop_index(store_options: StoreOptions, name: str, field: str, wait: bool, per_s: int) -> None:
     """Drop the index of FIELD of the records of TYPE, while they are read and written. The values stay."""
-    _show_change(_declared(store_options.app(), name).drop_index(field, records_per_s=per_s), wait=wait)
+    declared = _declared(store_options.app(), name)
+    _change(lambda: declared.drop_index(field, records_per_s=per_s), f"the drop of {name}.{field}", wait=wait)
 
 
 def _require_stored(app: App, name: str) -> None:
@@ -211,8 +218,11 @@ def _scrub(ctx: click.Context, store_options: StoreOptions, name: str, per_s: in
         ctx.exit(FOUND_FAULTS)
 
 
-def _show_change(begun: IndexChange, *, wait: bool) -> None:
-    view = _waited(begun) if wait else begun.progress()
+def _change(begin: Callable[[], IndexChange], what: str, *, wait: bool) -> None:
+    begun = None
+    with interrupted(lambda: f"{what} {GOES_ON if begun else MAY_GO_ON}"):
+        begun = begin()
+        view = _waited(begun) if wait else begun.progress()
     show({"change": _change_answer(view)}, lambda: _begun_lines(view))
 
 
@@ -224,9 +234,6 @@ def _waited(begun: IndexChange) -> IndexChangeView:
                 return begun.result(timeout=POLL_S)
             except ChangePending:
                 advance(begun.progress().read, None)
-            except KeyboardInterrupt:
-                click.echo("the change of the index goes on", err=True)
-                raise click.exceptions.Exit(INTERRUPTED) from None
 
 
 def _begun_lines(view: IndexChangeView) -> Iterator[str]:

@@ -4,7 +4,6 @@ import os
 import shlex
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,6 +11,7 @@ import click
 from rich.table import Table
 
 from fairlead.app_simulation.application import NotDeterministic, SimulatedApp, simulated_app
+from fairlead.cli.errors import INTERRUPTED
 from fairlead.cli.output import example, json_option, progress, show, table
 from fairlead.workflows.system_kinds import SYSTEM_KINDS
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from fairlead.simulation.trial import Report
 
 FAILED = 1  # The exit code when a promise was broken, or a rare point never reached.
-INTERRUPTED = 130  # By Ctrl-C, with nothing found by then.
 SEEDS = 100  # Half a minute on two cores.
 SEED_MAX = 2**63 - 1
 SIZE_MAX = 100_000
@@ -100,15 +99,6 @@ class Sizes(click.ParamType["dict[str, int]"]):
         return sizes
 
 
-@contextmanager
-def _ended_by_ctrl_c() -> Iterator[None]:
-    """End with the exit code of an interruption: 1 would say that a promise was broken."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        raise click.exceptions.Exit(INTERRUPTED) from None
-
-
 @click.command(epilog=example("fairlead simulate --seeds 1000\n  fairlead simulate shop:app"))
 @click.argument("reference", metavar="[APP]", required=False)
 @click.option("--seeds", type=click.IntRange(1, 10_000_000), help=f"How many worlds.  [default: {SEEDS}]")
@@ -124,7 +114,6 @@ def _ended_by_ctrl_c() -> Iterator[None]:
 )
 @click.option("--verbose", "-v", is_flag=True, help="Without APP: show how often each rare point was reached.")
 @json_option
-@_ended_by_ctrl_c()
 def simulate(
     reference: str | None,
     seeds: int | None,

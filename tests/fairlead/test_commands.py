@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 from fairlead import App, Job, PermanentError, Retry
 from fairlead.cli import main
+from fairlead.cli.errors import NOT_DONE
 from fairlead.testing import drain
 from fairlead.zones.top_level import sessions
 from fairlead.zones.top_level.sessions import SessionRecord
@@ -424,3 +426,19 @@ def test_a_dead_letter_is_shown_with_its_name_on_a_narrow_terminal(monkeypatch: 
     assert item_id in shown
     assert "'order 7'" in shown
     assert "shop/alice" in shown
+
+
+@pytest.mark.parametrize("moment", ["peek", "close"])
+def test_a_command_that_ctrl_c_ends_at_any_moment_exits_with_130(monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
+    """Before, click ended it with 1, which says that something is wrong, and with the word "Aborted!"."""
+    enqueue()
+    close = App.close
+
+    def interrupted(*args: Any, **named: Any) -> None:
+        if moment == "close":
+            close(*args)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(*((App, "close") if moment == "close" else (App, "tenant")), interrupted)
+    answer = run("peek", *ALICE, *STORE)
+    assert (answer.code, answer.err.splitlines()) == (130, [NOT_DONE])

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from fairlead import App
+from fairlead.cli.moves import GOES_ON, MAY_GO_ON
 from fairlead.testing import drain
 from tests.fairlead.shell import ROOT, Answer, run
 
@@ -126,7 +127,9 @@ def test_an_interrupted_wait_ends_with_130_and_the_move_goes_on() -> None:
                 app.clock.sleep_us(10_000)
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=60)
-    assert (process.returncode, said) == (130, "the move of shop/alice goes on; --cancel would end it\n")
+    assert process.returncode == 130
+    # The signal may come while `app.move` returns: then the command does not know yet that the move has begun.
+    assert said in {f"the move of shop/alice {known}\n" for known in (GOES_ON, MAY_GO_ON)}
     carry_out()
     assert run("moves", *BOTH, "--json").json["moves"][0]["state"] == "moved"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Any
 import pytest
 
 from fairlead import App
+from fairlead.cli.records import GOES_ON, MAY_GO_ON
+from fairlead.index_changes import IndexChange
 from fairlead.record_type import Records
 from fairlead.records.accesses import DeleteIndex, ReadIndex
 from fairlead.records.alternate_keys import Field, pack_unique
@@ -99,6 +102,21 @@ def test_an_index_is_dropped() -> None:
     carry_out()
     (index,) = run("records", *STORES, "--json").json["types"][0]["indexes"]
     assert index["state"] == "dropped"
+
+
+@pytest.mark.parametrize(("of", "said"), [("result", GOES_ON), ("__init__", MAY_GO_ON)])
+def test_an_interrupted_wait_ends_with_130_and_the_build_goes_on(
+    monkeypatch: pytest.MonkeyPatch, of: str, said: str
+) -> None:
+    def interrupted(*args: Any, **named: Any) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(IndexChange, of, interrupted)
+        answer = run("records", "add-index", "account", "phone", "--wait", *SHOP)
+    assert (answer.code, answer.err) == (130, f"the build of account.phone {said}\n")
+    carry_out()
+    assert "account  phone  lookup" in run("records", *STORES).out
 
 
 def test_a_build_is_cancelled() -> None:
