@@ -43,9 +43,8 @@ _PUT = (
 )
 # A list costs psycopg some 15 us to adapt, and there are eleven: one item is sent as it is.
 _PUT_ONE = (
-    "SELECT found FROM fairlead.put(ARRAY[%b::uuid], ARRAY[%b::text], ARRAY[%b::text], ARRAY[%b::text], "
-    "ARRAY[%b::text], ARRAY[%b::smallint], ARRAY[%b::bigint], ARRAY[%b::bigint], ARRAY[%b::bytea], ARRAY[%b::bytea], "
-    "NULL, ARRAY[%b::bytea])"
+    "SELECT fairlead.put_one(%b::uuid, %b::text, %b::text, %b::text, %b::text, %b::smallint, %b::bigint, %b::bigint, "
+    "%b::bytea, %b::bytea, NULL, %b::bytea)"
 )
 _READ = (
     "SELECT id, app, tenant, zone, kind, priority, in_us, age_us, leases, expired, unique_us, given, payload, "

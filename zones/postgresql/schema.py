@@ -19,7 +19,7 @@ VERSION = 5  # The last migration of this program.
 SERVER_MIN = 14_00_00
 LOCK_TIMEOUT_MS = 1_000
 FUNCTION_FILES = ("functions", "operations", "steps", "sessions", "inspection", "grants")
-PRODUCER_FUNCTIONS = ("enqueue", "put", "store_id", "id_of")
+PRODUCER_FUNCTIONS = ("enqueue", "put", "put_one", "store_id", "id_of")
 
 # Programs that begin together would all make the schema. The number is an arbitrary one.
 _ONE_AT_A_TIME = "SELECT pg_advisory_xact_lock(7236402195301)"

@@ -9,6 +9,11 @@ from typing import Any
 
 import pytest
 
+from fairlead import new_item
+from fairlead.zones.external.names import Queue
+from fairlead.zones.external.queue_operations import ItemToPut
+from fairlead.zones.layout import Tenant
+from fairlead.zones.queue.items import EnqueueStatus
 from tests.zones.postgresql.database import Database
 
 
@@ -142,7 +147,7 @@ def test_nothing_is_left_to_public_and_names_are_found_in_no_path_of_the_caller(
             UNION ALL SELECT 'the schema' WHERE has_schema_privilege('public', 'fairlead', 'USAGE, CREATE')
         """).fetchall()
     assert [name for (name,) in unpinned] == ["now_us", "ring"]
-    assert [name for (name,) in of_the_owner] == ["cancel", "cancel_item", "enqueue", "put", "store_id"]
+    assert [name for (name,) in of_the_owner] == ["cancel", "cancel_item", "enqueue", "put", "put_one", "store_id"]
     assert public == []
 
 
@@ -199,6 +204,22 @@ def test_an_upgrade_keeps_what_was_granted(database: Database) -> None:
         connection.execute(schema.functions())
         connection.execute("SET ROLE web")
         connection.execute("SELECT fairlead.enqueue('shop', 'alice', 'mail')")
+
+
+def test_producers_of_version_4_enqueue_one_item_after_an_upgrade(database: Database) -> None:
+    """Version 5 has a function for one item, which was not there to be granted."""
+    from fairlead.zones.postgresql import schema
+    from fairlead.zones.postgresql.queue_operations import put_op
+    from fairlead.zones.postgresql.statements import run_op
+
+    item = ItemToPut(Queue(Tenant("shop", "alice"), "queue"), bytes(16), new_item("mail"))
+    with database.connect() as connection, role(connection, "web"):
+        schema.grant(connection, producers=("web",))
+        connection.execute("DROP FUNCTION fairlead.put_one")
+        connection.execute(schema.functions())
+        connection.execute("SET ROLE web")
+        assert run_op(connection, put_op([item])) == [EnqueueStatus.ENQUEUED]
+        assert run_op(connection, put_op([item])) == [EnqueueStatus.PRESENT]
 
 
 VERSION_2 = """

