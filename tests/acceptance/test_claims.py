@@ -14,7 +14,7 @@ from fairlead import App, Config
 from fairlead.zones.pipelining import run_one
 from fairlead.zones.top_level import worker_sessions
 from tests.acceptance.fleets import config, consumer, eventually, machine, written
-from tests.acceptance.loads import depth
+from tests.acceptance.loads import depth, lines_of
 from tests.acceptance.shop import payload
 from tests.acceptance.test_nodes import HEAD_IP, OTHER_IP, Cluster, live_consumers
 
@@ -31,9 +31,9 @@ def begin_long_job(app: App, path: Path) -> int:
     """Enqueue an item whose handler runs until `path` is there; return the process that runs it, as a claim."""
     begun = path.with_suffix(".begun")
     app.tenant("shop", "alice").enqueue("until_told", payload(1, path=str(path)))
-    eventually(begun.exists)
+    eventually(lambda: lines_of(begun))
     eventually(lambda: len(sessions(app)) == 1)
-    return int(begun.read_text().split()[1])
+    return int(lines_of(begun)[0].split()[1])
 
 
 def sessions(app: App) -> Any:

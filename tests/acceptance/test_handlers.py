@@ -204,7 +204,7 @@ def test_a_ray_task_past_its_timeout_is_killed(of_remote: Config, store: str | N
     with opened(of_remote) as app, consumer(of_remote, reference=REMOTE):
         tenant = alice_of(app, store)
         tenant.enqueue("linger", payload(1, path=str(notes)))
-        eventually(notes.exists)
+        eventually(lambda: remote_shop.ended(notes))
         pid = int(remote_shop.ended(notes)[0][1])
         eventually(lambda: not Path(f"/proc/{pid}").exists(), within_s=20)
         eventually(tenant.dead_letters)

@@ -29,7 +29,7 @@ from tests.acceptance.fleets import (
     machine,
     written,
 )
-from tests.acceptance.loads import Load, assert_all_done, assert_nothing_left, depth, most_at_once, runs_of
+from tests.acceptance.loads import Load, assert_all_done, assert_nothing_left, depth, lines_of, most_at_once, runs_of
 from tests.acceptance.shop import payload
 from tests.foundationdb_server import FoundationServer, needs_server
 
@@ -123,8 +123,8 @@ def kill_in_mid_run(app: App, running: Any, path: Path, *more: str) -> float:
     """
     begun = path.with_suffix(".begun")
     app.tenant("shop", "alice").enqueue("until_told", payload(1, path=str(path)))
-    eventually(begun.exists)
-    pid = int(begun.read_text().split()[1])
+    eventually(lambda: lines_of(begun))
+    pid = int(lines_of(begun)[0].split()[1])
     pids = running.pids()
     assert pid in pids["worker"]
     killed = time.monotonic()

@@ -13,7 +13,7 @@ import pytest
 
 from fairlead import App, Config
 from tests.acceptance.fleets import config, consumer, eventually
-from tests.acceptance.loads import depth
+from tests.acceptance.loads import depth, lines_of
 from tests.acceptance.shop import payload
 
 pytestmark = pytest.mark.usefixtures("cluster")
@@ -38,8 +38,8 @@ def test_a_lock_is_free_at_once_after_the_worker_that_held_it_was_killed(
         for number in range(KILLS):
             path = tmp_path / f"held {number}"
             alice.enqueue("locking", payload(number, path=str(path)))
-            eventually(path.exists)
-            worker = int(path.read_text().split()[1])
+            eventually(lambda path=path: lines_of(path))  # type: ignore[misc]
+            worker = int(lines_of(path)[0].split()[1])
             os.kill(worker, signal.SIGKILL)
             killed = time.monotonic()
             with alice.lock(("account", 7), wait=60):

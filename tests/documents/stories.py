@@ -43,6 +43,8 @@ SERVING = ("fairlead run ", "fairlead dashboard ", "uvicorn ", "gunicorn ", "cel
 WEB = ("uvicorn ", "gunicorn ", "curl ")  # Their ports may be taken here: each stands for a free one.
 WEB_PORT = re.compile(r"\b80\d\d\b")
 
+NOBODY_LISTENS = 7  # What curl exits with: a server says that it has started a moment before it listens.
+
 LOOKING = ("fairlead peek ", "fairlead why ", "fairlead status ", "fairlead dead-letters list ")
 
 
@@ -168,13 +170,17 @@ class Story:
             raise StoryBroken(f"{typed}: {said}")
 
     def _type(self, command: Command) -> None:
-        """Type a command; one that shows a fleet's state is repeated until it prints what the page prints."""
+        """Type a command; one that asks a server is repeated until it prints what the page prints.
+
+        Those are commands that show a fleet's state, and curl until the server listens.
+        """
         until = time.monotonic() + PATIENCE_S
         while True:
             code, shown = self._typed(command)
             if alike(command.printed, shown) and code == command.exit_code:
                 return
-            looks = command.typed.startswith(LOOKING) and any(each.runs for each in self._terminals)
+            looks = command.typed.startswith(LOOKING) or (command.typed.startswith("curl ") and code == NOBODY_LISTENS)
+            looks = looks and any(each.runs for each in self._terminals)
             if not looks or time.monotonic() > until:
                 raise StoryBroken(f"{command.typed} ended with {code} and printed\n{shown}\nand not\n{command.printed}")
             time.sleep(0.05)
