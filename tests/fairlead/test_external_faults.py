@@ -147,7 +147,8 @@ def test_connections_that_are_cut_at_statements_lose_nothing(database: Database,
             app.tenant(job.tenant).enqueue("in SQL", job.payload + 100, within=connection)
 
         left = {
-            f"fairlead.{name}(".encode() for name in ("dequeue", "outlook", "complete", "requeue", "arrivals", "put")
+            f"fairlead.{name}(".encode()
+            for name in ("dequeue", "outlook", "complete", "requeue", "arrivals", "put_one")
         }
         proxy.choose = lambda message: cut if cut_once(left, message) else None
         for kind in ("plain", "in SQL", "fails once", "passes on"):
