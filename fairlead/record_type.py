@@ -540,9 +540,9 @@ class Records(Generic[V]):
     # --- How operations run ---
 
     def _delete(self, key: str, read: DataRecord) -> None:
-        self._write(key, None, lambda _: self._protocol.delete_op(key, read))
-        if read.keys:
-            self._drop_later(key, read.generation, read.keys, None)
+        dropped = self._write(key, None, lambda _: self._protocol.delete_op(key, read))
+        if dropped:
+            self._drop_later(key, read.generation, dropped, None)
 
     def _write(self, key: str, value: V | None, begin: Callable[[TypeRecord], Op[T]]) -> T:
         """Run a write of a record. `value`: its new value; None: it is deleted."""

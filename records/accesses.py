@@ -129,15 +129,22 @@ class WriteAtOnce(NamedTuple):
     record: DataRecord
 
 
+class DeleteAtOnce(NamedTuple):
+    """A whole deletion in one transaction, as `WriteAtOnce`: of a record that is as expected, and its index records."""
+
+    key: str
+    expected: DataRecord
+
+
 class AtOnce(Enum):
-    """The answer to `WriteAtOnce`."""
+    """The answer to `WriteAtOnce` and `DeleteAtOnce`."""
 
     WRITTEN = "it is written"
     SPREAD = "the records lie on several shards; nothing was written"
     REFUSED = "a condition does not hold; nothing was written"
 
 
-DataAccess = ReadRecord | WriteRecord | DeleteRecord | EndWriters | WriteAtOnce
+DataAccess = ReadRecord | WriteRecord | DeleteRecord | EndWriters | WriteAtOnce | DeleteAtOnce
 IndexAccess = ReadIndex | LookUp | ListIndex | WriteIndex | DeleteIndex
 Access = DataAccess | IndexAccess
 Op = Generator[Sequence[Access], list[Any], T]

@@ -47,6 +47,7 @@ from typing import NamedTuple
 
 from fairlead.records.accesses import (
     AtOnce,
+    DeleteAtOnce,
     DeleteIndex,
     DeleteRecord,
     Ended,
@@ -85,7 +86,7 @@ class Protocol:
 
     Args:
       ends_at_once: the stores answer `EndWriters`.
-      writes_at_once: the stores answer `WriteAtOnce`.
+      writes_at_once: the stores answer `WriteAtOnce` and `DeleteAtOnce`.
       leaves_unindexed: a key whose index record cannot be written is left unindexed.
     """
 
@@ -183,18 +184,23 @@ class Protocol:
             raise Interrupted(key=key)
         return Written(record, dropped)
 
-    def delete_op(self, key: str, read: DataRecord) -> Op[None]:
-        """Delete a record that was read. Its index records stay: see `drop_op`.
+    def delete_op(self, key: str, read: DataRecord) -> Op[tuple[bytes, ...]]:
+        """Delete a record that was read; return the keys whose index records are to be deleted, see `drop_op`.
 
         Raises:
           Changed: a user has changed it since it was read, or it is gone.
           Interrupted: collections have changed its version again and again.
         """
+        if read.keys and self._writes_at_once:
+            answer = yield from one(DeleteAtOnce(key, read))
+            if answer is AtOnce.WRITTEN:
+                return ()
         if (yield from one(DeleteRecord(key, read))):
-            return
+            return read.keys
         found = yield from self._as_read_op(key, read)
         if not (yield from one(DeleteRecord(key, found))):
             raise Interrupted(key=key)
+        return found.keys
 
     def drop_op(self, key: str, generation: bytes, dropped: Sequence[bytes], below: int | None) -> Op[None]:
         """Delete the index records of keys that a write has dropped (phase 4).

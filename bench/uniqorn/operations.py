@@ -35,7 +35,7 @@ class Done(NamedTuple):
     """
 
     found: bool = True
-    cleanup: Op[None] | None = None
+    cleanup: Op[object] | None = None
 
 
 NOTHING = Done(found=False)
@@ -62,8 +62,8 @@ def request_op(request: Request) -> Op[Done]:
 
 def delete_op(key: str, record: DataRecord) -> Op[Done]:
     """Delete a record that was found."""
-    yield from PROTOCOL.delete_op(key, record)
-    return Done(cleanup=PROTOCOL.drop_op(key, record.generation, record.keys, None))
+    dropped = yield from PROTOCOL.delete_op(key, record)
+    return Done(cleanup=PROTOCOL.drop_op(key, record.generation, dropped, None))
 
 
 def _update_op(request: Request, read: DataRecord) -> Op[Done]:

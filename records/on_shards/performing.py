@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from fairlead.records.accesses import (
     Access,
     AtOnce,
+    DeleteAtOnce,
     DeleteIndex,
     EndWriters,
     IndexAccess,
@@ -111,7 +112,7 @@ class ShardRecords:
           TenantMoved: a tenant moves on and on, or lives on a shard that is not configured.
         """
         match accesses:
-            case [WriteAtOnce() as access] if self._is_spread(access):
+            case [WriteAtOnce() | DeleteAtOnce() as access] if self._is_spread(access):
                 return [AtOnce.SPREAD]
         answers: list[Any] = [None] * len(accesses)
         pending = list(range(len(accesses)))
@@ -156,10 +157,10 @@ class ShardRecords:
         transaction = self._transaction(shard, attempt, self._locations, self._definition, lives_here)
         return [transaction.answer(access) for access in accesses]
 
-    def _is_spread(self, access: WriteAtOnce) -> bool:
+    def _is_spread(self, access: WriteAtOnce | DeleteAtOnce) -> bool:
         """Say whether what a write touches lies on several shards, as far as this process knows. Opens nothing."""
         home = self._homes.home_name(self._locations.data_tenant(access.key))
-        keys = access.record.keys
+        keys = access.record.keys if isinstance(access, WriteAtOnce) else access.expected.keys
         return any(self._homes.home_name(self._locations.index_tenant(each)) != home for each in keys)
 
     def _tenant(self, access: Access) -> Tenant:
@@ -198,7 +199,7 @@ class ShardRecords:
                 return IndexUnavailable(field=field_of(_indexed(access)), reason=RESTORED)
             case ReadRecord(_, found_by) if found_by:
                 return IndexUnavailable(field=field_of(found_by), reason=RESTORED)
-            case WriteAtOnce(key) if self._locations.data_tenant(key) != error.tenant:
+            case WriteAtOnce(key) | DeleteAtOnce(key) if self._locations.data_tenant(key) != error.tenant:
                 return AtOnce.REFUSED  # The slow path meets the tenant apart from the caller's own.
             case EndWriters() | ReadIndex() | WriteIndex() | DeleteIndex():
                 return IndexAway(field=field_of(_indexed(access)), shard=shard_name, reason=RESTORED)

@@ -16,6 +16,7 @@ from typing import Any, Protocol, Self
 from fairlead.records.accesses import (
     Access,
     AtOnce,
+    DeleteAtOnce,
     DeleteIndex,
     DeleteRecord,
     Ended,
@@ -123,7 +124,7 @@ class RecordTransaction:
 
         Raises:
           SchemaChanged: the shard maintains other indexes than the writer believes, or cannot tell a reader.
-          OnSeveralShards: by `WriteAtOnce`.
+          OnSeveralShards: by `WriteAtOnce` and `DeleteAtOnce`.
           IndexUnavailable: by a read for a user: the index is not complete.
           RecordUnreadable: what is stored cannot be read.
           TenantMoved, TenantLocked, Restoring: see `TenantTransaction`.
@@ -139,6 +140,8 @@ class RecordTransaction:
                 return self._end_writers(index_key, entry)
             case WriteAtOnce(key, read, record):
                 return self._write_at_once(key, read, record)
+            case DeleteAtOnce(key, read):
+                return self._delete_at_once(key, read)
             case _:
                 return self._answer_index(access)
 
@@ -233,11 +236,27 @@ class RecordTransaction:
         for index_key in added:
             self._set_index(index_key, IndexRecord(key, record.generation, record.version - 1))
         for index_key in dropped:
-            entry = self._read_index(index_key)
-            if entry is not None and entry.key == key:
-                self._index_view(index_key).clear(self._locations.index_key(index_key))
+            self._unindex(index_key, key)
         self._set(key, found, record)
         return AtOnce.WRITTEN
+
+    def _delete_at_once(self, key: str, read: DataRecord) -> AtOnce:
+        """Delete a record and its index records, if all of them lie here."""
+        found = self._read(key)
+        if found is None or not _is_as(found, read):
+            return AtOnce.REFUSED
+        for index_key in found.keys:
+            self._require_here(self._locations.index_tenant(index_key))
+        for index_key in found.keys:
+            self._unindex(index_key, key)
+        self._clear(key, found)
+        return AtOnce.WRITTEN
+
+    def _unindex(self, index_key: bytes, key: str) -> None:
+        """Clear the index record of a key that a record gives up. A marked key may have that of another record."""
+        entry = self._read_index(index_key)
+        if entry is not None and entry.key == key:
+            self._index_view(index_key).clear(self._locations.index_key(index_key))
 
     def _set(self, key: str, found: DataRecord | None, record: DataRecord) -> None:
         """Write a data record, what the shard's own index says of it, and the item that repairs it if it is marked."""

@@ -176,11 +176,12 @@ class Clerk:
         self._pause()
         before = person_of(read).tag
 
-        def begin(_: TypeRecord) -> Op[bool]:
-            return _true(self._protocol.delete_op(name_of(number), read))
+        def begin(_: TypeRecord) -> Op[tuple[bytes, ...]]:
+            return self._protocol.delete_op(name_of(number), read)
 
-        if self._write(number, RecordedAnswer(Delete(number, before), True), begin, (), before):
-            self._clean(self._protocol.drop_op(name_of(number), read.generation, read.keys, None))
+        dropped = self._write(number, RecordedAnswer(Delete(number, before), True), begin, (), before)
+        if dropped:
+            self._clean(self._protocol.drop_op(name_of(number), read.generation, dropped, None))
 
     def collect(self) -> None:
         """Collect a key's index record, if it is garbage."""
@@ -350,8 +351,3 @@ class Clerk:
     def _pause(self) -> None:
         if self._host.random.random() < self._habits.pauses_frac:
             self._host.clock.sleep_us(self._host.random.choice([1_000, 20_000, 300_000]))
-
-
-def _true(operation: Op[None]) -> Op[bool]:
-    yield from operation
-    return True

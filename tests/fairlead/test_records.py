@@ -91,6 +91,18 @@ def test_a_deleted_record_frees_its_keys(accounts: Records[Data]) -> None:
     assert not accounts.delete(email="ann@x.com")
 
 
+def test_a_record_on_one_shard_is_deleted_with_its_index_records_in_one_transaction() -> None:
+    """Before, a second transaction in the background deleted them, beside the next request."""
+    app = App("memory:")
+    accounts = app.records("account", unique=("email", "phone"))
+    ann = accounts.create("ann", ANN)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(app.shards.calls, "start", None)
+        assert accounts.delete(ann)
+    assert rows(app, "account") == {}
+    app.close()
+
+
 def test_an_update_of_an_old_version_is_refused(accounts: Records[Data]) -> None:
     ann = accounts.create("ann", ANN)
     accounts.update(ann, {**ANN, "city": "Bonn"})

@@ -54,7 +54,8 @@ class Run(NamedTuple):
     """What one client has got so far.
 
     Attributes:
-      heard: the answers of each round, that of a client that has ended not any more.
+      heard: the answers of each round. Those of a client that has ended are forgotten, unless it deletes: two orders
+        that end with nothing may have deleted two lives of a record.
       answers: those of the parallel accesses of this round that have been made, by their numbers.
       was_free: since it has begun to look for a key, there was a moment in which nobody had the key, and its index
         record.
@@ -164,7 +165,8 @@ class Enumeration:
             heard = (*run.heard, tuple(answer for _, answer in sorted(answers, key=lambda made: made[0])))
             now = self._progress(number, heard)
             ended = type(now.error or now.result).__name__ if now.has_ended else ""
-            run = Run((), (), ended, run.was_free) if now.has_ended else Run(heard, (), "", run.was_free)
+            kept = () if now.has_ended and self._scene.clients[number].deletes is None else heard
+            run = Run(kept, (), ended, run.was_free)
         runs = [*state.runs]
         runs[number] = run
         after = _records(self._data.rows)

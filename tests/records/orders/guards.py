@@ -253,7 +253,17 @@ IS_AS_READ, IS_THERE = "found is None or not _is_as(found, expected):", "found i
 IS_EQUAL = "                if self._read_index(index_key) != expected:\n                    return False\n"
 WRITES_INDEX, DELETES_INDEX = "                self._set_index", "                self._index_view"
 NOTHING = "            pass\n"
+READ_AS = "        if found is None or not _is_as(found, read):\n            return AtOnce.REFUSED\n"
+ONLY_THERE = "        if found is None:\n            return AtOnce.REFUSED\n"
+OWN = "        if entry is not None and entry.key == key:\n"
 ON_SHARDS: dict[str, PlantedOnShards] = {
+    "a deletion at once is conditional": PlantedOnShards(
+        "a delete at once beside a slow one, and a slow create anew", ((READ_AS, ONLY_THERE),)
+    ),
+    "what is given up at once leaves the index record of another": PlantedOnShards(
+        "a delete at once of a record that lacks its key, which another has",
+        ((OWN, "        if entry is not None:\n"),),
+    ),
     "a write at once gives the record a new version": PlantedOnShards(
         "a key dropped at once, which a slow update brings back", ((SET_AT_ONCE, SET_OLD_VERSION),)
     ),

@@ -123,8 +123,8 @@ class Clients:
         read = yield from self._protocol.get_op(key)
         if read is None:
             raise Changed(key=key, found=None)
-        yield from self._protocol.delete_op(key, read)
-        yield from self._protocol.drop_op(key, read.generation, read.keys, None)
+        dropped = yield from self._protocol.delete_op(key, read)
+        yield from self._protocol.drop_op(key, read.generation, dropped, None)
 
 
 def _without_index_op(operation: Op[Any]) -> Op[Any]:
@@ -169,7 +169,7 @@ def _check_loss(step: Step) -> None:
             continue
         if step.client.deletes != key:
             raise Violation(f"{key} has vanished by {step.client.name}")
-        [read] = step.run.heard[0] if step.run.heard else [None]  # Nothing of a client that has ended.
+        [read] = step.run.heard[0]
         if isinstance(read, DataRecord) and (read.generation, read.writes) != (record.generation, record.writes):
             raise Violation(f"{step.client.name} has read {read}, and has deleted {record}")
 
@@ -375,5 +375,20 @@ def one_shard_scenes(slow: Protocol, at_once: Protocol) -> dict[str, Scene]:
         "two at once, a slow one": scene([tx.create("1", "ab"), tx.create("2", "b"), do.create("3", "a")]),
         "deleted, created at once, a slow delete of its index records": scene(
             [do.delete("1"), tx.create("1", "a"), do.find("a")], {"1": real(1, 1, "a")}, {"a": entry("1", 1, 0)}
+        ),
+        "a delete at once beside a slow update that brings a key, another that takes it, a find": scene(
+            [tx.delete("1"), do.update("1", "ab"), do.create("2", "a"), do.find("a")],
+            {"1": real(1, 1, "a")},
+            {"a": entry("1", 1, 0)},
+        ),
+        "a delete at once beside a slow one, and a slow create anew": scene(
+            [tx.delete("1"), do.delete("1"), do.create("1", "a"), do.find("a")],
+            {"1": real(1, 1, "a")},
+            {"a": entry("1", 1, 0)},
+        ),
+        "a delete at once of a record that lacks its key, which another has": scene(
+            [tx.delete("2"), do.update("1", ""), do.repair("2", again="a"), do.find("a")],
+            {"1": real(1, 1, "a"), "2": marked(2, 1, "a", unindexed="a", violations="a")},
+            {"a": entry("1", 1, 0)},
         ),
     }

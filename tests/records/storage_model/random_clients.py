@@ -89,8 +89,8 @@ class RandomClient:
             yield from PROTOCOL.create_op(key, after.keys, after.value, after.generation)
             return None
         if after is None:
-            yield from PROTOCOL.delete_op(key, before)
-            return PROTOCOL.drop_op(key, before.generation, before.keys, None)
+            dropped = yield from PROTOCOL.delete_op(key, before)
+            return PROTOCOL.drop_op(key, before.generation, dropped, None)
         written = yield from PROTOCOL.update_op(key, before, after.keys, after.value)
         return PROTOCOL.drop_op(key, before.generation, written.dropped, written.record.version)
 

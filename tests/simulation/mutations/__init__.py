@@ -30,7 +30,7 @@ from tests.simulation.mutations.locks import LOCKS, LOCKS_IN_RACES, LOCKS_OUTSID
 from tests.simulation.mutations.moving import MOVING, MOVING_IN_RACES
 from tests.simulation.mutations.pointers import POINTERS
 from tests.simulation.mutations.policies import POLICIES
-from tests.simulation.mutations.records import RECORDS
+from tests.simulation.mutations.records import RECORDS, RECORDS_IN_RACES
 from tests.simulation.mutations.restored_records import RESTORED_RECORDS
 from tests.simulation.mutations.snapshots import SNAPSHOTS, SNAPSHOTS_IN_RACES
 from tests.simulation.mutations.spanning import SPANNING, SPANNING_IN_RACES
@@ -62,6 +62,7 @@ IN_RACES = (
     *LOCKS_IN_RACES,
     *SPANNING_IN_RACES,
     *MOVING_IN_RACES,
+    *RECORDS_IN_RACES,
     *SNAPSHOTS_IN_RACES,
     *EXTERNAL_IN_RACES,
 )

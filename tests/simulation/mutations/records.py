@@ -22,7 +22,7 @@ from fairlead.simulation.directory.world import (
     SCRUBBED,
     run_directory,
 )
-from tests.simulation.mutations.mutation import Mutation, mutation
+from tests.simulation.mutations.mutation import Mutation, in_a_race, mutation
 
 _WRONG = (LINEARIZABLE, INDEXED)
 
@@ -103,6 +103,16 @@ RECORDS: tuple[Mutation, ...] = (
         world=run_directory,
     ),
     mutation(
+        "a record is deleted at once, whatever it is by now",
+        (
+            RecordTransaction._delete_at_once,
+            "if found is None or not _is_as(found, read):",
+            "if found is None or found.is_dummy:",
+        ),
+        found_by=_WRONG,
+        world=run_directory,
+    ),
+    mutation(
         "a write at once does not end the writer whose index record it takes",
         (RecordTransaction._write_at_once, "if self._end_writers(index_key, entry) is Ended.VALID:", "if False:"),
         found_by=_WRONG,
@@ -118,16 +128,6 @@ RECORDS: tuple[Mutation, ...] = (
         "an index becomes readable before the records have it",
         (Builder._run_stages, "self._fill()", "pass"),
         found_by=(*_WRONG, COMPLETE),
-        world=run_directory,
-    ),
-    mutation(
-        "a build lists a record without its value only if nobody has written the record again",
-        (
-            Builder._note_violation,
-            "if key_of(key, record) == violation:",
-            "if key_of(key, record) == violation and record.writes == 1:",
-        ),
-        found_by=(COMPLETE,),
         world=run_directory,
     ),
     mutation(
@@ -165,5 +165,15 @@ RECORDS: tuple[Mutation, ...] = (
         (Scrub._judge, "if self._repair:", "if False:"),
         found_by=(SCRUBBED,),
         world=run_directory,
+    ),
+)
+RECORDS_IN_RACES = (
+    in_a_race(
+        "a build lists a record without its value only if nobody has written the record again",
+        (
+            Builder._note_violation,
+            "if key_of(key, record) == violation:",
+            "if key_of(key, record) == violation and record.writes == 1:",
+        ),
     ),
 )
