@@ -122,14 +122,15 @@ class QueueStatements:
 
 def put_op(items: Sequence[ItemToPut]) -> StatementOp[list[EnqueueStatus]]:
     """See `QueueOperations.put`. In the order of the ids: two transactions that enqueue the same do not deadlock."""
+    if len(items) == 1:
+        (row,) = yield Statement(_PUT_ONE, _values(items[0]))
+        return [_status(row)]
     found: dict[bytes, EnqueueStatus] = {}
     by_id = {item.id: item for item in reversed(items)}
     in_order = [by_id[item_id] for item_id in sorted(by_id)]
     for begin in range(0, len(in_order), BATCH_ITEMS):
         batch = in_order[begin : begin + BATCH_ITEMS]
-        columns = _columns(batch)
-        one = len(batch) == 1
-        rows = yield Statement(_PUT_ONE, tuple(value for (value,) in columns)) if one else Statement(_PUT, columns)
+        rows = yield Statement(_PUT, tuple(map(list, zip(*map(_values, batch), strict=True))))
         found |= {each.id: _status(row) for each, row in zip(batch, rows, strict=True)}
     statuses = []
     for each in items:
@@ -222,20 +223,14 @@ def _status(row: Row) -> EnqueueStatus:
     return EnqueueStatus.ENQUEUED if row[0] is None else _FOUND[row[0]]
 
 
-def _columns(items: Sequence[ItemToPut]) -> tuple[list[object], ...]:
+def _values(put: ItemToPut) -> tuple[object, ...]:
+    """Return the arguments of `fairlead.put_one`, of which `fairlead.put` takes lists."""
+    (tenant, zone), item = put.queue, put.item
+    given = None if item.given_id is None else packed_given(item.given_id)
     return (
-        [UUID(bytes=each.id) for each in items],
-        [each.queue.tenant.app for each in items],
-        [each.queue.tenant.user for each in items],
-        [each.queue.zone for each in items],
-        [each.item.kind for each in items],
-        [each.item.priority for each in items],
-        [each.item.delay_us for each in items],
-        [each.item.unique_us for each in items],
-        [None if each.item.given_id is None else packed_given(each.item.given_id) for each in items],
-        [each.item.payload for each in items],
-        [packed_new(each.item) for each in items],
-    )
+        UUID(bytes=put.id), tenant.app, tenant.user, zone, item.kind, item.priority, item.delay_us, item.unique_us, given,
+        item.payload, packed_new(item),
+    )  # fmt: skip
 
 
 def _names(queue: Queue) -> tuple[str, str, str]:
