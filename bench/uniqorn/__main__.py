@@ -2,7 +2,7 @@
 
 import os
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -17,8 +17,10 @@ from bench.uniqorn import build, data, outage, page, scaling, shards
 from bench.uniqorn.garbage import Planting
 from bench.uniqorn.measuring import FIGURE_7_S, FULL, GARBAGE_RATIOS, QUICK, RECORDS_OF_POOL, Sizes, figure7, table1
 from bench.uniqorn.sections import SECTIONS
+from bench.uniqorn.stores_on_shards import shard_stores
 from bench.uniqorn.systems import OverStores, System, fill
 from bench.uniqorn.workload import Workload
+from fairlead.records.storage_model.record_store import BatchingStore
 
 FIELDS = 2
 FIGURE_7_SHARDS = 8
@@ -26,17 +28,24 @@ SHARDS_FULL = FULL._replace(rounds=6, round_s=5.0)  # Of each of three systems, 
 PARALLEL = 2  # Accesses at once, of each thread.
 
 
-class Figure(NamedTuple):
-    """What a figure runs, and on which kind of store if no cluster is named.
+Measure = Callable[[Sequence[Stores], bool], list[Row]]
 
-    `measure`: is called with its places for stores, and whether the sizes are small. `title`: `{on}` is where.
+
+class Figure(NamedTuple):
+    """What a figure runs, on each kind of store that it can run on; the first kind if none is named.
+
+    `on`: what is called with places for stores, and whether the sizes are small. `title`: `{on}` is where.
     `clusters`: so many FoundationDB clusters can be its places; 0: none.
     """
 
-    measure: Callable[[Sequence[Stores], bool], list[Row]]
-    store: str
+    on: Mapping[str, Measure]
     title: str
     clusters: int = 0
+
+    @property
+    def store(self) -> str:
+        """The kind of store on which it runs if none is named."""
+        return next(iter(self.on))
 
 
 def _table1(places: Sequence[Stores], quick: bool) -> list[Row]:
@@ -58,27 +67,47 @@ def _table1(places: Sequence[Stores], quick: bool) -> list[Row]:
                 store.close()
 
 
-def _figure7(places: Sequence[Stores], quick: bool) -> list[Row]:
+def _figure7_on_postgresql(places: Sequence[Stores], quick: bool) -> list[Row]:
     from bench.uniqorn.postgresql import new_stores, server
 
-    sizes = QUICK if quick else FULL._replace(round_s=FIGURE_7_S)
-    systems: dict[str, System] = {}
-    plantings: dict[str, Planting] = {}
-    with server(places[0].directory) as running, _threads(sizes) as threads:
-        opened = []
-        for ratio in GARBAGE_RATIOS:
-            shards, name = 2 if quick else FIGURE_7_SHARDS, f"ratio {ratio:g}"
-            stores = new_stores(running.url, f"data, {name}", shards)
-            index_stores = new_stores(running.url, f"index, {name}", shards)
-            opened += [*stores, *index_stores]
-            systems[name] = OverStores(stores, index_stores, threads, cleans=False)
-            records = int(RECORDS_OF_POOL * sizes.pool)
-            plantings[name] = Planting(stores, index_stores, Random(1), pool=sizes.pool, records=records)
+    opened = []
+    with server(places[0].directory) as running:
+
+        def new(name: str, count: int) -> Sequence[BatchingStore]:
+            made = new_stores(running.url, name, count)
+            opened.extend(made)
+            return made
+
         try:
-            return figure7(systems, plantings, sizes)
+            return _figure7(new, quick=quick)
         finally:
             for store in opened:
                 store.close()
+
+
+def _figure7_on_shards(places: Sequence[Stores], quick: bool) -> list[Row]:
+    with shard_stores(places[0], 2 * _shards_of_figure7(quick=quick)) as new:
+        return _figure7(new, quick=quick)
+
+
+def _figure7(new: Callable[[str, int], Sequence[BatchingStore]], *, quick: bool) -> list[Row]:
+    sizes = QUICK if quick else FULL._replace(round_s=FIGURE_7_S)
+    count = _shards_of_figure7(quick=quick)
+    systems: dict[str, System] = {}
+    plantings: dict[str, Planting] = {}
+    with _threads(sizes) as threads:
+        for ratio in GARBAGE_RATIOS:
+            name = f"ratio {ratio:g}"
+            stores = new(name, 2 * count)
+            data_stores, index_stores = stores[:count], stores[count:]
+            systems[name] = OverStores(data_stores, index_stores, threads, cleans=False)
+            records = int(RECORDS_OF_POOL * sizes.pool)
+            plantings[name] = Planting(data_stores, index_stores, Random(1), pool=sizes.pool, records=records)
+        return figure7(systems, plantings, sizes)
+
+
+def _shards_of_figure7(*, quick: bool) -> int:
+    return 2 if quick else FIGURE_7_SHARDS
 
 
 def _shards(places: Sequence[Stores], quick: bool) -> list[Row]:
@@ -93,22 +122,22 @@ def _threads(sizes: Sizes) -> Iterator[Executor]:
 
 
 FIGURES = {
-    "table1": Figure(_table1, data.POSTGRESQL, "Uniqorn, one shard, beside one table, on PostgreSQL"),
+    "table1": Figure({data.POSTGRESQL: _table1}, "Uniqorn, one shard, beside one table, on PostgreSQL"),
     "shards": Figure(
-        _shards,
-        data.EMBEDDED,
+        {data.EMBEDDED: _shards, data.FOUNDATIONDB: _shards},
         "Records of an application, beside one tenant's keys, on shards: {on}",
         shards.STORES,
     ),
-    "figure4": Figure(lambda _, quick: scaling.figure4(quick=quick), data.SIMULATED, "From 1 to 8 shards, simulated"),
+    "figure4": Figure({data.SIMULATED: lambda _, quick: scaling.figure4(quick=quick)}, "From 1 to 8 shards, simulated"),
     "figure5": Figure(
-        lambda _, quick: scaling.figure5(quick=quick), data.SIMULATED, "0 to 6 alternate keys, simulated"
+        {data.SIMULATED: lambda _, quick: scaling.figure5(quick=quick)}, "0 to 6 alternate keys, simulated"
     ),
-    "figure6": Figure(lambda _, quick: outage.figure6(quick=quick), data.SIMULATED, "Index shards away, simulated"),
-    "figure7": Figure(_figure7, data.POSTGRESQL, "Garbage index records, on PostgreSQL"),
+    "figure6": Figure({data.SIMULATED: lambda _, quick: outage.figure6(quick=quick)}, "Index shards away, simulated"),
+    "figure7": Figure(
+        {data.POSTGRESQL: _figure7_on_postgresql, data.EMBEDDED: _figure7_on_shards}, "Garbage index records: {on}"
+    ),
     "build": Figure(
-        lambda places, quick: build.measure(places[0].directory, quick=quick),
-        data.EMBEDDED,
+        {data.EMBEDDED: lambda places, quick: build.measure(places[0].directory, quick=quick)},
         "An index that is built beside users, on two embedded shards",
     ),
 }
@@ -117,6 +146,7 @@ FIGURES = {
 def _parsed() -> Namespace:
     commands = parser(bench.uniqorn.__doc__)
     commands.add_argument("figure", choices=[*FIGURES, "page"])
+    commands.add_argument("--on", metavar="KIND", help="embedded: figure 7 on embedded shards")
     commands.add_argument("--store", type=cluster_file_of, metavar="URL", action="append", default=[],
         help="fdb:CLUSTER_FILE, of a cluster without a store; it is emptied")  # fmt: skip
     commands.add_argument("--out", type=Path, metavar="DIRECTORY", help="where rows are saved, and the page is written")
@@ -125,6 +155,9 @@ def _parsed() -> Namespace:
     if len(parsed.store) not in (0, allowed):
         times = f"{allowed} times, not {len(parsed.store)} times" if allowed else "not at all"
         commands.error(f"{parsed.figure} takes --store {times}")
+    kinds = [] if parsed.figure == "page" else [kind for kind in FIGURES[parsed.figure].on if kind != data.FOUNDATIONDB]
+    if parsed.on is not None and parsed.on not in kinds:
+        commands.error(f"{parsed.figure} does not run on {parsed.on}; it runs on: {', '.join(kinds) or 'nothing'}")
     return parsed
 
 
@@ -136,12 +169,12 @@ def main() -> None:
         return
     opts = Options(as_json=parsed.json, quick=parsed.quick)
     figure = FIGURES[parsed.figure]
-    store = data.FOUNDATIONDB if parsed.store else figure.store
+    store = data.FOUNDATIONDB if parsed.store else parsed.on or figure.store
     with ExitStack() as opened:
         clusters = parsed.store or [None] * max(1, figure.clusters)
         places = [opened.enter_context(prepared_stores(cluster_file)) for cluster_file in clusters]
         machine = places[0].describe() if parsed.out and store != data.SIMULATED else {}
-        rows = figure.measure(places, opts.quick)
+        rows = figure.on[store](places, opts.quick)
     run = Run(opts.quick, machine, rows)
     if parsed.out:
         if machine:

@@ -228,8 +228,8 @@ def _values(put: ItemToPut) -> tuple[object, ...]:
     (tenant, zone), item = put.queue, put.item
     given = None if item.given_id is None else packed_given(item.given_id)
     return (
-        UUID(bytes=put.id), tenant.app, tenant.user, zone, item.kind, item.priority, item.delay_us, item.unique_us, given,
-        item.payload, packed_new(item),
+        UUID(bytes=put.id), tenant.app, tenant.user, zone, item.kind, item.priority, item.delay_us, item.unique_us,
+        given, item.payload, packed_new(item),
     )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from bench.figures import Row, Run
 from bench.paper.page import markdown
 from bench.uniqorn import data, page
 from bench.uniqorn.__main__ import FIGURES, main
+from bench.uniqorn.measuring import GARBAGE_RATIOS
 from bench.uniqorn.sections import SECTIONS
 from bench.uniqorn.shards import ONE_SHARD, STORES, SYSTEMS, THREADS, THREE_SHARDS
 from bench.uniqorn.workload import FOUR, Kind
@@ -186,6 +187,29 @@ def test_the_quick_figures_in_real_time_print_their_rows(name: str) -> None:
     rows = run("bench.uniqorn", name, "--quick", "--json")["rows"]
     assert {row["operation"] for row in rows} == {kind.value for kind in (Kind if name == "table1" else FOUR)}
     assert all(row["p99_ratio"] > 0 for row in rows)
+
+
+def test_the_quick_figure_7_on_embedded_shards_prints_its_rows() -> None:
+    rows = run("bench.uniqorn", "figure7", "--on", "embedded", "--quick", "--json")["rows"]
+    assert {(row["operation"], row["ratio"]) for row in rows} == {
+        (kind.value, ratio) for kind in FOUR for ratio in GARBAGE_RATIOS
+    }
+
+
+def test_figure_7_on_both_kinds_of_stores_is_told_apart() -> None:
+    runs = {store: full(ROWS["figure7"]) for store in (data.POSTGRESQL, data.EMBEDDED)}
+    _, *body = SECTIONS["figure7"].table(runs)
+    assert [line[0] for line in body] == ["PostgreSQL"] * (len(body) // 2) + ["embedded"] * (len(body) // 2)
+    assert len(SECTIONS["figure7"].draw(runs).axes) == 4
+
+
+def test_a_figure_is_refused_on_a_kind_of_store_that_it_does_not_run_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["bench.uniqorn", "table1", "--on", "embedded"])
+    with pytest.raises(SystemExit):
+        main()
+    assert "table1 does not run on embedded; it runs on: postgresql" in capsys.readouterr().err
 
 
 def test_the_quick_records_on_embedded_shards_print_their_rows() -> None:
