@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from fairlead.records.accesses import Access, ReadIndex, ReadRecord, run_op
+from fairlead.records.accesses import Access, ReadIndex, ReadRecord, run_op, several
 from fairlead.records.alternate_keys import field_of
 from fairlead.records.errors import Interrupted
 from fairlead.records.filling import fill_op
@@ -127,7 +127,7 @@ class Scrub:
             else:
                 self._by_shard[row.shard].records += 1
         keys = [(row, key) for row, record in records if not record.is_dummy for key in self._maintained(row, record)]
-        entries = self._perform([ReadIndex(key) for _, key in keys])
+        entries = self._read([ReadIndex(key) for _, key in keys])
         for (row, index_key), entry in zip(keys, entries, strict=True):
             if entry is None or entry.key != row.key:
                 self._see_to_index_record(row, index_key)
@@ -155,11 +155,11 @@ class Scrub:
 
         The record is read first. So if its index record is missing then, it was so when the record had the key.
         """
-        [record] = self._perform([ReadRecord(row.key)])
+        [record] = self._read([ReadRecord(row.key)])
         if record is None or not record.has(index_key) or index_key in record.unindexed:
             return True
-        [entry] = self._perform([ReadIndex(index_key)])
-        [again] = self._perform([ReadRecord(row.key)])
+        [entry] = self._read([ReadIndex(index_key)])
+        [again] = self._read([ReadRecord(row.key)])
         if (entry is not None and entry.key == row.key) or again is None or not again.is_as(record):
             return True
         found = self._by_shard[row.shard]
@@ -203,7 +203,7 @@ class Scrub:
         for row in rows:
             self._by_shard[row.shard].index_records += 1
         entries = [row.entry() for row in rows]
-        records = self._perform([ReadRecord(entry.key) for entry in entries])
+        records = self._read([ReadRecord(entry.key) for entry in entries])
         return [
             row
             for row, entry, record in zip(rows, entries, records, strict=True)
@@ -216,11 +216,11 @@ class Scrub:
         if not doubtful:
             return
         self._clock.sleep_us(LATER_US)
-        records = self._perform([ReadRecord(row.entry().key) for row in doubtful])
+        records = self._read([ReadRecord(row.entry().key) for row in doubtful])
         for row, record in zip(doubtful, records, strict=True):
             if record is not None and record.has(row.key):
                 continue
-            [entry] = self._perform([ReadIndex(row.key)])
+            [entry] = self._read([ReadIndex(row.key)])
             if entry != row.entry():
                 continue
             found = self._by_shard[row.shard]
@@ -232,6 +232,14 @@ class Scrub:
                     continue  # A writer has just changed the record, and another scrub sees what became of it.
 
     # --- What both use ---
+
+    def _read(self, accesses: Sequence[Access]) -> list[Any]:
+        """Make accesses; return their answers.
+
+        Raises:
+          IndexUnavailable: the shard of an index record does not answer.
+        """
+        return run_op(several(accesses), self._perform)
 
     def _perform(self, accesses: Sequence[Access]) -> list[Any]:
         return ShardRecords(self._homes, self._locations, None).perform(accesses)

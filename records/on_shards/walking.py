@@ -28,8 +28,8 @@ from fairlead.zones.tenant_transaction import TenantTransaction
 from fairlead.zones.transaction_runner import Attempt
 
 TENANTS_AT_ONCE = 256  # Read by one piece of a walk, those of one shard in one transaction.
-# Read of one shard by one piece, which one commit writes, and others wait for it. Beside a build by 250 the p99 of users
-# was 16 ms, by 60 it was 8 ms, without a build 2 ms. The build was a quarter slower (`bench.index_build`).
+# Read of one shard by one piece, which one commit writes, and others wait for it. Beside a build by 250 the p99 of
+# users was 16 ms, by 60 it was 8 ms, without a build 2 ms. The build was a quarter slower (`bench.index_build`).
 ROWS_MAX = 60
 BYTES_MAX = 500_000  # The same.
 _NO_TENANT = ("", "")

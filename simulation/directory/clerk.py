@@ -54,6 +54,7 @@ from fairlead.zones.errors import Restoring, TenantBusy, TenantMoved
 T = TypeVar("T")
 
 KEPT_BADGE_FRAC = 0.6
+SCRUB_AGAIN_US = 100_000  # After a shard did not answer.
 OPERATIONS = ("create", "update", "delete", "get", "find", "collect")
 
 
@@ -202,6 +203,7 @@ class Clerk:
                 ).run()
             except (StoreError, IndexUnavailable, Interrupted) as error:
                 self._host.world.note(f"scrubs anew: {error!r}")
+                self._host.clock.sleep_us(SCRUB_AGAIN_US)
 
     def _write(
         self,

@@ -3,7 +3,8 @@
 In a third of the worlds slots move between the shards meanwhile: porters carry out the moves. In a third an index is
 built and dropped. In half of these people are there before it, and some have the same value, which a build has to list.
 In half of the worlds shards stop answering for a while. In a quarter writes go on nevertheless, and records are
-repaired later. In half a scrub is run at the end, after which nothing is left.
+repaired later. In half a scrub is run at the end, after which nothing is left; if shards go away there, an operator
+scrubs beside the clerks, too.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ BUILDERS = 2
 BADGES = 8  # So many keys are added for the third field.
 MORE_PEOPLE = 3  # So many are added if some have the same badge.
 SCRUBS_MAX = 20
+SCRUBS_MEANWHILE = 3  # By an operator, beside clerks, while shards go away.
 SHARDS_MIN, SHARDS_MAX = 2, 4
 BETWEEN_MOVES_US = (50_000, 200_000)
 SIZES: Final = {"consumers": 0, "producers": 4, "items": 60, "trouble_us": 1_500_000}
@@ -124,6 +126,10 @@ class Directory(HistoryTrial):
         clerks = [f"clerk{number}" for number in range(self.plan.producers)]
         for number, name in enumerate(clerks):
             self.start(self._process(name, Clerk.call_one, self.share(number)))
+        away = [*clerks]
+        if self._scrubs and self._has_outages:
+            away.append("scrubber")
+            self.start(self._process("scrubber", Clerk.scrub, SCRUBS_MEANWHILE))
         self.start_actor("janitor", self._clean)
         struck = {name: self.cluster.actors[name] for name in clerks}
         if self._moves is not None:
@@ -135,7 +141,7 @@ class Directory(HistoryTrial):
                 struck[name] = self.start_actor(name, self._build)
             self._indexes.begin()
         struck |= self.start_more()
-        outages = Outages(self.world, self.world.random("outages"), clerks)
+        outages = Outages(self.world, self.world.random("outages"), away)
         stages = StageFaults(self.world, self.world.random("stages"), self._stage_frac, struck.get)
         for store in self.cluster.stores.values():
             stages.attach(store)

@@ -10,7 +10,7 @@ ended; or it is carried out, and its answer is lost. Whatever n is:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from random import Random
 from typing import Any
 
@@ -24,7 +24,8 @@ from fairlead.records.on_shards.performing import Outcome, ShardRecords
 from fairlead.testing import ManualClock, drain
 from fairlead.zones.engines import StoreError, StoreUnavailable
 from fairlead.zones.engines.api.errors import TRANSACTION_TIMED_OUT
-from tests.fairlead.records_on_shards import SHARDS, key_on, value_on
+from tests.fairlead.records_on_shards import SHARDS, key_on, on_three_shards, value_on
+from tests.fairlead.test_records_repair import share
 
 Data = dict[str, Any]
 REFUSED, AWAY, LOST = "refused once", "away from then on", "the answer is lost"
@@ -120,6 +121,7 @@ OPERATIONS: dict[str, tuple[Operation, Callable[[Story], dict[str, Data | None]]
     "find": (lambda story: story.accounts.find(email=story.of_ann["email"]), lambda _: {}),
     "find nobody": (lambda story: story.accounts.find(email=story.free["email"]), lambda _: {}),
     "find all": (lambda story: story.accounts.find_all(city="a"), lambda _: {}),
+    "scrub": (lambda story: story.accounts.scrub(repair=True), lambda _: {}),
 }
 
 
@@ -171,6 +173,32 @@ def test_a_shard_that_stops_answering_at_any_access_loses_nothing(name: str, mod
                 assert mode == LOST, "it was carried out, and the operation has met itself"
         story.check(allowed)
         story.app.close()
+        if faults.count < at:
+            assert at > 1
+            return
+    raise AssertionError("an operation of so many accesses")
+
+
+@pytest.mark.parametrize("mode", [REFUSED, AWAY, LOST])
+@pytest.mark.parametrize("kept_is_first", [True, False])
+def test_a_resolve_that_a_shard_stops_at_any_access_is_carried_out_by_the_next_call(
+    mode: str, kept_is_first: bool
+) -> None:
+    for at in range(1, ACCESSES_MAX):
+        with on_three_shards() as app:
+            accounts = app.records("account", unique=("email", "phone"), lookup=("city",), repair=True)
+            one, two, email = share(app, accounts)
+            kept, other = (one, two) if kept_is_first else (two, one)
+            faults = Faults(at, mode)
+            with faults.planted(), suppress(IndexUnavailable, StoreError, Interrupted):
+                accounts.resolve(email=email, keep=kept)
+            assert accounts.resolve(email=email, keep=kept).value["email"] == email
+            found, lost = accounts.find(email=email), accounts.get(other)
+            assert found is not None
+            assert found.key == kept
+            assert lost is not None
+            assert lost.value == {}
+            assert accounts.shared_values() == []
         if faults.count < at:
             assert at > 1
             return
