@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
 
-from fairlead.records.accesses import ReadRecord
+from fairlead.records.accesses import ReadRecord, run_op, several
 from fairlead.records.alternate_keys import field_of, value_part
 from fairlead.records.definition import IndexState, read_definition
 from fairlead.records.errors import IndexUnavailable
@@ -146,15 +146,16 @@ class Scatter:
 
         Raises:
           IndexUnavailable: the tenant of one of them is being restored. Whose that is is not said.
+          RecordUnreadable: one is damaged.
         """
         for at in range(0, len(keys), READ_TOGETHER):
             some = keys[at : at + READ_TOGETHER]
             try:
-                answers = self._records.perform([ReadRecord(each) for each in some])
+                answers = run_op(several([ReadRecord(each) for each in some]), self._records.perform)
             except Restoring:
                 raise IndexUnavailable(type=self._locations.type_name, reason=RESTORED) from None
             for key, record in zip(some, answers, strict=True):
-                if isinstance(record, DataRecord):
+                if record is not None:
                     yield key, record
 
     def _require_readable(self, tr: Reader, *, field: str) -> None:

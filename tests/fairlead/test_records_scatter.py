@@ -14,7 +14,7 @@ from fairlead.actors.telemetry.record_counts import RECORD_COUNTS
 from fairlead.record_type import Record, Records
 from fairlead.records.alternate_keys import Field, pack_unique
 from fairlead.records.definition import IndexState, read_definition, write_definition
-from fairlead.records.errors import IndexAway, IndexUnavailable
+from fairlead.records.errors import IndexAway, IndexUnavailable, RecordUnreadable
 from fairlead.records.on_shards.slots import Locations
 from fairlead.records.on_shards.transaction import local_index as entry_name
 from fairlead.testing import drain
@@ -64,6 +64,18 @@ def test_a_record_whose_slot_has_moved_is_found(app: App, accounts: Records[Data
     assert app.shards.find(slot).name == "asia"
     with away(app, "us"):
         assert accounts.find(email=email) == record
+
+
+def test_a_damaged_record_is_named_and_not_passed_over(app: App, accounts: Records[Data]) -> None:
+    """Before, all records of its shard were passed over that were read with it."""
+    record, email = elsewhere(app, accounts)
+    locations = Locations("account")
+    app.tenant(locations.data_tenant(record.key)).transact(lambda tr: tr.set(locations.data_key(record.key), b"\xc1"))
+    with away(app, "us"):
+        with pytest.raises(RecordUnreadable, match=record.key):
+            accounts.find(email=email)
+        with pytest.raises(RecordUnreadable, match=record.key):
+            accounts.find_all(city="Ulm")
 
 
 def test_nobody_is_an_answer_only_if_every_shard_has_answered(
