@@ -75,7 +75,7 @@ class IndexUnavailable(RecordError):
 class IndexAway(IndexUnavailable):
     """The shard of an index record does not answer; `find` asks all shards instead.
 
-    Do: as for `IndexUnavailable` without a `state`.
+    Do: try again once the shard is back. `get`, deletes, and updates that add no value go on meanwhile.
     """
 
 

@@ -23,6 +23,7 @@ from fairlead.handle import NoResult, ResultPending
 from fairlead.index_changes import ChangeFailed, ChangePending, NoBuild, NoSuchType
 from fairlead.lost_transactions import NothingPrepared
 from fairlead.moves import MovePending, NoMove
+from fairlead.records.errors import IndexAway
 from fairlead.records.on_shards.index_changes import NoIndex
 from fairlead.shards import StoreMissing
 from fairlead.zones.engines import StoreError
@@ -34,7 +35,7 @@ REFUSED = 2
 STORE_UNUSABLE = 3
 NOT_THERE = 4
 INTERRUPTED = 130  # By Ctrl-C, before the command was done.
-NOT_DONE = "interrupted before the command was done: what it was about to write may be written, or not"
+NOT_DONE = "interrupted before the command was done"
 
 _CODES: tuple[tuple[type[Exception], int], ...] = (
     (FleetLost, FOUND_FAULTS),
@@ -45,6 +46,7 @@ _CODES: tuple[tuple[type[Exception], int], ...] = (
     (MovePending, FOUND_FAULTS),
     (ChangeFailed, FOUND_FAULTS),
     (ChangePending, FOUND_FAULTS),
+    (IndexAway, STORE_UNUSABLE),
     (NoIndex, NOT_THERE),
     (NoBuild, NOT_THERE),
     (NoSuchType, NOT_THERE),
@@ -109,7 +111,9 @@ def interrupted(goes_on: Callable[[], str]) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        click.echo(goes_on(), err=True)
+        said, context = goes_on(), click.get_current_context(silent=True)
+        as_json = context is not None and context.meta.get(JSON, False)
+        click.echo(json.dumps({"error": said, "fields": {}, "do": ""}) if as_json else said, err=True)
         raise click.exceptions.Exit(INTERRUPTED) from None
 
 

@@ -41,7 +41,7 @@ from fairlead.records.definition import (
     type_key,
     unpack_definition,
 )
-from fairlead.records.errors import IndexUnavailable
+from fairlead.records.errors import IndexUnavailable, RecordUnreadable
 from fairlead.records.on_shards.cleanup import cleanup_id, cleanup_item, dropped_keys_item
 from fairlead.records.on_shards.repairing import marks_of, needs_item, repair_item
 from fairlead.records.on_shards.slots import Locations
@@ -253,8 +253,14 @@ class RecordTransaction:
         return AtOnce.WRITTEN
 
     def _unindex(self, index_key: bytes, key: str) -> None:
-        """Clear the index record of a key that a record gives up. A marked key may have that of another record."""
-        entry = self._read_index(index_key)
+        """Clear the index record of a key that a record gives up. A marked key may have that of another record.
+
+        One that cannot be read stays: the record is changed all the same, and `fairlead check` names the other.
+        """
+        try:
+            entry = self._read_index(index_key)
+        except RecordUnreadable:
+            return
         if entry is not None and entry.key == key:
             self._index_view(index_key).clear(self._locations.index_key(index_key))
 

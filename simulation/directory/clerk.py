@@ -201,7 +201,7 @@ class Clerk:
                     rows_per_s=1_000_000,
                     progress=lambda _: None,
                 ).run()
-            except (StoreError, IndexUnavailable, Interrupted) as error:
+            except (StoreError, IndexUnavailable, Interrupted, Restoring) as error:
                 self._host.world.note(f"scrubs anew: {error!r}")
                 self._host.clock.sleep_us(SCRUB_AGAIN_US)
 

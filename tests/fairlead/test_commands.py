@@ -442,3 +442,5 @@ def test_a_command_that_ctrl_c_ends_at_any_moment_exits_with_130(monkeypatch: py
     monkeypatch.setattr(*((App, "close") if moment == "close" else (App, "tenant")), interrupted)
     answer = run("peek", *ALICE, *STORE)
     assert (answer.code, answer.err.splitlines()) == (130, [NOT_DONE])
+    as_json = run("peek", *ALICE, *STORE, "--json")
+    assert (as_json.code, json.loads(as_json.err)["error"]) == (130, NOT_DONE)

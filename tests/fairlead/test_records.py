@@ -22,7 +22,7 @@ from fairlead.records.definition import SchemaChanged
 from fairlead.records.errors import Changed, Exists, IndexUnavailable, Interrupted, KeyAdded, NoSuchRecord, Taken
 from fairlead.records.on_shards.definitions import DefinitionDiffers
 from fairlead.records.on_shards.performing import ShardRecords
-from fairlead.records.on_shards.slots import Locations
+from fairlead.records.on_shards.slots import INDEX, Locations
 from fairlead.testing import ManualClock, drain
 from fairlead.zones.engines import StoreUnavailable
 from fairlead.zones.maintenance.integrity import check_integrity
@@ -100,6 +100,18 @@ def test_a_record_on_one_shard_is_deleted_with_its_index_records_in_one_transact
         patch.setattr(app.shards.calls, "start", None)
         assert accounts.delete(ann)
     assert rows(app, "account") == {}
+    app.close()
+
+
+def test_a_damaged_index_record_holds_up_no_delete_and_no_update_that_drops_its_key() -> None:
+    app = App("memory:")
+    accounts = app.records("account", unique=("email", "phone"))
+    for key, value in (("ann", ANN), ("bob", BOB)):
+        accounts.create(key, value)
+        tenant = app.tenant(index_tenant("email", value["email"]))
+        tenant.transact(lambda tr: [tr.set(row, b"\xc1") for row, _ in tr.get_range() if row[-2] == INDEX])
+    assert accounts.delete(found(accounts.get("ann")))
+    assert accounts.update(found(accounts.get("bob")), {}).version == 2
     app.close()
 
 

@@ -16,9 +16,10 @@ from fairlead.index_changes import IndexChange
 from fairlead.record_type import Records
 from fairlead.records.accesses import DeleteIndex, ReadIndex
 from fairlead.records.alternate_keys import Field, pack_unique
-from fairlead.records.on_shards.performing import ShardRecords
+from fairlead.records.on_shards.performing import Outcome, ShardRecords
 from fairlead.records.on_shards.slots import Locations
 from fairlead.testing import drain
+from fairlead.zones.engines import StoreUnavailable
 from fairlead.zones.keyspace import RECORD_TYPE, ROOT, pack_int, pack_text
 from tests.fairlead.shell import everything, run
 
@@ -139,6 +140,16 @@ def test_records_are_checked_and_scrubbed() -> None:
     assert repaired.code == 0
     assert (repaired.json["shards"][0]["missing"], repaired.json["shards"][0]["repaired"]) == (1, 1)
     assert run("records", "check", "account", *SHOP).code == 0
+
+
+def test_a_scrub_that_meets_an_index_shard_which_is_away_exits_with_3(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before, it exited with 2, which says that nothing was changed."""
+    error = StoreUnavailable("the disk is gone", remedy="Mount it.")
+    monkeypatch.setattr(ShardRecords, "_on_shard", lambda *_: Outcome([], error))
+    answer = run("records", "scrub", "account", *SHOP)
+    assert answer.code == 3
+    assert "shard: main" in answer.err
+    assert "  Do: try again once the shard is back." in answer.err
 
 
 def test_a_type_that_the_application_does_not_declare_is_refused() -> None:
