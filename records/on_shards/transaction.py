@@ -255,7 +255,7 @@ class RecordTransaction:
     def _unindex(self, index_key: bytes, key: str) -> None:
         """Clear the index record of a key that a record gives up. A marked key may have that of another record.
 
-        One that cannot be read stays: the record is changed all the same, and `fairlead check` names the other.
+        An index record that cannot be read stays, and the record is changed all the same.
         """
         try:
             entry = self._read_index(index_key)

@@ -126,9 +126,9 @@ class Directory(HistoryTrial):
         clerks = [f"clerk{number}" for number in range(self.plan.producers)]
         for number, name in enumerate(clerks):
             self.start(self._process(name, Clerk.call_one, self.share(number)))
-        away = [*clerks]
+        cut_off = [*clerks]  # Processes to whom shards do not answer during an outage.
         if self._scrubs and self._has_outages:
-            away.append("scrubber")
+            cut_off.append("scrubber")
             self.start(self._process("scrubber", Clerk.scrub, SCRUBS_MEANWHILE))
         self.start_actor("janitor", self._clean)
         struck = {name: self.cluster.actors[name] for name in clerks}
@@ -141,7 +141,7 @@ class Directory(HistoryTrial):
                 struck[name] = self.start_actor(name, self._build)
             self._indexes.begin()
         struck |= self.start_more()
-        outages = Outages(self.world, self.world.random("outages"), away)
+        outages = Outages(self.world, self.world.random("outages"), cut_off)
         stages = StageFaults(self.world, self.world.random("stages"), self._stage_frac, struck.get)
         for store in self.cluster.stores.values():
             stages.attach(store)
