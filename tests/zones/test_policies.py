@@ -15,7 +15,7 @@ from fairlead.zones.policy.policies import NO_POLICIES, WAKE_MAX
 from fairlead.zones.queue.dequeue_plan import Capacity
 from fairlead.zones.records import FORMAT, KindPolicy, OwnerRecord, TenantPolicy, encode
 from fairlead.zones.top_level.pointers import PointerRef
-from fairlead.zones.top_level.process_pointers import PointerOutcome, PointerResult, process_pointers
+from fairlead.zones.top_level.process_pointers import PointerOutcome, PointerResult, drop_moved, process_pointers
 from tests.zones.colliding import collides
 from tests.zones.world import ALICE, ANY, BOB, PAUSE_US, SECOND, World
 
@@ -125,6 +125,27 @@ def test_paused_work_beside_work_of_an_unknown_kind_is_woken_too(world: World) -
     resume_kind(world, "mail")
     assert wake_paused_pointers(world) == 1
     assert len(taken(world.process())) == 1
+
+
+def test_a_pointer_that_is_gone_by_then_is_not_made_again(world: World) -> None:
+    """Its tenant may have moved away since, and its pointer with it."""
+    location = world.layout.location(ALICE, "queue")
+    pause_kind(world, "mail")
+    world.run(lambda tr: policies.index_paused_pointer(tr, location, ["mail"]))
+    resume_kind(world, "mail")
+    assert wake_paused_pointers(world) == 1
+    assert world.scan() == []
+    assert wake_paused_pointers(world) == 0
+
+
+def test_the_pointer_of_a_tenant_that_has_moved_is_forgotten_by_the_paused_kind(world: World) -> None:
+    world.enqueue("mail")
+    pause_kind(world, "mail")
+    (result,) = world.process()
+    world.set(world.zone.location.keys.tenant.owner, encode(OwnerRecord(3, b"elsewhere".ljust(16))))
+    assert world.run(lambda tr: drop_moved(tr, world.layout, result.ref))
+    resume_kind(world, "mail")
+    assert wake_paused_pointers(world) == 0
 
 
 def test_a_paused_kind_is_not_deferred_to_another_consumer(world: World) -> None:

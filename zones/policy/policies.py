@@ -27,7 +27,7 @@ All changes read what they change with conflict, even if it is absent, and may r
 unknown may be applied late, and must not undo a later one.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -55,6 +55,7 @@ from fairlead.zones.policy.limits import clear_limit_state
 from fairlead.zones.policy.tenant_limits import clear_tenant_limit_state
 from fairlead.zones.probes import probe
 from fairlead.zones.queue.index_scan import WANT_ALL
+from fairlead.zones.queue.insertion import wake_if_there_op
 from fairlead.zones.queue.queue_zone import QueueZone
 from fairlead.zones.records import KindPolicy, OwnerRecord, TenantPolicy, decode, encode, is_newer
 
@@ -272,7 +273,8 @@ def wake_tenant(tr: Transaction, layout: ShardLayout, tenant: Tenant, *, after: 
     snapshot. Reads with conflict: the pointers' guards, and the records of the pointers that it wakes. May run twice.
     """
     names = list(islice(zone_names(tr, TenantKeys(*tenant), after=after), WAKE_MAX))
-    _wake(tr, [QueueZone(layout, tenant, name) for name in names], now_us)
+    zones = [QueueZone(layout, tenant, name) for name in names]
+    run_together([zone.wake_op(tr, earliest_us=now_us, now_us=now_us) for zone in zones])
     return names[-1] if len(names) == WAKE_MAX else None
 
 
@@ -353,8 +355,8 @@ def may_sleep(tr: Transaction, location: ZoneLocation) -> bool:
 def wake_paused_pointers(tr: Transaction, layout: ShardLayout, *, now_us: int) -> int:
     """Wake up to `WAKE_MAX` indexed pointers of kinds that are no longer paused; return how many entries it read.
 
-    Reads with conflict: the pointers' guards, and the records of the pointers that it wakes. Call it until it returns
-    0.
+    A pointer that is gone is not made again: its tenant may have moved to another shard since. Reads with conflict: the
+    pointers' guards, and the records of the pointers that it wakes. Call it until it returns 0.
     """
     begin, end = range_begin(_PAUSED_POINTERS), range_end(_PAUSED_POINTERS)
     if next(iter(tr.snapshot.get_range(begin, end, limit=1)), None) is None:
@@ -377,7 +379,9 @@ def wake_paused_pointers(tr: Transaction, layout: ShardLayout, *, now_us: int) -
             continue
         rows = list(tr.snapshot.get_range(range_begin(prefix), range_end(prefix), limit=WAKE_MAX - looked))
         locations = [layout.location_of(row.key[kind_end:]) for row in rows]
-        _wake(tr, [QueueZone(layout, each.tenant, each.name) for each in locations if each is not None], now_us)
+        run_together(
+            wake_if_there_op(tr, each, earliest_us=now_us, now_us=now_us) for each in locations if each is not None
+        )
         for row in rows:
             tr.clear(row.key)
         looked += len(rows)
@@ -386,10 +390,6 @@ def wake_paused_pointers(tr: Transaction, layout: ShardLayout, *, now_us: int) -
 
 def _paused_pointer_key(location: ZoneLocation, kind: str) -> bytes:
     return _PAUSED_POINTERS + pack_text(kind) + location.pointer_id
-
-
-def _wake(tr: Transaction, zones: Iterable[QueueZone], now_us: int) -> None:
-    run_together([zone.wake_op(tr, earliest_us=now_us, now_us=now_us) for zone in zones])
 
 
 def _bump_version(tr: Transaction) -> None:

@@ -91,6 +91,18 @@ def wake_op(tr: Transaction, location: ZoneLocation, *, earliest_us: int, now_us
     ensure_pointer(tr, location, stored.value, earliest_us, now_us)
 
 
+def wake_if_there_op(tr: Transaction, location: ZoneLocation, *, earliest_us: int, now_us: int) -> Operation[None]:
+    """Make the zone's pointer vest no later than `earliest_us`, if there is one; see `wake_op`.
+
+    For a caller that does not read the tenant's ownership. A pointer that is gone was deleted because its zone was
+    empty, or because its tenant had moved to another shard. Here it would lead to nothing.
+    """
+    stored = pointers.read_for_insert(tr, location)
+    yield
+    if stored.value is not None:
+        ensure_pointer(tr, location, stored.value, earliest_us, now_us)
+
+
 def ensure_pointer(
     tr: Transaction,
     location: ZoneLocation,

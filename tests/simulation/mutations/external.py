@@ -23,6 +23,7 @@ from fairlead.simulation.oracles.moving import TenantsMoveWhole
 from fairlead.simulation.run import DRAINS
 from fairlead.zones.external import arrivals, visits
 from fairlead.zones.moving import destination, rows
+from fairlead.zones.queue import insertion
 from fairlead.zones.top_level.silence import Silence
 from tests.simulation.mutations.mutation import Mutation, in_a_race, mutation
 
@@ -139,6 +140,10 @@ EXTERNAL: tuple[Mutation, ...] = (
     ),
 )
 EXTERNAL_IN_RACES = (
+    in_a_race(
+        "a resumed kind makes the pointers again that have gone",
+        (insertion.wake_if_there_op, "if stored.value is not None:", "if True:"),
+    ),
     in_a_race(
         "a visit of an external queue does not read the guard of its pointer",
         (visits._begin_visits, "tr.add_read_conflict_key(location.keys.pointer_guard)", "pass"),
