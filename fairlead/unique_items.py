@@ -16,9 +16,9 @@ from fairlead.records.on_shards.unique_items import (
     item_key,
     items_transaction,
     pack_unique_key,
+    reservation,
 )
 from fairlead.records.protocol import Protocol
-from fairlead.records.stored import DataRecord
 from fairlead.shards import Shards
 from fairlead.zones.engines import StoreError
 from fairlead.zones.errors import BadArgument
@@ -73,7 +73,7 @@ class Reservation:
         self._item_id = item_id
         self._key = item_key(tenant, zone, item_id)
         self._index_key = pack_unique_key(unique_key)
-        self._dummy = DataRecord(item_id, 0, (self._index_key,), 0, b"")
+        self._dummy = reservation(item_id, [self._index_key])
 
     def __enter__(self) -> "Reservation":
         """Take the key.

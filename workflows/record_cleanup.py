@@ -43,6 +43,7 @@ class _Cleanups:
         else:
             operation = Protocol(ends_at_once=True).drop_op(key, generation, keys, payload["below"])
         if payload["type"] == ITEMS_TYPE:
+            held.job.completing = held.job.kind == CLEANUP_KIND  # What ends a reservation deletes its cleanup item.
             records = ShardRecords(self._homes(), ItemLocations(), None, transaction=ItemTransaction)
         else:
             records = ShardRecords(self._homes(), Locations(payload["type"], lambda _: tenant), None)

@@ -573,6 +573,20 @@ def parts_of(tr: TenantTransaction) -> tuple[Shard, Attempt]:
     return tr._shard, tr._attempt
 
 
+def queue_reader(tr: TenantTransaction) -> Reads:
+    """Return the engine's transaction, for layers that decide by what a queue of the tenant holds.
+
+    Reads the ownership record with conflict. A restore refuses no such read: it touches no queue.
+
+    Raises:
+      TenantMoved, TenantLocked, TenantFrozen: see `check_owner`.
+    """
+    tr._attempt.begin_read()
+    check_owner(tr._tr, tr._shard.layout, tr._keys, tr._tr.get(tr._keys.owner).value, writes=False)
+    tr._note_answer()
+    return tr._tr
+
+
 class ApplicationTransaction(TenantTransaction):
     """A tenant transaction that the application opens (`app.tenant(...).transact`). It also has `.raw`."""
 

@@ -8,9 +8,11 @@ by itself.
 from collections.abc import Sequence
 from hashlib import blake2b
 
+from fairlead.records.errors import RecordUnreadable
 from fairlead.records.stored import DataRecord
+from fairlead.zones.errors import PayloadDamaged
 from fairlead.zones.layout import ID_BYTES
-from fairlead.zones.queue.items import NewItem, new_item
+from fairlead.zones.queue.items import NewItem, new_item, unpack_payload
 
 CLEANUP_KIND = "fairlead.records.cleanup"
 DROPPED_KIND = "fairlead.records.dropped"
@@ -26,6 +28,18 @@ def cleanup_item(type_name: str, key: str, dummy: DataRecord) -> NewItem:
     """Return the item that cleans up after a creator, if that stops."""
     payload = {"type": type_name, "key": key, "generation": dummy.generation, "keys": list(dummy.keys)}
     return new_item(CLEANUP_KIND, payload, delay=DELAY_S)
+
+
+def keys_of_cleanup(payload: bytes) -> tuple[bytes, ...]:
+    """Return the alternate keys of the dummy after which an item cleans up.
+
+    Raises:
+      RecordUnreadable: the payload is of no such item.
+    """
+    try:
+        return tuple(unpack_payload(payload)["keys"])
+    except (PayloadDamaged, KeyError, TypeError):
+        raise RecordUnreadable(what="an item that cleans up after the creator of a record", newer=False) from None
 
 
 def dropped_keys_item(

@@ -10,7 +10,7 @@ A snapshot has no part of the shard's own index. So entries are left of what a r
 from collections.abc import Mapping
 from functools import partial
 
-from fairlead.records.accesses import Op, Perform, run_op
+from fairlead.records.accesses import Op, Perform
 from fairlead.records.definition import TypeRecord
 from fairlead.records.on_shards.definitions import Definitions
 from fairlead.records.on_shards.index_changes import list_places
@@ -72,16 +72,14 @@ class _RestoredType:
         self._locations = Locations(type_name, lambda _: tenant)
         self._protocol = Protocol()
         definitions, home_name = Definitions(homes, type_name, ()), homes.home_name(tenant)
-        # Without a definition they are reservations of unique items.
         self._is_defined = definitions.copy_to(home_name)
         self._operations = Operations(type_name, definitions, lambda _: homes.home_name(tenant), self._performing)
         self.places: dict[str, FieldPlace] = {}
         self._places_are_of: TypeRecord | None = None
 
     def mark(self, key: str, generation: bytes) -> None:
-        """Mark a record. `generation`: 16 random bytes."""
+        """Mark a record. `generation`: 16 random bytes. Without a definition nobody can read it, and it stays."""
         if not self._is_defined:
-            run_op(self._protocol.mark_op(key, generation, lambda record: record.keys), self._performing(None))
             return
 
         def begin(definition: TypeRecord) -> Op[None]:

@@ -3,18 +3,18 @@
     what the protocol has     what it is here
     primary key               the item: tenant, queue zone, id
     generation g              the life of the item, which for an item without a name is its id
-    dummy                     a reservation, beside the tenant's data
+    dummy                     a reservation: the item that cleans up after it (`cleanup`)
     data record               the item, its dead letter, or its id while that stays taken (`unique_for`)
     alternate key             the unique key; its index record lies in a slot
 
 An item never gains a key, so a collection changes nothing of it: phase 3 deletes a reservation, or does nothing. What
 ends items leaves garbage (`fairlead.zones.queue.unique_keys`).
 
-A restore of the tenant may bring a reservation back that has ended, or has become an item. Queues are not restored. So
-an item comes before its reservation, and a reservation without its cleanup item counts as absent.
+All of these lie in queues, and none beside the tenant's data: a restore of the tenant takes no reservation away, and
+brings none back.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -22,17 +22,17 @@ from fairlead.records.accesses import Ended
 from fairlead.records.alternate_keys import Field, pack_unique
 from fairlead.records.definition import TypeRecord
 from fairlead.records.errors import RecordUnreadable
-from fairlead.records.on_shards.cleanup import cleanup_id
-from fairlead.records.on_shards.slots import DATA, SLOTS_APP, Key, Locations
+from fairlead.records.on_shards.cleanup import cleanup_id, keys_of_cleanup
+from fairlead.records.on_shards.slots import Locations
 from fairlead.records.on_shards.transaction import LivesHere, RecordTransaction
-from fairlead.records.stored import DataRecord, IndexRecord, pack, unpack_data
+from fairlead.records.stored import DataRecord, IndexRecord
 from fairlead.zones import tuples
 from fairlead.zones.errors import BadArgument
 from fairlead.zones.layout import DEFAULT_ZONE, Tenant
 from fairlead.zones.queue.items import NewItem
 from fairlead.zones.records import DeadLetterRecord, ItemRecord, decode, is_newer
 from fairlead.zones.shard import Shard
-from fairlead.zones.tenant_transaction import EnqueueObserver, TenantTransaction
+from fairlead.zones.tenant_transaction import EnqueueObserver, TenantTransaction, queue_reader
 from fairlead.zones.transaction_runner import Attempt
 
 ITEMS_TYPE = "fairlead.items"
@@ -55,6 +55,11 @@ def item_of_key(key: str) -> tuple[Tenant, str, bytes]:
     return Tenant(app, user), zone, bytes.fromhex(item_id)
 
 
+def reservation(item_id: bytes, unique_keys: Sequence[bytes]) -> DataRecord:
+    """Return the dummy of an item: a reservation of its unique keys, packed."""
+    return DataRecord(item_id, 0, tuple(unique_keys), 0, b"")
+
+
 def pack_unique_key(unique_key: Any) -> bytes:
     """Return the index key of a unique key.
 
@@ -75,7 +80,7 @@ def pack_unique_key(unique_key: Any) -> bytes:
 
 
 class ItemLocations(Locations):
-    """Where items with unique keys, their reservations, and their index records lie."""
+    """Where items with unique keys, and their index records, lie. There is no data record beside an item."""
 
     def __init__(self) -> None:
         super().__init__(ITEMS_TYPE)
@@ -83,11 +88,6 @@ class ItemLocations(Locations):
     def data_tenant(self, key: str) -> Tenant:
         """Return the tenant of an item."""
         return item_of_key(key)[0]
-
-    def data_key(self, key: str) -> Key:
-        """Return the key of a reservation, within the item's tenant."""
-        _, zone, item_id = item_of_key(key)
-        return (SLOTS_APP, ITEMS_TYPE, DATA, f"{item_id.hex()} {zone}")
 
 
 class ItemTransaction(RecordTransaction):
@@ -126,64 +126,64 @@ class ItemTransaction(RecordTransaction):
         return lambda: None
 
     def _read(self, key: str) -> DataRecord | None:
-        value = self._data_view(key).get(self._locations.data_key(key))
+        """Return what there is of an item. Reads with conflict: ownership, and each place where it may be."""
         tenant, zone, item_id = item_of_key(key)
-        keys = self._shard.layout.location(tenant, zone).keys
-        stored = self._attempt.tr.get(keys.item(item_id)), self._attempt.tr.get(keys.dead_letter(item_id))
-        record = None if stored[0].value is None else _readable(ItemRecord, stored[0].value)
-        if record is None and stored[1].value is not None:
-            record = _readable(DeadLetterRecord, stored[1].value).item
+        tr, keys = queue_reader(self._view(tenant)), self._shard.layout.location(tenant, zone).keys
+        cleanup_key = self._shard.layout.location(tenant, DEFAULT_ZONE).keys.item(cleanup_id(item_id))
+        places = keys.item(item_id), keys.dead_letter(item_id), keys.retained_id(item_id), cleanup_key
+        item, dead_letter, retained, cleanup = [tr.get(each) for each in places]
+        record = None if item.value is None else _readable(ItemRecord, item.value)
+        if record is None and dead_letter.value is not None:
+            record = _readable(DeadLetterRecord, dead_letter.value).item
         if record is not None:
             return DataRecord(record.run_of(item_id), 1, (record.unique_key,), 1, b"")
-        retained = self._attempt.tr.get(keys.retained_id(item_id)).value
-        is_kept = retained is not None and int.from_bytes(retained[:8], "big") > self._attempt.now_us
-        if is_kept:
+        if retained.value is not None and int.from_bytes(retained.value[:8], "big") > self._attempt.now_us:
             return DataRecord(item_id, 1, (), 1, b"")  # Which keys it keeps is not stored.
-        dummy = None if value is None else unpack_data(key, value)
-        return dummy if dummy is not None and self._has_cleanup(tenant, dummy) else None
-
-    def _has_cleanup(self, tenant: Tenant, dummy: DataRecord) -> bool:
-        """Say whether there is the item that cleans up after a reservation.
-
-        The item goes with the reservation, but no restore of the tenant brings it back.
-        """
-        keys = self._shard.layout.location(tenant, DEFAULT_ZONE).keys
-        return self._attempt.tr.get(keys.item(cleanup_id(dummy.generation))).value is not None
+        if cleanup.value is None:
+            return None
+        return reservation(item_id, keys_of_cleanup(_readable(ItemRecord, cleanup.value).payload))
 
     def _end_writers(self, index_key: bytes, entry: IndexRecord) -> Ended:
         """Carry out phases 2 and 3 of a collection: an item holds its key, also while its id stays taken."""
         found = self._read(entry.key)
         if found is not None and found.is_dummy:
-            self._clear(entry.key, found)
-            self._cancel_cleanup(entry.key, found)
-            self.leave_dropped(entry.key, found, found.keys, None)
+            self._end_reservation(entry.key, found)
             return Ended.ENDED
         if found is None or found.generation != entry.generation:
             return Ended.ENDED
         return Ended.VALID if found.has(index_key) or not found.keys else Ended.ENDED
 
     def _set(self, key: str, found: DataRecord | None, record: DataRecord) -> None:
-        view = self._data_view(key)
+        """Enqueue the item. Of a reservation nothing is stored but its cleanup item, which the caller enqueues."""
         if record.is_dummy:
-            view.set(self._locations.data_key(key), pack(record).value)
             return
-        if found is not None:
-            view.clear(self._locations.data_key(key))
-        _, zone, item_id = item_of_key(key)
+        tenant, zone, item_id = item_of_key(key)
         assert self._item is not None
-        view.enqueue_item(self._item, zone=zone, item_id=item_id)
+        self._view(tenant).enqueue_item(self._item, zone=zone, item_id=item_id)
 
-    def _clear(self, key: str, found: DataRecord) -> None:
-        self._data_view(key).clear(self._locations.data_key(key))
+    def _delete(self, key: str, expected: DataRecord, *, is_clean: bool) -> bool:
+        """End a reservation, also for its cleanup item: that may run again, and must not count meanwhile."""
+        found = self._read(key)
+        if found is None or not found.is_as(expected):
+            return False
+        if is_clean:
+            self._cancel_cleanup(key, found)
+        else:
+            self._end_reservation(key, found)
+        return True
 
     def use_reservation(self, key: str, dummy: DataRecord) -> bool:
-        """Clear a reservation whose item is enqueued in this transaction; return whether it was still there."""
+        """End a reservation whose item is enqueued in this transaction; return whether it was still there."""
         found = self._read(key)
         if found is None or not found.is_as(dummy):
             return False
-        self._clear(key, found)
         self._cancel_cleanup(key, found)
         return True
+
+    def _end_reservation(self, key: str, found: DataRecord) -> None:
+        """Delete a reservation, and leave an item that deletes its index records."""
+        self._cancel_cleanup(key, found)
+        self.leave_dropped(key, found, found.keys, None)
 
 
 def _readable(struct: type[R], value: bytes) -> R:

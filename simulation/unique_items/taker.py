@@ -12,7 +12,13 @@ from typing import Any, TypeVar
 from fairlead.records.accesses import Access, Op, run_op
 from fairlead.records.errors import IndexUnavailable, Interrupted, RecordError, Taken
 from fairlead.records.on_shards.performing import ShardRecords
-from fairlead.records.on_shards.unique_items import ItemLocations, ItemTransaction, item_key, items_transaction
+from fairlead.records.on_shards.unique_items import (
+    ItemLocations,
+    ItemTransaction,
+    item_key,
+    items_transaction,
+    reservation,
+)
 from fairlead.records.protocol import Protocol
 from fairlead.records.stored import GENERATION_BYTES, DataRecord
 from fairlead.simulation.host import SimulatedHost
@@ -65,7 +71,7 @@ class Taker:
     def reserve(self, unique_key: bytes) -> UniqueItem | None:
         """Reserve a key, wait perhaps, and enqueue the item in a transaction on its tenant; return it, as `enqueue`."""
         item = self._new()
-        dummy = DataRecord(item.item_id, 0, (unique_key,), 0, b"")
+        dummy = reservation(item.item_id, [unique_key])
         new = self._new_item()
         if self._take(item, unique_key, lambda: self._begin(item, dummy), is_item=False) is None:
             return None

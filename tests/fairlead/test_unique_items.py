@@ -17,11 +17,13 @@ from fairlead.records.on_shards.performing import ShardRecords
 from fairlead.records.on_shards.unique_items import ItemLocations, ItemTransaction, item_key, pack_unique_key
 from fairlead.records.protocol import Protocol
 from fairlead.testing import drain
-from fairlead.zones.engines import transact
+from fairlead.zones.engines import Transaction, transact
 from fairlead.zones.layout import DEFAULT_ZONE
 from fairlead.zones.open_body import NestedTransaction
+from fairlead.zones.records import ItemRecord, decode, encode
 from fairlead.zones.tenant_transaction import TenantTransaction
 from tests.fairlead.records_on_shards import SHARDS, on_three_shards
+from tests.simulation.races.missing_guards import planted
 
 REPORT = ("report", "2026-11")
 TENANTS = [f"shop/{name}" for name in ("alice", "bob", "carol", "dave")]
@@ -93,6 +95,24 @@ def test_what_cannot_be_read_may_have_the_key(app: App, place: str) -> None:
         drain(app, raise_errors=False)
     key = keys.item(handle.item_id) if place == "item" else keys.dead_letter(handle.item_id)
     transact(alice.shard.db, lambda tr: tr.set(key, b"\x7f"))
+    with pytest.raises(RecordUnreadable):
+        app.tenant("shop/bob").enqueue("report", unique_key=REPORT)
+
+
+@pytest.mark.parametrize("value", [b"\x7f", None], ids=["record", "payload"])
+def test_a_reservation_that_cannot_be_read_may_have_the_key(app: App, value: bytes | None) -> None:
+    alice = app.tenant("shop/alice")
+    app.reserve("shop/alice", REPORT).__enter__()
+    (item,) = alice.peek()
+    key = alice.shard.layout.location(alice.tenant, DEFAULT_ZONE).keys.item(item.id)
+
+    def damage(tr: Transaction) -> None:
+        record = decode(ItemRecord, tr.get(key).value or b"")
+        assert record is not None
+        record.payload = b"\xc1"
+        tr.set(key, value or encode(record))
+
+    transact(alice.shard.db, damage)
     with pytest.raises(RecordUnreadable):
         app.tenant("shop/bob").enqueue("report", unique_key=REPORT)
 
@@ -233,6 +253,83 @@ def test_a_reservation_that_a_restore_brings_back_is_not_used(app: App) -> None:
         alice.restore(snapshot)
         with pytest.raises(Interrupted):
             alice.transact(lambda tr: tr.enqueue("report", reserved=reserved))
+
+
+def test_a_reservation_that_two_restores_take_away_and_bring_back_is_not_used_after_another_had_the_key(
+    app: App,
+) -> None:
+    alice = app.tenant("shop/alice")
+    before = alice.snapshot()
+    with app.reserve("shop/alice", REPORT) as reserved:
+        during = alice.snapshot()
+        alice.restore(before)
+        app.tenant("shop/bob").enqueue("report", unique_key=REPORT)
+        alice.restore(during)
+        with pytest.raises(Interrupted):
+            alice.transact(lambda tr: tr.enqueue("report", reserved=reserved))
+
+
+def test_a_reservation_whose_cleanup_was_not_acknowledged_is_not_used_after_a_restore(app: App) -> None:
+    """The worker of the cleanup item died before it could complete the item."""
+    alice = app.tenant("shop/alice")
+    with app.reserve("shop/alice", REPORT) as reserved:
+        during = alice.snapshot()
+        reserved.__exit__(None, None, None)  # The cleanup item does the same.
+        alice.restore(during)
+        app.tenant("shop/bob").enqueue("report", unique_key=REPORT)
+        with pytest.raises(Interrupted):
+            alice.transact(lambda tr: tr.enqueue("report", reserved=reserved))
+
+
+def test_a_restore_takes_no_reservation_away(app: App) -> None:
+    alice = app.tenant("shop/alice")
+    before = alice.snapshot()
+    with app.reserve("shop/alice", REPORT) as reserved:
+        alice.restore(before)
+        alice.transact(lambda tr: tr.enqueue("report", reserved=reserved))
+    with pytest.raises(Taken):
+        app.tenant("shop/bob").enqueue("report", unique_key=REPORT)
+
+
+def uses_a_reservation_again_once_its_item_has_ended(app: App) -> None:
+    alice = app.tenant("shop/alice")
+    with app.reserve("shop/alice", REPORT) as reserved:
+        alice.transact(lambda tr: tr.enqueue("report", reserved=reserved))
+        drain(app)
+        alice.transact(lambda tr: tr.enqueue("report", reserved=reserved))
+
+
+def test_a_reservation_is_not_used_again_once_its_item_has_ended(app: App) -> None:
+    with pytest.raises(Interrupted):
+        uses_a_reservation_again_once_its_item_has_ended(app)
+
+
+def test_without_the_end_of_the_reservation_it_is_used_again(app: App) -> None:
+    with planted("a reservation stays when it is used"):
+        uses_a_reservation_again_once_its_item_has_ended(app)
+
+
+def dies_as_it_gives_a_key_up(app: App) -> None:
+    """Reserve a key, and die between the end of the reservation and that of its index record."""
+    app.reserve("shop/alice", REPORT).__enter__()
+    (reservation,) = app.tenant("shop/alice").peek()
+    payload = reservation.payload
+    clean = Protocol(ends_at_once=True).clean_op(payload["key"], payload["generation"], payload["keys"])
+    records = ShardRecords(app.shards, ItemLocations(), None, transaction=ItemTransaction)
+    read = records.perform(next(clean))
+    assert records.perform(clean.send(read)) == [True]
+    drain(app, within=120)
+
+
+def test_a_process_that_dies_as_it_gives_a_key_up_leaves_nothing(app: App) -> None:
+    dies_as_it_gives_a_key_up(app)
+    assert index_rows(app) == {}
+
+
+def test_without_the_item_that_deletes_it_the_index_record_stays(app: App) -> None:
+    with planted("the end of a reservation leaves its index record to nobody"):
+        dies_as_it_gives_a_key_up(app)
+    assert index_rows(app) != {}
 
 
 def test_an_item_keeps_its_key_while_its_tenant_moves(app: App) -> None:

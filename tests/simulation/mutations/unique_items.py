@@ -10,14 +10,14 @@ from fairlead.simulation.unique_items.auditor import AT_ONCE
 from fairlead.simulation.unique_items.world import CLEANED, run_unique_items
 from fairlead.zones.queue import dead_letters
 from fairlead.zones.queue.queue_zone import QueueZone
-from tests.simulation.mutations.mutation import Mutation, mutation
+from tests.simulation.mutations.mutation import Mutation, in_a_race, mutation
 
 _WRONG = (KeysHaveOneHolder.promise, AT_ONCE)
 
 UNIQUE_ITEMS: tuple[Mutation, ...] = (
     mutation(
         "a dead letter does not hold its unique key",
-        (ItemTransaction._read, "if record is None and stored[1].value is not None:", "if False:"),
+        (ItemTransaction._read, "if record is None and dead_letter.value is not None:", "if False:"),
         found_by=_WRONG,
         world=run_unique_items,
     ),
@@ -29,19 +29,17 @@ UNIQUE_ITEMS: tuple[Mutation, ...] = (
     ),
     mutation(
         "a unique key stays taken after its time",
-        (ItemTransaction._read, 'retained is not None and int.from_bytes(retained[:8], "big") > ', "retained and "),
+        (
+            ItemTransaction._read,
+            'retained.value is not None and int.from_bytes(retained.value[:8], "big") > ',
+            "retained.value and ",
+        ),
         found_by=_WRONG,
         world=run_unique_items,
     ),
     mutation(
         "the collection of a unique key leaves the reservation that has it",
-        (ItemTransaction._end_writers, "self._clear(entry.key, found)", "pass"),
-        found_by=(*_WRONG, CLEANED),
-        world=run_unique_items,
-    ),
-    mutation(
-        "the enqueue of a unique item leaves its reservation",
-        (ItemTransaction._set, "if found is not None:", "if False:"),
+        (ItemTransaction._end_writers, "self._end_reservation(entry.key, found)", "pass"),
         found_by=(*_WRONG, CLEANED),
         world=run_unique_items,
     ),
@@ -53,12 +51,6 @@ UNIQUE_ITEMS: tuple[Mutation, ...] = (
             "found = found or dummy\n        if False:",
         ),
         found_by=_WRONG,
-        world=run_unique_items,
-    ),
-    mutation(
-        "a reservation stays when it is used",
-        (ItemTransaction.use_reservation, "self._clear(key, found)", "pass"),
-        found_by=(*_WRONG, CLEANED),
         world=run_unique_items,
     ),
     mutation(
@@ -90,31 +82,19 @@ UNIQUE_ITEMS: tuple[Mutation, ...] = (
         world=run_unique_items,
     ),
     mutation(
-        "a restore lets a reservation come before its item",
-        (
-            ItemTransaction._read,
-            "        tenant, zone, item_id = item_of_key(key)\n",
-            "        if value is not None:\n"
-            "            return unpack_data(key, value)\n"
-            "        tenant, zone, item_id = item_of_key(key)\n",
-        ),
-        found_by=_WRONG,
+        "the end of a reservation leaves its cleanup item",
+        (ItemTransaction._end_reservation, "self._cancel_cleanup(key, found)", "pass"),
+        found_by=(*_WRONG, CLEANED),
         world=run_unique_items,
     ),
-    mutation(
-        "a reservation that a restore brings back is used",
-        (
-            ItemTransaction._has_cleanup,
-            "return self._attempt.tr.get(keys.item(cleanup_id(dummy.generation))).value is not None",
-            "return True",
-        ),
-        found_by=_WRONG,
-        world=run_unique_items,
+)
+UNIQUE_ITEMS_IN_RACES = (
+    in_a_race(
+        "a reservation stays when it is used",
+        (ItemTransaction.use_reservation, "self._cancel_cleanup(key, found)", "pass"),
     ),
-    mutation(
-        "a reservation is collected, and its cleanup item stays",
-        (ItemTransaction._end_writers, "self._cancel_cleanup(entry.key, found)", "pass"),
-        found_by=_WRONG,
-        world=run_unique_items,
+    in_a_race(
+        "the end of a reservation leaves its index record to nobody",
+        (ItemTransaction._end_reservation, "self.leave_dropped(key, found, found.keys, None)", "pass"),
     ),
 )
