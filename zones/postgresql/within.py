@@ -59,16 +59,17 @@ def open_within(connection: Any, stores: Mapping[str, ExternalStore]) -> tuple[s
     """
     raw = raw_connection(connection)
     check_transaction(raw)
-
-    def run(operation: StatementOp[T], *, is_committing: bool) -> T:
-        with refusals_explained():
-            return run_op(raw, operation)
-
     store_id = _known.get(raw)
     if store_id is None:
-        store_id = _known[raw] = run(_store_id_op(), is_committing=False)
+        store_id = _known[raw] = _run(raw, _store_id_op(), is_committing=False)
     name = _known_name(store_id, stores) or _name_of(store_id, stores, raw.info.dbname)
-    return name, QueueStatements(run)
+    return name, QueueStatements(partial(_run, raw))
+
+
+def _run(raw: psycopg.Connection[Any], operation: StatementOp[T], *, is_committing: bool) -> T:
+    """Run an operation within the transaction of a connection, which its user commits; see `RunsOp`."""
+    with refusals_explained():
+        return run_op(raw, operation)
 
 
 class AsyncOperations:
