@@ -58,7 +58,7 @@ from fairlead.zones.engines import Clock
 from fairlead.zones.errors import BadArgument, QueueError, TenantMoved
 from fairlead.zones.external.inspection import InspectedStore
 from fairlead.zones.index_values import IndexValue
-from fairlead.zones.layout import DEFAULT_ZONE, ID_BYTES, Tenant, check_zone, local_tenant, named_tenant
+from fairlead.zones.layout import DEFAULT_ZONE, Tenant, check_zone, local_tenant, named_tenant
 from fairlead.zones.moving.errors import MoveRefused, MoveUnderWay
 from fairlead.zones.moving.move_record import MOVE_KIND
 from fairlead.zones.process_lock import ProcessLock
@@ -691,9 +691,7 @@ class App:
           BadArgument: an argument is outside its range.
           Taken, Interrupted, IndexUnavailable: by the block: see `TenantDatabase.enqueue`.
         """
-        return Reservation(
-            self.shards, tenant_of(tenant), check_zone(zone), unique_key, self.random.randbytes(ID_BYTES)
-        )
+        return Reservation(self.shards, tenant_of(tenant), check_zone(zone), unique_key, self.random)
 
     def local(self, kind: str | HasKind, *, shard: str | None = None) -> TenantDatabase:
         """Return where local items of `kind`, those without a tenant, live: on `shard`, default the kind's own.

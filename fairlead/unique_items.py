@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable
 from functools import partial
+from random import Random
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -22,7 +23,7 @@ from fairlead.records.protocol import Protocol
 from fairlead.shards import Shards
 from fairlead.zones.engines import StoreError
 from fairlead.zones.errors import BadArgument
-from fairlead.zones.layout import Tenant
+from fairlead.zones.layout import ID_BYTES, Tenant
 from fairlead.zones.open_body import refuse_any
 from fairlead.zones.queue.items import NewItem
 from fairlead.zones.tenant_transaction import TenantTransaction
@@ -62,18 +63,17 @@ class Reservation:
 
     It ends with the block. If the process dies, or a task is cancelled in `async with`, an item ends it after a minute
     at the latest. Whoever enqueues an item with the key meanwhile ends it, too: then the transaction that uses it
-    raises `Interrupted`.
+    raises `Interrupted`. A block that is entered again takes the key anew, for another item.
     """
 
-    def __init__(self, shards: Shards, tenant: Tenant, zone: str, unique_key: Any, item_id: bytes) -> None:
+    def __init__(self, shards: Shards, tenant: Tenant, zone: str, unique_key: Any, random: Random) -> None:
         self.tenant = tenant
         self.zone = zone
         self.unique_key = unique_key
         self._shards = shards
-        self._item_id = item_id
-        self._key = item_key(tenant, zone, item_id)
+        self._random = random
         self._index_key = pack_unique_key(unique_key)
-        self._dummy = reservation(item_id, [self._index_key])
+        self._draw_item()
 
     def __enter__(self) -> "Reservation":
         """Take the key.
@@ -82,6 +82,7 @@ class Reservation:
           Taken, Interrupted, IndexUnavailable, NestedTransaction: see `enqueue_unique`.
         """
         refuse_any(RESERVE)
+        self._draw_item()
         try:
             self._run(_PROTOCOL.reserve_op(self._key, self._dummy))
         except Taken:
@@ -121,6 +122,12 @@ class Reservation:
         if not ItemTransaction.within(tr, ItemLocations()).use_reservation(self._key, self._dummy):
             raise Interrupted(key=self.unique_key, reason="the reservation has ended")
         return self._item_id, item._replace(unique_key=self._index_key)
+
+    def _draw_item(self) -> None:
+        """Draw the id of the item. What deletes the index record of an earlier one must not find that of this one."""
+        self._item_id = self._random.randbytes(ID_BYTES)
+        self._key = item_key(self.tenant, self.zone, self._item_id)
+        self._dummy = reservation(self._item_id, [self._index_key])
 
     def _run(self, operation: Op[T]) -> T:
         return run_op(operation, _records(self._shards, ItemTransaction).perform)

@@ -268,13 +268,18 @@ class Protocol:
 
         Safe to run twice, late, and while the creator goes on: it is interrupted. Does nothing once the record is real.
         """
+        if (yield from self.end_dummy_op(key, generation)):
+            yield from together([_unindex_op(each, key, generation, None) for each in keys])
+
+    def end_dummy_op(self, key: str, generation: bytes) -> Op[bool]:
+        """Delete the dummy of a creator that did not finish; return False if the record is real by now."""
         record = yield from one(ReadRecord(key))
-        is_its_own = record is not None and record.generation == generation
-        if is_its_own and (not record.is_dummy or not (yield from one(DeleteRecord(key, record)))):
-            return
-        if is_its_own:
-            probe("what a stopped creator has left is removed")
-        yield from together([_unindex_op(each, key, generation, None) for each in keys])
+        if record is None or record.generation != generation:
+            return True
+        if not record.is_dummy or not (yield from one(DeleteRecord(key, record))):
+            return False
+        probe("what a stopped creator has left is removed")
+        return True
 
     def repair_op(self, key: str, again: Collection[bytes] = ()) -> Op[tuple[bytes, ...]]:
         """Insert the index records that a record lacks; return its keys that another record has.

@@ -38,16 +38,19 @@ class _Cleanups:
         """
         payload, tenant = held.job.payload, held.job.tenant
         key, generation, keys = payload["key"], payload["generation"], payload["keys"]
-        if held.job.kind == CLEANUP_KIND:
-            operation = Protocol(ends_at_once=True).clean_op(key, generation, keys)
-        else:
-            operation = Protocol(ends_at_once=True).drop_op(key, generation, keys, payload["below"])
-        if payload["type"] == ITEMS_TYPE:
-            held.job.completing = held.job.kind == CLEANUP_KIND  # What ends a reservation deletes its cleanup item.
+        protocol = Protocol(ends_at_once=True)
+        is_unique_item = payload["type"] == ITEMS_TYPE
+        if is_unique_item:
             records = ShardRecords(self._homes(), ItemLocations(), None, transaction=ItemTransaction)
         else:
             records = ShardRecords(self._homes(), Locations(payload["type"], lambda _: tenant), None)
-        run_op(operation, records.perform)
+        if held.job.kind == DROPPED_KIND:
+            run_op(protocol.drop_op(key, generation, keys, payload["below"]), records.perform)
+        elif is_unique_item:
+            held.job.completing = True  # This item is the reservation, and ends with it; another deletes index records.
+            run_op(protocol.end_dummy_op(key, generation), records.perform)
+        else:
+            run_op(protocol.clean_op(key, generation, keys), records.perform)
 
 
 class _Releases:

@@ -8,7 +8,6 @@ by itself.
 from collections.abc import Sequence
 from hashlib import blake2b
 
-from fairlead.records.errors import RecordUnreadable
 from fairlead.records.stored import DataRecord
 from fairlead.zones.errors import PayloadDamaged
 from fairlead.zones.layout import ID_BYTES
@@ -31,15 +30,11 @@ def cleanup_item(type_name: str, key: str, dummy: DataRecord) -> NewItem:
 
 
 def keys_of_cleanup(payload: bytes) -> tuple[bytes, ...]:
-    """Return the alternate keys of the dummy after which an item cleans up.
-
-    Raises:
-      RecordUnreadable: the payload is of no such item.
-    """
+    """Return the alternate keys of the dummy after which an item cleans up; none if the payload is damaged."""
     try:
         return tuple(unpack_payload(payload)["keys"])
     except (PayloadDamaged, KeyError, TypeError):
-        raise RecordUnreadable(what="an item that cleans up after the creator of a record", newer=False) from None
+        return ()
 
 
 def dropped_keys_item(

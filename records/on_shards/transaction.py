@@ -289,11 +289,13 @@ class RecordTransaction:
             self._remove_entry(view, index, key)
         view.clear(self._locations.data_key(key))
 
-    def _cancel_cleanup(self, key: str, dummy: DataRecord) -> None:
+    def _cancel_cleanup(self, key: str, dummy: DataRecord) -> bool:
+        """Delete the cleanup item; return False if it has run, late, and found nothing to do."""
         try:
             self._data_view(key).cancel(cleanup_id(dummy.generation))
         except ItemGone:
-            return  # It has run, late, and found nothing to do.
+            return False
+        return True
 
     def _check_schema(self) -> None:
         if not self._is_schema_checked:

@@ -28,7 +28,8 @@ from fairlead.records.on_shards.transaction import LivesHere, RecordTransaction
 from fairlead.records.stored import DataRecord, IndexRecord
 from fairlead.zones import tuples
 from fairlead.zones.errors import BadArgument
-from fairlead.zones.layout import DEFAULT_ZONE, Tenant
+from fairlead.zones.layout import DEFAULT_ZONE, Tenant, ZoneLocation
+from fairlead.zones.queue import dead_letters
 from fairlead.zones.queue.items import NewItem
 from fairlead.zones.records import DeadLetterRecord, ItemRecord, decode, is_newer
 from fairlead.zones.shard import Shard
@@ -129,19 +130,17 @@ class ItemTransaction(RecordTransaction):
         """Return what there is of an item. Reads with conflict: ownership, and each place where it may be."""
         tenant, zone, item_id = item_of_key(key)
         tr, keys = queue_reader(self._view(tenant)), self._shard.layout.location(tenant, zone).keys
-        cleanup_key = self._shard.layout.location(tenant, DEFAULT_ZONE).keys.item(cleanup_id(item_id))
-        places = keys.item(item_id), keys.dead_letter(item_id), keys.retained_id(item_id), cleanup_key
-        item, dead_letter, retained, cleanup = [tr.get(each) for each in places]
-        record = None if item.value is None else _readable(ItemRecord, item.value)
-        if record is None and dead_letter.value is not None:
-            record = _readable(DeadLetterRecord, dead_letter.value).item
+        cleanup = self._cleanup_location(tenant).keys
+        places = keys.item(item_id), keys.dead_letter(item_id), keys.retained_id(item_id)
+        of_cleanup = cleanup.item(cleanup_id(item_id)), cleanup.dead_letter(cleanup_id(item_id))
+        item, dead_letter, retained, *reserved = [tr.get(each) for each in (*places, *of_cleanup)]
+        record = _item_of(item.value, dead_letter.value)
         if record is not None:
             return DataRecord(record.run_of(item_id), 1, (record.unique_key,), 1, b"")
         if retained.value is not None and int.from_bytes(retained.value[:8], "big") > self._attempt.now_us:
             return DataRecord(item_id, 1, (), 1, b"")  # Which keys it keeps is not stored.
-        if cleanup.value is None:
-            return None
-        return reservation(item_id, keys_of_cleanup(_readable(ItemRecord, cleanup.value).payload))
+        record = _item_of(*(each.value for each in reserved))
+        return None if record is None else reservation(item_id, keys_of_cleanup(record.payload))
 
     def _end_writers(self, index_key: bytes, entry: IndexRecord) -> Ended:
         """Carry out phases 2 and 3 of a collection: an item holds its key, also while its id stays taken."""
@@ -185,13 +184,33 @@ class ItemTransaction(RecordTransaction):
         self._cancel_cleanup(key, found)
         self.leave_dropped(key, found, found.keys, None)
 
+    def _cancel_cleanup(self, key: str, dummy: DataRecord) -> bool:
+        """Delete the cleanup item, also as a dead letter: one that is retried would be a reservation again."""
+        if super()._cancel_cleanup(key, dummy):
+            return True
+        location, item_id = self._cleanup_location(item_of_key(key)[0]), cleanup_id(dummy.generation)
+        dead_letter = dead_letters.read(self._attempt.tr, location, item_id)
+        if dead_letter is None:
+            return False
+        dead_letters.discard(self._attempt.tr, location, item_id, dead_letter, now_us=self._attempt.now_us)
+        return True
 
-def _readable(struct: type[R], value: bytes) -> R:
-    """Return what is stored of an item: one that cannot be read may have the key.
+    def _cleanup_location(self, tenant: Tenant) -> ZoneLocation:
+        return self._shard.layout.location(tenant, DEFAULT_ZONE)
+
+
+def _item_of(item: bytes | None, dead_letter: bytes | None) -> ItemRecord | None:
+    """Return the record of an item, or of its dead letter; None: there is neither.
 
     Raises:
-      RecordUnreadable: it cannot be read.
+      RecordUnreadable: it cannot be read, so it may have the key.
     """
+    if item is not None:
+        return _readable(ItemRecord, item)
+    return None if dead_letter is None else _readable(DeadLetterRecord, dead_letter).item
+
+
+def _readable(struct: type[R], value: bytes) -> R:
     record = decode(struct, value)
     if record is None:
         raise RecordUnreadable(what="an item that may have the unique key", newer=is_newer(value))

@@ -12,15 +12,22 @@ from random import Random
 from fairlead.simulation.host import SimulatedHost
 from fairlead.simulation.open_shards import OpenShards
 from fairlead.simulation.oracles.unique_items import KeysHaveOneHolder, UniqueItem
-from fairlead.simulation.unique_items.stock import ITEMS_MAX, WORK, ZONES, Habits, items_in, on_zone
+from fairlead.simulation.unique_items.stock import (
+    WORK,
+    ZONES,
+    Habits,
+    dead_letters_in,
+    items_in,
+    make_dead_letter,
+    on_zone,
+    retry_dead_letter,
+)
 from fairlead.zones.engines.api.errors import StoreError
 from fairlead.zones.errors import ItemGone, LeaseLost, NotVested, Restoring, TenantBusy, TenantMoved
-from fairlead.zones.ownership import check_home, check_owner
 from fairlead.zones.pipelining import run_one
 from fairlead.zones.queue import dead_letters
 from fairlead.zones.queue.lease_check import LeaseRef
 from fairlead.zones.queue.queue_zone import QueueZone
-from fairlead.zones.records import ItemRecord, decode
 from fairlead.zones.reporting import completion_log
 from fairlead.zones.reporting.completion_log import EndedOfZone
 from fairlead.zones.transaction_runner import Attempt
@@ -79,12 +86,15 @@ class Ender:
         for each in self._some(place, 1):
             lease_id = self._lease(each)
             self._pause()
-            self._on(each, lambda queue, attempt: _fail(queue, attempt, each.item_id, lease_id))  # noqa: B023
+            self._on(
+                each,
+                lambda queue, attempt: make_dead_letter(queue, attempt, each.item_id, "failed", lease_id),  # noqa: B023
+            )
 
     def retry(self, place: UniqueItem) -> None:
         """Retry a dead letter."""
         for each in self._dead(place):
-            self._on(each, lambda queue, attempt: _retry(queue, attempt, each.item_id))  # noqa: B023
+            self._on(each, lambda queue, attempt: retry_dead_letter(queue, attempt, each.item_id))  # noqa: B023
 
     def discard(self, place: UniqueItem) -> None:
         """Discard a dead letter."""
@@ -102,14 +112,9 @@ class Ender:
         return [place._replace(item_id=each.id) for each in found if each.record.kind == WORK]
 
     def dead(self, place: UniqueItem) -> list[UniqueItem]:
-        """Return the dead letters of a queue zone."""
-
-        def body(queue: QueueZone, attempt: Attempt) -> list[UniqueItem]:
-            check_home(attempt.tr, queue.location)
-            found, _ = dead_letters.in_zone(attempt.tr, queue.location, items_max=ITEMS_MAX)
-            return [place._replace(item_id=each.id) for each in found]
-
-        return on_zone(self._shards, place.tenant, place.zone, body)
+        """Return the dead letters with unique keys of a queue zone."""
+        found = dead_letters_in(self._shards, place.tenant, place.zone)
+        return [place._replace(item_id=each.id) for each in found if each.record.item.kind == WORK]
 
     def _some(self, place: UniqueItem, most: int) -> list[UniqueItem]:
         found = self.items(place)
@@ -140,26 +145,6 @@ def _complete(queue: QueueZone, attempt: Attempt, held: Sequence[LeaseRef]) -> N
     ended: list[EndedOfZone] = []
     run_one(queue.complete_op(attempt.tr, held, now_us=attempt.now_us, ended=ended))
     completion_log.append(attempt.tr, queue.layout, ended, now_us=attempt.now_us)
-
-
-def _fail(queue: QueueZone, attempt: Attempt, item_id: bytes, lease_id: bytes) -> None:
-    tr, location = attempt.tr, queue.location
-    owner, value = tr.get(location.keys.tenant.owner), tr.get(location.keys.item(item_id)).value
-    check_owner(tr, queue.layout, location.keys.tenant, owner.value)
-    record = None if value is None else decode(ItemRecord, value)
-    if record is None or record.lease_id != lease_id:
-        raise LeaseLost(item=item_id.hex())
-    dead_letters.move_to_dead_letters(
-        tr, location, item_id, record, reason="failed", error="as drawn", traceback="", now_us=attempt.now_us
-    )
-
-
-def _retry(queue: QueueZone, attempt: Attempt, item_id: bytes) -> None:
-    tr, location, now_us = attempt.tr, queue.location, attempt.now_us
-    found = dead_letters.read(tr, location, item_id)
-    if found is not None:
-        dead_letters.retry_dead_letter(tr, location, item_id, found, now_us=now_us)
-        run_one(queue.wake_op(tr, earliest_us=now_us, now_us=now_us))
 
 
 def _discard(queue: QueueZone, attempt: Attempt, item_id: bytes) -> None:

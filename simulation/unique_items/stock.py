@@ -7,10 +7,15 @@ from typing import NamedTuple, TypeVar
 
 from fairlead.records.on_shards.unique_items import pack_unique_key
 from fairlead.simulation.open_shards import OpenShards
+from fairlead.zones.errors import LeaseLost
 from fairlead.zones.layout import DEFAULT_ZONE, Tenant
-from fairlead.zones.ownership import check_home
+from fairlead.zones.ownership import check_home, check_owner
+from fairlead.zones.pipelining import run_one
+from fairlead.zones.queue import dead_letters
+from fairlead.zones.queue.dead_letters import DeadLetter
 from fairlead.zones.queue.items import Item
 from fairlead.zones.queue.queue_zone import LATER_THAN_ANY_US, QueueZone
+from fairlead.zones.records import ItemRecord, decode
 from fairlead.zones.shard import Shard
 from fairlead.zones.transaction_runner import Attempt
 
@@ -67,3 +72,39 @@ def items_in(shards: OpenShards, tenant: Tenant, zone: str) -> list[Item]:
         return queue.peek(attempt.tr, items_max=ITEMS_MAX, now_us=LATER_THAN_ANY_US)
 
     return on_zone(shards, tenant, zone, body)
+
+
+def dead_letters_in(shards: OpenShards, tenant: Tenant, zone: str) -> list[DeadLetter]:
+    """Return the dead letters of a queue zone."""
+
+    def body(queue: QueueZone, attempt: Attempt) -> list[DeadLetter]:
+        check_home(attempt.tr, queue.location)
+        return dead_letters.in_zone(attempt.tr, queue.location, items_max=ITEMS_MAX)[0]
+
+    return on_zone(shards, tenant, zone, body)
+
+
+def make_dead_letter(queue: QueueZone, attempt: Attempt, item_id: bytes, reason: str, lease_id: bytes = b"") -> None:
+    """Let an item become a dead letter. `lease_id`: that of who says so; empty: nobody holds it.
+
+    Raises:
+      LeaseLost: the item has another lease, or it is gone.
+    """
+    tr, location = attempt.tr, queue.location
+    owner, value = tr.get(location.keys.tenant.owner), tr.get(location.keys.item(item_id)).value
+    check_owner(tr, queue.layout, location.keys.tenant, owner.value)
+    record = None if value is None else decode(ItemRecord, value)
+    if record is None or record.lease_id != lease_id:
+        raise LeaseLost(item=item_id.hex())
+    dead_letters.move_to_dead_letters(
+        tr, location, item_id, record, reason=reason, error="as drawn", traceback="", now_us=attempt.now_us
+    )
+
+
+def retry_dead_letter(queue: QueueZone, attempt: Attempt, item_id: bytes) -> None:
+    """Put a dead letter back into its queue, if it is still there."""
+    tr, location, now_us = attempt.tr, queue.location, attempt.now_us
+    found = dead_letters.read(tr, location, item_id)
+    if found is not None:
+        dead_letters.retry_dead_letter(tr, location, item_id, found, now_us=now_us)
+        run_one(queue.wake_op(tr, earliest_us=now_us, now_us=now_us))

@@ -1,10 +1,12 @@
 """A sweeper: runs the items that clean up after ended items and stopped takers, as a worker does, also twice.
 
-Those of takers it runs early, too. It lets kept ids expire, as housekeeping does.
+Those of takers it runs early, too. Some become dead letters, as workers die with them; an operator retries these. It
+lets kept ids expire, as housekeeping does.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from random import Random
 from typing import Any
 
@@ -16,15 +18,26 @@ from fairlead.records.on_shards.unique_items import ItemLocations, ItemTransacti
 from fairlead.records.protocol import Protocol
 from fairlead.simulation.host import SimulatedHost
 from fairlead.simulation.open_shards import OpenShards
-from fairlead.simulation.unique_items.stock import WORK, ZONES, Habits, items_in, on_zone
+from fairlead.simulation.unique_items.stock import (
+    WORK,
+    ZONES,
+    Habits,
+    dead_letters_in,
+    items_in,
+    make_dead_letter,
+    on_zone,
+    retry_dead_letter,
+)
 from fairlead.zones.engines.api.errors import StoreError
-from fairlead.zones.errors import ItemGone, ItemUnreadable, Restoring, TenantBusy, TenantMoved
+from fairlead.zones.errors import ItemGone, ItemUnreadable, LeaseLost, Restoring, TenantBusy, TenantMoved
 from fairlead.zones.layout import Tenant
 from fairlead.zones.queue.id_retention import expire
 from fairlead.zones.queue.items import Item, unpack_payload
 
 LOOK_US = 400_000
 TWICE_FRAC = 0.2
+LAPSES_FRAC = 0.1
+RETRIED_FRAC = 0.3
 EXPIRES_FRAC = 0.1
 EXPIRED_MAX = 100
 
@@ -60,8 +73,27 @@ class Sweeper:
         for item in items_in(self._shards, tenant, zone):
             is_due = item.record.vesting_us <= self._host.clock.now_us()
             is_early = item.record.kind == CLEANUP_KIND and self._draw.random() < self._early_frac
-            if item.record.kind != WORK and (is_due or is_early):
+            if item.record.kind == WORK or not (is_due or is_early):
+                continue
+            if self._draw.random() < LAPSES_FRAC:
+                self._lapse(tenant, zone, item)
+            else:
                 self._run(tenant, zone, item)
+        for dead in dead_letters_in(self._shards, tenant, zone):
+            if dead.record.item.kind != WORK and self._draw.random() < RETRIED_FRAC:
+                on_zone(
+                    self._shards,
+                    tenant,
+                    zone,
+                    lambda queue, attempt: retry_dead_letter(queue, attempt, dead.id),  # noqa: B023
+                )
+
+    def _lapse(self, tenant: Tenant, zone: str, item: Item) -> None:
+        """Let an item become a dead letter, as one does whose worker dies while it runs it alone."""
+        with suppress(LeaseLost):
+            on_zone(
+                self._shards, tenant, zone, lambda queue, attempt: make_dead_letter(queue, attempt, item.id, "lapsed")
+            )
 
     def _run(self, tenant: Tenant, zone: str, item: Item) -> None:
         records = ShardRecords(self._shards, ItemLocations(), None, transaction=ItemTransaction)
@@ -86,7 +118,7 @@ class Sweeper:
         if item.record.kind == DROPPED_KIND:
             return self._protocol.drop_op(payload["key"], payload["generation"], payload["keys"], payload["below"])
         if item.record.kind == CLEANUP_KIND:
-            return self._protocol.clean_op(payload["key"], payload["generation"], payload["keys"])
+            return self._protocol.end_dummy_op(payload["key"], payload["generation"])
         return together([
             self._protocol.drop_op(item_key(tenant, zone, item_id), run, [index_key], None)
             for index_key, item_id, run in payload["ended"]

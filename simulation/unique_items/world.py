@@ -202,9 +202,9 @@ class UniqueItems(HistoryTrial):
     # --- What is stored ---
 
     def _is_clean(self) -> bool:
-        """Whether there is no item, and so no reservation."""
+        """Whether there is neither item nor dead letter, and so no reservation."""
         zones = (zone for shard in self.suite.shards.values() for name, zone in shard.zones.items() if name.tenant.app)
-        return not any(zone.items for zone in zones)
+        return not any(zone.items or zone.dead_lettered for zone in zones)
 
     def _check_stored(self) -> None:
         """See that no index record is left. A taker that was slower than its cleanup item may have left garbage."""

@@ -16,8 +16,11 @@ from fairlead.records.errors import Interrupted, RecordUnreadable, Taken
 from fairlead.records.on_shards.performing import ShardRecords
 from fairlead.records.on_shards.unique_items import ItemLocations, ItemTransaction, item_key, pack_unique_key
 from fairlead.records.protocol import Protocol
+from fairlead.simulation.unique_items.stock import make_dead_letter
 from fairlead.testing import drain
+from fairlead.unique_items import Reservation
 from fairlead.zones.engines import Transaction, transact
+from fairlead.zones.errors import NotADeadLetter
 from fairlead.zones.layout import DEFAULT_ZONE
 from fairlead.zones.open_body import NestedTransaction
 from fairlead.zones.records import ItemRecord, decode, encode
@@ -99,10 +102,19 @@ def test_what_cannot_be_read_may_have_the_key(app: App, place: str) -> None:
         app.tenant("shop/bob").enqueue("report", unique_key=REPORT)
 
 
-@pytest.mark.parametrize("value", [b"\x7f", None], ids=["record", "payload"])
-def test_a_reservation_that_cannot_be_read_may_have_the_key(app: App, value: bytes | None) -> None:
+def test_a_reservation_that_cannot_be_read_may_have_the_key(app: App) -> None:
     alice = app.tenant("shop/alice")
     app.reserve("shop/alice", REPORT).__enter__()
+    (item,) = alice.peek()
+    key = alice.shard.layout.location(alice.tenant, DEFAULT_ZONE).keys.item(item.id)
+    transact(alice.shard.db, lambda tr: tr.set(key, b"\x7f"))
+    with pytest.raises(RecordUnreadable):
+        app.tenant("shop/bob").enqueue("report", unique_key=REPORT)
+
+
+def test_a_reservation_with_a_damaged_payload_is_ended_as_any_other(app: App) -> None:
+    alice = app.tenant("shop/alice")
+    reserved = app.reserve("shop/alice", REPORT).__enter__()
     (item,) = alice.peek()
     key = alice.shard.layout.location(alice.tenant, DEFAULT_ZONE).keys.item(item.id)
 
@@ -110,11 +122,12 @@ def test_a_reservation_that_cannot_be_read_may_have_the_key(app: App, value: byt
         record = decode(ItemRecord, tr.get(key).value or b"")
         assert record is not None
         record.payload = b"\xc1"
-        tr.set(key, value or encode(record))
+        tr.set(key, encode(record))
 
     transact(alice.shard.db, damage)
-    with pytest.raises(RecordUnreadable):
-        app.tenant("shop/bob").enqueue("report", unique_key=REPORT)
+    app.tenant("shop/bob").enqueue("report", unique_key=REPORT)
+    with pytest.raises(Interrupted):
+        alice.transact(lambda tr: tr.enqueue("report", reserved=reserved))
 
 
 def test_a_key_stays_taken_for_its_time_after_completion(app: App) -> None:
@@ -233,6 +246,43 @@ def test_a_reservation_is_used_once_and_by_its_tenant(app: App) -> None:
         app.tenant("shop/alice").transact(lambda tr: tr.enqueue("report", reserved=reserved))
         with pytest.raises(Interrupted):
             app.tenant("shop/alice").transact(lambda tr: tr.enqueue("report", reserved=reserved))
+
+
+def test_a_reservation_that_is_entered_again_takes_the_key_anew(app: App) -> None:
+    alice = app.tenant("shop/alice")
+    reserved = app.reserve("shop/alice", REPORT)
+    with suppress(ValueError), reserved:
+        raise ValueError("as asked")
+    with reserved:
+        alice.transact(lambda tr: tr.enqueue("report", delay=3_600, reserved=reserved))
+    drain(app)
+    with pytest.raises(Taken):
+        app.tenant("shop/bob").enqueue("report", unique_key=REPORT)
+
+
+def retries_the_cleanup_of_a_reservation_that_was_ended(app: App) -> Reservation:
+    """Let the worker of a reservation's cleanup item die with it, bob take the key, and an operator retry the item."""
+    alice = app.tenant("shop/alice")
+    reserved = app.reserve("shop/alice", REPORT).__enter__()
+    (cleanup,) = alice.peek()
+    zone = alice.shard.zone(alice.tenant)
+    alice.shard.transact(lambda attempt: make_dead_letter(zone, attempt, cleanup.id, "lapsed"))
+    app.tenant("shop/bob").enqueue("report", unique_key=REPORT)
+    with suppress(NotADeadLetter):
+        alice.retry_dead_letter(cleanup.id)
+    return reserved
+
+
+def test_a_reservation_that_was_ended_does_not_come_back_with_its_cleanup_item(app: App) -> None:
+    reserved = retries_the_cleanup_of_a_reservation_that_was_ended(app)
+    with pytest.raises(Interrupted):
+        app.tenant("shop/alice").transact(lambda tr: tr.enqueue("report", reserved=reserved))
+
+
+def test_without_the_look_at_its_dead_letter_two_items_have_one_key(app: App) -> None:
+    with planted("a reservation whose cleanup item is a dead letter counts as ended"):
+        reserved = retries_the_cleanup_of_a_reservation_that_was_ended(app)
+        app.tenant("shop/alice").transact(lambda tr: tr.enqueue("report", reserved=reserved))
 
 
 def test_an_item_keeps_its_key_although_a_restore_brings_its_reservation_back(app: App) -> None:

@@ -235,9 +235,9 @@ def lease(
 def drop_moved(tr: Transaction, layout: ShardLayout, ref: PointerRef) -> bool:
     """Delete the pointer of a tenant that has moved to another shard; False: it has not, or the pointer is gone.
 
-    The tenant's pointers are at its new home by then. Reads with conflict: ownership, the pointer, the policies.
-    Writes: the pointer, its index entry, those in the index of paused kinds; declares a write conflict on its guard.
-    May run twice.
+    The tenant's pointers are at its new home by then. Reads with conflict: ownership, the pointer; the policies by
+    snapshot. Writes: the pointer, its index entry, those in the index of paused kinds; declares a write conflict on its
+    guard. May run twice.
     """
     location = pointers.location_of(ref, layout)
     if location is None:

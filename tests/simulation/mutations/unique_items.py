@@ -17,7 +17,7 @@ _WRONG = (KeysHaveOneHolder.promise, AT_ONCE)
 UNIQUE_ITEMS: tuple[Mutation, ...] = (
     mutation(
         "a dead letter does not hold its unique key",
-        (ItemTransaction._read, "if record is None and dead_letter.value is not None:", "if False:"),
+        (ItemTransaction._read, "_item_of(item.value, dead_letter.value)", "_item_of(item.value, None)"),
         found_by=_WRONG,
         world=run_unique_items,
     ),
@@ -56,9 +56,9 @@ UNIQUE_ITEMS: tuple[Mutation, ...] = (
     mutation(
         "the end of a reservation deletes the index record of its item",
         (
-            Protocol.clean_op,
-            "if is_its_own and (not record.is_dummy or not (",
-            "if is_its_own and record.is_dummy and (not (",
+            Protocol.end_dummy_op,
+            "if not record.is_dummy or not (",
+            "if record.is_dummy and not (",
         ),
         found_by=_WRONG,
         world=run_unique_items,
@@ -85,6 +85,12 @@ UNIQUE_ITEMS: tuple[Mutation, ...] = (
         "the end of a reservation leaves its cleanup item",
         (ItemTransaction._end_reservation, "self._cancel_cleanup(key, found)", "pass"),
         found_by=(*_WRONG, CLEANED),
+        world=run_unique_items,
+    ),
+    mutation(
+        "a reservation whose cleanup item is a dead letter counts as ended",
+        (ItemTransaction._read, "_item_of(*(each.value for each in reserved))", "_item_of(reserved[0].value, None)"),
+        found_by=_WRONG,
         world=run_unique_items,
     ),
 )
