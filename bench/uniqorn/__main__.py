@@ -158,6 +158,8 @@ def _parsed() -> Namespace:
     kinds = [] if parsed.figure == "page" else [kind for kind in FIGURES[parsed.figure].on if kind != data.FOUNDATIONDB]
     if parsed.on is not None and parsed.on not in kinds:
         commands.error(f"{parsed.figure} does not run on {parsed.on}; it runs on: {', '.join(kinds) or 'nothing'}")
+    if parsed.on is not None and parsed.store:
+        commands.error(f"--store names clusters, and --on {parsed.on} other stores: give one of them")
     return parsed
 
 

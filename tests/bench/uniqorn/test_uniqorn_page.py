@@ -212,6 +212,18 @@ def test_a_figure_is_refused_on_a_kind_of_store_that_it_does_not_run_on(
     assert "table1 does not run on embedded; it runs on: postgresql" in capsys.readouterr().err
 
 
+def test_clusters_and_another_kind_of_store_are_refused_together(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    cluster_file = tmp_path / "fdb.cluster"
+    cluster_file.touch()
+    stores = ["--store", f"fdb:{cluster_file}"] * STORES
+    monkeypatch.setattr("sys.argv", ["bench.uniqorn", "shards", "--on", "embedded", *stores])
+    with pytest.raises(SystemExit):
+        main()
+    assert "give one of them" in capsys.readouterr().err
+
+
 def test_the_quick_records_on_embedded_shards_print_their_rows() -> None:
     rows = run("bench.uniqorn", "shards", "--quick", "--json")["rows"]
     assert {(row["operation"], row["threads"]) for row in rows} == {(kind.value, n) for kind in Kind for n in (1, 4)}
