@@ -33,10 +33,11 @@ from fairlead.zones.errors import ItemGone, ItemUnreadable, LeaseLost, Restoring
 from fairlead.zones.layout import Tenant
 from fairlead.zones.queue.id_retention import expire
 from fairlead.zones.queue.items import Item, unpack_payload
+from fairlead.zones.queue.poison_candidates import POISON
 
 LOOK_US = 400_000
 TWICE_FRAC = 0.2
-LAPSES_FRAC = 0.1
+DIES_FRAC = 0.1
 RETRIED_FRAC = 0.3
 EXPIRES_FRAC = 0.1
 EXPIRED_MAX = 100
@@ -75,8 +76,8 @@ class Sweeper:
             is_early = item.record.kind == CLEANUP_KIND and self._draw.random() < self._early_frac
             if item.record.kind == WORK or not (is_due or is_early):
                 continue
-            if self._draw.random() < LAPSES_FRAC:
-                self._lapse(tenant, zone, item)
+            if self._draw.random() < DIES_FRAC:
+                self._make_dead_letter(tenant, zone, item)
             else:
                 self._run(tenant, zone, item)
         for dead in dead_letters_in(self._shards, tenant, zone):
@@ -88,11 +89,11 @@ class Sweeper:
                     lambda queue, attempt: retry_dead_letter(queue, attempt, dead.id),  # noqa: B023
                 )
 
-    def _lapse(self, tenant: Tenant, zone: str, item: Item) -> None:
+    def _make_dead_letter(self, tenant: Tenant, zone: str, item: Item) -> None:
         """Let an item become a dead letter, as one does whose worker dies while it runs it alone."""
         with suppress(LeaseLost):
             on_zone(
-                self._shards, tenant, zone, lambda queue, attempt: make_dead_letter(queue, attempt, item.id, "lapsed")
+                self._shards, tenant, zone, lambda queue, attempt: make_dead_letter(queue, attempt, item.id, POISON)
             )
 
     def _run(self, tenant: Tenant, zone: str, item: Item) -> None:

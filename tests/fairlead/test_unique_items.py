@@ -23,6 +23,7 @@ from fairlead.zones.engines import Transaction, transact
 from fairlead.zones.errors import NotADeadLetter
 from fairlead.zones.layout import DEFAULT_ZONE
 from fairlead.zones.open_body import NestedTransaction
+from fairlead.zones.queue.poison_candidates import POISON
 from fairlead.zones.records import ItemRecord, decode, encode
 from fairlead.zones.tenant_transaction import TenantTransaction
 from tests.fairlead.records_on_shards import SHARDS, on_three_shards
@@ -266,7 +267,7 @@ def retries_the_cleanup_of_a_reservation_that_was_ended(app: App) -> Reservation
     reserved = app.reserve("shop/alice", REPORT).__enter__()
     (cleanup,) = alice.peek()
     zone = alice.shard.zone(alice.tenant)
-    alice.shard.transact(lambda attempt: make_dead_letter(zone, attempt, cleanup.id, "lapsed"))
+    alice.shard.transact(lambda attempt: make_dead_letter(zone, attempt, cleanup.id, POISON))
     app.tenant("shop/bob").enqueue("report", unique_key=REPORT)
     with suppress(NotADeadLetter):
         alice.retry_dead_letter(cleanup.id)

@@ -163,7 +163,7 @@ GUARDS: dict[str, Planted] = {
         (("entry.key != key or entry.generation != generation:", "entry.key != key:"),),
     ),
     "a cleanup spares a record that is real": Planted(
-        "a slow creator, and its own cleanup item", (("(not record.is_dummy or not (yield", "(not (yield"),)
+        "a slow creator, and its own cleanup item", (("not record.is_dummy or not (yield", "not (yield"),)
     ),
     "a collection spares what the record has": Planted(
         "deleted, another created, a find, a collection",
