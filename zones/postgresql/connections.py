@@ -228,11 +228,20 @@ class Connections:
         self._statement_ms = statement_ms
         self._shown = shown
         self._idle: deque[tuple[Any, int]] = deque()  # With the time since when; the last one was used last.
+        self._keeps_none = False
 
     def close(self) -> None:
-        """Close the connections that no call uses."""
-        while self._idle:
-            self._idle.pop()[0].close()
+        """Close the connections that no call uses; from now on a call closes its own."""
+        self._keeps_none = True
+        self._close_idle()
+
+    def _close_idle(self) -> None:
+        while True:
+            try:
+                connection, _ = self._idle.pop()
+            except IndexError:  # Other threads may have taken some.
+                return
+            connection.close()
 
     @contextmanager
     def call(self, *, is_committing: bool = False) -> Iterator[Call]:
@@ -276,6 +285,8 @@ class Connections:
             self._idle.append((connection, now_us))
         else:
             connection.close()
+        if self._keeps_none:  # Read after the append: `close` may have looked before it.
+            self._close_idle()
         while True:
             try:
                 longest, since_us = self._idle.popleft()

@@ -55,6 +55,13 @@ def test_after_a_minute_the_next_call_closes_what_a_burst_of_calls_has_left(
     eventually(lambda: open_connections(database) == before + 1)
 
 
+def test_a_call_that_outlasts_the_end_of_its_store_closes_its_connection(connections: Any) -> None:
+    with connections.lend() as lent:
+        connections.close()
+        lent.execute("SELECT 1")
+    assert lent.closed
+
+
 def test_a_call_does_not_take_a_connection_that_the_server_may_be_closing(connections: Any, clock: ManualClock) -> None:
     def backend() -> int:
         with connections.call() as call:
