@@ -35,8 +35,9 @@ def clear_piece(
 ) -> bool:
     """Clear some rows of a tenant, those of its queues first; return whether there may be more. May run twice.
 
-    Reads with conflict: the ownership record; by snapshot the rows, which nobody changes. Writes: clears the rows, and
-    what names them; counts the move for readers of the shard's index, if entries go.
+    Reads with conflict: the ownership record; by snapshot the rows, which nobody changes. Only a pointer may be woken
+    meanwhile, because a kind is resumed: the entry that this leaves is cleared by its next visit. Writes: clears the
+    rows, and what names them; counts the move for readers of the shard's index, if entries go.
 
     Raises:
       MoverReplaced: `may_clear` does not hold of the ownership record.

@@ -228,11 +228,11 @@ class Connections:
         self._statement_ms = statement_ms
         self._shown = shown
         self._idle: deque[tuple[Any, int]] = deque()  # With the time since when; the last one was used last.
-        self._keeps_none = False
+        self._is_closed = False
 
     def close(self) -> None:
         """Close the connections that no call uses; from now on a call closes its own."""
-        self._keeps_none = True
+        self._is_closed = True
         self._close_idle()
 
     def _close_idle(self) -> None:
@@ -285,7 +285,7 @@ class Connections:
             self._idle.append((connection, now_us))
         else:
             connection.close()
-        if self._keeps_none:  # Read after the append: `close` may have looked before it.
+        if self._is_closed:  # Read after the append: `close` may have looked before it.
             self._close_idle()
         while True:
             try:
