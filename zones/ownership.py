@@ -87,6 +87,12 @@ def check_home(tr: Reader, location: ZoneLocation) -> None:
     check_owner(tr, location.layout, keys, tr.snapshot.get(keys.owner).value, writes=False)
 
 
+def comes_in(value: bytes | None) -> bool:
+    """Say whether a tenant is being copied to this shard by a move. `value`: the tenant's ownership record."""
+    owner = None if value is None else decode(OwnerRecord, value)
+    return owner is not None and owner.move is not None and owner.move.phase is MovePhase.INCOMING
+
+
 def is_first_home(layout: ShardLayout, keys: TenantKeys) -> bool:
     """Whether this is the shard where a tenant lives without a record. Local items of a kind live on every shard."""
     if not layout.first_shards or layout.placement is None or keys.packed.startswith(_LOCAL):

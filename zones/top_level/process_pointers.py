@@ -30,7 +30,7 @@ from typing import NamedTuple
 from fairlead.zones.engines import Reader, Transaction
 from fairlead.zones.errors import OwnerUnreadable, TenantMoved
 from fairlead.zones.layout import ShardLayout, ZoneLocation
-from fairlead.zones.ownership import check_owner
+from fairlead.zones.ownership import check_owner, comes_in
 from fairlead.zones.pipelining import Operation, run_one, run_together, start_op
 from fairlead.zones.policy import policies
 from fairlead.zones.policy.fair_share import ONE_ITEM, FairShare
@@ -233,11 +233,13 @@ def lease(
 
 
 def drop_moved(tr: Transaction, layout: ShardLayout, ref: PointerRef) -> bool:
-    """Delete the pointer of a tenant that has moved to another shard; False: it has not, or the pointer is gone.
+    """Delete the pointer of a tenant that lives on another shard; False: it lives here, or the pointer is gone.
 
-    The tenant's pointers are at its new home by then. Reads with conflict: ownership, the pointer; the policies by
-    snapshot. Writes: the pointer, its index entry, those in the index of paused kinds; declares a write conflict on its
-    guard. May run twice.
+    The tenant's pointers are at its home by then. The pointer of a tenant that comes in is left alone: it is the copy
+    of the pointer of an external queue, and nothing else of the tenant's rows says that it is needed.
+
+    Reads with conflict: ownership, the pointer; the policies by snapshot. Writes: the pointer, its index entry, those
+    in the index of paused kinds; declares a write conflict on its guard. May run twice.
     """
     location = pointers.location_of(ref, layout)
     if location is None:
@@ -252,6 +254,8 @@ def drop_moved(tr: Transaction, layout: ShardLayout, ref: PointerRef) -> bool:
         pointer = None if stored.value is None else decode(PointerRecord, stored.value)
         if pointer is None:
             return False
+        if comes_in(owner.value):
+            return True
         probe("a visit deletes the pointer of a tenant that has moved")
         policies.forget_paused_pointer(tr, location)
         pointers.delete(tr, location, pointer)

@@ -24,6 +24,7 @@ from fairlead.simulation.run import DRAINS
 from fairlead.zones.external import arrivals, visits
 from fairlead.zones.moving import destination, rows
 from fairlead.zones.queue import insertion
+from fairlead.zones.top_level import process_pointers
 from fairlead.zones.top_level.silence import Silence
 from tests.simulation.mutations.mutation import Mutation, in_a_race, mutation
 
@@ -140,6 +141,10 @@ EXTERNAL: tuple[Mutation, ...] = (
     ),
 )
 EXTERNAL_IN_RACES = (
+    in_a_race(
+        "a visit deletes the pointer of a tenant that comes in",
+        (process_pointers.drop_moved, "if comes_in(owner.value):", "if False:"),
+    ),
     in_a_race(
         "a resumed kind makes the pointers again that have gone",
         (insertion.wake_if_there_op, "if stored.value is not None:", "if True:"),

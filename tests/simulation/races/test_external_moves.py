@@ -16,6 +16,8 @@ from fairlead.zones.layout import ZoneLocation
 from fairlead.zones.policy import policies
 from fairlead.zones.records import MoveState
 from fairlead.zones.shard import Shard
+from fairlead.zones.top_level.pointers import PointerRef
+from fairlead.zones.top_level.process_pointers import drop_moved
 from fairlead.zones.transaction_runner import Attempt
 from tests.simulation.races.missing_guards import planted
 from tests.simulation.races.move_scene import NEW, OLD, MoveScene
@@ -63,6 +65,39 @@ def test_without_that_no_scan_finds_it() -> None:
 def test_without_the_pointer_the_queue_waits_for_its_next_item() -> None:
     with planted("the pointer of an external queue does not move with its tenant"), pytest.raises(KeyError):
         moves_with_an_external_queue(MoveScene())
+
+
+# --- A consumer that has not read the entries for a while visits a shard where the tenant comes in ---
+
+
+def visits_where_she_comes_in(scene: MoveScene) -> None:
+    """Let a late consumer visit the pointer at the new home, which has been copied there, before the decision."""
+
+    def visit(shards: OpenShards) -> None:
+        shard = shards[NEW]
+        location = shard.layout.location(ALICE, pointer_zone(STORE, QUEUE))
+        ref = PointerRef(location.part.part, location.pointer_id, 0, 0)
+        shard.transact(lambda attempt: drop_moved(attempt.tr, shard.layout, ref))
+
+    scene.does(notes_an_arrival)
+    mover, decision = scene.frozen()
+    scene.does(visit)
+    decision.goes_its_way()
+    mover.runs()
+
+
+def test_a_late_visit_leaves_the_pointer_of_a_tenant_that_comes_in() -> None:
+    scene = MoveScene()
+    visits_where_she_comes_in(scene)
+    scene.ends_well(MoveState.MOVED)
+
+
+def test_without_the_look_whether_she_comes_in_the_visit_deletes_her_pointer() -> None:
+    with (
+        planted("a visit deletes the pointer of a tenant that comes in"),
+        pytest.raises(Violation, match=TenantsMoveWhole.promise),
+    ):
+        visits_where_she_comes_in(MoveScene())
 
 
 # --- A kind that was paused is resumed, and consumers wake the pointers that slept because of it ---
