@@ -106,10 +106,10 @@ class Mover:
         record, is_moving = self._in_source(self._take_over)
         if record is None:
             return None
+        self._epoch = record.epoch
         if record.state is not MoveState.UNDER_WAY:
             return self._ended_by_others()
         self._mine = Mine(self._mine.move_id, record.mover)
-        self._epoch = record.epoch
         self._rows, self._bytes = record.copied_rows, record.copied_bytes
         try:
             if is_moving and self._prepare():
@@ -131,7 +131,6 @@ class Mover:
         if record is not None and is_listed:
             if record.state is MoveState.UNDER_WAY:
                 return None
-            self._epoch = record.epoch
         self._close()  # This mover, or an earlier one, may have opened it anew after it was closed.
         self._clear_closed()
         return record.state if record is not None and is_listed else None
