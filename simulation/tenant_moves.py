@@ -6,9 +6,10 @@ porters do.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fairlead.simulation.cluster import Cluster
 from fairlead.simulation.host import SimulatedHost
@@ -26,7 +27,8 @@ from fairlead.zones.ownership import check_home
 from fairlead.zones.pipelining import run_one
 from fairlead.zones.placement import home
 from fairlead.zones.queue import dead_letters
-from fairlead.zones.records import MoveRecord, MoveState
+from fairlead.zones.queue.items import unpack_payload
+from fairlead.zones.records import ItemRecord, MoveRecord, MoveState, decode
 from fairlead.zones.shard import Shard
 from fairlead.zones.transaction_runner import Attempt
 
@@ -35,7 +37,7 @@ CANCELLED_FRAC = 0.1
 LOOK_US = 500_000  # How often given-up moves are retried.
 PORTER_LOOK_US = 50_000
 PORTER_PAUSE_US_MAX = 10_000_000
-MOVES_MAX = 100  # Of one shard, that a porter looks at.
+DEAD_LETTERS_MAX = 100  # Moves of one shard that are retried at once.
 
 
 class MoveHabits(NamedTuple):
@@ -75,13 +77,10 @@ class MoveOperator:
         return self._is_calm and not any(each.state is MoveState.UNDER_WAY for each in moves) and not self._has_items()
 
     def _has_items(self) -> bool:
-        """Whether somebody is still to look at a move that has an item, and whose record no later move has replaced."""
+        """Whether somebody is still to look at a move: its item is there."""
         queue = ZoneName(local_tenant(MOVE_KIND), DEFAULT_ZONE)
-        for shard in self._cluster.suite.shards.values():
-            zone = shard.zones.get(queue)
-            if zone is not None and any(each.move_id in zone.items for each in shard.moves.values()):
-                return True
-        return False
+        zones = (shard.zones.get(queue) for shard in self._cluster.suite.shards.values())
+        return any(zone is not None and zone.items for zone in zones)
 
     @property
     def _is_calm(self) -> bool:
@@ -159,7 +158,7 @@ def retry_given_up(shard: Shard) -> None:
 
     def body(attempt: Attempt) -> None:
         tr, queue = attempt.tr, shard.zone(location.tenant, location.name)
-        found, _ = dead_letters.in_zone(tr, location, items_max=MOVES_MAX)
+        found, _ = dead_letters.in_zone(tr, location, items_max=DEAD_LETTERS_MAX)
         for letter in found:
             record = dead_letters.read(tr, location, letter.id)
             if record is not None:
@@ -217,19 +216,30 @@ class Porter:
             self._host.clock.sleep_us(int(self._host.random.expovariate(1 / self._pause_us)))
 
     def _carry_out(self, shard: Shard) -> None:
-        moves = shard.transact(lambda attempt: list(source.list_moves(attempt.tr, moves_max=MOVES_MAX)))
         queue = shard.zone(local_tenant(MOVE_KIND))
-        for tenant, record in moves:
-            to, key = self._shards.with_id(record.destination_id), queue.location.keys.item(record.move_id)
-            if to is None or not shard.transact(lambda attempt, key=key: attempt.tr.snapshot.get(key).present()):  # type: ignore[misc]
+        begin, end = queue.location.keys.item_range()
+        for row in shard.transact(lambda attempt: list(attempt.tr.snapshot.get_range(begin, end))):
+            item = decode(ItemRecord, row.value)
+            assert item is not None
+            payload = unpack_payload(item.payload)
+            move_id, to = payload["move"], self._shards.with_id(payload["destination"])
+            if to is None or (self._leases is not None and not self._leases.take(move_id, self._host)):
                 continue
-            if self._leases is not None and not self._leases.take(record.move_id, self._host):
-                continue
-            if Mover(shard, to, first_home_of(self._shards, tenant), tenant, record.move_id).run() is not None:
-                complete_local_item(shard, MOVE_KIND, record.move_id)
+            if self._has_ended(shard, to, move_id, payload):
+                complete_local_item(shard, MOVE_KIND, move_id)
                 self._pause_us = PORTER_LOOK_US
             elif self._leases is None:
                 self._pause_us = min(2 * self._pause_us, PORTER_PAUSE_US_MAX)
+
+    def _has_ended(self, shard: Shard, to: Shard, move_id: bytes, payload: Mapping[str, Any]) -> bool:
+        """Carry out a move as the handler of moves does; say whether its item is done."""
+        tenant = Tenant(payload["app"], payload["user"])
+        mover = Mover(shard, to, first_home_of(self._shards, tenant), tenant, move_id)
+        record = shard.transact(lambda attempt: source.read_move(attempt.tr, tenant))
+        if record is None or record.move_id != move_id:
+            mover.clear_unlisted(epoch=payload["epoch"])
+            return True
+        return mover.run() is not None
 
 
 def first_home_of(shards: OpenShards, tenant: Tenant) -> Shard:
