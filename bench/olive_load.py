@@ -4,6 +4,7 @@ Clients of both tenants run all the time, also at rest: before the first move, b
 a machine that gets slower meanwhile slows both sides of a ratio.
 """
 
+import gc
 import os
 import threading
 import time
@@ -12,7 +13,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from bench.flushes import Flush, watched
 from bench.olive_moves import FILL_BATCH, OBJECTS, app, config_of, fill, mover_beside, tenant_on
@@ -39,8 +42,11 @@ OTHERS_RATIO_MAX = 1.1
 TO_OTHER, BACK = "b", "a"
 
 
-class Request(NamedTuple):
-    """A transaction of a client: when it began, in seconds since the epoch, and how long it took."""
+class Request(msgspec.Struct, gc=False):
+    """A transaction of a client: when it began, in seconds since the epoch, and how long it took.
+
+    The garbage collector does not track it: a full collection stops all clients, and grows with what it tracks.
+    """
 
     began_s: float
     took_ms: float
@@ -114,6 +120,7 @@ def usual_p99(took_ms: Sequence[float]) -> float:
 def moves(stores: Sequence[Path], megabytes: int, items: int, quick: bool) -> list[dict[str, Any]]:
     """Return two rows for each tenant and rate: there, and back."""
     app.configure(config_of(stores))
+    gc.freeze()  # What was imported; see `docs/performance.md`. Each full collection took 60 to 200 ms without this.
     engine = "foundationdb" if any(store.is_file() for store in stores) else "embedded"
     other = app.tenant(tenant_on("a", 9))
     rows: list[dict[str, Any]] = []

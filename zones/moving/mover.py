@@ -128,9 +128,8 @@ class Mover:
         """
         record = self._read(lambda tr: source.read_move(tr, self._tenant))
         is_listed = record is not None and record.move_id == self._mine.move_id
-        if record is not None and is_listed:
-            if record.state is MoveState.UNDER_WAY:
-                return None
+        if record is not None and is_listed and record.state is MoveState.UNDER_WAY:
+            return None
         self._close()  # This mover, or an earlier one, may have opened it anew after it was closed.
         self._clear_closed()
         return record.state if record is not None and is_listed else None

@@ -87,7 +87,7 @@ def test_reads_conflict_with_the_same_commits() -> None:
     assert arrived.read_version == 5
     assert arrived.reads is not None
     for key, changed in ((b"p", True), (b"q", False), (b"s", True), (b"t", False)):
-        assert arrived.reads.changed_by(LogEntry(6, [key], [])) is changed
+        assert arrived.reads.changed_by(LogEntry(6, (key,), ())) is changed
 
 
 def test_each_commit_of_a_batch_has_a_commit_id_that_no_user_can_write() -> None:

@@ -73,7 +73,7 @@ def test_a_commit_changes_what_was_read_if_they_have_a_key_in_common(
     lookup_ratio: int,
 ) -> None:
     reads = ReadSet(KeySet(map(key, points), as_ranges(ranges)))
-    entry = LogEntry(1, [key(number) for number in written], merge(as_ranges(cleared)))
+    entry = LogEntry(1, tuple(key(number) for number in written), tuple(merge(as_ranges(cleared))))
     read = points | numbers_in(as_ranges(ranges))
     with patch.object(commit_log, "LOOKUP_RATIO", lookup_ratio):
         assert reads.changed_by(entry) == bool(read & (written | numbers_in(as_ranges(cleared))))

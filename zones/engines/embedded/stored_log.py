@@ -37,8 +37,8 @@ UNDECODABLE: Final = (msgspec.MsgspecError, RecursionError)
 class _Entry(msgspec.Struct, array_like=True):
     """The keys that a commit conflicts on, its time by the clock, and the bytes of all entries before it."""
 
-    points: list[bytes]
-    ranges: list[tuple[bytes, bytes]]
+    points: tuple[bytes, ...]
+    ranges: tuple[tuple[bytes, bytes], ...]
     made_us: int = 0
     bytes_before: int = 0
 
@@ -138,7 +138,7 @@ class StoredLog:
         self._bytes_after += len(entry)
         if self._behind:
             self._forget_tail(self.last)
-        self._keep(LogEntry(version, points, ranges))
+        self._keep(LogEntry(version, tuple(points), tuple(ranges)))
         self._since_pruned += 1
         self.last = version
 

@@ -134,7 +134,8 @@ class MemoryStore:
         changed = sorted_map.update(changed, changes)
         self._newest = (version, changed)
         self._versions.append(self._newest)
-        self._log.append(LogEntry(version, *request.writes.conflict_keys(stamp)))
+        points, ranges = request.writes.conflict_keys(stamp)
+        self._log.append(LogEntry(version, tuple(points), tuple(ranges)))
         self._prune(version - WINDOW_US)
         return version, mutations
 

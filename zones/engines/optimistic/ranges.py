@@ -7,7 +7,7 @@ sets of points is one call that runs at the speed of C, whereas ranges need a se
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Final
 
@@ -61,13 +61,13 @@ def merge(ranges: Iterable[Range]) -> list[Range]:
     return merged
 
 
-def covers(merged: list[Range], key: bytes) -> bool:
+def covers(merged: Sequence[Range], key: bytes) -> bool:
     """Return whether one of the merged ranges contains `key`."""
     index = bisect_right(merged, (key, b"\xff\xff")) - 1
     return index >= 0 and merged[index][0] <= key < merged[index][1]
 
 
-def any_point_in(points: list[bytes], merged: list[Range]) -> bool:
+def any_point_in(points: Sequence[bytes], merged: Sequence[Range]) -> bool:
     """Return whether one of the sorted `points` lies in one of the merged ranges."""
     if len(points) < len(merged):
         return any(covers(merged, point) for point in points)
@@ -78,7 +78,7 @@ def any_point_in(points: list[bytes], merged: list[Range]) -> bool:
     return False
 
 
-def any_overlap(these: list[Range], those: list[Range]) -> bool:
+def any_overlap(these: Sequence[Range], those: Sequence[Range]) -> bool:
     """Return whether two lists of merged ranges have a key in common."""
     if len(these) > len(those):
         these, those = those, these
