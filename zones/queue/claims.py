@@ -114,9 +114,10 @@ def release(
     """Let items vest now that are claims of a session, and return how many; clear their CLAIM keys.
 
     `claimed`: where each item lies, its id, and the lease under which it was claimed; None: any lease of an ended
-    session. One that was leased anew and claimed by the same session stays as it is. An item that is gone, is another's
-    claim, or belongs to another shard by now stays as it is, too, and its key is cleared. An unreadable one keeps its
-    key: a newer version can release it, and its lease ends by time. A hold (`fairlead.zones.workflow.holds`) has
+    session. One that was leased anew and claimed by the same session stays as it is. An item that is gone, or is
+    another's claim, stays as it is, too, and its key is cleared. An unreadable one keeps its key: a newer version can
+    release it, and its lease ends by time. If the tenant has moved to another shard, the key stays for the mover: it
+    tells the mover which claims end there. A hold (`fairlead.zones.workflow.holds`) has
     nothing to run, and ends at once, which releases its locks.
 
     Reads with conflict: ownership, the records; and the pointers as `pointers.read_for_insert` says. Writes: records,
@@ -139,7 +140,7 @@ def _release_op(
     try:
         records = yield from check_leases_op(tr, location, held)
     except TenantMoved:  # Raised before anything was written.
-        records = [Outcome.GONE] * len(held)
+        return 0
     except OwnerUnreadable:
         records = [Outcome.UNREADABLE] * len(held)
     released = 0

@@ -16,6 +16,7 @@ from fairlead.simulation.oracles.spanning import LocksHaveTransactions
 from fairlead.zones import ownership, transaction_runner
 from fairlead.zones.moving import clearing, copying, destination, marks, rescue, source
 from fairlead.zones.moving.mover import Mover
+from fairlead.zones.queue import claims
 from fairlead.zones.tenant_transaction import TenantTransaction
 from tests.simulation.mutations.mutation import in_a_race, mutation
 
@@ -206,6 +207,10 @@ MOVING = (
     ),
 )
 MOVING_IN_RACES = (
+    in_a_race(
+        "a session that ends forgets its claims on items that have moved",
+        (claims._release_op, "return 0", "records = [Outcome.GONE] * len(held)"),
+    ),
     in_a_race(
         "marks are cleared before what they name is copied",
         (

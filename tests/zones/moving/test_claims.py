@@ -10,6 +10,7 @@ from fairlead.zones.queue import claims, stored_item
 from fairlead.zones.records import ItemRecord, decode
 from fairlead.zones.top_level import worker_sessions
 from fairlead.zones.top_level.worker_sessions import WorkerSession, claims_of_tenant
+from tests.simulation.races.missing_guards import planted
 from tests.zones.moving.town import Town
 
 SESSION, LEASE, WORKER = b"s" * 16, b"l" * 16, b"w" * 16
@@ -79,18 +80,69 @@ def test_a_claim_on_an_item_of_another_tenant_stays() -> None:
     assert len(found.claims) == 1
 
 
+def takes_over(town: Town, item_id: bytes) -> None:
+    """Cancel the item at its new home, which still has the claim of the old one."""
+    town.alice_lives_at("west")
+    town.in_queue(lambda tr, queue, now_us: queue.complete(tr, item_id, now_us=now_us))
+
+
+def is_notified(town: Town, item_id: bytes) -> bool:
+    """Say whether the new home has a notice for the session of the old one."""
+    west = town.shards["west"]
+    notice = worker_sessions.notice_key(SESSION, west.layout.location(town.alice, "queue"), item_id)
+    return transact(west.db, lambda tr: tr.get(notice).value) is not None
+
+
 def test_a_takeover_before_the_claim_ends_leaves_no_notice_for_a_session_that_is_not_there() -> None:
     """Before, the notice stayed at the destination for good: no session of that shard clears it."""
     town = Town()
     item_id = town.enqueue()
     claim(town, item_id)
 
-    def take_over() -> None:
-        """Cancel the item at its new home, which still has the claim of the old one."""
-        town.alice_lives_at("west")
-        town.in_queue(lambda tr, queue, now_us: queue.complete(tr, item_id, now_us=now_us))
+    town.mover_that("west", _end_claims=lambda: takes_over(town, item_id)).run()
+    assert not is_notified(town, item_id)
 
-    town.mover_that("west", _end_claims=take_over).run()
-    west = town.shards["west"]
-    notices = worker_sessions.notice_key(SESSION, west.layout.location(town.alice, "queue"), item_id)
-    assert transact(west.db, lambda tr: tr.get(notices).value) is None
+
+def session_ends_before_the_claims_do(town: Town) -> bytes:
+    """Let the session end at the old home, while the mover of its item stands still; return the item's id."""
+    item_id = town.enqueue()
+    claim(town, item_id)
+
+    def end_session() -> None:
+        takes_over(town, item_id)
+        east = town.shards["east"]
+        transact(east.db, lambda tr: run_one(worker_sessions.end_session_op(tr, SESSION)))
+        claims.release_all(east.layout, east.transact, SESSION, now_us=town.clock.now_us())
+
+    town.mover_that("west", _end_claims=end_session).run()
+    return item_id
+
+
+def test_a_session_that_ends_leaves_its_claims_to_the_mover() -> None:
+    """Before, it cleared their keys, so that the mover did not know whose notices to clear at the new home."""
+    town = Town()
+    item_id = session_ends_before_the_claims_do(town)
+    assert not is_notified(town, item_id)
+    east = town.shards["east"]
+    assert claims.release_all(east.layout, east.transact, SESSION, now_us=town.clock.now_us()) == 0
+    assert transact(east.db, lambda tr: run_one(worker_sessions.look_op(tr))).over == []
+
+
+def test_a_claim_ends_at_the_new_home_although_its_session_has_ended_before() -> None:
+    town = Town()
+    item_id = town.enqueue()
+    claim(town, item_id)
+
+    def end_session() -> None:
+        east = town.shards["east"]
+        transact(east.db, lambda tr: run_one(worker_sessions.end_session_op(tr, SESSION)))
+        claims.release_all(east.layout, east.transact, SESSION, now_us=town.clock.now_us())
+
+    town.mover_that("west", _end_claims=end_session).run()
+    assert town.findings() == {}
+
+
+def test_without_that_the_new_home_keeps_a_notice_for_good() -> None:
+    town = Town()
+    with planted("a session that ends forgets its claims on items that have moved"):
+        assert is_notified(town, session_ends_before_the_claims_do(town))
