@@ -14,11 +14,16 @@ dummies among them.
 """
 
 from fairlead.records.definition import has_types
+from fairlead.records.on_shards.slots import SLOTS_APP
 from fairlead.records.stored import DataRecord
-from fairlead.zones.keyspace import pack_int, pack_text
+from fairlead.zones import tuples
+from fairlead.zones.engines import Transaction
+from fairlead.zones.keyspace import TenantKeys, pack_int, pack_text, range_begin, range_end
 from fairlead.zones.layout import Tenant
 from fairlead.zones.queue.items import NewItem, new_item
 from fairlead.zones.shard import Shard
+from fairlead.zones.snapshots.snapshot_keys import copies_prefix
+from fairlead.zones.snapshots.snapshot_list import snapshots_of
 from fairlead.zones.tenant_transaction import TenantTransaction
 from fairlead.zones.transaction_runner import Attempt
 
@@ -56,7 +61,20 @@ def repair_item(type_name: str, key: str) -> NewItem:
 def mark_once_restored(attempt: Attempt, shard: Shard, tenant: Tenant) -> None:
     """Have the records of a tenant marked that is about to be restored to a snapshot, if its shard has any types.
 
-    Reads one key; enqueues an item. May run twice: the item is safe to run twice.
+    A shard to which the tenant has moved may have none yet. There the tenant itself is looked at.
+
+    Reads one key; without types also, with conflict, whether the tenant has records, and by snapshot whether it had
+    some at a snapshot. Enqueues an item. May run twice: the item is safe to run twice.
     """
-    if has_types(attempt.tr):
+    if has_types(attempt.tr) or _has_or_had_records(attempt.tr, tenant):
         TenantTransaction(shard, tenant, attempt).enqueue_item(new_item(RESTORED_KIND, None))
+
+
+def _has_or_had_records(tr: Transaction, tenant: Tenant) -> bool:
+    """Whether a tenant has a record, or had one at any of its snapshots: a record that is gone since has a copy."""
+    keys, table = TenantKeys(*tenant), tuples.pack((SLOTS_APP,))
+    snapshots = snapshots_of(tr.snapshot.get(keys.owner).value)
+    copies = [] if snapshots is None else [copies_prefix(keys, each.number) for each in snapshots.listed]
+    pages = [tr.get_range(range_begin(keys.data + table), range_end(keys.data + table), limit=1)]
+    pages += [tr.snapshot.get_range(range_begin(each + table), range_end(each + table), limit=1) for each in copies]
+    return any(True for page in pages for _ in page)

@@ -13,6 +13,7 @@ from fairlead import App, BadArgument, Restoring
 from fairlead.record_repairs import SharedValue
 from fairlead.record_type import Records
 from fairlead.records.alternate_keys import Field, pack_unique
+from fairlead.records.definition import has_types
 from fairlead.records.errors import IndexUnavailable, Taken
 from fairlead.records.on_shards.building import ChangeHeldUp
 from fairlead.records.on_shards.restored import mark_restored
@@ -26,6 +27,7 @@ from fairlead.zones.local_index import find_op
 from fairlead.zones.pipelining import run_one
 from fairlead.zones.snapshots.restoring import begin_restore
 from tests.fairlead.records_on_shards import found, on_three_shards
+from tests.simulation.races.missing_guards import planted
 
 Data = dict[str, Any]
 
@@ -141,6 +143,57 @@ def test_a_restored_value_that_cannot_be_a_key_gives_its_record_none(app: App, c
     built(app, carts, unique=True)
     restored(app, snapshot)
     assert found(carts.find(code="A")).value["phone"] == [1, 2]
+
+
+# --- A shard that stores no type of records ---
+
+
+def restores_on_a_shard_without_types(app: App, carts: Records[Data], *, is_there: bool) -> None:
+    """Restore alice where no type of records is stored. `is_there`: her cart is there then, with another code."""
+    alice = app.tenant("shop/alice")
+    snapshot = alice.snapshot()
+    if is_there:
+        carts.change("alice", lambda value: {**value, "code": "C"})
+    else:
+        carts.delete(found(carts.get("alice")))
+    to = next(each.name for each in app.shards.values() if not each.transact(lambda attempt: has_types(attempt.tr)))
+    app.move("shop/alice", to=to)
+    drain(app, within=60)
+    assert alice.find().name == to
+    restored(app, snapshot)
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_tenant_that_has_moved_to_a_shard_without_types_is_restored_with_its_records(
+    app: App, carts: Records[Data], *, is_there: bool
+) -> None:
+    """Before, no item marked them: find missed a record that came back, until a scrub."""
+    restores_on_a_shard_without_types(app, carts, is_there=is_there)
+    assert found(carts.find(code="A")).key == "alice"
+    assert carts.find(code="C") is None
+    assert carts.marked() == 0
+
+
+@pytest.mark.parametrize(
+    ("guard", "is_there"),
+    [
+        ("a restore has records marked only where a type of records is stored", True),
+        ("a restore has no records marked that were deleted since the snapshot", False),
+    ],
+)
+def test_without_a_look_at_the_tenant_a_restored_record_is_not_found(
+    app: App, carts: Records[Data], guard: str, *, is_there: bool
+) -> None:
+    with planted(guard):
+        restores_on_a_shard_without_types(app, carts, is_there=is_there)
+    assert carts.get("alice") is not None
+    assert carts.find(code="A") is None
+
+
+def test_a_restore_of_a_tenant_without_records_enqueues_nothing_on_a_shard_without_types(app: App) -> None:
+    alice = app.tenant("shop/alice")
+    alice.restore(alice.snapshot())
+    assert alice.peek() == []
 
 
 # --- The shards' own indexes ---

@@ -2,6 +2,8 @@
 
 from collections import Counter
 
+import pytest
+
 from fairlead.simulation.directory.restored import RestoredDirectory, run_restored_directory
 
 SEEDS = range(14, 26)
@@ -30,3 +32,9 @@ def test_tenants_are_restored_while_clerks_write_them() -> None:
         "a record that was written while an index shard was away is repaired",
     ):
         assert probes[rare], rare
+
+
+@pytest.mark.parametrize("seed", [29000918])
+def test_a_seed_that_has_found_a_bug_finds_none_any_more(seed: int) -> None:
+    """A tenant that was restored where no type of records was stored."""
+    assert not run_restored_directory(seed).violations

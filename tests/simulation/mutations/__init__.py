@@ -31,7 +31,7 @@ from tests.simulation.mutations.moving import MOVING, MOVING_IN_RACES
 from tests.simulation.mutations.pointers import POINTERS
 from tests.simulation.mutations.policies import POLICIES
 from tests.simulation.mutations.records import RECORDS, RECORDS_IN_RACES
-from tests.simulation.mutations.restored_records import RESTORED_RECORDS
+from tests.simulation.mutations.restored_records import RESTORED_RECORDS, RESTORED_RECORDS_IN_RACES
 from tests.simulation.mutations.snapshots import SNAPSHOTS, SNAPSHOTS_IN_RACES
 from tests.simulation.mutations.spanning import SPANNING, SPANNING_IN_RACES
 from tests.simulation.mutations.unique_items import UNIQUE_ITEMS, UNIQUE_ITEMS_IN_RACES
@@ -63,6 +63,7 @@ IN_RACES = (
     *SPANNING_IN_RACES,
     *MOVING_IN_RACES,
     *RECORDS_IN_RACES,
+    *RESTORED_RECORDS_IN_RACES,
     *UNIQUE_ITEMS_IN_RACES,
     *SNAPSHOTS_IN_RACES,
     *EXTERNAL_IN_RACES,

@@ -1,19 +1,19 @@
 """Bugs in records of tenants that are restored: each removes a guard of how they are marked and repaired."""
 
-from fairlead.records.on_shards.repairing import mark_once_restored, needs_item
+from fairlead.records.on_shards.repairing import _has_or_had_records, mark_once_restored, needs_item
 from fairlead.records.on_shards.transaction import RecordTransaction
 from fairlead.records.protocol import Protocol
 from fairlead.records.stored import DataRecord
 from fairlead.simulation.directory.restored import UNIQUE, run_restored_directory
 from fairlead.simulation.directory.world import CLEANED, COMPLETE, INDEXED, LINEARIZABLE, LISTED, REPAIRED
-from tests.simulation.mutations.mutation import Mutation, mutation
+from tests.simulation.mutations.mutation import Mutation, in_a_race, mutation
 
 _WRONG = (LINEARIZABLE, INDEXED, UNIQUE)
 
 RESTORED_RECORDS: tuple[Mutation, ...] = (
     mutation(
         "a restore does not have the records of its tenant marked",
-        (mark_once_restored, "if has_types(attempt.tr):", "if False:"),
+        (mark_once_restored, "if has_types(attempt.tr) or _has_or_had_records(attempt.tr, tenant):", "if False:"),
         found_by=_WRONG,
         world=run_restored_directory,
     ),
@@ -58,5 +58,15 @@ RESTORED_RECORDS: tuple[Mutation, ...] = (
         (RecordTransaction._set, "after - before if is_same_life else after", "after - before"),
         found_by=(*_WRONG, LISTED),
         world=run_restored_directory,
+    ),
+)
+RESTORED_RECORDS_IN_RACES = (
+    in_a_race(
+        "a restore has records marked only where a type of records is stored",
+        (mark_once_restored, " or _has_or_had_records(attempt.tr, tenant)", ""),
+    ),
+    in_a_race(
+        "a restore has no records marked that were deleted since the snapshot",
+        (_has_or_had_records, "[] if snapshots is None else", "[] if True else"),
     ),
 )
