@@ -456,8 +456,8 @@ class Records(Generic[V]):
         Nobody depends on it: whoever wants a value collects garbage by itself. It is safe beside users.
 
         Args:
-          repair: remove garbage, and finish records whose index records are missing. A record whose value another
-            record has loses it, and is listed by `violations`.
+          repair: remove garbage, and write index records that are missing. If another record has the value, both
+            keep it, and `shared_values` lists it.
           rows_per_s: how many records and index records to read at most, 1 to 10,000,000 a second.
           progress: called with the number of rows read so far.
 

@@ -71,6 +71,7 @@ from fairlead.records.stored import DataRecord, IndexRecord
 from fairlead.zones.keyspace import pack_text
 from fairlead.zones.probes import probe
 
+REINDEX_ATTEMPTS_MAX = 20  # Of one record, which writers and collections change meanwhile.
 CLAIM_ATTEMPTS_MAX = 3  # The first finds what is there, the second replaces it; the third is for what has just gone.
 
 
@@ -311,6 +312,35 @@ class Protocol:
                 raise failed
         probe("a record that was written while an index shard was away is repaired")
         return repaired.violations
+
+    def reindex_op(self, key: str, read: DataRecord | None, index_key: bytes) -> Op[bool]:
+        """Insert the index record that a record lacks, although it is not marked: a store came back from a backup.
+
+        Return False if another record has the key. Then this one is marked as a repair does it, until users resolve it.
+
+        Args:
+          read: the record as it was read.
+
+        Raises:
+          Interrupted: 20 attempts did not do.
+          IndexUnavailable: the index record could not be written.
+        """
+        for _ in range(REINDEX_ATTEMPTS_MAX):
+            if read is None or not read.has(index_key) or index_key in read.unindexed:
+                return True
+            entry = yield from one(ReadIndex(index_key))
+            if entry is not None and (entry.key, entry.generation) == (key, read.generation):
+                return True
+            try:
+                yield from self.claim_op(index_key, IndexRecord(key, read.generation, read.version))
+                return True
+            except Taken:
+                if (yield from one(WriteRecord(key, read, read.sharing(index_key)))):
+                    return False
+            except Interrupted:
+                pass
+            read = yield from one(ReadRecord(key))
+        raise Interrupted(key=key, reason="it changes all the time")
 
     def mark_op(self, key: str, generation: bytes, keys_of: Callable[[DataRecord], tuple[bytes, ...]]) -> Op[None]:
         """Leave all keys of a record unindexed, because it was restored to an earlier state; a repair is to follow.

@@ -83,6 +83,15 @@ class DataRecord(msgspec.Struct, array_like=True, frozen=True):
         violations = tuple(each for each in unindexed if each in taken or each in self.violations)
         return msgspec.structs.replace(self, version=self.version + 1, unindexed=unindexed, violations=violations)
 
+    def sharing(self, index_key: bytes) -> "DataRecord":
+        """Return the record with the next version, once it is known that another record has one of its keys."""
+        return msgspec.structs.replace(
+            self,
+            version=self.version + 1,
+            unindexed=(*self.unindexed, index_key),
+            violations=(*self.violations, index_key),
+        )
+
     def begun_anew(self, generation: bytes, keys: tuple[bytes, ...]) -> "DataRecord":
         """Return the record with another generation, and other keys, all unindexed. `generation`: 16 random bytes."""
         return msgspec.structs.replace(self, generation=generation, version=1, keys=keys, unindexed=keys, violations=())

@@ -99,7 +99,7 @@ def check(ctx: click.Context, store_options: StoreOptions, name: str, per_s: int
 def scrub(ctx: click.Context, store_options: StoreOptions, name: str, per_s: int) -> None:
     """Remove what writers that stopped have left among the records of TYPE, and write missing index records.
 
-    Users may go on meanwhile. A record whose value another record has loses it, and is listed by `violations`.
+    Users may go on meanwhile. A value that two records have is counted, and stays with both until `resolve`.
     """
     _scrub(ctx, store_options, name, per_s, repair=True)
 

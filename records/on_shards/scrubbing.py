@@ -10,7 +10,6 @@ index record is looked at again a while later. All repairs are operations of the
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -18,22 +17,17 @@ import msgspec
 from fairlead.records.accesses import Access, ReadIndex, ReadRecord, run_op, several
 from fairlead.records.alternate_keys import field_of
 from fairlead.records.errors import Interrupted
-from fairlead.records.filling import fill_op
 from fairlead.records.on_shards.cleanup import DELAY_S, cleanup_id
 from fairlead.records.on_shards.index_changes import Cursor
 from fairlead.records.on_shards.operations import Operations
-from fairlead.records.on_shards.performing import MOVES_MAX, ShardRecords
+from fairlead.records.on_shards.performing import ShardRecords
 from fairlead.records.on_shards.slots import DATA, INDEX, Locations
-from fairlead.records.on_shards.violations import note_violation
 from fairlead.records.on_shards.walking import AllShards, Row, Walk
 from fairlead.records.protocol import Protocol
 from fairlead.records.stored import DataRecord
 from fairlead.zones.engines import Clock
-from fairlead.zones.errors import TenantMoved
 from fairlead.zones.layout import DEFAULT_ZONE
 from fairlead.zones.records import ItemRecord, decode
-from fairlead.zones.shard import Shard
-from fairlead.zones.tenant_transaction import TenantTransaction
 from fairlead.zones.transaction_runner import Attempt
 
 DOUBTFUL_MAX = 1_000  # Dangling index records that are looked at again together.
@@ -150,36 +144,26 @@ class Scrub:
         fields = self._operations.definitions.on(row.shard).maintained()
         return [each for each in record.keys if field_of(each) in fields and each not in record.unindexed]
 
-    def _see_to_index_record(self, row: Row, index_key: bytes) -> bool:
-        """See whether a record that has no index record of a key changes just now; else repair it. False: it has none.
+    def _see_to_index_record(self, row: Row, index_key: bytes) -> None:
+        """See whether a record that has no index record of a key changes just now; else repair it.
+
+        If another record has the key, both keep it: `shared_values` lists it, and users say who is to have it.
 
         The record is read first. So if its index record is missing then, it was so when the record had the key.
         """
         [record] = self._read([ReadRecord(row.key)])
         if record is None or not record.has(index_key) or index_key in record.unindexed:
-            return True
+            return
         [entry] = self._read([ReadIndex(index_key)])
         [again] = self._read([ReadRecord(row.key)])
         if (entry is not None and entry.key == row.key) or again is None or not again.is_as(record):
-            return True
+            return
         found = self._by_shard[row.shard]
         found.missing += 1
-        return self._repair and self._claim(found, row, record, field_of(index_key))
-
-    def _claim(self, found: ShardScrub, row: Row, record: DataRecord, field: str) -> bool:
-        """Finish a record that has no index record, by a claim; False: another has the value, so this one loses it."""
-        claiming = partial(fill_op, self._protocol, row.key, record, field, partial(_key_in, field))
-        filled = self._operations.write(row.key, lambda _: claiming())
-        found.repaired += 1
-        if filled.violation is None:
-            return True
-        found.violations += 1
-        self._at_home(row, partial(self._note_violation, key=row.key, index_key=filled.violation))
-        return False
-
-    def _note_violation(self, view: TenantTransaction, *, key: str, index_key: bytes) -> None:
-        if view.get(self._locations.data_key(key)) is not None:
-            note_violation(view, self._locations.type_name, key, index_key)
+        if self._repair:
+            is_indexed = self._operations.run(self._protocol.reindex_op(row.key, record, index_key))
+            found.repaired += is_indexed
+            found.violations += not is_indexed
 
     def _unmark(self, row: Row) -> bool:
         """Repair a marked record; return whether no other record has one of its keys."""
@@ -243,17 +227,3 @@ class Scrub:
 
     def _perform(self, accesses: Sequence[Access]) -> list[Any]:
         return ShardRecords(self._homes, self._locations, None).perform(accesses)
-
-    def _at_home(self, row: Row, body: Callable[[TenantTransaction], None]) -> None:
-        for _ in range(MOVES_MAX):
-            shard: Shard = self._homes[self._homes.home_name(row.tenant)]
-            try:
-                return shard.transact(lambda attempt: body(TenantTransaction(shard, row.tenant, attempt)))  # noqa: B023
-            except TenantMoved as moved:
-                if not self._homes.note_moved(moved):
-                    raise
-
-
-def _key_in(field: str, record: DataRecord) -> bytes | None:
-    """Return the key that a record has in a field; None: it has none."""
-    return next((each for each in record.keys if field_of(each) == field), None)

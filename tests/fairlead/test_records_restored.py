@@ -145,6 +145,20 @@ def test_a_restored_value_that_cannot_be_a_key_gives_its_record_none(app: App, c
     assert found(carts.find(code="A")).value["phone"] == [1, 2]
 
 
+def test_a_scrub_before_the_records_are_marked_leaves_a_shared_value_to_both(app: App, carts: Records[Data]) -> None:
+    """Before, the restored record lost the value, and the mark that followed did not give it back."""
+    alice = app.tenant("shop/alice")
+    snapshot = alice.snapshot()
+    carts.change("alice", lambda value: {**value, "code": "C"})
+    carts.change("bob", lambda value: {**value, "code": "A"})
+    alice.restore(snapshot)
+    carts.scrub(repair=True)
+    drain(app)
+    assert carts.shared_values() == [SharedValue("code", "A", ("alice", "bob"))]
+    carts.delete(found(carts.get("bob")))
+    assert carts.resolve(code="A", keep="alice") == carts.find(code="A")
+
+
 # --- A shard that stores no type of records ---
 
 

@@ -169,6 +169,10 @@ RECORDS: tuple[Mutation, ...] = (
 )
 RECORDS_IN_RACES = (
     in_a_race(
+        "a scrub does not mark a record whose value another has",
+        (Protocol.reindex_op, "WriteRecord(key, read, read.sharing(index_key))", "ReadRecord(key)"),
+    ),
+    in_a_race(
         "a build lists a record without its value only if nobody has written the record again",
         (
             Builder._note_violation,
