@@ -90,7 +90,7 @@ class InstrumentedHandlers:
 
         @wraps(called)
         def function(job: Job, *rest: Any) -> Any:
-            with self._observed(handler, job) as run:
+            with self._observed(handler, job, rest[0] if handler.form is Form.IN_STORE else None) as run:
                 result = called(job, *rest)
                 run_us = self._host.clock.now_us() - run.clock_us
                 too_long = handler.form is Form.TRANSACTIONAL and run_us > TRANSACTION_US
@@ -101,7 +101,7 @@ class InstrumentedHandlers:
         return coroutine if handler.form is Form.ASYNC else function
 
     @contextmanager
-    def _observed(self, handler: Handler, job: Job) -> Iterator[HandlerRun]:
+    def _observed(self, handler: Handler, job: Job, connection: Any = None) -> Iterator[HandlerRun]:
         host = self._host
         zone = job.zone if job.store is None else pointer_zone(job.store, job.zone)
         item = ItemName(job.shard_name, job.tenant, zone, job.id)
@@ -112,6 +112,7 @@ class InstrumentedHandlers:
             host.clock.now_us(),
             may_drop=handler.drop,
             commits_ends=handler.form is Form.WORKFLOW,
+            connection=connection,
         )
         self._suite.on_start(run)
         try:

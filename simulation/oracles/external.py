@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fairlead.actors.messages import ItemRef
-from fairlead.simulation.external.items import DOORBELL, Change, State, StoredItem, sees
+from fairlead.simulation.external.items import DOORBELL, Change, State, StoredItem, Transaction, sees
 from fairlead.simulation.external.server import StoreCommit, StoreServer
 from fairlead.simulation.external.sessions import session_key
 from fairlead.simulation.oracles.oracle import HandlerRun, Oracle
@@ -119,6 +119,10 @@ class LeasesInStoreAreRespected(ExternalOracle):
     There are two exceptions. A lease may be shortened when the worker incarnation that it was sent to has ended, and a
     claim when its session has.
 
+    A handler starts before its lease has ended, by its own clock. One in a transaction of the store may start later:
+    that transaction has locked the row under the lease, so nobody else leases the item while it is open. Once it is
+    not, nothing that the handler does there can be committed.
+
     Args:
       clock_of: returns the latest time that the clock of a host's node has shown.
       is_consumer: whether a host belongs to a consumer; users may cancel any item.
@@ -154,6 +158,8 @@ class LeasesInStoreAreRespected(ExternalOracle):
         ends_us = self._ends_us.get(lease)
         if ends_us is None:
             self.report_violation(f"{run.host} runs {run.item} under a lease that was never committed")
+        elif run.connection is not None:
+            self._check_lock(run, run.connection.transaction)
         elif ends_us <= run.clock_us:
             self.report_violation(f"{run.host} starts {run.item} {run.clock_us - ends_us} us after its lease ended")
         if self._incarnations.get(lease, run.host) != run.host:
@@ -172,6 +178,12 @@ class LeasesInStoreAreRespected(ExternalOracle):
                 ends_us = self._clock_of(commit.by) + after.leased_until_us - now_us
                 self._ends_us[after.item_id, after.lease_id] = ends_us
                 self._holders.setdefault((after.item_id, after.lease_id), commit.by.partition("#")[0])
+
+    def _check_lock(self, run: HandlerRun, transaction: Transaction) -> None:
+        row = transaction.item(run.item.item_id)
+        is_held = row is not None and row.lease_id == run.lease_id and row.item_id in transaction.locked
+        if transaction in self._server.table.open and not is_held:
+            self.report_violation(f"{run.host} starts {run.item}, which its transaction has not locked under its lease")
 
     def _check(self, before: StoredItem, after: StoredItem | None, by: str) -> None:
         lease = before.item_id, before.lease_id

@@ -24,6 +24,7 @@ class HandlerRun:
     clock_us: int  # the node's clock at its start
     may_drop: bool  # whether an item of this kind that failed for good is deleted
     commits_ends: bool = False  # whether it is an attempt of a workflow, which commits what becomes of its item
+    connection: Any = None  # with the transaction of an external store in which it runs, if it does
     returned: bool = False
     error: str | None = None  # the class of its error, unless its host was killed
     over: bool = False
