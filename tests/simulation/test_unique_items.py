@@ -4,7 +4,7 @@ from collections import Counter
 
 from fairlead.simulation.unique_items.world import SHARDS_MAX, SHARDS_MIN, UniqueItems, run_unique_items
 
-SEEDS = range(16)
+SEEDS = range(32)  # The rarest point is reached by one seed in five.
 GIVEN_UP = ("enqueue", "reserve", "complete")  # Operations that faults end.
 
 
