@@ -137,6 +137,7 @@ def moves(stores: Sequence[Path], megabytes: int, items: int, quick: bool) -> li
                 rest_s = QUICK_REST_S if quick else REST_S
                 rows += _there_and_back(tenant, other, what, trips, mb_per_s, rest_s, stores[0].parent)
     app.close()
+    gc.unfreeze()
     return [{**row, "wait_ms_max": WAIT_MS_MAX[engine]} for row in rows]
 
 

@@ -116,9 +116,9 @@ def release(
     `claimed`: where each item lies, its id, and the lease under which it was claimed; None: any lease of an ended
     session. One that was leased anew and claimed by the same session stays as it is. An item that is gone, or is
     another's claim, stays as it is, too, and its key is cleared. An unreadable one keeps its key: a newer version can
-    release it, and its lease ends by time. If the tenant has moved to another shard, the key stays for the mover: it
-    tells the mover which claims end there. A hold (`fairlead.zones.workflow.holds`) has
-    nothing to run, and ends at once, which releases its locks.
+    release it, and its lease ends by time. If the tenant has moved to another shard, its keys stay: by them the mover
+    finds the claims at the new home, and then it clears the keys. A hold (`fairlead.zones.workflow.holds`) has nothing
+    to run, and ends at once, which releases its locks.
 
     Reads with conflict: ownership, the records; and the pointers as `pointers.read_for_insert` says. Writes: records,
     index entries, CLAIM keys, pointers that must wake; of a hold what `complete_op` writes.

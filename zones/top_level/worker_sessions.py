@@ -30,6 +30,9 @@ not compared, and a store that was away ends no session.
     takeover by the next lease,  record                     -                   record, CLAIM cleared, NOTICE
     cancellation
 
+A release leaves the CLAIMs of a tenant that has moved to another shard: its mover ends these claims, and clears the
+keys.
+
 A completion compares the lease id and reads no session: there is no hot key, and an item is completed once, whatever
 the clocks say. The operations on records are in `fairlead.zones.queue.claims`.
 """

@@ -208,6 +208,10 @@ MOVING = (
 )
 MOVING_IN_RACES = (
     in_a_race(
+        "a mover of an ended move does not know its epoch",
+        (Mover.run, "self._epoch = record.epoch", "self._epoch = record.epoch * (record.state is MoveState.UNDER_WAY)"),
+    ),
+    in_a_race(
         "a session that ends forgets its claims on items that have moved",
         (claims._release_op, "return 0", "records = [Outcome.GONE] * len(held)"),
     ),
