@@ -5,9 +5,13 @@ may raise anything. So the slot does both, as a part of the attempt. The loops, 
 a `Cause`.
 """
 
+import sys
 import traceback
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
+from traceback import FrameSummary, TracebackException
 from types import TracebackType
 
 from fairlead.actors.execution.event_loop import EventLoopLost
@@ -47,6 +51,8 @@ class Cause(Enum):
 class ErrorText:
     """An error in one line (`text`), and with its traceback (`lines`).
 
+    Files have the names by which they are imported, such as `shop/receipts.py`: without the machine's folders. So one
+    error has one text in all releases and on all machines.
     `safe_to_log`: a log may render the error again: that is fast, has few causes, and yields text that can be encoded.
     """
 
@@ -151,7 +157,13 @@ def _errors_of(error: BaseException) -> list[BaseException]:
 def _render_all(error: BaseException) -> tuple[str, str]:
     """Render an error as Python does."""
     text = "".join(traceback.format_exception_only(error)).strip().removeprefix(f"{type(error).__module__}.")
-    return text, "".join(traceback.format_exception(type(error), error, handlers_frames(error), limit=-FRAMES_MAX))
+    rendered = TracebackException(type(error), error, handlers_frames(error), limit=-FRAMES_MAX, compact=True)
+    new = [rendered]
+    while new:
+        one = new.pop()
+        _name_as_imported(one.stack)
+        new += [each for each in (one.__cause__, one.__context__, *(one.exceptions or ())) if each is not None]
+    return text, "".join(rendered.format())
 
 
 def _render_first(errors: list[BaseException]) -> tuple[str, str]:
@@ -159,8 +171,18 @@ def _render_first(errors: list[BaseException]) -> tuple[str, str]:
     first, lines = "", ["earlier errors are left out\n\n"]
     for error in reversed(errors):
         first = f"{type(error).__qualname__}: {error}"
-        lines += [*traceback.format_tb(handlers_frames(error), limit=-FRAMES_MAX), shortened(first), "\n"]
+        frames = traceback.extract_tb(handlers_frames(error), limit=-FRAMES_MAX)
+        _name_as_imported(frames)
+        lines += [*frames.format(), shortened(first), "\n"]
     return first, "".join(lines)
+
+
+def _name_as_imported(frames: Iterable[FrameSummary]) -> None:
+    """Let frames name their files from the nearest folder of `sys.path` on."""
+    roots = sorted((f"{Path(folder).absolute()}/" for folder in sys.path), key=len, reverse=True)
+    for frame in frames:
+        root = next((each for each in roots if frame.filename.startswith(each)), "")
+        frame.filename = frame.filename.removeprefix(root)
 
 
 def _can_be_encoded(text: str) -> bool:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -133,6 +136,36 @@ def test_a_long_message_and_a_deep_traceback_are_shortened(stage: Stage) -> None
     words = render_error(caught.value, stage.clock)
     assert len(words.text) < TEXT_BYTES_MAX
     assert len(words.lines) < TEXT_BYTES_MAX
+
+
+MODULE = """
+def refuse():
+    try:
+        {}["account"]
+    except KeyError as error:
+        raise ExceptionGroup("closed", [error]) from ValueError("no account")
+"""
+
+
+@pytest.mark.parametrize("causes", [0, ERRORS_MAX])
+def test_a_stored_error_names_files_without_the_folders_of_the_machine(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, causes: int
+) -> None:
+    (tmp_path / "shop_front").mkdir()
+    (tmp_path / "shop_front" / "receipts.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name in ("shop_front", "shop_front.receipts"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    with pytest.raises(ExceptionGroup) as caught:
+        importlib.import_module("shop_front.receipts").refuse()
+    if causes:
+        assert caught.value.__cause__ is not None
+        caught.value.__cause__.__cause__ = chain(causes)
+    lines = render_error(caught.value, stage.clock).lines
+    assert ("earlier errors are left out" in lines) == bool(causes)
+    assert str(tmp_path) not in lines
+    assert 'File "shop_front/receipts.py", line 6, in refuse' in lines
+    assert causes or 'File "shop_front/receipts.py", line 4, in refuse' in lines  # The member of the group.
 
 
 def test_an_error_that_cannot_be_rendered_is_named_by_its_class(stage: Stage) -> None:
