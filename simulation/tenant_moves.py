@@ -6,10 +6,9 @@ porters do.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import suppress
 from random import Random
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fairlead.simulation.cluster import Cluster
 from fairlead.simulation.host import SimulatedHost
@@ -225,21 +224,13 @@ class Porter:
             move_id, to = payload["move"], self._shards.with_id(payload["destination"])
             if to is None or (self._leases is not None and not self._leases.take(move_id, self._host)):
                 continue
-            if self._has_ended(shard, to, move_id, payload):
+            tenant = Tenant(payload["app"], payload["user"])
+            mover = Mover(shard, to, first_home_of(self._shards, tenant), tenant, move_id)
+            if mover.run_item(epoch=payload["epoch"]):
                 complete_local_item(shard, MOVE_KIND, move_id)
                 self._pause_us = PORTER_LOOK_US
             elif self._leases is None:
                 self._pause_us = min(2 * self._pause_us, PORTER_PAUSE_US_MAX)
-
-    def _has_ended(self, shard: Shard, to: Shard, move_id: bytes, payload: Mapping[str, Any]) -> bool:
-        """Carry out a move as the handler of moves does; say whether its item is done."""
-        tenant = Tenant(payload["app"], payload["user"])
-        mover = Mover(shard, to, first_home_of(self._shards, tenant), tenant, move_id)
-        record = shard.transact(lambda attempt: source.read_move(attempt.tr, tenant))
-        if record is None or record.move_id != move_id:
-            mover.clear_unlisted(epoch=payload["epoch"])
-            return True
-        return mover.run() is not None
 
 
 def first_home_of(shards: OpenShards, tenant: Tenant) -> Shard:

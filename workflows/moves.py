@@ -47,23 +47,20 @@ class _Moves:
         """
         payload = held.job.payload
         tenant, move_id = Tenant(payload["app"], payload["user"]), payload["move"]
-        record = shard.transact(lambda attempt: source.read_move(attempt.tr, tenant))
-        is_listed = record is not None and record.move_id == move_id
         destination = self._with_id(payload["destination"])
         if destination is None:
+            record = shard.transact(lambda attempt: source.read_move(attempt.tr, tenant))
+            is_listed = record is not None and record.move_id == move_id
             named = NO_DESTINATION.format(name=record.destination) if record is not None and is_listed else None
             raise MoveHeldUp(tenant=str(tenant), reason=named or NOT_CLEARED.format(id=payload["destination"].hex()))
         mover = Mover(
             shard, destination, self._first_home(shard, tenant), tenant, move_id, should_stop=lambda: held.job.cancelled
         )
         try:
-            if not is_listed:
-                mover.clear_unlisted(epoch=payload["epoch"])
-                return
-            state = mover.run()
+            is_done = mover.run_item(epoch=payload["epoch"])
         except StoreUnavailable as error:  # As a failure of this item, so that people see why it does not go on.
             raise MoveHeldUp(tenant=str(tenant), reason=str(error)) from error
-        if state is None:
+        if not is_done:
             raise StoreUnavailable("another mover carries out the move", remedy="Wait for it.", tenant=str(tenant))
 
     def _first_home(self, shard: Shard, tenant: Tenant) -> OpenShard:

@@ -96,6 +96,20 @@ class Mover:
         self._epoch = 0
         self._is_decided = False
 
+    def run_item(self, *, epoch: int) -> bool:
+        """Do what the item of the move asks for; return whether that is done. False: another mover does it.
+
+        It carries out the move while the move is listed. Later it clears what the move has left. `epoch`: that in which
+        the move began.
+
+        Raises:
+          See `run`.
+        """
+        if self._is_listed():
+            return self.run() is not None
+        self._clear_unlisted(epoch)
+        return True
+
     def run(self) -> MoveState | None:
         """Carry out the move to its end, and return how it ended; None: another mover does, or it is not listed.
 
@@ -134,14 +148,15 @@ class Mover:
         self._clear_closed()
         return record.state if record is not None and is_listed else None
 
-    def clear_unlisted(self, *, epoch: int) -> None:
+    def _is_listed(self) -> bool:
+        record = self._read(lambda tr: source.read_move(tr, self._tenant))
+        return record is not None and record.move_id == self._mine.move_id
+
+    def _clear_unlisted(self, epoch: int) -> None:
         """Clear what was copied by a move that is not listed any more; end it, if its record was lost meanwhile.
 
-        The next move away from the same shard takes the place of the record of an ended one. `epoch`: that in which the
-        move began. A destination that owns the tenant, or to which a later move brings the tenant, is left alone.
-
-        Raises:
-          MoverStopped: see `run`.
+        The next move away from the same shard takes the place of the record of an ended one. A destination that owns
+        the tenant, or to which a later move brings the tenant, is left alone.
         """
         self._epoch = epoch
         if self._close():

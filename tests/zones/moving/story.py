@@ -95,21 +95,9 @@ class Story:
         drawn = self.busy, self.faults, self.takeovers, self.takeovers_at_end, self.late
         self.busy = self.faults = self.takeovers = self.takeovers_at_end = self.late = 0.0
         for move in list(self.moves):
-            assert self.has_ended(self.new_mover(move), move), "no mover can end the move"
+            assert self.new_mover(move).run_item(epoch=self.town.epochs[move[0]]), "no mover can end the move"
         self.moves.clear()
         self.busy, self.faults, self.takeovers, self.takeovers_at_end, self.late = drawn
-
-    def has_ended(self, mover: Mover, move: UnderWay) -> bool:
-        """Let a mover work as the item of its move does, and say whether the item is done."""
-        if self.is_listed(move):
-            return mover.run() is not None
-        mover.clear_unlisted(epoch=self.town.epochs[move[0]])
-        return True
-
-    def is_listed(self, move: UnderWay) -> bool:
-        """Say whether a move has a record: the next one away from the same shard takes its place."""
-        record = self.town.record(move[1])
-        return record is not None and record.move_id == move[0]
 
     def let_one_work(self) -> None:
         """Let a mover carry out a move, until it dies, or its stores fail."""
@@ -118,7 +106,7 @@ class Story:
         self.depth += 1
         self.town.hook = self.between
         try:
-            if self.has_ended(mover, move) and move in self.moves:
+            if mover.run_item(epoch=self.town.epochs[move[0]]) and move in self.moves:
                 self.moves.remove(move)
         except Killed:
             self.note_what_stays(move)
