@@ -38,6 +38,7 @@ class MoveView:
       copied_bytes, total_bytes: those of a second copy included; total: when it began, 0 while that is being measured.
       rounds: how often what had changed meanwhile was copied.
       frozen: how long transactions on the tenant waited at the end.
+      slowed: how long each writer of the tenant waited after its commit, at most, so that the move catches up.
       mb_per_s: how fast it copies at most, megabytes per second.
       cancel_requested: whether it is to be taken back.
       error: why it failed, or was cancelled.
@@ -56,6 +57,7 @@ class MoveView:
     total_bytes: int
     rounds: int
     frozen: float
+    slowed: float
     mb_per_s: float
     cancel_requested: bool
     began: float
@@ -73,6 +75,11 @@ class MoveView:
         if self.state == "moved":
             return 1.0
         return min(1.0, self.copied_bytes / self.total_bytes) if self.total_bytes else 0.0
+
+    @property
+    def longest_wait(self) -> float:
+        """How long a transaction on the tenant has waited for the move, at most."""
+        return max(self.frozen, self.slowed)
 
     @property
     def now(self) -> str:
@@ -109,6 +116,7 @@ def move_view(shard: str, tenant: Tenant, record: MoveRecord, *, held_up: str = 
         total_bytes=record.total_bytes,
         rounds=record.rounds,
         frozen=record.frozen_us / 1e6,
+        slowed=record.slowed_us / 1e6,
         mb_per_s=record.bytes_per_s / MB,
         cancel_requested=record.cancel_requested,
         began=record.began_us / 1e6,

@@ -300,6 +300,7 @@ class MoveRecord(msgspec.Struct, array_like=True):
     `mover`: counts who carries it out. `stage`: what it does, for people. `copied_rows`, `copied_bytes`: so far;
     `total_rows`, `total_bytes`: when it began. `cursor`: all keys before it have been copied. `rounds`: how often what
     had changed meanwhile was copied. `frozen_us`: how long transactions waited at its end. `error`: why it failed.
+    `slowed_us`: how long each writer waited after its commit, at most, so that the mover catches up.
     """
 
     move_id: bytes
@@ -321,6 +322,7 @@ class MoveRecord(msgspec.Struct, array_like=True):
     ended_us: TimeUs = 0
     cancel_requested: bool = False
     error: str = ""
+    slowed_us: TimeUs = 0
 
 
 class SnapshotRecord(msgspec.Struct, array_like=True, frozen=True):

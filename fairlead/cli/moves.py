@@ -157,6 +157,7 @@ def _answer(view: MoveView) -> dict[str, Any]:
         "mb_per_s": view.mb_per_s,
         "rounds": view.rounds,
         "frozen_s": view.frozen,
+        "slowed_s": view.slowed,
         "began": iso_time(round(view.began * 1e6)),
         "ended": None if view.ended is None else iso_time(round(view.ended * 1e6)),
         "error": view.error,
@@ -175,7 +176,8 @@ def _begun_lines(view: MoveView) -> Iterator[str]:
         yield f"moving {way}: {view.now}"
         yield BEGUN
     else:
-        yield f"moved {way}: {_copied(view)}; transactions waited {span(view.frozen * 1e6)} at the end"
+        slowed = f"; writers waited up to {span(view.slowed * 1e6)} after a commit" if view.slowed else ""
+        yield f"moved {way}: {_copied(view)}; transactions waited {span(view.frozen * 1e6)} at the end{slowed}"
 
 
 def _copied(view: MoveView) -> str:
@@ -207,7 +209,7 @@ def _show_plan(plan: MovePlan, mb_per_s: float) -> None:
 
 def _list_lines(found: Sequence[MoveView], seen: Sequence[ShardResult[Any]], now_us: int) -> Iterator[Any]:
     if found:
-        columns = ("tenant", "from", "to", "began", "copied", "frozen", "state")
+        columns = ("tenant", "from", "to", "began", "copied", "longest wait", "state")
         yield stacked(columns, (_row(view, now_us) for view in found))
     else:
         yield "no tenant moves, and no move ended within a day"
@@ -218,9 +220,9 @@ def _list_lines(found: Sequence[MoveView], seen: Sequence[ShardResult[Any]], now
 
 
 def _row(view: MoveView, now_us: int) -> tuple[object, ...]:
-    frozen = span(view.frozen * 1e6) if view.frozen or view.state == "moved" else ""
+    wait = span(view.longest_wait * 1e6) if view.longest_wait or view.state == "moved" else ""
     began = ago(round(view.began * 1e6), now_us)
-    return str(view.tenant), view.source, view.destination, began, size(view.copied_bytes), frozen, view.now
+    return str(view.tenant), view.source, view.destination, began, size(view.copied_bytes), wait, view.now
 
 
 def _rebalance_lines(chosen: Rebalance, *, dry_run: bool) -> Iterator[Any]:

@@ -67,6 +67,7 @@ def test_a_tenant_is_moved_and_the_moves_are_listed() -> None:
     assert (moved["id"], moved["state"], moved["fraction"], moved["error"]) == (listed["id"], "moved", 1, "")
     assert moved["copied_rows"] > 1
     assert moved["frozen_s"] > 0
+    assert moved["slowed_s"] == 0
     row = next(line for line in run("moves", *BOTH).out.splitlines() if line.startswith("shop/alice"))
     assert row.split()[:3] == ["shop/alice", "main", "us2"]
     assert row.split()[-1] == "moved"

@@ -199,13 +199,17 @@ def note(tr: Transaction, tenant: Tenant, mine: Mine, **changes: object) -> Move
 
 
 def slow_writers(tr: Transaction, layout: ShardLayout, tenant: Tenant, mine: Mine, pause_us: int) -> None:
-    """Let each writer wait so long after its commit. Reads with conflict, and writes: the ownership record.
+    """Let each writer wait so long after its commit.
+
+    Reads with conflict, and writes: the move's record, the ownership record. May run twice.
 
     Raises:
       MoverReplaced: see `note`.
     """
     keys, owner = _moving(tr, layout, tenant, mine)
     assert owner.move is not None
+    slowed_us = max(pause_us, note(tr, tenant, mine).slowed_us)  # An earlier mover may have slowed them more.
+    note(tr, tenant, mine, slowed_us=slowed_us)
     owner.move = msgspec.structs.replace(owner.move, pause_us=pause_us)
     write_owner(tr, keys, owner)
 

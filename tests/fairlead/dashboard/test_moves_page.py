@@ -13,6 +13,12 @@ from fairlead.audit_log import read_log
 from fairlead.dashboard.actions import action_of
 from fairlead.testing import ManualClock, drain
 from fairlead.zones.engines import StoreUnavailable
+from fairlead.zones.keyspace import TenantKeys
+from fairlead.zones.layout import Tenant
+from fairlead.zones.moving.move_record import move_key
+from fairlead.zones.moving.source import read_move
+from fairlead.zones.records import encode
+from fairlead.zones.transaction_runner import Attempt
 from tests.fairlead.dashboard.asking import open_site, read
 
 ALICE = {"app": "shop", "user": "alice"}
@@ -33,6 +39,18 @@ def text_of(app: App, path: str, /, **query: str) -> str:
     answer = read(open_site(app), path, query)
     assert answer.status == 200, answer.text
     return answer.text
+
+
+def note_slowed(app: App, *, slowed_us: int) -> None:
+    """Let the record of the last move say that its mover could not catch up otherwise."""
+
+    def body(attempt: Attempt) -> None:
+        record = read_move(attempt.tr, Tenant("shop", "alice"))
+        assert record is not None
+        record.slowed_us = slowed_us
+        attempt.tr.set(move_key(TenantKeys("shop", "alice")), encode(record))
+
+    app.shards["main"].transact(body)
 
 
 def rows(app: App) -> list[dict[str, str]]:
@@ -65,6 +83,14 @@ def test_a_move_that_has_ended_shows_how_long_transactions_waited(app: App) -> N
     assert re.fullmatch(r"\d+ bytes/s at most 16 MB/s", row["Rate"])
     assert row["Began"].startswith("2.0 s ago ended ")
     assert LINK not in text_of(app, "/moves")
+
+
+def test_a_move_that_slowed_its_writers_shows_how_long_each_of_them_waited(app: App) -> None:
+    app.move("shop/alice", to="us2")
+    drain(app)
+    note_slowed(app, slowed_us=64_000)
+    (row,) = rows(app)
+    assert row["Longest wait"] == "64 ms"
 
 
 def test_the_button_cancels_the_move_and_the_audit_log_names_the_operator(app: App) -> None:

@@ -64,6 +64,7 @@ def test_users_who_write_on_are_slowed_more_and_more_and_then_the_move_ends_itse
     record = town.record("east")
     assert record is not None
     assert record.error == mover.TOO_BUSY
+    assert record.slowed_us == mover.PAUSES_US[-1]
     assert town.home_name() == "east"
     assert town.data() == {("key", number): b"%d" % writers.rounds for number in range(KEYS)}
     assert town.rows("west") == []
@@ -74,6 +75,9 @@ def test_a_move_catches_up_once_its_slowed_users_write_less_and_slows_them_no_lo
     town = Town()
     writers = Writers(town, until=lambda them: bool(them.waited_us and them.waited_us[-1] == mover.PAUSES_US[1]))
     assert writers.state_of_move() is MoveState.MOVED
+    record = town.record("east")
+    assert record is not None
+    assert record.slowed_us == mover.PAUSES_US[1]
     assert town.home_name() == "west"
     assert town.data() == {("key", number): b"%d" % writers.rounds for number in range(KEYS)}
     began_us = town.clock.now_us()
