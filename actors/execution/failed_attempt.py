@@ -5,12 +5,13 @@ may raise anything. So the slot does both, as a part of the attempt. The loops, 
 a `Cause`.
 """
 
+import os
 import sys
 import traceback
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
-from pathlib import Path
 from traceback import FrameSummary, TracebackException
 from types import TracebackType
 
@@ -51,8 +52,8 @@ class Cause(Enum):
 class ErrorText:
     """An error in one line (`text`), and with its traceback (`lines`).
 
-    Files have the names by which they are imported, such as `shop/receipts.py`: without the machine's folders. So one
-    error has one text in all releases and on all machines.
+    Frames name files as they are imported, such as `shop/receipts.py`: without the machine's folders. So one error has
+    one text in all releases and on all machines.
     `safe_to_log`: a log may render the error again: that is fast, has few causes, and yields text that can be encoded.
     """
 
@@ -178,8 +179,13 @@ def _render_first(errors: list[BaseException]) -> tuple[str, str]:
 
 
 def _name_as_imported(frames: Iterable[FrameSummary]) -> None:
-    """Let frames name their files from the nearest folder of `sys.path` on."""
-    roots = sorted((f"{Path(folder).absolute()}/" for folder in sys.path), key=len, reverse=True)
+    """Let frames name their files from the nearest folder of `sys.path` on. What is no folder there is passed over."""
+    roots = []
+    for folder in sys.path:
+        with suppress(OSError):  # A relative one, and the process's own folder was deleted.
+            if isinstance(folder, str):
+                roots.append(os.path.join(os.path.abspath(folder), ""))  # noqa: PTH100, PTH118 - as text, with its end
+    roots.sort(key=len, reverse=True)
     for frame in frames:
         root = next((each for each in roots if frame.filename.startswith(each)), "")
         frame.filename = frame.filename.removeprefix(root)

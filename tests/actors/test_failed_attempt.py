@@ -6,6 +6,7 @@ import importlib
 import logging
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -136,6 +137,19 @@ def test_a_long_message_and_a_deep_traceback_are_shortened(stage: Stage) -> None
     words = render_error(caught.value, stage.clock)
     assert len(words.text) < TEXT_BYTES_MAX
     assert len(words.lines) < TEXT_BYTES_MAX
+
+
+@pytest.mark.parametrize("folder", [None, b"/shop", ""])
+def test_what_is_no_folder_on_the_path_of_imports_does_not_hide_an_error(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: Any
+) -> None:
+    """An empty one is the process's own folder, which may have been deleted: an old release, for example."""
+    gone = tmp_path / "old release"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    monkeypatch.setattr(sys, "path", [folder, *sys.path])
+    assert render_error(ValueError("no postman"), stage.clock).text == "ValueError: no postman"
 
 
 MODULE = """
