@@ -401,12 +401,14 @@ class Mover:
 
     def _clear_claims(self, keys: list[bytes]) -> None:
         def may_clear(owner: OwnerRecord | None) -> bool:
-            return source.has_moved_away(self._at.layout, owner, epoch=self._epoch)
+            """Not those of a later move: `end_claims` has ended none of them."""
+            is_last = owner is not None and owner.epoch == self._epoch + 1
+            return is_last and source.has_moved_away(self._at.layout, owner, epoch=self._epoch)
 
         try:
             self._in_source(lambda tr: clearing.clear_claims(tr, self._at.layout, self._tenant, keys, may_clear))
         except MoverReplaced:
-            probe("a tenant returns before its claims are cleared")
+            probe("a tenant returns before its claims are cleared")  # Or it has left again since.
 
     def _arrive(self) -> None:
         begin, arriving = b"", True

@@ -212,6 +212,10 @@ MOVING_IN_RACES = (
         (Mover.run, "self._epoch = record.epoch", "self._epoch = record.epoch * (record.state is MoveState.UNDER_WAY)"),
     ),
     in_a_race(
+        "a late mover clears the keys of the claims that a later move is to end",
+        (Mover._clear_claims, "owner.epoch == self._epoch + 1", "owner.epoch > self._epoch"),
+    ),
+    in_a_race(
         "a session that ends forgets its claims on items that have moved",
         (claims._release_op, "return 0", "records = [Outcome.GONE] * len(held)"),
     ),

@@ -7,11 +7,12 @@ from typing import Any
 from fairlead.zones.engines import transact
 from fairlead.zones.pipelining import run_one
 from fairlead.zones.queue import claims, stored_item
-from fairlead.zones.records import ItemRecord, decode
+from fairlead.zones.records import ItemRecord, MoveState, decode
 from fairlead.zones.top_level import worker_sessions
 from fairlead.zones.top_level.worker_sessions import WorkerSession, claims_of_tenant
 from tests.simulation.races.missing_guards import planted
-from tests.zones.moving.town import Town
+from tests.zones.moving.test_guards import run_until
+from tests.zones.moving.town import Town, before
 
 SESSION, LEASE, WORKER = b"s" * 16, b"l" * 16, b"w" * 16
 LEASE_US = 10_000_000
@@ -146,3 +147,62 @@ def test_without_that_the_new_home_keeps_a_notice_for_good() -> None:
     town = Town()
     with planted("a session that ends forgets its claims on items that have moved"):
         assert is_notified(town, session_ends_before_the_claims_do(town))
+
+
+# --- A mover of an earlier move comes late, while a later move from the same shard has not ended its claims ---
+
+
+def a_late_mover_meets_claims_of_a_later_move(*, taken_over: bool) -> tuple[Town, bytes]:
+    """Let a mover stand still before it ends claims, until the tenant was back, and moves away again; return the item.
+
+    `taken_over`: the item is cancelled at the new home meanwhile.
+    """
+    town = Town()
+    item_id = town.enqueue()
+    first = town.begin("west")
+    third: list[bytes] = []
+
+    def others() -> None:
+        assert town.mover(first, "west", at="east").run() is MoveState.MOVED
+        assert town.move("east") is MoveState.MOVED
+        town.alice_lives_at("east")
+        claim(town, item_id)
+        third.append(town.begin("west"))
+        run_until(town, third[0], "west", "_end_claims", at="east")
+        if taken_over:
+            takes_over(town, item_id)
+
+    before(town.mover(first, "west", at="east"), _end_claims=others).run()
+    assert town.mover(third[0], "west", at="east").run() is MoveState.MOVED
+    town.alice_lives_at("west")
+    return town, item_id
+
+
+def claim_of(town: Town, item_id: bytes) -> bytes:
+    """Return by which session an item is claimed."""
+
+    def read(tr: Any, queue: Any, now_us: int) -> bytes:
+        record = decode(ItemRecord, tr.get(queue.location.keys.item(item_id)).value)
+        assert record is not None
+        return record.claim
+
+    return town.in_queue(read)
+
+
+def test_a_late_mover_leaves_the_claims_of_a_later_move_to_the_movers_of_that_move() -> None:
+    """Before, it cleared their keys, and ended none of them: the item stayed claimed by a session of another shard."""
+    town, item_id = a_late_mover_meets_claims_of_a_later_move(taken_over=False)
+    assert claim_of(town, item_id) == b""
+    assert town.findings() == {}
+
+
+def test_a_late_mover_leaves_no_notice_of_a_later_move() -> None:
+    town, item_id = a_late_mover_meets_claims_of_a_later_move(taken_over=True)
+    assert not is_notified(town, item_id)
+    assert town.findings() == {}
+
+
+def test_without_a_look_at_the_epoch_it_clears_keys_of_claims_that_nobody_has_ended() -> None:
+    with planted("a late mover clears the keys of the claims that a later move is to end"):
+        town, item_id = a_late_mover_meets_claims_of_a_later_move(taken_over=False)
+    assert claim_of(town, item_id) == SESSION
