@@ -190,10 +190,10 @@ class PointerBatches:
             is_dropped = shard.transact(
                 lambda attempt: drop_moved(attempt.tr, shard.layout, ref), waits_for_locks=False
             )
-        except TenantLocked:  # It has moved back meanwhile.
+            if not is_dropped:
+                self._lease(shard, ref)
+        except (TenantLocked, TenantMoved):  # It has moved back meanwhile, or away again.
             return
-        if not is_dropped:
-            self._lease(shard, ref)
 
     def _lease(self, shard: Shard, ref: PointerRef) -> bytes | None:
         """Take a lease on a pointer, and return its id; None if another consumer has it."""
@@ -203,7 +203,7 @@ class PointerBatches:
         def take(attempt: Attempt) -> bool:
             return lease(attempt.tr, shard.layout, ref, lease_id=lease_id, lease_us=lease_us, now_us=attempt.now_us)
 
-        return lease_id if shard.transact(take) else None
+        return lease_id if shard.transact(take, waits_for_locks=False) else None
 
     def _transact(
         self,

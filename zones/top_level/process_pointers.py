@@ -23,12 +23,14 @@ come first.
 """
 
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
 from fairlead.zones.engines import Reader, Transaction
 from fairlead.zones.errors import OwnerUnreadable, TenantMoved
+from fairlead.zones.external.names import external_zone
 from fairlead.zones.layout import ShardLayout, ZoneLocation
 from fairlead.zones.ownership import check_owner, comes_in
 from fairlead.zones.pipelining import Operation, run_one, run_together, start_op
@@ -213,13 +215,22 @@ def lease(
 ) -> bool:
     """Take a lease on a vested pointer (Algorithm 2, line 1); return False if another consumer has it.
 
-    Reads the record with conflict; writes it and its index entry. Does not conflict with enqueues. May run twice: a
-    pointer that carries `lease_id` was leased by an earlier attempt, whose commit was of unknown result.
+    Reads the ownership and the record with conflict; writes the record and its index entry. Does not conflict with
+    enqueues. May run twice: a pointer that carries `lease_id` was leased by an earlier attempt, whose commit was of
+    unknown result. The pointer of a tenant whose ownership record cannot be read is leased, so that nobody looks at it
+    all the time.
+
+    Raises:
+      TenantMoved, TenantLocked: see `check_owner`. A tenant that comes in has a copy of the pointer here.
     """
     location = pointers.location_of(ref, layout)
     if location is None:
         return False
-    value = tr.get(location.keys.pointer).value
+    keys = location.keys.tenant
+    owner, stored = tr.get(keys.owner), tr.get(location.keys.pointer)
+    with suppress(OwnerUnreadable):
+        check_owner(tr, layout, keys, owner.value)
+    value = stored.value
     pointer = None if value is None else decode(PointerRecord, value)
     if pointer is not None and pointer.lease_id == lease_id:
         probe("a lease of a pointer of unknown result is found applied")
@@ -233,10 +244,11 @@ def lease(
 
 
 def drop_moved(tr: Transaction, layout: ShardLayout, ref: PointerRef) -> bool:
-    """Delete the pointer of a tenant that lives on another shard; False: it lives here, or the pointer is gone.
+    """Delete the pointer of a tenant that lives on another shard; False: it lives here, or nobody can say where.
 
-    The tenant's pointers are at its home by then. The pointer of a tenant that comes in is left alone: it is the copy
-    of the pointer of an external queue, and nothing else of the tenant's rows says that it is needed.
+    The tenant's pointers are at its home by then. While the tenant comes in, the pointer of an external queue may be a
+    copy, and nothing else of the tenant's rows says that it is needed: then only the entry is cleared. A copy has none
+    before the tenant arrives.
 
     Reads with conflict: ownership, the pointer; the policies by snapshot. Writes: the pointer, its index entry, those
     in the index of paused kinds; declares a write conflict on its guard. May run twice.
@@ -251,10 +263,12 @@ def drop_moved(tr: Transaction, layout: ShardLayout, ref: PointerRef) -> bool:
     except OwnerUnreadable:
         return False
     except TenantMoved:
+        tr.clear(location.part.vest(ref.priority, ref.vesting_us, ref.id))
         pointer = None if stored.value is None else decode(PointerRecord, stored.value)
         if pointer is None:
-            return False
-        if comes_in(owner.value):
+            return True
+        if external_zone(location.name) is not None and comes_in(owner.value):
+            probe("a visit leaves the pointer of an external queue whose tenant comes in")
             return True
         probe("a visit deletes the pointer of a tenant that has moved")
         policies.forget_paused_pointer(tr, location)

@@ -143,7 +143,7 @@ EXTERNAL: tuple[Mutation, ...] = (
 EXTERNAL_IN_RACES = (
     in_a_race(
         "a visit deletes the pointer of a tenant that comes in",
-        (process_pointers.drop_moved, "if comes_in(owner.value):", "if False:"),
+        (process_pointers.drop_moved, "and comes_in(owner.value):", "and False:"),
     ),
     in_a_race(
         "a resumed kind makes the pointers again that have gone",

@@ -18,6 +18,7 @@ from fairlead.zones.moving import clearing, copying, destination, marks, rescue,
 from fairlead.zones.moving.mover import Mover
 from fairlead.zones.queue import claims
 from fairlead.zones.tenant_transaction import TenantTransaction
+from fairlead.zones.top_level import process_pointers
 from tests.simulation.mutations.mutation import in_a_race, mutation
 
 WHOLE = TenantsMoveWhole.promise
@@ -214,6 +215,14 @@ MOVING_IN_RACES = (
     in_a_race(
         "a late mover clears the keys of the claims that a later move is to end",
         (Mover._clear_claims, "owner.epoch == self._epoch + 1", "owner.epoch > self._epoch"),
+    ),
+    in_a_race(
+        "a visit leaves all pointers of a tenant that comes in",
+        (process_pointers.drop_moved, "external_zone(location.name) is not None and ", ""),
+    ),
+    in_a_race(
+        "a lease of a pointer does not look where its tenant lives",
+        (process_pointers.lease, "check_owner(tr, layout, keys, owner.value)", "pass"),
     ),
     in_a_race(
         "a session that ends forgets its claims on items that have moved",
