@@ -14,6 +14,7 @@ from fairlead.simulation.oracles.found_by_keys import KeysFindItems, SearchesMis
 from fairlead.simulation.oracles.moving import TenantsMoveWhole
 from fairlead.simulation.oracles.spanning import LocksHaveTransactions
 from fairlead.zones import ownership, transaction_runner
+from fairlead.zones.maintenance.integrity import checker, counts
 from fairlead.zones.moving import clearing, copying, destination, marks, rescue, source
 from fairlead.zones.moving.mover import Mover
 from fairlead.zones.queue import claims
@@ -223,6 +224,14 @@ MOVING_IN_RACES = (
     in_a_race(
         "a lease of a pointer does not look where its tenant lives",
         (process_pointers.lease, "check_owner(tr, layout, keys, owner.value)", "pass"),
+    ),
+    in_a_race(
+        "a repair goes on for a tenant that has moved away",
+        (checker._check_of_resident, "if lives_here(tr, layout, each.key)", ""),
+    ),
+    in_a_race(
+        "a recount of a shard leaves out a tenant that arrives",
+        (counts.recount_of_shard, "with_arriving=True", "with_arriving=False"),
     ),
     in_a_race(
         "a session that ends forgets its claims on items that have moved",

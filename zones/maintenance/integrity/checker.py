@@ -57,7 +57,7 @@ from fairlead.zones.keyspace import (
     range_end,
     unpack_name,
 )
-from fairlead.zones.layout import ZoneLocation
+from fairlead.zones.layout import ShardLayout, ZoneLocation
 from fairlead.zones.maintenance.integrity import (
     claims,
     dead_letters,
@@ -78,7 +78,7 @@ from fairlead.zones.maintenance.integrity.counts import (
 from fairlead.zones.maintenance.integrity.findings import Finding, Problem, Report
 from fairlead.zones.maintenance.integrity.parsed_keys import skip_data, tenant_range
 from fairlead.zones.maintenance.integrity.records import check_damaged_key, check_record, check_soft_record
-from fairlead.zones.maintenance.integrity.residents import Residents
+from fairlead.zones.maintenance.integrity.residents import Residents, lives_here
 from fairlead.zones.maintenance.integrity.runs import KeptRuns, RunsSeen, check_floor, check_tombstone
 from fairlead.zones.maintenance.integrity.walk import Check, confirm, walk
 from fairlead.zones.maintenance.integrity.zone_rows import ZoneRows
@@ -205,7 +205,6 @@ class _Checker:
     ) -> None:
         self.report = Report()
         self.corrections: Counter[bytes] = Counter()  # what unrepaired wrong counts mean for the depths
-        self._residents = Residents(shard.layout)
         self._shard = shard
         self._layout = shard.layout
         self._repair = repair
@@ -220,7 +219,7 @@ class _Checker:
 
     def check_tenants(self) -> None:
         """Check all rows of tenants' zones, and each zone's counts once its last row was read."""
-        seen, kept, residents = RunsSeen(), KeptRuns(self.report), self._residents
+        seen, kept, residents = RunsSeen(), KeptRuns(self.report), Residents(self._layout)
         unfinished: ZoneLocation | None = None  # the zone of the last row so far
 
         def checks_of(rows: list[KeyValue]) -> list[Check]:
@@ -255,7 +254,9 @@ class _Checker:
                 self._verify_counts(unfinished)
             if rows:
                 seen.forget_before(rows[-1].key)
-            self._look_again(rows, failing_checks)
+            self._look_again(
+                rows, [partial(_check_of_resident, check=each, layout=self._layout) for each in failing_checks]
+            )
 
     def check_pointers(self) -> None:
         """Check the top-level queue. After the tenants: repairing a pointer may leave an old entry there."""
@@ -294,7 +295,7 @@ class _Checker:
 
     def check_depths(self) -> None:
         """Check the depths of the shard's parts."""
-        recount = recount_of_shard(self._layout, self.corrections, elsewhere=self._residents.elsewhere)
+        recount = recount_of_shard(self._layout, self.corrections)
         verify_counts(self._shard, recount, self.report, repair=self._repair)
 
     def _check_rows(
@@ -394,6 +395,12 @@ class _Checker:
         self._keys += len(rows)
         if self._progress is not None:
             self._progress(self._keys)
+
+
+def _check_of_resident(tr: Transaction, check: Check, layout: ShardLayout) -> Operation[list[Problem]]:
+    """Run a check of rows of a tenant, and leave out what it finds if the tenant has moved away meanwhile."""
+    problems = yield from check(tr)
+    return [each for each in problems if lives_here(tr, layout, each.key)]
 
 
 def _policy_check(row: KeyValue) -> Check | None:

@@ -8,7 +8,7 @@ The result is used only if both passes saw the same rows and counts; otherwise i
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from hashlib import blake2b
 from typing import NamedTuple
@@ -18,6 +18,7 @@ from fairlead.zones.keyspace import COUNT, DEPTH, ROOT, pack_int, range_begin, r
 from fairlead.zones.layout import ShardLayout, ZoneLocation
 from fairlead.zones.maintenance.integrity.findings import Problem, Report
 from fairlead.zones.maintenance.integrity.parsed_keys import KeyParser, tenant_range
+from fairlead.zones.maintenance.integrity.residents import Residents, lives_here
 from fairlead.zones.maintenance.integrity.walk import Chunk, Skip, nothing, read_chunk
 from fairlead.zones.queue.index_scan import WANT_ALL
 from fairlead.zones.queue.stored_item import number_of
@@ -35,18 +36,21 @@ PASSES_MAX = 3
 Counts = Mapping[bytes, int]  # key of a count -> its value, or the value that it should have
 
 
+Add = Callable[[list[KeyValue], Counter[bytes]], bool]
+
+
 class Recount(NamedTuple):
     """What to add up, and the counts that should be equal to it.
 
-    `add(rows, sums)` is False if it cannot say which count a row belongs to. `vanishes`: a count of zero has no key.
-    `base`: the initial values of the sums.
+    `begin_pass()` returns what adds up the rows of one pass, chunk by chunk: `add(rows, sums)` is False if it cannot
+    say which count a row belongs to. `vanishes`: a count of zero has no key. `base`: the initial values of the sums.
     """
 
     what: str
     location: ZoneLocation | None
     rows: tuple[bytes, bytes]
     skip: Skip
-    add: Callable[[list[KeyValue], Counter[bytes]], bool]
+    begin_pass: Callable[[], Add]
     stored: tuple[bytes, bytes]
     vanishes: bool
     base: Counts
@@ -60,14 +64,14 @@ def recount_of_zone(location: ZoneLocation) -> Recount:
         return add_items(location, rows, sums)
 
     stored = (range_begin(prefix), range_end(prefix))
-    return Recount(WRONG_COUNT, location, location.keys.item_range(), nothing, add, stored, vanishes=True, base={})
+    rows = location.keys.item_range()
+    return Recount(WRONG_COUNT, location, rows, nothing, lambda: add, stored, vanishes=True, base={})
 
 
-def recount_of_shard(layout: ShardLayout, corrections: Counts, *, elsewhere: Collection[bytes] = ()) -> Recount:
-    """Return the recount of a shard: the counts of all zones by part and kind.
+def recount_of_shard(layout: ShardLayout, corrections: Counts) -> Recount:
+    """Return the recount of a shard: the counts of all zones by part and kind, of the tenants who live there.
 
     `corrections`: by what the depths must differ from the counts, because some counts are known to be wrong.
-    `elsewhere`: the prefixes of tenants who have rows here, and live on another shard.
     """
     parser = KeyParser(layout)
 
@@ -77,17 +81,23 @@ def recount_of_shard(layout: ShardLayout, corrections: Counts, *, elsewhere: Col
             return None
         return found.location.keys.count_prefix() if found.number < COUNT else range_end(found.location.keys.prefix)
 
-    def add(rows: list[KeyValue], sums: Counter[bytes]) -> bool:
-        for row in rows:
-            found = parser.zone_key(row.key)
-            kind = None if found is None else unpack_name(row.key, len(found.location.keys.count_prefix()))
-            if found is not None and kind is not None and found.location.keys.tenant.prefix not in elsewhere:
-                sums[found.location.part.depth(kind)] += number_of(row.value)
-        return True
+    def begin_pass() -> Add:
+        residents = Residents(layout, with_arriving=True)
+
+        def add(rows: list[KeyValue], sums: Counter[bytes]) -> bool:
+            for row in residents.rows(rows):
+                found = parser.zone_key(row.key)
+                kind = None if found is None else unpack_name(row.key, len(found.location.keys.count_prefix()))
+                if found is not None and kind is not None:
+                    sums[found.location.part.depth(kind)] += number_of(row.value)
+            residents.go_on_after(rows)
+            return True
+
+        return add
 
     prefix = ROOT + pack_int(DEPTH)
     stored = (range_begin(prefix), range_end(prefix))
-    return Recount(WRONG_DEPTH, None, tenant_range(), skip, add, stored, vanishes=False, base=corrections)
+    return Recount(WRONG_DEPTH, None, tenant_range(), skip, begin_pass, stored, vanishes=False, base=corrections)
 
 
 def add_items(location: ZoneLocation, rows: list[KeyValue], sums: Counter[bytes]) -> bool:
@@ -133,12 +143,10 @@ def _verify_at_once(shard: Shard, recount: Recount, *, repair: bool) -> Counts |
         tr = attempt.tr
         chunk = _chunk(tr, recount, recount.rows[0])
         sums = Counter(recount.base)
-        if chunk.next_key is not None or not recount.add(chunk.rows, sums):
+        if chunk.next_key is not None or not recount.begin_pass()(chunk.rows, sums):
             return None
         wrong = differences(recount, sums, _stored(tr, recount))
-        if repair:
-            _mend(attempt, recount, wrong)
-        return wrong
+        return _settle(attempt, shard.layout, recount, wrong, repair=repair)
 
     return shard.transact(body)
 
@@ -160,9 +168,9 @@ def _verify_over_time(shard: Shard, recount: Recount, *, repair: bool) -> Counts
             return None
         if this == last:
             wrong = differences(recount, this.sums, this.stored)
-            if repair:
-                shard.transact(partial(_mend, recount=recount, wrong=wrong))
-            return wrong
+            return shard.transact(
+                lambda attempt: _settle(attempt, shard.layout, recount, wrong, repair=repair)  # noqa: B023
+            )
         last = this
     return None
 
@@ -171,10 +179,11 @@ def _pass(db: Database, recount: Recount) -> _Pass | None:
     stored = transact(db, partial(_stored, recount=recount))
     sums = Counter(recount.base)
     fingerprint = blake2b(digest_size=16)
+    add = recount.begin_pass()
     next_key: bytes | None = recount.rows[0]
     while next_key is not None:
         chunk = transact(db, partial(_chunk, recount=recount, begin=next_key))
-        if not recount.add(chunk.rows, sums):
+        if not add(chunk.rows, sums):
             return None
         for row in chunk.rows:
             fingerprint.update(row.key)
@@ -189,6 +198,15 @@ def _chunk(tr: Reader, recount: Recount, begin: bytes) -> Chunk:
 def _stored(tr: Reader, recount: Recount) -> Counts:
     rows = tr.snapshot.get_range(*recount.stored, streaming_mode=WANT_ALL)
     return {row.key: number_of(row.value) for row in rows}
+
+
+def _settle(attempt: Attempt, layout: ShardLayout, recount: Recount, wrong: Counts, *, repair: bool) -> Counts:
+    """Return the differences, and repair them if `repair`. None counts in a zone whose tenant has moved away since."""
+    if recount.location is not None and not lives_here(attempt.tr, layout, recount.location.keys.prefix):
+        return {}
+    if repair:
+        _mend(attempt, recount, wrong)
+    return wrong
 
 
 def _mend(attempt: Attempt, recount: Recount, wrong: Counts) -> None:

@@ -4,17 +4,42 @@ A tenant who moves has rows on two shards. Those at the destination are not whol
 listed before the tenant has arrived. Those at the source are cleared in pieces after that.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from fairlead.zones.engines import KeyValue
+from fairlead.zones.engines import KeyValue, Transaction
 from fairlead.zones.keyspace import DB, ROOT, TenantKeys, pack_int, tenant_prefix, unpack_names
 from fairlead.zones.layout import ShardLayout
 from fairlead.zones.ownership import is_first_home
 from fairlead.zones.records import MovePhase, OwnerRecord, decode
 
 _AWAY = frozenset({MovePhase.INCOMING, MovePhase.ARRIVING})
-_NAMES_AT = len(ROOT + pack_int(DB))
+_DB = ROOT + pack_int(DB)
+
+
+def lives_here(tr: Transaction, layout: ShardLayout, key: bytes) -> bool:
+    """Say whether the tenant lives here to whom a row belongs. Reads with conflict: its ownership record.
+
+    A chunk may have been read before the tenant moved away: its rows are cleared in pieces since.
+    """
+    keys = _keys_of(tenant_prefix(key))
+    if keys is None or key == keys.owner:
+        return True
+    stored = tr.get(keys.owner).value
+    if stored is None:
+        return is_first_home(layout, keys)
+    owner = decode(OwnerRecord, stored)
+    return owner is None or _is_here(layout, owner, _AWAY)
+
+
+def _is_here(layout: ShardLayout, owner: OwnerRecord, away: Collection[MovePhase]) -> bool:
+    return owner.shard_id == layout.shard_id and (owner.move is None or owner.move.phase not in away)
+
+
+def _keys_of(prefix: bytes) -> TenantKeys | None:
+    """Return the keys of a tenant by its prefix; None: it is damaged, or no tenant's."""
+    named = unpack_names(prefix, len(_DB), 2) if prefix.startswith(_DB) else None
+    return None if named is None else TenantKeys(*named[0])
 
 
 class _Passed(NamedTuple):
@@ -28,14 +53,14 @@ class _Passed(NamedTuple):
 class Residents:
     """Tells rows of tenants who live on a shard from others, chunk by chunk, in the order of keys.
 
-    Attributes:
-      elsewhere: the prefixes of the tenants that were passed over.
+    `with_arriving`: a tenant that has not fully arrived lives here, too. Its rows are whole, and the depths of the
+    shard count its items.
     """
 
-    def __init__(self, layout: ShardLayout) -> None:
+    def __init__(self, layout: ShardLayout, *, with_arriving: bool = False) -> None:
         self._layout = layout
+        self._away = _AWAY - {MovePhase.ARRIVING} if with_arriving else _AWAY
         self._last: _Passed | None = None
-        self.elsewhere: set[bytes] = set()
 
     def rows(self, rows: Sequence[KeyValue]) -> list[KeyValue]:
         """Return the rows of a chunk that belong to tenants who live here, and all ownership records.
@@ -55,21 +80,15 @@ class Residents:
                 last = self._tenant_of(row.key)
             if row.key == last.owner_key:
                 owner = decode(OwnerRecord, row.value)
-                last = last._replace(lives_here=owner is None or self._is_here(owner))
+                last = last._replace(lives_here=owner is None or _is_here(self._layout, owner, self._away))
                 kept.append(row)
             elif last.lives_here:
                 kept.append(row)
-            else:
-                self.elsewhere.add(last.prefix)
         return kept, last
-
-    def _is_here(self, owner: OwnerRecord) -> bool:
-        return owner.shard_id == self._layout.shard_id and (owner.move is None or owner.move.phase not in _AWAY)
 
     def _tenant_of(self, key: bytes) -> _Passed:
         prefix = tenant_prefix(key)
-        named = unpack_names(prefix, _NAMES_AT, 2)
-        if named is None:  # The key is damaged.
+        keys = _keys_of(prefix)
+        if keys is None:
             return _Passed(prefix, b"", lives_here=True)
-        keys = TenantKeys(*named[0])
         return _Passed(prefix, keys.owner, is_first_home(self._layout, keys))
