@@ -41,7 +41,7 @@ class _Moves:
         """See `RunsAttempts`.
 
         Raises:
-          MoveHeldUp: a shard does not answer, or the destination is not configured.
+          MoveHeldUp: a shard does not answer, the destination is not configured, or the record is of a newer version.
           StoreUnavailable: another mover carries out the move.
           MoverStopped: the attempt was cancelled; another one goes on.
         """

@@ -31,9 +31,9 @@ class MoveFailed(QueueError):
 
 
 class MoveHeldUp(QueueError):
-    """A shard cannot be used now that the move needs. The move goes on by itself once it can.
+    """A shard that the move needs cannot be used now, or a newer version carries it out. It goes on by itself later.
 
-    Do: see to the shard that `reason` names. Or cancel the move, `fairlead move APP/USER --cancel`: it ends as soon as
+    Do: see to what `reason` names. Or cancel the move, `fairlead move APP/USER --cancel`: it ends as soon as
     the destination answers.
     """
 

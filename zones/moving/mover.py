@@ -32,14 +32,15 @@ from fairlead.zones.moving.copying import (
     row_bytes,
 )
 from fairlead.zones.moving.destination import Copied
-from fairlead.zones.moving.errors import MoverReplaced, Unmovable
+from fairlead.zones.moving.errors import MoveHeldUp, MoverReplaced, Unmovable
 from fairlead.zones.moving.marks import Mark, clear_all_marks, clear_marks, read_marks
+from fairlead.zones.moving.move_record import move_key
 from fairlead.zones.moving.rescue import say_moved
 from fairlead.zones.moving.rows import ZoneCounts, read_zone_counts
 from fairlead.zones.moving.source import Mine
 from fairlead.zones.open_shard import OpenShard
 from fairlead.zones.probes import probe
-from fairlead.zones.records import MoveRecord, MoveState, OwnerRecord, decode
+from fairlead.zones.records import MoveRecord, MoveState, OwnerRecord, decode, is_newer
 from fairlead.zones.top_level.worker_sessions import claims_of_tenant
 
 log = logging.getLogger("fairlead.moves")
@@ -56,6 +57,7 @@ CLAIMS_AT_ONCE = 1_000
 LOCKED_WAIT_US = 2_000  # Before it tries again to freeze a tenant that is locked.
 CANCELLED = "it was cancelled"
 RECORD_LOST = "its record was lost"
+NEWER = "a newer version has written its record: upgrade this program"
 TOO_BUSY = "its users change more than is copied meanwhile, although they were slowed: try again when they write less"
 DAMAGED_ON_THE_WAY = "what was copied is not what is there: see to the destination's disk"
 TOO_LARGE = frozenset({KEY_TOO_LARGE, VALUE_TOO_LARGE, TRANSACTION_TOO_LARGE})
@@ -103,7 +105,8 @@ class Mover:
         the move began.
 
         Raises:
-          See `run`.
+          MoveHeldUp: a newer version has written the move's record.
+          What `run` raises.
         """
         if self._is_listed():
             return self.run() is not None
@@ -149,19 +152,30 @@ class Mover:
         return record.state if record is not None and is_listed else None
 
     def _is_listed(self) -> bool:
-        record = self._read(lambda tr: source.read_move(tr, self._tenant))
+        value = self._read(lambda tr: tr.snapshot.get(move_key(self._keys)).value)
+        record = None if value is None else decode(MoveRecord, value)
+        if value is not None and record is None and is_newer(value):
+            raise MoveHeldUp(tenant=str(self._tenant), reason=NEWER)
         return record is not None and record.move_id == self._mine.move_id
 
     def _clear_unlisted(self, epoch: int) -> None:
         """Clear what was copied by a move that is not listed any more; end it, if its record was lost meanwhile.
 
         The next move away from the same shard takes the place of the record of an ended one. A destination that owns
-        the tenant, or to which a later move brings the tenant, is left alone.
+        the tenant by another move, or to which a later move brings the tenant, is left alone.
         """
         self._epoch = epoch
         if self._close():
             self._thaw(MoveState.FAILED, RECORD_LOST)
+        elif self._is_last():
+            self._bring_home()
+            self._leave_source()
         self._clear_closed()
+
+    def _is_last(self) -> bool:
+        """Whether the tenant lives at the destination by this move, and has begun no other since."""
+        owner = self._owner_at(self._to)
+        return owner is not None and (owner.shard_id, owner.epoch) == (self._to.layout.shard_id, self._epoch + 1)
 
     # --- From the preparation to the decision ---
 
@@ -356,6 +370,15 @@ class Mover:
     def _finish(self) -> MoveState:
         """Let the tenant arrive, and clear what is left of it at the source."""
         self._is_decided = True
+        self._bring_home()
+        self._note(stage="clearing the source")
+        self._leave_source()
+        now_us = self._at.clock.now_us()
+        self._note(state=MoveState.MOVED, stage="", ended_us=now_us)
+        return MoveState.MOVED
+
+    def _bring_home(self) -> None:
+        """Say where the tenant lives, and make what names its rows there."""
         self._say_moved()
         self._end_claims()
         self._arrive()
@@ -365,15 +388,14 @@ class Mover:
                 self._first_home.db,
                 lambda tr: destination.update_stub(tr, layout, self._tenant, epoch=self._epoch, destination_id=to_id),
             )
-        self._note(stage="clearing the source")
+
+    def _leave_source(self) -> None:
+        """Clear what is left of the tenant at the source."""
         try:
             self._clear(self._at, lambda owner: source.has_moved_away(self._at.layout, owner, epoch=self._epoch))
             self._in_source(lambda tr: source.forget_stub(tr, self._at.layout, self._tenant, epoch=self._epoch))
         except MoverReplaced:  # It comes back already.
             probe("a tenant returns before it is cleared")
-        now_us = self._at.clock.now_us()
-        self._note(state=MoveState.MOVED, stage="", ended_us=now_us)
-        return MoveState.MOVED
 
     def _end_claims(self) -> None:
         """Make claims on the tenant's items plain leases, and clear their keys at the source."""

@@ -6,14 +6,17 @@ from contextlib import suppress
 
 import pytest
 
-from fairlead.zones.engines import StoreError, Transaction
+from fairlead.zones.engines import StoreError, Transaction, transact
 from fairlead.zones.engines.api.errors import IO_ERROR, NOT_COMMITTED
 from fairlead.zones.keyspace import TenantKeys
 from fairlead.zones.layout import Tenant
 from fairlead.zones.moving import source
+from fairlead.zones.moving.errors import MoveHeldUp
+from fairlead.zones.moving.move_record import move_key
 from fairlead.zones.moving.source import write_owner
-from fairlead.zones.records import MovePhase, MoveRecord, MoveState, OwnerRecord
+from fairlead.zones.records import FORMAT, MovePhase, MoveRecord, MoveState, OwnerRecord
 from tests.simulation.races.missing_guards import planted
+from tests.zones.moving.test_claims import claim
 from tests.zones.moving.test_guards import cancel, die, has, put, run_until
 from tests.zones.moving.town import Killed, Town, before
 
@@ -114,3 +117,57 @@ def test_a_mover_that_forgets_all_marks_forgets_no_later_one_by_a_commit_that_ar
     moving._forget_marks = send_twice  # type: ignore[method-assign]
     before(moving, _copy_all=lambda: before(moving, _look_up=write_and_let_it_arrive)).run()
     assert has(town, key=b"2")
+
+
+# --- The record of a move is lost, or is of a newer version ---
+
+
+def lose_record(town: Town) -> None:
+    """Lose the record of Alice's move away from the east, as a quarantine of a damaged one does."""
+    transact(town.shards["east"].db, lambda tr: tr.clear(move_key(TenantKeys(*town.alice))))
+
+
+@pytest.mark.parametrize("stage", ["_say_moved", "_end_claims", "_arrive", "_leave_source"])
+def test_a_decided_move_whose_record_was_lost_is_ended(stage: str) -> None:
+    """Before, the tenant never arrived fully: it could not move again, and its rows stayed at the source."""
+    town = Town()
+    put(town, b"1")
+    item_id = town.enqueue()
+    claim(town, item_id)
+    move_id = town.begin("north")
+    run_until(town, move_id, "north", stage)
+    lose_record(town)
+    assert town.mover(move_id, "north", at="east").run_item(epoch=town.epochs[move_id])
+    assert town.home_name() == "north"
+    assert town.rows("east") == [(2,)]
+    assert town.findings() == {}
+    assert town.move("west") is MoveState.MOVED
+
+
+@pytest.mark.parametrize("stage", ["_prepare", "_copy_all", "_own"])
+def test_a_move_whose_record_was_lost_before_the_decision_is_taken_back(stage: str) -> None:
+    town = Town()
+    put(town, b"1")
+    move_id = town.begin("north")
+    run_until(town, move_id, "north", stage)
+    lose_record(town)
+    assert town.mover(move_id, "north", at="east").run_item(epoch=town.epochs[move_id])
+    assert town.home_name() == "east"
+    assert town.rows("north") == []
+    assert town.findings() == {}
+    assert town.move("north") is MoveState.MOVED
+
+
+def test_a_mover_leaves_a_move_alone_that_a_newer_version_carries_out() -> None:
+    """Before, it took the record for lost, and the move back."""
+    town = Town()
+    move_id = town.begin("north")
+    run_until(town, move_id, "north", "_copy_all")
+    key = move_key(TenantKeys(*town.alice))
+    newer = bytes([FORMAT + 1]) + b"what it means only they know"
+    transact(town.shards["east"].db, lambda tr: tr.set(key, newer))
+    with pytest.raises(MoveHeldUp, match="upgrade this program"):
+        town.mover(move_id, "north", at="east").run_item(epoch=town.epochs[move_id])
+    owner = town.owner("east")
+    assert owner is not None
+    assert owner.move is not None
