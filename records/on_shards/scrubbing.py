@@ -38,7 +38,7 @@ class ShardScrub(msgspec.Struct):
     """What was found on one shard. `repaired`: how many of these were repaired; a violation cannot be.
 
     Attributes:
-      violations: records that lost a key, because another record has the value.
+      violations: records without the index record of a key, because another record has the value. Both keep it.
     """
 
     shard: str
@@ -130,7 +130,7 @@ class Scrub:
                 found = self._by_shard[row.shard]
                 found.marked += 1
                 if self._repair:
-                    found.repaired += self._unmark(row)
+                    found.repaired += self._unmark(row, record)
 
     def _scrub_dummy(self, row: Row, dummy: DataRecord) -> None:
         if self._is_left(row, dummy):
@@ -165,9 +165,9 @@ class Scrub:
             found.repaired += is_indexed
             found.violations += not is_indexed
 
-    def _unmark(self, row: Row) -> bool:
-        """Repair a marked record; return whether no other record has one of its keys."""
-        return not self._operations.run(self._protocol.repair_op(row.key))
+    def _unmark(self, row: Row, record: DataRecord) -> bool:
+        """Repair a marked record; return whether no other record has one of its keys, perhaps not any more."""
+        return not self._operations.run(self._protocol.repair_op(row.key, again=record.violations))
 
     def _is_left(self, row: Row, dummy: DataRecord) -> bool:
         """Say whether the item that cleans up after a dummy has had its time, or is gone."""

@@ -72,6 +72,19 @@ def test_two_records_with_one_value_keep_it_until_a_user_says_who_is_to_have_it(
     assert faults(accounts.scrub()) == {}
 
 
+def test_a_value_that_the_other_record_has_given_up_is_found_after_the_next_scrub(
+    app: App, accounts: Records[Data]
+) -> None:
+    lose_index_record(app, accounts, 3)
+    accounts.create("thief", {"email": key_text(3)})
+    accounts.scrub(repair=True)
+    accounts.change("thief", lambda value: {**value, "email": "another"})
+    assert accounts.find(email=key_text(3)) is None
+    assert faults(accounts.scrub(repair=True)) == {"marked": 1, "repaired": 1}
+    assert found(accounts.find(email=key_text(3))).key == "u3"
+    assert (accounts.shared_values(), accounts.marked(), faults(accounts.scrub())) == ([], 0, {})
+
+
 def test_without_its_mark_nobody_lists_a_value_that_two_records_have(app: App, accounts: Records[Data]) -> None:
     lose_index_record(app, accounts, 3)
     accounts.create("thief", {"email": key_text(3)})
