@@ -568,13 +568,13 @@ def test_copies_of_a_cancelled_move_are_cleared_although_another_move_has_begun(
     at, first, second = (alice.shard.name, *(name for name in app.shards if name != alice.shard.name))
     original, died = getattr(Mover, dies_before), list[int]()
 
-    def die(self: Mover, *args: Any) -> None:
+    def die(self: Mover, *args: Any, **options: Any) -> None:
         if view_of(app).state == "cancelled":
             died.append(1)
             app.move(ALICE, to=second)
             monkeypatch.undo()
             raise StoreUnavailable("the process died", remedy="Start it.")
-        original(self, *args)
+        original(self, *args, **options)
 
     monkeypatch.setattr(Mover, dies_before, die)
     move = app.move(ALICE, to=first)

@@ -208,6 +208,8 @@ def arrive(tr: Transaction, layout: ShardLayout, tenant: Tenant, mine: Mine, beg
     owner = read_owner(layout, keys, tr.get(keys.owner).value)
     if owner is None or owner.move is None or owner.move.move_id != mine.move_id:
         raise MoverReplaced
+    if owner.move.phase is not MovePhase.ARRIVING:  # It was taken back.
+        raise MoverReplaced
     end = range_end(keys.prefix)
     begin = begin or range_begin(keys.zones)
     to_wake: dict[ZoneLocation, None] = {}

@@ -34,13 +34,12 @@ from fairlead.zones.moving.copying import (
 from fairlead.zones.moving.destination import Copied
 from fairlead.zones.moving.errors import MoveHeldUp, MoverReplaced, Unmovable
 from fairlead.zones.moving.marks import Mark, clear_all_marks, clear_marks, read_marks
-from fairlead.zones.moving.move_record import move_key
 from fairlead.zones.moving.rescue import say_moved
 from fairlead.zones.moving.rows import ZoneCounts, read_zone_counts
 from fairlead.zones.moving.source import Mine
 from fairlead.zones.open_shard import OpenShard
 from fairlead.zones.probes import probe
-from fairlead.zones.records import MoveRecord, MoveState, OwnerRecord, decode, is_newer
+from fairlead.zones.records import MoveRecord, MoveState, OwnerRecord, decode
 from fairlead.zones.top_level.worker_sessions import claims_of_tenant
 
 log = logging.getLogger("fairlead.moves")
@@ -105,10 +104,9 @@ class Mover:
         the move began.
 
         Raises:
-          MoveHeldUp: a newer version has written the move's record.
-          What `run` raises.
+          See `run`.
         """
-        if self._is_listed():
+        if self._listed_record() is not None:
             return self.run() is not None
         self._clear_unlisted(epoch)
         return True
@@ -118,6 +116,7 @@ class Mover:
 
         Raises:
           MoverStopped: `should_stop` says so.
+          MoveHeldUp: a mover of a newer version has taken over.
           What the stores raise: try again later.
         """
         record, is_moving = self._in_source(self._take_over)
@@ -142,21 +141,25 @@ class Mover:
         """Clear what was copied, if somebody else has ended the move; return how it ended. None: it goes on.
 
         None, too, if it is not listed any more: nothing says how it ended.
+
+        Raises:
+          MoveHeldUp: a newer version carries it out.
         """
-        record = self._read(lambda tr: source.read_move(tr, self._tenant))
-        is_listed = record is not None and record.move_id == self._mine.move_id
-        if record is not None and is_listed and record.state is MoveState.UNDER_WAY:
+        record = self._listed_record()
+        if record is not None and record.state is MoveState.UNDER_WAY:
             return None
         self._close()  # This mover, or an earlier one, may have opened it anew after it was closed.
         self._clear_closed()
-        return record.state if record is not None and is_listed else None
+        return record.state if record is not None else None
 
-    def _is_listed(self) -> bool:
-        value = self._read(lambda tr: tr.snapshot.get(move_key(self._keys)).value)
-        record = None if value is None else decode(MoveRecord, value)
-        if value is not None and record is None and is_newer(value):
-            raise MoveHeldUp(tenant=str(self._tenant), reason=NEWER)
-        return record is not None and record.move_id == self._mine.move_id
+    def _listed_record(self) -> MoveRecord | None:
+        def read(tr: Reader) -> MoveRecord | None:
+            if source.is_of_newer_version(tr, self._tenant):
+                raise MoveHeldUp(tenant=str(self._tenant), reason=NEWER)
+            return source.read_move(tr, self._tenant)
+
+        record = self._read(read)
+        return record if record is not None and record.move_id == self._mine.move_id else None
 
     def _clear_unlisted(self, epoch: int) -> None:
         """Clear what was copied by a move that is not listed any more; end it, if its record was lost meanwhile.
@@ -169,6 +172,7 @@ class Mover:
             self._thaw(MoveState.FAILED, RECORD_LOST)
         elif self._is_last():
             self._bring_home()
+        if source.has_moved_away(self._at.layout, self._owner_at(self._at), epoch=epoch):
             self._leave_source()
         self._clear_closed()
 
@@ -390,9 +394,13 @@ class Mover:
             )
 
     def _leave_source(self) -> None:
-        """Clear what is left of the tenant at the source."""
+        """Clear what is left of the tenant at the source, unless a later move from there is to do it."""
         try:
-            self._clear(self._at, lambda owner: source.has_moved_away(self._at.layout, owner, epoch=self._epoch))
+            self._clear(
+                self._at,
+                lambda owner: source.has_moved_away(self._at.layout, owner, epoch=self._epoch),
+                left_behind=True,
+            )
             self._in_source(lambda tr: source.forget_stub(tr, self._at.layout, self._tenant, epoch=self._epoch))
         except MoverReplaced:  # It comes back already.
             probe("a tenant returns before it is cleared")
@@ -474,10 +482,13 @@ class Mover:
         return transact(self._to.db, lambda tr: destination.close(tr, layout, self._tenant, move_id, epoch=self._epoch))
 
     def _clear_closed(self) -> None:
-        """Clear what was copied to a destination that has been closed; the source has been thawed."""
+        """Clear what was copied to a destination that has been closed; the source has been thawed.
+
+        The tenant may have moved there after all, and on: then the mover of that move clears what is there.
+        """
         layout, at_id, move_id = self._to.layout, self._at.layout.shard_id, self._mine.move_id
         try:
-            self._clear(self._to, lambda owner: destination.is_closed(layout, owner))
+            self._clear(self._to, lambda owner: destination.is_closed(layout, owner), left_behind=True)
         except MoverReplaced:
             probe("a tenant comes in anew before what was copied first is cleared")
             return
@@ -488,10 +499,23 @@ class Mover:
 
     # --- What all of them use ---
 
-    def _clear(self, shard: OpenShard, may_clear: Callable[[OwnerRecord | None], bool]) -> None:
+    def _clear(
+        self, shard: OpenShard, may_clear: Callable[[OwnerRecord | None], bool], *, left_behind: bool = False
+    ) -> None:
+        """Clear the tenant's rows on a shard. `left_behind`: a move that takes the tenant away from there is to do it.
+
+        Raises:
+          MoverReplaced: `may_clear` does not hold, or another move is to do it.
+        """
+
+        def piece(tr: Transaction) -> bool:
+            if left_behind and source.is_left_by_another(tr, self._tenant, self._mine.move_id):
+                raise MoverReplaced
+            return clearing.clear_piece(tr, shard.layout, self._tenant, may_clear)
+
         more = True
         while more:
-            more = transact(shard.db, lambda tr: clearing.clear_piece(tr, shard.layout, self._tenant, may_clear))
+            more = transact(shard.db, piece)
             self._stop_if_asked()
 
     def _write(self, chunk: list[Copied]) -> None:

@@ -15,14 +15,15 @@ SILENT_MOVER = "its mover stopped in the last step of the move: move the tenant 
 def end_frozen_move(at: OpenShard, to: OpenShard, tenant: Tenant, move: Move) -> None:
     """Say that a tenant has moved if the destination owns it; else close the destination, and then thaw the source.
 
-    One transaction on the destination, and two on the source. May run twice, beside the mover and others.
+    One transaction on the destination, and three on the source. May run twice, beside the mover and others. A move that
+    a newer version carries out is left to it.
 
     Args:
       at: the shard that is frozen; `to`: the destination.
       move: as the ownership record at the source states it.
     """
     owner = _frozen(at, tenant, move.move_id)
-    if owner is None:
+    if owner is None or transact(at.db, lambda tr: source.is_of_newer_version(tr, tenant)):
         return
     epoch = owner.epoch
     closed = transact(to.db, lambda tr: destination.close(tr, to.layout, tenant, move.move_id, epoch=epoch))

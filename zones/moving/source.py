@@ -145,6 +145,28 @@ def read_move(tr: Reader, tenant: Tenant) -> MoveRecord | None:
     return None if value is None else decode(MoveRecord, value)
 
 
+def is_of_newer_version(tr: Reader, tenant: Tenant) -> bool:
+    """Say whether a newer version has written the record of a tenant's last move away from a shard. One snapshot read.
+
+    Then a mover of that version carries the move out, and nobody else may end it.
+    """
+    value = tr.snapshot.get(move_key(TenantKeys(*tenant))).value
+    return value is not None and decode(MoveRecord, value) is None and is_newer(value)
+
+
+def is_left_by_another(tr: Transaction, tenant: Tenant, move_id: bytes) -> bool:
+    """Say whether a tenant leaves this shard by another move, whose mover clears what it leaves.
+
+    That mover does so once all is listed at the new home, and claims are ended: no other one knows when. Reads with
+    conflict: the record of the last move away from the shard.
+    """
+    value = tr.get(move_key(TenantKeys(*tenant))).value
+    record = None if value is None else decode(MoveRecord, value)
+    if record is None:
+        return value is not None and is_newer(value)
+    return record.move_id != move_id and record.state is MoveState.UNDER_WAY
+
+
 def list_moves(tr: Reader, *, moves_max: int) -> Iterator[tuple[Tenant, MoveRecord]]:
     """Yield the moves away from a shard, also those lately ended, by tenant. Snapshot reads; skips unreadable ones."""
     for row in tr.snapshot.get_range(range_begin(MOVES), range_end(MOVES), limit=moves_max):

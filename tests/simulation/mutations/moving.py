@@ -226,6 +226,14 @@ MOVING_IN_RACES = (
         (process_pointers.lease, "check_owner(tr, layout, keys, owner.value)", "pass"),
     ),
     in_a_race(
+        "a late mover clears what a later move is to clear",
+        (Mover._clear, "if left_behind and ", "if False and "),
+    ),
+    in_a_race(
+        "a record of a move of a newer version is taken for a lost one",
+        (source.is_of_newer_version, "return value is not None and ", "return False and "),
+    ),
+    in_a_race(
         "a repair goes on for a tenant that has moved away",
         (checker._check_of_resident, "if lives_here(tr, layout, each.key)", ""),
     ),

@@ -491,9 +491,9 @@ def begin_in_the_same_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
 def leave_the_destination_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     clear = Mover._clear
 
-    def planted(self: Mover, shard: Any, may_clear: Any) -> None:
+    def planted(self: Mover, shard: Any, may_clear: Any, **options: Any) -> None:
         if shard is not self._to:
-            clear(self, shard, may_clear)
+            clear(self, shard, may_clear, **options)
 
     monkeypatch.setattr(Mover, "_clear", planted)
 

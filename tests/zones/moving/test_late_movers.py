@@ -13,8 +13,9 @@ from fairlead.zones.layout import Tenant
 from fairlead.zones.moving import source
 from fairlead.zones.moving.errors import MoveHeldUp
 from fairlead.zones.moving.move_record import move_key
+from fairlead.zones.moving.rescue import end_frozen_move
 from fairlead.zones.moving.source import write_owner
-from fairlead.zones.records import FORMAT, MovePhase, MoveRecord, MoveState, OwnerRecord
+from fairlead.zones.records import FORMAT, MovePhase, MoveRecord, MoveState, OwnerRecord, decode, encode
 from tests.simulation.races.missing_guards import planted
 from tests.zones.moving.test_claims import claim
 from tests.zones.moving.test_guards import cancel, die, has, put, run_until
@@ -171,3 +172,59 @@ def test_a_mover_leaves_a_move_alone_that_a_newer_version_carries_out() -> None:
     owner = town.owner("east")
     assert owner is not None
     assert owner.move is not None
+
+
+def newer_mover_takes_over(town: Town) -> bytes:
+    """Let a mover of a newer version take over Alice's move away from the east; return the record as we read it."""
+    key = move_key(TenantKeys(*town.alice))
+
+    def body(tr: Transaction) -> bytes:
+        record = decode(MoveRecord, tr.get(key).value or b"")
+        assert record is not None
+        record.mover += 1
+        tr.set(key, bytes([FORMAT + 1]) + encode(record)[1:])
+        return encode(record)
+
+    return transact(town.shards["east"].db, body)
+
+
+def data_after_a_newer_mover(stage: str) -> object:
+    """Let a mover be replaced by one of a newer version, which then carries the move out; return Alice's data."""
+    town = Town()
+    put(town, b"1")
+    move_id = town.begin("north")
+    records: list[bytes] = []
+    old = before(town.mover(move_id, "north"), **{stage: lambda: records.append(newer_mover_takes_over(town))})
+    with suppress(MoveHeldUp):
+        old.run_item(epoch=town.epochs[move_id])
+    transact(town.shards["east"].db, lambda tr: tr.set(move_key(TenantKeys(*town.alice)), records[0]))
+    assert town.mover(move_id, "north").run() is MoveState.MOVED  # This code stands for the newer version's.
+    return town.data()
+
+
+@pytest.mark.parametrize("stage", ["_count_items", "_copy_changes", "_hand_over"])
+def test_a_mover_that_one_of_a_newer_version_replaces_leaves_the_destination_alone(stage: str) -> None:
+    """Before, it took its move for ended, and cleared what was copied. The newer one went on behind that."""
+    assert data_after_a_newer_mover(stage) == {("key",): b"1"}
+
+
+def test_without_a_look_at_its_version_the_copy_is_cleared() -> None:
+    with planted("a record of a move of a newer version is taken for a lost one"):
+        assert data_after_a_newer_mover("_count_items") == {}
+
+
+def test_a_frozen_tenant_is_left_to_a_mover_of_a_newer_version() -> None:
+    town = Town()
+    put(town, b"1")
+    move_id = town.begin("north")
+    run_until(town, move_id, "north", "_own")
+    record = newer_mover_takes_over(town)
+    owner = town.owner("east")
+    assert owner is not None
+    assert owner.move is not None
+    end_frozen_move(town.shards["east"], town.shards["north"], town.alice, owner.move)
+    assert town.owner("east") == owner
+    transact(town.shards["east"].db, lambda tr: tr.set(move_key(TenantKeys(*town.alice)), record))
+    assert town.mover(move_id, "north").run() is MoveState.MOVED
+    assert town.data() == {("key",): b"1"}
+    assert town.findings() == {}

@@ -123,8 +123,8 @@ def test_if_the_source_is_cleared_before_the_tenant_arrives_some_reader_misses_i
 ) -> None:
     arrive, clear = Mover._arrive, Mover._clear
 
-    def clear_and_arrive(mover: Mover, shard: Any, may_clear: Any) -> None:
-        clear(mover, shard, may_clear)
+    def clear_and_arrive(mover: Mover, shard: Any, may_clear: Any, **options: Any) -> None:
+        clear(mover, shard, may_clear, **options)
         if destination.owns(mover._to.layout, mover._owner_at(mover._to), epoch=mover._epoch):
             arrive(mover)
 
