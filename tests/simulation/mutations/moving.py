@@ -14,7 +14,7 @@ from fairlead.simulation.oracles.found_by_keys import KeysFindItems, SearchesMis
 from fairlead.simulation.oracles.moving import TenantsMoveWhole
 from fairlead.simulation.oracles.spanning import LocksHaveTransactions
 from fairlead.zones import ownership, transaction_runner
-from fairlead.zones.maintenance.integrity import checker, counts
+from fairlead.zones.maintenance.integrity import checker, counts, homes, residents
 from fairlead.zones.moving import clearing, copying, destination, marks, rescue, source
 from fairlead.zones.moving.mover import Mover
 from fairlead.zones.queue import claims
@@ -234,8 +234,16 @@ MOVING_IN_RACES = (
         (source.is_of_newer_version, "return value is not None and ", "return False and "),
     ),
     in_a_race(
+        "a repair of a tenant that moves writes no marks",
+        (residents.lives_here, "if writes:", "if False:"),
+    ),
+    in_a_race(
+        "a check looks for homes of runs in one direction",
+        (homes.check_homes, "reversed([*shards.values()])", "()"),
+    ),
+    in_a_race(
         "a repair goes on for a tenant that has moved away",
-        (checker._check_of_resident, "if lives_here(tr, layout, each.key)", ""),
+        (checker._check_of_resident, "if lives_here(tr, layout, each.key, writes=writes)", ""),
     ),
     in_a_race(
         "a recount of a shard leaves out a tenant that arrives",

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from fairlead.zones.engines import transact
-from fairlead.zones.maintenance.integrity import check_integrity, checker
+from fairlead.zones.engines import Transaction, transact
+from fairlead.zones.errors import TenantBusy
+from fairlead.zones.keyspace import TenantKeys
+from fairlead.zones.layout import Tenant
+from fairlead.zones.maintenance.integrity import check_homes, check_integrity, checker, homes
 from fairlead.zones.maintenance.integrity.counts import verify_counts
+from fairlead.zones.maintenance.integrity.findings import KeptRun
+from fairlead.zones.maintenance.integrity.homes import without_known
 from fairlead.zones.maintenance.integrity.walk import confirm
+from fairlead.zones.moving import clearing
+from fairlead.zones.pipelining import run_one
+from fairlead.zones.placement import home
+from fairlead.zones.records import ItemRecord, MoveState, decode
+from fairlead.zones.shard import Shard
 from fairlead.zones.top_level import worker_sessions
 from fairlead.zones.top_level.worker_sessions import claims_of_tenant
+from fairlead.zones.workflow.participants import clean_up_op, raise_fence_op
+from fairlead.zones.workflow.run_records import ParticipantState, RunHead, encode, head_key, participant_key
 from tests.simulation.races.missing_guards import planted
 from tests.zones.moving.test_claims import SESSION, claim
 from tests.zones.moving.test_guards import run_until
-from tests.zones.moving.town import Town
+from tests.zones.moving.town import FIRST, Killed, Town
 
 STAGES = ["_prepare", "_copy_all", "_count_items", "_copy_changes", "_hand_over", "_own", "_say_moved", "_end_claims"]
 LATE = ["_arrive", "_clear"]
@@ -98,3 +111,155 @@ def test_a_count_of_a_tenant_who_has_moved_away_meanwhile_is_not_repaired(monkey
     report = check_integrity(east, repair=True)
     assert town.home_name() == "west"
     assert [each.what for each in report.findings if each.zone is not None] == []
+
+
+# --- A check repairs while the tenant moves ---
+
+
+def findings_after_a_repair_at(stage: str) -> dict[str, list[Any]]:
+    """Lose an item's entry, let a check repair that at a stage of a move, and return what is wrong after the move."""
+    town = Town()
+    item_id = town.enqueue()
+    east = town.shards["east"]
+    keys = east.layout.location(town.alice, "queue").keys
+
+    def lose_entry(tr: Transaction) -> None:
+        record = decode(ItemRecord, tr.get(keys.item(item_id)).value or b"")
+        assert record is not None
+        tr.clear(keys.vest(record.priority, record.vesting_us, item_id))
+
+    transact(east.db, lose_entry)
+    town.mover_that("west", **{stage: lambda: check_integrity(east, repair=True)}).run()
+    return town.findings()
+
+
+@pytest.mark.parametrize("stage", ["_prepare", "_count_items", "_copy_changes", "_hand_over", "_own"])
+def test_what_a_check_repairs_moves_along(stage: str) -> None:
+    """Before, the repair was reported and lost: the item never ran at its new home."""
+    assert findings_after_a_repair_at(stage) == {}
+
+
+def test_without_a_mark_the_repair_stays_behind() -> None:
+    with planted("a repair of a tenant that moves writes no marks"):
+        assert findings_after_a_repair_at("_copy_changes") != {}
+
+
+@pytest.mark.parametrize("stage", ["_prepare", "_count_items", "_copy_changes", "_hand_over", "_own"])
+def test_an_item_that_a_check_sets_aside_is_not_at_the_new_home(stage: str) -> None:
+    town = Town()
+    item_id = town.enqueue()
+    town.enqueue()
+    east = town.shards["east"]
+    key = east.layout.location(town.alice, "queue").keys.item(item_id)
+    transact(east.db, lambda tr: tr.set(key, b"\x01garbage"))
+    town.mover_that("west", **{stage: lambda: check_integrity(east, quarantine=True)}).run()
+    assert town.findings() == {}
+
+
+@pytest.mark.parametrize("stage", ["_copy_changes", "_hand_over", "_own"])
+def test_a_count_that_a_check_repairs_makes_no_depth_wrong(stage: str) -> None:
+    town = Town()
+    town.enqueue()
+    east = town.shards["east"]
+    count = east.layout.location(town.alice, "queue").keys.count("mail")
+    transact(east.db, lambda tr: tr.add(count, (7).to_bytes(8, "little")))
+    town.mover_that("west", **{stage: lambda: check_integrity(east, repair=True)}).run()
+    assert town.findings() == {}
+
+
+def test_a_tenant_that_stays_locked_is_not_repaired_and_the_check_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    town = Town()
+    item_id = town.enqueue()
+    east = town.shards["east"]
+    key = east.layout.location(town.alice, "queue").keys.item(item_id)
+    transact(east.db, lambda tr: tr.set(key, b"\x01garbage"))
+
+    def refuse(*_: Any, **__: Any) -> bool:
+        raise TenantBusy(app="shop", user="alice", transaction="t", reason="another transaction")
+
+    monkeypatch.setattr(checker, "lives_here", refuse)
+    report = check_integrity(east, quarantine=True)
+    assert report.unverified > 0
+    assert [each.what for each in report.findings if each.resolved] == []
+
+
+# --- A mover dies between two pieces of what it clears ---
+
+
+def tombstones_after_a_killed_clearing(monkeypatch: pytest.MonkeyPatch) -> Town:
+    """Let runs of others end with Alice as participant, and her mover die while it clears what she has left."""
+    monkeypatch.setattr(clearing, "ROWS_MAX", 2)
+    town = Town()
+    keys = TenantKeys(*town.alice)
+    for number in range(7):
+        run = number.to_bytes(16, "big")
+        town.at_home(
+            lambda shard: shard.transact(
+                lambda attempt: run_one(
+                    clean_up_op(attempt.tr, shard.layout, town.alice, keys, run, now_us=attempt.now_us)  # noqa: B023
+                )
+            )
+        )
+    mover = town.mover(town.begin("west"), "west")
+    stop, pieces = mover._stop_if_asked, iter(range(1_000))
+
+    def die_at_the_third() -> None:
+        if mover._is_decided and next(pieces) == 2:
+            raise Killed
+        stop()
+
+    mover._stop_if_asked = die_at_the_third  # type: ignore[method-assign]
+    with suppress(Killed):
+        mover.run()
+    return town
+
+
+def test_a_check_writes_no_tombstones_where_a_move_has_cleared_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    town = tombstones_after_a_killed_clearing(monkeypatch)
+    before = town.rows("east")
+    assert len(before) > 1
+    assert check_integrity(town.shards["east"], repair=True).findings == []
+    assert town.rows("east") == before
+
+
+# --- The home of a run moves while a check looks for it, shard by shard ---
+
+
+def findings_while_a_home_moves(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Let Alice, where a run is at home, move from the shard that is read last to the one that was read first."""
+    town = Town()
+    bob = next(each for number in range(100) if home(each := Tenant("shop", f"b{number}"), FIRST) == "north")
+    north, bobs, keys = town.shards["north"], TenantKeys(*bob), TenantKeys(*town.alice)
+    run = town.enqueue(kind="checkout")  # Its run has its id.
+
+    def begin(tr: Transaction) -> None:
+        tr.set(head_key(keys, run), encode(RunHead(1, town.clock.now_us(), has_participants=True)))
+        tr.set(participant_key(keys, run, bob), encode(ParticipantState(0, 0)))
+
+    transact(town.shards["east"].db, begin)
+    transact(north.db, lambda tr: run_one(raise_fence_op(tr, north.layout, bobs, run, 1, ParticipantState(0, 0))))
+    assert town.move("west") is MoveState.MOVED
+    looked: list[str] = []
+
+    def look(shard: Shard, wanted: set[KeptRun]) -> set[KeptRun]:
+        found = without_known(shard, wanted)
+        looked.append(shard.name)
+        if len(looked) == 1:
+            town.alice_lives_at("west")
+            assert town.move("east") is MoveState.MOVED
+        return found
+
+    monkeypatch.setattr(homes, "without_known", look)
+    reports = {name: check_integrity(shard) for name, shard in town.shards.items()}
+    check_homes(town.shards, reports, all_shards=True)
+    return [each.what for report in reports.values() for each in report.findings]
+
+
+def test_a_run_whose_home_moves_meanwhile_is_not_taken_for_one_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before, a repair ended the participants of a run that was alive."""
+    assert findings_while_a_home_moves(monkeypatch) == []
+
+
+def test_without_the_way_back_its_home_is_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    with planted("a check looks for homes of runs in one direction"):
+        assert findings_while_a_home_moves(monkeypatch) == ["a tenant keeps steps of a run that no shard knows"]

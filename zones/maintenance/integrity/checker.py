@@ -1,10 +1,11 @@
 """The integrity check: all checks over a whole shard, in an order in which no repair undoes another."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from fairlead.zones.engines import KeyValue, Transaction
+from fairlead.zones.errors import TenantBusy
 from fairlead.zones.external import arrivals
 from fairlead.zones.keyspace import (
     AUDIT_LOG,
@@ -254,9 +255,11 @@ class _Checker:
                 self._verify_counts(unfinished)
             if rows:
                 seen.forget_before(rows[-1].key)
-            self._look_again(
-                rows, [partial(_check_of_resident, check=each, layout=self._layout) for each in failing_checks]
-            )
+            writes = self._repair or self._quarantine
+            of_residents = [
+                partial(_check_of_resident, check=each, layout=self._layout, writes=writes) for each in failing_checks
+            ]
+            self._look_again(rows, of_residents)
 
     def check_pointers(self) -> None:
         """Check the top-level queue. After the tenants: repairing a pointer may leave an old entry there."""
@@ -343,7 +346,11 @@ class _Checker:
         return partial(check_damaged_key, key=row.key)
 
     def _verify_counts(self, location: ZoneLocation) -> None:
-        wrong = verify_counts(self._shard, recount_of_zone(location), self.report, repair=self._repair)
+        try:
+            wrong = verify_counts(self._shard, recount_of_zone(location), self.report, repair=self._repair)
+        except TenantBusy:
+            self.report.unverified += 1
+            return
         if not self._repair:
             for key, missing in wrong.items():
                 kind = unpack_name(key, len(location.keys.count_prefix()))
@@ -383,24 +390,21 @@ class _Checker:
     def _note_record(self, row: KeyValue) -> None:
         self.report.newer += is_newer(row.value)
 
-    def _look_again(self, rows: list[KeyValue], failing_checks: list[Check]) -> None:
+    def _look_again(self, rows: list[KeyValue], failing_checks: Sequence[Check]) -> None:
         for check in failing_checks:
-            confirm(
-                self._shard,
-                check,
-                self.report,
-                repair=self._repair,
-                quarantine=self._quarantine,
-            )
+            try:
+                confirm(self._shard, check, self.report, repair=self._repair, quarantine=self._quarantine)
+            except TenantBusy:
+                self.report.unverified += 1
         self._keys += len(rows)
         if self._progress is not None:
             self._progress(self._keys)
 
 
-def _check_of_resident(tr: Transaction, check: Check, layout: ShardLayout) -> Operation[list[Problem]]:
+def _check_of_resident(tr: Transaction, check: Check, layout: ShardLayout, *, writes: bool) -> Operation[list[Problem]]:
     """Run a check of rows of a tenant, and leave out what it finds if the tenant has moved away meanwhile."""
     problems = yield from check(tr)
-    return [each for each in problems if lives_here(tr, layout, each.key)]
+    return [each for each in problems if lives_here(tr, layout, each.key, writes=writes)]
 
 
 def _policy_check(row: KeyValue) -> Check | None:

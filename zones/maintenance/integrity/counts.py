@@ -202,7 +202,8 @@ def _stored(tr: Reader, recount: Recount) -> Counts:
 
 def _settle(attempt: Attempt, layout: ShardLayout, recount: Recount, wrong: Counts, *, repair: bool) -> Counts:
     """Return the differences, and repair them if `repair`. None counts in a zone whose tenant has moved away since."""
-    if recount.location is not None and not lives_here(attempt.tr, layout, recount.location.keys.prefix):
+    location = recount.location
+    if location is not None and not lives_here(attempt.tr, layout, location.keys.prefix, writes=repair and bool(wrong)):
         return {}
     if repair:
         _mend(attempt, recount, wrong)

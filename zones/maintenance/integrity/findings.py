@@ -74,9 +74,10 @@ class Report:
 
     `newer`: records that a newer version wrote; not changed. `unknown`: keys of subspaces that this version does not
     know; not changed. `foreign`: tenants that another shard owns. `unverified`: counts that kept changing while they
-    were added up: no error is known, check again when the store is quiet; and runs at participants beyond the first
-    100,000. `kept`: runs of which a tenant keeps steps or a fence, without being their home; see `homes`.
-    `without_home`: those whose home is on no shard that was checked, though there may be other shards.
+    were added up: no error is known, check again when the store is quiet; repairs of tenants that stayed locked; runs
+    at participants beyond the first 100,000. `kept`: runs of which a tenant keeps steps or a fence, without being
+    their home; see `homes`. `without_home`: those whose home is on no shard that was checked, though there may be
+    other shards.
     """
 
     findings: list[Finding] = field(default_factory=list)

@@ -48,8 +48,10 @@ def check_homes(
     wanted = {kept for report in reports.values() for kept in report.kept}
     if not wanted:
         return
-    for shard in shards.values():
-        wanted = without_known(shard, wanted)
+    # There and back: a tenant may move from a shard that is still to be read to one that was read before.
+    for shard in (*shards.values(), *reversed([*shards.values()])):
+        if wanted:
+            wanted = without_known(shard, wanted)
     for name, report in reports.items():
         shard = shards[name]
         for kept in sorted(wanted & report.kept):

@@ -10,17 +10,21 @@ from typing import NamedTuple
 from fairlead.zones.engines import KeyValue, Transaction
 from fairlead.zones.keyspace import DB, ROOT, TenantKeys, pack_int, tenant_prefix, unpack_names
 from fairlead.zones.layout import ShardLayout
-from fairlead.zones.ownership import is_first_home
+from fairlead.zones.ownership import check_owner, is_first_home
 from fairlead.zones.records import MovePhase, OwnerRecord, decode
 
 _AWAY = frozenset({MovePhase.INCOMING, MovePhase.ARRIVING})
 _DB = ROOT + pack_int(DB)
 
 
-def lives_here(tr: Transaction, layout: ShardLayout, key: bytes) -> bool:
+def lives_here(tr: Transaction, layout: ShardLayout, key: bytes, *, writes: bool) -> bool:
     """Say whether the tenant lives here to whom a row belongs. Reads with conflict: its ownership record.
 
-    A chunk may have been read before the tenant moved away: its rows are cleared in pieces since.
+    A chunk may have been read before the tenant moved away: its rows are cleared in pieces since. `writes`: the
+    transaction repairs rows of the tenant. If the tenant moves, they are marked, so that they are copied again.
+
+    Raises:
+      TenantLocked, TenantMoving: see `check_owner`; only if it `writes`.
     """
     keys = _keys_of(tenant_prefix(key))
     if keys is None or key == keys.owner:
@@ -29,7 +33,13 @@ def lives_here(tr: Transaction, layout: ShardLayout, key: bytes) -> bool:
     if stored is None:
         return is_first_home(layout, keys)
     owner = decode(OwnerRecord, stored)
-    return owner is None or _is_here(layout, owner, _AWAY)
+    if owner is None:
+        return True
+    if not _is_here(layout, owner, _AWAY):
+        return False
+    if writes:
+        check_owner(tr, layout, keys, stored)
+    return True
 
 
 def _is_here(layout: ShardLayout, owner: OwnerRecord, away: Collection[MovePhase]) -> bool:

@@ -27,6 +27,7 @@ from fairlead.zones.layout import DEFAULT_ZONE, ID_BYTES, ShardLayout, Tenant, Z
 from fairlead.zones.maintenance.integrity.findings import KeptRun, Problem, Report
 from fairlead.zones.maintenance.integrity.parsed_keys import ZoneKey
 from fairlead.zones.maintenance.integrity.records import DAMAGED_RECORD, check_damaged_key, check_value
+from fairlead.zones.maintenance.integrity.residents import lives_here
 from fairlead.zones.maintenance.integrity.walk import Check
 from fairlead.zones.pipelining import Operation, run_one
 from fairlead.zones.queue.index_scan import WANT_ALL
@@ -328,7 +329,14 @@ def check_tombstone(tr: Transaction, layout: ShardLayout, key: bytes) -> Operati
         return []
     if fence.value is not None and len(fence.value) != FENCE_BYTES:
         return []  # The check of the fence says so.
-    return [Problem(NO_TOMBSTONE, key, location, mend=lambda tr: tr.set(fence_key, TOMBSTONE_VALUE), run=run)]
+    if not lives_here(tr, layout, fence_key, writes=False):
+        return []  # A move clears the fence first, and the entry last.
+
+    def mend(tr: Transaction) -> None:
+        lives_here(tr, layout, fence_key, writes=True)
+        tr.set(fence_key, TOMBSTONE_VALUE)
+
+    return [Problem(NO_TOMBSTONE, key, location, mend=mend, run=run)]
 
 
 def check_floor(tr: Transaction, key: bytes, *, now_us: int) -> Operation[list[Problem]]:
