@@ -15,11 +15,12 @@ from fairlead.simulation.external.items import DOORBELL, Change, State, StoredIt
 from fairlead.simulation.external.server import StoreCommit, StoreServer
 from fairlead.simulation.external.sessions import session_key
 from fairlead.simulation.oracles.oracle import HandlerRun, Oracle
+from fairlead.simulation.oracles.zone_operations import EXPIRED
 from fairlead.simulation.replica import ParsedCommit, ShardReplica, ZoneName
 from fairlead.simulation.world import World
 from fairlead.zones.external.arrivals import ReaderRecord, decode_reader, reader_key
 from fairlead.zones.external.names import external_zone, pointer_zone
-from fairlead.zones.external.store import Queue
+from fairlead.zones.external.store import Queue, Start
 
 EFFECT = "effect of "  # What the key of an item's effect begins with; then its id.
 EXACTLY_ONCE_KINDS = frozenset({"effect", "chain"})
@@ -55,7 +56,8 @@ def waits(row: StoredItem | None) -> bool:
 class CommittedItemsRun(ExternalOracle):
     """An item leaves its queue because its handler ran, or a user cancelled it; at the end all queues are empty.
 
-    It becomes a dead letter because an attempt failed.
+    It becomes a dead letter because an attempt failed, or because its lease expired in an isolated run: an isolated
+    worker that is killed then looks as if the handler had killed it.
     """
 
     promise = "what users commit in an external store runs, or is cancelled"
@@ -65,6 +67,7 @@ class CommittedItemsRun(ExternalOracle):
         self._server = server
         self._is_consumer = is_consumer
         self._runs: dict[bytes, list[HandlerRun]] = {}
+        self._ran_isolated: set[bytes] = set()  # Items; the mark is set when the handler is about to start.
 
     def on_start(self, run: HandlerRun) -> None:
         """See `Oracle`."""
@@ -73,14 +76,21 @@ class CommittedItemsRun(ExternalOracle):
     def on_store_commit(self, commit: StoreCommit) -> None:
         """See `ExternalOracle`."""
         for before, after in rows_of(commit):
+            if after is not None and after.started == Start.ISOLATED:
+                self._ran_isolated.add(after.item_id)
             if before is None or not waits(before) or waits(after) or not self._is_consumer(commit.by):
                 continue
             runs = self._runs.get(before.item_id, [])
             if after is not None and after.state is State.DEAD:
-                if not any(run.job.cancelled or (run.over and not run.returned) for run in runs):
+                if not self._may_be_dead(after, runs):
                     self.report_violation(f"{commit.by} makes {_name(before)} a dead letter, and no attempt failed")
             elif not any(run.actor == commit.by.partition("#")[0] and _may_have_ended(run) for run in runs):
                 self.report_violation(f"{commit.by} ends {_name(before)} without having run it")
+
+    def _may_be_dead(self, row: StoredItem, runs: Sequence[HandlerRun]) -> bool:
+        if row.dead_letter is not None and row.dead_letter.reason == EXPIRED:
+            return row.item_id in self._ran_isolated
+        return any(run.job.cancelled or (run.over and not run.returned) for run in runs)
 
     def at_end(self, shards: Sequence[ShardReplica]) -> None:
         """See `Oracle`."""

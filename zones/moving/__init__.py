@@ -35,7 +35,8 @@ The transactions, on the source (S), the destination (D), and the first home (H)
 | `say_moved`, S | owner record: FROZEN | - | owner record: D, epoch + 1 |
 | `arrive`, D, in pieces | owner record: ARRIVING; rows | - | other pointers, the shard's lists; last: no phase, count |
 | `update_stub`, H | owner record | - | owner record: D, epoch + 1 |
-| `clear_piece`, S; also D once closed | owner record: D, epoch + 1; MOVE: no other move under way | rows | clears the tenant's rows, and what names them; counts |
+| `clear_piece`, S | owner record: D, epoch + 1; MOVE: no other | rows | clears its rows and what names them; counts |
+| `clear_piece`, D | owner record: closed; MOVE at D: ended | rows | as at S, after a move that was taken back |
 | `forget_stub`, S | owner record: D, epoch + 1 | - | clears it, unless S is the first home |
 | `close`, D | owner record | - | the mover's number: that of nobody |
 | `thaw`, S | owner record, MOVE | - | no phase; MOVE: how it ended; clears the marks |
