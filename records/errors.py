@@ -33,6 +33,8 @@ class Taken(RecordError):
 class Changed(RecordError):
     """The record is not as the caller read it: it has another version, or is gone (`found` is None).
 
+    After a restore to a snapshot, another value may have the same version.
+
     Do: read the record again and decide anew; `change` does so by itself.
     """
 

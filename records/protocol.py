@@ -467,11 +467,14 @@ class Protocol:
     def _as_read_op(self, key: str, read: DataRecord) -> Op[DataRecord]:
         """Return a record as it is now, if no user has changed it since it was read: collections may have.
 
+        The value is compared, too: after a restore, users have written a record so often once more.
+
         Raises:
           Changed: a user has.
         """
         found = yield from self.get_op(key)
-        if found is None or (found.generation, found.writes) != (read.generation, read.writes):
+        as_read = (read.generation, read.writes, read.value)
+        if found is None or (found.generation, found.writes, found.value) != as_read:
             raise Changed(key=key, expected=read.writes, found=None if found is None else found.writes)
         return found
 

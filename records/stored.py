@@ -51,8 +51,12 @@ class DataRecord(msgspec.Struct, array_like=True, frozen=True):
         return not self.is_dummy and index_key in self.keys
 
     def is_as(self, other: "DataRecord") -> bool:
-        """Say whether nobody has changed the record since `other` was read."""
-        return (self.generation, self.version) == (other.generation, other.version)
+        """Say whether nobody has changed the record since `other` was read.
+
+        A version tells of changes, but a restore brings an earlier one back: from there it grows to the same number
+        again, with another content. So all of the record is compared.
+        """
+        return self == other
 
     def rewritten(self, keys: Sequence[bytes], value: bytes) -> "DataRecord":
         """Return the record with what a user has written to it. Keys that it keeps stay unindexed if they are."""

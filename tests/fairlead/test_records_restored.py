@@ -14,7 +14,7 @@ from fairlead.record_repairs import SharedValue
 from fairlead.record_type import Records
 from fairlead.records.alternate_keys import Field, pack_unique
 from fairlead.records.definition import has_types
-from fairlead.records.errors import IndexUnavailable, Taken
+from fairlead.records.errors import Changed, IndexUnavailable, Taken
 from fairlead.records.on_shards.building import ChangeHeldUp
 from fairlead.records.on_shards.restored import mark_restored
 from fairlead.records.on_shards.scatter import Scatter
@@ -157,6 +157,40 @@ def test_a_scrub_before_the_records_are_marked_leaves_a_shared_value_to_both(app
     assert carts.shared_values() == [SharedValue("code", "A", ("alice", "bob"))]
     carts.delete(found(carts.get("bob")))
     assert carts.resolve(code="A", keep="alice") == carts.find(code="A")
+
+
+# --- A record that was read before the restore ---
+
+
+def writes_what_it_read_before_a_restore(app: App, carts: Records[Data]) -> None:
+    """Update a record by what was read of its second version; it was restored to the first, and has another second."""
+    alice = app.tenant("shop/alice")
+    snapshot = alice.snapshot()
+    carts.change("alice", lambda value: {**value, "phone": "before"})
+    read = found(carts.get("alice"))
+    alice.restore(snapshot)
+    carts.change("alice", lambda value: {**value, "phone": "after"})
+    carts.update(read, {**read.value, "note": "old"})
+
+
+def test_a_write_of_what_was_read_before_a_restore_is_refused_although_the_version_is_the_same(
+    app: App, carts: Records[Data]
+) -> None:
+    """Seed 30001035. Before, what was written after the restore was lost."""
+    with pytest.raises(Changed):
+        writes_what_it_read_before_a_restore(app, carts)
+    assert found(carts.get("alice")).value["phone"] == "after"
+
+
+def test_if_only_versions_are_compared_what_was_written_after_the_restore_is_lost(
+    app: App, carts: Records[Data]
+) -> None:
+    with (
+        planted("a record of the same version is taken for the same record"),
+        planted("a record that users have written as often is taken for the same record"),
+    ):
+        writes_what_it_read_before_a_restore(app, carts)
+    assert found(carts.get("alice")).value["phone"] == "before"
 
 
 # --- A shard that stores no type of records ---

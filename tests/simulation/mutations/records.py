@@ -169,6 +169,18 @@ RECORDS: tuple[Mutation, ...] = (
 )
 RECORDS_IN_RACES = (
     in_a_race(
+        "a record that users have written as often is taken for the same record",
+        (Protocol._as_read_op, "(found.generation, found.writes, found.value) != as_read", "False"),
+    ),
+    in_a_race(
+        "a record of the same version is taken for the same record",
+        (
+            DataRecord.is_as,
+            "return self == other",
+            "return (self.generation, self.version) == (other.generation, other.version)",
+        ),
+    ),
+    in_a_race(
         "a scrub does not mark a record whose value another has",
         (Protocol.reindex_op, "WriteRecord(key, read, read.sharing(index_key))", "ReadRecord(key)"),
     ),
