@@ -504,12 +504,14 @@ class Mover:
     ) -> None:
         """Clear the tenant's rows on a shard. `left_behind`: a move that takes the tenant away from there is to do it.
 
+        But where a move had begun to bring the tenant back, and was closed, that move has to clear its copies itself.
+
         Raises:
           MoverReplaced: `may_clear` does not hold, or another move is to do it.
         """
 
         def piece(tr: Transaction) -> bool:
-            if left_behind and source.is_left_by_another(tr, self._tenant, self._mine.move_id):
+            if left_behind and source.is_left_by_another(tr, shard.layout, self._tenant, self._mine.move_id):
                 raise MoverReplaced
             return clearing.clear_piece(tr, shard.layout, self._tenant, may_clear)
 

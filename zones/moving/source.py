@@ -154,13 +154,17 @@ def is_of_newer_version(tr: Reader, tenant: Tenant) -> bool:
     return value is not None and decode(MoveRecord, value) is None and is_newer(value)
 
 
-def is_left_by_another(tr: Transaction, tenant: Tenant, move_id: bytes) -> bool:
-    """Say whether a tenant leaves this shard by another move, whose mover clears what it leaves.
+def is_left_by_another(tr: Transaction, layout: ShardLayout, tenant: Tenant, move_id: bytes) -> bool:
+    """Say whether a tenant leaves this shard by another move, and does not come in: that move's mover clears the rest.
 
-    That mover does so once all is listed at the new home, and claims are ended: no other one knows when. Reads with
-    conflict: the record of the last move away from the shard.
+    That mover does so once all is listed at the new home, and claims are ended: no other one knows when. A move that
+    brings the tenant back begins after that. Reads with conflict: ownership, the record of the last move away.
     """
-    value = tr.get(move_key(TenantKeys(*tenant))).value
+    keys = TenantKeys(*tenant)
+    stored, value = tr.get(keys.owner), tr.get(move_key(keys)).value
+    owner = read_owner(layout, keys, stored.value)
+    if owner is not None and owner.move is not None:
+        return False
     record = None if value is None else decode(MoveRecord, value)
     if record is None:
         return value is not None and is_newer(value)

@@ -13,7 +13,7 @@ from fairlead.zones.queue.items import new_item
 from fairlead.zones.records import MoveState
 from tests.simulation.races.missing_guards import planted
 from tests.zones.moving.test_claims import claim
-from tests.zones.moving.test_guards import put, run_until
+from tests.zones.moving.test_guards import cancel, put, run_until
 from tests.zones.moving.test_what_names_a_tenant import leave_a_dead_letter, naming
 from tests.zones.moving.town import Town, before
 
@@ -105,4 +105,20 @@ def test_what_a_move_without_a_record_has_left_is_cleared_although_the_tenant_ha
     assert town.mover(second, other, at=to).run() is MoveState.MOVED
     assert town.rows("east") == [(2,)]
     assert [name for name in town.shards if naming(town, name, DEAD_LETTER_INDEX)] == [other]
+    assert town.findings() == {}
+
+
+def test_a_move_back_that_is_cancelled_clears_its_copies_although_the_first_move_has_not_cleared_its_source() -> None:
+    """Seed 140847: the mover of the first move stands still before it clears. Then neither cleared the copies."""
+    town = Town()
+    put(town, b"1")
+    first = town.begin("west")
+    run_until(town, first, "west", "_leave_source")
+    back = town.begin("east")
+    run_until(town, back, "east", "_hand_over", at="west")
+    cancel(town, "west")
+    assert town.mover(back, "east", at="west").run() is MoveState.CANCELLED
+    assert town.mover(first, "west", at="east").run() is MoveState.MOVED
+    assert town.home_name() == "west"
+    assert town.rows("east") == [(2,)]
     assert town.findings() == {}
