@@ -64,6 +64,7 @@ class MoveOperator:
         self._habits = habits
         self._favours = cluster.world.random("favourites of moves")
         self._favourite: Tenant | None = None
+        self._has_ended = False  # It begins and cancels no more moves: a store that was away may keep it for long.
 
     def begin(self) -> None:
         """Begin."""
@@ -84,7 +85,7 @@ class MoveOperator:
     @property
     def _is_calm(self) -> bool:
         world = self._cluster.world
-        return world.elapsed_us >= self._cluster.plan.trouble_us + self._habits.mean_us
+        return self._has_ended and world.elapsed_us >= self._cluster.plan.trouble_us + self._habits.mean_us
 
     def _live(self) -> None:
         world, draw, mean_us = self._cluster.world, self._draw, self._habits.mean_us
@@ -98,6 +99,7 @@ class MoveOperator:
                     self._move(shards)
             except (StoreError, TenantBusy, TenantMoved, MoveRefused, MoveUnderWay) as error:
                 world.note(f"does not move: {error}")
+        self._has_ended = True
         while True:
             world.sleep_us(LOOK_US)
             for shard in shards.values():
