@@ -243,7 +243,7 @@ MOVING_IN_RACES = (
     ),
     in_a_race(
         "a repair goes on for a tenant that has moved away",
-        (checker._check_of_resident, "if lives_here(tr, layout, each.key, writes=writes)", ""),
+        (checker._check_of_resident, "if lives_here(tr, layout, each.key, writes=writes and not is_busy):", "if True:"),
     ),
     in_a_race(
         "a recount of a shard leaves out a tenant that arrives",

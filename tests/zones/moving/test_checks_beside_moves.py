@@ -11,7 +11,7 @@ from fairlead.zones.engines import Transaction, transact
 from fairlead.zones.errors import TenantBusy
 from fairlead.zones.keyspace import TenantKeys
 from fairlead.zones.layout import Tenant
-from fairlead.zones.maintenance.integrity import check_homes, check_integrity, checker, homes
+from fairlead.zones.maintenance.integrity import check_homes, check_integrity, checker, counts, homes
 from fairlead.zones.maintenance.integrity.counts import verify_counts
 from fairlead.zones.maintenance.integrity.findings import KeptRun
 from fairlead.zones.maintenance.integrity.homes import without_known
@@ -167,20 +167,65 @@ def test_a_count_that_a_check_repairs_makes_no_depth_wrong(stage: str) -> None:
     assert town.findings() == {}
 
 
-def test_a_tenant_that_stays_locked_is_not_repaired_and_the_check_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def locked_tenant_with_faults(monkeypatch: pytest.MonkeyPatch) -> tuple[Town, list[int]]:
+    """Let Alice have ten items without entries, and a wrong count, and stay locked; return how often a check waits."""
     town = Town()
-    item_id = town.enqueue()
     east = town.shards["east"]
-    key = east.layout.location(town.alice, "queue").keys.item(item_id)
-    transact(east.db, lambda tr: tr.set(key, b"\x01garbage"))
+    keys = east.layout.location(town.alice, "queue").keys
+    for _ in range(10):
+        town.enqueue()
+    transact(east.db, lambda tr: tr.clear_range(keys.vest_prefix, keys.vest_prefix + b"\xff"))
+    transact(east.db, lambda tr: tr.add(keys.count("mail"), (7).to_bytes(8, "little")))
+    waits: list[int] = []
 
-    def refuse(*_: Any, **__: Any) -> bool:
-        raise TenantBusy(app="shop", user="alice", transaction="t", reason="another transaction")
+    def refuse(*_: Any, writes: bool, **__: Any) -> bool:
+        if writes:
+            waits.append(1)
+            raise TenantBusy(app=town.alice.app, user=town.alice.user, transaction="t", reason="another transaction")
+        return True
 
-    monkeypatch.setattr(checker, "lives_here", refuse)
-    report = check_integrity(east, quarantine=True)
-    assert report.unverified > 0
+    for module in (checker, counts):
+        monkeypatch.setattr(module, "lives_here", refuse)
+    return town, waits
+
+
+def test_faults_of_a_tenant_that_stays_locked_are_reported_and_not_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before, they were not reported, and the store was called healthy; and each fault waited for five seconds."""
+    town, waits = locked_tenant_with_faults(monkeypatch)
+    report = check_integrity(town.shards["east"], repair=True)
+    assert len(waits) == 1
+    assert report.unverified == 1
+    assert not report.healthy
+    assert len(report.findings) == 11
     assert [each.what for each in report.findings if each.resolved] == []
+
+
+def test_a_wrong_count_of_a_tenant_that_stays_locked_makes_no_depth_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    town, _ = locked_tenant_with_faults(monkeypatch)
+    east = town.shards["east"]
+    check_integrity(east, repair=True)
+    monkeypatch.undo()
+    found = [each.what for each in check_integrity(east).findings]
+    assert "a depth differs from the items" not in found
+
+
+def test_a_locked_participant_does_not_end_the_search_for_homes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before, the whole check failed, and all its reports were lost."""
+    town = Town()
+    north = town.shards["north"]
+    bob = next(each for number in range(100) if home(each := Tenant("shop", f"b{number}"), FIRST) == "north")
+    bobs = TenantKeys(*bob)
+    transact(north.db, lambda tr: run_one(raise_fence_op(tr, north.layout, bobs, b"r" * 16, 1, ParticipantState(0, 0))))
+    reports = {name: check_integrity(shard) for name, shard in town.shards.items()}
+    reports["north"].kept.add(KeptRun(bob, b"r" * 16))
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise TenantBusy(app=bob.app, user=bob.user, transaction="t", reason="another transaction")
+
+    monkeypatch.setattr(homes, "check_owner", refuse)
+    for all_shards in (False, True):
+        check_homes(town.shards, reports, all_shards=all_shards)
+    assert reports["north"].unverified == 2
 
 
 # --- A mover dies between two pieces of what it clears ---

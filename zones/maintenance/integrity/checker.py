@@ -1,7 +1,7 @@
 """The integrity check: all checks over a whole shard, in an order in which no repair undoes another."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
 from fairlead.zones.engines import KeyValue, Transaction
@@ -53,9 +53,11 @@ from fairlead.zones.keyspace import (
     WORKER_STATUS,
     IndexEntry,
     PartKeys,
+    TenantKeys,
     pack_int,
     range_begin,
     range_end,
+    tenant_prefix,
     unpack_name,
 )
 from fairlead.zones.layout import ShardLayout, ZoneLocation
@@ -109,6 +111,7 @@ from fairlead.zones.workflow.participants import FLOOR_BYTES
 
 ProgressCallback = Callable[[int], None]
 
+LOCKED = "its tenant stayed locked by a transaction or a move: check again later"
 ROUNDS_MAX = 4  # Setting a record aside can leave other damage behind, such as a payload without one of its pieces.
 
 _KNOWN = [
@@ -213,6 +216,7 @@ class _Checker:
         self._rest_us = rest_us
         self._progress = progress
         self._keys = 0
+        self._busy: set[bytes] = set()  # The prefixes of tenants that stay locked.
 
     def check_floor(self) -> None:
         """Check FLOOR. Before the tenants: repairing a tombstone needs it."""
@@ -257,7 +261,8 @@ class _Checker:
                 seen.forget_before(rows[-1].key)
             writes = self._repair or self._quarantine
             of_residents = [
-                partial(_check_of_resident, check=each, layout=self._layout, writes=writes) for each in failing_checks
+                partial(_check_of_resident, check=each, layout=self._layout, writes=writes, busy=self._busy)
+                for each in failing_checks
             ]
             self._look_again(rows, of_residents)
 
@@ -346,12 +351,14 @@ class _Checker:
         return partial(check_damaged_key, key=row.key)
 
     def _verify_counts(self, location: ZoneLocation) -> None:
+        recount, repair = recount_of_zone(location), self._repair and location.keys.tenant.prefix not in self._busy
         try:
-            wrong = verify_counts(self._shard, recount_of_zone(location), self.report, repair=self._repair)
-        except TenantBusy:
-            self.report.unverified += 1
-            return
-        if not self._repair:
+            wrong = verify_counts(self._shard, recount, self.report, repair=repair)
+        except TenantBusy as error:
+            self._note_busy(error)
+            repair = False
+            wrong = verify_counts(self._shard, recount, self.report, repair=repair)
+        if not repair:
             for key, missing in wrong.items():
                 kind = unpack_name(key, len(location.keys.count_prefix()))
                 if kind is not None:
@@ -390,21 +397,40 @@ class _Checker:
     def _note_record(self, row: KeyValue) -> None:
         self.report.newer += is_newer(row.value)
 
+    def _confirm(self, check: Check) -> None:
+        confirm(self._shard, check, self.report, repair=self._repair, quarantine=self._quarantine)
+
+    def _note_busy(self, error: TenantBusy) -> None:
+        """Note a tenant that stayed locked: what is wrong with it is reported, and nobody waits for it again."""
+        self._busy.add(TenantKeys(str(error.fields["app"]), str(error.fields["user"])).prefix)
+        self.report.unverified += 1
+
     def _look_again(self, rows: list[KeyValue], failing_checks: Sequence[Check]) -> None:
         for check in failing_checks:
             try:
-                confirm(self._shard, check, self.report, repair=self._repair, quarantine=self._quarantine)
-            except TenantBusy:
-                self.report.unverified += 1
+                self._confirm(check)
+            except TenantBusy as error:
+                self._note_busy(error)
+                self._confirm(check)
         self._keys += len(rows)
         if self._progress is not None:
             self._progress(self._keys)
 
 
-def _check_of_resident(tr: Transaction, check: Check, layout: ShardLayout, *, writes: bool) -> Operation[list[Problem]]:
-    """Run a check of rows of a tenant, and leave out what it finds if the tenant has moved away meanwhile."""
+def _check_of_resident(
+    tr: Transaction, check: Check, layout: ShardLayout, *, writes: bool, busy: Collection[bytes]
+) -> Operation[list[Problem]]:
+    """Run a check of rows of a tenant, and leave out what it finds if the tenant has moved away meanwhile.
+
+    `busy`: the prefixes of tenants that stay locked: what is wrong there is not repaired.
+    """
     problems = yield from check(tr)
-    return [each for each in problems if lives_here(tr, layout, each.key, writes=writes)]
+    found = []
+    for each in problems:
+        is_busy = tenant_prefix(each.key) in busy
+        if lives_here(tr, layout, each.key, writes=writes and not is_busy):
+            found.append(each._replace(mend=None, aside=(), remedy=LOCKED) if is_busy else each)
+    return found
 
 
 def _policy_check(row: KeyValue) -> Check | None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from fairlead.zones.engines import Reader, Transaction, transact
-from fairlead.zones.errors import TenantMoved
+from fairlead.zones.errors import TenantBusy, TenantMoved
 from fairlead.zones.keyspace import STEP_LOG, TenantKeys, pack_int, range_begin, range_end, tenant_prefix, unpack_int
 from fairlead.zones.layout import DEFAULT_ZONE, ShardLayout, Tenant
 from fairlead.zones.maintenance.integrity.findings import KeptRun, Problem, Report
@@ -56,10 +56,13 @@ def check_homes(
         shard = shards[name]
         for kept in sorted(wanted & report.kept):
             check = partial(check_kept, layout=shard.layout, kept=kept, now_us=shard.clock.now_us())
-            if all_shards:
-                confirm(shard, check, report, repair=repair)
-            elif shard.transact(lambda attempt: bool(run_one(check(attempt.tr)))):  # noqa: B023 - called in this turn
-                report.without_home.append(kept)
+            try:
+                if all_shards:
+                    confirm(shard, check, report, repair=repair)
+                elif shard.transact(lambda attempt: bool(run_one(check(attempt.tr)))):  # noqa: B023 - called here
+                    report.without_home.append(kept)
+            except TenantBusy:
+                report.unverified += 1
 
 
 def check_kept(tr: Transaction, layout: ShardLayout, kept: KeptRun, *, now_us: int) -> Operation[list[Problem]]:
