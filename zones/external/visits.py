@@ -59,7 +59,8 @@ class _Visit:
     """One pointer of a visit: what was read of it, and what the store gave.
 
     `stops`: from where on the queue was looked at; empty: from the front. `looks_again_us`: when the front is due.
-    `left`: None: the store did not say.
+    `left`: None: the store did not say. `passed_over`: how many items were returned, as they must run isolated, and
+    cannot now.
     """
 
     ref: PointerRef
@@ -74,6 +75,7 @@ class _Visit:
     dead_letters: Sequence[tuple[bytes, ItemRecord]] = ()
     left: Sequence[Outlook] | None = ()
     looks_again_us: int | None = None
+    passed_over: int = 0
 
     @property
     def queue(self) -> Queue:
@@ -250,6 +252,7 @@ def _take(
         taken.setdefault(row.queue, []).append(item)
     for visit in visits:
         visit.taken = taken.get(visit.queue, ())
+        visit.passed_over = sum(row.queue == visit.queue for row in returned)
     return _Unfit(returned, poison)
 
 
@@ -311,7 +314,7 @@ def _end_op(tr: Transaction, visit: _Visit, capacity: Capacity, params: DequeueP
     outcome, deferred = yield from requeue_pointer_op(tr, visit.location, visit.pointer, plan, capacity, params)
     return PointerResult(
         visit.ref, outcome, visit.location, visit.taken, visit.dead_letters, int(visit.damaged), deferred,
-        plan.skipped_kinds,
+        plan.skipped_kinds, plan.poison_candidates,
     )  # fmt: skip
 
 
@@ -347,7 +350,7 @@ def _plan(visit: _Visit, capacity: Capacity, params: DequeueParams) -> DequeuePl
         [],
         [],
         unreadable=0,
-        poison_candidates=0,
+        poison_candidates=visit.passed_over,
         reserved=NOTHING,
         is_idle=is_idle,
     )

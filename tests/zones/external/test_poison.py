@@ -107,3 +107,19 @@ def test_without_the_look_at_what_was_leased_it_runs_again_and_again() -> None:
     planted = in_a_race("a visit gives out poison", (visits._take, *bug)).planted()
     with planted, pytest.raises(AssertionError, match="again and again"):
         deaths_of(in_a_store(), runs_alone=True)
+
+
+def test_one_that_cannot_run_isolated_now_is_reported_as_a_poison_candidate_and_returned() -> None:
+    """Seed 31000055: a manager asks for its isolated worker, and a consumer starts one, once there is use for it."""
+    town = Town()
+    town.produce("poison")
+    town.read()
+    isolated = False
+    while not isolated:
+        (item,) = town.visit_results({"mail": 10})[0].items
+        isolated = item.isolated
+        if item.record.expired_count and not isolated:
+            town.items.extend([ItemLease(item.id, item.record.lease_id)], lease_us=LEASE_US, begins=Start.BESIDE_OTHERS)
+        town.clock.advance_us(LEASE_US + 1_000_000)
+    results = town.visit_results({"mail": 10}, poison_candidates=0)
+    assert [(len(each.items), each.poison_candidates) for each in results] == [(0, 1)]

@@ -123,8 +123,8 @@ class Town:
         self.taken += got
         return got
 
-    def visit_results(self, kinds: Mapping[str, int]) -> list[PointerResult]:
-        """Visit the vested pointers with room for items of some kinds."""
+    def visit_results(self, kinds: Mapping[str, int], *, poison_candidates: int = 1) -> list[PointerResult]:
+        """Visit the vested pointers with room for items of some kinds, and for so many that must run isolated."""
         refs = self.vested()
         if not refs:
             return []
@@ -133,7 +133,7 @@ class Town:
 
         def body(attempt: Attempt) -> None:
             params = DequeueParams(attempt.now_us, lease_id, LEASE_US, 10, 10_000, 1_000_000)
-            capacity = Capacity(10, kinds)
+            capacity = Capacity(10, kinds, poison_candidates=poison_candidates)
             results, _ = visit_queues(
                 attempt.tr, self.shard.layout, refs, capacity, params, self.items, cursors=self.cursors
             )
