@@ -9,9 +9,11 @@ A snapshot has no part of the shard's own index. So entries are left of what a r
 
 from collections.abc import Mapping
 from functools import partial
+from random import Random
 
 from fairlead.records.accesses import Op, Perform
 from fairlead.records.definition import TypeRecord
+from fairlead.records.errors import Interrupted, RecordError, RecordUnreadable
 from fairlead.records.on_shards.definitions import Definitions
 from fairlead.records.on_shards.index_changes import list_places
 from fairlead.records.on_shards.operations import Operations
@@ -30,33 +32,40 @@ from fairlead.zones.tenant_transaction import Key, TenantTransaction
 from fairlead.zones.transaction_runner import Attempt
 
 PAGE_KEYS = 500
+TRIES = 20  # At a record that changes: to begin again would give each record before it a new generation, and a repair.
 
 
 def mark_restored(homes: Homes, shard: Shard, tenant: Tenant) -> None:
     """Mark all records of a tenant that was restored, and clear what the shard's own index has left of others.
 
     A transaction for each 500 keys of the tenant's records, one for each record, and one for each 500 entries. Safe to
-    run twice, late, and beside users.
+    run twice, late, and beside users. A record that cannot be marked holds up no other one.
 
     Raises:
       Restoring: the tenant is being restored.
-      Interrupted: a record changes.
+      Interrupted, RecordUnreadable: a record changes all the time, or cannot be read; all else is done.
       TenantMoved: the tenant moves.
     """
+    held_up: RecordError | None = None
     types: dict[str, _RestoredType] = {}
     begin: Key = (SLOTS_APP,)
     while page := shard.transact(partial(_page, shard=shard, tenant=tenant, begin=begin)):
         for type_name, key in [(each[1], each[3]) for each in page if len(each) == 4 and each[2] == DATA]:
             if type_name not in types:
                 types[type_name] = _RestoredType(homes, tenant, type_name)
-            types[type_name].mark(key, shard.random.randbytes(GENERATION_BYTES))
+            try:
+                types[type_name].mark(key, shard.random)
+            except (Interrupted, RecordUnreadable) as error:
+                held_up = error
         begin = (*page[-1], b"")
     places = {name: each.places for name, each in types.items()}
     next_key: bytes | None = None
     while True:
         next_key = shard.transact(partial(_clear_left, shard=shard, tenant=tenant, places=places, next_key=next_key))
         if next_key is None:
-            return
+            break
+    if held_up is not None:
+        raise held_up
 
 
 class _RestoredType:
@@ -77,11 +86,22 @@ class _RestoredType:
         self.places: dict[str, FieldPlace] = {}
         self._places_are_of: TypeRecord | None = None
 
-    def mark(self, key: str, generation: bytes) -> None:
-        """Mark a record. `generation`: 16 random bytes. Without a definition nobody can read it, and it stays."""
-        if not self._is_defined:
-            return
+    def mark(self, key: str, random: Random) -> None:
+        """Mark a record. Without a definition nobody can read it, and it stays.
 
+        Raises:
+          Interrupted: it has changed each time. RecordUnreadable: it cannot be read.
+        """
+        tries = 0
+        while self._is_defined:
+            try:
+                return self._mark(key, random.randbytes(GENERATION_BYTES))
+            except Interrupted:
+                tries += 1
+                if tries == TRIES:
+                    raise
+
+    def _mark(self, key: str, generation: bytes) -> None:
         def begin(definition: TypeRecord) -> Op[None]:
             self._read_places(definition)
             return self._protocol.mark_op(key, generation, partial(restated_keys, definition, self.places, key))

@@ -14,13 +14,15 @@ from fairlead.record_repairs import SharedValue
 from fairlead.record_type import Records
 from fairlead.records.alternate_keys import Field, pack_unique
 from fairlead.records.definition import has_types
-from fairlead.records.errors import Changed, IndexUnavailable, Taken
+from fairlead.records.errors import Changed, IndexUnavailable, Interrupted, RecordUnreadable, Taken
 from fairlead.records.on_shards.building import ChangeHeldUp
 from fairlead.records.on_shards.restored import mark_restored
 from fairlead.records.on_shards.scatter import Scatter
-from fairlead.records.on_shards.slots import SLOTS_APP
+from fairlead.records.on_shards.slots import DATA, SLOTS_APP
+from fairlead.records.protocol import Protocol
 from fairlead.snapshots import Snapshot
 from fairlead.testing import ManualClock, drain
+from fairlead.zones import tuples
 from fairlead.zones.keyspace import TenantKeys
 from fairlead.zones.layout import Tenant
 from fairlead.zones.local_index import find_op
@@ -157,6 +159,46 @@ def test_a_scrub_before_the_records_are_marked_leaves_a_shared_value_to_both(app
     assert carts.shared_values() == [SharedValue("code", "A", ("alice", "bob"))]
     carts.delete(found(carts.get("bob")))
     assert carts.resolve(code="A", keep="alice") == carts.find(code="A")
+
+
+# --- A record that cannot be marked ---
+
+
+@pytest.mark.parametrize("value", [b"\x01garbage", bytes([99]) + b"newer"])
+def test_a_restored_record_that_cannot_be_read_holds_up_no_other_one(app: App, value: bytes) -> None:
+    """Before, all records after it were missed by `find`, for as long as it could not be read."""
+    carts = app.records("cart", unique=("code",), tenant=lambda key: "shop/alice")
+    for key in ("a", "b", "c"):
+        carts.create(key, {"code": key.upper()})
+    alice = app.tenant("shop/alice")
+    snapshot = alice.snapshot()
+    carts.delete(found(carts.get("c")))
+    drain(app)
+    row = TenantKeys(*alice.tenant).data + tuples.pack((SLOTS_APP, "cart", DATA, "b"))
+    alice.find().transact(lambda attempt: attempt.tr.set(row, value))
+    alice.restore(snapshot)
+    with pytest.raises(RecordUnreadable):
+        mark_restored(app.shards, alice.find(), alice.tenant)
+    drain(app, raise_errors=False, within=60)
+    assert found(carts.find(code="C")).key == "c"
+
+
+def test_a_restored_record_that_changes_is_tried_again_without_those_before_it(
+    app: App, carts: Records[Data], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alice = app.tenant("shop/alice")
+    alice.restore(alice.snapshot())
+    mark, tries = Protocol.mark_op, []
+
+    def interrupted_twice(*arguments: Any) -> Any:
+        tries.append(1)
+        if len(tries) < 3:
+            raise Interrupted(key="alice")
+        return mark(*arguments)
+
+    monkeypatch.setattr(Protocol, "mark_op", interrupted_twice)
+    mark_restored(app.shards, alice.find(), alice.tenant)
+    assert len(tries) == 3
 
 
 # --- A record that was read before the restore ---
