@@ -95,13 +95,13 @@ class _RestoredType:
         tries = 0
         while self._is_defined:
             try:
-                return self._mark(key, random.randbytes(GENERATION_BYTES))
+                return self._mark_once(key, random.randbytes(GENERATION_BYTES))
             except Interrupted:
                 tries += 1
                 if tries == TRIES:
                     raise
 
-    def _mark(self, key: str, generation: bytes) -> None:
+    def _mark_once(self, key: str, generation: bytes) -> None:
         def begin(definition: TypeRecord) -> Op[None]:
             self._read_places(definition)
             return self._protocol.mark_op(key, generation, partial(restated_keys, definition, self.places, key))

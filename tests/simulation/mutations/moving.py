@@ -7,7 +7,6 @@ owns it.
 """
 
 from fairlead.simulation.bank.world import SERIALIZABLE, SETTLED, run_bank
-from fairlead.simulation.directory.world import run_directory
 from fairlead.simulation.oracles.bank import MoneyStays, StatementsComeOnce
 from fairlead.simulation.oracles.consistency import CountsEqualItems
 from fairlead.simulation.oracles.found_by_keys import KeysFindItems, SearchesMissNothing
@@ -201,14 +200,12 @@ MOVING = (
         found_by=_TORN,
         world=run_bank,
     ),
-    mutation(
-        "a begin of a move forgets an ended move that has begun again",
-        (source._forget_ended, "tr.add_read_conflict_key(key)", "pass"),
-        found_by=(WHOLE,),
-        world=run_directory,
-    ),
 )
 MOVING_IN_RACES = (
+    in_a_race(
+        "a begin of a move forgets an ended move that has begun again",
+        (source._forget_ended, "tr.add_read_conflict_key(key)", "pass"),
+    ),
     in_a_race(
         "a mover of an ended move does not know its epoch",
         (Mover.run, "self._epoch = record.epoch", "self._epoch = record.epoch * (record.state is MoveState.UNDER_WAY)"),

@@ -58,9 +58,11 @@ def test_without_its_epoch_such_a_mover_clears_the_stub() -> None:
         assert stub_after_a_mover_that_finds_its_move_ended() is None
 
 
-def test_a_begin_that_is_held_up_does_not_forget_a_move_that_has_begun_since() -> None:
-    """Before, it cleared the record of the later move: that tenant moved for ever, and nobody could end it."""
-    town = Town()
+def begins_while_a_begin_is_held_up(town: Town) -> tuple[Transaction, bytes]:
+    """Let a begin of another tenant's move forget Alice's ended move; she begins to move again before it commits.
+
+    Return that begin, and the id of her move.
+    """
     east, bob = town.shards["east"], Tenant("shop", "bob")
     assert town.move("north") is MoveState.MOVED
     assert town.move("east") is MoveState.MOVED
@@ -69,12 +71,26 @@ def test_a_begin_that_is_held_up_does_not_forget_a_move_that_has_begun_since() -
     wanted = MoveRecord(b"m" * 16, 0, "north", town.shards["north"].layout.shard_id, town.clock.now_us(), 1_000)
     write_owner(late, TenantKeys(*bob), OwnerRecord(0, east.layout.shard_id))
     source.begin(late, east.layout, bob, wanted, now_us=town.clock.now_us())
-    move_id = town.begin("north")
+    return late, town.begin("north")
+
+
+def test_a_begin_that_is_held_up_does_not_forget_a_move_that_has_begun_since() -> None:
+    """Before, it cleared the record of the later move: that tenant moved for ever, and nobody could end it."""
+    town = Town()
+    late, move_id = begins_while_a_begin_is_held_up(town)
     with pytest.raises(StoreError) as refused:
         late.commit().wait()
     assert refused.value.code == NOT_COMMITTED
     assert town.mover(move_id, "north").run() is MoveState.MOVED
     assert town.findings() == {}
+
+
+def test_without_that_conflict_the_record_of_the_move_that_has_begun_is_lost() -> None:
+    town = Town()
+    with planted("a begin of a move forgets an ended move that has begun again"):
+        late, _ = begins_while_a_begin_is_held_up(town)
+    late.commit().wait()
+    assert town.record("east") is None
 
 
 class OtherEnginesError(Exception):
