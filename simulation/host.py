@@ -59,6 +59,7 @@ class NodeClock:
         self.sleep_us = world.sleep_us
         self._true_us = world.now_us
         self._highest_us = 0
+        self._steps: list[tuple[int, int]] = []  # When it stepped, in true time, and by how much it was off before.
 
     def now_us(self) -> int:
         """Return the time that the machine shows."""
@@ -67,11 +68,18 @@ class NodeClock:
     def jump(self, skew_us: int) -> None:
         """Let the clock be off by `skew_us` from now on."""
         self._highest_us = self.highest_us()
+        self._steps.append((self._true_us(), self.skew_us))
         self.skew_us = skew_us
 
     def highest_us(self) -> int:
         """Return the latest time that the clock has shown."""
         return max(self._highest_us, self.now_us())
+
+    def unstepped_us(self, within_us: int) -> int:
+        """Return the earliest time that the clock would show now without its steps of the last `within_us`."""
+        true_us = self._true_us()
+        earlier = [skew_us for at_us, skew_us in self._steps if at_us >= true_us - within_us]
+        return true_us + min([self.skew_us, *earlier])
 
 
 class SimulatedHost:

@@ -23,6 +23,7 @@ from fairlead.zones.external.names import external_zone, pointer_zone
 from fairlead.zones.external.store import Queue, Start
 
 EFFECT = "effect of "  # What the key of an item's effect begins with; then its id.
+STATEMENT_US = 1_000_000  # From a statement to its commit at most, but for a client that stands still.
 EXACTLY_ONCE_KINDS = frozenset({"effect", "chain"})
 
 
@@ -129,9 +130,10 @@ class LeasesInStoreAreRespected(ExternalOracle):
     There are two exceptions. A lease may be shortened when the worker incarnation that it was sent to has ended, and a
     claim when its session has.
 
-    A handler starts before its lease has ended, by its own clock. One in a transaction of the store may start later:
-    that transaction has locked the row under the lease, so nobody else leases the item while it is open. Once it is
-    not, nothing that the handler does there can be committed.
+    A handler starts before its lease has ended, by its own clock. If the store's clock steps forward between the
+    statement that leases and its commit, nobody but the store knows that the lease is shorter by so much. One in a
+    transaction of the store may start later: that transaction has locked the row under the lease, so nobody else leases
+    the item while it is open. Once it is not, nothing that the handler does there can be committed.
 
     Args:
       clock_of: returns the latest time that the clock of a host's node has shown.
@@ -177,7 +179,6 @@ class LeasesInStoreAreRespected(ExternalOracle):
 
     def on_store_commit(self, commit: StoreCommit) -> None:
         """See `ExternalOracle`."""
-        now_us = self._server.clock.now_us()
         for before, after in rows_of(commit):
             if before is not None and waits(before) and before.lease_id and self._is_consumer(commit.by):
                 self._check(before, after, commit.by)
@@ -185,7 +186,8 @@ class LeasesInStoreAreRespected(ExternalOracle):
                 is_taken = before is None or before.lease_id != after.lease_id
                 if is_taken and after.vesting_us > self._server.clock.highest_us():
                     self.report_violation(f"{commit.by} leases {_name(after)}, which vests later")
-                ends_us = self._clock_of(commit.by) + after.leased_until_us - now_us
+                leased_us = after.leased_until_us - self._server.clock.unstepped_us(STATEMENT_US)
+                ends_us = self._clock_of(commit.by) + leased_us
                 self._ends_us[after.item_id, after.lease_id] = ends_us
                 self._holders.setdefault((after.item_id, after.lease_id), commit.by.partition("#")[0])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -11,7 +12,8 @@ from fairlead.actors.execution.job import Job
 from fairlead.actors.messages import ItemRef
 from fairlead.simulation.external import statements
 from fairlead.simulation.external.client import Session, SimulatedItemStore
-from fairlead.simulation.external.server import StoreServer
+from fairlead.simulation.external.items import Change
+from fairlead.simulation.external.server import StoreCommit, StoreServer
 from fairlead.simulation.external.users import add
 from fairlead.simulation.host import NodeClock, SimulatedHost
 from fairlead.simulation.oracles.external import LeasesInStoreAreRespected
@@ -120,3 +122,26 @@ def test_a_handler_that_starts_without_a_lock_on_its_item_is_found() -> None:
     late = LateHandler()
     with blind.planted(), pytest.raises(Violation, match="has not locked under its lease"):
         late.runs()
+
+
+def violation_after_a_step(step_us: int, *, late_us: int) -> Violation | None:
+    """Return the violation if the store's clock steps before a lease is committed, and its handler starts so late."""
+    late = LateHandler()
+    (waiting,) = late.server.table.rows()
+    leased = replace(waiting, lease_id=LEASE_ID, leased_until_us=late.server.clock.now_us() + LEASE_US)
+    late.server.clock.jump(step_us)
+    late.oracle.on_store_commit(StoreCommit("w0", [Change(ITEM_ID, waiting, leased)]))
+    ref = ItemRef("s0", ALICE, pointer_zone("pg", "queue"), ITEM_ID, LEASE_ID, "mail", False, b"")
+    item, job = ItemName("s0", ALICE, ref.zone, ITEM_ID), Job(None, ref, leased.record, b"")
+    late.oracle.on_start(HandlerRun(item, job, "w0", late.clock.now_us() + late_us, may_drop=False))
+    return late.world.violation
+
+
+def test_a_handler_may_start_although_the_clock_of_the_store_has_stepped_past_its_lease() -> None:
+    """Seed 33000103: nobody but the store knows of the step."""
+    assert violation_after_a_step(2 * LEASE_US, late_us=LEASE_US // 2) is None
+
+
+def test_a_handler_that_starts_after_its_lease_by_its_own_clock_is_a_violation() -> None:
+    for step_us in (0, 2 * LEASE_US):
+        assert violation_after_a_step(step_us, late_us=2 * LEASE_US) is not None
