@@ -166,12 +166,6 @@ MOVING = (
         world=run_bank,
     ),
     mutation(
-        "a move begins in the epoch of the one before",
-        (source.begin, "record.epoch = owner.epoch = owner.epoch + 1", "record.epoch = owner.epoch"),
-        found_by=(*_TORN, SETTLED),
-        world=run_bank,
-    ),
-    mutation(
         "a chunk does not replace its range",
         *_NOT_REPLACED,
         found_by=_TORN,
@@ -202,6 +196,10 @@ MOVING = (
     ),
 )
 MOVING_IN_RACES = (
+    in_a_race(
+        "a move begins in the epoch of the one before",
+        (source.begin, "record.epoch = owner.epoch = owner.epoch + 1", "record.epoch = owner.epoch"),
+    ),
     in_a_race(
         "a begin of a move forgets an ended move that has begun again",
         (source._forget_ended, "tr.add_read_conflict_key(key)", "pass"),

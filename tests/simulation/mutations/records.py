@@ -25,6 +25,11 @@ from fairlead.simulation.directory.world import (
 from tests.simulation.mutations.mutation import Mutation, in_a_race, mutation
 
 _WRONG = (LINEARIZABLE, INDEXED)
+_BY_VERSION = (
+    DataRecord.is_as,
+    "return self == other",
+    "return (self.generation, self.version) == (other.generation, other.version)",
+)
 
 RECORDS: tuple[Mutation, ...] = (
     mutation(
@@ -89,6 +94,7 @@ RECORDS: tuple[Mutation, ...] = (
             "        version = record.version if read is None else read.version\n"
             "        self._set(key, found, msgspec.structs.replace(record, version=version))\n",
         ),
+        _BY_VERSION,
         found_by=_WRONG,
         world=run_directory,
     ),
@@ -172,14 +178,7 @@ RECORDS_IN_RACES = (
         "a record that users have written as often is taken for the same record",
         (Protocol._as_read_op, "(found.generation, found.writes, found.value) != as_read", "False"),
     ),
-    in_a_race(
-        "a record of the same version is taken for the same record",
-        (
-            DataRecord.is_as,
-            "return self == other",
-            "return (self.generation, self.version) == (other.generation, other.version)",
-        ),
-    ),
+    in_a_race("a record of the same version is taken for the same record", _BY_VERSION),
     in_a_race(
         "a scrub does not mark a record whose value another has",
         (Protocol.reindex_op, "WriteRecord(key, read, read.sharing(index_key))", "ReadRecord(key)"),

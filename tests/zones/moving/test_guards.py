@@ -25,6 +25,7 @@ from fairlead.zones.moving.source import Mine
 from fairlead.zones.records import MovePhase, MoveRecord, MoveState, OwnerRecord, decode, encode
 from fairlead.zones.tenant_transaction import TenantTransaction
 from tests.protocol_models.move import Guard
+from tests.simulation.races.missing_guards import planted
 from tests.zones.faults import Fault
 from tests.zones.moving.town import Killed, Town, before
 
@@ -625,6 +626,11 @@ def test_without_the_guard_the_story_ends_badly(guard: Guard, monkeypatch: pytes
     story, plant = STORIES[guard]
     plant(monkeypatch)
     assert not story(Town())
+
+
+def test_a_move_that_begins_in_the_epoch_of_the_one_before_is_taken_for_it() -> None:
+    with planted("a move begins in the epoch of the one before"):
+        assert not a_mover_of_an_ended_move_that_opens_the_destination_anew(Town())
 
 
 @pytest.mark.parametrize("plant", [leave_the_destination_as_it_is, write_chunks_over_what_is_there])
