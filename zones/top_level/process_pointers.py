@@ -268,7 +268,6 @@ def drop_moved(tr: Transaction, layout: ShardLayout, ref: PointerRef) -> bool:
         if pointer is None:
             return True
         if external_zone(location.name) is not None and comes_in(owner.value):
-            probe("a visit leaves the pointer of an external queue whose tenant comes in")
             return True
         probe("a visit deletes the pointer of a tenant that has moved")
         policies.forget_paused_pointer(tr, location)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from fairlead.zones.engines import transact
@@ -152,6 +153,30 @@ def test_without_that_the_new_home_keeps_a_notice_for_good() -> None:
 # --- A mover of an earlier move comes late, while a later move from the same shard has not ended its claims ---
 
 
+def later_move_beside_a_late_mover(
+    town: Town, item_id: bytes, *, stands: str, until: str, then: Callable[[], object] = lambda: None
+) -> bytes:
+    """Let a mover stand still before a method, while the tenant comes back, and moves to the same shard once more.
+
+    A worker claims the item before the later move. Its mover dies before `until`; then the first mover goes on. Return
+    the id of the later move.
+    """
+    first = town.begin("west")
+    later: list[bytes] = []
+
+    def others() -> None:
+        assert town.mover(first, "west", at="east").run() is MoveState.MOVED
+        assert town.move("east") is MoveState.MOVED
+        town.alice_lives_at("east")
+        claim(town, item_id)
+        later.append(town.begin("west"))
+        run_until(town, later[0], "west", until, at="east")
+        then()
+
+    before(town.mover(first, "west", at="east"), **{stands: others}).run()
+    return later[0]
+
+
 def a_late_mover_meets_claims_of_a_later_move(*, taken_over: bool) -> tuple[Town, bytes]:
     """Let a mover stand still before it ends claims, until the tenant was back, and moves away again; return the item.
 
@@ -159,21 +184,13 @@ def a_late_mover_meets_claims_of_a_later_move(*, taken_over: bool) -> tuple[Town
     """
     town = Town()
     item_id = town.enqueue()
-    first = town.begin("west")
-    third: list[bytes] = []
 
-    def others() -> None:
-        assert town.mover(first, "west", at="east").run() is MoveState.MOVED
-        assert town.move("east") is MoveState.MOVED
-        town.alice_lives_at("east")
-        claim(town, item_id)
-        third.append(town.begin("west"))
-        run_until(town, third[0], "west", "_end_claims", at="east")
+    def meanwhile() -> None:
         if taken_over:
             takes_over(town, item_id)
 
-    before(town.mover(first, "west", at="east"), _end_claims=others).run()
-    assert town.mover(third[0], "west", at="east").run() is MoveState.MOVED
+    later = later_move_beside_a_late_mover(town, item_id, stands="_end_claims", until="_end_claims", then=meanwhile)
+    assert town.mover(later, "west", at="east").run() is MoveState.MOVED
     town.alice_lives_at("west")
     return town, item_id
 

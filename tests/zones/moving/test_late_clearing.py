@@ -10,12 +10,12 @@ from fairlead.zones.local_index_search import search
 from fairlead.zones.moving.move_record import move_key
 from fairlead.zones.queue.item_keys import index_of, pack_keys
 from fairlead.zones.queue.items import new_item
-from fairlead.zones.records import MoveState
+from fairlead.zones.records import FORMAT, MoveState
 from tests.simulation.races.missing_guards import planted
-from tests.zones.moving.test_claims import claim
+from tests.zones.moving.test_claims import claim, later_move_beside_a_late_mover
 from tests.zones.moving.test_guards import cancel, put, run_until
 from tests.zones.moving.test_what_names_a_tenant import leave_a_dead_letter, naming
-from tests.zones.moving.town import Town, before
+from tests.zones.moving.town import Town
 
 ORDER = {"order": 7}
 
@@ -65,21 +65,10 @@ def test_a_mover_that_stands_still_before_it_clears_leaves_that_to_a_later_move_
     town = Town()
     enqueue_with_key(town)
     item_id = town.enqueue()
-    first = town.begin("west")
-    third: list[bytes] = []
-
-    def others() -> None:
-        assert town.mover(first, "west", at="east").run() is MoveState.MOVED
-        assert town.move("east") is MoveState.MOVED
-        town.alice_lives_at("east")
-        claim(town, item_id)
-        third.append(town.begin("west"))
-        run_until(town, third[0], "west", until, at="east")
-
-    before(town.mover(first, "west", at="east"), _leave_source=others).run()
+    later = later_move_beside_a_late_mover(town, item_id, stands="_leave_source", until=until)
     assert found_by_key(town) == 1
     assert town.findings() == {}
-    assert town.mover(third[0], "west", at="east").run() is MoveState.MOVED
+    assert town.mover(later, "west", at="east").run() is MoveState.MOVED
     assert found_by_key(town) == 1
     assert town.rows("east") == [(2,)]
     assert town.findings() == {}
@@ -120,5 +109,19 @@ def test_a_move_back_that_is_cancelled_clears_its_copies_although_the_first_move
     assert town.mover(back, "east", at="west").run() is MoveState.CANCELLED
     assert town.mover(first, "west", at="east").run() is MoveState.MOVED
     assert town.home_name() == "west"
+    assert town.rows("east") == [(2,)]
+    assert town.findings() == {}
+
+
+def test_a_cancelled_move_clears_its_copies_beside_the_record_of_an_ended_move_of_a_newer_version() -> None:
+    town = Town()
+    put(town, b"1")
+    assert town.move("west") is MoveState.MOVED
+    newer = bytes([FORMAT + 1]) + b"what it means only they know"
+    transact(town.shards["east"].db, lambda tr: tr.set(move_key(TenantKeys(*town.alice)), newer))
+    back = town.begin("east")
+    run_until(town, back, "east", "_hand_over", at="west")
+    cancel(town, "west")
+    assert town.mover(back, "east", at="west").run() is MoveState.CANCELLED
     assert town.rows("east") == [(2,)]
     assert town.findings() == {}
