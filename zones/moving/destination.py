@@ -202,13 +202,13 @@ def arrive(tr: Transaction, layout: ShardLayout, tenant: Tenant, mine: Mine, beg
     last piece the ownership record, and the count of moves. May run twice.
 
     Raises:
-      MoverReplaced: the tenant has arrived.
+      MoverReplaced: the tenant has arrived, or this shard does not own it.
     """
     keys = TenantKeys(*tenant)
     owner = read_owner(layout, keys, tr.get(keys.owner).value)
     if owner is None or owner.move is None or owner.move.move_id != mine.move_id:
         raise MoverReplaced
-    if owner.move.phase is not MovePhase.ARRIVING:  # It was taken back.
+    if owner.move.phase is not MovePhase.ARRIVING:
         raise MoverReplaced
     end = range_end(keys.prefix)
     begin = begin or range_begin(keys.zones)

@@ -232,10 +232,9 @@ def slow_writers(tr: Transaction, layout: ShardLayout, tenant: Tenant, mine: Min
     Raises:
       MoverReplaced: see `note`.
     """
-    keys, owner = _moving(tr, layout, tenant, mine)
+    keys, owner, record = _moving(tr, layout, tenant, mine)
     assert owner.move is not None
-    slowed_us = max(pause_us, note(tr, tenant, mine).slowed_us)  # An earlier mover may have slowed them more.
-    note(tr, tenant, mine, slowed_us=slowed_us)
+    note(tr, tenant, mine, slowed_us=max(pause_us, record.slowed_us))  # An earlier mover may have slowed them more.
     owner.move = msgspec.structs.replace(owner.move, pause_us=pause_us)
     write_owner(tr, keys, owner)
 
@@ -248,7 +247,7 @@ def freeze(tr: Transaction, layout: ShardLayout, tenant: Tenant, mine: Mine) -> 
     Raises:
       MoverReplaced: see `note`.
     """
-    keys, owner = _moving(tr, layout, tenant, mine)
+    keys, owner, _ = _moving(tr, layout, tenant, mine)
     if owner.locks:
         probe("a move waits for a transaction across shards")
         return None
@@ -258,14 +257,16 @@ def freeze(tr: Transaction, layout: ShardLayout, tenant: Tenant, mine: Mine) -> 
     return owner
 
 
-def _moving(tr: Transaction, layout: ShardLayout, tenant: Tenant, mine: Mine) -> tuple[TenantKeys, OwnerRecord]:
+def _moving(
+    tr: Transaction, layout: ShardLayout, tenant: Tenant, mine: Mine
+) -> tuple[TenantKeys, OwnerRecord, MoveRecord]:
     keys = TenantKeys(*tenant)
     value = tr.get(keys.owner)
-    note(tr, tenant, mine)
+    record = note(tr, tenant, mine)
     owner = read_owner(layout, keys, value.value)
     if owner is None or owner.move is None or owner.move.move_id != mine.move_id:
         raise MoverReplaced
-    return keys, owner
+    return keys, owner, record
 
 
 def unfreeze(tr: Transaction, layout: ShardLayout, tenant: Tenant, mine: Mine) -> None:
@@ -276,7 +277,7 @@ def unfreeze(tr: Transaction, layout: ShardLayout, tenant: Tenant, mine: Mine) -
     Raises:
       MoverReplaced: see `note`.
     """
-    keys, owner = _moving(tr, layout, tenant, mine)
+    keys, owner, _ = _moving(tr, layout, tenant, mine)
     assert owner.move is not None
     owner.move = msgspec.structs.replace(owner.move, phase=MovePhase.MOVING)
     write_owner(tr, keys, owner)

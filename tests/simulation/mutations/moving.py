@@ -197,6 +197,10 @@ MOVING = (
 )
 MOVING_IN_RACES = (
     in_a_race(
+        "a tenant arrives where it only comes in",
+        (destination.arrive, "owner.move.phase is not MovePhase.ARRIVING", "False"),
+    ),
+    in_a_race(
         "a move begins in the epoch of the one before",
         (source.begin, "record.epoch = owner.epoch = owner.epoch + 1", "record.epoch = owner.epoch"),
     ),

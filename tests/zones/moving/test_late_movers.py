@@ -244,3 +244,29 @@ def test_a_frozen_tenant_is_left_to_a_mover_of_a_newer_version() -> None:
     assert town.mover(move_id, "north").run() is MoveState.MOVED
     assert town.data() == {("key",): b"1"}
     assert town.findings() == {}
+
+
+def arrives_where_it_comes_in(town: Town) -> None:
+    """Let a mover that takes its move for decided list the tenant at the destination before that owns it."""
+    move_id = town.begin("north")
+    run_until(town, move_id, "north", "_own")
+    town.mover(move_id, "north")._arrive()
+
+
+def test_a_tenant_arrives_only_where_it_lives() -> None:
+    """A process that cannot read the record may thaw the source, and then the move looks as if it was decided."""
+    town = Town()
+    arrives_where_it_comes_in(town)
+    owner = town.owner("north")
+    assert owner is not None
+    assert owner.move is not None
+    assert owner.move.phase is MovePhase.INCOMING
+
+
+def test_without_a_look_at_the_phase_it_seems_to_have_arrived() -> None:
+    town = Town()
+    with planted("a tenant arrives where it only comes in"):
+        arrives_where_it_comes_in(town)
+    owner = town.owner("north")
+    assert owner is not None
+    assert owner.move is None
