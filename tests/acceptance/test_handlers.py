@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -54,7 +55,7 @@ def store(request: pytest.FixtureRequest) -> str | None:
 
 
 @pytest.fixture
-def of_remote(store: str | None, request: pytest.FixtureRequest, tmp_path: Path) -> Config:
+def of_store(store: str | None, request: pytest.FixtureRequest, tmp_path: Path) -> Config:
     """The settings of a fleet, with a database if the items are to lie there."""
     made = config(tmp_path)
     if store is None:
@@ -80,10 +81,10 @@ def alice_of(app: App, store: str | None) -> TenantDatabase | ExternalQueues:
 
 
 @pytest.mark.usefixtures("cluster")
-def test_ray_remote_functions_run_as_tasks_of_their_own(of_remote: Config, store: str | None, tmp_path: Path) -> None:
+def test_ray_remote_functions_run_as_tasks_of_their_own(of_store: Config, store: str | None, tmp_path: Path) -> None:
     """Each form of them: as decorated, with options, failing."""
     notes = tmp_path / "notes"
-    with opened(of_remote) as app, consumer(of_remote, reference=REMOTE) as running:
+    with opened(of_store) as app, consumer(of_store, reference=REMOTE) as running:
         tenant = alice_of(app, store)
         for number in range(5):
             tenant.enqueue("work", payload(number, path=str(notes)))
@@ -199,9 +200,9 @@ def test_a_ray_task_that_cannot_be_killed_is_said_to_go_on_and_harms_nobody(
 
 
 @pytest.mark.usefixtures("cluster")
-def test_a_ray_task_past_its_timeout_is_killed(of_remote: Config, store: str | None, tmp_path: Path) -> None:
+def test_a_ray_task_past_its_timeout_is_killed(of_store: Config, store: str | None, tmp_path: Path) -> None:
     notes = tmp_path / "notes"
-    with opened(of_remote) as app, consumer(of_remote, reference=REMOTE):
+    with opened(of_store) as app, consumer(of_store, reference=REMOTE):
         tenant = alice_of(app, store)
         tenant.enqueue("linger", payload(1, path=str(notes)))
         eventually(lambda: remote_shop.ended(notes))
@@ -213,11 +214,11 @@ def test_a_ray_task_past_its_timeout_is_killed(of_remote: Config, store: str | N
 
 @pytest.mark.usefixtures("cluster")
 def test_a_ray_task_that_dies_is_retried_by_the_queue_and_not_by_ray(
-    of_remote: Config, store: str | None, tmp_path: Path
+    of_store: Config, store: str | None, tmp_path: Path
 ) -> None:
     """Two attempts are two processes, and then the item is a dead letter: only the store counts attempts."""
     notes = tmp_path / "notes"
-    with opened(of_remote) as app, consumer(of_remote, reference=REMOTE):
+    with opened(of_store) as app, consumer(of_store, reference=REMOTE):
         tenant = alice_of(app, store)
         tenant.enqueue("die", payload(1, path=str(notes)))
         eventually(tenant.dead_letters)
@@ -241,18 +242,18 @@ def test_a_worker_full_of_handlers_that_do_not_listen_starts_anew(tmp_path: Path
 
 
 @pytest.mark.usefixtures("cluster")
-def test_an_item_that_kills_its_workers_becomes_a_dead_letter_and_takes_nothing_with_it(tmp_path: Path) -> None:
+def test_an_item_that_kills_its_workers_becomes_a_dead_letter_and_takes_nothing_with_it(
+    of_store: Config, store: str | None, tmp_path: Path
+) -> None:
     """Its lease expires with those beside it, it is a poison candidate, runs isolated, and ends that worker too."""
-    chosen = config(tmp_path, workers=1, lease_ms=1_000)
+    chosen = replace(of_store, consumer=config(tmp_path, workers=1, lease_ms=1_000).consumer)
     with opened(chosen) as app, consumer(chosen) as running:
-        tenant = app.tenant("shop", "alice")
+        tenant = alice_of(app, store)
         numbers = range(10)
         for number in numbers:
             tenant.enqueue("plain", payload(number, takes_ms=300))
         tenant.enqueue("killer", payload(99))
-        begun = time.monotonic()
-        eventually(lambda: depth(app) == 0)
-        assert time.monotonic() - begun < 50
+        eventually(lambda: tenant.count() == {}, within_s=50, otherwise=tenant.count)
         (dead,) = tenant.dead_letters()
         assert (dead.kind, dead.reason) == ("killer", "lease expired")
         eventually(lambda: running.pids()["worker"])
