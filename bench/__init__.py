@@ -36,6 +36,7 @@ Read in this order:
     enqueueing, drain, latency, quiet_tenants   the four measurements of `core`; sizes: their sizes
     load/          generators as Ray actors, open loop, and the waits of all processes
     peers/         other queues in their best settings, and the measures of all of them
+    ycsb           YCSB's core workloads a to d, for Olive's figures 11 and 12
     paper/         figures 4 to 7, their data, plots and page
     figures        the saved runs of a paper's figures, and a page's section for each: Olive's, Uniqorn's
     uniqorn/       the workload of Uniqorn's section 4, and what it measures

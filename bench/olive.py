@@ -63,7 +63,7 @@ from statistics import mean, median, stdev
 from typing import Any, NamedTuple
 
 import fairlead
-from bench import across_shards, harness, olive_load, olive_locks, olive_moves, olive_owner, olive_snapshots
+from bench import across_shards, harness, olive_load, olive_locks, olive_moves, olive_owner, olive_snapshots, ycsb
 from bench.figures import Run
 from bench.harness import config_of, tenant_name
 from bench.olive_page import data, page
@@ -357,8 +357,7 @@ def _figure10(places: Sequence[Stores], sizes: Sizes) -> tuple[Rows, list[list[s
 
 
 def _figure11(places: Sequence[Stores], sizes: Sizes) -> tuple[Rows, list[list[str]]]:
-    objects = olive_snapshots.QUICK_OBJECTS if sizes.quick else olive_snapshots.FULL_OBJECTS
-    rows = harness.run_in_process(olive_snapshots.figure11, places[0].new("figure11"), objects)
+    rows = harness.run_in_process(olive_snapshots.figure11, places[0].new("figure11"), sizes.quick)
     return rows, olive_snapshots.table11(rows)
 
 
@@ -368,13 +367,13 @@ def _both(places: Sequence[Stores], name: str) -> list[Path]:
 
 
 def _figure12(places: Sequence[Stores], sizes: Sizes) -> tuple[Rows, list[list[str]]]:
-    requests = olive_moves.QUICK_REQUESTS if sizes.quick else olive_moves.FULL_REQUESTS
+    requests = ycsb.QUICK_REQUESTS if sizes.quick else ycsb.FULL_REQUESTS
     rows = harness.run_in_process(olive_moves.figure12, _both(places, "figure12"), requests)
     return rows, olive_moves.table12(rows)
 
 
 def _storage(places: Sequence[Stores], sizes: Sizes) -> tuple[Rows, list[list[str]]]:
-    objects = olive_moves.QUICK_OBJECTS if sizes.quick else olive_moves.OBJECTS
+    objects = olive_moves.QUICK_OBJECTS if sizes.quick else ycsb.OBJECTS
     rows = harness.run_in_process(olive_moves.storage, _both(places, "storage"), objects)
     return rows, olive_moves.table_of_storage(rows)
 

@@ -18,8 +18,9 @@ from typing import Any
 import msgspec
 
 from bench.flushes import Flush, watched
-from bench.olive_moves import FILL_BATCH, OBJECTS, app, config_of, fill, mover_beside, tenant_on
+from bench.olive_moves import app, config_of, mover_beside, tenant_on
 from bench.report import percentile, say
+from bench.ycsb import FILL_BATCH, OBJECTS, fill
 from fairlead import TenantTransaction, new_item
 from fairlead.move_views import MoveView
 from fairlead.moves import MB_PER_S

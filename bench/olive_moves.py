@@ -7,9 +7,8 @@
 Two shards, embedded ones if no store is named. The mover works in a process of its own, the clients in the measuring
 one.
 
-Figure 12: latencies of reads, updates and creates of YCSB's core workloads a to d, on 1,000 objects of ten attributes
-with 100 bytes each, in one thread. Means, with the 95 % confidence interval; each workload in turns at rest, moving and
-by transactions.
+Figure 12: latencies of reads, updates and creates of YCSB's core workloads a to d (`bench.ycsb`), in one thread. Means,
+with the 95 % confidence interval; each workload in turns at rest, moving and by transactions.
 
     at rest           the tenant does not move
     moving            `app.move` moves it meanwhile, slowly enough to last
@@ -43,7 +42,8 @@ from typing import Any
 
 from bench.harness import SPAWN, store_url
 from bench.report import say
-from fairlead import App, Config, TenantTransaction, fleet
+from bench.ycsb import MIXES, OBJECTS, OPERATIONS, VALUE, Client, Requests, fill
+from fairlead import App, Config, fleet
 from fairlead.actors.settings import ConsumerSettings
 from fairlead.tenant_database import TenantDatabase
 from fairlead.zones.engines import transact
@@ -52,15 +52,9 @@ from fairlead.zones.layout import Tenant
 from fairlead.zones.placement import home
 
 SHARDS = ("a", "b")
-OBJECTS = 1_000
-ATTRIBUTES = [bytes([number]) * 100 for number in range(10)]
-VALUE = b"".join(ATTRIBUTES)
 NORMAL_95 = 1.96
-FULL_REQUESTS, QUICK_REQUESTS = 1_000, 60
 QUICK_OBJECTS = 100
 ROUNDS = 5
-MIXES = {"a": (0.5, 0.5, 0.0), "b": (0.95, 0.05, 0.0), "c": (1.0, 0.0, 0.0), "d": (0.95, 0.0, 0.05)}
-FILL_BATCH = 500
 SLOW_MB_PER_S = 0.1
 COPIER_PAUSE_S = 0.01  # One that never pauses starves the clients: each of its commits conflicts with theirs.
 
@@ -105,42 +99,11 @@ def mover_beside(stores: Sequence[Path]) -> Iterator[None]:
         process.join()
 
 
-def fill(tenant: TenantDatabase, objects: int, value: bytes = VALUE) -> None:
-    """Create objects."""
-
-    def body(tr: TenantTransaction, begin: int) -> None:
-        for number in range(begin, min(begin + FILL_BATCH, objects)):
-            tr.set((number,), value)
-
-    for begin in range(0, objects, FILL_BATCH):
-        tenant.transact(partial(body, begin=begin))
-
-
 # --- Figure 12 ---
 
 
-class Client:
-    """Reads, updates and creates objects of a tenant that may move."""
-
-    def __init__(self, tenant: TenantDatabase) -> None:
-        self.tenant = tenant
-
-    def read(self, number: int) -> None:
-        self.tenant.transact(lambda tr: tr.get((number,)))
-
-    def update(self, number: int) -> None:
-        self.tenant.transact(lambda tr: tr.set((number,), VALUE))
-
-    def create(self, number: int) -> None:
-        def body(tr: TenantTransaction) -> None:
-            if tr.get((number,)) is None:
-                tr.set((number,), VALUE)
-
-        self.tenant.transact(body)
-
-
 class SpanningClient:
-    """The same on two tenants, one on each shard, between which a copier moves one object after the other."""
+    """The client of two tenants, one on each shard, between which a copier moves one object after the other."""
 
     def __init__(self, old: TenantDatabase, new: TenantDatabase) -> None:
         self.old, self.new = old, new
@@ -179,12 +142,11 @@ class SpanningClient:
             tx.on(self.old).clear((number,))
 
 
-def _requests(client: Any, mix: tuple[float, float, float], count: int, random: Random, new: Iterator[int]) -> Any:
+def _answer(client: Any, requests: Requests, count: int) -> dict[str, list[float]]:
     """Send requests, and return how many milliseconds each took, by operation."""
-    took: dict[str, list[float]] = {"read": [], "update": [], "create": []}
+    took: dict[str, list[float]] = {what: [] for what in OPERATIONS}
     for _ in range(count):
-        what = random.choices(("read", "update", "create"), mix)[0]
-        number = next(new) if what == "create" else random.randrange(OBJECTS)
+        what, number = requests.draw()
         began_s = time.perf_counter()
         getattr(client, what)(number)
         took[what].append((time.perf_counter() - began_s) * 1000)
@@ -199,25 +161,28 @@ def figure12(stores: Sequence[Path], requests: int) -> list[dict[str, Any]]:
     for tenant in (rest, moving, old):
         fill(tenant, OBJECTS)
     spanning = SpanningClient(old, new)
-    random, created = Random(1), iter(range(OBJECTS, 10**9))
+    clients = {"at rest": Client(rest), "moving": Client(moving), "by transactions": spanning}
     rows: list[dict[str, Any]] = []
     with mover_beside(stores):
-        for workload, mix in MIXES.items():
+        for workload in MIXES:
             say(f"workload {workload}, {requests} requests each")
+            answer = {
+                how: partial(_answer, client, Requests(workload, Random(1)), requests // ROUNDS)
+                for how, client in clients.items()
+            }
             took: dict[str, dict[str, list[float]]] = {}
             for _ in range(ROUNDS):
-                ask = partial(_requests, mix=mix, count=requests // ROUNDS, random=random, new=created)
-                _add(took, "at rest", ask(Client(rest)))
+                _add(took, "at rest", answer["at rest"]())
                 move = app.move(moving, to="b" if moving.find().name == "a" else "a", mb_per_s=SLOW_MB_PER_S)
                 while not move.progress().copied_bytes:
                     time.sleep(0.001)
-                _add(took, "moving", ask(Client(moving)))
+                _add(took, "moving", answer["moving"]())
                 still = move.progress().state == "under way"
                 move.cancel()
                 _wait_for_end(move)
                 if not still:
                     say("  the move ended before the requests did")
-                _add(took, "by transactions", _beside_copier(spanning, ask))
+                _add(took, "by transactions", _beside_copier(spanning, answer["by transactions"]))
             rows += _rows12(workload, took)
     app.close()
     return rows
@@ -228,12 +193,12 @@ def _wait_for_end(move: Any) -> None:
         time.sleep(0.01)
 
 
-def _beside_copier(client: SpanningClient, ask: Callable[[Any], Any]) -> Any:
+def _beside_copier(client: SpanningClient, answer: Callable[[], Any]) -> Any:
     stop = threading.Event()
     copier = threading.Thread(target=client.copy_all, args=(stop,))
     copier.start()
     try:
-        return ask(client)
+        return answer()
     finally:
         stop.set()
         copier.join()

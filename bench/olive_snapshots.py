@@ -11,16 +11,21 @@ the tenant with a snapshot, take turns, one by one, in one thread. Means, with t
     create          of a new object: it copies that there was none
     read at it      of an object, at the snapshot, beside a plain read
     take            a snapshot of few objects, beside one of many: "of plain" is about 1 if it does not depend on them
+
+Then each of YCSB's core workloads a to d (`bench.ycsb`): 1,000 requests to a tenant whose objects were stored before
+its snapshot, and the same requests to a tenant without one, in turns. The first update of each object copies it.
 """
 
 from collections.abc import Callable
 from functools import partial
 from math import sqrt
 from pathlib import Path
+from random import Random
 from statistics import mean, stdev
 from time import perf_counter
 from typing import Any
 
+from bench import ycsb
 from bench.harness import config_of
 from bench.report import say
 from fairlead import App, TenantTransaction
@@ -63,33 +68,57 @@ def fill(tenant: TenantDatabase, objects: int) -> None:
         tenant.transact(partial(body, begin=begin))
 
 
-def figure11(store: Path, objects: int) -> list[dict[str, Any]]:
-    """Return the rows of figure 11: each operation plain, and with a snapshot."""
+def figure11(store: Path, quick: bool) -> list[dict[str, Any]]:
+    """Return the rows of figure 11: each operation plain, and with a snapshot; alone, and in each workload."""
     app = App(config=config_of(store, workers=1, slots=1))
     try:
-        plain, copied, small = (app.tenant("olive", name) for name in ("plain", "copied", "small"))
-        for tenant, size in ((plain, objects), (copied, objects), (small, FEW_OBJECTS)):
-            fill(tenant, size)
-            update(tenant, 0)
-        snapshot = copied.snapshot()
-        update(copied, 0)
-        old = copied.at(snapshot)
-        pairs: dict[str, Callable[[int], tuple[Call, Call]]] = {
-            "first update": lambda n: (partial(update, plain, n), partial(update, copied, n)),
-            "later update": lambda n: (partial(update, plain, n), partial(update, copied, n)),
-            "read": lambda n: (partial(read, plain, n), partial(read, copied, n)),
-            "create": lambda n: (partial(update, plain, objects + n), partial(update, copied, objects + n)),
-            "read at it": lambda n: (partial(read, plain, n), partial(old.get, (key_of(n),))),
-        }
-        rows = []
-        for what, calls_of in pairs.items():
-            say(f"{what}, {objects} times")
-            rows.append(_row(what, [_in_turns(*calls_of(number), number) for number in range(1, objects)]))
-        say(f"take, {TAKES} times")
-        rows.append(_row("take", [_in_turns(small.snapshot, copied.snapshot, number) for number in range(TAKES)]))
+        rows = _by_operation(app, QUICK_OBJECTS if quick else FULL_OBJECTS)
+        for workload in ycsb.MIXES:
+            rows += _of_workload(app, workload, ycsb.QUICK_REQUESTS if quick else ycsb.FULL_REQUESTS)
         return rows
     finally:
         app.close()
+
+
+def _by_operation(app: App, objects: int) -> list[dict[str, Any]]:
+    """Return a row for each operation, which is sent many times in a row."""
+    plain, copied, small = (app.tenant("olive", name) for name in ("plain", "copied", "small"))
+    for tenant, size in ((plain, objects), (copied, objects), (small, FEW_OBJECTS)):
+        fill(tenant, size)
+        update(tenant, 0)
+    snapshot = copied.snapshot()
+    update(copied, 0)
+    old = copied.at(snapshot)
+    pairs: dict[str, Callable[[int], tuple[Call, Call]]] = {
+        "first update": lambda n: (partial(update, plain, n), partial(update, copied, n)),
+        "later update": lambda n: (partial(update, plain, n), partial(update, copied, n)),
+        "read": lambda n: (partial(read, plain, n), partial(read, copied, n)),
+        "create": lambda n: (partial(update, plain, objects + n), partial(update, copied, objects + n)),
+        "read at it": lambda n: (partial(read, plain, n), partial(old.get, (key_of(n),))),
+    }
+    rows = []
+    for what, calls_of in pairs.items():
+        say(f"{what}, {objects} times")
+        rows.append(_row(None, what, [_in_turns(*calls_of(number), number) for number in range(1, objects)]))
+    say(f"take, {TAKES} times")
+    rows.append(_row(None, "take", [_in_turns(small.snapshot, copied.snapshot, number) for number in range(TAKES)]))
+    return rows
+
+
+def _of_workload(app: App, workload: str, requests: int) -> list[dict[str, Any]]:
+    """Return a row for each operation of a workload that was sent more than once."""
+    say(f"workload {workload}, {requests} requests")
+    plain, copied = (app.tenant("olive", f"{name} {workload}") for name in ("plain", "copied"))
+    for tenant in (plain, copied):
+        ycsb.fill(tenant, ycsb.OBJECTS)
+    copied.snapshot()
+    pairs: dict[str, list[tuple[float, float]]] = {what: [] for what in ycsb.OPERATIONS}
+    drawn = ycsb.Requests(workload, Random(1))
+    for number in range(requests):
+        what, place = drawn.draw()
+        plain_call, copied_call = (partial(getattr(ycsb.Client(tenant), what), place) for tenant in (plain, copied))
+        pairs[what].append(_in_turns(plain_call, copied_call, number))
+    return [_row(workload, what, found) for what, found in pairs.items() if len(found) > 1]
 
 
 def _in_turns(plain: Call, copied: Call, number: int) -> tuple[float, float]:
@@ -106,9 +135,10 @@ def _ms(call: Call) -> float:
     return (perf_counter() - began_s) * 1000
 
 
-def _row(what: str, pairs: list[tuple[float, float]]) -> dict[str, Any]:
+def _row(workload: str | None, what: str, pairs: list[tuple[float, float]]) -> dict[str, Any]:
     plain, copied = [each for each, _ in pairs], [each for _, each in pairs]
     return {
+        "workload": workload,
         "operation": what,
         "plain_ms": round(mean(plain), 3),
         "plain_within_ms": round(NORMAL_95 * stdev(plain) / sqrt(len(plain)), 3),
@@ -121,6 +151,6 @@ def _row(what: str, pairs: list[tuple[float, float]]) -> dict[str, Any]:
 
 def table11(rows: list[dict[str, Any]]) -> list[list[str]]:
     """Return the table of figure 11."""
-    head = ["operation", "plain ms", "±", "with a snapshot ms", "±", "of plain", "bar"]
-    names = ("operation", "plain_ms", "plain_within_ms", "copied_ms", "copied_within_ms", "of_plain", "bar")
+    head = ["workload", "operation", "plain ms", "±", "with a snapshot ms", "±", "of plain", "bar"]
+    names = ("workload", "operation", "plain_ms", "plain_within_ms", "copied_ms", "copied_within_ms", "of_plain", "bar")
     return [head, *(["" if row[name] is None else str(row[name]) for name in names] for row in rows)]

@@ -68,7 +68,7 @@ def _spanning(runs: Runs) -> Iterator[Bar]:
 
 def _snapshots(runs: Runs) -> Iterator[Bar]:
     for engine in (EMBEDDED, FOUNDATIONDB):
-        rows = {row["operation"]: row for row in runs[engine].rows} if engine in runs else {}
+        rows = {row["operation"]: row for row in runs[engine].rows if not row["workload"]} if engine in runs else {}
         for operation, measure in (
             ("take", "snapshot of many objects, of one of few"),
             ("first update", "first update of a key after a snapshot, of a plain one"),

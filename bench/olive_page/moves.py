@@ -170,8 +170,8 @@ tenant in chunks: a write of a client only marks the key that it changes, and th
 tenant is frozen. So *moving* has the place of the paper's intents, and *by transactions* that of its transaction
 library. For reads and creates the paper states only that intents are as fast or faster.
 
-The load differs, too. Our requests choose objects uniformly. The move is slowed, so that it lasts as long as the
-requests. The copier pauses 10 ms after each object, because otherwise its commits starve the client.
+The load differs, too. The move is slowed, so that it lasts as long as the requests. The copier pauses 10 ms after each
+object, because otherwise its commits starve the client.
 """,
 )
 
