@@ -550,6 +550,22 @@ def test_a_move_whose_damaged_item_was_set_aside_goes_on_or_is_cancelled(app: Ap
     assert view_of(app).state == {"check": "moved", "cancel": "cancelled"}[how]
 
 
+def test_a_move_whose_damaged_record_and_item_were_set_aside_is_ended(app: App) -> None:
+    """Before, the tenant moved for ever: each later move was refused, and no check said so."""
+    app.move(ALICE, to="us2")
+    main = app.shards["main"]
+    item_key = main.layout.location(local_tenant(MOVE_KIND), DEFAULT_ZONE).keys.item(view_of(app).id)
+    for key in (item_key, move_key(TenantKeys("shop", "alice"))):
+        main.transact(lambda attempt: attempt.tr.set(key, b"\xff"))  # noqa: B023
+    check_integrity(main, quarantine=True)
+    assert check_integrity(main).findings == []
+    drain(app)
+    assert home(app) == "main"
+    app.move(ALICE, to="us2")
+    drain(app)
+    assert home(app) == "us2"
+
+
 def rows_of_alice(app: App, shard: str) -> list[bytes]:
     prefix = TenantKeys("shop", "alice").prefix
     return app.shards[shard].transact(

@@ -1,14 +1,17 @@
 """The item that carries out a move: a move that is under way always has one, whatever an operator deletes."""
 
 from fairlead.zones.engines import Transaction
+from fairlead.zones.keyspace import TenantKeys
 from fairlead.zones.layout import ShardLayout, Tenant
 from fairlead.zones.moving import source
-from fairlead.zones.moving.move_record import tenant_of
+from fairlead.zones.moving.move_record import move_key, tenant_of
 from fairlead.zones.pipelining import Operation
 from fairlead.zones.probes import probe
 from fairlead.zones.queue import dead_letters
 from fairlead.zones.queue.insertion import wake_op
-from fairlead.zones.records import DeadLetterRecord, MoveRecord, MoveState, decode
+from fairlead.zones.records import DeadLetterRecord, MovePhase, MoveRecord, MoveState, OwnerRecord, decode
+
+LEAVING = frozenset({MovePhase.MOVING, MovePhase.FROZEN})
 
 
 def carry_on_op(
@@ -24,7 +27,9 @@ def carry_on_op(
     yield
     if stored.value is None:
         probe("a move gets its item anew")
-        yield from source.enqueue_item_op(tr, layout, tenant, record, now_us=now_us)
+        yield from source.enqueue_item_op(
+            tr, layout, tenant, record.move_id, to_id=record.destination_id, epoch=record.epoch, now_us=now_us
+        )
         return
     dead_letter = decode(DeadLetterRecord, stored.value)
     if dead_letter is not None:
@@ -47,3 +52,33 @@ def lacks_item_op(tr: Transaction, layout: ShardLayout, key: bytes) -> Operation
     item, dead_letter = tr.get(keys.item(record.move_id)), tr.get(keys.dead_letter(record.move_id))
     yield
     return None if item.present() or dead_letter.present() else (tenant, record)
+
+
+def end_unlisted_op(
+    tr: Transaction, layout: ShardLayout, tenant: Tenant, owner: OwnerRecord, *, now_us: int
+) -> Operation[None]:
+    """Give a move whose record was lost an item, which ends the move. `owner`: as `lacks_record_and_item_op` says.
+
+    Reads with conflict, and writes: as `enqueue_op` says. May run twice.
+    """
+    assert owner.move is not None
+    move, epoch = owner.move, owner.epoch  # No epoch is raised while a tenant moves away.
+    yield from source.enqueue_item_op(tr, layout, tenant, move.move_id, to_id=move.shard_id, epoch=epoch, now_us=now_us)
+
+
+def lacks_record_and_item_op(tr: Transaction, layout: ShardLayout, tenant: Tenant) -> Operation[OwnerRecord | None]:
+    """Return the ownership record of a tenant that moves away by a move that nothing carries out, and nothing lists.
+
+    Reads with conflict: ownership, the record of the last move, the item, the dead letter. An unreadable record counts
+    as one: a newer version may have written it, or a check sets it aside.
+    """
+    keys = TenantKeys(*tenant)
+    stored, record = tr.get(keys.owner), tr.get(move_key(keys))
+    yield
+    owner = None if stored.value is None else decode(OwnerRecord, stored.value)
+    if owner is None or owner.move is None or owner.move.phase not in LEAVING or record.present():
+        return None
+    of_items = source.item_location(layout).keys
+    item, dead_letter = tr.get(of_items.item(owner.move.move_id)), tr.get(of_items.dead_letter(owner.move.move_id))
+    yield
+    return None if item.present() or dead_letter.present() else owner

@@ -104,24 +104,29 @@ def begin(tr: Transaction, layout: ShardLayout, tenant: Tenant, record: MoveReco
     owner.move = Move(MovePhase.MOVING, record.destination_id, record.move_id)
     write_owner(tr, keys, owner)
     tr.set(move_key(keys), encode(record))
-    run_one(enqueue_item_op(tr, layout, tenant, record, now_us=now_us))
+    run_one(
+        enqueue_item_op(
+            tr, layout, tenant, record.move_id, to_id=record.destination_id, epoch=record.epoch, now_us=now_us
+        )
+    )
 
 
 def enqueue_item_op(
-    tr: Transaction, layout: ShardLayout, tenant: Tenant, record: MoveRecord, *, now_us: int
+    tr: Transaction, layout: ShardLayout, tenant: Tenant, move_id: bytes, *, to_id: bytes, epoch: int, now_us: int
 ) -> Operation[list[Enqueued]]:
     """Enqueue the item that carries out a move; nothing if it is there, or is a dead letter. See `enqueue_op`.
 
-    The item names the destination and the epoch, so that it can clear the destination without the record.
+    The item names the destination and the epoch, so that it can end the move, and clear the destination, without the
+    record. `to_id`: of the destination; `epoch`: of the tenant when the move began.
     """
     payload = {
         "app": tenant.app,
         "user": tenant.user,
-        "move": record.move_id,
-        "destination": record.destination_id,
-        "epoch": record.epoch,
+        "move": move_id,
+        "destination": to_id,
+        "epoch": epoch,
     }
-    items = [(record.move_id, new_item(MOVE_KIND, payload))]
+    items = [(move_id, new_item(MOVE_KIND, payload))]
     return enqueue_op(tr, item_location(layout), items, now_us=now_us, ids_are_new=False)
 
 

@@ -30,8 +30,8 @@ from fairlead.zones.keyspace import (
     unpack_int,
     unpack_names,
 )
-from fairlead.zones.layout import ID_BYTES, ShardLayout, ZoneLocation
-from fairlead.zones.maintenance.integrity import dead_letters, indexed, items, locks, pointers, runs, snapshots
+from fairlead.zones.layout import ID_BYTES, ShardLayout, Tenant, ZoneLocation
+from fairlead.zones.maintenance.integrity import dead_letters, indexed, items, locks, moves, pointers, runs, snapshots
 from fairlead.zones.maintenance.integrity.parsed_keys import DB_PREFIX_BYTES, KeyParser, ZoneKey
 from fairlead.zones.maintenance.integrity.records import check_damaged_key, check_record
 from fairlead.zones.maintenance.integrity.runs import RunsSeen
@@ -94,10 +94,11 @@ def checks_of(
             if sort == INDEXED:
                 yield from indexed.row_checks(row.key, layout)
                 continue
-            if sort in (OWNER, SNAP):
-                yield from _snapshot_checks(row.key, sort, layout, looked)
-                if sort == SNAP:
-                    continue
+            if sort == SNAP:
+                yield from _copy_checks(row.key, looked)
+                continue
+            if sort == OWNER:
+                yield from _ownership_checks(row.key, layout, now_us)
             check = _tenant_check(row.key) if key is None else _zone_check(row.key, key, now_us)
             if key is not None and isinstance(check, partial) and check.func is items.check_payload:
                 if key.rest[0] in with_payloads:
@@ -107,14 +108,20 @@ def checks_of(
                 yield check
 
 
-def _snapshot_checks(key: bytes, sort: int, layout: ShardLayout, looked: set[bytes]) -> Iterator[Check]:
-    """Yield the checks of the snapshots of a tenant, by its ownership record or a copy. `sort`: which of them."""
+def _ownership_checks(key: bytes, layout: ShardLayout, now_us: int) -> Iterator[Check]:
+    """Yield the checks of what an ownership record states: of its snapshots, and of its move."""
+    names = unpack_names(key, DB_PREFIX_BYTES, 2)
+    tenant = None if names is None else Tenant(*names[0])
+    if tenant is not None and key == TenantKeys(*tenant).owner:
+        yield partial(snapshots.check_listed, layout=layout, keys=TenantKeys(*tenant))
+        yield partial(moves.check_leaving, layout=layout, tenant=tenant, now_us=now_us)
+
+
+def _copy_checks(key: bytes, looked: set[bytes]) -> Iterator[Check]:
+    """Yield the checks of a copy that a snapshot of a tenant has."""
     names = unpack_names(key, DB_PREFIX_BYTES, 2)
     keys = None if names is None else TenantKeys(*names[0])
-    if sort == OWNER:
-        if keys is not None and key == keys.owner:
-            yield partial(snapshots.check_listed, layout=layout, keys=keys)
-    elif keys is not None and key.startswith(keys.snapshots):
+    if keys is not None and key.startswith(keys.snapshots):
         yield from snapshots.copy_checks(key, keys, looked=looked)
     else:
         yield partial(check_damaged_key, key=key)
