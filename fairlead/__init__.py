@@ -101,6 +101,7 @@ from fairlead.records.alternate_keys import UnknownNormalizer
 from fairlead.records.errors import (
     Changed,
     CommitUnknown,
+    DefinitionDiffers,
     Exists,
     IndexAway,
     IndexUnavailable,
@@ -111,7 +112,6 @@ from fairlead.records.errors import (
     RecordUnreadable,
     Taken,
 )
-from fairlead.records.on_shards.definitions import DefinitionDiffers
 from fairlead.records.on_shards.index_changes import IndexChanging, IndexExists, NoIndex
 from fairlead.records.on_shards.scrubbing import ShardScrub
 from fairlead.registered_handler import RegisteredHandler

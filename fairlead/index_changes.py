@@ -249,7 +249,7 @@ def begin_index_change(
 
     def body(attempt: Attempt) -> None:
         if not is_drop:
-            write_if_absent(attempt.tr, name, first_definition(declared))
+            write_if_absent(attempt.tr, name, first_definition(declared, in_tenants=locations.in_tenants))
         wanted = ChangeRecord(
             change_id,
             0,

@@ -10,7 +10,7 @@ from typing import Any, Generic, NamedTuple, TypeVar, cast
 import msgspec
 
 from fairlead.records.alternate_keys import AlternateValue, Field, field_of, normalized
-from fairlead.records.errors import IndexUnavailable, NoSuchRecord, RecordUnreadable
+from fairlead.records.errors import IndexUnavailable, NoSuchRecord
 from fairlead.records.on_shards.repairing import MARKED, VIOLATION, marks_index, marks_of
 from fairlead.records.on_shards.scatter import Scatter
 from fairlead.records.stored import DataRecord
@@ -75,8 +75,8 @@ class Repairs(Generic[V]):
                 return value
             changed = _without(value, field.name)
             try:
-                self._values.unpack("", self._values.pack(changed))
-            except RecordUnreadable:
+                self._values.pack(changed)
+            except BadArgument:
                 allowed = "a field that may be None; give all records but one another value yourself, with `change`"
                 raise BadArgument(argument=field.name, value=None, allowed=allowed) from None
             return changed

@@ -256,7 +256,9 @@ class Records(Generic[V]):
         if tr.tenant != tenant:
             raise BadArgument(argument="tr", value=str(tr.tenant), allowed=f"a transaction on {tenant}, which holds it")
         here = RecordTransaction.within(tr, self.locations)
-        return here, here.stored_definition(self._first_definition)
+        definition = here.stored_definition(self._first_definition)
+        self._operations().definitions.check_place(definition)
+        return here, definition
 
     # --- Reads ---
 
@@ -265,10 +267,14 @@ class Records(Generic[V]):
 
         Raises:
           BadArgument: `key` is no text of 1 to 128 bytes.
+          DefinitionDiffers: such records lie elsewhere, by another `tenant`.
         """
         checked = check_key(key)
         found = self._read(lambda: self._protocol.get_op(checked), nothing=None)
-        return None if found is None else self._record(checked, found)
+        if found is None:
+            self._require_place(checked)
+            return None
+        return self._record(checked, found)
 
     def find(self, **wanted: AlternateValue) -> Record[V] | None:
         """Return the record that has a value in a unique field, or None: two reads.
@@ -281,6 +287,7 @@ class Records(Generic[V]):
 
         Raises:
           BadArgument: not one field is named; it is not unique; its value is of the wrong type, empty or too long.
+          DefinitionDiffers: the stored records are found by the field in another way, or lie elsewhere.
           IndexUnavailable: the index is being built; or the shard of this value's index record does not answer, and the
             record is not found on those that do.
         """
@@ -305,7 +312,7 @@ class Records(Generic[V]):
 
         Raises:
           BadArgument: `limit` is not 1 to 10,000; see `find`.
-          IndexUnavailable: see `find`.
+          DefinitionDiffers, IndexUnavailable: see `find`.
         """
         if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= 10_000:
             raise BadArgument(argument="limit", value=limit, allowed="1 to 10,000")
@@ -573,7 +580,7 @@ class Records(Generic[V]):
             self._scatter_log = RateLimitedLog(self._clock(), log, message)
         self._scatter_log.note(shard_name, away)
         shards = self._shards()
-        return Scatter(shards, self.locations, shards.parallel.run_all)
+        return Scatter(shards, self.locations, shards.parallel.run_all, declared=self._fields)
 
     def _drop_later(self, key: str, generation: bytes, dropped: Sequence[bytes], below: int | None) -> None:
         """Delete index records of dropped keys soon; nobody waits for it, and nobody depends on it."""
@@ -594,13 +601,21 @@ class Records(Generic[V]):
         return self._opened[1]
 
     def _operations_on(self, shards: Shards) -> Operations:
-        def performing(definition: TypeRecord | None) -> Perform:
-            return ShardRecords(shards, self.locations, definition, shards.parallel.run_all).perform
+        transaction = partial(RecordTransaction, declared=self._fields)
 
-        definitions = Definitions(shards, self.name, tuple(self._fields.values()))
+        def performing(definition: TypeRecord | None) -> Perform:
+            return ShardRecords(shards, self.locations, definition, shards.parallel.run_all, transaction).perform
+
+        declared = tuple(self._fields.values())
+        definitions = Definitions(shards, self.name, declared, in_tenants=self.locations.in_tenants)
         return Operations(
             self.name, definitions, lambda key: shards.home_name(self.locations.data_tenant(key)), performing
         )
+
+    def _require_place(self, key: str) -> None:
+        """See that there may be a record where none was found: that such records lie where this program looks."""
+        shards = self._shards()
+        self._operations().definitions.check_place_on(shards.home_name(self.locations.data_tenant(key)))
 
     def _first_definition(self, shard_name: str) -> TypeRecord:
         """Store the definition on a shard that has none: no record of the type was written there yet."""

@@ -16,7 +16,7 @@ from functools import lru_cache
 import msgspec
 
 from fairlead.records.alternate_keys import Field
-from fairlead.records.errors import RecordUnreadable
+from fairlead.records.errors import DefinitionDiffers, IndexUnavailable, RecordUnreadable
 from fairlead.zones.engines import Reader, Reads, Transaction
 from fairlead.zones.keyspace import (
     RECORD_TYPE,
@@ -75,9 +75,13 @@ class FieldRecord(msgspec.Struct, array_like=True, frozen=True):
 
 
 class TypeRecord(msgspec.Struct, array_like=True, frozen=True):
-    """The definition of a type of records, as one shard has it."""
+    """The definition of a type of records, as one shard has it.
+
+    `in_tenants`: the records lie in tenants that programs name; False: in slots; None: an earlier version wrote it.
+    """
 
     fields: tuple[FieldRecord, ...]
+    in_tenants: bool | None = None
 
     def maintained(self) -> dict[str, Field]:
         """Return the fields whose indexes writers maintain."""
@@ -93,8 +97,9 @@ class TypeRecord(msgspec.Struct, array_like=True, frozen=True):
     def with_field(self, field: FieldRecord) -> "TypeRecord":
         """Return the definition with a field added, or replaced by its name."""
         if self.named(field.name) is None:
-            return TypeRecord((*self.fields, field))
-        return TypeRecord(tuple(field if each.name == field.name else each for each in self.fields))
+            return TypeRecord((*self.fields, field), self.in_tenants)
+        fields = tuple(field if each.name == field.name else each for each in self.fields)
+        return TypeRecord(fields, self.in_tenants)
 
     @property
     def schema(self) -> tuple[tuple[str, int], ...]:
@@ -121,14 +126,45 @@ def type_key(type_name: str) -> bytes:
     return _RECORD_TYPE + pack_text(type_name)
 
 
-def first_definition(fields: Iterable[Field]) -> TypeRecord:
+def first_definition(fields: Iterable[Field], *, in_tenants: bool | None) -> TypeRecord:
     """Return the definition of a type that has no records yet: all its indexes are maintained, and complete."""
     return TypeRecord(
         tuple(
             FieldRecord(each.name, each.is_unique, each.normalizer, schema=1, state=IndexState.READABLE)
             for each in fields
-        )
+        ),
+        in_tenants,
     )
+
+
+def check_place(stored: TypeRecord, type_name: str, *, in_tenants: bool | None) -> None:
+    """See that a program looks for records where they lie. None, there or here: nothing is known, nothing is refused.
+
+    Raises:
+      DefinitionDiffers: they lie in slots, and the program names tenants; or the other way round.
+    """
+    if None not in (in_tenants, stored.in_tenants) and stored.in_tenants is not in_tenants:
+        declared, there = ("a function" if each else "None" for each in (in_tenants, stored.in_tenants))
+        raise DefinitionDiffers(type=type_name, argument="tenant", declared=declared, stored=there)
+
+
+def require_readable(
+    stored: TypeRecord, type_name: str, name: str, *, declared: Field | None, in_tenants: bool
+) -> None:
+    """See that a user may look for records by a field. `declared`: how the user's program declares it, if it does.
+
+    Raises:
+      DefinitionDiffers: the stored records are found by it in another way, or lie elsewhere.
+      IndexUnavailable: the index is being built, is dropped, or has violations.
+    """
+    check_place(stored, type_name, in_tenants=in_tenants)
+    found = stored.named(name)
+    if found is None or found.state != IndexState.READABLE:
+        state = "hidden" if found is None else IndexState(found.state).name.lower()
+        more = {"violations": found.violations} if found is not None and found.violations else {}
+        raise IndexUnavailable(field=name, state=state, **more)
+    if declared is not None and found.field != declared:
+        raise DefinitionDiffers(type=type_name, field=name, declared=declared.how, stored=found.field.how)
 
 
 def read_definition(tr: Reads, type_name: str) -> TypeRecord | None:

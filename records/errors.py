@@ -50,6 +50,16 @@ class Interrupted(RecordError):
     message = "another write ended this one"
 
 
+class DefinitionDiffers(RecordError):
+    """The program declares another type of records than is stored: other fields, or another place of the records.
+
+    Do: `add_index` builds an index while the application runs, and `drop_index` ends one. To change how a field is
+    compared, drop its index, then add it anew. Where records lie, by `tenant`, never changes: take another name.
+    """
+
+    message = "the declared type of records is not the one that is stored"
+
+
 class NoSuchRecord(RecordError):
     """There is no record of this key.
 

@@ -13,6 +13,7 @@ V = TypeVar("V")
 VALUE_BYTES_MAX = 90_000  # Of a packed value: a record and its keys are one value of a store, at most 100,000 bytes.
 KEY_OVERHEAD_BYTES = 5  # Of each key, as it is packed.
 RECORD_BYTES_MAX = 99_000  # Of a packed value and its keys. The rest is for what the protocol adds.
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 ALLOWED = "plain data: a dict whose keys are texts"
 
 
@@ -21,6 +22,7 @@ class Values(Generic[V]):
 
     def __init__(self, type: type[V] | None) -> None:
         self.type = type
+        self._allowed = ALLOWED if type is None else f"an instance of {type.__qualname__}, with values of its types"
         self._encoder = msgspec.msgpack.Encoder()
         self._decoder: Any = msgspec.msgpack.Decoder(dict[str, Any] if type is None else type)
 
@@ -28,15 +30,19 @@ class Values(Generic[V]):
         """Return a value packed.
 
         Raises:
-          BadArgument: it is no instance of the type, or no plain data, or too long.
+          BadArgument: it is no instance of the type, or no plain data, or too long; or it could not be read back,
+            because a field has a value of another type than is declared.
         """
         if not isinstance(value, dict if self.type is None else self.type):
-            allowed = ALLOWED if self.type is None else f"an instance of {self.type.__qualname__}"
-            raise BadArgument(argument="value", value=value, allowed=allowed)
+            raise BadArgument(argument="value", value=value, allowed=self._allowed)
         try:
             packed: bytes = self._encoder.encode(value)
         except (TypeError, ValueError, OverflowError, UnicodeEncodeError, RecursionError) as error:
             raise BadArgument(argument="value", value=value, allowed=ALLOWED, reason=str(error)) from None
+        try:
+            self._decoder.decode(packed)
+        except UNREADABLE as error:
+            raise BadArgument(argument="value", value=value, allowed=self._allowed, reason=str(error)) from None
         if len(packed) > VALUE_BYTES_MAX:
             raise BadArgument(argument="value", value=f"{len(packed)} bytes", allowed=f"{VALUE_BYTES_MAX} bytes packed")
         return packed
@@ -49,7 +55,7 @@ class Values(Generic[V]):
         """
         try:
             value: V = self._decoder.decode(packed)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except UNREADABLE as error:
             raise RecordUnreadable(key=key, newer=False, reason=str(error)) from None
         return value
 

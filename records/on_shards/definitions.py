@@ -5,51 +5,64 @@ from collections.abc import Sequence
 from fairlead.records.alternate_keys import Field
 from fairlead.records.definition import (
     TypeRecord,
+    check_place,
     copy_definition,
     first_definition,
     read_definition,
     write_if_absent,
 )
-from fairlead.records.errors import RecordError
+from fairlead.records.errors import DefinitionDiffers
 from fairlead.records.on_shards.performing import Homes
 from fairlead.records.on_shards.slots import SLOTS_APP
 from fairlead.zones.layout import Tenant
 from fairlead.zones.transaction_runner import Attempt
 
 
-class DefinitionDiffers(RecordError):
-    """The program declares a field that the stored records are not found by, or are found by in another way.
-
-    Do: `add_index` builds an index while the application runs, and `drop_index` ends one. To change how a field is
-    compared, drop its index, then add it anew.
-    """
-
-    message = "the declared fields are not those that are stored"
-
-
 class Definitions:
-    """The definitions of a type on all shards. `declared`: the fields that the program names.
+    """The definitions of a type on all shards.
+
+    `declared`: the fields that the program names; `in_tenants`: it names the tenants of records, too; None: it
+    looks for records wherever they lie.
 
     A type's home is one shard, the same for all processes. It gets the definition first; others copy it before the
     first record is written there. So two programs that declare different fields cannot both begin.
     """
 
-    def __init__(self, homes: Homes, type_name: str, declared: Sequence[Field]) -> None:
+    def __init__(self, homes: Homes, type_name: str, declared: Sequence[Field], *, in_tenants: bool | None) -> None:
         self._homes = homes
         self._type_name = type_name
         self._declared = tuple(declared)
+        self._in_tenants = in_tenants
         self._read: dict[str, TypeRecord] = {}
+        self._places_checked: set[str] = set()
 
     def on(self, shard_name: str) -> TypeRecord:
         """Return the definition on a shard, as this process last read it; a shard without one gets it.
 
         Raises:
-          DefinitionDiffers: the program declares other fields.
+          DefinitionDiffers: the program declares other fields, or another place of the records.
         """
         found = self._read.get(shard_name)
         if found is None:
             found = self._read[shard_name] = self._stored(shard_name)
         return found
+
+    def check_place(self, stored: TypeRecord) -> None:
+        """See that a stored definition has the records where the program looks for them. Raises as `on` does."""
+        check_place(stored, self._type_name, in_tenants=self._in_tenants)
+
+    def check_place_on(self, shard_name: str) -> None:
+        """See that the definition on a shard, if there is one, has the records where the program looks for them.
+
+        Reads one key, once in this process if there is a definition. Raises as `on` does.
+        """
+        if shard_name in self._places_checked:
+            return
+        shard = self._homes[shard_name]
+        found = shard.transact(lambda attempt: read_definition(attempt.tr, self._type_name))
+        if found is not None:
+            self.check_place(found)
+            self._places_checked.add(shard_name)
 
     def forget(self, shard_name: str) -> None:
         """Read the definition of a shard anew before it is used again."""
@@ -72,7 +85,7 @@ class Definitions:
         shard = self._homes[shard_name]
         found = shard.transact(lambda attempt: read_definition(attempt.tr, self._type_name))
         if found is None:
-            found = self._copied(shard_name, first=first_definition(self._declared))
+            found = self._copied(shard_name, first=first_definition(self._declared, in_tenants=self._in_tenants))
             assert found is not None, "there is a definition now"
         self._check(found)
         return found
@@ -94,6 +107,7 @@ class Definitions:
 
     def _check(self, stored: TypeRecord) -> None:
         """See that the declared fields are stored, here or at the home: a field that is new comes there first."""
+        self.check_place(stored)
         for field in self._declared:
             named = stored.named(field.name)
             if named is None or named.field != field:

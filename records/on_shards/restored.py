@@ -80,7 +80,7 @@ class _RestoredType:
         self._type_name = type_name
         self._locations = Locations(type_name, lambda _: tenant)
         self._protocol = Protocol()
-        definitions, home_name = Definitions(homes, type_name, ()), homes.home_name(tenant)
+        definitions, home_name = Definitions(homes, type_name, (), in_tenants=None), homes.home_name(tenant)
         self._is_defined = definitions.copy_to(home_name)
         self._operations = Operations(type_name, definitions, lambda _: homes.home_name(tenant), self._performing)
         self.places: dict[str, FieldPlace] = {}

@@ -6,17 +6,17 @@ counted a move of a tenant meanwhile: a record that had the key all the time wou
 all the time, there was a moment in which nobody had it, because a key does not pass on without one.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
 
 from fairlead.records.accesses import ReadRecord, run_op, several
-from fairlead.records.alternate_keys import field_of, value_part
-from fairlead.records.definition import IndexState, read_definition
+from fairlead.records.alternate_keys import Field, field_of, value_part
+from fairlead.records.definition import read_definition, require_readable
 from fairlead.records.errors import IndexUnavailable
 from fairlead.records.on_shards.performing import RESTORED, Homes, ShardRecords, is_away
 from fairlead.records.on_shards.slots import Locations
-from fairlead.records.on_shards.transaction import local_index
+from fairlead.records.on_shards.transaction import NOTHING_DECLARED, local_index
 from fairlead.records.stored import DataRecord
 from fairlead.zones.engines import Database, Reader, StoreUnavailable
 from fairlead.zones.errors import Restoring, ShardRefused
@@ -59,12 +59,23 @@ class Named(NamedTuple):
 
 
 class Scatter:
-    """Looks for records of one type on all shards."""
+    """Looks for records of one type on all shards.
 
-    def __init__(self, homes: AllHomes, locations: Locations, run_all: RunsCalls) -> None:
+    `declared`: the fields by which a user's program looks for records, by their names.
+    """
+
+    def __init__(
+        self,
+        homes: AllHomes,
+        locations: Locations,
+        run_all: RunsCalls,
+        *,
+        declared: Mapping[str, Field] = NOTHING_DECLARED,
+    ) -> None:
         self._homes = homes
         self._locations = locations
         self._run_all = run_all
+        self._declared = declared
         self._records = ShardRecords(homes, locations, None, run_all)
 
     def find(self, index_key: bytes) -> tuple[str, DataRecord] | None:
@@ -162,15 +173,13 @@ class Scatter:
         """See that a shard's records are all found by a field. Reads one key.
 
         Raises:
-          IndexUnavailable: the index is being built, is dropped, or has violations.
+          IndexUnavailable, DefinitionDiffers: see `require_readable`.
         """
-        found = read_definition(tr.snapshot, self._locations.type_name)
+        found, locations = read_definition(tr.snapshot, self._locations.type_name), self._locations
         if found is None:
             return  # The shard has none of the records.
-        named = found.named(field)
-        if named is None or named.state != IndexState.READABLE:
-            state = "hidden" if named is None else IndexState(named.state).name.lower()
-            raise IndexUnavailable(field=field, state=state)
+        declared = self._declared.get(field)
+        require_readable(found, locations.type_name, field, declared=declared, in_tenants=locations.in_tenants)
 
 
 def _require_whole(named: Named, index_key: bytes) -> None:

@@ -11,6 +11,7 @@ conflict. A transaction may run twice: an attempt that writes needs a receipt, s
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Protocol, Self
 
 from fairlead.records.accesses import (
@@ -31,17 +32,17 @@ from fairlead.records.accesses import (
     WriteIndex,
     WriteRecord,
 )
-from fairlead.records.alternate_keys import field_of, value_part
+from fairlead.records.alternate_keys import Field, field_of, value_part
 from fairlead.records.definition import (
-    IndexState,
     SchemaChanged,
     TypeRecord,
     read_definition,
+    require_readable,
     require_schema,
     type_key,
     unpack_definition,
 )
-from fairlead.records.errors import IndexUnavailable, RecordUnreadable
+from fairlead.records.errors import RecordUnreadable
 from fairlead.records.on_shards.cleanup import cleanup_id, cleanup_item, dropped_keys_item
 from fairlead.records.on_shards.repairing import marks_of, needs_item, repair_item
 from fairlead.records.on_shards.slots import Locations
@@ -61,6 +62,8 @@ from fairlead.zones.tenant_transaction import (
 )
 from fairlead.zones.transaction_runner import Attempt
 
+NOTHING_DECLARED: Mapping[str, Field] = MappingProxyType({})
+
 
 class OnSeveralShards(Exception):
     """A write at once meets a record that lies on another shard."""
@@ -77,17 +80,27 @@ class LivesHere(Protocol):
 class RecordTransaction:
     """One attempt at a transaction on the records of one type that lie on one shard.
 
-    `definition`: by which the writer has computed the keys of what it writes; None: it writes no record.
+    Args:
+      definition: by which the writer has computed the keys of what it writes; None: it writes no record.
+      declared: the fields by which a user's program looks for records, by their names.
     """
 
     def __init__(
-        self, shard: Shard, attempt: Attempt, locations: Locations, definition: TypeRecord | None, lives_here: LivesHere
+        self,
+        shard: Shard,
+        attempt: Attempt,
+        locations: Locations,
+        definition: TypeRecord | None,
+        lives_here: LivesHere,
+        *,
+        declared: Mapping[str, Field] = NOTHING_DECLARED,
     ) -> None:
         self._shard = shard
         self._attempt = attempt
         self._locations = locations
         self._definition = definition
         self._lives_here = lives_here
+        self._declared = declared
         self._views: dict[Tenant, TenantTransaction] = {}
         self._is_schema_checked = False
         self._readable: set[str] = set()  # fields whose index a user may read, as this attempt has seen
@@ -125,7 +138,7 @@ class RecordTransaction:
         Raises:
           SchemaChanged: the shard maintains other indexes than the writer believes, or cannot tell a reader.
           OnSeveralShards: by `WriteAtOnce` and `DeleteAtOnce`.
-          IndexUnavailable: by a read for a user: the index is not complete.
+          IndexUnavailable, DefinitionDiffers: by a read for a user: see `require_readable`.
           RecordUnreadable: what is stored cannot be read.
           TenantMoved, TenantLocked, Restoring: see `TenantTransaction`.
         """
@@ -172,9 +185,9 @@ class RecordTransaction:
         return None if value is None else unpack_data(key, value)
 
     def _read_found(self, key: str, found_by: bytes) -> DataRecord | None:
-        require_readable = self._begin_readable(field_of(found_by))
+        require = self._begin_readable(field_of(found_by))
         found = self._read(key)
-        require_readable()
+        require()
         return found
 
     def _write(self, key: str, expected: DataRecord | None, record: DataRecord) -> bool:
@@ -311,9 +324,9 @@ class RecordTransaction:
 
     def _looked_up(self, index_key: bytes) -> LookedUp | None:
         """Return the key that an index record names, and the record if it lies here: that saves a transaction."""
-        require_readable = self._begin_readable(field_of(index_key))
+        require = self._begin_readable(field_of(index_key))
         entry = self._read_index(index_key)
-        require_readable()
+        require()
         if entry is None:
             return None
         if not self._lives_here(self._locations.data_tenant(entry.key)):
@@ -334,25 +347,22 @@ class RecordTransaction:
 
         So the read is on its way beside those that follow. What is returned raises:
           IndexUnavailable: the index is being built, is dropped, or has violations.
+          DefinitionDiffers: records are found by the field in another way than the program declares.
           SchemaChanged: the shard has no definition yet, so it cannot tell.
         """
         if field in self._readable:
             return lambda: None
         stored = self._attempt.tr.get(type_key(self._locations.type_name))
 
-        def require_readable() -> None:
+        def require() -> None:
             found = unpack_definition(self._locations.type_name, stored.value)
             if found is None:
                 raise SchemaChanged(self._shard.name)
-            named = found.named(field)
-            if named is None or named.state != IndexState.READABLE:
-                state = "hidden" if named is None else IndexState(named.state).name.lower()
-                violations = 0 if named is None else named.violations
-                more = {"violations": violations} if violations else {}
-                raise IndexUnavailable(field=field, state=state, **more)
+            locations, declared = self._locations, self._declared.get(field)
+            require_readable(found, locations.type_name, field, declared=declared, in_tenants=locations.in_tenants)
             self._readable.add(field)
 
-        return require_readable
+        return require
 
     # --- The shard's own index ---
 

@@ -108,7 +108,7 @@ class Clerk:
         self._recorder = recorder
         self._habits = habits
         self._locations = locations
-        definitions = Definitions(shards, TYPE, DECLARED)
+        definitions = Definitions(shards, TYPE, DECLARED, in_tenants=locations.in_tenants)
         self._operations = Operations(TYPE, definitions, self._home_of, lambda each: partial(self._perform, each))
         self._protocol = Protocol(
             ends_at_once=True, writes_at_once=habits.at_once, leaves_unindexed=habits.leaves_unindexed

@@ -82,7 +82,7 @@ class IndexOperator:
         change_id, records_per_s = self._draw.randbytes(16), self._draw.choice(RECORDS_PER_S)
 
         def body(attempt: Attempt) -> None:
-            write_if_absent(attempt.tr, TYPE, first_definition(DECLARED))
+            write_if_absent(attempt.tr, TYPE, first_definition(DECLARED, in_tenants=self._in_tenants))
             under_way, first = ChangeState.UNDER_WAY, Stage.MAINTAINED
             now_us, place = attempt.now_us, BADGE_PLACE
             wanted = ChangeRecord(

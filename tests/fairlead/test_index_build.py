@@ -19,10 +19,9 @@ from fairlead.index_changes import ChangeFailed, ChangePending, type_home
 from fairlead.record_type import Records
 from fairlead.records.accesses import WriteRecord
 from fairlead.records.definition import SchemaChanged, read_definition
-from fairlead.records.errors import Changed, IndexUnavailable, Interrupted, KeyAdded, Taken
+from fairlead.records.errors import Changed, DefinitionDiffers, IndexUnavailable, Interrupted, KeyAdded, Taken
 from fairlead.records.on_shards import walking
 from fairlead.records.on_shards.building import Builder, BuilderStopped
-from fairlead.records.on_shards.definitions import DefinitionDiffers
 from fairlead.records.on_shards.index_changes import (
     ChangeReplaced,
     ChangeState,

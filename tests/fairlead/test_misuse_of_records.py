@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import msgspec
@@ -10,12 +11,19 @@ import pytest
 
 from fairlead import App, BadArgument
 from fairlead.record_type import Records
-from fairlead.records.alternate_keys import NORMALIZERS, UnknownNormalizer
-from fairlead.records.errors import Changed, Exists, IndexUnavailable, NoSuchRecord, RecordUnreadable, Taken
-from fairlead.records.on_shards.definitions import DefinitionDiffers
+from fairlead.records.alternate_keys import NORMALIZERS, Field, UnknownNormalizer, pack_unique
+from fairlead.records.errors import (
+    Changed,
+    DefinitionDiffers,
+    Exists,
+    IndexUnavailable,
+    NoSuchRecord,
+    RecordUnreadable,
+    Taken,
+)
 from fairlead.records.on_shards.index_changes import IndexChanging, IndexExists, NoIndex
 from fairlead.testing import drain
-from tests.fairlead.records_on_shards import found, on_three_shards
+from tests.fairlead.records_on_shards import away, found, on_three_shards
 
 Data = dict[str, Any]
 ANN = {"email": "ann@x.com", "phone": "1", "city": "Ulm"}
@@ -125,6 +133,16 @@ MISUSES: dict[str, Misuse] = {
         BadArgument,
         "plain data",
     ),
+    "a value whose key is no text is refused by create": Misuse(
+        lambda a: a.create("eve", {1: "x"}),  # type: ignore[dict-item]
+        BadArgument,
+        "a dict whose keys are texts",
+    ),
+    "a value whose key is no text is refused by change": Misuse(
+        lambda a: a.change("ann", lambda value: {**value, 7: "seven"}),  # type: ignore[dict-item]
+        BadArgument,
+        "a dict whose keys are texts",
+    ),
     # --- Shared values ---
     "a value that nobody has is resolved for nobody": Misuse(
         lambda a: a.resolve(email="nobody@x.com", keep="ann"), NoSuchRecord, "does not have the value"
@@ -211,6 +229,81 @@ def test_a_value_that_goes_while_its_record_is_deleted_by_it_leaves_the_record(
     monkeypatch.setattr(accounts, "find", find_and_drop)
     assert not accounts.delete(email="eve@x.com")
     assert found(accounts.get("eve")).value == {"visits": 1}
+
+
+class Customer(msgspec.Struct):
+    """A customer."""
+
+    email: str
+    age: int = 0
+
+
+@dataclass
+class Pet:
+    """A pet of a customer."""
+
+    name: str
+
+
+@pytest.mark.parametrize("value", [Customer("eve@x.com", "old"), Customer(7), Pet(None)])  # type: ignore[arg-type]
+def test_a_value_that_could_not_be_read_back_is_refused(app: App, value: Any) -> None:
+    """Before, it was written: nobody could read, change or delete the record, and its keys stayed taken."""
+    people: Records[Any] = app.records("person", unique=("email",), type=type(value))
+    with pytest.raises(BadArgument, match="values of its types"):
+        people.create("eve", value)
+    assert people.get("eve") is None
+
+
+# --- A program that declares another type of records ---
+
+
+@pytest.mark.parametrize(
+    "reads",
+    [
+        lambda a: a.records("account", unique=("email",), normalize={"email": "casefold"}).find(email="ANN@x.com"),
+        lambda a: a.records("account", unique=("city",)).find(city="Ulm"),
+        lambda a: a.records("account", lookup=("phone",)).find_all(phone="1"),
+    ],
+)
+def test_a_reader_that_declares_another_field_is_refused(
+    app: App, accounts: Records[Data], reads: Callable[[App], object]
+) -> None:
+    """Before, the answer was that there is no such record."""
+    with pytest.raises(DefinitionDiffers, match="stored="):
+        reads(app)
+
+
+def test_a_reader_that_declares_another_field_is_refused_while_the_index_is_away(
+    app: App, accounts: Records[Data]
+) -> None:
+    slot = accounts.locations.index_tenant(pack_unique(Field("email", is_unique=True), "ann@x.com"))
+    other = app.records("account", unique=("email",), normalize={"email": "casefold"})
+    with away(app, app.shards.find(slot).name), pytest.raises(DefinitionDiffers):
+        other.find(email="ann@x.com")
+
+
+ELSEWHERE: dict[str, Callable[[Records[Data], App], object]] = {
+    "get": lambda a, _: a.get("ann"),
+    "find": lambda a, _: a.find(email="ann@x.com"),
+    "find_all": lambda a, _: a.find_all(city="Ulm"),
+    "create": lambda a, _: a.create("eve", {"email": "ann@x.com"}),
+    "put": lambda a, app: app.tenant("shop/ann").transact(lambda tr: a.put(tr, "ann", {})),
+}
+
+
+@pytest.mark.parametrize("call", ELSEWHERE)
+def test_a_program_that_looks_for_records_elsewhere_is_refused(app: App, accounts: Records[Data], call: str) -> None:
+    """Before, it found none of them, and gave their unique values to others."""
+    in_tenants = app.records("account", unique=("email", "phone"), lookup=("city",), tenant=lambda key: f"shop/{key}")
+    with pytest.raises(DefinitionDiffers, match="argument='tenant'"):
+        ELSEWHERE[call](in_tenants, app)
+
+
+def test_a_program_that_looks_in_slots_for_records_of_tenants_is_refused(app: App) -> None:
+    carts = app.records("cart", unique=("email",), tenant=lambda key: f"shop/{key}")
+    carts.create("ann", {"email": "ann@x.com"})
+    with pytest.raises(DefinitionDiffers, match="argument='tenant'"):
+        app.records("cart", unique=("email",)).get("ann")
 
 
 def test_a_program_that_declares_what_is_not_stored_is_told_what_is(app: App, accounts: Records[Data]) -> None:

@@ -19,8 +19,16 @@ from fairlead import App, BadArgument
 from fairlead.record_type import Records
 from fairlead.records.accesses import WriteRecord
 from fairlead.records.definition import SchemaChanged
-from fairlead.records.errors import Changed, Exists, IndexUnavailable, Interrupted, KeyAdded, NoSuchRecord, Taken
-from fairlead.records.on_shards.definitions import DefinitionDiffers
+from fairlead.records.errors import (
+    Changed,
+    DefinitionDiffers,
+    Exists,
+    IndexUnavailable,
+    Interrupted,
+    KeyAdded,
+    NoSuchRecord,
+    Taken,
+)
 from fairlead.records.on_shards.performing import ShardRecords
 from fairlead.records.on_shards.slots import INDEX, Locations
 from fairlead.testing import ManualClock, drain

@@ -258,7 +258,8 @@ def test_a_restore_ends_a_creator_whose_dummy_it_brings_back(app: App) -> None:
     carts = app.records("account", unique=("email",), tenant=lambda key: f"shop/{key}")
     alice, old, email = app.tenant("shop/alice"), pack_unique(Field("email", is_unique=True), "old@x.com"), "old@x.com"
     dummy = DataRecord(bytes(16), 0, (old,), 0, b"")
-    definition = Definitions(app.shards, "account", [Field("email", is_unique=True)]).on(alice.shard.name)
+    declared = [Field("email", is_unique=True)]
+    definition = Definitions(app.shards, "account", declared, in_tenants=True).on(alice.shard.name)
     creator = ShardRecords(app.shards, Locations("account", lambda key: Tenant("shop", key)), definition)
     run_op(Protocol().reserve_op("alice", dummy), creator.perform)
     snapshot = alice.snapshot()
