@@ -64,12 +64,12 @@ def read_or_write_placement(tr: Transaction, shard_name: str, first_shards: Coll
 def check_placement(stored: PlacementRecord, shard_name: str, shard_names: Collection[str]) -> None:
     """See that a shard belongs to the application that is configured with `shard_names`.
 
-    An application with one shard may give it another name.
+    An application with one shard may give it another name. A shard that was added later is never alone.
 
     Raises:
       ShardRefused: it has another name, or not all shards are named with which the application began.
     """
-    if len(stored.first_shards) == len(shard_names) == 1:
+    if stored.first_shards == (stored.name,) and len(shard_names) == 1:
         return
     if stored.name != shard_name:
         raise ShardRefused(shard=shard_name, remedy=f"its application calls it {stored.name}: name it so")

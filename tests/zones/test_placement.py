@@ -91,6 +91,13 @@ def test_the_only_shard_of_an_application_may_be_renamed() -> None:
         check_placement(PlacementRecord("main", ("main",)), "eu", ("eu", "us"))
 
 
+def test_a_shard_that_was_added_later_is_refused_without_the_first_ones() -> None:
+    """Before, it was taken for the only shard of its application, under whatever name."""
+    for name in ("us", "eu"):
+        with pytest.raises(ShardRefused):
+            check_placement(PlacementRecord("us", ("eu",)), name, (name,))
+
+
 def sent_to(shard: Shard, tenant: Tenant) -> Any:
     """Return where a shard sends a tenant without an ownership record; None: it serves the tenant."""
     try:
