@@ -16,7 +16,7 @@ from fairlead.shards import Shards
 from fairlead.zones.durations import Duration, duration_us
 from fairlead.zones.engines import Clock
 from fairlead.zones.errors import BadArgument, QueueError
-from fairlead.zones.keyspace import TenantKeys, range_begin, range_end
+from fairlead.zones.keyspace import TenantKeys
 from fairlead.zones.layout import DEFAULT_ZONE, Tenant, local_tenant
 from fairlead.zones.moving import source
 from fairlead.zones.moving.copying import check_limits, read_chunk, row_bytes
@@ -30,7 +30,7 @@ from fairlead.zones.policy.policies import read_policies
 from fairlead.zones.records import MoveRecord, MoveState
 from fairlead.zones.reporting import audit_log
 from fairlead.zones.shard import Shard
-from fairlead.zones.tenant_search import all_tenants
+from fairlead.zones.tenant_search import all_tenants, has_keys
 from fairlead.zones.transaction_runner import Attempt
 
 MB_PER_S = 16.0  # By default: a move leaves most of a disk to the tenants who stay.
@@ -180,7 +180,7 @@ def begin_move(
         def body(attempt: Attempt) -> None:
             attempt.needs_receipt = True  # The move may have ended before this runs again, and must not begin anew.
             check_home(attempt.tr, shard.layout.location(tenant, DEFAULT_ZONE))  # Where it has lived, nothing is left.
-            if not _exists(attempt, tenant):
+            if not has_keys(attempt.tr, tenant):
                 raise MoveRefused(tenant=str(tenant), reason=NO_TENANT)
             record = MoveRecord(move_id, 0, to, destination.layout.shard_id, attempt.now_us, bytes_per_s)
             source.begin(attempt.tr, shard.layout, tenant, record, now_us=attempt.now_us)
@@ -224,7 +224,7 @@ def plan_move(shards: Shards, tenant: Tenant, to: str) -> MovePlan:
     destination, at = _destination(shards, tenant, to), shards.find(tenant)
     if at.name == to:
         raise MoveRefused(tenant=str(tenant), reason=f"it lives on {to} already")
-    if not at.transact(partial(_exists, tenant=tenant)):
+    if not at.transact(lambda attempt: has_keys(attempt.tr, tenant)):
         raise MoveRefused(tenant=str(tenant), reason=NO_TENANT)
     rows = total = 0
     keys, begin = TenantKeys(*tenant), b""
@@ -268,13 +268,6 @@ def _bytes_per_s(mb_per_s: float) -> int:
     if isinstance(mb_per_s, bool) or not isinstance(mb_per_s, int | float) or not 0.01 <= mb_per_s <= 10_000:
         raise BadArgument(argument="mb_per_s", value=mb_per_s, allowed="megabytes per second, 0.01 to 10,000")
     return int(mb_per_s * MB)
-
-
-def _exists(attempt: Attempt, tenant: Tenant) -> bool:
-    """Say whether a tenant has any key: data, a queue, a policy, or a note of where it lives. Snapshot read."""
-    prefix = TenantKeys(*tenant).prefix
-    rows = attempt.tr.snapshot.get_range(range_begin(prefix), range_end(prefix), limit=1)
-    return next(iter(rows), None) is not None
 
 
 def cancel_move(shards: Shards, tenant: Tenant, *, by: Operator) -> bool:

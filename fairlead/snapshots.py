@@ -178,13 +178,15 @@ def _page(reads: SnapshotReads, *, begin: bytes, end: bytes, limit: int, reverse
     return reads.page(begin, end, limit=limit, reverse=reverse)
 
 
-def number_of(snapshot: Snapshot | int) -> int:
-    """Return the number of a snapshot, which may be given by its number.
+def number_of(snapshot: Snapshot | int, tenant: Tenant) -> int:
+    """Return the number of a snapshot of a tenant, which may be given by its number.
 
     Raises:
-      BadArgument: it is neither.
+      BadArgument: it is neither; or a snapshot of another tenant, which may have one of the same number.
     """
     number = snapshot.number if isinstance(snapshot, Snapshot) else snapshot
+    if isinstance(snapshot, Snapshot) and snapshot.home.tenant != tenant:
+        raise BadArgument(argument="snapshot", value=snapshot, allowed=f"a snapshot of {tenant}, or its number")
     if not isinstance(number, int) or isinstance(number, bool) or number < 1:
         raise BadArgument(argument="snapshot", value=snapshot, allowed="a snapshot, or its number")
     return number

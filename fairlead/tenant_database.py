@@ -393,10 +393,10 @@ class TenantDatabase:
                 old.get_range(("order",))
 
         Raises:
-          BadArgument: `snapshot` is neither.
+          BadArgument: `snapshot` is neither, or is one of another tenant.
           SnapshotGone: by the calls: the tenant has no such snapshot.
         """
-        return OldKeys(self, snapshots.number_of(snapshot))
+        return OldKeys(self, snapshots.number_of(snapshot, self.tenant))
 
     def restore(self, snapshot: Snapshot | int, *, by: Operator | None = None) -> None:
         """Give the tenant's own keys the values that they had at a snapshot. Returns once all have them.
@@ -409,13 +409,14 @@ class TenantDatabase:
           by: see `cancel`.
 
         Raises:
-          BadArgument: `snapshot` is no snapshot, or the tenant is a slot of records.
+          BadArgument: `snapshot` is no snapshot of this tenant, or the tenant is a slot of records.
           SnapshotGone: the tenant has no such snapshot.
           RestoreRefused: workflows that have recorded steps are under way.
           Restoring: the tenant is being restored to another snapshot.
         """
         refuse_across_shards(ON_A_TENANT)
-        snapshots.restore(self, snapshots.number_of(snapshot), note=snapshots.noting(by, self.tenant))
+        number, note = snapshots.number_of(snapshot, self.tenant), snapshots.noting(by, self.tenant)
+        snapshots.restore(self, number, note=note)
 
     async def asnapshot(self, *, keep: Duration | None = None) -> Snapshot:
         """Take a snapshot as `snapshot` does, and let the event loop go on meanwhile; see `atransact`."""

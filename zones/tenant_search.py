@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from fairlead.zones.engines import Reader
-from fairlead.zones.keyspace import DB, ROOT, pack_int, pack_text, range_end, unpack_names
+from fairlead.zones.keyspace import DB, ROOT, TenantKeys, pack_int, pack_text, range_begin, range_end, unpack_names
 from fairlead.zones.layout import Tenant, split_tenant
 
 APPS_MAX = 20  # Apps that are listed by their beginning, and apps in which a user is searched for if no app is given.
@@ -36,6 +36,13 @@ def find_tenants(tr: Reader, text: str, *, tenants_max: int) -> tuple[list[Tenan
             found += islice(_users(tr, app, first), tenants_max + 1 - len(found))
     whole = len(found) <= tenants_max and max(len(named), len(apps)) <= APPS_MAX
     return found[:tenants_max], whole
+
+
+def has_keys(tr: Reader, tenant: Tenant) -> bool:
+    """Say whether a tenant has any key here: data, a queue, a policy, a note of where it lives. One snapshot read."""
+    prefix = TenantKeys(*tenant).prefix
+    rows = tr.snapshot.get_range(range_begin(prefix), range_end(prefix), limit=1)
+    return next(iter(rows), None) is not None
 
 
 def all_tenants(tr: Reader, *, after: Tenant | None, tenants_max: int) -> list[Tenant]:

@@ -16,6 +16,8 @@ from fairlead.formatting import ago, iso_time, span
 from fairlead.operator import operator_here
 from fairlead.snapshots import KeyChange, Snapshot
 from fairlead.tenant_database import TenantDatabase
+from fairlead.zones.errors import BadArgument
+from fairlead.zones.tenant_search import has_keys
 
 VALUE_BYTES_MAX = 40  # Of a value in the table of `diff`.
 
@@ -63,6 +65,8 @@ def list_(database: TenantDatabase) -> None:
 @snapshot_command
 def take(database: TenantDatabase, keep: timedelta | None) -> None:
     """Take a snapshot. Without --keep it is kept until it is dropped."""
+    if not database.find().transact(lambda attempt: has_keys(attempt.tr, database.tenant)):
+        raise BadArgument(argument="--tenant", value=str(database.tenant), allowed="a tenant that has data or a queue")
     taken = database.snapshot(keep=keep, by=operator_here("command line"))
     show(_answer(taken), lambda: [f"took snapshot {taken.number} of {database.tenant}"])
 

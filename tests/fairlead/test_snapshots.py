@@ -90,6 +90,20 @@ def test_what_is_no_snapshot_is_refused(alice: TenantDatabase, number: Any) -> N
         alice.restore(number)
 
 
+def test_a_snapshot_of_another_tenant_is_refused(app: App, alice: TenantDatabase) -> None:
+    """Before, the tenant was restored to its own snapshot of the same number."""
+    bob = app.tenant("shop/bob")
+    put(alice, b"open")
+    put(bob, b"paid")
+    taken, alices = bob.snapshot(), alice.snapshot()
+    assert taken.number == alices.number
+    put(alice, b"sent")
+    for call in (alice.restore, alice.at):
+        with pytest.raises(BadArgument, match="a snapshot of shop/alice"):
+            call(taken)
+    assert get(alice) == b"sent"
+
+
 @pytest.mark.parametrize("keep", [-1, "a day", float("nan")])
 def test_a_time_to_keep_a_snapshot_that_is_none_is_refused(alice: TenantDatabase, keep: Any) -> None:
     with pytest.raises(BadArgument):
@@ -223,6 +237,13 @@ def test_a_snapshot_that_is_not_there_is_told_by_the_exit_code(store: list[str])
     for command in ("diff", "restore", "drop"):
         answer = run("snapshots", command, "9", *store)
         assert (answer.code, "the tenant has no such snapshot" in answer.err) == (4, True)
+
+
+def test_an_operator_takes_no_snapshot_of_a_tenant_that_does_not_exist(store: list[str]) -> None:
+    """Before, a wrong name got a snapshot of nothing, and the operator believed to have a copy."""
+    answer = run("snapshots", "take", "--tenant", "shop/alcie", *store[2:])
+    assert (answer.code, "a tenant that has data or a queue" in answer.err) == (2, True)
+    assert run("snapshots", "list", "--tenant", "shop/alcie", *store[2:], "--json").json["snapshots"] == []
 
 
 def test_what_operators_do_to_snapshots_is_in_the_audit_log(store: list[str]) -> None:
