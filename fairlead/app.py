@@ -67,6 +67,7 @@ from fairlead.zones.queue.items import Enqueued, HasKind, ItemOptions, NewItem, 
 from fairlead.zones.queue.periodic import Period, checked_interval
 from fairlead.zones.shard import Shard
 from fairlead.zones.spanning.coordinator import SpanningTransaction, run_across_shards
+from fairlead.zones.tenant_transaction import check_plain
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -463,6 +464,19 @@ class App:
                 apply_later=shards.calls.start,
                 enqueuer=enqueueing,
             )
+
+    async def atransact(self, body: Callable[[SpanningTransaction], R], *, wait: Duration = 5.0) -> R:
+        """Run `body` as `transact` does, and let the event loop go on meanwhile.
+
+        `body` is a plain function, and runs in another thread. A coroutine that is cancelled while it waits does not
+        undo the transaction: one that has begun goes on, and may commit.
+
+        Raises:
+          BadArgument: `body` is an async function.
+          What `transact` raises.
+        """
+        check_plain(body)
+        return await self.shards.calls.run(partial(self.transact, body, wait=wait))
 
     def snapshot(
         self, tenants: Iterable[str | Tenant | TenantDatabase], *, keep: Duration | None = None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -13,6 +15,8 @@ import pytest
 import fairlead
 from fairlead import App, BadArgument, Config, NestedTransaction
 from fairlead.testing import drain
+from fairlead.zones.engines import StoreError
+from fairlead.zones.engines.api.errors import USED_DURING_COMMIT
 from fairlead.zones.layout import Tenant
 from fairlead.zones.placement import home
 from fairlead.zones.spanning.coordinator import SpanningTransaction
@@ -90,6 +94,55 @@ def test_the_total_of_a_bank_never_changes_while_threads_transfer(app: App) -> N
     assert set(seen) == {len(CLIENTS) * BEGINS_WITH} == {total(app)}
     counted = [app.tenant(client).transact(lambda tr: tr.get(("transfers",))) or b"" for client in CLIENTS]
     assert sum(int.from_bytes(each, "little") for each in counted) == THREADS * TRANSFERS
+
+
+AFTERWARDS: dict[str, Callable[[SpanningTransaction, Any], object]] = {
+    "name a tenant": lambda tx, _: tx.on(CLIENTS[0]),
+    "name a new tenant": lambda tx, _: tx.on("bank/new"),
+    "set": lambda _, tr: tr.set(("balance",), packed(7)),
+    "add": lambda _, tr: tr.add(("balance",), 7),
+    "clear": lambda _, tr: tr.clear(("balance",)),
+    "clear_prefix": lambda _, tr: tr.clear_prefix(("balance",)),
+    "enqueue": lambda _, tr: tr.enqueue("mail", None),
+    "get": lambda _, tr: tr.get(("balance",)),
+    "get_range": lambda _, tr: list(tr.get_range(())),
+}
+
+
+def test_a_coroutine_awaits_a_transaction_across_shards(app: App) -> None:
+    one, two = CLIENTS[0], CLIENTS[-1]
+
+    def pay(tx: SpanningTransaction) -> int:
+        tx.on(one).add(("balance",), 3)
+        tx.on(two).add(("balance",), 4)
+        return balance(tx, one) + balance(tx, two)
+
+    async def unawaited(tx: SpanningTransaction) -> None:
+        pay(tx)
+
+    assert asyncio.run(app.atransact(pay, wait=WAIT_S)) == 7
+    with pytest.raises(BadArgument, match="async"):
+        asyncio.run(app.atransact(unawaited))  # type: ignore[unused-coroutine]
+    assert total(app) == 7
+
+
+@pytest.mark.parametrize("what", AFTERWARDS)
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_transaction_across_shards_does_nothing_after_its_body(app: App, what: str, fails: bool) -> None:
+    """Before, writes were accepted, and lost without an error."""
+    kept: list[Any] = []
+
+    def body(tx: SpanningTransaction) -> None:
+        kept.extend([tx, tx.on(CLIENTS[0])])
+        kept[1].set(("balance",), packed(1))
+        if fails:
+            raise RuntimeError
+
+    with suppress(RuntimeError):
+        app.transact(body)
+    with pytest.raises(StoreError, match="in its own body only") as refused:
+        AFTERWARDS[what](*kept)
+    assert refused.value.code == USED_DURING_COMMIT
 
 
 def test_items_that_one_transaction_enqueues_on_two_shards_run(app: App) -> None:

@@ -10,10 +10,11 @@ from itertools import count
 from random import Random
 from typing import Any, Protocol, TypeVar
 
-from fairlead.zones.engines import RETRIES_MAX, Clock, Transaction, transact
+from fairlead.zones.engines import RETRIES_MAX, Clock, StoreError, Transaction, transact
 from fairlead.zones.engines.api.errors import (
     MAYBE_COMMITTED,
     RETRYABLE,
+    USED_DURING_COMMIT,
     ResultUnknown,
     TransactionTooLong,
     error_code,
@@ -33,6 +34,7 @@ from fairlead.zones.spanning.participant import PreparedUnreadable
 from fairlead.zones.spanning.recovery import settle
 from fairlead.zones.spanning.tenant_view import Branch, TenantView
 from fairlead.zones.spanning.transaction_keys import RANDOM_BYTES
+from fairlead.zones.spanning.write_buffer import ENDED
 from fairlead.zones.spanning.write_set import carry_out
 from fairlead.zones.tenant_transaction import (
     HasTenant,
@@ -115,6 +117,7 @@ class SpanningTransaction:
         self._transaction = transaction
         self._seed = seed
         self._ids_drawn = 0
+        self._is_over = False
         self._branches: dict[str, Branch] = {}  # by the name of the shard; the first one is at home
         self._refusal: TenantMoved | TenantLocked | None = None
         self._read: list[Branch] = []  # in the order in which their shards gave read versions
@@ -129,7 +132,10 @@ class SpanningTransaction:
 
         Raises:
           BadArgument: there are more tenants of one shard, or more shards, than a transaction may have.
+          StoreError (2017): the body has ended.
         """
+        if self._is_over:
+            raise StoreError(USED_DURING_COMMIT, remedy=ENDED)
         named = tenant_of(tenant)
         shard = self._shards.home(named)
         if len(self._branches) == SHARDS_MAX and shard.name not in self._branches:
@@ -195,11 +201,18 @@ class SpanningTransaction:
             raise
         finally:
             open_body.reset(token)
+            self._end_body()
         self._check_refusal()
         if self._enqueuer is not None:
             self._enqueuer.end_attempt()
         self._commit(result)
         return result
+
+    def _end_body(self) -> None:
+        """Refuse what somebody does with this transaction after its body: nobody would commit that."""
+        self._is_over = True
+        for branch in self._branches.values():
+            branch.buffer.close()
 
     def _check_refusal(self) -> None:
         if self._refusal is not None:

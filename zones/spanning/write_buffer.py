@@ -12,13 +12,19 @@ from typing import Any, NamedTuple
 
 from fairlead.zones.engines import KeyValue, Limits, Reads, StoreError, Transaction
 from fairlead.zones.engines.api.database import ValueFuture
-from fairlead.zones.engines.api.errors import KEY_TOO_LARGE, TRANSACTION_TOO_LARGE, VALUE_TOO_LARGE
+from fairlead.zones.engines.api.errors import (
+    KEY_TOO_LARGE,
+    TRANSACTION_TOO_LARGE,
+    USED_DURING_COMMIT,
+    VALUE_TOO_LARGE,
+)
 from fairlead.zones.spanning.write_set import DataWrite, ItemEnd, ItemWrite, WriteKind, WriteSet
 
 COUNTER_BYTES = 8
 # Of the size of a transaction: a write is stored in PREPARED, and once more when it is carried out.
 SHARE_OF_TRANSACTION = 2
 WRITE_BYTES = 28  # What a write costs beside its key and its value, at most.
+ENDED = "Use a transaction in its own body only: what is kept of it afterwards reads and writes nothing."
 TOO_LARGE = "Write less in one transaction across shards: half of what a transaction on one shard may write."
 
 
@@ -43,6 +49,7 @@ class WriteBuffer:
         self._changed: list[bytes] = []  # the keys of `_changes`, in order
         self._cleared: list[tuple[bytes, bytes]] = []
         self._bytes = 0
+        self._is_closed = False
 
     def __bool__(self) -> bool:
         return bool(self._writes or self._items or self._ends)
@@ -51,6 +58,19 @@ class WriteBuffer:
     def write_set(self) -> WriteSet:
         """All writes, in order."""
         return WriteSet(tuple(self._writes), tuple(self._items), tuple(self._ends))
+
+    def close(self) -> None:
+        """Refuse all that comes later: the body has ended, and what it has written is about to be committed."""
+        self._is_closed = True
+
+    def require_open(self) -> None:
+        """See that the body has not ended.
+
+        Raises:
+          StoreError (2017): it has; what it writes now would be lost.
+        """
+        if self._is_closed:
+            raise StoreError(USED_DURING_COMMIT, remedy=ENDED)
 
     def set(self, key: bytes, value: bytes) -> None:
         """Set a key."""
@@ -100,6 +120,7 @@ class WriteBuffer:
 
     def seen(self, key: bytes, stored: ValueFuture) -> ValueFuture:
         """Return the value of a key as the body sees it, by the value in the store."""
+        self.require_open()
         if key in self._changes:
             return _Changed(stored, self._changes[key])
         return _Changed(stored, None) if self._is_cleared(key) else stored
@@ -111,6 +132,7 @@ class WriteBuffer:
 
         `stored` is read no further than the last pair that is yielded needs, so that no more can conflict.
         """
+        self.require_open()
         return islice(self._merged(begin, end, stored, reverse=reverse), limit or None)
 
     def _merged(self, begin: bytes, end: bytes, stored: Iterable[KeyValue], *, reverse: bool) -> Iterator[KeyValue]:
@@ -160,6 +182,7 @@ class WriteBuffer:
         self._writes.append(write)
 
     def _grow(self, size: int) -> None:
+        self.require_open()
         bytes_max = self._limits.transaction_bytes_max // SHARE_OF_TRANSACTION
         if self._bytes + size > bytes_max:
             raise StoreError(TRANSACTION_TOO_LARGE, remedy=TOO_LARGE, bytes=self._bytes + size, bytes_max=bytes_max)
