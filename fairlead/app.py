@@ -523,6 +523,7 @@ class App:
         Raises:
           BadArgument: `tenant` names none.
           StoreUnavailable: a shard cannot be read, and no other one knows of a move.
+          MoveHeldUp: a newer version carries it out, so this one cannot end it.
         """
         return cancel_move(self.shards, tenant_of(tenant), by=self.operator)
 

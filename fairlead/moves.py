@@ -20,9 +20,10 @@ from fairlead.zones.keyspace import TenantKeys
 from fairlead.zones.layout import DEFAULT_ZONE, Tenant, local_tenant
 from fairlead.zones.moving import source
 from fairlead.zones.moving.copying import check_limits, read_chunk, row_bytes
-from fairlead.zones.moving.errors import MoveFailed, MoveRefused, MoveUnderWay, Unmovable
+from fairlead.zones.moving.errors import MoveFailed, MoveHeldUp, MoveRefused, MoveUnderWay, Unmovable
 from fairlead.zones.moving.move_item import carry_on_op
 from fairlead.zones.moving.move_record import MOVE_KIND, request_cancel
+from fairlead.zones.moving.mover import NEWER
 from fairlead.zones.ownership import check_home
 from fairlead.zones.pipelining import run_one
 from fairlead.zones.placement import first_home
@@ -278,6 +279,7 @@ def cancel_move(shards: Shards, tenant: Tenant, *, by: Operator) -> bool:
 
     Raises:
       StoreUnavailable, ShardRefused, StoreMissing: no shard that can be read knows of a move.
+      MoveHeldUp: a newer version carries it out.
     """
     home = shards.home_name(tenant)
     error: Exception | None = None
@@ -296,6 +298,8 @@ def _request_cancel(shard: Shard, tenant: Tenant, by: Operator) -> bool:
         tr, keys = attempt.tr, TenantKeys(*tenant)
         record = source.read_move(tr, tenant)
         owner = source.read_owner(shard.layout, keys, tr.snapshot.get(keys.owner).value)
+        if owner is not None and owner.move is not None and source.is_of_newer_version(tr, tenant):
+            raise MoveHeldUp(tenant=str(tenant), reason=NEWER)
         if record is None or source.has_moved_away(shard.layout, owner, epoch=record.epoch):
             return False
         if not request_cancel(tr, tenant):

@@ -33,11 +33,13 @@ from fairlead.zones.keyspace import KEY_FORMAT, META_KEY, TenantKeys, range_begi
 from fairlead.zones.layout import DEFAULT_ZONE, Tenant, local_tenant
 from fairlead.zones.maintenance.integrity import check_integrity
 from fairlead.zones.moving import destination
+from fairlead.zones.moving.errors import MoveHeldUp
 from fairlead.zones.moving.move_record import MOVE_KIND, move_key
 from fairlead.zones.moving.mover import Mover
 from fairlead.zones.queue.dead_letter_search import DeadLetterFilter
 from fairlead.zones.queue.dead_letters import move_to_dead_letters
 from fairlead.zones.records import (
+    FORMAT,
     ItemRecord,
     Move,
     MovePhase,
@@ -548,6 +550,15 @@ def test_a_move_whose_damaged_item_was_set_aside_goes_on_or_is_cancelled(app: Ap
         check_integrity(main, repair=True)  # The index names the lost item twice.
     drain(app)
     assert view_of(app).state == {"check": "moved", "cancel": "cancelled"}[how]
+
+
+def test_a_move_that_a_newer_version_carries_out_is_not_denied_to_who_cancels_it(app: App) -> None:
+    """Before, the answer was that no move is under way."""
+    app.move(ALICE, to="us2")
+    newer = bytes([FORMAT + 1]) + b"what it means only they know"
+    app.shards["main"].transact(lambda attempt: attempt.tr.set(move_key(TenantKeys("shop", "alice")), newer))
+    with pytest.raises(MoveHeldUp, match="upgrade this program"):
+        app.cancel_move(ALICE)
 
 
 def test_a_move_whose_damaged_record_and_item_were_set_aside_is_ended(app: App) -> None:
