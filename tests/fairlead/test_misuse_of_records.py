@@ -12,6 +12,7 @@ import pytest
 from fairlead import App, BadArgument
 from fairlead.record_type import Records
 from fairlead.records.alternate_keys import NORMALIZERS, Field, UnknownNormalizer, pack_unique
+from fairlead.records.definition import TypeRecord, read_definition, write_definition
 from fairlead.records.errors import (
     Changed,
     DefinitionDiffers,
@@ -304,6 +305,20 @@ def test_a_program_that_looks_in_slots_for_records_of_tenants_is_refused(app: Ap
     carts.create("ann", {"email": "ann@x.com"})
     with pytest.raises(DefinitionDiffers, match="argument='tenant'"):
         app.records("cart", unique=("email",)).get("ann")
+
+
+def test_a_definition_of_an_earlier_version_does_not_say_where_records_lie(app: App, accounts: Records[Data]) -> None:
+    """It is left as it is, and refuses nobody."""
+    for shard in app.shards.values():
+        stored = shard.transact(lambda attempt: read_definition(attempt.tr, "account"))
+        if stored is not None:
+            earlier = TypeRecord(stored.fields)
+            shard.transact(lambda attempt: write_definition(attempt.tr, "account", earlier))  # noqa: B023
+    found(accounts.find(email="ann@x.com"))
+    assert app.records("account", tenant=lambda key: f"shop/{key}").get("ann") is None
+    accounts.add_index("street")
+    drain(app)
+    assert accounts.find_all(street="x") == []
 
 
 def test_a_program_that_declares_what_is_not_stored_is_told_what_is(app: App, accounts: Records[Data]) -> None:
