@@ -11,7 +11,15 @@ from fairlead.moves import BEGINS_SOON
 from fairlead.operator import Operator
 from fairlead.queries.per_shard import ShardResult, query_each_shard
 from fairlead.records.alternate_keys import AlternateValue, Field
-from fairlead.records.definition import IndexState, TypeRecord, first_definition, list_types, write_if_absent
+from fairlead.records.definition import (
+    IndexState,
+    TypeRecord,
+    check_place,
+    first_definition,
+    list_types,
+    read_definition,
+    write_if_absent,
+)
 from fairlead.records.on_shards.index_changes import (
     CHANGE_KIND,
     ChangeRecord,
@@ -241,6 +249,9 @@ def begin_index_change(
       declared: the fields with which the type begins, if there are no such records yet.
       place: where the field is in a packed value.
       by: the operator, for the audit log.
+
+    Raises:
+      DefinitionDiffers: the records lie elsewhere. See `Records.add_index` and `Records.drop_index`.
     """
     if isinstance(records_per_s, bool) or not isinstance(records_per_s, int) or not 1 <= records_per_s <= 10_000_000:
         raise BadArgument(argument="records_per_s", value=records_per_s, allowed="1 to 10,000,000")
@@ -248,8 +259,13 @@ def begin_index_change(
     change_id = random.randbytes(16)
 
     def body(attempt: Attempt) -> None:
-        if not is_drop:
-            write_if_absent(attempt.tr, name, first_definition(declared, in_tenants=locations.in_tenants))
+        if is_drop:
+            stored = read_definition(attempt.tr, name)
+        else:
+            first = first_definition(declared, in_tenants=locations.in_tenants)
+            stored = write_if_absent(attempt.tr, name, first)
+        if stored is not None:
+            check_place(stored, name, in_tenants=locations.in_tenants)
         wanted = ChangeRecord(
             change_id,
             0,

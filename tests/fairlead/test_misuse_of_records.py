@@ -288,6 +288,9 @@ ELSEWHERE: dict[str, Callable[[Records[Data], App], object]] = {
     "find": lambda a, _: a.find(email="ann@x.com"),
     "find_all": lambda a, _: a.find_all(city="Ulm"),
     "create": lambda a, _: a.create("eve", {"email": "ann@x.com"}),
+    "add_index": lambda a, _: a.add_index("street"),
+    "drop_index": lambda a, _: a.drop_index("city"),
+    "scrub": lambda a, _: a.scrub(repair=True),
     "put": lambda a, app: app.tenant("shop/ann").transact(lambda tr: a.put(tr, "ann", {})),
 }
 
