@@ -223,10 +223,10 @@ def plan_move(shards: Shards, tenant: Tenant, to: str) -> MovePlan:
       MoveRefused: it could not be done.
     """
     destination, at = _destination(shards, tenant, to), shards.find(tenant)
-    if at.name == to:
-        raise MoveRefused(tenant=str(tenant), reason=f"it lives on {to} already")
     if not at.transact(lambda attempt: has_keys(attempt.tr, tenant)):
         raise MoveRefused(tenant=str(tenant), reason=NO_TENANT)
+    if at.name == to:
+        raise MoveRefused(tenant=str(tenant), reason=f"it lives on {to} already")
     rows = total = 0
     keys, begin = TenantKeys(*tenant), b""
     while (

@@ -211,6 +211,12 @@ def test_a_tenant_that_does_not_exist_is_refused(app: App) -> None:
     assert app.moves() == []
 
 
+@pytest.mark.parametrize("to", ["main", "us2"])
+def test_a_plan_to_move_a_tenant_that_does_not_exist_to_its_first_home_says_so(app: App, to: str) -> None:
+    with pytest.raises(MoveRefused, match="there is no such tenant"):
+        app.plan_move("shop/nobody", to=to)
+
+
 def test_a_shard_that_does_not_exist_is_refused_and_the_others_are_named(app: App) -> None:
     for ask in (app.move, app.plan_move):
         with pytest.raises(UnknownShard) as refused:
