@@ -176,6 +176,16 @@ def test_what_is_no_tenant_is_refused(app: App, named: Any) -> None:
 # --- Transactions within transactions ---
 
 
+@pytest.mark.parametrize("write", [lambda tr: tr.set(("x",), 7), lambda tr: tr.set(("x",), bytearray(b"7"))])
+def test_a_value_that_is_no_bytes_is_refused_as_on_one_tenant(app: App, write: Callable[[Any], None]) -> None:
+    client = CLIENTS[0]
+    with pytest.raises(TypeError, match="keys and values are bytes, not") as alone:
+        app.tenant(client).transact(write)
+    with pytest.raises(TypeError, match="keys and values are bytes, not") as across_shards:
+        app.transact(lambda tx: write(tx.on(client)))
+    assert str(across_shards.value) == str(alone.value)
+
+
 def across(app: App) -> None:
     app.transact(lambda tx: tx.on(CLIENTS[0]).add(("nested",), 1))
 

@@ -173,6 +173,8 @@ class WriteBuffer:
     # --- Limits: what is decided must be possible to carry out ---
 
     def _append(self, write: DataWrite) -> None:
+        if type(write.value) is not bytes:  # As on one shard, where the engine refuses it.
+            raise TypeError(f"keys and values are bytes, not {type(write.value).__name__}")
         longest = max(len(write.key), len(write.value) if write.kind is WriteKind.CLEAR_RANGE else 0)
         if longest > self._limits.key_bytes_max:
             raise StoreError(KEY_TOO_LARGE, bytes=longest, bytes_max=self._limits.key_bytes_max)
