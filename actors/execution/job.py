@@ -196,6 +196,7 @@ class Job:
         commit, the item ends as if this had not been called.
 
         Raises:
+          BadArgument: `tr` is no transaction of the item's tenant.
           WrongStore: the item lies in an external store.
           LeaseLost, ItemGone: another worker has leased the item, or it is gone. The transaction must not commit: let
             the error pass.
@@ -203,6 +204,10 @@ class Job:
         """
         if self.store is not None:
             raise WrongStore(kind=self.kind, item=self.id.hex(), wanted=None, found=self.store)
+        if not isinstance(tr, TenantTransaction) or tr.tenant != self.tenant:
+            given = str(tr.tenant) if isinstance(tr, TenantTransaction) else type(tr).__name__
+            allowed = f"the transaction of {self.tenant}: in app.transact, tx.on(job.tenant)"
+            raise BadArgument(argument="tr", value=given, allowed=allowed)
         kept_s = self.keeps_result_us / 1e6
         tr.complete(self.id, lease_id=self.lease_id, zone=self.zone, result=result, keep_result=kept_s)
         self.completing = True

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
-from fairlead import App, Job, LeaseLost
+from fairlead import App, BadArgument, Job, LeaseLost
 from fairlead.testing import drain
 from fairlead.workflows.context import WorkflowContext
 from fairlead.zones.spanning.coordinator import SpanningTransaction
@@ -148,6 +151,32 @@ def test_an_item_is_completed_once_in_a_transaction(app: App) -> None:
 
     app.tenant(HOME).enqueue("pay")
     assert "ItemGone" in repr(drain(app, raise_errors=False).errors)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "given"),
+    [
+        (lambda tx: tx, "SpanningTransaction"),
+        (lambda tx: tx.on(ELSEWHERE), ELSEWHERE),
+    ],
+    ids=["the whole transaction", "another tenant"],
+)
+def test_an_item_is_completed_by_its_tenant_s_part_of_the_transaction_only(
+    app: App, wrong: Callable[[SpanningTransaction], Any], given: str
+) -> None:
+    refused: list[BadArgument] = []
+
+    @app.handler("pay")
+    def handle(job: Job) -> None:
+        with pytest.raises(BadArgument) as refusal:
+            app.transact(lambda tx: job.complete_in(wrong(tx)))
+        refused.append(refusal.value)
+
+    app.tenant(HOME).enqueue("pay")
+    drain(app)
+    (error,) = refused
+    assert (error.fields["argument"], error.fields["value"]) == ("tr", given)
+    assert error.fields["allowed"] == f"the transaction of {HOME}: in app.transact, tx.on(job.tenant)"
 
 
 def test_a_child_that_is_completed_across_shards_reports_its_result(app: App) -> None:
