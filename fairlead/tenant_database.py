@@ -32,7 +32,15 @@ from fairlead.zones.open_body import ACROSS_SHARDS, ON_A_TENANT, NestedTransacti
 from fairlead.zones.ownership import check_home
 from fairlead.zones.pipelining import run_one
 from fairlead.zones.queue import dead_letters, results
-from fairlead.zones.queue.items import Enqueued, EnqueueStatus, HasKind, ItemOptions, NewItem, new_item
+from fairlead.zones.queue.items import (
+    Enqueued,
+    EnqueueStatus,
+    HasKind,
+    ItemOptions,
+    NewItem,
+    new_item,
+    refuse_option,
+)
 from fairlead.zones.queue.queue_zone import LATER_THAN_ANY_US, QueueZone
 from fairlead.zones.queue.results import NotKept
 from fairlead.zones.records import DeadLetterRecord
@@ -184,6 +192,9 @@ class TenantDatabase:
           NoTransaction, ForeignDatabase, SchemaMissing, PostgresRefused: only with `within`.
           Taken, Interrupted, IndexUnavailable, NestedTransaction: only with a `unique_key`; see `enqueue_unique`.
         """
+        refuse_option(
+            options, "reserved", "none here: tr.enqueue takes it, in a transaction; or give a unique_key here"
+        )
         if within is not None:
             item = self._item_within(kind, payload, unique_key, options)
             access = self._external_access

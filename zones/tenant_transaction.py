@@ -11,7 +11,7 @@ transaction is applied once, whatever it writes.
 import inspect
 from collections.abc import Callable, Iterator
 from types import CoroutineType
-from typing import Any, Protocol, Unpack
+from typing import Any, Protocol, Unpack, runtime_checkable
 
 from fairlead.zones import local_index, tuples
 from fairlead.zones.durations import Duration, duration_us
@@ -32,7 +32,7 @@ from fairlead.zones.layout import (
 from fairlead.zones.ownership import check_owner
 from fairlead.zones.pipelining import run_one
 from fairlead.zones.queue import results
-from fairlead.zones.queue.items import Enqueued, HasKind, ItemOptions, NewItem, new_item
+from fairlead.zones.queue.items import Enqueued, HasKind, ItemOptions, NewItem, new_item, refuse_option
 from fairlead.zones.queue.queue_zone import QueueZone
 from fairlead.zones.queue.results import pack_result
 from fairlead.zones.records import RESTRICTED_FORMAT, Parent, TenantSnapshots
@@ -81,6 +81,7 @@ class EnqueueObserver(Protocol):
         ...
 
 
+@runtime_checkable
 class Reserved(Protocol):
     """A reservation of a unique key; see `App.reserve`."""
 
@@ -275,9 +276,13 @@ class TenantTransaction:
           BadArgument, PayloadNotData, PayloadTooLarge: see `new_item`.
           Interrupted: the reservation has ended; the transaction must not commit.
         """
+        refuse_option(options, "unique_key", "none in a transaction: app.reserve before it, and reserved= in it")
         item = new_item(kind, payload, **options)
         if reserved is None:
             return self.enqueue_item(item, zone=zone)
+        if not isinstance(reserved, Reserved):
+            allowed = "a reservation: with app.reserve(tenant, key) as reserved"
+            raise BadArgument(argument="reserved", value=reserved, allowed=allowed)
         item_id, item = reserved.use(self, item)
         return self.enqueue_item(item, zone=zone, item_id=item_id)
 

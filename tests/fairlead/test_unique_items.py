@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -247,6 +248,35 @@ def test_a_reservation_is_used_once_and_by_its_tenant(app: App) -> None:
         app.tenant("shop/alice").transact(lambda tr: tr.enqueue("report", reserved=reserved))
         with pytest.raises(Interrupted):
             app.tenant("shop/alice").transact(lambda tr: tr.enqueue("report", reserved=reserved))
+
+
+def test_a_unique_key_is_not_given_to_a_transaction_but_reserved_before_it(app: App) -> None:
+    options: dict[str, Any] = {"unique_key": REPORT}
+    with pytest.raises(BadArgument, match=r"app\.reserve") as alone:
+        app.tenant("shop/alice").transact(lambda tr: tr.enqueue("report", **options))
+    with pytest.raises(BadArgument, match=r"app\.reserve") as across_shards:
+        app.transact(lambda tx: tx.on("shop/alice").enqueue("report", **options))
+    for refused in (alone, across_shards):
+        assert refused.value.fields["argument"] == "unique_key"
+
+
+def test_a_reservation_is_given_to_a_transaction_only(app: App) -> None:
+    alice = app.tenant("shop/alice")
+    with app.reserve("shop/alice", REPORT) as reserved:
+        options: dict[str, Any] = {"reserved": reserved}
+        with pytest.raises(BadArgument, match=r"tr\.enqueue.*unique_key") as refused:
+            alice.enqueue("report", **options)
+        with pytest.raises(BadArgument, match=r"tr\.enqueue.*unique_key"):
+            asyncio.run(alice.aenqueue("report", **options))
+    assert refused.value.fields["argument"] == "reserved"
+    assert str(pickle.loads(pickle.dumps(refused.value))) == str(refused.value)
+
+
+@pytest.mark.parametrize("given", ["x", REPORT])
+def test_what_is_no_reservation_is_refused_as_one(app: App, given: Any) -> None:
+    with pytest.raises(BadArgument, match=r"with app\.reserve") as refused:
+        app.tenant("shop/alice").transact(lambda tr: tr.enqueue("report", reserved=given))
+    assert (refused.value.fields["argument"], refused.value.fields["value"]) == ("reserved", given)
 
 
 def test_a_reservation_that_is_entered_again_takes_the_key_anew(app: App) -> None:

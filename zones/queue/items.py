@@ -201,6 +201,16 @@ def new_item(
     return NewItem(name, pack_payload(payload), priority, delay_us, item_id, unique_us, keys=packed_keys)
 
 
+def refuse_option(options: Mapping[str, object], name: str, allowed: str) -> None:
+    """Refuse an option that only another way to enqueue takes. `allowed`: what to write.
+
+    Raises:
+      BadArgument: it is given.
+    """
+    if name in options:
+        raise BadArgument(argument=name, value=type(options[name]).__name__, allowed=allowed)
+
+
 def new_record(item: NewItem, item_id: bytes, *, vesting_us: int, now_us: int) -> ItemRecord:
     """Return the record of an item that is enqueued now."""
     return ItemRecord(
