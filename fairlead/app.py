@@ -663,8 +663,12 @@ class App:
             a fleet repair that later. For this time a value is not unique: see `Records`.
 
         Raises:
-          BadArgument: a name is empty, too long, or is given twice; `normalize` names an unknown field or way.
+          BadArgument: a name is empty, too long, or is given twice; a field is named "keep", "limit" or "self";
+            `normalize` names an unknown field or way; `tenant` is no function.
         """
+        if tenant is not None and not callable(tenant):
+            allowed = 'a function of a record\'s primary key, such as lambda key: f"shop/{key}"'
+            raise BadArgument(argument="tenant", value=tenant, allowed=allowed)
         fields = declared_fields(unique, lookup, normalize or {})
         type_name = check_type_name(name)
 

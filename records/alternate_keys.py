@@ -17,6 +17,7 @@ from fairlead.zones.index_values import IndexValue, check_index_name, check_valu
 from fairlead.zones.keyspace import pack_bytes, pack_text, unpack_bytes
 
 RESERVED = "fairlead."  # Names of types that begin so are those of unique items, and the like.
+ARGUMENTS = ("keep", "limit", "self")  # Of methods that take a field by its name, such as `find_all`.
 KEY_BYTES_MAX = 128  # of a primary key
 PLAIN_BYTES_MAX = 66  # A packed value that is longer, once its NULs are escaped, is hashed.
 _NESTED, _HASHED = b"\x05", b"\xff"  # How a hashed value begins: here, and in `pack_value`.
@@ -74,7 +75,8 @@ def declared_fields(unique: Sequence[str], lookup: Sequence[str], normalizers: M
     """Return the fields that a program declares.
 
     Raises:
-      BadArgument: a name is empty, too long, or is given twice; a normalizer is unknown, or of another field.
+      BadArgument: a name is empty, too long, an argument's, or is given twice; a normalizer is unknown, or of another
+        field.
     """
     for argument, names in (("unique", unique), ("lookup", lookup)):
         if isinstance(names, str):
@@ -85,6 +87,10 @@ def declared_fields(unique: Sequence[str], lookup: Sequence[str], normalizers: M
         if normalizer not in NORMALIZERS:
             known = ", ".join(each for each in NORMALIZERS if each)
             raise BadArgument(argument="normalize", value=normalizer, allowed=known)
+    for name in (*unique, *lookup):
+        if name in ARGUMENTS:
+            allowed = "another name: an argument of find_all or resolve has this one"
+            raise BadArgument(argument="field", value=name, allowed=allowed)
     fields = [
         Field(check_index_name("field", name), is_unique, normalizers.get(name, ""))
         for is_unique, names in ((True, unique), (False, lookup))

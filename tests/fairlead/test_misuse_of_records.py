@@ -24,6 +24,7 @@ from fairlead.records.errors import (
 )
 from fairlead.records.on_shards.index_changes import IndexChanging, IndexExists, NoIndex
 from fairlead.testing import drain
+from fairlead.zones.layout import Tenant
 from tests.fairlead.records_on_shards import away, found, on_three_shards
 
 Data = dict[str, Any]
@@ -385,3 +386,22 @@ def test_a_type_that_cannot_be_declared(app: App, options: dict[str, Any], says:
     with pytest.raises(BadArgument) as raised:
         app.records("account", **options)
     assert says in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["limit", "keep", "self"])
+@pytest.mark.parametrize("how", ["unique", "lookup"])
+def test_a_field_that_no_method_could_search_is_refused_as_it_is_declared(app: App, how: str, name: str) -> None:
+    """`find_all(limit=1)` could not mean it."""
+    declared: Any = {how: (name,)}
+    with pytest.raises(BadArgument, match="another name") as refused:
+        app.records("person", **declared)
+    assert (refused.value.fields["argument"], refused.value.fields["value"]) == ("field", name)
+    assert "person" not in app.record_types
+
+
+@pytest.mark.parametrize("tenant", ["shop/alice", Tenant("shop", "alice")])
+def test_a_tenant_of_records_that_is_no_function_is_refused_as_it_is_declared(app: App, tenant: Any) -> None:
+    with pytest.raises(BadArgument, match="a function of") as refused:
+        app.records("cart", unique=("code",), tenant=tenant)
+    assert (refused.value.fields["argument"], refused.value.fields["value"]) == ("tenant", tenant)
+    assert "cart" not in app.record_types
