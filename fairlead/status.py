@@ -7,6 +7,7 @@ tenants, and conflicts with nothing.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from fairlead.actors.housekeeping.unknown_kinds import unserved_of
 from fairlead.move_views import moves_under_way
 from fairlead.zones.engines import Reader, Stall, write_stall
 from fairlead.zones.layout import ShardLayout, Tenant
@@ -21,7 +22,6 @@ from fairlead.zones.top_level.depth import Backlog
 from fairlead.zones.top_level.pointers import UNREADABLE, scan
 from fairlead.zones.top_level.sessions import ListedSession, SessionRecord
 from fairlead.zones.transaction_runner import Attempt
-from fairlead.zones.workflow.locks import HOLD_KIND
 
 COUNTED_MAX = 10_000  # Pointers and dead letters are counted up to this number; a shard may have millions.
 TENANTS_LISTED_MAX = 100  # Tenants with policies.
@@ -103,8 +103,6 @@ def read_status(shard: Shard, url: str) -> ShardStatus:
         waiting = depth.depth(tr, layout)
         marks = _marks(tr, layout)
         consumers = sessions.listing(tr, now_us=now_us)
-        live = [each for each in consumers if each.live]
-        known = {kind for each in live for kind in each.record.kinds} | ({HOLD_KIND} if live else set())
         with_policy = policies.tenants_with_policies(tr, tenants_max=TENANTS_LISTED_MAX)
         in_force = policies.read_policies(tr)
         return ShardStatus(
@@ -122,7 +120,7 @@ def read_status(shard: Shard, url: str) -> ShardStatus:
             dead_letters=_count(tr, [dead_letter_index_range()]),
             moves=moves_under_way(tr).number,
             consumers=tuple(consumers),
-            unserved=tuple(kind for kind in waiting.kinds if kind not in known),
+            unserved=tuple(unserved_of(waiting.kinds, consumers)),
             paused=in_force.shard_paused,
             kind_policies={kind: policy for kind, policy in in_force.kinds.items() if policy.restricts_anything},
             tenant_policies=dict(with_policy),

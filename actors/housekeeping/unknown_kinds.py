@@ -8,6 +8,8 @@ from fairlead.zones.engines import Reader
 from fairlead.zones.layout import ShardLayout
 from fairlead.zones.top_level import sessions
 from fairlead.zones.top_level.depth import depth
+from fairlead.zones.top_level.sessions import ListedSession
+from fairlead.zones.workflow.locks import HOLD_KIND
 
 log = logging.getLogger("fairlead.housekeeping")
 
@@ -19,9 +21,14 @@ KINDS_MAX = 1_000  # So many kinds are logged; more warnings would help nobody.
 
 def unserved_kinds(tr: Reader, layout: ShardLayout, *, now_us: int) -> list[str]:
     """Return the kinds that have items and that no live consumer handles. Snapshot reads."""
-    live = [each for each in sessions.listing(tr, now_us=now_us) if each.live]
-    known = {kind for each in live for kind in each.record.kinds}
-    return [kind for kind in depth(tr, layout).kinds if kind not in known]
+    return unserved_of(depth(tr, layout).kinds, sessions.listing(tr, now_us=now_us))
+
+
+def unserved_of(kinds: Iterable[str], consumers: Iterable[ListedSession]) -> list[str]:
+    """Return those of `kinds` that no live consumer handles. Each handles holds, which no session lists."""
+    live = [each.record.kinds for each in consumers if each.live]
+    known = {kind for each in live for kind in (HOLD_KIND, *each)}
+    return [kind for kind in kinds if kind not in known]
 
 
 class UnknownKinds:

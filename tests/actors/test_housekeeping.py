@@ -27,10 +27,12 @@ from fairlead.zones.records import HandlerRecord
 from fairlead.zones.reporting import completion_log, rollups
 from fairlead.zones.shard import Shard
 from fairlead.zones.top_level import sessions
+from fairlead.zones.top_level.depth import depth
 from fairlead.zones.top_level.process_pointers import DequeueParams, process_pointers
 from fairlead.zones.top_level.sessions import LIVE_US, SessionRecord
 from fairlead.zones.transaction_runner import Attempt
 from fairlead.zones.workflow.floor import RAISE_US, RAISED_KEY
+from fairlead.zones.workflow.locks import HOLD_KIND
 from fairlead.zones.workflow.participants import clean_up_op
 from tests.actors.stage import ALICE, LEASE_MS, MS, SECOND, SIGNING_KEY, Stage
 
@@ -349,6 +351,17 @@ def test_an_unknown_kind_is_logged_once(stage: Stage, caplog: pytest.LogCaptureF
     ]
     logged = "shard main: items of kind mial wait, and no live consumer has a handler for it; nearest: mail"
     assert messages == [("WARNING", logged)]
+
+
+def test_a_lock_that_a_process_holds_is_no_item_of_an_unknown_kind(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each worker ends holds, but no session lists their kind, which no user has named."""
+    RunningHousekeeping(stage)
+    stage.enqueue(HOLD_KIND)
+    stage.pass_ms(within_ms(stage, 40_000, rounds=6))
+    assert stage.shard.transact(lambda attempt: depth(attempt.tr, stage.shard.layout)).kinds == {HOLD_KIND: 1}
+    assert "no live consumer" not in caplog.text
 
 
 # --- Stores ---
