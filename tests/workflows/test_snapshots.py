@@ -96,10 +96,11 @@ def test_a_tenant_is_not_restored_while_a_workflow_has_steps_there(place: str) -
         wf.sleep(60)
         wf.step(append, "second", on=place)
 
-    enqueue(app, "w")
+    item = enqueue(app, "w")
     run(app)
-    with pytest.raises(RestoreRefused, match="a workflow is under way"):
+    with pytest.raises(RestoreRefused, match="a workflow is under way") as refused:
         tenant.restore(taken)
+    assert refused.value.fields["run"] == item.item_id.hex(), "fairlead steps knows it"
     run(app, within=120)
     assert words(app, place) == "first second"
     tenant.restore(taken)

@@ -18,6 +18,7 @@ from fairlead.zones.snapshots.copying import CopyingWriter
 from fairlead.zones.snapshots.reading import SnapshotReads
 from fairlead.zones.snapshots.snapshot_list import numbers_from, owner_to_change, write_list
 from fairlead.zones.snapshots.taking import next_number, without_restore
+from fairlead.zones.tuples import elements_of
 from fairlead.zones.workflow.run_records import END, FENCE_BYTES
 
 RUNS_UNDER_WAY = "a workflow is under way that has recorded steps here, or is a dead letter"
@@ -95,8 +96,16 @@ def _run_under_way(tr: Transaction, keys: TenantKeys) -> str | None:
     logged = tr.get_range(range_begin(logs), range_end(logs), limit=1)
     fenced = tr.get_range(range_begin(fences), range_end(fences))
     for row in logged:
-        return row.key[len(logs) :][:32].hex()
+        return _run_in(row.key[len(logs) :])
     for row in fenced:
         if row.value != _TOMBSTONE:
-            return row.key[len(fences) :].hex()
+            return _run_in(row.key[len(fences) :])
     return None
+
+
+def _run_in(elements: bytes) -> str:
+    """Return the run by which packed elements of a key begin, in hex digits; all of them if the key is damaged."""
+    match elements_of(elements):
+        case (bytes(run), *_):
+            return run.hex()
+    return elements.hex()
