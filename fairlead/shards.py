@@ -31,6 +31,8 @@ DISAGREE = (
     "it states that its application began with the shards {mine}, and the others state {theirs}: the one that was made"
     " later, with a wrong url of an older shard, must be deleted"
 )
+UNKNOWN_OWNER = "it lives on a shard that is not configured, or cannot be opened"
+NAME_ALL = "name all shards in the configuration; `fairlead status --json` prints their ids, of which `owner` is one"
 MOVED_MAX = 4_096  # Tenants away from their first homes that a process remembers; about 300 bytes each.
 
 
@@ -195,7 +197,7 @@ class Shards(Mapping[str, Shard]):
                 return call(self.home(tenant))
             except TenantMoved as moved:
                 if not self.note_moved(moved):
-                    raise
+                    raise _named(moved) from None
         return call(self.home(tenant))
 
     def note_moved(self, moved: TenantMoved) -> bool:
@@ -313,6 +315,19 @@ class Shards(Mapping[str, Shard]):
         finally:
             db.close()
         return () if stored is None else stored.first_shards
+
+
+def _named(moved: TenantMoved) -> TenantMoved:
+    """Return the error of a tenant whose shard cannot be asked: it says which one, if that is known."""
+    app, user = moved.tenant
+    asked = moved.fields.get("shard")
+    if moved.first_home is not None:
+        reason = f"it lives on {moved.first_home}, which is not configured"
+        remedy = f"name the shard {moved.first_home} in the configuration"
+        return TenantMoved(reason=reason, app=app, user=user, shard=asked, first_home=moved.first_home, remedy=remedy)
+    if moved.owner is not None:
+        return TenantMoved(reason=UNKNOWN_OWNER, app=app, user=user, shard=asked, owner=moved.owner, remedy=NAME_ALL)
+    return moved
 
 
 def _asked(shard: Shard, tenant: Tenant) -> Shard:

@@ -181,13 +181,13 @@ class BadArgument(QueueError):
 
 
 class TenantMoved(QueueError):
-    """The tenant's logical database is owned by another shard now.
+    """The tenant's logical database is owned by another shard: it has moved, or was never here.
 
-    Do: look up the tenant's shard again and retry there; `App.tenant` does both, except for a transaction that has used
-    `.raw`. If they raise this, a shard is missing in the configuration.
+    Do: name all shards in the configuration. If they are named, the tenant is about to move: try again, as for a
+    transaction that has used `.raw`, which is not repeated on another shard.
     """
 
-    message = "the tenant moved to another shard"
+    message = "the tenant lives on another shard"
 
     @property
     def tenant(self) -> tuple[str, str]:

@@ -53,9 +53,12 @@ def check_owner(
 
 def lives_elsewhere(layout: ShardLayout, keys: TenantKeys, owner: OwnerRecord | None) -> TenantMoved:
     """Return the error that says where to ask for a tenant that does not live here, by its ownership record."""
+    names = _names(layout, keys)
+    if layout.placement is not None:
+        names["shard"] = layout.placement.name
     if owner is None:
-        return TenantMoved(**_names(layout, keys), first_home=first_home(keys.packed, layout.first_shards))
-    return TenantMoved(**_names(layout, keys), owner=owner.shard_id.hex())
+        return TenantMoved(**names, first_home=first_home(keys.packed, layout.first_shards))
+    return TenantMoved(**names, owner=owner.shard_id.hex())
 
 
 def mark_if_moving(tr: Reader, keys: TenantKeys, owner: OwnerRecord) -> None:

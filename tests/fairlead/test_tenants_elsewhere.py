@@ -9,14 +9,17 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextvars import Context
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 
 import fairlead
 from fairlead import App, Config, TenantMoved
+from fairlead.error_text import remedy_of, sentence_of
+from fairlead.shards import UNKNOWN_OWNER, Shards
 from fairlead.tenant_database import TenantDatabase
-from fairlead.testing import drain
+from fairlead.testing import ManualClock, drain
 from fairlead.zones.engines import transact
 from fairlead.zones.keyspace import TenantKeys, range_end
 from fairlead.zones.layout import Tenant, named_tenant
@@ -210,8 +213,30 @@ def test_a_shard_that_is_not_configured_is_named(app: App) -> None:
     alice.transact(lambda tr: tr.set(("order", 7), b"paid"))
     lost = encode(OwnerRecord(1, b"another shard's."))
     transact(alice.shard.db, lambda tr: tr.set(TenantKeys(*ALICE).owner, lost))
-    with pytest.raises(TenantMoved, match=b"another shard's.".hex()):
+    with pytest.raises(TenantMoved) as refused:
         alice.count()
+    assert refused.value.fields["reason"] == UNKNOWN_OWNER
+    assert sentence_of(refused.value).startswith(f"the tenant lives on another shard, reason: {UNKNOWN_OWNER}")
+    assert (refused.value.owner, refused.value.fields["shard"]) == (b"another shard's.".hex(), alice.shard.name)
+
+
+def test_a_first_home_that_is_not_configured_is_named_though_the_tenant_has_not_moved(app: App, tmp_path: Path) -> None:
+    alice = app.tenant("shop", "alice")
+    alice.transact(lambda tr: tr.set(("order", 7), b"paid"))
+    first_home = alice.shard.name
+    (other,) = set(app.shards) - {first_home}
+    app.shards[other]  # It stores with which shards the application began.
+    app.close()
+    urls, settings = {other: f"embedded:{tmp_path / other}"}, app.config.zones
+    tool = Shards(urls, clock=ManualClock(), random=Random(1), settings=settings, part_count=1)
+    tool.must_exist = True
+    with pytest.raises(TenantMoved) as refused:
+        tool.find(ALICE)
+    tool.close()
+    said = f"the tenant lives on another shard, reason: it lives on {first_home}, which is not configured"
+    assert sentence_of(refused.value).startswith(said)
+    assert remedy_of(refused.value) == f"name the shard {first_home} in the configuration"
+    assert refused.value.fields["shard"] == other
 
 
 def test_a_lock_of_a_process_goes_along_with_its_tenant(app: App) -> None:
