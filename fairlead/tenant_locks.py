@@ -18,8 +18,8 @@ from typing import Any
 
 from fairlead.shards import Shards
 from fairlead.watch_wait import UNWATCHED_POLL_US, Wait, await_change
-from fairlead.workflows.errors import LockOrder, TooManyLocks
-from fairlead.workflows.held_locks import LockName
+from fairlead.workflows.errors import TooManyLocks
+from fairlead.workflows.held_locks import LockName, held_already, refusal
 from fairlead.workflows.lock_acquisition import AwaitedLock, LockAcquisition
 from fairlead.workflows.lock_keeper import KeptHold
 from fairlead.workflows.locks import LOCKS_MAX, sorted_locks
@@ -181,10 +181,10 @@ class TenantLock:
         if open_body.get() is not None:
             raise LockInTransaction(lock=str(self._wanted[0]))
         if self._held is not None:
-            raise LockOrder(kind=HOLD_KIND, lock=str(self._wanted[0]), held=str(self._wanted[0]))
-        highest = max((each for held in _held_now() for each in held.names), default=None)
-        if highest is not None and self._wanted[0] <= highest:
-            raise LockOrder(kind=HOLD_KIND, lock=str(self._wanted[0]), held=str(highest))
+            raise held_already(self._wanted[0], HOLD_KIND)
+        refused = refusal(self._wanted, [each for held in _held_now() for each in held.names], HOLD_KIND)
+        if refused is not None:
+            raise refused
         shards, process = self._shards, process_in_words()
         return LockAcquisition(
             shards.locks,

@@ -1,5 +1,7 @@
 """Errors of workflows that a user can meet, besides those of a replay (`replay`) and recorded ones."""
 
+from typing import ClassVar
+
 from fairlead.actors.handlers import PermanentError, UnfitCode
 from fairlead.zones.errors import QueueError
 
@@ -143,7 +145,9 @@ class LockOrder(UnfitCode):
     Then retry the dead letter of a workflow with the changed code, or cancel it.
     """
 
-    message = "a lock is asked for out of order: take all of them by one call, which sorts them"
+    message = "the caller cannot take the lock"
+    HELD: ClassVar[str] = "the caller holds it already"
+    OUT_OF_ORDER: ClassVar[str] = "it is asked for out of order: take all locks by one call, which sorts them"
 
 
 class CheckpointUnderLock(UnfitCode):

@@ -4,9 +4,11 @@ The order is checked per branch of an async workflow, because in which order the
 replay to replay. A plain function has one branch.
 """
 
+from collections.abc import Collection, Sequence
 from contextvars import ContextVar
 from typing import NamedTuple
 
+from fairlead.workflows.errors import LockOrder
 from fairlead.zones.layout import Tenant
 from fairlead.zones.workflow.locks import shown_lock
 
@@ -19,6 +21,25 @@ class LockName(NamedTuple):
 
     def __str__(self) -> str:
         return f"{shown_lock(self.packed)} of {self.tenant}"
+
+
+def refusal(wanted: Sequence[LockName], held: Collection[LockName], kind: str) -> LockOrder | None:
+    """Return why locks, which are sorted, cannot be taken by a caller that holds others; None: they can.
+
+    `kind`: of the item that asks.
+    """
+    again = next((each for each in wanted if each in held), None)
+    if again is not None:
+        return held_already(again, kind)
+    highest = max(held, default=wanted[0])
+    if wanted[0] < highest:
+        return LockOrder(reason=LockOrder.OUT_OF_ORDER, kind=kind, lock=str(wanted[0]), held=str(highest))
+    return None
+
+
+def held_already(lock: LockName, kind: str) -> LockOrder:
+    """Return the error of a lock that the caller holds already."""
+    return LockOrder(reason=LockOrder.HELD, kind=kind, lock=str(lock), held=str(lock))
 
 
 class _Branch(NamedTuple):
@@ -44,9 +65,9 @@ class HeldLocks:
     def __len__(self) -> int:
         return len(self._all)
 
-    def highest(self) -> LockName | None:
-        """Return the lock of this branch that sorts last; None: it holds none."""
-        return max(self._here, default=None)
+    def refusal(self, wanted: Sequence[LockName], kind: str) -> LockOrder | None:
+        """Return why this branch cannot take locks, which are sorted; None: it can. `kind`: of its item."""
+        return refusal(wanted, self._here, kind)
 
     def add(self, lock: LockName) -> None:
         """Note that this branch holds a lock from now on."""

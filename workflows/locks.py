@@ -18,9 +18,9 @@ from fairlead.workflows.argument_checks import TenantLike, shortened, tenant_nam
 from fairlead.workflows.asynchronous import AsyncDriver
 from fairlead.workflows.awaited_calls import AwaitedCalls, awaited
 from fairlead.workflows.driver import Driver
-from fairlead.workflows.errors import LockOrder, TooManyLocks
+from fairlead.workflows.errors import TooManyLocks
 from fairlead.workflows.execution import Execution
-from fairlead.workflows.held_locks import LockName
+from fairlead.workflows.held_locks import LockName, held_already
 from fairlead.workflows.helping import help_holders
 from fairlead.workflows.interrupts import Failed, WorkflowInterrupt
 from fairlead.workflows.requests import Steps, Store
@@ -136,18 +136,14 @@ class AsyncWorkflowLock:
 def _take_all(execution: Execution, locks: Sequence[LockName], *, shared: bool) -> Steps[None]:
     """Take locks one after the other; they are sorted."""
     execution.check_call(step_name(_TAKE, locks[0]))
-    highest = execution.locks.highest()
-    if highest is not None and locks[0] <= highest:
-        raise WorkflowInterrupt(Failed(_out_of_order(execution, locks[0], highest)))
+    refused = execution.locks.refusal(locks, execution.held.ref.kind)
+    if refused is not None:
+        raise WorkflowInterrupt(Failed(refused))
     if len(execution.locks) + len(locks) > LOCKS_MAX:
         raise WorkflowInterrupt(Failed(TooManyLocks(kind=execution.held.ref.kind, locks_max=LOCKS_MAX)))
     for lock in locks:
         yield from _take(execution, lock, shared=shared)
         execution.locks.add(lock)
-
-
-def _out_of_order(execution: Execution, lock: LockName, held: LockName) -> LockOrder:
-    return LockOrder(kind=execution.held.ref.kind, lock=str(lock), held=str(held))
 
 
 def _take(execution: Execution, lock: LockName, *, shared: bool) -> Steps[None]:
@@ -190,7 +186,7 @@ def _request(
         try:
             is_held = tr.take_lock(lock.packed, request)
         except AskedTwice:  # In another branch, or after an error that has left its block.
-            raise _out_of_order(execution, lock, lock) from None
+            raise held_already(lock, execution.held.ref.kind) from None
         return is_held
 
     entry: StepEntry = yield from do_step(execution, call, shard, lock.tenant, take, ())

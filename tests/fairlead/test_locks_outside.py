@@ -684,13 +684,21 @@ def test_local_items_have_no_locks(app: App) -> None:
 def test_locks_that_are_asked_for_out_of_order_are_refused(shop: App) -> None:
     alice = shop.tenant(HOME)
     with alice.lock(KEY):
-        for refused in (KEY, ("account", 1)):
-            with pytest.raises(LockOrder, match="out of order"):
-                alice.lock(refused).__enter__()
+        with pytest.raises(LockOrder, match="out of order"):
+            alice.lock(("account", 1)).__enter__()
         with alice.lock(HIGHER), shop.tenant(ELSEWHERE).lock(KEY):
             pass
     with alice.lock(("account", 1)):
         pass
+
+
+def test_a_lock_that_this_thread_holds_already_is_refused_as_such(shop: App) -> None:
+    alice = shop.tenant(HOME)
+    with alice.lock(KEY), alice.lock(HIGHER):
+        for wanted in ((KEY,), (HIGHER,), (("account", 1), KEY)):
+            with pytest.raises(LockOrder, match="the caller holds it already") as refused:
+                alice.lock(*wanted).__enter__()
+            assert refused.value.fields["lock"] == refused.value.fields["held"]
 
 
 def test_a_block_that_is_entered_twice_at_once_is_refused(alice: TenantDatabase) -> None:

@@ -411,11 +411,17 @@ def test_locks_that_are_asked_for_out_of_order_are_refused() -> None:
     error = error_of(lambda wf: nested(wf, ("account", 9), ("account", 7)))
     assert isinstance(error, LockOrder)
     assert str(error) == (
-        "a lock is asked for out of order: take all of them by one call, which sorts them, kind='bad',"
-        " lock='(\"account\", 7) of shop/alice', held='(\"account\", 9) of shop/alice'"
+        "the caller cannot take the lock, reason='it is asked for out of order: take all locks by one call, which"
+        " sorts them', kind='bad', lock='(\"account\", 7) of shop/alice', held='(\"account\", 9) of shop/alice'"
     )
     assert isinstance(error_of(lambda wf: nested(wf, (ELSEWHERE, ("a",)), (HOME, ("z",)))), LockOrder)
-    assert isinstance(error_of(lambda wf: nested(wf, KEY, KEY)), LockOrder)
+
+
+def test_a_lock_that_is_held_already_is_refused_as_such() -> None:
+    error = error_of(lambda wf: nested(wf, KEY, KEY))
+    assert isinstance(error, LockOrder)
+    assert error.fields["reason"] == "the caller holds it already"
+    assert error.fields["lock"] == error.fields["held"]
 
 
 def test_locks_that_are_asked_for_in_order_may_be_nested() -> None:
