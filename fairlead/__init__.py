@@ -110,6 +110,7 @@ from fairlead.records.errors import (
     NoSuchRecord,
     RecordError,
     RecordUnreadable,
+    ReservationEnded,
     Taken,
 )
 from fairlead.records.on_shards.index_changes import IndexChanging, IndexExists, NoIndex
@@ -313,6 +314,7 @@ __all__ = [
     "NoSuchRecord",
     "RecordError",
     "RecordUnreadable",
+    "ReservationEnded",
     "Taken",
     "UnknownNormalizer",
     "NoShards",

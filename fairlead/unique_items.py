@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from fairlead.actors.telemetry.enqueueing import Enqueueing
 from fairlead.records.accesses import Op, run_op
-from fairlead.records.errors import Interrupted, RecordError, Taken
+from fairlead.records.errors import RecordError, ReservationEnded, Taken
 from fairlead.records.on_shards.performing import ShardRecords
 from fairlead.records.on_shards.unique_items import (
     ItemLocations,
@@ -63,7 +63,7 @@ class Reservation:
 
     It ends with the block. If the process dies, or a task is cancelled in `async with`, an item ends it after a minute
     at the latest. Whoever enqueues an item with the key meanwhile ends it, too: then the transaction that uses it
-    raises `Interrupted`. A block that is entered again takes the key anew, for another item.
+    raises `ReservationEnded`. A block that is entered again takes the key anew, for another item.
     """
 
     def __init__(self, shards: Shards, tenant: Tenant, zone: str, unique_key: Any, random: Random) -> None:
@@ -113,14 +113,14 @@ class Reservation:
 
         Raises:
           BadArgument: the reservation is another tenant's, or the item has a name, which is unique by itself.
-          Interrupted: the reservation has ended.
+          ReservationEnded: see there.
         """
         if tr.tenant != self.tenant:
             raise BadArgument(argument="reserved", value=str(self.tenant), allowed=f"a reservation of {tr.tenant}")
         if item.given_id is not None:
             raise BadArgument(argument="item_id", value=item.given_id, allowed="None: the unique key names the item")
         if not ItemTransaction.within(tr, ItemLocations()).use_reservation(self._key, self._dummy):
-            raise Interrupted(key=self.unique_key, reason="the reservation has ended")
+            raise ReservationEnded(unique_key=self.unique_key)
         return self._item_id, item._replace(unique_key=self._index_key)
 
     def _draw_item(self) -> None:

@@ -60,6 +60,15 @@ class DefinitionDiffers(RecordError):
     message = "the declared type of records is not the one that is stored"
 
 
+class ReservationEnded(Interrupted):
+    """The reservation holds its key no more. Nothing was written.
+
+    Do: enqueue one item for each block of `app.reserve`, within the block. Enter a block again to take the key anew.
+    """
+
+    message = "the reservation has ended: it was used already, its block is over, or another enqueue took the key"
+
+
 class NoSuchRecord(RecordError):
     """There is no record of this key.
 

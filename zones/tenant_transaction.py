@@ -274,7 +274,7 @@ class TenantTransaction:
 
         Raises:
           BadArgument, PayloadNotData, PayloadTooLarge: see `new_item`.
-          Interrupted: the reservation has ended; the transaction must not commit.
+          ReservationEnded: the reservation holds its key no more; the transaction must not commit.
         """
         refuse_option(options, "unique_key", "none in a transaction: app.reserve before it, and reserved= in it")
         item = new_item(kind, payload, **options)

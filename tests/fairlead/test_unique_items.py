@@ -13,7 +13,7 @@ import pytest
 
 from fairlead import App, BadArgument, Job, Retry
 from fairlead.records.accesses import run_op
-from fairlead.records.errors import Interrupted, RecordUnreadable, Taken
+from fairlead.records.errors import Interrupted, RecordUnreadable, ReservationEnded, Taken
 from fairlead.records.on_shards.performing import ShardRecords
 from fairlead.records.on_shards.unique_items import ItemLocations, ItemTransaction, item_key, pack_unique_key
 from fairlead.records.protocol import Protocol
@@ -246,8 +246,10 @@ def test_a_reservation_is_used_once_and_by_its_tenant(app: App) -> None:
         with pytest.raises(BadArgument):
             app.tenant("shop/alice").transact(lambda tr: tr.enqueue("report", reserved=reserved, item_id="mine"))
         app.tenant("shop/alice").transact(lambda tr: tr.enqueue("report", reserved=reserved))
-        with pytest.raises(Interrupted):
+        with pytest.raises(ReservationEnded, match="it was used already") as refused:
             app.tenant("shop/alice").transact(lambda tr: tr.enqueue("report", reserved=reserved))
+    assert isinstance(refused.value, Interrupted)
+    assert refused.value.fields == {"unique_key": REPORT}
 
 
 def test_a_unique_key_is_not_given_to_a_transaction_but_reserved_before_it(app: App) -> None:
