@@ -138,7 +138,7 @@ def test_a_local_item_has_no_tenant_to_enqueue_for(app: App) -> None:
 )
 def test_an_id_that_stays_taken_must_be_given(app: App, enqueue: Callable[[App], object]) -> None:
     """`unique_for` without an `item_id` did nothing: the next enqueue gets another id, and both run."""
-    with pytest.raises(BadArgument, match="item_id") as caught:
+    with pytest.raises(BadArgument, match="without an item_id, or a unique_key") as caught:
         enqueue(app)
     assert (caught.value.fields["argument"], caught.value.fields["value"]) == ("unique_for", 60)
     assert app.tenant("shop", "alice").count() == app.local("mail").count() == {}

@@ -195,7 +195,7 @@ def new_item(
     if item_id is not None:
         _check_given_id(item_id)
     elif unique_us:
-        allowed = "0 without an item_id: it is the item_id that stays taken"
+        allowed = "0 without an item_id, or a unique_key in tenant.enqueue: one of them stays taken"
         raise BadArgument(argument="unique_for", value=unique_for, allowed=allowed)
     packed_keys = pack_keys(keys) if keys else ()
     return NewItem(name, pack_payload(payload), priority, delay_us, item_id, unique_us, keys=packed_keys)
