@@ -21,14 +21,16 @@ ASYNC_REFUSED = "a plain function; or make the workflow an async def, which can 
 _SHOWN_MAX = 120  # Characters of an argument that is no function.
 
 
-def check_step(body: Any, *, undo: Any = None, retry: Any = None) -> None:
+def check_step(body: Any, *, call: str = "step", undo: Any = None, retry: Any = None) -> None:
     """Check what a step or a read is made of. Its body and its undo run in transactions, and cannot await.
+
+    `call`: the method of `wf` that was called.
 
     Raises:
       BadArgument: the body or the undo is no plain function, or `retry` is no `Retry`.
     """
     plain = "a plain function, not an async one: what is awaited belongs in wf.effect"
-    _check_function("body", body, call="wf.step(reserve, 7), not wf.step(reserve(7))", plain=plain)
+    _check_function("body", body, call=f"wf.{call}(reserve, 7), not wf.{call}(reserve(7))", plain=plain)
     if undo is not None:
         _check_function("undo", undo, call=_UNDO_CALL, plain="a plain function, not an async one: it is a step, too")
     _check_retry(retry)

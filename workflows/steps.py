@@ -95,7 +95,7 @@ def transact(
     Raises:
       BadArgument: see `check_step`.
     """
-    check_step(body, undo=undo, retry=retry)
+    check_step(body, call="transact", undo=undo, retry=retry)
     tenant = execution.held.ref.tenant
     with execution.open_call(StepKind.STEP, name_of(body, name), (ACROSS_SHARDS, *args)) as call:
         if not call.has_answer:
@@ -113,7 +113,7 @@ def read(execution: Execution, body: Body, args: Sequence[Any], *, name: str | N
     Raises:
       BadArgument: see `check_step`.
     """
-    check_step(body)
+    check_step(body, call="read")
     tenant = on or execution.held.ref.tenant
     with execution.open_call(StepKind.READ, name_of(body, name), named(args, on)) as call:
         if not call.has_answer:
@@ -177,7 +177,7 @@ def finish(execution: Execution, body: Body, args: Sequence[Any]) -> Steps[Any]:
     Raises:
       BadArgument: see `check_step`.
     """
-    check_step(body)
+    check_step(body, call="finish")
     name = name_of(body, None if hasattr(body, "__name__") else "finish")
     with execution.open_call(StepKind.STEP, name, args) as call:
         if call.has_answer:

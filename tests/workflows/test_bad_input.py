@@ -399,6 +399,12 @@ def test_a_step_that_was_called_too_early_is_told_how_it_is_given() -> None:
     assert "wf.step(reserve, 7), not wf.step(reserve(7))" in str(error)
 
 
+@pytest.mark.parametrize("call", ["read", "transact", "finish"])
+def test_a_function_that_is_none_is_refused_by_the_name_of_the_call(call: str) -> None:
+    error = error_of(two_shards(), lambda wf: getattr(wf, call)(7), dead=False)
+    assert f"wf.{call}(reserve, 7), not wf.{call}(reserve(7))" in str(error)
+
+
 @pytest.mark.parametrize("version", [0, -1, "2", True, 1.5])
 def test_a_version_is_a_whole_number(version: Any) -> None:
     with pytest.raises(BadArgument):
