@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 from fairlead.zones.engines import StoreUnavailable
@@ -40,5 +41,7 @@ def _short(name: str, value: object) -> str:
     """Return a field's value, cut to 300 characters. A caller's text is quoted: '32' is not 32."""
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
         return " ".join(str(each) for each in value)
+    if isinstance(value, timedelta):
+        return f"{value.total_seconds():,.15g} s"
     text = value if isinstance(value, str) and value and name != "value" else repr(value)
     return text if len(text) <= 300 else f"{text[:300]}..."

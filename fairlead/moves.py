@@ -34,6 +34,7 @@ from fairlead.zones.shard import Shard
 from fairlead.zones.tenant_search import all_tenants, has_keys
 from fairlead.zones.transaction_runner import Attempt
 
+MB_PER_S_MIN, MB_PER_S_MAX = 0.01, 10_000
 MB_PER_S = 16.0  # By default: a move leaves most of a disk to the tenants who stay.
 MOVES_LISTED_MAX = 10_000
 EXPLAINED_MAX = 20  # Of moves under way: why nobody carries them out; a read of some twenty keys for each.
@@ -266,8 +267,10 @@ def _destination(shards: Shards, tenant: Tenant, to: str) -> Shard:
 
 
 def _bytes_per_s(mb_per_s: float) -> int:
-    if isinstance(mb_per_s, bool) or not isinstance(mb_per_s, int | float) or not 0.01 <= mb_per_s <= 10_000:
-        raise BadArgument(argument="mb_per_s", value=mb_per_s, allowed="megabytes per second, 0.01 to 10,000")
+    is_number = isinstance(mb_per_s, int | float) and not isinstance(mb_per_s, bool)
+    if not is_number or not MB_PER_S_MIN <= mb_per_s <= MB_PER_S_MAX:
+        allowed = f"megabytes per second, {MB_PER_S_MIN} to {MB_PER_S_MAX:,}"
+        raise BadArgument(argument="mb_per_s", value=mb_per_s, allowed=allowed)
     return int(mb_per_s * MB)
 
 

@@ -14,6 +14,8 @@ from fairlead.formatting import ago, iso_time, size, span
 from fairlead.move_views import MoveView
 from fairlead.moves import (
     MB_PER_S,
+    MB_PER_S_MAX,
+    MB_PER_S_MIN,
     MovePending,
     MovePlan,
     NoMove,
@@ -32,7 +34,8 @@ MAY_GO_ON = "goes on if it has begun; fairlead moves lists it, and --cancel woul
 MORE = "there are more tenants to move: run the command again once these moves have ended"
 
 rate_option = click.option(
-    "--rate", "mb_per_s", type=float, default=MB_PER_S, show_default=True, metavar="MB_PER_S",
+    "--rate", "mb_per_s", type=click.FloatRange(MB_PER_S_MIN, MB_PER_S_MAX), default=MB_PER_S, show_default=True,
+    metavar="MB_PER_S",
     help="How fast to copy at most, in megabytes per second.",
 )  # fmt: skip
 

@@ -81,6 +81,13 @@ def test_a_delay_that_is_negative_or_absurd(delay: str) -> None:
     refuses(answer, REFUSED, "delay", "0 to 315,360,000 s")
 
 
+@pytest.mark.parametrize(("typed", "shown"), [("-1", "-1 s"), ("-5min", "-300 s"), ("3651d", "315,446,400 s")])
+def test_a_duration_out_of_range_is_shown_in_seconds(typed: str, shown: str) -> None:
+    """A negative one was shown as "datetime.timedelta(days=-1, seconds=86399)"."""
+    for command in (("enqueue", "receipt", "--delay", typed), ("snapshots", "take", "--keep", typed)):
+        refuses(run(*command, *ALICE, *STORE), REFUSED, f"value: {shown},")
+
+
 @pytest.mark.parametrize("delay", ["soon", "", "5 weeks", "1e3", "9" * 400])
 def test_a_delay_that_is_no_duration(delay: str) -> None:
     refuses(run("enqueue", "receipt", "--delay", delay, *ALICE, *STORE), REFUSED, "no duration", "90s")
