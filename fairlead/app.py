@@ -63,6 +63,7 @@ from fairlead.zones.moving.errors import MoveRefused, MoveUnderWay
 from fairlead.zones.moving.move_record import MOVE_KIND
 from fairlead.zones.process_lock import ProcessLock
 from fairlead.zones.queue.dead_letter_search import DeadLetterFilter
+from fairlead.zones.queue.item_keys import check_mapping
 from fairlead.zones.queue.items import Enqueued, HasKind, ItemOptions, NewItem, kind_of, new_item
 from fairlead.zones.queue.periodic import Period, checked_interval
 from fairlead.zones.shard import Shard
@@ -388,6 +389,8 @@ class App:
           SearchUnfinished: tenants kept moving, and an item may have been missed.
           StoreUnavailable (on FoundationDB: FDBError): a shard does not answer, so no answer would be whole.
         """
+        if keys is not None:
+            check_mapping(keys)
         return find_items(self.shards, self._database, {**(keys or {}), **named}, limit=limit)
 
     async def afind_items(

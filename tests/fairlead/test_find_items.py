@@ -78,6 +78,13 @@ def test_a_key_of_any_name_and_a_long_value_are_found(two: App) -> None:
     assert two.find_items({"limit": 5})[0].view.keys == {"limit": 5, "order-id": None}
 
 
+@pytest.mark.parametrize("keys", ["order", "", 7, ["order"]])
+def test_keys_that_are_no_names_and_values_are_refused(app: App, keys: Any) -> None:
+    with pytest.raises(BadArgument, match="names and values") as refused:
+        app.find_items(keys)
+    assert (refused.value.fields["argument"], refused.value.fields["value"]) == ("keys", keys)
+
+
 def test_local_items_are_found_on_each_shard(two: App) -> None:
     made = two.enqueue_everywhere("tick", item_id="t", keys=ORDER)
     found = two.find_items(order=7)

@@ -34,11 +34,20 @@ def pack_keys(keys: Mapping[str, IndexValue]) -> tuple[bytes, ...]:
       BadArgument: there are more than four; a name is no text of 1 to 32 bytes without NUL; a value is no text, bytes
         or whole number, is empty, or is longer than 10,000 bytes.
     """
-    if not isinstance(keys, Mapping):
-        raise BadArgument(argument="keys", value=keys, allowed='names and values, such as {"order": 7}')
+    check_mapping(keys)
     if len(keys) > KEYS_MAX:
         raise BadArgument(argument="keys", value=f"{len(keys)} keys", allowed=f"at most {KEYS_MAX}")
     return tuple(pack_key(name, value) for name, value in keys.items())
+
+
+def check_mapping(keys: Any) -> None:
+    """Refuse what is no mapping of names to values.
+
+    Raises:
+      BadArgument: see there.
+    """
+    if not isinstance(keys, Mapping):
+        raise BadArgument(argument="keys", value=keys, allowed='names and values, such as {"order": 7}')
 
 
 def pack_key(name: str, value: Any) -> bytes:
