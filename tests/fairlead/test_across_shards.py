@@ -20,6 +20,7 @@ from fairlead.zones.engines.api.errors import USED_DURING_COMMIT
 from fairlead.zones.layout import Tenant
 from fairlead.zones.placement import home
 from fairlead.zones.spanning.coordinator import SpanningTransaction
+from fairlead.zones.spanning.tenant_view import NotAcrossShards
 
 NAMES = ("eu", "us")
 CLIENTS = [Tenant("bank", f"client{number}") for number in range(6)]
@@ -143,6 +144,11 @@ def test_a_transaction_across_shards_does_nothing_after_its_body(app: App, what:
     with pytest.raises(StoreError, match="in its own body only") as refused:
         AFTERWARDS[what](*kept)
     assert refused.value.code == USED_DURING_COMMIT
+
+
+def test_a_transaction_across_shards_has_no_raw_one(app: App) -> None:
+    with pytest.raises(NotAcrossShards, match="bank/client0"):
+        app.transact(lambda tx: tx.on(CLIENTS[0]).raw.set(b"key", b"value"))
 
 
 def test_items_that_one_transaction_enqueues_on_two_shards_run(app: App) -> None:

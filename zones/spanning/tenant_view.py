@@ -171,6 +171,15 @@ class TenantView(TenantTransaction):
         packed = pack_result(result) if kept_us or record.parent is not None else b""
         self._buffer.complete(ItemEnd(*self.tenant, zone, item_id, lease_id, self.now_us, packed, kept_us))
 
+    @property
+    def raw(self) -> NoReturn:
+        """Refuse: what is written past the buffer would be committed without the transaction.
+
+        Raises:
+          NotAcrossShards: always.
+        """
+        raise NotAcrossShards(tenant=str(self.tenant))
+
     def _queue_writer(self) -> NoReturn:
         raise NotAcrossShards(tenant=str(self.tenant))
 
