@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.zones.errors import BadArgument, ItemGone, ItemUnreadable, LeaseLost, NotVested, QueueError
+from fairlead.zones.errors import BadArgument, ItemGone, ItemUnreadable, LeaseLost, NotVested, TenantMoved
 from fairlead.zones.pipelining import run_one
 from fairlead.zones.queue.dead_letters import discard, move_to_dead_letters, read, retry_dead_letter
 from fairlead.zones.queue.items import Outcome
@@ -322,7 +322,7 @@ def test_every_operation_on_a_tenant_that_moved_says_so_and_changes_nothing(
     world.enqueue()
     world.set(world.zone.location.keys.tenant.owner, encode(OwnerRecord(2, b"another shard's")))
     before = world.everything()
-    with pytest.raises(QueueError, match="moved"):
+    with pytest.raises(TenantMoved, match="lives on another shard"):
         operation(world, (item_id, lease_id))
     assert world.everything() == before
 
