@@ -66,7 +66,8 @@ class Doorbell:
       may_ring: whether it may ring at all.
       is_heard: whether the reader has heard it since it began to read.
       rings: whether it is to ring.
-      is_set: whether the store does as this says. A promotion loses what was set, and so does a process that dies.
+      is_set: whether the store does as this says. A promotion loses what was set, and so does a process that dies. A
+        reader that was replaced, and ends late, turns the bell off.
     """
 
     def __init__(self, *, may_ring: bool = True) -> None:
@@ -77,6 +78,10 @@ class Doorbell:
         self.is_set = False
         self._since_us = 0
         self._count = self._rung = 0
+
+    def see(self, rings: bool) -> None:
+        """Note whether it rings, as a look has seen."""
+        self.is_set = self.is_set and rings is self.rings
 
     def hear(self, rings: int) -> None:
         """Note that the bell has rung so often since the last look."""
@@ -188,6 +193,7 @@ class ExternalReader:
         else:
             found = iter([look.arrivals])
             after = msgspec.structs.replace(before, seen=look.seen)
+        self._doorbell.see(look.rings)
         count, away = 0, set[str]()
         self._note_refused(now_us, away)
         if self._record is None:

@@ -275,7 +275,7 @@ def arrivals(tx: Transaction, seen: str, history: str) -> Look:
             in_us = row.vesting_us - here_us
             came[row.queue] = min(in_us, came.get(row.queue, in_us))
     found = [Arrival(queue, in_us) for queue, in_us in came.items()]
-    return Look(str(tx.table.timeline), tx.table.snapshot_now(), found)
+    return Look(str(tx.table.timeline), tx.table.snapshot_now(), found, bool(tx.get(DOORBELL)))
 
 
 def queues_behind(tx: Transaction, queue: Queue | None, limit: int) -> list[Queue]:

@@ -31,7 +31,7 @@ class BelledItems(ItemsAtOnce):
     def arrivals(self, seen: str, history: str) -> Look:
         self._check()
         self.looks += 1
-        look = super().arrivals(seen, history)
+        look = super().arrivals(seen, history)._replace(rings=bool(self.rings))
         return look._replace(arrivals=[Arrival(Queue(ALICE, "queue"), 0)]) if self.rings_in_100_ms else look
 
     def hears_doorbell(self) -> bool:
@@ -117,6 +117,27 @@ def test_a_reader_that_follows_one_that_stopped_turns_it_on_again() -> None:
     first.stop()
     scene.stage.pass_ms(4_000)
     assert scene.items.rings
+
+
+def rings_after_a_late_end_of_another_reader() -> bool:
+    """Let a reader that was replaced, and stood still, turn the bell off as it ends."""
+    scene = Scene()
+    scene.reader()
+    scene.stage.pass_ms(3_000)
+    scene.items.set_doorbell(False)
+    scene.stage.pass_ms(3_000)
+    return bool(scene.items.rings)
+
+
+def test_it_is_turned_on_again_if_another_reader_has_turned_it_off() -> None:
+    """Before, the bell stayed off for up to a day: each item of a quiet store waited for a second."""
+    assert rings_after_a_late_end_of_another_reader()
+
+
+def test_without_a_look_at_the_bell_it_stays_off() -> None:
+    bug = Doorbell.see, "self.is_set and rings is self.rings", "self.is_set"
+    with in_a_race("a reader believes that the bell is as it has set it", bug).planted():
+        assert not rings_after_a_late_end_of_another_reader()
 
 
 def looks_of_a_quiet_second(scene: Scene) -> int:

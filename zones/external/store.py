@@ -107,11 +107,13 @@ class Look(NamedTuple):
       history: see `ExternalStore.history`.
       seen: a snapshot, up to which the look has seen.
       arrivals: the queues with items that were committed before it.
+      rings: whether the doorbell is on.
     """
 
     history: str
     seen: str
     arrivals: list[Arrival]
+    rings: bool
 
 
 class ExternalStore(Protocol):

@@ -71,7 +71,7 @@ SELECT concat_ws(':', (SELECT system_identifier FROM pg_control_system()),
 # One call, as a busy reader looks every few milliseconds.
 _ARRIVALS = f"""
 WITH here AS MATERIALIZED (SELECT ({_HISTORY}) AS history)
-SELECT here.history, seen::text, app, tenant, zone, in_us FROM here,
+SELECT here.history, seen::text, (SELECT rings FROM fairlead.doorbell), app, tenant, zone, in_us FROM here,
   fairlead.arrivals(CASE here.history WHEN %s THEN %s::pg_snapshot ELSE pg_current_snapshot() END)
 """
 _QUEUES = "SELECT app, tenant, zone FROM fairlead.queues(%s, %s, %s, %s)"
@@ -222,8 +222,8 @@ class ItemStore:
         found = [
             Arrival(Queue(Tenant(app, user), zone), in_us) for *_, app, user, zone, in_us in rows if app is not None
         ]
-        history, seen, *_ = rows[0]
-        return Look(history, seen, found)
+        history, seen, rings, *_ = rows[0]
+        return Look(history, seen, found, bool(rings))
 
     def snapshot(self) -> str:
         """See `ExternalStore`."""

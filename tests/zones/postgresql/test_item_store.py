@@ -258,13 +258,20 @@ def test_the_reader_sees_each_commit_once_and_a_late_one_too(database: Database)
     with database.connect(autocommit=False) as late:
         late.execute("SELECT fairlead.enqueue('shop', 'alice', 'mail')")
         database.put(new_item("mail", delay=100), tenant=BOB)
-        _, seen, found = store.arrivals(seen, store.history())
+        _, seen, found, _ = store.arrivals(seen, store.history())
         assert [each.queue.tenant for each in found] == [BOB]
         assert 90_000_000 < found[0].in_us <= 100_000_000
         late.commit()
-    _, seen, found = store.arrivals(seen, store.history())
+    _, seen, found, _ = store.arrivals(seen, store.history())
     assert [each.queue.tenant for each in found] == [ALICE]
     assert store.arrivals(seen, store.history()).arrivals == []
+
+
+def test_the_reader_sees_whether_the_doorbell_is_on(database: Database) -> None:
+    store = database.store
+    for rings in (True, False):
+        store.set_doorbell(rings)
+        assert store.arrivals("1:1:", store.history()).rings is rings
 
 
 def test_of_another_history_the_reader_sees_nothing_and_is_told_which_it_is(database: Database) -> None:
