@@ -52,6 +52,7 @@ class SnapshotWorkload:
         self.actors: dict[str, Actor] = {}
         self._cluster = cluster
         self._think_us = plan.trouble_us // operations
+        self._done: set[str] = set()
         self._left = dict.fromkeys((f"archivist{number}" for number in range(ARCHIVISTS)), operations)
         self._random = {name: cluster.world.random(name) for name in self._left}
 
@@ -64,8 +65,8 @@ class SnapshotWorkload:
 
     @property
     def is_done(self) -> bool:
-        """Whether the archivists are done."""
-        return not any(self._left.values())
+        """Whether the archivists have ended their last calls."""
+        return self._done == self._left.keys()
 
     @property
     def is_settled(self) -> bool:
@@ -99,6 +100,7 @@ class SnapshotWorkload:
             host.clock.sleep_us(int(draw.expovariate(1 / self._think_us)))
             self._left[name] -= 1
             archivist.call_one()
+        self._done.add(name)
 
     def _archivist(self, host: SimulatedHost, random: Random) -> Archivist:
         shards = self._cluster.open_shards(host)
