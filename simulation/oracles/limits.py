@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from math import ceil
 
 from fairlead.simulation.oracles.oracle import HandlerRun, Oracle
 from fairlead.simulation.replica import ItemName, Limit, ParsedCommit
@@ -12,7 +13,10 @@ from fairlead.zones.workflow.locks import HOLD_KIND
 
 
 class DequeuesTakeTheirShare(Oracle):
-    """One dequeue takes at most `dequeue_max` items of a zone (QuiCK section 6): a flood waits behind other tenants."""
+    """One dequeue takes at most `dequeue_max` items of a zone (QuiCK section 6): a flood waits behind other tenants.
+
+    A tenant of a greater weight gives so many times as many, see `fair_share`.
+    """
 
     promise = "one dequeue takes at most `dequeue_max` items of a zone"
 
@@ -22,14 +26,16 @@ class DequeuesTakeTheirShare(Oracle):
 
     def on_commit(self, parsed: ParsedCommit) -> None:
         """See `Oracle`."""
-        taken: Counter[tuple[str, ...]] = Counter()
+        taken: Counter[tuple[Tenant, str]] = Counter()
         for change in parsed.items:
             before, after = change.before, change.after
             if before is not None and after is not None and after.lease_id not in (b"", before.lease_id):
-                taken[(*change.item.tenant, change.item.zone)] += 1
-        for zone, count in taken.items():
-            if count > self._dequeue_max:
-                self.report_violation(f"{parsed.by} takes {count} items of {'/'.join(zone)} in one dequeue")
+                taken[change.item.tenant, change.item.zone] += 1
+        for (tenant, zone), count in taken.items():
+            owner = parsed.shard.owners.get(tenant)
+            weight = 1.0 if owner is None else max(1.0, owner.policy.weight)
+            if count > ceil(weight * self._dequeue_max):
+                self.report_violation(f"{parsed.by} takes {count} items of {tenant}/{zone} in one dequeue")
 
 
 class KindsKeepToTheirLimits(Oracle):
