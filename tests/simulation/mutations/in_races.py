@@ -42,6 +42,10 @@ QUEUE_IN_RACES = (
         (process_pointers._revoke_op, "limit = max(1, FAR_ENTRIES_MAX // len(first))", "limit = 1"),
     ),
     in_a_race(
+        "a queue that is put to sleep for long is searched for leases of a clock ahead only from its first item on",
+        (process_pointers._revoke_op, "is_long or entry.vesting_us > latest_us", "entry.vesting_us > latest_us"),
+    ),
+    in_a_race(
         "a clock that steps while its consumer watches goes on with the watch",
         (ShardClock.assess, "self._watched_us is None or has_stepped", "self._watched_us is None"),
     ),

@@ -29,6 +29,7 @@ from tests.simulation.stage import SECOND
 HOUR_US = 3_600 * SECOND
 HOUR_MS = 3_600_000
 HALF_AN_HOUR_S = 1_800
+FIVE_MINUTES_S = 300
 SLACK_US = 30_000
 
 # --- The consumer takes no leases ---
@@ -243,18 +244,20 @@ def test_a_mail_that_is_returned_to_the_time_of_a_wrong_clock_waits_for_an_hour(
     assert scene.zone.items[item_id_of("returned")].vesting_us > scene.now_us + HOUR_US // 2
 
 
-def a_lease_of_a_wrong_clock_lies_behind_an_item_with_a_long_delay(scene: Scene, *, delayed: int = 1) -> bool:
+def a_lease_of_a_wrong_clock_lies_behind_an_item_with_a_long_delay(
+    scene: Scene, *, delayed: int = 1, delay_s: int = HALF_AN_HOUR_S
+) -> bool:
     """A manager whose clock is an hour ahead leases a mail, and fails with its workers.
 
-    Alice has `delayed` mails that vest in half an hour, before that lease ends. She enqueues one more mail, which is
-    paid for at once. Return whether one of the next two visits to her queue takes the mail of the failed manager.
+    Alice has `delayed` mails that vest in `delay_s`, before that lease ends. She enqueues one more mail, which is paid
+    for at once. Return whether one of the next two visits to her queue takes the mail of the failed manager.
     """
     scene.has(lambda alice: alice.enqueue("mail", item_id="leased"))
     ahead = scene.manager("ahead", skew_us=HOUR_US)
     ahead.runs()
     scene.world.after(0, ahead.host.kill)
     for _ in range(delayed):
-        scene.has(lambda alice: alice.enqueue("mail", delay=HALF_AN_HOUR_S))
+        scene.has(lambda alice: alice.enqueue("mail", delay=delay_s))
     scene.has(lambda alice: alice.enqueue("mail"))
     manager = scene.manager()
     manager.runs()
@@ -274,6 +277,21 @@ def test_a_lease_of_a_wrong_clock_is_found_behind_an_item_with_a_long_delay() ->
     scene = Scene()
     assert a_lease_of_a_wrong_clock_lies_behind_an_item_with_a_long_delay(scene)
     scene.check_stored()
+
+
+def test_a_lease_of_a_wrong_clock_is_found_behind_an_item_that_a_lease_may_keep_as_long() -> None:
+    """Before, it was found when that item had ended, and the queue was served again: up to five minutes later."""
+    scene = Scene()
+    assert a_lease_of_a_wrong_clock_lies_behind_an_item_with_a_long_delay(scene, delay_s=FIVE_MINUTES_S)
+    scene.check_stored()
+
+
+def test_without_a_look_behind_such_an_item_a_lease_of_a_wrong_clock_stays() -> None:
+    scene = Scene()
+    with planted(
+        "a queue that is put to sleep for long is searched for leases of a clock ahead only from its first item on"
+    ):
+        assert not a_lease_of_a_wrong_clock_lies_behind_an_item_with_a_long_delay(scene, delay_s=FIVE_MINUTES_S)
 
 
 def test_a_lease_of_a_wrong_clock_is_found_behind_fifteen_items_with_long_delays_but_not_behind_sixteen() -> None:
