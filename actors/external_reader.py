@@ -187,7 +187,6 @@ class ExternalReader:
         if look.history != before.history or not 0 <= now_us - before.looked_us < FULL_LOOK_US:
             history = self._store.history()
             self._store.steps.raise_floor()
-            self._doorbell.is_set = False
             seen, found = self._store.snapshot(), self._all_queues()
             after = msgspec.structs.replace(before, seen=seen, history=history, looked_us=now_us)
         else:

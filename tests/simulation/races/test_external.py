@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from fairlead.actors import external_reader
-from fairlead.actors.external_reader import LEASE_US, RENEW_US, ExternalReader
+from fairlead.actors.external_reader import LEASE_US, RENEW_US, Doorbell, ExternalReader
 from fairlead.simulation.external.items import DOORBELL
 from fairlead.simulation.store import Latencies
 from fairlead.zones.external.store import Look
@@ -106,7 +106,7 @@ def test_the_doorbell_is_set_anew_after_a_promotion_that_lost_it() -> None:
     bug = "a reader takes the doorbell for set that a promotion has lost"
     edits = (
         (ExternalReader._give_up, "self._doorbell.forget(may_ring=self._store.notifies)", "pass"),
-        (ExternalReader._read_once, "self._doorbell.is_set = False", "pass"),
+        (Doorbell.see, "self.is_set and rings is self.rings", "self.is_set"),
     )
     with in_a_race(bug, *edits).planted():
         assert not rings_after_a_promotion()
