@@ -52,7 +52,6 @@ from fairlead.zones.workflow.children import report_dead_letters
 
 # The longest sleep of a pointer whose zone's items all wait. A million tenants that wait cost twelve looks a second.
 WAITING_SLEEP_US_MAX = DAY_MS * 1000
-LONG_SLEEP_US = 10_000_000  # As long as a dequeue leases items by default: longer sleeps are rare.
 FAR_ENTRIES_MAX = 16  # Items of a zone that wait for long, of which each is read: it may have a lease.
 
 
@@ -346,7 +345,7 @@ def requeue_pointer_op(
     if params.may_defer and plan.remaining in (Admission.UNKNOWN, Admission.FULL):
         elsewhere = yield from _may_run_elsewhere_op(tr, plan, capacity, params.now_us)
     if plan.remaining is None:
-        if (yield from _revoke_op(tr, location, plan, params, is_long=(delay_us or 0) > LONG_SLEEP_US)):
+        if (yield from _revoke_op(tr, location, plan, params, outlasts=(delay_us or 0) > params.lease_us)):
             delay_us = 0
         conflict_before_first(tr, location.keys, plan.first)
     elif plan.remaining in (Admission.PAUSED, Admission.UNKNOWN):
@@ -385,7 +384,7 @@ def requeue_pointer_op(
 
 
 def _revoke_op(
-    tr: Transaction, location: ZoneLocation, plan: DequeuePlan, params: DequeueParams, *, is_long: bool
+    tr: Transaction, location: ZoneLocation, plan: DequeuePlan, params: DequeueParams, *, outlasts: bool
 ) -> Operation[bool]:
     """Let items vest now whose lease ends later than any lease may; say whether there were any.
 
@@ -394,12 +393,12 @@ def _revoke_op(
     reads of these entries. Reads with conflict: their records.
 
     Args:
-      is_long: the pointer is about to sleep for long. Then it is also looked behind items that a lease may keep for as
-        long as they have to wait, such as those of long jobs.
+      outlasts: the pointer is about to sleep for longer than this consumer leases items, which is rare. Then the look
+        goes behind the first items also if a lease may end as late as they vest, such as that of a long job.
     """
     settings, keys = location.layout.settings, location.keys
     latest_us = params.now_us + settings.max_item_lease_ms * 1000 + settings.clocks_apart_us_max
-    first = [entry for entry in plan.first if is_long or entry.vesting_us > latest_us]
+    first = [entry for entry in plan.first if outlasts or entry.vesting_us > latest_us]
     if not first:
         return False
     limit = max(1, FAR_ENTRIES_MAX // len(first))

@@ -43,7 +43,7 @@ QUEUE_IN_RACES = (
     ),
     in_a_race(
         "a queue that is put to sleep for long is searched for leases of a clock ahead only from its first item on",
-        (process_pointers._revoke_op, "is_long or entry.vesting_us > latest_us", "entry.vesting_us > latest_us"),
+        (process_pointers._revoke_op, "outlasts or entry.vesting_us > latest_us", "entry.vesting_us > latest_us"),
     ),
     in_a_race(
         "a clock that steps while its consumer watches goes on with the watch",
