@@ -469,15 +469,7 @@ class App:
             )
 
     async def atransact(self, body: Callable[[SpanningTransaction], R], *, wait: Duration = 5.0) -> R:
-        """Run `body` as `transact` does, and let the event loop go on meanwhile.
-
-        `body` is a plain function, and runs in another thread. A coroutine that is cancelled while it waits does not
-        undo the transaction: one that has begun goes on, and may commit.
-
-        Raises:
-          BadArgument: `body` is an async function.
-          What `transact` raises.
-        """
+        """Run `body` as `transact` does, and let the event loop go on meanwhile; see `TenantDatabase.atransact`."""
         check_plain(body)
         return await self.shards.calls.run(partial(self.transact, body, wait=wait))
 

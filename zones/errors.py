@@ -183,8 +183,8 @@ class BadArgument(QueueError):
 class TenantMoved(QueueError):
     """The tenant's logical database is owned by another shard: it has moved, or was never here.
 
-    Do: name all shards in the configuration. If they are named, the tenant is about to move: try again, as for a
-    transaction that has used `.raw`, which is not repeated on another shard.
+    Do: name all shards in the configuration, each as it calls itself. If they are named so, the tenant has just moved:
+    try again. A transaction that has used `.raw` is not repeated on another shard by itself.
     """
 
     message = "the tenant lives on another shard"
