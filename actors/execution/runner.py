@@ -228,7 +228,8 @@ def _check_ran(handler: Handler, result: Any) -> None:
 def _run_transactional(handler: Handler, job: Job, held: HeldItem) -> None:
     """Run a handler and complete its item in one transaction: both happen, or neither.
 
-    The completion is fenced by the lease: if another worker has leased the item meanwhile, it raises `LeaseLost`.
+    The completion is fenced by the lease: if another worker has leased the item meanwhile, it raises `LeaseLost`. So it
+    does if the handler returns after its timeout: what it returns does not count, wherever the item lies.
     """
     enqueueing = Enqueueing(job.tenant)
 
@@ -245,6 +246,9 @@ def _run_transactional(handler: Handler, job: Job, held: HeldItem) -> None:
             finally:
                 open_body.reset(token)
             _check_ran(handler, returned)
+            if held.timed_out:  # The requeue may not be committed yet, or be refused: the lease alone does not fence.
+                probe("a transactional handler returns after its timeout, and commits nothing")
+                raise LeaseLost(item=job.id.hex())
             kept_s = job.keeps_result_us / 1e6
             tr.complete(job.id, lease_id=job.lease_id, zone=job.zone, result=returned, keep_result=kept_s)
         finally:

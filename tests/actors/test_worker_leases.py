@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from fairlead import TenantTransaction
+from fairlead.actors.execution import runner
 from fairlead.actors.execution.job import Job
 from fairlead.actors.execution.retry import Retry
 from fairlead.actors.handlers import Handler
@@ -14,6 +15,7 @@ from fairlead.actors.runtime.host import Host
 from fairlead.actors.worker import Isolation, Worker
 from fairlead.zones.settings import ZoneSettings
 from tests.actors.stage import ALICE, LEASE_MS, MS, SECOND, Stage
+from tests.simulation.mutations.mutation import in_a_race
 from tests.zones.faults import Fault
 
 
@@ -245,6 +247,38 @@ def test_a_clock_that_is_set_back_does_not_delay_a_timeout(stage: Stage) -> None
     stage.clock.jump(-600 * SECOND)
     stage.wait_for(lambda: worker.counts().get("timed_out"), within_ms=3_000)
     assert 1_500 * MS <= stage.now_us + 600 * SECOND - begun_us <= 2_500 * MS
+
+
+def a_refused_requeue(stage: Stage) -> tuple[dict[str, int], bytes | None]:
+    """Let a transactional handler return at its timeout, while the store refuses the requeue.
+
+    Return what became of the item, and what the handler has written.
+    """
+
+    def send(job: Job, tr: TenantTransaction) -> None:
+        tr.set(("mail",), b"sent")
+        stage.store.full = True
+        while not job.cancelled:
+            stage.sleep_ms(10)
+        stage.sleep_ms(10)
+        stage.store.full = False
+
+    worker, _ = begin(stage, send, options={"transactional": True, "timeout": 1, "retry": Retry(attempts=1)})
+    settled = stage.settled(worker)
+    return settled, stage.shard.transact(lambda tr: TenantTransaction(stage.shard, ALICE, tr).get(("mail",)))
+
+
+def test_a_transactional_handler_that_returns_after_its_timeout_has_no_effect(stage: Stage) -> None:
+    """Before, it committed if it was faster than the requeue, and the log said that its item was given up."""
+    settled, written = a_refused_requeue(stage)
+    assert (settled, written) == ({"timed_out": 1, "lost": 1}, None)
+
+
+def test_without_its_guard_a_transactional_handler_commits_after_its_timeout(stage: Stage) -> None:
+    guard = (runner._run_transactional, "if held.timed_out:", "if False:")
+    with in_a_race("a transactional handler past its timeout commits nothing", guard).planted():
+        settled, written = a_refused_requeue(stage)
+    assert (settled.get("completed"), written) == (1, b"sent")
 
 
 def test_in_line_retries_end_with_the_timeout(stage: Stage) -> None:
