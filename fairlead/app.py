@@ -450,6 +450,7 @@ class App:
         Raises:
           BadArgument: `body` is an async function; `wait` is no duration.
           TenantBusy: `wait` is over. Nothing was changed.
+          TenantMoved: a tenant lives on a shard that is not configured. Nothing was changed.
           NestedTransaction: this is called by the body of a transaction, or by a step of a workflow.
           StoreError (on FoundationDB: FDBError): an error that a retry does not cure, such as 2101: it writes more to
             one shard than half of what a transaction there may write.
@@ -458,15 +459,18 @@ class App:
         """
         shards = self.shards
         with Enqueueing(tenant=None) as enqueueing:
-            return run_across_shards(
-                shards,
-                body,
-                wait_us=duration_us("wait", wait),
-                clock=self.clock,
-                random=self.random,
-                apply_later=shards.calls.start,
-                enqueuer=enqueueing,
-            )
+            try:
+                return run_across_shards(
+                    shards,
+                    body,
+                    wait_us=duration_us("wait", wait),
+                    clock=self.clock,
+                    random=self.random,
+                    apply_later=shards.calls.start,
+                    enqueuer=enqueueing,
+                )
+            except TenantMoved as moved:
+                raise shards.named(moved) from None
 
     async def atransact(self, body: Callable[[SpanningTransaction], R], *, wait: Duration = 5.0) -> R:
         """Run `body` as `transact` does, and let the event loop go on meanwhile; see `TenantDatabase.atransact`."""

@@ -200,6 +200,10 @@ class Shards(Mapping[str, Shard]):
                     raise _named(moved) from None
         return call(self.home(tenant))
 
+    def named(self, moved: TenantMoved) -> TenantMoved:
+        """Return the error of a call that has given up: it names the shard, if that is not configured."""
+        return moved if self.note_moved(moved) else _named(moved)
+
     def note_moved(self, moved: TenantMoved) -> bool:
         """Note where a tenant lives now, as the shard says that refused it; False: there is no other shard to ask.
 

@@ -17,7 +17,7 @@ import pytest
 import fairlead
 from fairlead import App, Config, TenantMoved
 from fairlead.error_text import remedy_of, sentence_of
-from fairlead.shards import UNKNOWN_OWNER, Shards
+from fairlead.shards import NAME_ALL, UNKNOWN_OWNER, Shards
 from fairlead.tenant_database import TenantDatabase
 from fairlead.testing import ManualClock, drain
 from fairlead.zones.engines import transact
@@ -218,6 +218,17 @@ def test_a_shard_that_is_not_configured_is_named(app: App) -> None:
     assert refused.value.fields["reason"] == UNKNOWN_OWNER
     assert sentence_of(refused.value).startswith(f"the tenant lives on another shard, reason: {UNKNOWN_OWNER}")
     assert (refused.value.owner, refused.value.fields["shard"]) == (b"another shard's.".hex(), alice.shard.name)
+
+
+def test_a_transaction_across_shards_says_what_to_do_about_a_shard_that_is_not_configured(app: App) -> None:
+    """Before, its advice was to try again."""
+    alice = app.tenant("shop", "alice")
+    lost = encode(OwnerRecord(2, b"another shard's."))
+    transact(alice.shard.db, lambda tr: tr.set(TenantKeys(*ALICE).owner, lost))
+    with pytest.raises(TenantMoved) as refused:
+        app.transact(lambda tx: tx.on("shop/alice").set(("order", 7), b"paid"))
+    assert refused.value.fields["reason"] == UNKNOWN_OWNER
+    assert remedy_of(refused.value) == NAME_ALL
 
 
 def test_a_first_home_that_is_not_configured_is_named_though_the_tenant_has_not_moved(app: App, tmp_path: Path) -> None:
