@@ -4,7 +4,9 @@ For each record the fill does what a writer does that changes nothing else: it i
 collection if there is one of another record, and then gives the record its key. The last step is conditional on the
 record as it was read. A record that has changed meanwhile is read anew: its writer has maintained the index.
 
-If another record has the value, the record is left without the key. That is a violation: whoever fills notes it.
+If another record has the value, the record is left without the key. That is a violation: whoever fills notes it. But a
+key that its record already has, unindexed, stays: a repair inserts its index record, or marks it as shared. Nobody else
+would list the record again if the fill took the key away.
 
 A user's version of the record stays. That of the protocol grows, as by a collection, and a writer tries once more.
 """
@@ -17,6 +19,7 @@ from fairlead.records.alternate_keys import field_of
 from fairlead.records.errors import Interrupted, Taken
 from fairlead.records.protocol import Protocol
 from fairlead.records.stored import DataRecord, IndexRecord
+from fairlead.zones.probes import probe
 
 FILL_ATTEMPTS_MAX = 20  # Of one record, which writers and collections change meanwhile.
 
@@ -75,6 +78,9 @@ def _claim_op(protocol: Protocol, key: str, read: DataRecord, wanted: bytes) -> 
 
     A record that has a key from before its index was dropped may have lost the index record to another one.
     """
+    if wanted in read.unindexed:
+        probe("the build of an index leaves a key to the repair of its record")
+        return False
     if read.has(wanted):
         entry = yield from one(ReadIndex(wanted))
         if entry is not None and (entry.key, entry.generation) == (key, read.generation):

@@ -15,10 +15,12 @@ from fairlead.record_type import Records
 from fairlead.records.alternate_keys import Field, pack_unique
 from fairlead.records.definition import has_types
 from fairlead.records.errors import Changed, IndexUnavailable, Interrupted, RecordUnreadable, Taken
-from fairlead.records.on_shards.building import ChangeHeldUp
+from fairlead.records.on_shards.building import Builder, ChangeHeldUp
+from fairlead.records.on_shards.repairing import RESTORED_KIND
 from fairlead.records.on_shards.restored import mark_restored
 from fairlead.records.on_shards.scatter import Scatter
 from fairlead.records.on_shards.slots import DATA, SLOTS_APP
+from fairlead.records.on_shards.violations import ViolationEntry
 from fairlead.records.protocol import Protocol
 from fairlead.snapshots import Snapshot
 from fairlead.testing import ManualClock, drain
@@ -325,6 +327,44 @@ def test_a_restore_ends_a_violation_of_a_value_that_the_record_does_not_state_an
     assert {found(carts.find(phone=each)).key for each in ("same", "07", "08") if carts.find(phone=each)} == {
         *snapshots
     }
+
+
+def restored_while_a_build_looks(app: App, carts: Records[Data]) -> None:
+    """Build an index of phones, of which both carts have one. Then let the build look at what it has listed again.
+
+    Between its list and its look the record is restored, and marked.
+    """
+    for user in ("alice", "bob"):
+        carts.change(user, lambda value: {**value, "phone": "same"})
+    built(app, carts, unique=True)
+    (violation,) = carts.violations()
+    tenant = app.tenant("shop", violation.key)
+    snapshot, read = tenant.snapshot(), Builder._read
+
+    def restore_first(self: Builder, entry: ViolationEntry) -> Any:
+        tenant.restore(snapshot)
+        mark_restored(app.shards, tenant.find(), tenant.tenant)
+        (item,) = (each for each in tenant.peek() if each.kind == RESTORED_KIND)
+        tenant.cancel(item.id)
+        return read(self, entry)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Builder, "_read", restore_first)
+        built(app, carts, unique=True)
+
+
+def test_a_restored_record_is_listed_though_a_build_looks_at_it_meanwhile(app: App, carts: Records[Data]) -> None:
+    """Before, the build took the key away that the restore had given, and nobody listed the record any more."""
+    restored_while_a_build_looks(app, carts)
+    assert carts.shared_values() == [SharedValue("phone", "same", ("alice", "bob"))]
+
+
+def test_without_its_guard_a_build_takes_the_key_of_a_restored_record_away(app: App, carts: Records[Data]) -> None:
+    with planted("a build takes a key away that a repair is to index"):
+        restored_while_a_build_looks(app, carts)
+        built(app, carts, unique=True)
+    assert carts.find(phone="same") is not None, "the index is readable, although a record is not in it"
+    assert (carts.violations(), carts.shared_values()) == ([], [])
 
 
 # --- Slots ---

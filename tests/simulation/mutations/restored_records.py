@@ -1,5 +1,6 @@
 """Bugs in records of tenants that are restored: each removes a guard of how they are marked and repaired."""
 
+from fairlead.records import filling
 from fairlead.records.on_shards.repairing import _has_or_had_records, mark_once_restored, needs_item
 from fairlead.records.on_shards.transaction import RecordTransaction
 from fairlead.records.protocol import Protocol
@@ -57,6 +58,12 @@ RESTORED_RECORDS: tuple[Mutation, ...] = (
         "the shard's own index does not name a restored record",
         (RecordTransaction._set, "after - before if is_same_life else after", "after - before"),
         found_by=(*_WRONG, LISTED),
+        world=run_restored_directory,
+    ),
+    mutation(
+        "a build takes a key away that a repair is to index",
+        (filling._claim_op, "if wanted in read.unindexed:", "if False:"),
+        found_by=(COMPLETE,),
         world=run_restored_directory,
     ),
 )
