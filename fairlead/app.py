@@ -450,7 +450,7 @@ class App:
         Raises:
           BadArgument: `body` is an async function; `wait` is no duration.
           TenantBusy: `wait` is over. Nothing was changed.
-          TenantMoved: a tenant lives on a shard that is not configured. Nothing was changed.
+          TenantMoved: a tenant moves on and on, or lives on a shard that is not configured. Nothing was changed.
           NestedTransaction: this is called by the body of a transaction, or by a step of a workflow.
           StoreError (on FoundationDB: FDBError): an error that a retry does not cure, such as 2101: it writes more to
             one shard than half of what a transaction there may write.

@@ -228,8 +228,8 @@ def _check_ran(handler: Handler, result: Any) -> None:
 def _run_transactional(handler: Handler, job: Job, held: HeldItem) -> None:
     """Run a handler and complete its item in one transaction: both happen, or neither.
 
-    The completion is fenced by the lease: if another worker has leased the item meanwhile, it raises `LeaseLost`. So it
-    does if the handler returns after its timeout: what it returns does not count, wherever the item lies.
+    The completion is fenced by the lease: if another worker has leased the item meanwhile, it raises `LeaseLost`. A
+    handler that returns after its timeout has lost its item, too: nothing of it is committed.
     """
     enqueueing = Enqueueing(job.tenant)
 
